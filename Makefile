@@ -9,7 +9,7 @@ REDIS ?=
 ARGUMENTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages test test-all lint structure interop celery-tests celery-tools kill-report pictures demo bench clean
+.PHONY: help setup packages test test-all lint structure interop gems celery-tests celery-tools kill-report pictures demo bench clean
 
 help: ## Show this list
 	@echo "make <target>:"
@@ -38,6 +38,9 @@ structure: .venv/installed ## Cycles, layers, folders and classes in figures; AR
 
 interop: setup ## The tests with real Ruby at the other end, on every release; a whole run writes docs/compatibility.md
 	@SIDEKIQ_PY_RELEASES="$(RELEASES)" SIDEKIQ_PY_REDIS="$(REDIS)" .ci/interop $(TESTS)
+
+gems: setup ## The tests with sidekiq-batch and sidekiq-cron 2, cloned from GitHub into build/gems
+	@.ci/gems $(TESTS)
 
 celery-tests: setup ## Celery's own tests under the import alias, some twenty minutes; writes docs/celery_compatibility.md
 	@$(PYTHON_HERE) -m interop_tests.celery_upstream --table docs/celery_compatibility.md

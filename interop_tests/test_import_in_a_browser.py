@@ -52,6 +52,38 @@ def program(redis_url: str, countries: Path) -> Iterator[WebServer]:
 
 
 @pytest.fixture
+def support(tmp_path: Path) -> Path:
+    """The file that batches need in Ruby."""
+    path = tmp_path / "sidekiq_py.rb"
+    path.write_text(ruby_support.text())
+    return path
+
+
+@pytest.fixture
+def rack_program(ruby_release: RubyRelease, redis_url: str, countries: Path, support: Path) -> Iterator[WebServer]:
+    """The web program of the example in Ruby."""
+    command = [*ruby_release.ruby, "-S", "puma", "--environment", "production", "--threads", "1:8"]
+    command += ["--bind", "tcp://127.0.0.1:{port}", str(EXAMPLE / "config.ru")]
+    environment = {**UTF8, **ruby_release.environment, "REDIS_URL": redis_url, "SIDEKIQ_PY_SUPPORT": str(support)}
+    with WebServer(command, environment=environment, folder=EXAMPLE) as server:
+        yield server
+
+
+@pytest.fixture
+def start_ruby_worker(ruby_release: RubyRelease, redis_url: str, support: Path) -> Iterator[Callable[[], None]]:
+    """Starts the worker of the example in Ruby, which is killed at the end: an orderly stop takes it two seconds."""
+    command = (*ruby_release.sidekiq, "-r", str(EXAMPLE / "jobs.rb"), "-q", "ruby_imports")
+    environment = {**UTF8, **ruby_release.environment, "SIDEKIQ_PY_SUPPORT": str(support)}
+    with ExitStack() as stack:
+
+        def start() -> None:
+            worker = stack.enter_context(SidekiqProcess(command, redis_url=redis_url, environment=environment))
+            stack.callback(worker.kill)
+
+        yield start
+
+
+@pytest.fixture
 def start_worker(redis_url: str) -> Iterator[Callable[[], WorkerProcess]]:
     """Starts the worker of the example in Python."""
     with ExitStack() as stack:
@@ -141,25 +173,66 @@ def test_half_of_an_import_in_ruby(
     browser: Browser,
     program: WebServer,
     start_worker: Callable[[], WorkerProcess],
-    ruby_release: RubyRelease,
-    redis_url: str,
+    start_ruby_worker: Callable[[], None],
     tmp_path: Path,
 ) -> None:
     """Where a Ruby process serves its queue, it runs every other row; the page shows both."""
-    support = tmp_path / "sidekiq_py.rb"
-    support.write_text(ruby_support.text())
-    command = (*ruby_release.sidekiq, "-r", str(EXAMPLE / "jobs.rb"), "-q", "ruby_imports")
-    environment = {**UTF8, **ruby_release.environment, "SIDEKIQ_PY_SUPPORT": str(support)}
-    with SidekiqProcess(command, redis_url=redis_url, environment=environment) as ruby:
-        upload(browser, program, customers(tmp_path, 100))
-        start_worker()
+    start_ruby_worker()
+    upload(browser, program, customers(tmp_path, 100))
+    start_worker()
 
-        eventually(lambda: count(browser, "finished") == 97, WAIT_SECONDS)
-        eventually(lambda: len(browser.rows()) == 3, WAIT_SECONDS)
-        ruby.kill()
-
+    eventually(lambda: count(browser, "finished") == 97, WAIT_SECONDS)
+    eventually(lambda: len(browser.rows()) == 3, WAIT_SECONDS)
     assert browser.rows() == [
         ["3", "Customer 3", "Python", "failed", "row 3 has no e-mail"],
         ["7", "Customer 7", "Python", "failed", "row 7: we do not deliver to FR"],
         ["42", "Robert'); DROP TABLE", "Ruby", "error", "row 42 broke the code"],
     ]
+
+
+def test_the_same_import_by_a_rack_program(
+    browser: Browser,
+    rack_program: WebServer,
+    start_worker: Callable[[], WorkerProcess],
+    start_ruby_worker: Callable[[], None],
+    countries: Path,
+    tmp_path: Path,
+) -> None:
+    """Opened, shown and retried by Ruby; rows of odd numbers run in Python, the others in Ruby."""
+    start_worker()
+    upload(browser, rack_program, customers(tmp_path, 1200))
+    # Ruby's rows wait for a worker: nobody loads the page anew.
+    eventually(lambda: count(browser, "finished") == 595, WAIT_SECONDS)
+    assert count(browser, "enqueued") == 600
+    start_ruby_worker()
+    eventually(lambda: count(browser, "finished") == 1194, WAIT_SECONDS)
+
+    eventually(lambda: len(browser.rows()) == 6, WAIT_SECONDS)
+    assert browser.rows() == [
+        ["3", "Customer 3", "Python", "failed", "row 3 has no e-mail"],
+        ["7", "Customer 7", "Python", "failed", "row 7: we do not deliver to FR"],
+        ["503", "Customer 503", "Python", "failed", "row 503 has no e-mail"],
+        ["1003", "Customer 1003", "Python", "failed", "row 1003 has no e-mail"],
+        ["1007", "Customer 1007", "Python", "failed", "row 1007: we do not deliver to FR"],
+        ["42", "Robert'); DROP TABLE", "Ruby", "error", "row 42 broke the code"],
+    ]
+
+    countries.write_text("AT DE FR")
+    browser.find("#retry").click()
+    eventually(lambda: count(browser, "finished") == 1196, WAIT_SECONDS)
+    eventually(lambda: len(browser.rows()) == 4, WAIT_SECONDS)
+    browser.visit("about:blank")
+
+
+def test_a_rack_program_says_what_is_wrong_with_a_file(
+    browser: Browser, rack_program: WebServer, tmp_path: Path
+) -> None:
+    """In the same words."""
+    file = tmp_path / "letter.csv"
+    file.write_text("a,b,c\nDear Sir")
+
+    browser.visit(rack_program.url("/"))
+    choose(browser, file)
+
+    problem = "line 2 has 1 columns; name, e-mail and country are wanted"
+    eventually(lambda: browser.find("#problem").text == problem, WAIT_SECONDS)

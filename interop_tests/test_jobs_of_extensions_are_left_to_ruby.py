@@ -22,7 +22,7 @@ def test_each_job_of_a_batch_ends_with_ruby(
     """Two Python workers hand it back and serve the queue no more, as Ruby's data API shows; Ruby runs it, once."""
     ours = [start_python("-q", "mixed", "-q", "own", "-c", "3") for _ in range(2)]
     ruby(PUSH, key=LEDGER, count=30)
-    eventually(lambda: all(worker.log.count("serves mixed no more") == 1 for worker in ours))
+    eventually(lambda: all(worker.log.count("no longer serves mixed") == 1 for worker in ours))
     eventually(lambda: redis_client.llen("queue:mixed") == 30)
     eventually(lambda: [found["queues"] for found in ruby(SEEN)] == [["own"], ["own"]])
 
@@ -31,4 +31,4 @@ def test_each_job_of_a_batch_ends_with_ruby(
     eventually(lambda: redis_client.llen(LEDGER) == 30)
     assert Counter(entries(redis_client)) == Counter(range(30))
     assert {line["by"] for line in lines(redis_client)} == {"ruby"}
-    assert [worker.log.count("serves mixed no more") for worker in ours] == [1, 1]
+    assert [worker.log.count("no longer serves mixed") for worker in ours] == [1, 1]

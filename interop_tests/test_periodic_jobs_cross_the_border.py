@@ -30,7 +30,6 @@ CRON = {"also": ("cron.rb", "web_ui.rb")}
 WEB = 'require "sidekiq/cron/web"; web = WebUi.new; '
 # 2030-01-01 12:00 UTC.
 NOON = 1893499200
-KEY = "cron_job:ours"
 
 
 @pytest.fixture
@@ -57,6 +56,13 @@ def save(pool: Pool) -> Callable[..., None]:
     return write
 
 
+def hash_of(pool: Pool, name: str) -> Any:
+    """A periodic job as it stands in Redis, under the key that this release of the gem gives it."""
+    job = store.find(pool, name)
+    assert job is not None
+    return job
+
+
 def test_the_web_tab_shows_and_steers_python_s_jobs(
     redis_client: redis.Redis, ruby: RunRuby, save: Callable[..., None]
 ) -> None:
@@ -80,15 +86,16 @@ def test_the_web_tab_shows_and_steers_python_s_jobs(
 
 
 def test_what_ruby_s_buttons_leave_is_read_as_before(
-    ruby: RunRuby, save: Callable[..., None], redis_client: redis.Redis
+    ruby: RunRuby, save: Callable[..., None], redis_client: redis.Redis, pool: Pool
 ) -> None:
     """A save by Ruby keeps every field that Python wrote, and our policies beside it."""
     save("0 9 * * *", "ours", args=[{"a": [1, 2.5, None]}], queue="low", overlap="skip")
-    before = redis_client.hgetall(KEY)
+    key = hash_of(pool, "ours").key
+    before = redis_client.hgetall(key)
 
     ruby('Sidekiq::Cron::Job.find("ours").disable!; Sidekiq::Cron::Job.find("ours").enable!', **CRON)
 
-    assert redis_client.hgetall(KEY) == before
+    assert redis_client.hgetall(key) == before
     assert CronJobs().find("ours").overlap == "skip"
 
 
@@ -116,7 +123,8 @@ def test_a_tick_fires_once_whoever_comes_first(
 ) -> None:
     """Ruby's poller and ours look at the same minute, in both orders."""
     save("* * * * *", "ours")
-    redis_client.hset(f"sidekiq_py:cron:{KEY}", "since", "0")
+    own = f"sidekiq_py:cron:{hash_of(pool, 'ours').key}"
+    redis_client.hset(own, "since", "0")
 
     ruby('tick("2030-01-01 12:01:05 UTC")', **CRON)
     assert Firing().look(pool, NOON + 66.0) == []
@@ -131,9 +139,10 @@ def test_ruby_leaves_ticks_that_python_has_taken_in_advance(
 ) -> None:
     """Of a job whose runs must not overlap, which Ruby's poller could not know."""
     save("* * * * *", "ours", overlap="skip")
-    redis_client.hset(f"sidekiq_py:cron:{KEY}", "since", "0")
+    own = f"sidekiq_py:cron:{hash_of(pool, 'ours').key}"
+    redis_client.hset(own, "since", "0")
     assert len(Firing().look(pool, NOON + 30.0)) == 1
-    redis_client.hdel(f"sidekiq_py:cron:{KEY}", "running")
+    redis_client.hdel(own, "running")
 
     ruby('tick("2030-01-01 12:01:05 UTC")', **CRON)
     assert redis_client.llen("queue:default") == 1
@@ -226,8 +235,7 @@ def test_no_tick_fires_twice_while_processes_of_both_languages_are_killed(
 
 
 def _taken_by_ruby(client: redis.Redis, pool: Pool, name: str) -> int:
-    job = store.find(pool, name)
-    assert job is not None
+    job = hash_of(pool, name)
     ours = {run.tick for run in store.runs(pool, job.key)} | job.own.planted
     members = {tick_of(member.decode()) for member in client.zrange(f"{job.key}:enqueued", 0, -1)}
     return len(members - ours)

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# sidekiq-cron's jobs (Debian: ruby-sidekiq-cron), for Sidekiq 6. A test says which moment has come: `tick("2030-01-01 00:00 UTC")`.
+# sidekiq-cron's jobs: Debian's (ruby-sidekiq-cron) for Sidekiq 6, or a public release on the load path. A test says which moment has come: `tick("2030-01-01 00:00 UTC")`.
 
 require_relative "jobs"
 require "time"
@@ -23,6 +23,9 @@ end
 
 # Do what sidekiq-cron's poller does when it looks at this moment.
 def tick(moment)
-  Sidekiq::Cron::Job.all.each { |job| job.test_and_enque_for_time!(Time.parse(moment).utc) }
+  Sidekiq::Cron::Job.all.each do |job|
+    test = job.respond_to?(:test_and_enqueue_for_time!) ? :test_and_enqueue_for_time! : :test_and_enque_for_time!
+    job.public_send(test, Time.parse(moment).utc)
+  end
   nil
 end

@@ -88,12 +88,18 @@ class JobTooLargeError(SidekiqError):
 
 
 class JobNotFoundError(SidekiqError, LookupError):
-    """No declared job bears the class that a payload names."""
+    """
+    No declared job has the class that a payload names.
 
-    def __init__(self, job_class: str) -> None:
+    Args:
+        is_active_job: Rails enqueued it as an Active Job, which `@active_job` declares.
+    """
+
+    def __init__(self, job_class: str, *, is_active_job: bool = False) -> None:
+        declaration = f"declare it under @active_job({job_class!r})" if is_active_job else f"give it name={job_class!r}"
         super().__init__(
-            f"no job is declared as {job_class!r} in this process; import the module that declares it "
-            f"(-r), or give the job name={job_class!r}"
+            f"no {'Active Job' if is_active_job else 'job'} is declared as {job_class!r} in this process; import the "
+            f"module that declares it (-r), or {declaration}"
         )
         self.job_class = job_class
 
@@ -115,7 +121,7 @@ class ExtensionKeyError(SidekiqError):
         if not is_rubys:
             reason = "of an extension that this worker has not loaded. Install or update it here"
         super().__init__(
-            f"{job_class} (jid {jid}, queue {queue}) bears the key {key!r}, {meaning}, {reason}, "
+            f"{job_class} (jid {jid}, queue {queue}) has the key {key!r}, {meaning}, {reason}, "
             f"or decide by --extension-key {key}=run or {key}=bury"
         )
         self.key = key

@@ -37,7 +37,9 @@ from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.scripts import Script
 from sidekiq_py.redis_access.connection.settings import RedisSettings, place, redact
+from sidekiq_py.redis_access.extension import revoked
 from sidekiq_py.redis_access.job_path.failed_jobs import Command, DeadLimits, add_to_dead, add_to_retry, trim_dead
+from sidekiq_py.redis_access.job_path.promote import Move, move, move_to
 from sidekiq_py.redis_access.job_path.push import Outgoing, PushBatch, push_batches_of
 from sidekiq_py.redis_access.job_path.settle_script import Effect, Held, Join, Once, Tally, Unless, write
 from sidekiq_py.redis_access.job_path.verbs import Verb, verbs
@@ -52,6 +54,8 @@ __all__ = (  # noqa: RUF022 — by what they are for
     # What a script writes.
     "Command", "Effect", "Held", "Join", "Once", "Outgoing", "Tally", "Unless", "Verb", "add_to_dead", "add_to_retry",
     "trim_dead", "verbs", "write",
+    # What takes entries out of `schedule`, `retry` and `dead`, and which jobs workers are told to drop.
+    "Move", "move", "move_to", "revoked",
     # Declared jobs that decide about their own ends (`JobDefinition.decide_outcome`).
     "Admit", "Attempt", "DeadLimits", "JobDefinition", "Kind", "Outcome", "Payload", "Question",
     # Redis, and the time.
@@ -424,6 +428,20 @@ class Extension:
         """
         return None
 
+    def takes_over(self, payload: Payload, pool: Pool) -> bool:
+        """
+        Asked of a fetched job that bears one of `payload_keys` which is also a key of Sidekiq Pro, Enterprise or a gem,
+        and for which the program has chosen no policy: True has it run and end here, as `end` says. False leaves it to
+        Ruby.
+
+        Args:
+            pool: The worker's Redis.
+
+        Raises:
+            RedisError: That cannot be told now; the job goes back and is asked about again.
+        """
+        return False
+
     def may_hold_up(self, payload: Payload) -> bool:
         """Asked before `admit`: False lets this job start without it."""
         return type(self).admit is not Extension.admit
@@ -515,7 +533,7 @@ def check(extension: object) -> Extension:
         ConfigError: It is no extension, has no name, or was written for another contract.
     """
     if not isinstance(extension, Extension):
-        raise ConfigError(f"{extension!r} is no extension; inherit from sidekiq_py.extension.Extension")
+        raise ConfigError(f"{extension!r} is not an extension; inherit from sidekiq_py.extension.Extension")
     if not extension.name:
         raise ConfigError(f'{type(extension).__name__} has no name; set name = "…" in the class')
     if extension.contract != CONTRACT:

@@ -38,7 +38,7 @@ class Hooks:
     def on(self, event: str) -> Callable[[F], F]:
         """A decorator that calls the function at *event*, without arguments."""
         if event not in self._events:
-            raise ConfigError(f"{event!r} is no lifecycle event; there are {', '.join(EVENTS)}")
+            raise ConfigError(f"{event!r} is not a lifecycle event; there are {', '.join(EVENTS)}")
 
         def register(handler: F) -> F:
             self._events[event].append(handler)

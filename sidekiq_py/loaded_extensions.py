@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     # Loaded by whoever uses an extension; a program that only pushes does not.
     from sidekiq_py.extension import DeadLetter, Drop, Effect, Extension, FetchedJob, JobEnd, Postpone, PushSlice, Tally
     from sidekiq_py.middleware.chain import ServerMiddleware
+    from sidekiq_py.redis_access.connection.pool import Pool
     from sidekiq_py.registry import Payload
+    from sidekiq_py.wire.dialect import Dialect
 
 GROUP = "sidekiq_py.extensions"
 
@@ -138,6 +140,16 @@ class LoadedExtensions:
         """What an extension raises for the error of its verb, or None."""
         return next((found for one in self._all if (found := one.explain(refusal)) is not None), None)
 
+    def takes_over(self, key: str, payload: "Payload", pool: "Pool") -> bool:
+        """
+        Whether the owner of *key*, which is also one of Pro, Enterprise or a gem, runs and ends this job.
+
+        Raises:
+            Exception: What the hook raises.
+        """
+        extension = self._by_key.get(key)
+        return extension is not None and extension.takes_over(payload, pool)
+
     def may_hold_up(self, payload: "Payload", minding: "Sequence[Extension]") -> bool:
         """
         Whether `admission` may decide anything; also where that cannot be told, which it then says.
@@ -207,6 +219,36 @@ class LoadedExtensions:
         finally:
             self.minded_runs.pop(id(end.payload), None)
         return tuple(effects)
+
+    def effects_of_dead(
+        self,
+        raw: bytes,
+        payload: "Payload",
+        queue: str,
+        error: BaseException,
+        *,
+        now: float,
+        dialect: "Dialect",
+        report: Callable[[BaseException, dict[str, Any]], Any],
+        member: bytes | None = None,
+    ) -> "tuple[Effect, ...]":
+        """
+        What all want written with a job that goes to `dead` whatever they say: nothing where one of them raises.
+
+        Args:
+            report: Is told what a hook has raised.
+            member: What will stand in `dead`; the bytes as they are where it is not given.
+        """
+        if not self.minds(payload):
+            return ()
+        from sidekiq_py.extension import JobEnd  # see above
+
+        member = raw if member is None else member
+        try:
+            return self.end_effects(JobEnd("dead", payload, raw, queue, now, dialect, error, member=member, score=now))
+        except ExtensionError as failure:
+            report(failure, {"context": "The job is kept in dead", "job": payload, "jobstr": raw})
+            return ()
 
     def followed(self, end: "JobEnd", effects: "tuple[Effect, ...]") -> "tuple[Effect, ...]":
         """

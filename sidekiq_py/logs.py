@@ -206,32 +206,28 @@ class LineFormatter(logging.Formatter):
 class PrettyFormatter(LineFormatter):
     """Ruby's `Pretty`; that of Sidekiq 8 in colour."""
 
+    has_time = True
+    colours: Mapping[str, str] = _COLOURED
+
     def line(self, level: str, created: float, context: str, message: str) -> str:
         """Time, pid and tid, the job, the message; the level in front (8) or behind (6, 7)."""
-        facts = f"{iso_milliseconds(created)} pid={os.getpid()} tid={tid.current()}{context}"
+        time = f"{iso_milliseconds(created)} " if self.has_time else ""
+        facts = f"{time}pid={os.getpid()} tid={tid.current()}{context}"
         if self.generation >= 8:
-            return f"{_COLOURED.get(level, level)} {facts}: {message}"
+            return f"{self.colours.get(level, level)} {facts}: {message}"
         return f"{facts} {level}: {message}"
 
 
-class PlainFormatter(LineFormatter):
+class PlainFormatter(PrettyFormatter):
     """As `PrettyFormatter`, without colour."""
 
-    def line(self, level: str, created: float, context: str, message: str) -> str:
-        """Time, pid and tid, the job, the message; the level in front (8) or behind (6, 7)."""
-        facts = f"{iso_milliseconds(created)} pid={os.getpid()} tid={tid.current()}{context}"
-        return f"{level} {facts}: {message}" if self.generation >= 8 else f"{facts} {level}: {message}"
+    colours = {}
 
 
-class WithoutTimestampFormatter(LineFormatter):
+class WithoutTimestampFormatter(PrettyFormatter):
     """As `PrettyFormatter`, for platforms that put the time in front of every line themselves."""
 
-    def line(self, level: str, created: float, context: str, message: str) -> str:
-        """pid and tid, the job, the message; the level in front (8) or behind (6, 7)."""
-        facts = f"pid={os.getpid()} tid={tid.current()}{context}"
-        if self.generation >= 8:
-            return f"{_COLOURED.get(level, level)} {facts}: {message}"
-        return f"{facts} {level}: {message}"
+    has_time = False
 
 
 class JsonFormatter(LineFormatter):

@@ -196,6 +196,11 @@ class Registry:
     def __contains__(self, class_name: object) -> bool:
         return class_name in self._by_name
 
+    def find_for(self, payload: Payload) -> JobDefinition | None:
+        """What runs this job: the definition of its class, or of those behind a wrapper the one that it wants."""
+        definition = self.find(payload["class"])
+        return definition.resolve(payload) if definition is not None and definition.resolve is not None else definition
+
     def classes(self) -> list[str]:
         """Every class that can be run, Active Jobs by their own names and not by their wrapper's; sorted."""
         return sorted({name for definition in self for name in definition.classes()})

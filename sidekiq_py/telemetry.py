@@ -273,12 +273,12 @@ def attach(id: str, names: str | Iterable[str], handler: Handler) -> None:
     wanted = (names,) if isinstance(names, str) else tuple(names)
     for name in wanted:
         if name not in EVENTS:
-            raise ConfigError(f"{name!r} is no telemetry event; there are {', '.join(EVENTS)}")
+            raise ConfigError(f"{name!r} is not a telemetry event; there are {', '.join(EVENTS)}")
     # Only now: it weighs more than all else that a program imports which only enqueues.
     from inspect import iscoroutinefunction
 
     if not callable(handler) or iscoroutinefunction(handler):
-        raise ConfigError(f"{handler!r} is no telemetry handler; give a plain function of (name, measurements)")
+        raise ConfigError(f"{handler!r} is not a telemetry handler; give a plain function of (name, measurements)")
     with _lock:
         if id in _attachments:
             raise ConfigError(f"a telemetry handler {id!r} is attached already; detach it first, or use another id")

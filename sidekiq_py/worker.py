@@ -7,6 +7,7 @@ own, as `sidekiq_celery` has, builds on these parts. Public: what is here stays.
 
 from sidekiq_py.clock import Wakeable
 from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
+from sidekiq_py.engine.assembly import WorkerParts
 from sidekiq_py.engine.fetch.wake_pipe import wake_pipe
 from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.engine.main_thread import run_worker
@@ -22,11 +23,12 @@ from sidekiq_py.engine.prefork.supervisor import Supervisor
 from sidekiq_py.errors import PoisonPillError
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.program import hooks, server_middleware, settings
+from sidekiq_py.redis_access.reads.in_flight_counts import jobs as jobs_in_flight
 from sidekiq_py.registry import Registry, registry
 
 __all__ = (
     "ALL", "CHILDREN", "PARENT", "CapsuleConfig", "Config", "Hooks", "Launcher", "Load", "Message", "Notices",
     "Parent", "PoisonPillError", "QueueConfig", "Registry", "Role", "ScalingPolicy", "Supervisor", "UnitOfWork",
-    "Wakeable", "hooks", "registry", "rss_kb_of", "run_child", "run_worker", "server_middleware", "settings",
-    "settle_memory", "wake_pipe",
+    "Wakeable", "WorkerParts", "hooks", "jobs_in_flight", "registry", "rss_kb_of", "run_child", "run_worker",
+    "server_middleware", "settings", "settle_memory", "wake_pipe",
 )  # fmt: skip

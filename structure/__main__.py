@@ -18,8 +18,8 @@ FOLDERS = ("sidekiq_py", "sidekiq_py/engine", "sidekiq_py/redis_access", "compat
 WATCHED = ("ReliableFetcher", "Launcher", "Supervisor")
 """Classes that do more than one thing; found by name, wherever they live."""
 PUBLIC = (
-    *("active_job", "api", "config", "consumer", "contrib", "errors", "extension", "payloads", "pytest_plugin"),
-    *("testing", "web", "worker"),
+    *("active_job", "api", "config", "consumer", "contrib", "errors", "extension", "metrics", "payloads", "probes"),
+    *("pushing", "pytest_plugin", "redaction", "testing", "web", "worker"),
 )
 """What of sidekiq_py programs are meant to import, below its own name."""
 

@@ -60,7 +60,7 @@ def test_handlers_are_called_in_the_order_in_which_they_were_attached() -> None:
 
 def test_an_unknown_name_is_refused_with_those_that_exist() -> None:
     """A misspelled name would wait for ever for its event."""
-    with pytest.raises(ConfigError, match=r"'sidekiq.job.end' is no telemetry event; there are sidekiq.job.start, "):
+    with pytest.raises(ConfigError, match=r"'sidekiq.job.end' is not a telemetry event; there are sidekiq.job.start, "):
         telemetry.attach("mine", ["sidekiq.push", "sidekiq.job.end"], print)
 
     assert PUSH.handlers == ()

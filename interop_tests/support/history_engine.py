@@ -116,7 +116,12 @@ class Engine:
             dialect=self._dialect,
             repush=self._client.repush,
             foreign=ForeignFeatures(
-                config, hooks, fetchers=list, on_unserved=lambda queue: None, is_stopping=lambda: False
+                config,
+                hooks,
+                fetchers=list,
+                on_unserved=lambda queue: None,
+                is_stopping=lambda: False,
+                takes_over=lambda key, payload: False,
             ),
             extensions=LoadedExtensions(),
             owed=OwedDeaths(self._pool, ownership, hooks, self._dialect),

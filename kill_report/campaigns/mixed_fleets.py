@@ -1,11 +1,17 @@
-"""Workers of Ruby, of this code and of an older commit (b23b8db) on the same queues; those of Python are killed."""
+"""
+Workers of Ruby, of this code and of an older commit (b23b8db) on the same queues; each is killed now and then.
+
+Ruby's own fetch (BRPOP) keeps no copy of what it takes, so that a kill loses the job of each thread. Such a job counts
+as dropped by Ruby, not as lost: one that a killed Ruby process had begun and not ended, and as many that never began
+as that process had threads which might just have taken one.
+"""
 
 import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from interop_tests.support.ruby import RubySidekiq, release
+from interop_tests.support.ruby import RubyRelease, RubySidekiq, release
 from kill_report.stage import PATIENCE_SECONDS, Stage, at_work
 from tests.kill.conftest import Fleet
 from tests.support.ledger import job_text, push_jobs
@@ -15,26 +21,30 @@ OLDER = "b23b8db"
 KILLS = 12
 JOBS_PER_KILL = 2000
 SERIES = ("6.4", "8.1")
+SHARE_OF_RUBY = 0.3
+# One, or it would have run all before a Python process has started.
+RUBY_THREADS = 1
 
 
 def mixed_fleets(stage: Stage) -> set[int]:
     """Each has its share of the jobs; what one leaves behind the others run."""
     fleet = stage.fleet()
     older = _older_code()
-    ruby = RubySidekiq(
-        release(stage.draw.choice(SERIES)),
-        redis_url=fleet.redis_url,
-        # One thread, or it would have run all before a Python process has started.
-        concurrency=1,
-        program="ledger_jobs.rb",
-        environment={"FIXTURE_LEDGER": str(stage.ledger.path)},
-    )
-    stage.exits.enter_context(ruby)
+    series = release(stage.draw.choice(SERIES))
+    ruby = _ruby(stage, fleet, series)
+    pids_of_ruby = [ruby.pid]
     workers = [_python(stage, fleet, None), _python(stage, fleet, older), _python(stage, fleet, older)]
     for worker in workers:
         worker.wait_until_ready(within_seconds=PATIENCE_SECONDS)
     for _ in range(stage.scaled(KILLS)):
         _push(stage, fleet)
+        if stage.draw.random() < SHARE_OF_RUBY:
+            time.sleep(stage.draw.uniform(0, 0.1))
+            stage.kill(ruby.pid, "Ruby's worker")
+            ruby.wait()
+            ruby = _ruby(stage, fleet, series)
+            pids_of_ruby.append(ruby.pid)
+            continue
         victim = at_work(fleet, workers, stage.draw)
         time.sleep(stage.draw.uniform(0, 0.1))
         at = workers.index(victim)
@@ -44,8 +54,26 @@ def mixed_fleets(stage: Stage) -> set[int]:
     stage.wait_until_done(fleet)
     if not ruby.is_running:
         raise AssertionError(f"Ruby's worker ended; its log:\n{ruby.log_tail()}")
-    stage.notes["jobs that Ruby ran"] += sum(1 for run in stage.ledger.runs() if run.pid == ruby.pid)
-    return stage.standing(fleet.client)
+    runs = stage.ledger.runs()
+    stage.notes["jobs that Ruby ran"] += sum(1 for run in runs if run.pid in pids_of_ruby)
+    standing = stage.standing(fleet.client)
+    killed = pids_of_ruby[:-1]
+    missing = stage.missing(standing)
+    begun = {run.number for run in runs if run.pid in killed and run.end is None} & missing
+    just_taken = sorted(missing - {run.number for run in runs})[: RUBY_THREADS * len(killed) - len(begun)]
+    stage.drop(begun.union(just_taken), "Ruby's own fetch: its worker was killed")
+    return standing
+
+
+def _ruby(stage: Stage, fleet: Fleet, series: RubyRelease) -> RubySidekiq:
+    ruby = RubySidekiq(
+        series,
+        redis_url=fleet.redis_url,
+        concurrency=RUBY_THREADS,
+        program="ledger_jobs.rb",
+        environment={"FIXTURE_LEDGER": str(stage.ledger.path)},
+    )
+    return stage.exits.enter_context(ruby)
 
 
 def _push(stage: Stage, fleet: Fleet) -> None:

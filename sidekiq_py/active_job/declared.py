@@ -105,7 +105,7 @@ class WrapperJob(JobDefinition):
         """The run of this payload, by its implementation."""
         found = implementation_of(payload)
         if found is None:
-            raise JobNotFoundError(str(payload.get("wrapped") or payload.get("class")))
+            raise JobNotFoundError(str(payload.get("wrapped") or payload.get("class")), is_active_job=True)
         return found.bind(payload, stopping)
 
 

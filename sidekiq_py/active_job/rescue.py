@@ -186,7 +186,7 @@ def _classes(errors: tuple[Any, ...]) -> tuple[type[Exception], ...]:
     for error in errors:
         if not (isinstance(error, type) and issubclass(error, Exception)):
             raise JobDeclarationError(
-                f"{error!r} is no class of errors; retry_on and discard_on take subclasses of Exception"
+                f"{error!r} is not a class of errors; retry_on and discard_on take subclasses of Exception"
             )
     return errors
 

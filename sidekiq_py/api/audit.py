@@ -3,10 +3,8 @@
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
-from sidekiq_py.api.source import pool_for
-from sidekiq_py.client.sync_client import Client
+from sidekiq_py.api.source import OfRedis
 from sidekiq_py.redis_access.reads import audit
 
 MOST_ENTRIES = 10_000
@@ -36,7 +34,7 @@ class AuditEntry:
     details: str
 
 
-class AuditLog:
+class AuditLog(OfRedis):
     """
     The last 10,000 actions or so, the latest first.
 
@@ -44,12 +42,6 @@ class AuditLog:
         pool: Whose Redis: a `Pool`, a redis-py client, or a URL. Without it and *client*, the program's.
         client: Instead of *pool*.
     """
-
-    def __init__(self, *, pool: Any = None, client: Client | None = None) -> None:
-        self._pool = pool_for(pool, client)
-
-    def __repr__(self) -> str:
-        return "<AuditLog>"
 
     def record(self, user: str, action: str, subject: str, details: str = "") -> None:
         """Note what somebody does. Texts are cut after 500 letters."""
@@ -68,7 +60,7 @@ class AuditLog:
             ValueError: *before* is no such id.
         """
         if before is not None and not _ENTRY_ID.fullmatch(before):
-            raise ValueError(f"{before!r} is no entry's id; take it from an AuditEntry")
+            raise ValueError(f"{before!r} is not an entry's id; take it from an AuditEntry")
         return [_entry(entry_id, fields) for entry_id, fields in audit.page(self._pool, limit, before)]
 
 

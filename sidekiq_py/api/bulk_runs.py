@@ -13,8 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from sidekiq_py.api.bulk import BulkResult
-from sidekiq_py.api.source import pool_for
-from sidekiq_py.client.sync_client import Client
+from sidekiq_py.api.source import OfRedis
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.reads import bulk_runs
@@ -128,7 +127,7 @@ class BulkRun:
         self.is_stopped = bulk_runs.update(self._pool, self.id, fields) or self.is_stopped
 
 
-class BulkRuns:
+class BulkRuns(OfRedis):
     """
     The runs of the last day.
 
@@ -136,12 +135,6 @@ class BulkRuns:
         pool: Whose Redis: a `Pool`, a redis-py client, or a URL. Without it and *client*, the program's.
         client: Instead of *pool*.
     """
-
-    def __init__(self, *, pool: Any = None, client: Client | None = None) -> None:
-        self._pool = pool_for(pool, client)
-
-    def __repr__(self) -> str:
-        return "<BulkRuns>"
 
     def start(self, user: str, action: str, place: str, *, wanted: str = "", total: int = 0) -> BulkRun:
         """Tell of a new run; arguments as of `BulkState`."""

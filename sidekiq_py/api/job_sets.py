@@ -560,7 +560,7 @@ class JobSet:
         try:
             return dump(loads(member), dialect=self._dialect())
         except (PayloadError, ArgumentTypeError, ArgumentValueError):
-            # It is no job; what it is must not change.
+            # It is not a job; what it is must not change.
             return member
 
     def _dialect(self) -> Dialect:
@@ -640,7 +640,7 @@ def _epoch(at: float | datetime) -> float:
             raise ValueError(f"{at!r} has no time zone; give an aware time, as datetime.now(UTC) + timedelta(hours=1)")
         return at.timestamp()
     if not is_finite(at):
-        raise ValueError(f"{shown(at)} is no time; give epoch seconds or an aware datetime")
+        raise ValueError(f"{shown(at)} is not a time; give epoch seconds or an aware datetime")
     return float(at)
 
 

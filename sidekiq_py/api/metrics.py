@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time
 from typing import Any
 
-from sidekiq_py.api.source import pool_for
+from sidekiq_py.api.source import OfRedis, pool_for
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.errors import ConfigError
@@ -173,7 +173,7 @@ class Metrics:
         return MetricsResult(first, _utc(self._now), width, jobs, tuple(recent))
 
 
-class Deploy:
+class Deploy(OfRedis):
     """
     Marks when the program was deployed, so that metrics show what a release changed.
 
@@ -181,12 +181,6 @@ class Deploy:
         pool: Whose Redis: a `Pool`, a redis-py client, or a URL. Without it and *client*, the program's.
         client: Instead of *pool*.
     """
-
-    def __init__(self, *, pool: Any = None, client: Client | None = None) -> None:
-        self._pool = pool_for(pool, client)
-
-    def __repr__(self) -> str:
-        return "<Deploy>"
 
     def mark(self, label: str | None = None, *, at: datetime | None = None) -> bool:
         """

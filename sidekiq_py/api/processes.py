@@ -7,7 +7,7 @@ from typing import Any
 
 from sidekiq_py.api.filters import JobFilter
 from sidekiq_py.api.job_record import JobRecord, moment
-from sidekiq_py.api.source import pool_for
+from sidekiq_py.api.source import OfRedis, pool_for
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.errors import SidekiqError
@@ -279,7 +279,7 @@ class Work:
         return None if self.run_at is None else max(0.0, now_seconds() - self.run_at.timestamp())
 
 
-class WorkSet:
+class WorkSet(OfRedis):
     """
     What runs now, as of each process's last heartbeat; a short job may never be seen here.
 
@@ -290,12 +290,6 @@ class WorkSet:
         pool: Whose Redis: a `Pool`, a redis-py client, or a URL. Without it and *client*, the program's.
         client: Instead of *pool*.
     """
-
-    def __init__(self, *, pool: Any = None, client: Client | None = None) -> None:
-        self._pool = pool_for(pool, client)
-
-    def __repr__(self) -> str:
-        return "<WorkSet>"
 
     def __len__(self) -> int:
         return self.size

@@ -3,11 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from sidekiq_py.api.job_record import moment
-from sidekiq_py.api.source import pool_for
-from sidekiq_py.client.sync_client import Client
+from sidekiq_py.api.source import OfRedis
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.redis_access.reads import profiles
 
@@ -34,7 +32,7 @@ class ProfileRecord:
     elapsed: float
 
 
-class ProfileSet:
+class ProfileSet(OfRedis):
     """
     The profiles of the last day, latest first.
 
@@ -42,12 +40,6 @@ class ProfileSet:
         pool: Whose Redis: a `Pool`, a redis-py client, or a URL. Without it and *client*, the program's.
         client: Instead of *pool*.
     """
-
-    def __init__(self, *, pool: Any = None, client: Client | None = None) -> None:
-        self._pool = pool_for(pool, client)
-
-    def __repr__(self) -> str:
-        return "<ProfileSet>"
 
     def __len__(self) -> int:
         return self.size

@@ -30,3 +30,19 @@ def pool_for(pool: Any, client: Client | None) -> Pool:
     if isinstance(pool, Pool) and client is None:
         return pool
     return client_for(pool, client).pool
+
+
+class OfRedis:
+    """
+    What reads one Redis, and keeps nothing of it.
+
+    Args:
+        pool: Whose Redis: a `Pool`, a redis-py client, or a URL. Without it and *client*, the program's.
+        client: Instead of *pool*.
+    """
+
+    def __init__(self, *, pool: Any = None, client: Client | None = None) -> None:
+        self._pool = pool_for(pool, client)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"

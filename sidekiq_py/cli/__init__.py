@@ -24,18 +24,21 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "stats": ("sidekiq_py.cli.data:stats", "Show counters and sizes."),
     "top": ("sidekiq_py.cli.top:top", "Watch processes, queues and running jobs live."),
     "queues": ("sidekiq_py.cli.queues:queues", "List, show, clear, delete, pause and move queues."),
-    "jobs": ("sidekiq_py.cli.running:jobs", "Show what runs now, for how long and where."),
+    "jobs": ("sidekiq_py.cli.running:jobs", "Show running jobs: where, and for how long."),
     "processes": ("sidekiq_py.cli.processes:processes", "List, quiet and stop worker processes of both languages."),
     "retries": ("sidekiq_py.cli.job_sets:retries", "List, retry, kill or delete jobs that failed."),
     "scheduled": ("sidekiq_py.cli.job_sets:scheduled", "List, run now, kill or delete scheduled jobs."),
     "dead": ("sidekiq_py.cli.job_sets:dead", "List, retry or delete dead jobs."),
-    "recover": ("sidekiq_py.cli.recover:recover", "Give jobs of dead workers back to their queues."),
+    "recover": ("sidekiq_py.cli.recover:recover", "Return the jobs of dead workers to their queues."),
     "web": ("sidekiq_py.cli.web:web", "Serve the dashboard."),
-    "doctor": ("sidekiq_py.cli.doctor:doctor", "Look for what is wrong with this Redis and who shares it."),
-    "demo": ("sidekiq_py.cli.demo:demo", "Show Python and Ruby on one Redis."),
-    "set-aside": ("sidekiq_py.cli.set_aside:set_aside", "Rename keys of a wrong type out of the way."),
-    "ruby-support": ("sidekiq_py.cli.ruby_support:ruby_support", "Print the Ruby file that extensions need."),
-    "completion": ("sidekiq_py.cli.completion:completion", "Print the shell's completion script."),
+    "doctor": ("sidekiq_py.cli.doctor:doctor", "Find problems with Redis and the processes that share it."),
+    "demo": ("sidekiq_py.cli.demo:demo", "Run Python and Ruby on one private Redis, step by step."),
+    "set-aside": ("sidekiq_py.cli.set_aside:set_aside", "Rename a key that holds the wrong type."),
+    "ruby-support": (
+        "sidekiq_py.cli.ruby_support:ruby_support",
+        "Print the Ruby file that batches and other extensions need.",
+    ),
+    "completion": ("sidekiq_py.cli.completion:completion", "Print a completion script for your shell."),
 }
 
 
@@ -103,8 +106,8 @@ class LazyGroup(click.Group):
 )
 def main() -> None:
     """
-    Sidekiq's queues from Python.
+    Run and operate Sidekiq jobs from Python.
 
-    Redis is found through REDIS_PROVIDER or REDIS_URL, or told by --redis-url. `sidekiq-py COMMAND --help` shows the
-    options of a command.
+    Set REDIS_URL, or pass --redis-url to a command, to say where Redis is. `sidekiq-py COMMAND --help` shows a
+    command's options.
     """

@@ -20,6 +20,7 @@ from sidekiq_py.cli.program_files import import_all, set_up_django
 from sidekiq_py.cli.settings import Options, make_config, unknown_keys
 from sidekiq_py.client import sync_client
 from sidekiq_py.config import Config, QueueConfig
+from sidekiq_py.engine.assembly import WorkerParts
 from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.jobs.job_class import unfinished
 from sidekiq_py.logs import counted
@@ -86,13 +87,13 @@ def make_launcher(
     A launcher that is ready to start.
 
     Args:
-        on_epoch: As for `Launcher`.
+        on_epoch: As for `WorkerParts`.
         is_first: Of the processes that are started together; the first one says what is true of all.
     """
     config = load_program(options)
     start_logging(options, config.sidekiq_version)
     _log.info("Running in Python %s, %s environment", platform.python_version(), config.environment)
-    _log.info("%s declared; queues: %s", counted(len(registry), "job"), ", ".join(_queue_names(config)))
+    _log.info("%s declared; queues: %s", counted(len(registry.classes()), "job"), ", ".join(_queue_names(config)))
     for line in _unfinished_jobs():
         _log.warning("%s", line)
     if is_first():
@@ -102,12 +103,14 @@ def make_launcher(
     if sys.stdout.isatty() and config.processes is None:
         click.echo(banner(config))
     return Launcher(
-        config,
-        registry=registry,
-        hooks=program.hooks,
-        server_middleware=program.server_middleware,
-        client=sync_client.current(),
-        on_epoch=on_epoch,
+        WorkerParts(
+            config,
+            registry=registry,
+            hooks=program.hooks,
+            server_middleware=program.server_middleware,
+            client=sync_client.current(),
+            on_epoch=on_epoch,
+        )
     )
 
 

@@ -96,13 +96,15 @@ def per_second(_ctx: click.Context, _parameter: click.Parameter, text: str | Non
     match = _RATE.fullmatch(text.strip())
     rate = float(match[1]) / _UNIT_SECONDS[match[2] or "s"] if match else 0.0
     if not 0 < rate < math.inf:
-        raise click.BadParameter(f"{text!r} is no rate; write how many jobs a second, as 100/s, or 600/m, or 10/h")
+        raise click.BadParameter(f"{text!r} is not a rate; write how many jobs a second, as 100/s, or 600/m, or 10/h")
     return rate
 
 
-rate_option = click.option("--rate", callback=per_second, metavar="N/s", help="No more than N in a second (/m, /h).")
+rate_option = click.option(
+    "--rate", callback=per_second, metavar="N/s", help="At most N jobs a second; also N/m or N/h."
+)
 yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-dry_run_option = click.option("--dry-run", is_flag=True, help="Only say how many jobs it would be.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Only print how many jobs it would affect.")
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:

@@ -24,8 +24,8 @@ _COMPLETION_SECONDS = 1.0
 def finds_redis(command: F) -> F:
     """Adds `--redis-url` and `--namespace`."""
 
-    @click.option("-u", "--redis-url", metavar="URL", help="Where Redis is; else REDIS_PROVIDER, REDIS_URL.")
-    @click.option("--namespace", metavar="NAME", help="Before every key, as by redis-namespace (SIDEKIQ_NAMESPACE).")
+    @click.option("-u", "--redis-url", metavar="URL", help="URL of Redis; else REDIS_PROVIDER or REDIS_URL.")
+    @click.option("--namespace", metavar="NAME", help="Prefix of every key; else SIDEKIQ_NAMESPACE.")
     @functools.wraps(command)
     def configured(*arguments: Any, redis_url: str | None, namespace: str | None, **options: Any) -> Any:
         if redis_url is not None or namespace is not None:
@@ -46,14 +46,14 @@ def pushes_jobs(command: F) -> F:
     @click.option(
         "--sidekiq-version",
         metavar="VERSION",
-        help="Release of the Ruby side, as 7.3.2; else found out from its processes.",
+        help="Sidekiq release of the Ruby side, such as 7.3.2; else detected.",
     )
     @click.option(
         "-r",
         "--require",
         metavar="MODULE|PATH",
         multiple=True,
-        help="Import it first: a program's client middleware and death handlers.",
+        help="Module with client middleware and death handlers to import first; repeat for more.",
     )
     @functools.wraps(command)
     def prepared(*arguments: Any, sidekiq_version: str | None, require: tuple[str, ...], **options: Any) -> Any:

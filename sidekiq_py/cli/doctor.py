@@ -51,9 +51,9 @@ def _looks_as_a_program(command: F) -> F:
         "--require",
         metavar="MODULE|PATH",
         multiple=True,
-        help="Import it first: classes that it declares count as served.",
+        help="Module to import first; the classes that it declares count as served.",
     )
-    @click.option("--sidekiq-version", metavar="VERSION", help="The release that this program is to write for.")
+    @click.option("--sidekiq-version", metavar="VERSION", help="Sidekiq release that your program writes for.")
     @functools.wraps(command)
     def guarded(*arguments: Any, require: tuple[str, ...], sidekiq_version: str | None, **options: Any) -> Any:
         try:
@@ -74,26 +74,26 @@ def _looks_as_a_program(command: F) -> F:
 
 
 @click.command()
-@click.option("--strict", is_flag=True, help="Warnings count as problems, too.")
-@click.option("-v", "--verbose", is_flag=True, help="Show also what is in order.")
+@click.option("--strict", is_flag=True, help="Count warnings as problems.")
+@click.option("-v", "--verbose", is_flag=True, help="Also show what is in order.")
 @_looks_as_a_program
 @reads_redis
 @click.pass_context
 def doctor(ctx: click.Context, strict: bool, verbose: bool, as_json: bool) -> None:
     """
-    Look for what is wrong with this Redis and who shares it.
+    Find problems with Redis and the processes that share it.
 
-    Tells which releases of Sidekiq and which languages are at work, which release Python writes for and why, and looks
-    at clocks, units of time, queues, classes, jobs in flight, the server, and keys of Sidekiq Pro, Enterprise and gems.
-    It only reads, and looks at a sample where there is much.
+    Shows which languages and Sidekiq releases are running, and which release Python writes for and why. Checks the
+    server, clocks, units of time, queues, classes, jobs in flight, and keys of Sidekiq Pro, Enterprise and gems. It
+    only reads, and samples large queues.
 
-    With -r the classes that a program declares count as served, and their options are looked at.
+    With -r, the classes that your program declares count as served, and the options of its jobs are checked.
 
     \b
     Exit codes:
       0  no problem was found (with --strict: and no warning)
       1  there is a problem (with --strict: or a warning)
-      2  it could not look: no connection, or wrong usage
+      2  the doctor could not look: no connection, or wrong usage
     """
     report = examine(declared=registry if ctx.params["require"] else None)
     is_healthy = report.is_healthy(strict=strict)

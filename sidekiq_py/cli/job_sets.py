@@ -33,10 +33,8 @@ _NOUNS = {
     "dead": ("dead job", "dead jobs"),
 }
 
-Action = Callable[
-    [JobSet, Iterator[SortedEntry], Callable[[int], None], float | None, Callable[[], bool]],
-    BulkResult,
-]
+Action = Callable[..., BulkResult]
+"""A method of `JobSet` that takes entries, as `retry_many` does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +78,7 @@ def _set_group(name: str, made_of: type[JobSet], help_text: str, when: str) -> c
     """The commands of one set; *when* heads the column of times."""
     time = "died" if made_of is DeadSet else "are due"
 
-    @click.group(name=name, cls=DefaultsToList, help=f"{help_text}\n\nWithout a command they are listed.")
+    @click.group(name=name, cls=DefaultsToList, help=f"{help_text}\n\nWithout a command, lists them.")
     def group() -> None:
         pass
 
@@ -102,12 +100,15 @@ def _set_group(name: str, made_of: type[JobSet], help_text: str, when: str) -> c
 
     def action(command: str, summary: str, done: str, act: Action, *, asks: bool) -> None:
         @group.command(
-            command, help=f"{summary}\n\nGive ids, or --all, or choose by filters; several filters must all fit."
+            command,
+            help=f"{summary}\n\nGive ids, --all, or filters. With several filters, a job must match all of them.",
         )
         @click.argument("jids", metavar="[JID]...", nargs=-1)
         @click.option("--all", "everything", is_flag=True, help="All of them.")
         @filter_options(time=time)
-        @click.option("-y", "--yes", is_flag=True, help="Do not ask." if asks else "Accepted and not needed.")
+        @click.option(
+            "-y", "--yes", is_flag=True, help="Do not ask." if asks else "Has no effect: this command does not ask."
+        )
         @dry_run_option
         @rate_option
         @pushes_jobs
@@ -138,52 +139,12 @@ def _set_group(name: str, made_of: type[JobSet], help_text: str, when: str) -> c
 
 def _add_actions(action: Callable[..., None], made_of: type[JobSet]) -> None:
     if made_of is ScheduledSet:
-        action("retry", "Enqueue jobs now.", "enqueued", _enqueue, asks=False)
+        action("retry", "Enqueue jobs now.", "enqueued", JobSet.add_many_to_queue, asks=False)
     else:
-        action("retry", "Enqueue jobs now; the try does not count.", "enqueued", _retry, asks=False)
+        action("retry", "Enqueue jobs now; the try does not count.", "enqueued", JobSet.retry_many, asks=False)
     if made_of is not DeadSet:
-        action("kill", "Move jobs to the dead set.", "moved to the dead set", _kill, asks=True)
-    action("delete", "Delete jobs for good.", "deleted", _delete, asks=True)
-
-
-def _retry(
-    job_set: JobSet,
-    entries: Iterator[SortedEntry],
-    report: Callable[[int], None],
-    rate: float | None,
-    stop: Callable[[], bool],
-) -> BulkResult:
-    return job_set.retry_many(entries, report, per_second=rate, stop=stop)
-
-
-def _enqueue(
-    job_set: JobSet,
-    entries: Iterator[SortedEntry],
-    report: Callable[[int], None],
-    rate: float | None,
-    stop: Callable[[], bool],
-) -> BulkResult:
-    return job_set.add_many_to_queue(entries, report, per_second=rate, stop=stop)
-
-
-def _kill(
-    job_set: JobSet,
-    entries: Iterator[SortedEntry],
-    report: Callable[[int], None],
-    rate: float | None,
-    stop: Callable[[], bool],
-) -> BulkResult:
-    return job_set.kill_many(entries, report, per_second=rate, stop=stop)
-
-
-def _delete(
-    job_set: JobSet,
-    entries: Iterator[SortedEntry],
-    report: Callable[[int], None],
-    rate: float | None,
-    stop: Callable[[], bool],
-) -> BulkResult:
-    return job_set.delete_many(entries, report, per_second=rate, stop=stop)
+        action("kill", "Move jobs to the dead set.", "moved to the dead set", JobSet.kill_many, asks=True)
+    action("delete", "Delete jobs for good.", "deleted", JobSet.delete_many, asks=True)
 
 
 def _count(job_set: JobSet, choice: Choice) -> int:
@@ -224,7 +185,7 @@ def _act(
             looked_at = report if choice.has_filter else None
             entries = islice(job_set.find(choice.wanted, looked_at=looked_at, stop=is_stopped), size)
         dealt_with = (lambda number: None) if choice.has_filter else report
-        result = act(job_set, entries, dealt_with, rate, is_stopped)
+        result = act(job_set, entries, dealt_with, per_second=rate, stop=is_stopped)
         stopped = is_stopped()
     tell_result(result, done, as_json=as_json, missing=missing, stopped=stopped)
 

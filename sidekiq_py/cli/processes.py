@@ -41,7 +41,7 @@ def processes(ctx: click.Context, as_json: bool) -> None:
     """
     List, quiet and stop worker processes, Ruby's and Python's.
 
-    Without a command they are listed.
+    Without a command, lists them.
     """
     if ctx.invoked_subcommand is None:
         _list(as_json)
@@ -53,8 +53,8 @@ def list_processes(as_json: bool) -> None:
     """
     Show worker processes, Ruby's and Python's.
 
-    BUSY are the jobs that run, as of the last heartbeat, and how many can. IN FLIGHT are jobs that a Python process has
-    taken and not settled.
+    BUSY shows how many jobs were running at the last heartbeat, and how many can. IN FLIGHT counts jobs that a Python
+    process has fetched and not finished.
     """
     _list(as_json)
 
@@ -149,10 +149,10 @@ def _takes_processes(command: Callable[..., Any]) -> Callable[..., Any]:
 @_takes_processes
 def quiet(identities: tuple[str, ...], everything: bool, yes: bool, as_json: bool) -> None:
     """
-    Let processes fetch no more jobs.
+    Stop processes from fetching jobs.
 
-    They finish what runs and stay; only a restart lets them fetch again. Give identities, a host, host:pid, or --all. A
-    process hears of it at its next heartbeat, within ten seconds.
+    They finish running jobs and stay alive; they fetch again only after a restart. Give identities, a host, host:pid,
+    or --all. A process reacts at its next heartbeat, within ten seconds.
     """
     wanted = _wanted("quiet", identities, everything)
     if everything and wanted and not yes:

@@ -116,7 +116,7 @@ def _module_name(name: str, directory: Path) -> str:
 
 def _jobs_in(path: Path, name: str) -> str:
     if not (path / f"{_JOBS}.py").exists() and not (path / _JOBS).is_dir():
-        raise ConfigError(f"{name} (-r) is no package and has no {_JOBS}.py; name the modules that declare jobs")
+        raise ConfigError(f"{name} (-r) is not a package and has no {_JOBS}.py; name the modules that declare jobs")
     sys.path.insert(0, str(path.resolve()))
     return _JOBS
 
@@ -138,7 +138,7 @@ def _dotted(path: Path) -> str:
         sys.path.insert(0, str(root))
     parts = path.relative_to(root).parts
     if not all(part.isidentifier() for part in parts):
-        raise ConfigError(f"{path}.py cannot be imported (-r): {'.'.join(parts)} is no module name; rename the file")
+        raise ConfigError(f"{path}.py cannot be imported (-r): {'.'.join(parts)} is not a module name; rename the file")
     return ".".join(parts)
 
 

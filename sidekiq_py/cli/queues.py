@@ -54,7 +54,7 @@ def queues(ctx: click.Context, as_json: bool) -> None:
     """
     List, show, clear, delete, pause and move queues.
 
-    Without a command the queues are listed.
+    Without a command, lists the queues.
     """
     if ctx.invoked_subcommand is None:
         _list(as_json)
@@ -66,8 +66,8 @@ def list_queues(as_json: bool) -> None:
     """
     Show all queues: size, latency, jobs in flight.
 
-    LATENCY is the age in seconds of the job that runs next. IN FLIGHT are jobs that Python workers have taken and not
-    settled; they are safe in Redis, and Ruby's Web UI does not show them.
+    LATENCY is the age in seconds of the job that runs next. IN FLIGHT counts jobs that Python workers have fetched and
+    not finished; they are safe in Redis, and Ruby's Web UI does not show them.
     """
     _list(as_json)
 
@@ -136,8 +136,8 @@ def clear(name: str, yes: bool, dry_run: bool, rate: float | None, as_json: bool
     """
     Delete jobs of a queue.
 
-    All of them, or those that filters choose. The queue itself stays, with its pause. Jobs that workers have taken
-    already are not touched.
+    Deletes all jobs, or those that match the filters. The queue itself stays, paused if it was paused. Jobs that
+    workers have already fetched are not touched.
     """
     queue = _known(name)
     wanted = take_filter(options)
@@ -166,7 +166,7 @@ def delete(name: str, yes: bool, dry_run: bool, as_json: bool) -> None:
     """
     Delete a queue: its jobs, its name and its pause.
 
-    A later push begins it anew. Jobs that workers have taken already are not touched.
+    The next push creates it again. Jobs that workers have already fetched are not touched.
     """
     queue = _known(name)
     if dry_run:
@@ -186,10 +186,10 @@ def delete(name: str, yes: bool, dry_run: bool, as_json: bool) -> None:
 @reads_redis
 def pause(names: tuple[str, ...], as_json: bool) -> None:
     """
-    Let workers leave queues alone.
+    Stop workers from fetching from queues.
 
-    Pushes go on. Python workers obey within moments, and so do Ruby's with Sidekiq Pro, whose set `paused` this is;
-    open-source Ruby processes go on fetching, and are named.
+    You can still push to them. Python workers and Sidekiq Pro's stop fetching within moments. Open-source Ruby
+    processes ignore the pause; the command names those that serve the queue.
     """
     done = []
     for queue in [_known(name) for name in names]:
@@ -220,7 +220,7 @@ def unpause(names: tuple[str, ...], as_json: bool) -> None:
         was_paused = queue.unpause()
         done.append({"queue": queue.name, "paused": False, "changed": was_paused})
         if not as_json:
-            click.echo(f"{queue.name} goes on." if was_paused else f"{queue.name} was not paused.")
+            click.echo(f"{queue.name} is no longer paused." if was_paused else f"{queue.name} was not paused.")
     if as_json:
         echo_json_array(done)
 
@@ -229,7 +229,7 @@ def unpause(names: tuple[str, ...], as_json: bool) -> None:
 @click.argument("source", metavar="FROM", shell_complete=complete_queue)
 @click.argument("target", metavar="TO", shell_complete=complete_queue)
 @filter_options(queue=False, time="were enqueued")
-@click.option("--create", is_flag=True, help="TO may be a queue that does not exist yet.")
+@click.option("--create", is_flag=True, help="Allow TO to be a queue that does not exist yet.")
 @yes_option
 @dry_run_option
 @rate_option
@@ -247,9 +247,8 @@ def move(
     """
     Move jobs to another queue.
 
-    All of them, or those that filters choose. They line up behind the jobs that wait there, in their order, each byte
-    for byte as it is. Each round trip moves a hundred jobs in one step: however this command ends, each job is in one
-    of the two queues, once.
+    Moves all jobs, or those that match the filters, to the end of the other queue, in their order and byte for byte.
+    However this command ends, each job is in exactly one of the two queues.
     """
     if source == target:
         raise click.UsageError("FROM and TO are the same queue")

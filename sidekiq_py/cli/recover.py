@@ -29,18 +29,18 @@ from sidekiq_py.wire.dialect import Dialect
     "--all",
     "everything",
     is_flag=True,
-    help="Also take the jobs of owners whose lease still stands. Only with every Python worker stopped: "
+    help="Also take the jobs of workers whose lease is still valid. Stop every Python worker first: "
     "a job that still runs will run twice.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def recover(everything: bool, as_json: bool) -> None:
     """
-    Give jobs of dead workers back to their queues.
+    Return the jobs of dead workers to their queues.
 
-    An owner is dead if its process is gone from this machine, or if its lease has run out (30 seconds after its last
-    word, unless workers are told otherwise). Jobs of one whose lease still stands are named with the time at which it
-    ends. Workers do this by themselves; the command is for when none is left, or
-    when the registry of owners was lost: it also finds those that have jobs in flight and are not in it.
+    Workers do this by themselves. Use this command if no worker is left, or if the registry of workers was lost: it
+    also finds workers with jobs in flight that are not registered. A worker is dead if its process is gone from this
+    machine, or if its lease has expired (by default 30 seconds after its last sign of life). For a worker whose lease
+    is still valid, the command says when it ends.
     """
     settings = program.settings().redis
     config = Config(redis=settings)

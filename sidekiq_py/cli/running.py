@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from sidekiq_py.api import Process, ProcessSet, Work, WorkSet
-from sidekiq_py.cli.choosing import filter_options, take_filter, warn_of_queue
+from sidekiq_py.cli.choosing import counted, filter_options, take_filter, warn_of_queue
 from sidekiq_py.cli.connection import reads_redis
 from sidekiq_py.cli.output import echo_json_array, echo_table, shortened, shown, span
 from sidekiq_py.cli.processes import chosen, complete_process
@@ -21,15 +21,15 @@ _ARGS_WIDTH = 60
     "process_name",
     metavar="IDENTITY",
     shell_complete=complete_process,
-    help="Only jobs of this process, or of those whose identity begins so: a host, host:pid.",
+    help="Only jobs of this process; also a host, or host:pid.",
 )
 @reads_redis
 def jobs(process_name: str | None, as_json: bool, **options: Any) -> None:
     """
-    Show what runs now, for how long and where.
+    Show running jobs: where, and for how long.
 
-    As of each process's last heartbeat, which is up to ten seconds old: jobs that took less may never be seen here. The
-    longest running comes first.
+    The job that has been running longest comes first. The data is as of each process's last heartbeat, up to ten
+    seconds ago, so short jobs may never show up here.
     """
     processes = {process.identity: process for process in ProcessSet()}
     wanted = take_filter(options)
@@ -43,7 +43,7 @@ def jobs(process_name: str | None, as_json: bool, **options: Any) -> None:
         return
     if not works:
         said = "No such job runs" if not wanted.is_empty or process_name else "No job runs"
-        click.echo(f"{said}, as of the last heartbeats ({len(processes)} processes).")
+        click.echo(f"{said}, as of the last heartbeats ({counted(len(processes), 'process', 'processes')}).")
         return
     rows = [
         (

@@ -23,10 +23,10 @@ _AWAY = "misplaced:"
 @click.pass_context
 def set_aside(ctx: click.Context, key: str, yes: bool, as_json: bool) -> None:
     """
-    Rename a key of a wrong type out of the way.
+    Rename a key that holds the wrong type.
 
-    For keys that `doctor` names: something else wrote them, and pushes or workers fail because of them. What KEY holds
-    is kept under misplaced:KEY; a right one is made when it is needed. A key that is as it should be is left alone.
+    For keys that `doctor` reports: something else has written them, and pushes or workers fail because of them. KEY is
+    renamed to misplaced:KEY, and Sidekiq creates a new one when it needs it. Any other key is left alone.
     """
     pool = sync_client.current().pool
     namespace = program.settings().redis.namespace

@@ -20,14 +20,14 @@ _UNBOUND = 10_000
 
 
 @click.command()
-@click.option("--once", is_flag=True, help="Print it and exit.")
+@click.option("--once", is_flag=True, help="Print the view once and exit.")
 @click.option(
     "--sample",
     type=click.FloatRange(0),
     default=2.0,
     show_default=True,
     metavar="SECONDS",
-    help="With --once: count rates over so long; 0 leaves them out.",
+    help="With --once: measure rates for this long; 0 leaves them out.",
 )
 @click.option(
     "--every",
@@ -35,14 +35,14 @@ _UNBOUND = 10_000
     default=1.0,
     show_default=True,
     metavar="SECONDS",
-    help="Read Redis so often.",
+    help="Pause between two reads of Redis.",
 )
 @reads_redis
 def top(once: bool, sample: float, every: float, as_json: bool) -> None:
     """
     Watch processes, queues and running jobs live.
 
-    Ruby's and Python's alike. Keys quiet and stop processes, pause queues and retry what failed; ? shows them all.
+    Shows Ruby's and Python's. Press keys to quiet and stop processes, pause queues and retry failed jobs; ? lists them.
     Redis is read once a second, in one round trip.
     """
     if as_json and not once:

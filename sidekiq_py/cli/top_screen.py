@@ -227,7 +227,7 @@ class _Screen:
         def pause() -> str:
             queue = Queue(name)
             if queue.unpause():
-                return f"{name} goes on."
+                return f"{name} is no longer paused."
             queue.pause()
             ruby = [process.identity for process in ProcessSet().serving(name) if not process.is_python]
             others = f" Without Sidekiq Pro these Ruby processes go on: {', '.join(ruby)}" if ruby else ""

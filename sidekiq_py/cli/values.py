@@ -64,7 +64,7 @@ def span_seconds(_ctx: click.Context, _parameter: click.Parameter, text: str | N
     if text is None:
         return None
     if not _SPAN.fullmatch(text):
-        raise click.BadParameter(f"{text!r} is no span of time; write seconds, or 5m, 1h30m, 2d")
+        raise click.BadParameter(f"{text!r} is not a span of time; write seconds, or 5m, 1h30m, 2d")
     return sum(float(number) * _UNIT_SECONDS[unit] for number, unit in _SPAN_PART.findall(text))
 
 
@@ -75,7 +75,7 @@ def epoch_seconds(_ctx: click.Context, _parameter: click.Parameter, text: str | 
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise click.BadParameter(f"{text!r} is no time; write 2030-01-31T08:00:00Z, or epoch seconds") from None
+        raise click.BadParameter(f"{text!r} is not a time; write 2030-01-31T08:00:00Z, or epoch seconds") from None
     if moment.tzinfo is None:
         raise click.BadParameter(f"{text!r} names no zone; add Z for UTC, or +01:00")
     return moment.timestamp()

@@ -28,8 +28,14 @@ def _hash_password(ctx: click.Context, _parameter: click.Parameter, wanted: bool
 
 
 @click.command()
-@click.option("--bind", default="127.0.0.1", show_default=True, metavar="HOST", help="The address to listen on.")
-@click.option("--port", default=4567, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free one.")
+@click.option("--bind", default="127.0.0.1", show_default=True, metavar="HOST", help="Address to listen on.")
+@click.option(
+    "--port",
+    default=4567,
+    show_default=True,
+    type=click.IntRange(0, 65535),
+    help="Port to listen on; 0 takes a free one.",
+)
 @click.option(
     "-C",
     "--config",
@@ -37,7 +43,7 @@ def _hash_password(ctx: click.Context, _parameter: click.Parameter, wanted: bool
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="YAML with accounts, tokens, servers, redaction; see docs/dashboard.md.",
 )
-@click.option("--allow-host", multiple=True, metavar="HOST", help="A host name that requests may name.")
+@click.option("--allow-host", multiple=True, metavar="HOST", help="Host name that requests may use; repeat for more.")
 @click.option(
     "--hash-password",
     is_flag=True,
@@ -52,8 +58,8 @@ def web(bind: str, port: int, config_file: Path | None, allow_host: tuple[str, .
     """
     Serve the dashboard.
 
-    Without accounts and tokens it serves this machine alone: it listens on a loopback address and refuses requests that
-    came through a proxy.
+    Without accounts or tokens, only this machine has access: the server listens on a loopback address and rejects
+    requests that came through a proxy.
 
     \b
     sidekiq-py web

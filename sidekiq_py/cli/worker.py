@@ -31,9 +31,11 @@ _GONE = {
 
 
 @click.command()
-@click.option("-c", "--concurrency", type=int, metavar="INT", help="Threads that run jobs (5; 10 for Sidekiq 6).")
-@click.option("-e", "--environment", metavar="ENV", help="Name of the environment; else APP_ENV, RAILS_ENV, RACK_ENV.")
-@click.option("-g", "--tag", metavar="TAG", help="Shown beside the process in the Web UI.")
+@click.option(
+    "-c", "--concurrency", type=int, metavar="INT", help="Number of threads that run jobs (5; 10 for Sidekiq 6)."
+)
+@click.option("-e", "--environment", metavar="ENV", help="Environment; else APP_ENV, RAILS_ENV or RACK_ENV.")
+@click.option("-g", "--tag", metavar="TAG", help="Label for the process in the Web UI.")
 @click.option(
     "-q",
     "--queue",
@@ -41,40 +43,58 @@ _GONE = {
     multiple=True,
     metavar="QUEUE[,WEIGHT]",
     shell_complete=complete_queue,
-    help="A queue to work on, in order of precedence or by weight; may be given many times.",
+    help="Queue to serve, in strict order or by weight; repeat for more.",
 )
 @click.option(
     "-r",
     "--require",
     multiple=True,
     metavar="MODULE|PATH",
-    help="Module, .py file or package that declares jobs; may be given many times.",
+    help="Module, .py file or package that declares jobs; repeat for more.",
 )
-@click.option("-t", "--timeout", type=float, metavar="SECONDS", help="What busy jobs are given at a stop (25).")
+@click.option(
+    "-t", "--timeout", type=float, metavar="SECONDS", help="How long busy jobs may take to finish at shutdown (25)."
+)
 @click.option("-v", "--verbose", is_flag=True, default=None, help="Log at debug level.")
 @click.option("-C", "--config", "config_file", metavar="PATH", help="YAML file (config/sidekiq.yml).")
-@click.option("-u", "--redis-url", metavar="URL", help="Where Redis is; else REDIS_PROVIDER, REDIS_URL.")
-@click.option("--namespace", metavar="NAME", help="Before every key, as by redis-namespace (SIDEKIQ_NAMESPACE).")
-@click.option("--processes", type=int, metavar="N", help="Keep N child processes at work.")
-@click.option("--max-memory-mb", type=int, metavar="MB", help="Replace a child that holds more than this.")
-@click.option("--probe-port", type=int, metavar="PORT", help="Answer /live, /ready and /metrics by HTTP there.")
-@click.option("--async-concurrency", type=int, metavar="N", help="async def jobs that run at once in a process (100).")
-@click.option("--fetcher", type=click.Choice(FETCHERS), help="reliable keeps a job in Redis until it is settled.")
-@click.option("--lease-seconds", type=float, metavar="SECONDS", help="After this long unheard of, jobs come back (30).")
-@click.option("--sidekiq-version", metavar="VERSION", help="Release of the Ruby side, as 7.3.2; else found out.")
-@click.option("--float-text", type=click.Choice(("ruby", "json3")), help="How the Ruby side's json gem writes floats.")
+@click.option("-u", "--redis-url", metavar="URL", help="URL of Redis; else REDIS_PROVIDER or REDIS_URL.")
+@click.option("--namespace", metavar="NAME", help="Prefix of every key; else SIDEKIQ_NAMESPACE.")
+@click.option("--processes", type=int, metavar="N", help="Run N child processes.")
+@click.option("--max-memory-mb", type=int, metavar="MB", help="Replace a child that uses more memory than this.")
+@click.option("--probe-port", type=int, metavar="PORT", help="Serve /live, /ready and /metrics on this port.")
+@click.option(
+    "--async-concurrency", type=int, metavar="N", help="How many `async def` jobs a process runs at once (100)."
+)
+@click.option(
+    "--fetcher",
+    type=click.Choice(FETCHERS),
+    help="reliable (default) keeps jobs in Redis while they run; basic doesn't.",
+)
+@click.option(
+    "--lease-seconds", type=float, metavar="SECONDS", help="A process not heard from for longer counts as dead (30)."
+)
+@click.option(
+    "--sidekiq-version", metavar="VERSION", help="Sidekiq release of the Ruby side, such as 7.3.2; else detected."
+)
+@click.option(
+    "--float-text",
+    type=click.Choice(("ruby", "json3")),
+    help="How the Ruby side's json gem writes floats; else it follows from the release.",
+)
 @click.option(
     "--extension-key",
     "extension_keys",
     multiple=True,
     metavar="KEY=POLICY",
-    help="Jobs with this key of Pro, Enterprise or a gem: refuse, run or bury them; may be given many times.",
+    help="What to do with jobs that have this key of Pro, Enterprise or a gem: refuse, run or bury; repeat for more.",
 )
 @click.option("--schedule", metavar="FILE", help="Periodic jobs in sidekiq-cron's format (config/schedule.yml).")
-@click.option("--no-job-log", "skip_default_job_logging", is_flag=True, default=None, help="No start and done lines.")
-@click.option("--log-level", metavar="LEVEL", help="debug, info, warn, error or fatal (info).")
-@click.option("--log-format", type=click.Choice(FORMAT_NAMES), help="As Ruby's formats of these names.")
-@click.option("--watch", is_flag=True, help="Restart when code changes, for development (extra `watch`).")
+@click.option(
+    "--no-job-log", "skip_default_job_logging", is_flag=True, default=None, help="Do not log when jobs start and end."
+)
+@click.option("--log-level", metavar="LEVEL", help="debug, info (default), warn, error or fatal.")
+@click.option("--log-format", type=click.Choice(FORMAT_NAMES), help="Format of log lines, as Ruby's of this name.")
+@click.option("--watch", is_flag=True, help="Restart when code changes, for development; needs the extra `watch`.")
 @click.argument("stray", nargs=-1, metavar="")
 @click.option("-d", "--daemon", is_flag=True, default=None, hidden=True)
 @click.option("-L", "--logfile", hidden=True)
@@ -92,9 +112,9 @@ def worker(**given: Any) -> NoReturn:
     """
     Run a worker process.
 
-    Flags go over the YAML file, the file over the defaults, as in Ruby. TERM and INT stop the worker, TSTP only lets it
-    fetch no more, TTIN shows what its threads do, USR2 reopens log files; with --processes, HUP restarts the children
-    one after the other.
+    Flags override the YAML file, and the file overrides the defaults, as in Ruby. Signals: TERM and INT stop the
+    worker, TSTP makes it fetch no more jobs, TTIN logs what its threads are doing, USR2 reopens log files. With
+    --processes, HUP restarts the children one by one.
     """
     if stray := given.pop("stray"):
         raise click.UsageError(

@@ -209,11 +209,8 @@ def _careful_maker(order: BulkOrder, dialect: Dialect, chain: ClientChain) -> Ma
         jids: list[str | None] = []
         ready: list[Outgoing] = []
         for index, (one, jid) in enumerate(zip(args, new_jids(len(args)), strict=True)):
-            payload = {**whole, "args": one, "jid": explicit_jid or jid}
-            if moments is not None:
-                payload["at"] = moments[index]
-            if dialect.bulk_stamps_first:
-                payload["enqueued_at"] = dialect.stamp(now)
+            at = None if moments is None else moments[index]
+            payload = payloads.bulk_payload(whole, one, jid=explicit_jid or jid, dialect=dialect, now=now, at=at)
             kept = through(chain, shown, payload)
             jids.append(None if kept is None else kept["jid"])
             if kept is not None:

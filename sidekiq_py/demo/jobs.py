@@ -27,3 +27,9 @@ def fraud_check(order: str, amount: float) -> None:
         while (folder / "slow_bureau").exists() and time.monotonic() < deadline:
             time.sleep(0.05)
     _log.info("order %s over %s looks honest", order, amount)
+
+
+@sidekiq.job(name="DayClosed", queue="python")
+def day_closed(bid: str, event: str, day: str) -> None:
+    """The callback of a batch."""
+    _log.info("%s is closed: %s of batch %s", day, event, bid)

@@ -28,7 +28,7 @@ class Live:
         console: Of Ruby.
     """
 
-    runs, failures = 9, 2
+    runs, failures = 12, 2
 
     def __init__(self, stage: Stage, ruby: Ruby, console: RubyConsole) -> None:
         self._stage = stage
@@ -38,6 +38,7 @@ class Live:
             SendReceipt=sidekiq.ruby_job("SendReceipt", queue=RUBY_QUEUE),
             ProcessSet=ProcessSet,
             RetrySet=RetrySet,
+            sidekiq=sidekiq,
             time=time,
         )
         self._ruby_worker = stage.start_ruby(RUBY_QUEUE)
@@ -63,6 +64,7 @@ class Live:
             Step("A job fails in Ruby and goes round the retry set", self._fails_in_ruby),
             Step("A job fails in Python and goes round the retry set", self._fails_in_python),
             Step("Scheduled jobs come due, one in each language", self._scheduled),
+            Step("A batch of jobs in both languages calls back when all are done", self._batch),
             Step("Python is killed in the middle of a job, and nothing is lost", self._killed),
         ]
 
@@ -159,6 +161,35 @@ class Live:
             stage.due(job, queue=queue)
             stage.performed(worker, job, done)
         stage.screen.seen("Each ran the job that the other had scheduled.")
+
+    def _batch(self) -> None:
+        stage = self._stage
+        stage.screen.say(
+            "Jobs that belong together are a batch. Ruby opens one, of a job for each language, and names a job of "
+            "Python's to be enqueued once both have succeeded:"
+        )
+        for line in (
+            'batch = SidekiqPy::Batch.new.on(:success, {"class" => "DayClosed", "queue" => "python"}, "Monday")',
+            'batch.jobs { SendReceipt.perform_async("A-1007", "eve@x.org"); FraudCheck.perform_async("A-1007", 3.5) }',
+        ):
+            self._ruby.run(line)
+            stage.screen.code(self._ruby.language, line, None)
+        bid = str(self._ruby.run("batch.bid"))
+        for queue, worker, done in (
+            (RUBY_QUEUE, self._ruby_worker, "receipt for A-1007"),
+            (PYTHON_QUEUE, self._python_worker, "order A-1007"),
+        ):
+            job = stage.pushed(f'"sidekiq_py_batch":["{bid}"', queue=queue)
+            stage.performed(worker, job, done)
+        stage.screen.say("Whichever ended last enqueued the callback, in the very script that ended it:")
+        callback = stage.pushed('"DayClosed"', queue=PYTHON_QUEUE)
+        stage.performed(self._python_worker, callback, "Monday is closed")
+        line = f'sidekiq.Batch.find("{bid}").status().state'
+        state = self._python.run(line)
+        if state != "success":
+            raise NotSeenError(f"{line} is {state!r}")
+        stage.screen.code(self._python.language, line, repr(state))
+        stage.screen.seen("Two languages, one batch, one callback.")
 
     def _killed(self) -> None:
         (self._stage.folder / "slow_bureau").touch()

@@ -143,12 +143,22 @@ def find_ruby() -> Ruby | None:
     return Ruby(*answer) if len(answer) == 2 else None
 
 
+def write_ruby_support(folder: Path) -> None:
+    """`sidekiq-py ruby-support > sidekiq_py.rb`: what Ruby needs for batches."""
+    with (folder / "sidekiq_py.rb").open("wb") as file:
+        subprocess.run(
+            [sys.executable, "-m", "sidekiq_py", "ruby-support"],
+            stdout=file,
+            check=True,
+            timeout=_ASK_SECONDS,
+            env={**os.environ, "PYTHONPATH": _python_path()},
+        )
+
+
 def python_worker(jobs: str, queue: str, *, redis_url: str, folder: Path) -> Program:
     """`sidekiq-py worker -r <jobs> -q <queue>`."""
     command = [sys.executable, "-m", "sidekiq_py", "worker", "-r", jobs, "-q", queue, "-c", "2", "-t", "5"]
-    # The demo may run from a source tree that is not installed.
-    path = os.pathsep.join(filter(None, [str(Path(sidekiq_py.__file__).parents[1]), os.environ.get("PYTHONPATH")]))
-    variables = {**_environment(redis_url, folder), "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+    variables = {**_environment(redis_url, folder), "PYTHONPATH": _python_path(), "PYTHONUNBUFFERED": "1"}
     return Program("the Python worker", "python", command, folder=folder, environment=variables)
 
 
@@ -209,6 +219,11 @@ class PythonConsole:
         if assigns:
             self._names[name] = value
         return value
+
+
+def _python_path() -> str:
+    """The demo may run from a source tree that is not installed."""
+    return os.pathsep.join(filter(None, [str(Path(sidekiq_py.__file__).parents[1]), os.environ.get("PYTHONPATH")]))
 
 
 def _environment(redis_url: str, folder: Path) -> dict[str, str]:

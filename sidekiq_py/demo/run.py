@@ -9,7 +9,7 @@ import sidekiq_py as sidekiq
 from sidekiq_py.api import DeadSet, RetrySet, ScheduledSet, Stats
 from sidekiq_py.clock import monotonic
 from sidekiq_py.demo import live, recorded
-from sidekiq_py.demo.programs import RubyConsole, find_ruby
+from sidekiq_py.demo.programs import RubyConsole, find_ruby, write_ruby_support
 from sidekiq_py.demo.record import NotSeenError
 from sidekiq_py.demo.screen import Screen
 from sidekiq_py.demo.stage import Stage
@@ -119,6 +119,7 @@ def _story(stage: Stage, redis: PrivateRedis, with_ruby: bool) -> Iterator[Story
         yield recorded.Recorded(stage, recorded.NO_RUBY if with_ruby else "Left out, as asked")
         return
     sidekiq.configure(redis_url=redis.url, namespace="")
+    write_ruby_support(stage.folder)
     console = RubyConsole(redis_url=redis.url, folder=stage.folder)
     try:
         yield live.Live(stage, ruby, console)

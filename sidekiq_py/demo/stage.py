@@ -87,6 +87,12 @@ class Stage:
         """Run a line that schedules a job, and show the line and what Redis was told."""
         return self._send(console, line, "ZADD", keys.SCHEDULE)
 
+    def pushed(self, text: str, *, queue: str) -> Sent:
+        """Wait until a job whose bytes contain *text* is enqueued by whatever script, and show it."""
+        told = self.tape.wait_for("LPUSH", keys.queue(queue), text)
+        self.screen.redis(told.line, told.payload)
+        return Sent(str(json.loads(told.payload)["jid"]), told)
+
     def begin_step(self) -> None:
         """Look only at what comes from now on."""
         self.tape.begin()

@@ -35,7 +35,7 @@ FAMILIES = (
     Family(
         "Sidekiq Pro's batches",
         r"batches|b-[\w-]{14}(?:-\w+)?",
-        "A job that bears `bid` belongs to one, and only Ruby can count it there",
+        "A job with `bid` belongs to one, and only Ruby can count it there",
         "Leave queues with such jobs to Ruby.",
     ),
     Family(
@@ -59,7 +59,7 @@ FAMILIES = (
     Family(
         "Sidekiq Enterprise's rate limiters",
         r"lmtr-.*",
-        "They limit Ruby's jobs alone; a job that was put off bears `overrated`, which Python does not count",
+        "They limit Ruby's jobs alone; a job that was put off has `overrated`, which Python does not count",
         "Limit what Python runs by its concurrency.",
     ),
     Family(
@@ -93,8 +93,8 @@ FAMILIES = (
     Family(
         "sidekiq-batch (not Sidekiq Pro's)",
         r"BID-.*|invalidated-bid-.*",
-        "A job that bears `bid` belongs to one, and only Ruby can count it there",
-        "Leave queues with such jobs to Ruby.",
+        "Python workers run and count its jobs; callbacks run in Ruby alone",
+        "Give each batch a callback_queue that only Ruby serves.",
     ),
     Family(
         "sidekiq-status",

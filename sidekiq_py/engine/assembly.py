@@ -60,7 +60,16 @@ _log = logging.getLogger("sidekiq")
 
 class WorkerParts:
     """
-    What a worker process is made of; `Launcher` says what the arguments are, and starts and stops the parts.
+    What a worker process is made of; `Launcher` starts and stops the parts.
+
+    Args:
+        config: What it was told.
+        registry: The jobs it can run.
+        hooks: Its event, error and death handlers.
+        server_middleware: Wraps every run.
+        client: Pushes what jobs enqueue, what is due and what was interrupted.
+        extensions: Their hooks; by default the program's.
+        on_epoch: Told the name of each owner that this process becomes; for a parent that watches it.
 
     Raises:
         ConfigError: A declared job needs what this process cannot give.
@@ -81,6 +90,7 @@ class WorkerParts:
         extensions = program.extensions if extensions is None else extensions
         extensions.load_installed()
         is_reliable = config.fetcher == "reliable"
+        self.config = config
         self.identity = identity = identities.new_identity()
         self.hooks = hooks
         self.pool = pool = Pool(config.redis)
@@ -120,6 +130,7 @@ class WorkerParts:
                 # It is made later.
                 on_unserved=lambda queue: self.heartbeat.leave_out(queue),  # noqa: PLW0108
                 is_stopping=lambda: life.is_quieting,
+                takes_over=lambda key, payload: extensions.takes_over(key, payload, pool),
             ),
             extensions=extensions,
             is_stopping=lambda: life.is_quieting,
@@ -198,6 +209,7 @@ class WorkerParts:
             dialect=dialect,
             extensions=extensions,
             owed=owed,
+            report=reports.report,
             on_dead_lettered=reports.dead_lettered,
             on_owed_death=reports.owed_death,
             on_recovered=reports.recovered,

@@ -1,13 +1,15 @@
 """
-How long Redis was away: one line in the log, however many parts of a process have noticed it.
+What is told of Redis being away, or of anything else that fails again and again.
 
-The fetchers notice at once, the heartbeat at its next beat, and each found Redis back at a time of its own: two lines
-told of one outage with two durations.
+`Outage` is for one thread: the first error of a stretch is reported, and not the same one with every try. `Downtime` is
+for the process, and says how long Redis was away in one line of the log: the fetchers notice at once, the heartbeat at
+its next beat, and each found Redis back at a time of its own, so that two lines told of one outage with two durations.
 """
 
 import logging
 import threading
 from collections.abc import Callable
+from typing import Any
 
 from sidekiq_py.clock import monotonic as clock_monotonic
 from sidekiq_py.errors import RedisError, RedisReplyError
@@ -15,8 +17,43 @@ from sidekiq_py.telemetry import REDIS_OUTAGE
 
 _log = logging.getLogger("sidekiq")
 
+Report = Callable[[BaseException, dict[str, Any]], None]
+
+FIRST_PAUSE_SECONDS = 1.0
+LONGEST_PAUSE_SECONDS = 5.0
+
 # What a broken connection stops: all work, whoever it is that notices.
 _ALL_WORK = ""
+
+
+class Outage:
+    """
+    A stretch of time in which nothing works.
+
+    Args:
+        report: Takes the first error of each outage.
+        context: Told along with it.
+    """
+
+    def __init__(self, report: Report, context: str) -> None:
+        self._report = report
+        self._context = context
+        self._is_on = False
+        self._pause_seconds = 0.0
+
+    def failed(self, error: BaseException) -> float:
+        """Note a failure; returns how many seconds to wait before the next try."""
+        if not self._is_on:
+            self._is_on = True
+            self._pause_seconds = FIRST_PAUSE_SECONDS
+            self._report(error, {"context": self._context})
+        else:
+            self._pause_seconds = min(self._pause_seconds * 2, LONGEST_PAUSE_SECONDS)
+        return self._pause_seconds
+
+    def over(self) -> None:
+        """Note that it works."""
+        self._is_on = False
 
 
 class Downtime:

@@ -20,6 +20,7 @@ from typing import Any, Self
 from sidekiq_py import program
 from sidekiq_py.client import sync_client
 from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
+from sidekiq_py.engine.assembly import WorkerParts
 from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.logs import counted
@@ -73,11 +74,13 @@ class EmbeddedWorker:
             if not len(registry):
                 raise ConfigError("no job is declared; import the modules that declare your jobs before starting")
             launcher = Launcher(
-                self.config,
-                registry=registry,
-                hooks=program.hooks,
-                server_middleware=program.server_middleware,
-                client=sync_client.current(),
+                WorkerParts(
+                    self.config,
+                    registry=registry,
+                    hooks=program.hooks,
+                    server_middleware=program.server_middleware,
+                    client=sync_client.current(),
+                )
             )
             launcher.start()
             self._launcher = launcher

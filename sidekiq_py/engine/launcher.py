@@ -15,17 +15,11 @@ import logging
 import threading
 from collections.abc import Callable
 
-from sidekiq_py.client.sync_client import Client
-from sidekiq_py.config import Config
 from sidekiq_py.engine.assembly import WorkerParts
 from sidekiq_py.engine.boot_checks import check_redis
 from sidekiq_py.engine.ownership.owner import UnitOfWork
 from sidekiq_py.engine.upkeep.shutdown_watchdog import ShutdownWatchdog
-from sidekiq_py.hooks import Hooks
-from sidekiq_py.loaded_extensions import LoadedExtensions
-from sidekiq_py.middleware.chain import Chain, ServerMiddleware
 from sidekiq_py.redis_access.reads import versions
-from sidekiq_py.registry import Registry
 
 _log = logging.getLogger("sidekiq")
 
@@ -38,13 +32,7 @@ class Launcher:
     One worker process.
 
     Args:
-        config: What it was told.
-        registry: The jobs it can run.
-        hooks: Its event, error and death handlers.
-        server_middleware: Wraps every run.
-        client: Pushes what jobs enqueue, what is due and what was interrupted.
-        extensions: Their hooks; by default the program's.
-        on_epoch: Told the name of each owner that this process becomes; for a parent that watches it.
+        parts: What it is made of.
 
     Attributes:
         identity: Under which it is registered in Redis.
@@ -54,32 +42,11 @@ class Launcher:
         reconfiguration: Changes what it serves, and how many jobs it runs at once.
         termination: Ends jobs from outside.
         liveness: Whether it turns and fetches.
-
-    Raises:
-        ConfigError: A declared job needs what this process cannot give.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        *,
-        registry: Registry,
-        hooks: Hooks,
-        server_middleware: Chain[ServerMiddleware],
-        client: Client,
-        extensions: LoadedExtensions | None = None,
-        on_epoch: Callable[[str], None] = lambda owner: None,
-    ) -> None:
-        self.config = config
-        self.parts = parts = WorkerParts(
-            config,
-            registry=registry,
-            hooks=hooks,
-            server_middleware=server_middleware,
-            client=client,
-            extensions=extensions,
-            on_epoch=on_epoch,
-        )
+    def __init__(self, parts: WorkerParts) -> None:
+        self.parts = parts
+        self.config = parts.config
         self.identity = parts.identity
         self.signals = parts.signals
         self.state = parts.state

@@ -107,7 +107,9 @@ def _declare(
     function: Callable[P, R], name: str | None, timeout: Any, hard_timeout: Any, pool: Any, options: dict[str, Any]
 ) -> FunctionJob[P, R]:
     if isinstance(function, type) or not hasattr(function, "__qualname__"):
-        raise JobDeclarationError(f"{function!r} is no function; a class inherits from sidekiq_py.Job instead of @job")
+        raise JobDeclarationError(
+            f"{function!r} is not a function; a class inherits from sidekiq_py.Job instead of @job"
+        )
     own_name = declaration.job_name(name, function.__module__, function.__qualname__)
     checked = declaration.checked_options(options, own_name)
     warn_of_unknown(options, _OF_DECORATOR, f"@job of {own_name}")

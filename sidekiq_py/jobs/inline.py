@@ -29,7 +29,7 @@ def perform(definition: JobDefinition, args: list[Any], set_options: Mapping[str
         JobDeclarationError: It is an `async def` and a loop is running here.
     """
     if definition.is_async:
-        if _is_in_loop():
+        if running.is_in_loop():
             raise JobDeclarationError(
                 f"{definition.name} is an `async def` and a loop is running here; use `await ….aperform_inline(…)`"
             )
@@ -99,11 +99,3 @@ def _round_trip(definition: JobDefinition, args: list[Any], set_options: Mapping
     check_args(payload["args"])
     whole: Payload = loads(payloads.dump(payload, dialect=dialect))
     return whole
-
-
-def _is_in_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True

@@ -114,7 +114,7 @@ class Chain(Generic[M]):
 
     def _entry(self, middleware: Callable[..., Any], arguments: tuple[Any, ...], options: dict[str, Any]) -> _Entry:
         if not callable(middleware):
-            raise ConfigError(f"{middleware!r} is no middleware: give a callable (job, payload, queue, call_next)")
+            raise ConfigError(f"{middleware!r} is not a middleware: give a callable (job, payload, queue, call_next)")
         return _Entry(middleware, arguments, tuple(options.items()))
 
     def _without(self, middleware: Callable[..., Any]) -> tuple[_Entry, ...]:

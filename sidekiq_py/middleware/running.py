@@ -5,6 +5,7 @@ Two ways in: `run` for jobs that are plain functions, in the thread that calls i
 event loop. Middleware of either kind works around jobs of either kind (`mixed_chain`).
 """
 
+import asyncio
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
@@ -22,6 +23,15 @@ _current: ContextVar[tuple[Payload, str, float | None] | None] = ContextVar("sid
 def running_here() -> tuple[Payload, str, float | None] | None:
     """Payload, queue and deadline of the job that runs here, or None."""
     return _current.get()
+
+
+def is_in_loop() -> bool:
+    """A loop runs in this thread, so that a coroutine is to be awaited."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def run(

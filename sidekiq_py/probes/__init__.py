@@ -2,5 +2,5 @@
 HTTP probes of a worker, `--probe-port`: `/live`, `/ready`, `/metrics`.
 
 `server` answers requests, `worker` knows one process, `prefork` asks the children of `--processes` from a process
-beside them. May import the engine and `metrics`.
+beside them. May import the engine and `metrics`. Public, for workers with a command line of their own.
 """

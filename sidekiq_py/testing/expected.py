@@ -34,7 +34,7 @@ def name_of(job: Any) -> str:
     definition = getattr(job, "__sidekiq_job__", None) or getattr(job, "definition", None)
     if isinstance(definition, JobDefinition):
         return definition.name
-    raise TypeError(f"{job!r} is no job; give a declared job, a job class or the class's name")
+    raise TypeError(f"{job!r} is not a job; give a declared job, a job class or the class's name")
 
 
 @dataclass(frozen=True, slots=True)

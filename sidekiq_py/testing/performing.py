@@ -34,7 +34,7 @@ def perform(raw: bytes, chain: ServerChain, *, is_scheduled: bool) -> Any:
     definition, payload = _decoded(raw, is_scheduled)
     if definition is None:
         return None
-    if definition.is_async and _is_in_loop():
+    if definition.is_async and running.is_in_loop():
         raise WrongModeError(
             f"{definition.name} is an `async def` and a loop is running here; use `await adrain()` or `aperform_one()`"
         )
@@ -90,7 +90,7 @@ def perform_at_once(raw: bytes, chain: ServerChain) -> None:
     The caller of a push cannot await it, so an `async def` job that is enqueued from a running loop gets a thread with
     a loop of its own.
     """
-    if not _is_in_loop():
+    if not running.is_in_loop():
         perform(raw, chain, is_scheduled=False)
         return
     with ThreadPoolExecutor(1) as executor:
@@ -100,7 +100,7 @@ def perform_at_once(raw: bytes, chain: ServerChain) -> None:
 def runs_elsewhere(payload: Mapping[str, Any]) -> bool:
     """It is a job of the Ruby side (`ruby_job`, `perform_later`) that is not declared here as well."""
     is_theirs = "wrapped" in payload or payload["class"] in registry.elsewhere
-    return is_theirs and _definition_of(payload) is None
+    return is_theirs and registry.find_for(dict(payload)) is None
 
 
 def _decoded(raw: bytes, is_scheduled: bool) -> tuple[JobDefinition | None, dict[str, Any]]:
@@ -111,22 +111,8 @@ def _decoded(raw: bytes, is_scheduled: bool) -> tuple[JobDefinition | None, dict
         if repushed is None:
             return None, payload
         payload = parse_job(repushed.payload)
-    definition = _definition_of(payload)
+    definition = registry.find_for(dict(payload))
     if definition is None:
-        raise JobNotFoundError(str(payload.get("wrapped") or payload["class"]))
+        wrapped = payload.get("wrapped")
+        raise JobNotFoundError(str(wrapped or payload["class"]), is_active_job=bool(wrapped))
     return definition, payload
-
-
-def _definition_of(payload: Mapping[str, Any]) -> JobDefinition | None:
-    definition = registry.find(payload["class"])
-    if definition is not None and definition.resolve is not None:
-        return definition.resolve(dict(payload))
-    return definition
-
-
-def _is_in_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True

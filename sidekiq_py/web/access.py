@@ -327,7 +327,7 @@ def _role(text: Role | str) -> Role:
     try:
         return Role(text)
     except ValueError:
-        raise ConfigError(f"{text!r} is no role; the roles are viewer and operator") from None
+        raise ConfigError(f"{text!r} is not a role; the roles are viewer and operator") from None
 
 
 def _checked_token(token: str) -> str:

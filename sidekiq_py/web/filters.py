@@ -67,7 +67,7 @@ def filter_of(visit: Visit) -> PageFilter:
         if name in given:
             at = _moment(given[name])
             if at is None:
-                trouble = f"“{given[name]}” is no time. Write it as 2026-02-14 09:30, in UTC."
+                trouble = f"“{given[name]}” is not a time. Write it as 2026-02-14 09:30, in UTC."
                 del given[name]
             else:
                 moments[name] = at

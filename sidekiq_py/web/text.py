@@ -150,11 +150,6 @@ class ShownJob:
         return shortened(inner[1:-1] if isinstance(shown, list) else inner, _LONGEST_ARGUMENTS)
 
     @property
-    def all_arguments(self) -> str:
-        """The arguments as JSON, for a search."""
-        return json_text(self.redacted.display_args) if self.record.is_readable else (self.text or "")
-
-    @property
     def error(self) -> str:
         """`Class: message` of its last error; empty without one."""
         hidden = self.redacted

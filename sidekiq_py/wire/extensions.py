@@ -24,7 +24,10 @@ class ExtensionKey(NamedTuple):
 
 
 EXTENSION_KEYS: Mapping[str, ExtensionKey] = {
-    "bid": ExtensionKey("a batch (Sidekiq Pro, or the gem sidekiq-batch)", "its batch never hears that it ran"),
+    "bid": ExtensionKey(
+        "a batch (Sidekiq Pro; or sidekiq-batch, and it is a callback, or its batch is gone)",
+        "Pro's batch never hears that it ran",
+    ),
     "encrypt": ExtensionKey("encrypted arguments (Sidekiq Enterprise)", "its last argument cannot be read"),
     "unique_token": ExtensionKey("a unique job's lock (Sidekiq Enterprise)", "its lock stands until it expires"),
     "overrated": ExtensionKey("a rate limiter's count (Sidekiq Enterprise)", "the limit does not hold"),

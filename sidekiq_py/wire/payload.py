@@ -317,7 +317,7 @@ def _validate(item: Mapping[str, Any]) -> None:
         raise PayloadError(f"tags is {shown(item['tags'])}; give a list of strings")
     jid = item.get("jid")
     if jid is not None and (type(jid) is not str or not jid):
-        raise PayloadError(f"jid is {shown(jid)}; give a string that no other job bears, or leave it out")
+        raise PayloadError(f"jid is {shown(jid)}; give a string that no other job has, or leave it out")
 
 
 def _validate_at(at: Any) -> None:

@@ -33,21 +33,19 @@ class PushTemplate:
         ArgumentTypeError: An option is not JSON.
     """
 
-    __slots__ = ("_bulk", "_bulk_scheduled", "_bulk_scheduled_times", "_immediate", "_scheduled", "_time")
+    __slots__ = ("_bulk", "_bulk_scheduled", "_bulk_scheduled_times", "_immediate", "_time")
 
     def __init__(self, class_name: str, options: Mapping[str, Any], dialect: Dialect, *, is_set: bool = False) -> None:
         for key in _FILLED:
             if key in options:
                 raise PayloadError(f"{key} belongs to one push, not to the options of {class_name}")
         call = call_item(class_name, [], dialect=dialect, set_options={} if is_set else None)
-        scheduled = call_item(class_name, [], dialect=dialect, set_options={} if is_set else None, at=1.0)
         self._immediate = _pattern(call, options, dialect, has_enqueued_at=True)
         self._bulk = _pattern({"class": class_name, "args": []}, options, dialect, has_enqueued_at=True)
         self._bulk_scheduled = _pattern(
             {"class": class_name, "args": []}, options, dialect, has_enqueued_at=dialect.bulk_stamps_first
         )
         self._bulk_scheduled_times = 2 if dialect.bulk_stamps_first else 1
-        self._scheduled = _pattern(scheduled, options, dialect, has_enqueued_at=False)
         self._time = _exact_time if dialect.float_text is FloatText.JSON3 else orjson.dumps
 
     def render(self, args_json: bytes, jid: str, created: float | int, enqueued: float | int) -> bytes:
@@ -62,10 +60,6 @@ class PushTemplate:
         """
         time = self._time
         return self._immediate % (args_json, orjson.dumps(jid), time(created), time(enqueued))
-
-    def render_scheduled(self, args_json: bytes, jid: str, created: float | int) -> bytes:
-        """The member of `schedule` that `perform_in` and `perform_at` leave; the score is `payload.score_text`'s."""
-        return self._scheduled % (args_json, orjson.dumps(jid), self._time(created))
 
     def render_bulk(
         self, args_jsons: Iterable[bytes], jids: Iterable[str], created: float | int, enqueued: float | int

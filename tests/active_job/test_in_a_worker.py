@@ -10,6 +10,7 @@ import pytest
 import sidekiq_py as sidekiq
 from sidekiq_py.active_job import Keywords, active_job, perform_later
 from sidekiq_py.config import Config
+from sidekiq_py.engine.assembly import WorkerParts
 from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.middleware.chain import Chain
@@ -27,7 +28,9 @@ def start_worker_here(redis_url: str) -> Iterator[Callable[[], None]]:
     def start() -> None:
         config = Config(redis=RedisSettings(redis_url), sidekiq_version="6.4.1", embedded=True, job_log=False)
         launcher = Launcher(
-            config, registry=registry, hooks=Hooks(), server_middleware=Chain(), client=sidekiq.Client(redis_url)
+            WorkerParts(
+                config, registry=registry, hooks=Hooks(), server_middleware=Chain(), client=sidekiq.Client(redis_url)
+            )
         )
         launchers.append(launcher)
         launcher.start()

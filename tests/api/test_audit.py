@@ -44,5 +44,5 @@ def test_texts_of_any_kind_are_kept(pool):
 @pytest.mark.parametrize("before", ["", "1", "1-", "-", "(1-1", "1-1 COUNT 5", "é-1"])
 def test_an_id_that_is_none_is_an_error(pool, before):
     """It would reach Redis as something else."""
-    with pytest.raises(ValueError, match="no entry's id"):
+    with pytest.raises(ValueError, match="not an entry's id"):
         AuditLog(pool=pool).page(before=before)

@@ -94,7 +94,7 @@ def test_the_program_is_loaded(run: Run, redis_client: redis.Redis, program_file
     assert "DoctorSum" in run("doctor").output
     with_program = run("doctor", "-r", program_file, "-v")
 
-    assert "Nothing speaks against any of 1 queued class" in with_program.output
+    assert "No problem was found with 1 queued class" in with_program.output
 
 
 def test_a_namespace_can_be_looked_into(run: Run, redis_client: redis.Redis) -> None:

@@ -138,6 +138,8 @@ def test_no_running_job_is_said(run, fleet):
     assert run("jobs").output == "No job runs, as of the last heartbeats (3 processes).\n"
     assert run("jobs", "--class", "X").output.startswith("No such job runs")
     assert run("jobs", "--json").output == "[]\n"
+    fleet.srem("processes", "rails:1:aa", "app:2:bb")
+    assert "(1 process)" in run("jobs").output
 
 
 def test_identities_are_completed(run, fleet):

@@ -101,10 +101,10 @@ def test_several_modules_are_imported_in_order(application: Path) -> None:
         ("shop.nowhere", "there is no module 'shop.nowhere' (-r)"),
         ("nowhere.py", "there is no nowhere.py (-r)"),
         ("./nowhere", "there is no ./nowhere (-r)"),
-        ("./nothing", "./nothing (-r) is no package and has no jobs.py"),
+        ("./nothing", "./nothing (-r) is not a package and has no jobs.py"),
         ("./rails", "./rails (-r) is Ruby"),
         ("app.rb", "app.rb (-r) is Ruby"),
-        ("loose/odd-name.py", "is no module name; rename the file"),
+        ("loose/odd-name.py", "is not a module name; rename the file"),
     ],
 )
 def test_a_name_that_leads_nowhere_is_refused_with_advice(application: Path, name: str, message: str) -> None:

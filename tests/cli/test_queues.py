@@ -203,7 +203,7 @@ def test_unpause_takes_the_pause_back(run, redis_client):
     """Also of a queue that has nothing but its pause."""
     redis_client.sadd("paused", "low")
 
-    assert run("queues", "unpause", "low").output == "low goes on.\n"
+    assert run("queues", "unpause", "low").output == "low is no longer paused.\n"
     assert redis_client.exists("paused") == 0
 
 

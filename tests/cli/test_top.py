@@ -302,7 +302,7 @@ def test_a_queue_is_paused_by_a_key_and_goes_on(redis_url, fleet):
         top.until("default is paused. Without Sidekiq Pro these Ruby processes go on: rails:1:aaaaaaaaaaaa")
         assert fleet.smembers("paused") == {b"default"}
         top.press("p")
-        top.until("goes on.")
+        top.until("is no longer paused.")
         assert fleet.exists("paused") == 0
 
 

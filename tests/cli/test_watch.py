@@ -78,7 +78,7 @@ def test_a_change_of_code_starts_the_worker_again(
     write(tmp_path, "old")
     watched = start()
     assert said(redis_url, redis_client) == b"old"
-    before = redis_client.smembers("processes")
+    before = eventually(lambda: redis_client.smembers("processes"))
 
     write(tmp_path, "brand new")
 
@@ -110,7 +110,7 @@ def test_files_that_are_no_code_restart_nothing(
     write(tmp_path, "old")
     start()
     assert said(redis_url, redis_client) == b"old"
-    [identity] = redis_client.smembers("processes")
+    [identity] = eventually(lambda: redis_client.smembers("processes"))
 
     (tmp_path / "report.csv").write_text("1,2")
     write(tmp_path, "new")

@@ -357,6 +357,13 @@ def start_and_fail(directory: Path, *arguments: str, redis_url: str) -> "subproc
     )
 
 
+RAILS_JOBS = """
+from sidekiq_py.active_job import active_job
+
+@active_job("Billing::PaymentJob")
+def pay(number): ...
+"""
+
 UNSERVED_JOBS = """
 import sidekiq_py as sidekiq
 
@@ -389,6 +396,15 @@ def test_declared_jobs_whose_queues_are_not_served_are_named_once(
         "WARN: 2 declared jobs would wait in 1 queue that this worker does not serve: Mail (mailers), "
         "Letter (mailers). Unless another worker does, start this one with -q default -q mailers"
     )
+
+
+def test_an_active_job_counts_as_one_declared_job(start_worker: StartWorker, tmp_path: Path) -> None:
+    """It is run under two wrapper classes, which nobody has declared."""
+    (tmp_path / "rails_jobs.py").write_text(RAILS_JOBS)
+
+    worker = start_worker("rails_jobs")
+
+    assert "INFO: 1 job declared; queues: default" in worker.log
 
 
 def test_a_misspelled_key_of_the_file_is_warned_of(start_worker: StartWorker, tmp_path: Path) -> None:

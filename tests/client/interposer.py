@@ -96,7 +96,35 @@ class Interposer:
     def _serve(self, client: socket.socket, plan: Plan) -> None:
         server = socket.create_connection(("127.0.0.1", self._upstream_port))
         with client, server, contextlib.suppress(OSError):
-            while request := client.recv(1 << 20):
+            while request := _whole_commands(client):
                 exchange = Exchange(request, client, server)
                 # redis-py introduces itself when it connects.
                 (forward if b"CLIENT" in request or b"SELECT" in request else plan)(exchange)
+
+
+def _whole_commands(client: socket.socket) -> bytes:
+    """What was sent at once; a script of more than 64 kB comes in pieces."""
+    sent = client.recv(1 << 20)
+    while sent and not _is_whole(sent):
+        more = client.recv(1 << 20)
+        if not more:
+            break
+        sent += more
+    return sent
+
+
+def _is_whole(sent: bytes) -> bool:
+    """Whether the last command of *sent* is all there: each is an array of strings, whose lengths stand before them."""
+    at = 0
+    while at < len(sent):
+        words, at = _number_at(sent, at)
+        for _ in range(words):
+            length, at = _number_at(sent, at)
+            at += length + 2
+    return at == len(sent)
+
+
+def _number_at(sent: bytes, at: int) -> tuple[int, int]:
+    """The number of a line such as `*3` or `$5`, and where the next line begins; behind the end if it is cut off."""
+    end = sent.find(b"\r\n", at)
+    return (0, len(sent) + 1) if end < 0 else (int(sent[at + 1 : end]), end + 2)

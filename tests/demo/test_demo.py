@@ -53,7 +53,8 @@ def test_every_step_with_real_ruby_is_seen() -> None:
     ran = run_demo()
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "All 8 steps were seen to happen" in ran.stdout
+    assert "All 9 steps were seen to happen" in ran.stdout
+    assert "python:  Monday is closed: success of batch" in ran.stdout
     assert "ruby:    receipt for A-1001 sent to ann@example.com" in ran.stdout
     assert "python:  order A-1001 over 99.5 looks honest" in ran.stdout
     assert re.search(r'\+  "error_class":"MailServerDown"', ran.stdout)

@@ -38,8 +38,8 @@ def test_the_user_that_it_names_sees_everything(look: Look, new_redis_server: Ca
     """And may write nothing."""
     server = new_redis_server()
     client = server.client()
-    [command] = re.findall(r"^ACL SETUSER .*$", PAGE, re.MULTILINE)
-    client.execute_command(*shlex.split(command.replace(">secret", "'>secret'")))
+    [command] = re.findall(r"^redis-cli (ACL SETUSER .*)$", PAGE, re.MULTILINE)
+    client.execute_command(*shlex.split(command))
     ruby_process(client)
     python_process(client)
     push(client, "Sum")
@@ -48,7 +48,7 @@ def test_the_user_that_it_names_sees_everything(look: Look, new_redis_server: Ca
     client.zadd("schedule", {"{}": 4e9})
     client.close()
 
-    diagnosis = look(f"redis://doctor:secret@127.0.0.1:{server.port}/0")
+    diagnosis = look(f"redis://doctor:a-password@127.0.0.1:{server.port}/0")
 
     assert "unseen" not in [finding.level for _, finding in diagnosis.report.findings()]
     assert diagnosis.levels("unserved-classes") == ["warning"]

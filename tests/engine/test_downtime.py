@@ -8,6 +8,7 @@ import pytest
 
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
+from sidekiq_py.engine.assembly import WorkerParts
 from sidekiq_py.engine.downtime import Downtime
 from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.errors import RedisConnectionError, RedisReplyError
@@ -41,7 +42,7 @@ def test_a_worker_tells_of_one_outage_in_one_line(
     beats: list[None] = []
     hooks = Hooks()
     hooks.on("beat")(lambda: beats.append(None))
-    launcher = Launcher(config, registry=registry, hooks=hooks, server_middleware=Chain(), client=client)
+    launcher = Launcher(WorkerParts(config, registry=registry, hooks=hooks, server_middleware=Chain(), client=client))
     launcher.start()
     try:
         eventually(lambda: beats)

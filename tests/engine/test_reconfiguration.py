@@ -10,6 +10,7 @@ import redis
 
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
+from sidekiq_py.engine.assembly import WorkerParts
 from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.middleware.chain import Chain
@@ -69,7 +70,9 @@ def start(redis_url: str, jobs: Jobs) -> Iterator[Start]:
                 **settings,
             )
             client = Client(redis_url, sidekiq_version="7.3.2")
-            launcher = Launcher(config, registry=registry, hooks=Hooks(), server_middleware=Chain(), client=client)
+            launcher = Launcher(
+                WorkerParts(config, registry=registry, hooks=Hooks(), server_middleware=Chain(), client=client)
+            )
             exits.callback(client.close)
             exits.callback(lambda: launcher.stop(timeout_seconds=5))
             exits.callback(jobs.gate.set)

@@ -9,6 +9,7 @@ import pytest
 from sidekiq_py import program
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
+from sidekiq_py.engine.assembly import WorkerParts
 from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.extension import (
     Command,
@@ -26,6 +27,7 @@ from sidekiq_py.extension import (
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.jobs.iterable import Interrupted
 from sidekiq_py.middleware.chain import Chain, ServerMiddleware
+from sidekiq_py.outcome import DecideOutcome
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.registry import FunctionDefinition, Registry
@@ -122,6 +124,7 @@ class Worker:
         self.reported: list[tuple[BaseException, dict[str, Any]]] = []
         self.client = Client(url, sidekiq_version="7.3.2")
         self.launcher: Launcher | None = None
+        self.after_fail: DecideOutcome | None = None
 
     async def _arun(self, number: int) -> None:
         self.ran.append(number)
@@ -138,7 +141,9 @@ class Worker:
         hooks.on_error(lambda error, context: self.reported.append((error, context)))
         registry.add(FunctionDefinition("run", {}, self.ran.append, self.ran.append))
         registry.add(FunctionDefinition("arun", {}, self._arun, self._arun, is_async=True))
-        registry.add(FunctionDefinition("fail", {}, self._fail, self._fail))
+        fail = FunctionDefinition("fail", {}, self._fail, self._fail)
+        fail.decide_outcome = self.after_fail
+        registry.add(fail)
         registry.add(FunctionDefinition("pause", {}, self._pause, self._pause))
         config = Config(
             redis=RedisSettings(self.url),
@@ -150,7 +155,9 @@ class Worker:
             max_job_bytes=max_job_bytes,
             poll_interval_average_seconds=0.05,
         )
-        self.launcher = Launcher(config, registry=registry, hooks=hooks, server_middleware=Chain(), client=self.client)
+        self.launcher = Launcher(
+            WorkerParts(config, registry=registry, hooks=hooks, server_middleware=Chain(), client=self.client)
+        )
         self.launcher.start()
 
     def stop(self) -> None:

@@ -15,6 +15,7 @@ from sidekiq_py.engine.report.job_context import JobContext
 from sidekiq_py.engine.run.attempt import Surroundings
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.extension import DeadLetter, Drop, Extension, FetchedJob, JobEnd, Postpone
+from sidekiq_py.outcome import Outcome
 from sidekiq_py.registry import registry
 from sidekiq_py.testing import fake
 from tests.extension_contract.conftest import BLIND, Tally, TallyClosed, Worker
@@ -218,6 +219,18 @@ class TestEnd:
         worker.start()
 
         eventually(lambda: redis_client.zrange("dead", 0, -1) == [raw])
+
+    def test_an_error_that_the_job_itself_takes_for_its_end_is_told(
+        self, redis_client, redis_url, tally: Tally, worker: Worker
+    ):
+        """As an `async def` task of Celery's does that is revoked while it runs."""
+        worker.after_fail = lambda attempt: Outcome("done", attempt.payload, end="invalidated")
+        Client(redis_url, sidekiq_version="7.3.2").push({"class": "fail", "args": [1]})
+        worker.start()
+
+        eventually(lambda: counts(redis_client) == {"pushed": 1, "invalidated": 1})
+        [end] = tally.ends
+        assert isinstance(end.error, RuntimeError)
 
     def test_what_a_middleware_stops_when_it_comes_due_has_ended(
         self, redis_client, redis_url, tally: Tally, worker: Worker

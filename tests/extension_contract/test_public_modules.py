@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("name", ["extension", "payloads", "worker", "consumer"])
+@pytest.mark.parametrize("name", ["extension", "payloads", "pushing", "worker", "consumer"])
 def test_every_public_name_is_there_and_its_module_says_what_it_is_for(name: str) -> None:
     """A name that is listed and missing would only be noticed by who imports it."""
     module = import_module(f"sidekiq_py.{name}")
@@ -19,7 +19,7 @@ def test_every_public_name_is_there_and_its_module_says_what_it_is_for(name: str
     assert [one for one in module.__all__ if not hasattr(module, one)] == []
 
 
-@pytest.mark.parametrize("name", ["extension", "payloads"])
+@pytest.mark.parametrize("name", ["extension", "payloads", "pushing"])
 def test_who_pushes_loads_no_engine(name: str) -> None:
     """Nor does an extension that has no worker."""
     program = (

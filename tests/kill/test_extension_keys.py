@@ -13,7 +13,7 @@ from tests.support.waiting import eventually
 JOBS = 200
 BATCHED = 60
 TEXT = job_text(BATCHED, queue="mixed", bid="b-7KyWqDV3Z0Pg")
-REFUSED = "serves mixed no more until it is restarted"
+REFUSED = "no longer serves mixed until it is restarted"
 
 
 def push_all(fleet: Fleet) -> list[int]:

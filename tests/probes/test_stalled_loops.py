@@ -10,6 +10,7 @@ from sidekiq_py import program
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.clock import monotonic
 from sidekiq_py.config import Config
+from sidekiq_py.engine.assembly import WorkerParts
 from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.metrics.job_metrics import JobMetrics
@@ -32,7 +33,9 @@ def launcher(redis_url: str, hooks: Hooks) -> Iterator[Launcher]:
     program.reset()
     redis = RedisSettings(redis_url, socket_timeout_seconds=0.3)
     config = Config(redis=redis, lease_seconds=1.2, stall_seconds=0.1, sidekiq_version="7")
-    one = Launcher(config, registry=Registry(), hooks=hooks, server_middleware=Chain(), client=Client(redis_url))
+    one = Launcher(
+        WorkerParts(config, registry=Registry(), hooks=hooks, server_middleware=Chain(), client=Client(redis_url))
+    )
     yield one
     one.stop(timeout_seconds=0.1)
 
@@ -114,7 +117,7 @@ def test_processors_that_all_run_long_jobs_stall_nothing(redis_url: str, hooks: 
         sidekiq_version="7",
     )
     client = Client(redis_url)
-    launcher = Launcher(config, registry=registry, hooks=hooks, server_middleware=Chain(), client=client)
+    launcher = Launcher(WorkerParts(config, registry=registry, hooks=hooks, server_middleware=Chain(), client=client))
     client.push_bulk({"class": "Block", "args": [[]] * config.capsules[0].concurrency})
     launcher.start()
     try:

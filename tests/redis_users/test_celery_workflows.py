@@ -22,7 +22,7 @@ PATIENCE_SECONDS = 60
 def rules_of_who_starts_them() -> list[str]:
     """Those that come on top of others."""
     page = (REPOSITORY / "docs" / "redis.md").read_text()
-    [rules] = re.findall(r"Who starts chains, groups and chords of `sidekiq_celery` needs `([^`]+)`", page)
+    [rules] = re.findall(r"Programs that start chains, groups and chords need `([^`]+)`", page)
     return str(rules).split()
 
 

@@ -32,7 +32,7 @@ NOTE, FAIL = sidekiq.ruby_job("Note"), sidekiq.ruby_job("Fail", retry=0)
 @pytest.mark.parametrize("track", [False, True])
 def test_batches(confined: Confined, tmp_path: Path, *, track: bool) -> None:
     """Opened by who enqueues, run by a worker, seen and steered by an operator."""
-    workers, clients = rights_on_top("Workers that run jobs of [batches]"), rights_on_top("Who opens batches")
+    workers, clients = rights_on_top("Workers that run jobs of [batches]"), rights_on_top("Programs that open batches")
     tracked = rights_on_top("[Tracked batches]") if track else []
     confined.users.give("worker", [*workers, *tracked])
     confined.users.give("enqueue", [*clients, *tracked])
@@ -56,10 +56,28 @@ def test_batches(confined: Confined, tmp_path: Path, *, track: bool) -> None:
     assert confined.command("batches", "delete", batch.bid, "--yes")
 
 
+@pytest.mark.parametrize("may", [True, False])
+def test_jobs_of_sidekiq_batch(confined: Confined, *, may: bool) -> None:
+    """Counted where the worker has the rights, and left to Ruby where it has not."""
+    if may:
+        confined.users.give("worker", rights_on_top("Workers that run jobs of the gem [sidekiq-batch]"))
+    confined.client.hset("BID-oB3mHqXDfWNqEA", mapping={"pending": 2, "total": 2})
+    job = {"class": "Note", "args": ["member"], "jid": "f" * 24, "queue": "default", "bid": "oB3mHqXDfWNqEA"}
+    confined.client.lpush("queue:default", json.dumps(job))
+
+    worker = confined.start_worker()
+
+    if may:
+        eventually(lambda: confined.client.hget("BID-oB3mHqXDfWNqEA", "pending") == b"1", PATIENCE_SECONDS)
+    else:
+        eventually(lambda: "serves default no more" in worker.log, PATIENCE_SECONDS)
+        confined.client.execute_command("ACL", "LOG", "RESET")
+
+
 def test_status(confined: Confined, tmp_path: Path) -> None:
     """Written by who enqueues and by a worker, read and stopped by an operator."""
     page = (Path(__file__).parents[2] / "docs" / "progress.md").read_text()
-    rights = page.partition("Redis rights on top")[2].partition("`")[2].partition("`")[0].split()
+    rights = page.partition("needs these rights in addition")[2].partition("`")[2].partition("`")[0].split()
     for name in ("worker", "enqueue"):
         confined.users.give(name, rights)
     confined.users.give("operator", [word for word in rights if word[0] != "~"])

@@ -19,6 +19,7 @@ from typing import Any
 
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
+from sidekiq_py.engine.assembly import WorkerParts
 from sidekiq_py.engine.fetch.exchange import Exchange
 from sidekiq_py.engine.fetch.reliable import ReliableFetcher
 from sidekiq_py.engine.fetch.settle import Settler
@@ -322,12 +323,14 @@ def make_launcher(settings: Settings, on_epoch: Callable[[str], None] = lambda o
         is_single_slot_child=settings.processes is not None and settings.concurrency == 1,
     )
     return Launcher(
-        config,
-        registry=program.registry,
-        hooks=program.hooks,
-        server_middleware=program.chain,
-        client=Client(settings.redis_url, sidekiq_version="6.4.1"),
-        on_epoch=on_epoch,
+        WorkerParts(
+            config,
+            registry=program.registry,
+            hooks=program.hooks,
+            server_middleware=program.chain,
+            client=Client(settings.redis_url, sidekiq_version="6.4.1"),
+            on_epoch=on_epoch,
+        )
     )
 
 

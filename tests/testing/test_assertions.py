@@ -96,7 +96,7 @@ def test_what_is_no_job_or_no_moment_is_a_type_error(jobs):
     with fake() as enqueued:
         jobs.plain.perform_in(5)
 
-        with pytest.raises(TypeError, match="is no job"):
+        with pytest.raises(TypeError, match="is not a job"):
             enqueued.assert_enqueued(print)
         with pytest.raises(TypeError, match="aware datetime"):
             enqueued.assert_enqueued(jobs.plain, at="soon")

@@ -162,7 +162,7 @@ def test_a_time_that_is_none_is_told(viewer, failed):
 
     page = viewer.get("/retries?after=tomorrow")
 
-    assert "is no time" in page.shown
+    assert "is not a time" in page.shown
     assert _listed(page) == {"a"}
 
 

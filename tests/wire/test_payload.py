@@ -148,7 +148,7 @@ def test_retry_for_becomes_whole_seconds() -> None:
         ({**ITEM, "tags": "a"}, "tags is 'a'; give a list of strings"),
         ({**ITEM, "queue": ""}, "queue is ''; give the queue's name"),
         ({**ITEM, "queue": None}, "queue is None"),
-        ({**ITEM, "jid": 5}, "jid is 5; give a string that no other job bears"),
+        ({**ITEM, "jid": 5}, "jid is 5; give a string that no other job has"),
         ({**ITEM, "retry_for": 2_000_000_000}, "give a span as 48 \\* 3600, not a moment"),
         ({**ITEM, "retry_for": "2h"}, "retry_for is '2h'; give seconds or a timedelta"),
     ],

@@ -25,7 +25,7 @@ def _some_options(random: Random) -> dict[str, Any]:
 @pytest.mark.parametrize("style", FloatText)
 @pytest.mark.parametrize("is_set", [False, True])
 def test_a_template_renders_what_normalize_and_for_queue_make(version: str, style: FloatText, is_set: bool) -> None:
-    """Immediate, scheduled and bulk pushes, with options that look like parts of a template."""
+    """Single and bulk pushes, with options that look like parts of a template."""
     dialect = Dialect.pinned(version, style)
     random = Random(version)
     for _ in range(40):
@@ -41,8 +41,6 @@ def test_a_template_renders_what_normalize_and_for_queue_make(version: str, styl
 
         call = normalize(call_item("Some::Job", args, dialect=dialect, set_options=set_options), **told)
         assert template.render(text, jid, stamp, later_stamp) == for_queue(call, dialect=dialect, now=enqueued)
-        item = call_item("Some::Job", args, dialect=dialect, set_options=set_options, at=5.0)
-        assert template.render_scheduled(text, jid, stamp) == for_schedule(normalize(item, **told), dialect=dialect)[1]
         whole = normalize({"class": "Some::Job", "args": [args]}, **told)
         job = bulk_payload(whole, args, jid=jid, dialect=dialect, now=created)
         assert template.render_bulk([text], [jid], stamp, later_stamp) == [

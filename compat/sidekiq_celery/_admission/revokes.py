@@ -25,9 +25,8 @@ from sidekiq_celery._send.clients import client_of, fail
 from sidekiq_celery.contract import App
 from sidekiq_celery.utils.functional import maybe_list
 from sidekiq_py.errors import RedisError
-from sidekiq_py.extension import Command
+from sidekiq_py.extension import Command, revoked
 from sidekiq_py.payloads import keys
-from sidekiq_py.redis_access.extension import revoked
 
 __all__ = (
     "STAMPS_KEY", "keep_less_long", "matches", "not_revoked", "revoke", "revoke_stamped", "revoked_ids", "stamp_of",

@@ -6,9 +6,8 @@ from importlib.resources import files
 from typing import Any
 
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, SidekiqError
-from sidekiq_py.extension import DeadLimits, Link, Pool, Script
+from sidekiq_py.extension import DeadLimits, Link, Pool, Script, move, move_to
 from sidekiq_py.payloads import Dialect, for_queue, parse_job
-from sidekiq_py.redis_access.job_path import promote
 
 __all__ = ("call_up", "find", "size")
 
@@ -71,8 +70,8 @@ def call_up(
         if isinstance(queue, str) and change(payload):
             # What can be read and never written (1E400) stays where it is.
             with suppress(ArgumentTypeError, ArgumentValueError):
-                moves.append(promote.move_to(member, queue, for_queue(payload, dialect=dialect, now=now), None))
-    return sum(moved.done for moved in promote.move(pool, set_key, moves, now=now, limits=_NO_LIMITS))
+                moves.append(move_to(member, queue, for_queue(payload, dialect=dialect, now=now), None))
+    return sum(moved.done for moved in move(pool, set_key, moves, now=now, limits=_NO_LIMITS))
 
 
 def _read(member: bytes) -> Payload:

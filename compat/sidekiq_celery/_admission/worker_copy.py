@@ -16,7 +16,7 @@ from sidekiq_celery._send.clients import client_of
 from sidekiq_celery.contract import App
 from sidekiq_celery.utils.time import rate
 from sidekiq_py.errors import RedisError
-from sidekiq_py.redis_access.extension import revoked
+from sidekiq_py.extension import revoked
 from sidekiq_py.worker import Notices
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def countable_rate(limit: Any) -> float:
         KeyError: Its unit is unknown.
     """
     if limit is not None and not isinstance(limit, str | int | float):
-        raise ValueError(f"{limit!r} is no rate; give one as '10/m', or 0 for no limit")
+        raise ValueError(f"{limit!r} is not a rate; give one as '10/m', or 0 for no limit")
     per_second = rate(limit)
     if per_second < 0:
         raise ValueError(f"{limit!r} is below 0; give a rate as '10/m', or 0 for no limit")

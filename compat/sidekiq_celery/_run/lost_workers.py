@@ -22,9 +22,7 @@ def fail_lost_tasks(registry: Registry) -> Callable[[dict[str, Any], BaseExcepti
     """A death handler for the tasks in *registry* that have failed by `PoisonPillError`."""
 
     def on_death(payload: dict[str, Any], error: BaseException) -> None:
-        definition = registry.find(str(payload.get("class")))
-        if definition is not None and definition.resolve is not None:
-            definition = definition.resolve(payload)
+        definition = registry.find_for(payload)
         if not isinstance(definition, TaskDefinition):
             return
         run = JobRun(definition, payload)

@@ -12,9 +12,9 @@ from sidekiq_celery._send import pipeline_buffer
 from sidekiq_celery._send.clients import fail, operational, pushing_client
 from sidekiq_celery._send.pipeline_buffer import PipelineBuffer, Wanted
 from sidekiq_celery.contract import App
-from sidekiq_py import program
 from sidekiq_py.errors import RedisError, RedisReplyError
 from sidekiq_py.extension import Command, Outgoing, write
+from sidekiq_py.pushing import program
 
 __all__ = ("batch", "keep", "send")
 

@@ -5,10 +5,9 @@ from weakref import WeakKeyDictionary
 
 from sidekiq_celery._config.broker import redis_settings
 from sidekiq_celery.contract import App
-from sidekiq_py import Client
-from sidekiq_py.client import sync_client as clients
 from sidekiq_py.errors import RedisError
 from sidekiq_py.extension import JobDefinition, Pool
+from sidekiq_py.pushing import Client, current, for_job
 
 __all__ = (
     "client_of",
@@ -35,7 +34,7 @@ def client_of(app: App) -> Client:
         # As in Celery, where connections are kept too: another broker_url comes too late after the first use.
         return known
     if not app.conf.broker_write_url:
-        return clients.current()
+        return current()
     known = _clients[app] = Client(pool=Pool(redis_settings(app)))
     return known
 
@@ -60,7 +59,7 @@ def pushing_client(app: App, definition: JobDefinition | None = None) -> Client:
     """The client for a push: of `Client.via`, else of *definition*, else of *app*."""
     if definition is None or definition.pool is None:
         definition = JobDefinition("", {}, None, pool=client_of(app))
-    return clients.for_job(definition)
+    return for_job(definition)
 
 
 def fail(error: RedisError) -> NoReturn:

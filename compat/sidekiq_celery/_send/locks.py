@@ -7,9 +7,9 @@ what is another's by now.
 
 from collections.abc import Sequence
 
-from sidekiq_py import program
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.extension import Effect, Held, Pool, Verb, verbs, write
+from sidekiq_py.pushing import program
 
 __all__ = ("IS_LOCKED", "push", "release", "released", "renewed", "taken")
 

@@ -15,9 +15,9 @@ from typing import Any
 
 from sidekiq_celery._send.clients import pushing_client
 from sidekiq_celery.contract import App
-from sidekiq_py import program
 from sidekiq_py.extension import Command, JobDefinition, Outgoing
 from sidekiq_py.payloads import keys
+from sidekiq_py.pushing import program
 
 __all__ = ("PipelineBuffer", "Wanted", "buffering", "commands", "current", "joined", "sending", "shown", "takes_locks")
 

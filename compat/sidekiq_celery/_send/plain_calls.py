@@ -29,10 +29,10 @@ from sidekiq_celery._wire.message import as_task_v2
 from sidekiq_celery._wire.payload import KEY, encoded_arguments
 from sidekiq_celery.contract import App
 from sidekiq_celery.utils.ids import uuid
-from sidekiq_py import program
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError
 from sidekiq_py.extension import Command
 from sidekiq_py.payloads import dumps_known
+from sidekiq_py.pushing import program
 
 if TYPE_CHECKING:
     from sidekiq_py import Client

@@ -5,9 +5,9 @@ from time import time
 from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery._wire.payload import KEY
-from sidekiq_py import program
 from sidekiq_py.extension import Outgoing
 from sidekiq_py.payloads import Dialect, ItemTemplate, dump_args, dumps
+from sidekiq_py.pushing import program
 
 if TYPE_CHECKING:
     from sidekiq_py import Client

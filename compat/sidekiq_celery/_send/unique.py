@@ -22,8 +22,8 @@ from sidekiq_celery._send import locks, pipeline_buffer
 from sidekiq_celery._wire.json_values import to_plain
 from sidekiq_celery._wire.payload import UNIQUE
 from sidekiq_celery.contract import App
-from sidekiq_py import program
 from sidekiq_py.extension import Effect, JobDefinition, Outgoing, Pool
+from sidekiq_py.pushing import program
 
 if TYPE_CHECKING:
     from sidekiq_py import Client

@@ -23,7 +23,6 @@ from sidekiq_celery.backends.location import is_same_database, result_settings
 from sidekiq_celery.exceptions import BackendStoreError
 from sidekiq_py.errors import RedisConnectionError, RedisError, ReplyLostError
 from sidekiq_py.extension import Command, Effect, Link, Pool, RedisSettings, Unless, write
-from sidekiq_py.redis_access.connection.namespace import prefix_of
 
 __all__ = ("RedisBackend", "SentinelBackend")
 
@@ -161,7 +160,7 @@ class RedisBackend(Awaiting, BaseKeyValueStoreBackend):
 
     def _prefix_within(self, settings: RedisSettings) -> str | None:
         """What the engine puts in front of keys there; None if results are elsewhere, or do not begin so."""
-        prefix = prefix_of(settings.namespace)
+        prefix = settings.key_prefix
         if not self.task_keyprefix.startswith(prefix.encode()) or not is_same_database(self.settings, settings):
             return None
         return prefix

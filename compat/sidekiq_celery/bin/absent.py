@@ -7,16 +7,16 @@ import click
 __all__ = ("Commands",)
 
 _INSTEAD = {
-    "multi": "let systemd, a container or another supervisor start each worker by `sidekiq-celery -A proj worker`",
+    "multi": "have systemd, a container or another supervisor start each worker with `sidekiq-celery -A proj worker`",
     "shell": "start python and import the app",
-    "list": "queues are shown by `sidekiq-py queues`",
-    "graph": "results draw themselves: result.graph.to_dot(file)",
-    "amqp": "queues are Redis lists: `sidekiq-py queues`, or redis-cli",
-    "migrate": "messages are moved by `sidekiq-celery bridge`",
-    "upgrade": "old names of settings are read as they are",
+    "list": "use `sidekiq-py queues`",
+    "graph": "call result.graph.to_dot(file) in Python",
+    "amqp": "queues are Redis lists; use `sidekiq-py queues` or redis-cli",
+    "migrate": "use `sidekiq-celery bridge`",
+    "upgrade": "you do not need it, as old names of settings still work",
     "flower": "Flower needs the real Celery; install both in an environment of their own, and run there "
     "`celery --broker=redis://… flower`",
-    "logtool": "read the log by the tools that you have for others",
+    "logtool": "use any other tool for log files",
 }
 
 
@@ -26,5 +26,15 @@ class Commands(click.Group):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         instead = _INSTEAD.get(args[0]) if args else None
         if instead is not None and self.get_command(ctx, args[0]) is None:
-            ctx.fail(f"there is no command {args[0]} here: {instead}")
+            ctx.fail(f"there is no command {args[0]!r} here; {instead}")
         return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """As click's; an app that is named behind the command, as before Celery 5, is told where it goes."""
+        try:
+            return super().invoke(ctx)
+        except click.NoSuchOption as error:
+            if error.option_name not in ("-A", "--app") or error.ctx is None:
+                raise
+            command = error.ctx.info_name
+            error.ctx.fail(f"{error.option_name} goes before the command: sidekiq-celery -A proj {command}")

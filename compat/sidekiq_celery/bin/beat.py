@@ -27,18 +27,18 @@ def _object(context: click.Context, parameter: click.Parameter, text: str) -> An
 
 
 @click.group(invoke_without_command=True)
-@click.option("-s", "--schedule", help="A file for the scheduler. Without effect on the default one: it uses Redis.")
-@click.option("-S", "--scheduler", help="The scheduler's class, as module:Class.")
-@click.option("--max-interval", type=float, help="Seconds between two looks at the schedule, at most.")
+@click.option("-s", "--schedule", help="File for the scheduler; the default scheduler ignores it, as it uses Redis.")
+@click.option("-S", "--scheduler", help="Class of the scheduler, as module:Class.")
+@click.option("--max-interval", type=float, help="Maximum number of seconds between two checks of the schedule.")
 @click.option("--enable-remote-control/--no-enable-remote-control", "remote_control", default=None, hidden=True)
 @click.option("-n", "--hostname", hidden=True)
 @click.option("-l", "--loglevel", default="WARNING", type=click.Choice(_LEVELS, case_sensitive=False))
-@click.option("-f", "--logfile", help="Else the error output.")
-@click.option("--pidfile", help="Holds the process's id while it runs.")
+@click.option("-f", "--logfile", help="Log file; else standard error.")
+@click.option("--pidfile", help="File that contains the process id while beat runs.")
 @daemon_options
 @click.pass_context
 def beat(context: click.Context, /, **options: Any) -> None:
-    """Send periodic tasks; any number of beats may run. With a command: show or change the schedule."""
+    """Send periodic tasks. You can run any number of beats. With a command: show or change the schedule."""
     if context.invoked_subcommand is None:
         context.obj.app.Beat(quiet=bool(getattr(context.obj, "quiet", False)), **options).run()
         return
@@ -48,10 +48,10 @@ def beat(context: click.Context, /, **options: Any) -> None:
 
 
 @beat.command("list")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 @click.pass_obj
 def list_entries(known: Any, as_json: bool) -> None:
-    """Show all periodic tasks, and when they were sent last."""
+    """Show all periodic tasks, and when each was last sent."""
     for one in beat_state.entries(known.app):
         last = one.last_run_at.isoformat(timespec="seconds") if one.last_run_at else None
         if as_json:
@@ -67,11 +67,11 @@ def list_entries(known: Any, as_json: bool) -> None:
 @beat.command("add")
 @click.argument("name")
 @click.argument("task")
-@click.option("--every", type=float, help="Seconds.")
+@click.option("--every", type=float, help="Interval in seconds.")
 @click.option("--crontab", "cron", help='Minute, hour, day of the month, month, day of the week: "*/5 * * * *".')
-@click.option("-a", "--args", default="[]", callback=_object, help="A JSON array.")
-@click.option("-k", "--kwargs", default="{}", callback=_object, help="A JSON object.")
-@click.option("-Q", "--queue", help="Else as routes say.")
+@click.option("-a", "--args", default="[]", callback=_object, help="Positional arguments, a JSON array.")
+@click.option("-k", "--kwargs", default="{}", callback=_object, help="Keyword arguments, a JSON object.")
+@click.option("-Q", "--queue", help="Queue; else the one that the routes give.")
 @click.pass_obj
 def add_entry(
     known: Any,
@@ -117,6 +117,6 @@ def _by_name(command: str, help_text: str, said: str) -> None:
 
 
 _by_name("remove", "Remove a periodic task that was added.", "removed")
-_by_name("pause", "Have no beat send a periodic task, until it is resumed.", "paused")
-_by_name("resume", "Go on with a periodic task; what was due in the meantime is not made up for.", "resumed")
+_by_name("pause", "Stop all beats from sending a periodic task until it is resumed.", "paused")
+_by_name("resume", "Resume a periodic task. Runs that were due in the meantime are not made up for.", "resumed")
 _by_name("run", "Send a periodic task now.", "sent")

@@ -23,15 +23,20 @@ def _renames(context: click.Context, parameter: click.Parameter, texts: tuple[st
 
 
 @click.command(cls=CeleryCommand)
-@click.option("--from", "source", metavar="URL", help="Where messages lie now. By default the app's broker.")
-@click.option("--to", "target", metavar="URL", help="Where they go. By default the app's broker.")
+@click.option("--from", "source", metavar="URL", help="Where messages are now; by default the app's broker.")
+@click.option("--to", "target", metavar="URL", help="Where to move them; by default the app's broker.")
+@click.option("--reverse", is_flag=True, help="Move from Sidekiq's queues back to Celery's; --to is Celery's broker.")
+@click.option("-Q", "--queues", type=QUEUE_NAMES, help="Comma-separated names of queues; by default all of the app's.")
 @click.option(
-    "--reverse", is_flag=True, help="From Sidekiq's queues back to Celery's: --to is then the broker of Celery."
+    "--rename",
+    "renames",
+    metavar="OLD=NEW",
+    multiple=True,
+    callback=_renames,
+    help="Move into a queue of another name; repeat for more.",
 )
-@click.option("-Q", "--queues", type=QUEUE_NAMES, help="Names with commas. By default all queues of the app.")
-@click.option("--rename", "renames", metavar="OLD=NEW", multiple=True, callback=_renames, help="Into another queue.")
-@click.option("--once", is_flag=True, help="End when nothing is left to move. Else it follows until TERM.")
-@click.option("--dry-run", is_flag=True, help="Change nothing, count what would be moved.")
+@click.option("--once", is_flag=True, help="Exit when nothing is left to move, instead of running until TERM.")
+@click.option("--dry-run", is_flag=True, help="Only count what would be moved.")
 @click.option(
     "--unacked",
     metavar="SECONDS",
@@ -46,7 +51,7 @@ def _renames(context: click.Context, parameter: click.Parameter, texts: tuple[st
     help="broker_transport_options of Celery's broker, a JSON object, where it is not the app's.",
 )
 @click.option("--max-bytes", type=click.IntRange(min=1), help="Larger messages stay where they are (32 MiB).")
-@click.option("--json", "as_json", is_flag=True, help="The account at the end as a JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print the final report as a JSON object.")
 @click.pass_context
 @handle_preload_options
 def bridge(

@@ -36,22 +36,22 @@ def _change_directory(ctx: click.Context, param: click.Parameter, value: Path | 
 
 
 @click.group(cls=Commands, invoke_without_command=True)
-@click.option("-A", "--app", envvar="APP", type=click.UNPROCESSED, help="module, module:attribute or package.")
-@click.option("-b", "--broker", envvar="BROKER_URL", help="URL of the Redis with the jobs.")
-@click.option("--result-backend", envvar="RESULT_BACKEND", help="URL of where results are.")
-@click.option("--loader", envvar="LOADER", help="Name of a loader's class.")
-@click.option("--config", envvar="CONFIG_MODULE", help="Name of a module with settings.")
+@click.option("-A", "--app", envvar="APP", type=click.UNPROCESSED, help="The app: module, module:attribute or package.")
+@click.option("-b", "--broker", envvar="BROKER_URL", help="URL of the Redis that holds the jobs.")
+@click.option("--result-backend", envvar="RESULT_BACKEND", help="URL of the result backend.")
+@click.option("--loader", envvar="LOADER", help="Class of the loader.")
+@click.option("--config", envvar="CONFIG_MODULE", help="Module with the settings.")
 @click.option(
     "--workdir",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     callback=_change_directory,
     is_eager=True,
-    help="Where to run.",
+    help="Directory to run in.",
 )
-@click.option("-C", "--no-color", envvar="NO_COLOR", is_flag=True, help="Plain text.")
-@click.option("-q", "--quiet", is_flag=True, help="Say little.")
+@click.option("-C", "--no-color", envvar="NO_COLOR", is_flag=True, help="Print plain text without colors.")
+@click.option("-q", "--quiet", is_flag=True, help="Print less.")
 @click.option("--version", is_flag=True, help="Show the version.")
-@click.option("--skip-checks", envvar="SKIP_CHECKS", is_flag=True, help="Leave out Django's checks.")
+@click.option("--skip-checks", envvar="SKIP_CHECKS", is_flag=True, help="Skip Django's checks.")
 @click.pass_context
 def celery(
     ctx: click.Context,
@@ -66,7 +66,7 @@ def celery(
     version: bool,
     skip_checks: bool,
 ) -> None:
-    """Celery's command line on Sidekiq's queues."""
+    """Celery's command line, on Sidekiq's queues."""
     if version:
         # Celery's line first, as it is there: programs read the release from it.
         click.echo(VERSION_BANNER)

@@ -65,7 +65,7 @@ def _remote_options(command: Callable[..., Any]) -> Callable[..., Any]:
             cls=CeleryOption,
             type=COMMA_SEPARATED_LIST,
             help_group=group,
-            help="Node names, with commas; by default all.",
+            help="Comma-separated node names; by default all.",
         ),
         click.option(
             "-t",
@@ -87,7 +87,7 @@ def _remote_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.pass_context
 @handle_preload_options
 def status(ctx: click.Context, timeout: float, destination: Any, as_json: bool) -> None:
-    """Show list of workers that are online."""
+    """List the workers that are online."""
     callback = None if as_json else _teller(ctx, shows_reply=False)
     asked = ctx.obj.app.control.inspect(timeout=timeout, destination=destination, callback=callback)
     replies = _answered("status", asked.ping)
@@ -103,7 +103,7 @@ def status(ctx: click.Context, timeout: float, destination: Any, as_json: bool) 
 @click.pass_context
 @handle_preload_options
 def inspect(ctx: click.Context, command: str, timeout: float, destination: Any, as_json: bool) -> None:
-    """Inspect the workers by sending them the COMMAND inspect command."""
+    """Send workers the inspect command COMMAND, and print their replies."""
     _check(ctx, "inspect", command)
     arguments = _arguments(command, ctx.args)
     callback = None if as_json else _teller(ctx, shows_reply=True)
@@ -123,7 +123,7 @@ def inspect(ctx: click.Context, command: str, timeout: float, destination: Any, 
 @click.pass_context
 @handle_preload_options
 def control(ctx: click.Context, command: str, timeout: float, destination: Any, as_json: bool) -> None:
-    """Send the COMMAND control command to the workers."""
+    """Send workers the control command COMMAND."""
     _check(ctx, "control", command)
     arguments = _arguments(command, ctx.args)
     callback = None if as_json else _teller(ctx, shows_reply=True)

@@ -11,13 +11,13 @@ __all__ = ("events",)
 
 
 @click.command(cls=CeleryCommand)
-@click.option("-d", "--dump", is_flag=True, help="Print events as they come.")
-@click.option("-c", "--camera", help="A class derived from events.snapshot.Polaroid, as module:Class.")
-@click.option("-F", "--frequency", "--freq", type=float, default=1.0, help="Of the camera: seconds between pictures.")
-@click.option("-r", "--maxrate", help="Of the camera: pictures at most, as in 10/m.")
-@click.option("-l", "--loglevel", default="WARNING", type=LOG_LEVEL, help="Of the camera.")
-@click.option("-f", "--logfile", help="Of the camera; else the error output.")
-@click.option("--pidfile", help="Of the camera: holds the process's id while it runs.")
+@click.option("-d", "--dump", is_flag=True, help="Print events as they arrive.")
+@click.option("-c", "--camera", help="Subclass of events.snapshot.Polaroid that takes snapshots, as module:Class.")
+@click.option("-F", "--frequency", "--freq", type=float, default=1.0, help="Camera: seconds between snapshots.")
+@click.option("-r", "--maxrate", help="Camera: maximum rate of snapshots, such as 10/m.")
+@click.option("-l", "--loglevel", default="WARNING", type=LOG_LEVEL, help="Camera: log level.")
+@click.option("-f", "--logfile", help="Camera: log file; else standard error.")
+@click.option("--pidfile", help="Camera: file that contains the process id while it runs.")
 @daemon_options
 @click.pass_context
 @handle_preload_options

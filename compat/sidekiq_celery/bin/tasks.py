@@ -24,11 +24,11 @@ __all__ = ("call", "purge", "report", "result")
 @click.argument("name")
 @click.option("-a", "--args", type=JSON_ARRAY, default="[]", help="Positional arguments, a JSON array.")
 @click.option("-k", "--kwargs", type=JSON_OBJECT, default="{}", help="Keyword arguments, a JSON object.")
-@click.option("--eta", type=ISO8601, help="When it is to run.")
-@click.option("--countdown", type=float, help="In how many seconds.")
-@click.option("--expires", type=ISO8601_OR_FLOAT, help="When, or in how many seconds, it is no longer wanted.")
-@click.option("--serializer", default="json", help="Of its arguments.")
-@click.option("--queue", help="Instead of where routes send it.")
+@click.option("--eta", type=ISO8601, help="When to run it.")
+@click.option("--countdown", type=float, help="Run it in this many seconds.")
+@click.option("--expires", type=ISO8601_OR_FLOAT, help="When, or after how many seconds, it expires.")
+@click.option("--serializer", default="json", help="Serializer of the arguments.")
+@click.option("--queue", help="Queue; else the one that the routes give.")
 @click.option("--exchange", help="Of the queue.")
 @click.option("--routing-key", help="Of the queue.")
 @click.pass_context
@@ -44,7 +44,7 @@ def call(ctx: click.Context, name: str, **options: Any) -> None:
 @click.command(cls=CeleryCommand)
 @click.argument("task_id")
 @click.option("-t", "--task", help="Name of the task, if it has a result backend of its own.")
-@click.option("--traceback", is_flag=True, help="Show the traceback instead.")
+@click.option("--traceback", is_flag=True, help="Print the traceback instead.")
 @click.pass_context
 @handle_preload_options
 def result(ctx: click.Context, task_id: str, task: str | None, traceback: bool) -> None:
@@ -61,12 +61,14 @@ def result(ctx: click.Context, task_id: str, task: str | None, traceback: bool) 
 
 @click.command(cls=CeleryCommand)
 @click.option("-f", "--force", is_flag=True, help="Do not ask.")
-@click.option("-Q", "--queues", type=QUEUE_NAMES, help="Names with commas; by default all of the app.")
-@click.option("-X", "--exclude-queues", type=COMMA_SEPARATED_LIST, help="Not these.")
+@click.option("-Q", "--queues", type=QUEUE_NAMES, help="Comma-separated names of queues; by default all of the app's.")
+@click.option(
+    "-X", "--exclude-queues", type=COMMA_SEPARATED_LIST, help="Comma-separated names of queues to leave alone."
+)
 @click.pass_context
 @handle_preload_options
 def purge(ctx: click.Context, force: bool, queues: Any, exclude_queues: Any) -> None:
-    """Take all waiting tasks out of queues. There is no way back."""
+    """Delete all waiting tasks from queues. This cannot be undone."""
     from sidekiq_celery._send.purging import purge as empty
 
     app = ctx.obj.app
@@ -89,7 +91,7 @@ def purge(ctx: click.Context, force: bool, queues: Any, exclude_queues: Any) -> 
 @click.pass_context
 @handle_preload_options
 def report(ctx: click.Context) -> None:
-    """Show what belongs into a report of a bug."""
+    """Print details for a bug report."""
     app = ctx.obj.app
     app.loader.import_default_modules()
     ctx.obj.echo(app.bugreport())

@@ -40,29 +40,36 @@ def _own_setting(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
 
 
 @click.command(cls=CeleryCommand, context_settings={"allow_extra_args": True})
-@click.option("-n", "--hostname", help="Node name, as in w1@%h; %h is the host, %n its first part, %d its domain.")
-@click.option("-l", "--loglevel", type=LOG_LEVEL, default="WARNING", show_default=True, help="Of the log.")
-@click.option("-f", "--logfile", callback=_own_setting, help="Else standard error.")
-@click.option("--pidfile", callback=_own_setting, help="Holds the process id while it runs.")
-@click.option("-c", "--concurrency", metavar="N", help="Tasks at once; 'auto', or nothing: one for each processor.")
+@click.option("-n", "--hostname", help="Node name, such as w1@%h; %h is the host, %n its first part, %d its domain.")
+@click.option("-l", "--loglevel", type=LOG_LEVEL, default="WARNING", show_default=True, help="Log level.")
+@click.option("-f", "--logfile", callback=_own_setting, help="Log file; else standard error.")
+@click.option("--pidfile", callback=_own_setting, help="File that contains the process id while the worker runs.")
+@click.option(
+    "-c",
+    "--concurrency",
+    metavar="N",
+    help="Number of tasks to run at once; by default, or with 'auto', one per processor.",
+)
 @click.option("-P", "--pool", "pool_cls", help="prefork (default), threads, solo or asyncio.")
-@click.option("-Q", "--queues", type=QUEUE_NAMES, help="Queues to serve, with commas.")
-@click.option("-X", "--exclude-queues", type=COMMA_SEPARATED_LIST, help="Queues of task_queues not to serve.")
-@click.option("-I", "--include", type=COMMA_SEPARATED_LIST, help="Modules to import, with commas.")
+@click.option("-Q", "--queues", type=QUEUE_NAMES, help="Comma-separated names of queues to serve.")
+@click.option(
+    "-X", "--exclude-queues", type=COMMA_SEPARATED_LIST, help="Queues in task_queues that are not to be served."
+)
+@click.option("-I", "--include", type=COMMA_SEPARATED_LIST, help="Comma-separated modules to import.")
 @click.option("--time-limit", type=float, help="Seconds after which a task's process is killed (prefork).")
 @click.option("--soft-time-limit", type=float, help="Seconds after which SoftTimeLimitExceeded is raised in a task.")
-@click.option("--max-tasks-per-child", type=int, help="A child is replaced after so many tasks (prefork).")
-@click.option("--max-memory-per-child", type=int, help="A child is replaced that holds more KiB (prefork).")
-@click.option("--autoscale", type=_Autoscale(), help="The most and the least processes, or threads, at once.")
+@click.option("--max-tasks-per-child", type=int, help="Replace a child after this many tasks (prefork).")
+@click.option("--max-memory-per-child", type=int, help="Replace a child that uses more than this many KiB (prefork).")
+@click.option("--autoscale", type=_Autoscale(), help="Maximum and minimum number of processes or threads.")
 @click.option(
-    "--probe-port", type=click.IntRange(1, 65535), metavar="PORT", help="Answer /live, /ready and /metrics there."
+    "--probe-port", type=click.IntRange(1, 65535), metavar="PORT", help="Serve /live, /ready and /metrics on this port."
 )
-@click.option("--purge", "--discard", is_flag=True, help="Empty its queues first.")
-@click.option("-B", "--beat", is_flag=True, help="Run beat, too.")
-@click.option("-s", "--schedule-filename", "--schedule", help="Of beat.")
-@click.option("--scheduler", help="Of beat: a class's name.")
+@click.option("--purge", "--discard", is_flag=True, help="Delete all waiting tasks from its queues first.")
+@click.option("-B", "--beat", is_flag=True, help="Also run beat.")
+@click.option("-s", "--schedule-filename", "--schedule", help="Beat: schedule file; the default scheduler ignores it.")
+@click.option("--scheduler", help="Beat: class of the scheduler.")
 @click.option(
-    "-E", "--task-events", "--events", is_flag=True, default=None, help="Tell monitors what becomes of tasks."
+    "-E", "--task-events", "--events", is_flag=True, default=None, help="Send events about tasks to monitors."
 )
 @click.option("-O", "--optimization", type=click.Choice(("default", "fair")), default="default", hidden=True)
 @click.option("-S", "--statedb", hidden=True)
@@ -80,9 +87,10 @@ def _own_setting(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
 @handle_preload_options
 def worker(ctx: click.Context, hostname: str | None, pidfile: str | None, **options: Any) -> None:
     """
-    Run tasks. TERM and Ctrl-C let those that run finish; another one a second or more later, or QUIT, does not wait.
+    Run tasks.
 
-    Settings may follow the options, as in worker.redirect_stdouts=false.
+    On TERM or Ctrl-C, running tasks finish first. A second signal, a second or more later, or QUIT, skips the wait.
+    Settings can follow the options, as in worker.redirect_stdouts=false.
     """
     app = ctx.obj.app
     if ctx.args:

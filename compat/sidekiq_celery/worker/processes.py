@@ -31,6 +31,7 @@ from sidekiq_py.worker import (
     Launcher,
     Parent,
     Supervisor,
+    WorkerParts,
     registry,
     run_child,
     run_worker,
@@ -57,12 +58,14 @@ def make_launcher(worker: Any, config: Config, on_epoch: Callable[[str], None] =
         consumer=worker.consumer,
     )
     launcher = Launcher(
-        config,
-        registry=registry,
-        hooks=program_hooks,
-        server_middleware=server_middleware,
-        client=client_of(worker.app),
-        on_epoch=on_epoch,
+        WorkerParts(
+            config,
+            registry=registry,
+            hooks=program_hooks,
+            server_middleware=server_middleware,
+            client=client_of(worker.app),
+            on_epoch=on_epoch,
+        )
     )
     _watch_quit(launcher, float(worker.app.conf.worker_soft_shutdown_timeout or 0.0))
     return launcher

@@ -9,7 +9,7 @@ from sidekiq_celery.worker.control_channel import Recipient, on_message
 from sidekiq_celery.worker.stats import facts_of_parent
 from sidekiq_celery.worker.task_info import job_info
 from sidekiq_py.errors import PayloadError
-from sidekiq_py.redis_access.reads import in_flight_counts
+from sidekiq_py.worker import jobs_in_flight
 
 if TYPE_CHECKING:
     from sidekiq_celery.worker.remote_control import RemoteControl
@@ -35,7 +35,7 @@ def tasks_of(remote_control: "RemoteControl") -> dict[str, list[dict[str, Any]]]
 
 def _in_flight(remote_control: "RemoteControl", owner: str, pid: int) -> list[dict[str, Any]]:
     pool = client_of(remote_control.app).pool
-    jobs = [(raw, {"queue": queue, "pid": pid}) for queue, raw in in_flight_counts.jobs(pool, owner)]
+    jobs = [(raw, {"queue": queue, "pid": pid}) for queue, raw in jobs_in_flight(pool, owner)]
     return _shown(remote_control.app, remote_control.hostname, jobs)
 
 

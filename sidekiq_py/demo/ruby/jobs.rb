@@ -12,6 +12,9 @@ if defined?(Redis) && Redis.respond_to?(:silence_deprecations=)
   Redis.sadd_returns_boolean = false
 end
 
+# Printed by `sidekiq-py ruby-support`.
+require File.join(ENV.fetch("SIDEKIQ_DEMO_FOLDER"), "sidekiq_py.rb")
+
 class MailServerDown < StandardError; end
 
 # Runs in Ruby.

@@ -28,7 +28,7 @@ def unserved(facts: Facts) -> Iterator[Finding]:
             waiting.setdefault(job.queue, Counter())[job.job_class] += 1
     findings = [finding for queue in sorted(waiting) for finding in _of_queue(queue, waiting[queue], facts)]
     classes = {name for counts in waiting.values() for name in counts}
-    fine = ok(f"Nothing speaks against any of {counted(len(classes), 'queued class', 'queued classes')}.")
+    fine = ok(f"No problem was found with {counted(len(classes), 'queued class', 'queued classes')}.")
     yield from findings or [fine]
 
 
@@ -36,7 +36,7 @@ def refused(facts: Facts) -> Iterator[Finding]:
     """Retries of jobs whose class was not known to the process that took them."""
     unknown = Counter(found for job in facts.sample.jobs if (found := _unknown_class(job)))
     if not unknown:
-        yield ok("No job that waits for its retry failed for want of its class.")
+        yield ok("No retry failed because its class was unknown.")
         return
     languages = {name: language for language, name in unknown}
     names = sorted(languages)
@@ -57,7 +57,7 @@ def wrappers(facts: Facts) -> Iterator[Finding]:
         if job.item.get("class") == NEW_WRAPPER and any(job.queue in worker.queues for worker in old)
     ]
     if not taken:
-        yield ok("No Active Job waits under a wrapper that its readers lack.")
+        yield ok("Every waiting Active Job has a wrapper class that its workers know.")
         return
     names = sorted({job.job_class for job in taken})
     yield problem(

@@ -53,13 +53,13 @@ def stamps(facts: Facts) -> Iterator[Finding]:
     late = [(job, stamp - now) for job in facts.sample.jobs if (stamp := job.latest_stamp()) is not None]
     future = [(job, ahead) for job, ahead in late if ahead >= WARNING_SECONDS]
     if not future:
-        yield ok("No job bears a time that is still to come.")
+        yield ok("No job has a time in the future.")
         return
     classes = sorted({job.job_class for job, _ in future})
     worst = max(ahead for _, ahead in future)
     yield Finding(
         _level(worst),
-        f"{counted(len(future), 'job bears', 'jobs bear')} a time that is still to come, by up to {span(worst)}: "
+        f"{counted(len(future), 'job has', 'jobs have')} a time in the future, by up to {span(worst)}: "
         f"{listed(classes)}. The clock of what pushed them is ahead.",
         _ADVICE,
         tuple(classes),

@@ -6,7 +6,7 @@ from sidekiq_py.doctor.facts import Facts
 from sidekiq_py.doctor.families import FAMILIES
 from sidekiq_py.doctor.finding import Finding, counted, listed, note, ok, warning
 from sidekiq_py.doctor.sampling import SampledJob
-from sidekiq_py.wire.extensions import EXTENSION_KEYS, extension_keys_of
+from sidekiq_py.wire.extensions import EXTENSION_KEYS
 
 _EXTENSIONS = "Sidekiq::Extensions::"
 _SHOWN = 3
@@ -23,21 +23,21 @@ def products(facts: Facts) -> Iterator[Finding]:
             seen = f"{family.title}: {counted(len(names), 'key')} ({shown}). {family.means}."
             yield note(seen, family.advice, names[:_NAMED])
     if not found:
-        yield ok("No keys of Sidekiq Pro, Enterprise or a known gem were met.")
+        yield ok("No keys of Sidekiq Pro, Enterprise or a known gem were found.")
 
 
 def marked_jobs(facts: Facts) -> Iterator[Finding]:
     """Jobs that want what only Ruby's middleware does."""
     jobs: dict[str, list[SampledJob]] = {}
     for job in facts.sample.jobs:
-        for key in extension_keys_of(job.item):
+        for key in facts.foreign_keys_of(job.item):
             jobs.setdefault(key, []).append(job)
     for key, found in jobs.items():
         yield _marked(key, found, facts)
     expiring = [job for job in facts.sample.jobs if job.item.get("expiry")]
     if expiring:
         yield note(
-            f"{counted(len(expiring), 'job bears', 'jobs bear')} `expiry` (Sidekiq Pro's expiring jobs), in "
+            f"{counted(len(expiring), 'job has', 'jobs have')} `expiry` (Sidekiq Pro's expiring jobs), in "
             f"{listed(_queues(expiring))}: Python runs them also after they have expired.",
             "Leave queues with such jobs to Ruby.",
             _queues(expiring),
@@ -62,7 +62,7 @@ def namespaces(facts: Facts) -> Iterator[Finding]:
     """Queues under a prefix, by the gem redis-namespace (Sidekiq up to 6)."""
     found = facts.keyspace.namespaces
     if not found:
-        yield ok("No queues under a namespace were met.")
+        yield ok("No queues under a namespace were found.")
         return
     yield warning(
         f"Queues stand here under {counted(len(found), 'namespace')} of redis-namespace, which was not looked into: "
@@ -77,7 +77,7 @@ def _marked(key: str, jobs: list[SampledJob], facts: Facts) -> Finding:
     python = {name for worker in facts.fleet.python for name in worker.queues}
     theirs = [name for name in queues if name in python]
     meaning = EXTENSION_KEYS[key]
-    seen = f"{counted(len(jobs), 'job bears', 'jobs bear')} `{key}`, {meaning.stands_for}, in {listed(queues)}"
+    seen = f"{counted(len(jobs), 'job has', 'jobs have')} `{key}`, {meaning.stands_for}, in {listed(queues)}"
     if not theirs:
         left = "No Python process fetches there; one that did and met such a job has left the queue until its restart."
         return note(f"{seen}. {left}", "Leave those queues to Ruby.", queues)

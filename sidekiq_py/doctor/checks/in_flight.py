@@ -30,7 +30,7 @@ def orphans(facts: Facts) -> Iterator[Finding]:
     if dead:
         processes = counted(len(dead), "Python process", "Python processes")
         count = counted(jobs, "job is", "jobs are")
-        seen = f"{count} in flight at {processes} of which nothing was heard for a while: {_listed(dead)}."
+        seen = f"{count} in flight at {processes} not heard from for a while: {_listed(dead)}."
         names = [owner.name for owner in dead]
         if alive:
             advice = f"A Python worker lives and brings them back, within about {_RECOVERED_WITHIN_SECONDS} s."
@@ -45,7 +45,7 @@ def orphans(facts: Facts) -> Iterator[Finding]:
         )
     if not gone:
         held = sum(owner.jobs for owner in alive)
-        yield ok(f"{counted(held, 'job')} in flight, all at processes that are heard of.")
+        yield ok(f"{counted(held, 'job')} in flight, all at live processes.")
 
 
 def unentered(facts: Facts) -> Iterator[Finding]:
@@ -58,7 +58,7 @@ def unentered(facts: Facts) -> Iterator[Finding]:
             [owner.name],
         )
     if not facts.owners.unentered:
-        yield ok("Every in-flight hash that was met belongs to an owner that is looked after.")
+        yield ok("Every in-flight hash belongs to a registered owner.")
 
 
 def suspects(facts: Facts) -> Iterator[Finding]:

@@ -16,4 +16,4 @@ def fitting(facts: Facts) -> Iterator[Finding]:
             [misfit.key],
         )
     if not facts.misfits:
-        yield ok("Every key of Sidekiq's and of Python's that was met has its type.")
+        yield ok("Every key of Sidekiq's and of Python's has the right type.")

@@ -65,7 +65,7 @@ def dialect(facts: Facts) -> Iterator[Finding]:
     else:
         chosen = Dialect.unknown()
         yield note(
-            f"A Python program writes what most releases read rightly ({_times(chosen)}, order of keys of "
+            f"A Python program writes a format that most releases read correctly ({_times(chosen)}, order of keys of "
             f"{_text(chosen)}): no Ruby process is alive to tell the release, and none is set.",
             "Set it where Ruby only enqueues, or is not started yet: sidekiq.configure(sidekiq_version=…).",
         )
@@ -112,7 +112,7 @@ def _consequences(oldest: Dialect, newest: Dialect) -> list[str]:
     found = []
     if oldest.millisecond_times != newest.millisecond_times:
         found.append(
-            f"What {_text(newest)} pushes bears times in milliseconds and (Active Job) another wrapper class: "
+            f"What {_text(newest)} pushes has times in milliseconds and (Active Job) another wrapper class: "
             f"{_text(oldest)} reads the times as seconds, so that latencies are wrong and `retry_for` never ends."
         )
     if oldest.metrics_generation != newest.metrics_generation:

@@ -149,7 +149,7 @@ def unlisted(facts: Facts) -> Iterator[Finding]:
             [queue.name],
         )
     if not (hidden or foreign):
-        yield ok("Every queue that was met is a list, and in the set `queues`.")
+        yield ok("Every queue is a list, and is in the set `queues`.")
 
 
 def unreadable(facts: Facts) -> Iterator[Finding]:

@@ -60,7 +60,7 @@ def _milliseconds(found: dict[Unit, list[SampledJob]], old: list[Worker], facts:
     jobs = found[Unit.MILLISECONDS]
     if not jobs:
         return
-    seen = f"{_share(jobs, facts)} bear times in whole milliseconds, as Sidekiq 8 writes them"
+    seen = f"{_share(jobs, facts)} have times in whole milliseconds, as Sidekiq 8 writes them"
     fetchers = [worker for worker in old if not worker.queues.isdisjoint(job.queue for job in jobs)]
     classes = sorted({job.job_class for job in jobs})
     if fetchers:
@@ -87,7 +87,7 @@ def _whole_seconds(jobs: list[SampledJob], new: list[Worker]) -> Iterator[Findin
     if not jobs:
         return
     classes = sorted({job.job_class for job in jobs})
-    seen = f"{counted(len(jobs), 'job bears', 'jobs bear')} times in whole seconds: {listed(classes)}"
+    seen = f"{counted(len(jobs), 'job has', 'jobs have')} times in whole seconds: {listed(classes)}"
     advice = "No release of Sidekiq writes so. Let what pushes them write floats: 1700000000.0"
     if new:
         yield warning(f"{seen}. Sidekiq {releases(new)} takes them for milliseconds, in January 1970.", advice, classes)
@@ -99,7 +99,7 @@ def _texts(jobs: list[SampledJob]) -> Iterator[Finding]:
     if jobs:
         classes = sorted({job.job_class for job in jobs})
         yield warning(
-            f"{counted(len(jobs), 'job bears', 'jobs bear')} times as text: {listed(classes)}. Ruby's Web UI and "
+            f"{counted(len(jobs), 'job has', 'jobs have')} times as text: {listed(classes)}. Ruby's Web UI and "
             "`Queue#latency` break at such a job.",
             "No release of Sidekiq writes so. Let what pushes them write floats: 1700000000.0",
             classes,

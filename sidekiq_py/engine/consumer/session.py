@@ -4,6 +4,12 @@ This process's claim to the jobs that it delivers: one owner for each Redis, sha
 It is the engine's own: what is taken stands in the owner's in-flight hash until it is settled, the lease is renewed,
 what the dead had is brought back, and while somebody consumes, the poller moves due jobs to their queues. All of it in
 threads of its own, so that a task that fills the consumer's thread costs neither lease nor schedule.
+
+Owner, scripts, blocking moves and ends are those of a worker's fetcher; the round trip itself (`fetch`) is not its
+`Exchange`. That belongs to one capsule and one thread: it hands in the ends that its processors have gathered along
+with the fetch, and remembers of a fixed set of queues what was paused, empty or long. Here connections of several
+threads take from queues of their own with each call, and an end is told before `acknowledge` returns: gathered, it
+would wait for a fetch that a consumer without room does not make.
 """
 
 import logging

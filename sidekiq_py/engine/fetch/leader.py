@@ -103,6 +103,10 @@ class Leader:
                     self.idle -= 1
                     if not self.idle:
                         self.pulse.rests()
+                    elif not self._is_led:
+                        # It was woken to lead, perhaps, and has found a job that came meanwhile. Unless another one
+                        # leads, idle processors stand beside a full queue until one of those at work has ended.
+                        self._change.wake(1)
                     return not self.is_quiet
                 if not self._is_led:
                     self._is_led = True
@@ -179,6 +183,10 @@ class Leader:
         if has_come:
             with self._change:
                 self._change.wake(has_come)
+                is_led = self._is_led
+            if is_led:
+                # By one that came in between, and waits for other jobs.
+                self.wake()
 
     # ---- leading
 

@@ -277,6 +277,10 @@ class Settler:
         self._count(removed + (min(sum(unit.is_sent_again for unit in units), gone) if gone else 0))
         forget(owner, [unit.field for unit in units])
 
+    def note_count(self, jobs: int) -> None:
+        """So many more have succeeded; or fewer, where that is in doubt again."""
+        self._count(jobs)
+
     def note_tallied(self, link: Link, units: Sequence[UnitOfWork], reply: Any) -> None:
         """What became of ends that were handed in as one; where that was refused, each is handed in by itself."""
         owner = units[0].owner
@@ -332,28 +336,45 @@ class Acknowledgements:
         commands: What to send.
     """
 
-    __slots__ = ("_parts", "_settler", "commands")
+    __slots__ = ("_is_counted", "_parts", "_settler", "commands")
 
     def __init__(self, settler: Settler, gathered: Mapping[Owner, list[UnitOfWork]]) -> None:
         self._settler = settler
+        self._is_counted = False
         self._parts = [
             (owner, part, done_commands(owner, part)) for owner, units in gathered.items() for part in sliced(units)
         ]
         self.commands = [command for _, _, commands in self._parts for command in commands]
 
-    def note(self, replies: Iterable[Any]) -> None:
-        """They were handed in, and these are the replies. What Redis refuses is tried again."""
+    def note(self, replies: Iterable[Any]) -> bool:
+        """They were handed in, and these are the replies. What Redis refuses is tried again; false if it has."""
         rest = iter(replies)
+        is_accepted = True
         for owner, units, commands in self._parts:
             answers = list(islice(rest, len(commands)))
             if any(isinstance(answer, RedisReplyError) for answer in answers):
                 self._settler.take_back({owner: units})
+                is_accepted = False
             else:
                 self._settler.note_done(owner, units, answers)
+        return is_accepted
+
+    def count(self) -> None:
+        """They were sent without a reply, and count from now on: `note_accepted` may come seconds later."""
+        self._is_counted = True
+        for _, units, _ in self._parts:
+            self._settler.note_count(len(units))
+
+    def note_accepted(self) -> None:
+        """What was sent behind them was accepted, and so were they."""
+        for owner, units, _ in self._parts:
+            forget(owner, [unit.field for unit in units])
 
     def take_back(self) -> None:
         """Nobody knows what became of them."""
         for owner, units, _ in self._parts:
+            if self._is_counted:
+                self._settler.note_count(-len(units))
             self._settler.take_back({owner: units})
 
 

@@ -20,7 +20,7 @@ from sidekiq_py.engine.fetch.fetcher import claimed, strike_off
 from sidekiq_py.engine.fetch.settle import Acknowledgements, Settler
 from sidekiq_py.engine.ownership.owner import Owner, Ownership, UnitOfWork
 from sidekiq_py.errors import RedisConnectionError, RedisError, RedisReplyError, ReplyLostError
-from sidekiq_py.redis_access.connection.link import Link
+from sidekiq_py.redis_access.connection.link import SKIP_PROBE, Link
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.job_path import in_flight
 from sidekiq_py.registry import OnNotices
@@ -37,7 +37,10 @@ _MOST_PER_QUEUE = 3
 class Waiter:
     """A connection that waits for one queue."""
 
-    __slots__ = ("acknowledgements", "batch", "cool_until", "link", "overdue_at", "owner", "plan", "queue")
+    __slots__ = (
+        *("_is_answered", "_probed_on", "_skips", "acknowledgements", "batch", "cool_until", "link", "overdue_at"),
+        *("owner", "plan", "queue"),
+    )
 
     def __init__(self, link: Link, queue: str) -> None:
         self.link = link
@@ -45,8 +48,13 @@ class Waiter:
         self.owner: Owner | None = None
         self.plan: in_flight.TakePlan | None = None
         self.batch = 0
-        # Sent before the move, and not answered yet.
+        # Sent before the move, and not known yet to be done.
         self.acknowledgements: Acknowledgements | None = None
+        # They get replies of their own.
+        self._is_answered = True
+        # On which socket it was found out whether the server leaves replies out, and what came of it.
+        self._probed_on = 0
+        self._skips = False
         # When the reply must have come; a network that is gone without a word closes no connection.
         self.overdue_at = 0.0
         # A queue whose job could not be claimed (paused, or kept for later) is not waited on until then.
@@ -58,15 +66,33 @@ class Waiter:
         return self.owner is not None
 
     def send(self, owner: Owner, acknowledgements: Acknowledgements | None, *, wants_notices: bool) -> None:
-        """Send the move, and the look behind it; the acknowledgements go before it."""
+        """
+        Send the move, and the look behind it; the acknowledgements go before it.
+
+        Their replies would go out by themselves, as the move behind them waits, and wake this process for nothing: a
+        write in three of what a job costs Redis where jobs come one by one. So they get none where the server leaves
+        replies out, once it has accepted some here. What it refuses to write (as READONLY, NOREPLICAS), it refuses the
+        move behind it, too.
+        """
         self.acknowledgements = acknowledgements
         plan = self.plan = in_flight.take_plan(owner.name, (self.queue,), wants_notices=wants_notices)
         self.owner, self.batch = owner, owner.open_batch()
         # Redis closes a connection that was idle while every processor was busy (its setting `timeout`).
         self.link.drop_if_idle()
         self.overdue_at = monotonic() + self.link.timeout_seconds
-        before = acknowledgements.commands if acknowledgements is not None else []
-        self.link.send(self.link.pack([*before, *plan.wait(self.queue, BLOCK_SECONDS)]))
+        move = plan.wait(self.queue, BLOCK_SECONDS)
+        if acknowledgements is None:
+            self.link.send(self.link.pack(move))
+            return
+        is_probed = self.link.is_open and self.link.generation == self._probed_on
+        self._is_answered = not (is_probed and self._skips)
+        if not self._is_answered:
+            self.link.send(self.link.pack(move, unanswered=acknowledgements.commands))
+            acknowledgements.count()
+        elif is_probed:
+            self.link.send(self.link.pack([*acknowledgements.commands, *move]))
+        else:
+            self.link.send(self.link.pack([*acknowledgements.commands, *SKIP_PROBE, *move]))
 
     def receive(
         self, cool_seconds: float, on_notices: OnNotices | None, on_paused: Callable[[UnitOfWork], object]
@@ -80,15 +106,17 @@ class Waiter:
         assert plan is not None
         is_answered = True
         try:
-            if self.acknowledgements is not None:
-                self.acknowledgements.note(self.link.receive_all(len(self.acknowledgements.commands)))
-                self.acknowledgements = None
+            if self.acknowledgements is not None and self._is_answered:
+                self._note_acknowledged(self.acknowledgements)
                 is_answered = self.link.has_unread
             if not is_answered:
                 return None
             raw, *look = self.link.receive_all(1 + len(plan.look))
             if isinstance(raw, RedisReplyError):
                 raise raw
+            if self.acknowledgements is not None:
+                self.acknowledgements.note_accepted()
+                self.acknowledgements = None
             if raw is None:
                 return None
             unit: UnitOfWork | None
@@ -107,6 +135,21 @@ class Waiter:
         finally:
             if is_answered:
                 self.close_batch()
+
+    def _note_acknowledged(self, acknowledgements: Acknowledgements) -> None:
+        """Read the replies to what was sent before the move."""
+        replies = self.link.receive_all(len(acknowledgements.commands))
+        try:
+            is_accepted = acknowledgements.note(replies)
+        except BaseException:
+            # The reply to the move is still to come, and would be taken for that to whatever is asked next.
+            self.link.close()
+            raise
+        self.acknowledgements = None
+        if self._probed_on != self.link.generation:
+            skips = self.link.receive_skip_probe()
+            if is_accepted:
+                self._probed_on, self._skips = self.link.generation, skips
 
     def give_up(self) -> None:
         """Wait no longer for a reply that is overdue."""

@@ -9,12 +9,11 @@ once, after a look at what has come up meanwhile. The lease of this process is k
 
 import threading
 from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
 from sidekiq_py.clock import Wakeable
 from sidekiq_py.engine.background import background_thread
+from sidekiq_py.engine.downtime import Outage, Report
 from sidekiq_py.engine.ownership.lookout import Lookout
 from sidekiq_py.engine.ownership.owner import Ownership
 from sidekiq_py.engine.ownership.recovery import Recovery
@@ -44,7 +43,7 @@ class Housekeeper:
         ownership: Ownership,
         recovery: Recovery,
         beat_seconds: float,
-        report: Callable[[BaseException, dict[str, Any]], None],
+        report: Report,
     ) -> None:
         self._link = link
         self._ownership = ownership
@@ -56,7 +55,7 @@ class Housekeeper:
         self._pause = Wakeable()
         self.pulse = Pulse()
         self._is_stopped = False
-        self._is_refused = False
+        self._refusal = Outage(report, "the jobs of dead workers cannot be brought back; trying again")
         self._thread = background_thread("sidekiq.housekeeper", self._run)
 
     def start(self) -> None:
@@ -89,11 +88,9 @@ class Housekeeper:
         """One pass; returns the seconds until the next."""
         try:
             self._look()
-            self._is_refused = False
+            self._refusal.over()
         except RedisReplyError as error:
-            if not self._is_refused:
-                self._is_refused = True
-                self._report(error, {"context": "the jobs of dead workers cannot be brought back; trying again"})
+            self._refusal.failed(error)
         except RedisError:
             # Redis is away; whoever renews the lease has said so.
             return min(0.5, self._beat_seconds)

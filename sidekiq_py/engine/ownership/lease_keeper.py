@@ -13,12 +13,12 @@ without end) keeps the lease from being renewed, and all that can be done here i
 import logging
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 from sidekiq_py.clock import Wakeable, monotonic
 from sidekiq_py.engine.background import background_thread
 from sidekiq_py.engine.callback_thread import CallbackThread
+from sidekiq_py.engine.downtime import Outage, Report
 from sidekiq_py.engine.ownership.owner import Ownership
 from sidekiq_py.engine.pulse import Pulse
 from sidekiq_py.errors import RedisError, ReplyLostError
@@ -50,7 +50,7 @@ class LeaseKeeper:
         beat_seconds: float,
         *,
         callbacks: CallbackThread,
-        report: Callable[[BaseException, dict[str, Any]], None],
+        report: Report,
     ) -> None:
         self._lease_seconds = ownership.lease_ms / 1000
         # A reply that has not come by then is not waited for: another connection may still be in time.
@@ -60,7 +60,7 @@ class LeaseKeeper:
         self._beat_seconds = beat_seconds
         self._callbacks = callbacks
         self._report = report
-        self._is_offline = False
+        self._outage = Outage(self._tell, "the lease could not be renewed; trying again")
         self._end = Wakeable()
         self.pulse = Pulse()
         self._thread = background_thread("sidekiq.lease", self._run)
@@ -95,18 +95,16 @@ class LeaseKeeper:
                 # Redis may have closed the connection, as it was idle, while the question was on its way.
                 self._ownership.renew(self._link)
         except RedisError as error:
-            if not self._is_offline:
-                self._is_offline = True
-                self._tell(error, "the lease could not be renewed; trying again")
+            self._outage.failed(error)
             return False
         except Exception as error:  # noqa: BLE001 — without this thread the process would be taken for dead
-            self._tell(error, "lease")
+            self._tell(error, {"context": "lease"})
             return False
-        self._is_offline = False
+        self._outage.over()
         return True
 
-    def _tell(self, error: BaseException, context: str) -> None:
-        self._callbacks.call(lambda: self._report(error, {"context": context}))
+    def _tell(self, error: BaseException, context: dict[str, Any]) -> None:
+        self._callbacks.call(lambda: self._report(error, context))
 
     def _note_delay(self, seconds: float, cpu_seconds: float) -> None:
         """It got no turn for so long, in which this process used so much CPU time."""

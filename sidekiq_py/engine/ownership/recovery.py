@@ -33,16 +33,14 @@ from sidekiq_py.engine.ownership.owner import Ownership
 from sidekiq_py.errors import (
     ArgumentTypeError,
     ArgumentValueError,
-    ExtensionError,
     PoisonPillError,
     RedisError,
     RedisReplyError,
 )
-from sidekiq_py.extension import JobEnd
 from sidekiq_py.loaded_extensions import LoadedExtensions
 from sidekiq_py.logs import counted, log_context
 from sidekiq_py.redis_access.connection.link import Link
-from sidekiq_py.redis_access.job_path import in_flight, recover, settle_script
+from sidekiq_py.redis_access.job_path import in_flight, recover
 from sidekiq_py.redis_access.job_path.failed_jobs import DeadLimits, add_to_dead, trim_dead
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.failure import error_class_name
@@ -101,7 +99,8 @@ class Recovery:
         dialect: Gives the release to write for.
         extensions: Told of each job that goes to `dead`.
         owed: Writes down that the death handlers are to be called for those.
-        on_dead_lettered: Called with the bytes of each job that went to `dead`; it must not wait for handlers.
+        report: Told of what goes wrong; it must not wait for handlers.
+        on_dead_lettered: Called with the bytes of each job that went to `dead`; likewise.
         on_owed_death: Called with each job whose death handlers another process has not called; likewise.
         on_recovered: Called with an owner's name, how many of its jobs are no longer in flight, and how many of these
             went to `dead`.
@@ -119,6 +118,7 @@ class Recovery:
         dialect: Callable[[], Dialect],
         extensions: LoadedExtensions | None = None,
         owed: OwedDeaths | None = None,
+        report: Callable[[BaseException, dict[str, Any]], Any] = lambda error, context: None,
         on_dead_lettered: Callable[[bytes, BaseException, OwedDeath | None], Any] = lambda raw, error, owed: None,
         on_owed_death: Callable[[OwedDeath, dict[str, Any], BaseException], Any] = lambda owed, payload, error: None,
         on_recovered: Callable[[str, int, int], Any] = lambda owner, count, dead: None,
@@ -129,6 +129,7 @@ class Recovery:
         self._dialect = dialect
         self._extensions = LoadedExtensions() if extensions is None else extensions
         self._owed = owed
+        self._report = report
         self._on_dead_lettered = on_dead_lettered
         self._on_owed_death = on_owed_death
         self._on_recovered = on_recovered
@@ -321,13 +322,16 @@ class Recovery:
         """
         now, error, payload = now_seconds(), PoisonPillError(), parse_job_or_empty(entry.raw)
         member = self._dead_member(entry.raw)
-        effects: Sequence[settle_script.Effect] = ()
-        if self._extensions.minds_bytes(entry.raw):
-            end = JobEnd("dead", payload, entry.raw, entry.queue, now, self._dialect(), error, member=member, score=now)
-            try:
-                effects = self._extensions.end_effects(end)
-            except ExtensionError as failure:
-                _log.error("%s; the job is kept in dead", failure)
+        effects = self._extensions.effects_of_dead(
+            entry.raw,
+            payload,
+            entry.queue,
+            error,
+            now=now,
+            dialect=self._dialect(),
+            report=self._report,
+            member=member,
+        )
         owed = self._owed.owe(payload, entry.raw, error) if self._owed is not None else None
         try:
             was_there = in_flight.settle(

@@ -9,8 +9,8 @@ import logging
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, Protocol
+from functools import lru_cache, partial
+from typing import Any, NamedTuple, Protocol
 
 from sidekiq_py.clock import now_seconds, utc_day
 from sidekiq_py.config import Config
@@ -73,9 +73,34 @@ class HardLimitWatch(Protocol):
         """This process takes no more jobs, and another one is to take its place."""
 
 
+class Ended(NamedTuple):
+    """
+    An attempt whose outcome is known, or an order that it is not to be run.
+
+    Args:
+        raw: The bytes as they were fetched.
+        payload: As the run left it; empty where the bytes are no job.
+        queue: Where it was fetched.
+        error: What was raised, or None.
+        now: Seconds since the epoch.
+        seconds: How long it ran.
+    """
+
+    raw: bytes
+    payload: Payload
+    queue: str
+    error: BaseException | None
+    now: float
+    seconds: float = 0.0
+
+
+Settle = Callable[[Sequence[settle_script.Effect], Sequence[settle_script.Effect]], bool]
+"""Writes what must be written and what may fail, if the job is still ours. True if it was."""
+
+
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a capsule's jobs run in; made by the launcher, shared by all its processors."""
+    """What a capsule's jobs run in; shared by all its processors."""
 
     config: Config
     registry: Registry
@@ -102,17 +127,7 @@ class Surroundings:
             chain.prepend(middleware)
         return chain
 
-    def with_ends_of_extensions(
-        self,
-        outcome: Outcome,
-        payload: Payload,
-        raw: bytes,
-        queue: str,
-        *,
-        error: BaseException | None,
-        seconds: float,
-        now: float,
-    ) -> Outcome:
+    def with_ends_of_extensions(self, ended: Ended, outcome: Outcome) -> Outcome:
         """
         *outcome* with what extensions want written with it.
 
@@ -124,6 +139,7 @@ class Surroundings:
         Raises:
             ExtensionError: One of them fails after a success.
         """
+        raw, payload, queue, error, now, seconds = ended
         kind = outcome.end or _END_KINDS.get(outcome.kind)
         if kind is None or not self.extensions.minds(payload):
             return outcome
@@ -136,10 +152,43 @@ class Surroundings:
             vital = (*theirs, *own) if own == outcome.vital else (*own, *theirs)
             return outcome._replace(vital=vital)
         except ExtensionError as failure:
-            if outcome.kind == "done":
+            if outcome.kind == "done" and error is None:
                 raise
             self.hooks.report(failure, {"context": "The job is kept in dead", "job": payload, "jobstr": raw})
             return retry.dead_letter_untouched(raw, payload, self.config, now)
+
+    def carry_out(self, ended: Ended, outcome: Outcome, settle: Settle, *, is_told: bool = False) -> bool:
+        """
+        Settle a job of this process, or of a sibling's, as *outcome* says, and tell the handlers.
+
+        Args:
+            outcome: Anything but `"requeue"`, with the ends of extensions.
+            is_told: The handlers know the error.
+
+        Returns:
+            False if the job was not ours any more: nothing was written.
+        """
+        raw, payload, queue, error, now, _ = ended
+        has_failed = outcome.kind != "done"
+        counters = job_counts.count_commands(utc_day(now), failed=has_failed)
+        owed = self.death_owed(outcome, raw, error)
+        others = [*outcome.trims, *counters] if owed is None else [*owed.commands, *outcome.trims, *counters]
+        if not settle(outcome.vital, others):
+            return False
+        if SETTLE.handlers:
+            job_events.settled(outcome.kind, payload, raw, queue)
+        if payload and has_failed and error is not None and not is_told:
+            # What is no job at all has been reported as such on the way here.
+            tell = self.hooks.tell if outcome.is_logged else self.hooks.report
+            tell(error, {"context": "Job raised exception", "job": payload, "jobstr": raw})
+        if owed is not None and error is not None:
+            owed.announce(outcome.payload, error)
+        if outcome.afterwards is not None:
+            try:
+                outcome.afterwards()
+            except RedisError as failure:
+                _log.warning("a job has ended, and what was to follow its end was not done: %s", failure)
+        return True
 
     def enter(self, payload: Payload, queue: str) -> None:
         """A job is about to run in this thread or task."""
@@ -195,9 +244,8 @@ class AttemptEnd:
     def buried(self, unit: UnitOfWork, payload: Payload, error: SidekiqError) -> None:
         """The job is not to be run: keep it in `dead` as it is."""
         now = now_seconds()
-        self._carry_out(
-            unit, payload, error, retry.dead_letter_untouched(unit.raw, payload, self._around.config, now), now
-        )
+        outcome = retry.dead_letter_untouched(unit.raw, payload, self._around.config, now)
+        self._end(unit, Ended(unit.raw, payload, unit.queue, error, now), outcome)
 
     def too_large(self, unit: UnitOfWork) -> None:
         """It has more bytes than are taken here: keep them in `dead`, unread."""
@@ -211,7 +259,7 @@ class AttemptEnd:
         around.hooks.report(JobTooLargeError(text), context)
         outcome = retry.dead_letter_untouched(unit.raw, {}, around.config, now)
         outcome = outcome._replace(announce_death=False, vital=(*effects, *outcome.vital))
-        self._carry_out(unit, self._minded(unit), None, outcome, now)
+        self._end(unit, Ended(unit.raw, self._minded(unit), unit.queue, None, now), outcome)
 
     def postponed(self, unit: UnitOfWork, at: float) -> None:
         """It did not start, and waits in `schedule` until *at*, epoch s: nothing is counted."""
@@ -290,22 +338,14 @@ class AttemptEnd:
         around = self._around
         now = now_seconds()
         effects: Sequence[settle_script.Effect] = ()
-        # Of any other outcome `_carry_out` tells them.
-        if (outcome is None or outcome.kind == "done") and around.extensions.minds(payload):
+        if around.extensions.minds(payload):
             try:
                 if outcome is None:
                     end = JobEnd("success", payload, unit.raw, unit.queue, now, around.dialect(), None, seconds)
                     effects = around.extensions.end_effects(end)
                 else:
-                    outcome = around.with_ends_of_extensions(
-                        outcome,
-                        payload,
-                        unit.raw,
-                        unit.queue,
-                        error=None,
-                        seconds=seconds,
-                        now=now,
-                    )
+                    ended = Ended(unit.raw, payload, unit.queue, None, now, seconds)
+                    outcome = around.with_ends_of_extensions(ended, outcome)
             except ExtensionError as error:
                 self._fail(unit, payload, definition, error, seconds)
                 return
@@ -322,7 +362,7 @@ class AttemptEnd:
                 counters = [*outcome.trims, *counters]
             self._finish(unit, payload, outcome.vital, counters, seconds, outcome.question)
         else:
-            self._carry_out(unit, payload, None, outcome, now)
+            self._carry_out(unit, Ended(unit.raw, payload, unit.queue, None, now, seconds), outcome)
 
     def _finish(
         self,
@@ -369,9 +409,19 @@ class AttemptEnd:
             settle_or_leave(lambda: self._fail(unit, self._minded(unit), None, error, is_told=True), unit)
         except Exception as failure:  # noqa: BLE001 — whatever it is, the job must not stay in flight for good
             context = {"context": "A job's end cannot be written; it is kept in dead", "jobstr": unit.raw}
-            self._around.hooks.report(failure, context)
+            around = self._around
+            around.hooks.report(failure, context)
             now = now_seconds()
-            vital = [*self._ends_of_dead(unit, failure, now), add_to_dead(unit.raw, now)]
+            effects = around.extensions.effects_of_dead(
+                unit.raw,
+                self._minded(unit),
+                unit.queue,
+                failure,
+                now=now,
+                dialect=around.dialect(),
+                report=around.hooks.report,
+            )
+            vital = [*effects, add_to_dead(unit.raw, now)]
             counters = job_counts.count_commands(utc_day(now), failed=True)
             settle_or_leave(lambda: self._fetcher.settle(unit, vital, counters), unit)
 
@@ -379,23 +429,10 @@ class AttemptEnd:
         """The payload where extensions mind it, for a job that was not read on its way."""
         return parse_job_or_empty(unit.raw) if self._around.extensions.minds_bytes(unit.raw) else {}
 
-    def _ends_of_dead(self, unit: UnitOfWork, error: BaseException, now: float) -> Sequence[settle_script.Effect]:
-        """What extensions write where a job's bytes go to `dead`; nothing where they fail once more."""
-        around, payload = self._around, self._minded(unit)
-        if not around.extensions.minds(payload):
-            return ()
-        member = unit.raw
-        end = JobEnd("dead", payload, member, unit.queue, now, around.dialect(), error, member=member, score=now)
-        try:
-            return around.extensions.end_effects(end)
-        except ExtensionError as failure:
-            around.hooks.report(failure, {"context": "The job is kept in dead", "job": payload, "jobstr": member})
-            return ()
-
     def unstarted(self, unit: UnitOfWork) -> None:
         """The job was taken, and has not started: back to its queue."""
         if unit.is_acknowledged_early:
-            self._fetcher.settle(unit, _push_back(unit), ())
+            self._fetcher.settle(unit, push_back(unit.queue, unit.raw), ())
         else:
             self._fetcher.requeue([unit])
 
@@ -409,54 +446,21 @@ class AttemptEnd:
         *,
         is_told: bool = False,
     ) -> None:
-        around = self._around
         now = now_seconds()
-        outcome = around.after_failure(unit.raw, unit.queue, error, definition, now)
-        self._carry_out(unit, payload, error, outcome, now, seconds, is_told=is_told)
+        outcome = self._around.after_failure(unit.raw, unit.queue, error, definition, now)
+        self._end(unit, Ended(unit.raw, payload, unit.queue, error, now, seconds), outcome, is_told=is_told)
 
-    def _carry_out(
-        self,
-        unit: UnitOfWork,
-        payload: Payload,
-        error: BaseException | None,
-        outcome: Outcome,
-        now: float,
-        seconds: float = 0.0,
-        *,
-        is_told: bool = False,
-    ) -> None:
-        """Settle the job as *outcome* says, and tell the handlers of the *error*, unless they were."""
+    def _end(self, unit: UnitOfWork, ended: Ended, outcome: Outcome, *, is_told: bool = False) -> None:
+        """Settle the job as *outcome* and the extensions say."""
+        self._carry_out(unit, ended, self._around.with_ends_of_extensions(ended, outcome), is_told=is_told)
+
+    def _carry_out(self, unit: UnitOfWork, ended: Ended, outcome: Outcome, *, is_told: bool = False) -> None:
         if outcome.kind == "requeue":
-            self._requeue(unit, error, outcome.vital)
+            self._requeue(unit, ended.error, outcome.vital)
             if SETTLE.handlers:
-                job_events.settled("requeue", payload, unit.raw, unit.queue)
-            return
-        around = self._around
-        if outcome.kind != "done":
-            outcome = around.with_ends_of_extensions(
-                outcome, payload, unit.raw, unit.queue, error=error, seconds=seconds, now=now
-            )
-        has_failed = outcome.kind != "done"
-        counters = job_counts.count_commands(utc_day(now), failed=has_failed)
-        owed = around.death_owed(outcome, unit.raw, error)
-        others = [*outcome.trims, *counters] if owed is None else [*owed.commands, *outcome.trims, *counters]
-        was_ours = self._fetcher.settle(unit, outcome.vital, others)
-        if not was_ours:
+                job_events.settled("requeue", ended.payload, unit.raw, unit.queue)
+        elif not self._around.carry_out(ended, outcome, partial(self._fetcher.settle, unit), is_told=is_told):
             _log.info("a job ended that was given to somebody else meanwhile; nothing was written: %s", unit)
-            return
-        if SETTLE.handlers:
-            job_events.settled(outcome.kind, payload, unit.raw, unit.queue)
-        if payload and has_failed and error is not None and not is_told:
-            # What is no job at all has been reported as such on the way here.
-            tell = around.hooks.tell if outcome.is_logged else around.hooks.report
-            tell(error, {"context": "Job raised exception", "job": payload, "jobstr": unit.raw})
-        if owed is not None and error is not None:
-            owed.announce(outcome.payload, error)
-        if outcome.afterwards is not None:
-            try:
-                outcome.afterwards()
-            except RedisError as failure:
-                _log.warning("a job has ended, and what was to follow its end was not done: %s", failure)
 
     def _requeue(self, unit: UnitOfWork, error: BaseException | None, other: tuple[settle_script.Effect, ...]) -> None:
         """
@@ -467,7 +471,7 @@ class AttemptEnd:
         if other:
             self._fetcher.settle(unit, other, ())
         elif unit.is_acknowledged_early and not (error is not None and retry.is_caused_by_shutdown(error)):
-            self._fetcher.settle(unit, _push_back(unit), ())
+            self._fetcher.settle(unit, push_back(unit.queue, unit.raw), ())
         else:
             self._fetcher.requeue([unit])
 
@@ -502,8 +506,9 @@ class AttemptEnd:
         return around.extensions.end_effects(end)
 
 
-def _push_back(unit: UnitOfWork) -> list[settle_script.Effect]:
-    return [("SADD", keys.QUEUES, unit.queue), ("RPUSH", keys.queue(unit.queue), unit.raw)]
+def push_back(queue: str, raw: bytes) -> Sequence[settle_script.Effect]:
+    """The commands that put a job back where it was fetched."""
+    return [("SADD", keys.QUEUES, queue), ("RPUSH", keys.queue(queue), raw)]
 
 
 def is_success(failure: BaseException | None) -> bool:

@@ -3,6 +3,7 @@ Jobs that an extension of Sidekiq minds: turned away before they start, as only 
 it should.
 
 1. A payload bears a key of Pro, Enterprise or a gem. The key's policy decides; of several keys the most careful one's.
+   Where the program has chosen none, an extension that knows how such a job ends may take it over.
 2. `refuse`: this process takes no more jobs from the queue in any capsule, puts the job back to where the next fetch
    finds it, and says so. Put back first, the job would come round to this process again, and so would the next one.
 3. `bury`: its bytes go to `dead`. `run`: it is a job like any other.
@@ -14,7 +15,6 @@ from it cannot be seen.
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence, Set
-from typing import Any
 
 from sidekiq_py.clock import monotonic
 from sidekiq_py.config import Config, ExtensionPolicy
@@ -24,6 +24,7 @@ from sidekiq_py.engine.ownership.owner import UnitOfWork
 from sidekiq_py.errors import ExtensionKeyError
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.logs import log_context
+from sidekiq_py.registry import Payload
 from sidekiq_py.wire.extensions import EXTENSION_KEYS, extension_keys_of
 
 _log = logging.getLogger("sidekiq")
@@ -41,6 +42,7 @@ class ForeignFeatures:
         fetchers: Of all capsules, asked when it is needed.
         on_unserved: Called with the name of each queue that is served no more.
         is_stopping: The process takes no jobs from any queue.
+        takes_over: Whether an extension runs and ends a job that bears this key.
 
     Attributes:
         watched: The keys that are not simply run, for a quick look at each payload.
@@ -54,6 +56,7 @@ class ForeignFeatures:
         fetchers: Callable[[], Sequence[Fetcher]],
         on_unserved: Callable[[str], None],
         is_stopping: Callable[[], bool],
+        takes_over: Callable[[str, Payload], bool],
     ) -> None:
         self._wanted = config.extension_keys
         self._meanings = {key: meaning.stands_for for key, meaning in EXTENSION_KEYS.items()}
@@ -66,6 +69,7 @@ class ForeignFeatures:
         self._fetchers = fetchers
         self._on_unserved = on_unserved
         self._is_stopping = is_stopping
+        self._takes_over = takes_over
         # By then a blocking move has ended, or its connection is given up.
         self._patience_seconds = BLOCK_SECONDS + config.redis.socket_timeout_seconds + 1
         self._lock = threading.Lock()
@@ -90,9 +94,15 @@ class ForeignFeatures:
         self._policies = {key: self._wanted.get(key, "refuse") for key in self._meanings}
         self.watched = frozenset(key for key, policy in self._policies.items() if policy != "run")
 
-    def decide(self, unit: UnitOfWork, payload: Mapping[str, Any]) -> tuple[ExtensionPolicy, ExtensionKeyError] | None:
-        """What is to be done with a job that bears one of the watched keys, and why; None: it is run."""
-        by_policy = {self._policies[key]: key for key in reversed(extension_keys_of(payload, self._meanings))}
+    def decide(self, unit: UnitOfWork, payload: Payload) -> tuple[ExtensionPolicy, ExtensionKeyError] | None:
+        """
+        What is to be done with a job that bears one of the watched keys, and why; None: it is run.
+
+        Raises:
+            RedisError: That cannot be told now.
+        """
+        found = reversed(extension_keys_of(payload, self._meanings))
+        by_policy = {self._policies[key]: key for key in found if not self._is_taken_over(key, payload)}
         policy = next((policy for policy in _CAREFUL_FIRST if policy in by_policy), None)
         if policy is None:
             return None
@@ -106,7 +116,10 @@ class ForeignFeatures:
             is_rubys=key in EXTENSION_KEYS,
         )
 
-    def refuse(self, unit: UnitOfWork, payload: dict[str, Any], error: ExtensionKeyError, fetcher: Fetcher) -> None:
+    def _is_taken_over(self, key: str, payload: Payload) -> bool:
+        return key not in self._wanted and self._takes_over(key, payload)
+
+    def refuse(self, unit: UnitOfWork, payload: Payload, error: ExtensionKeyError, fetcher: Fetcher) -> None:
         """Serve the job's queue no more, and put the job back; returns when it is."""
         is_first = self._stop_serving(unit.queue)
         self._wait_for_open_moves(unit.queue)
@@ -152,5 +165,5 @@ class ForeignFeatures:
             pause.wait(0.005)
 
     def _state(self, queue: str) -> str:
-        left = ", ".join(self._served) or "none, so it runs nothing more"
-        return f"This process serves {queue} no more until it is restarted; queues that it still serves: {left}"
+        left = f"still serves {', '.join(self._served)}" if self._served else "has no queue left and runs nothing"
+        return f"This process no longer serves {queue} until it is restarted; it {left}"

@@ -6,15 +6,16 @@ The killed job counts as failed and goes its way from there: retry, or dead, or 
 not recovered as the job of a dead owner, which would run it again at once.
 """
 
-from sidekiq_py.clock import now_seconds, utc_day
-from sidekiq_py.engine.report import job_events
-from sidekiq_py.engine.run.attempt import Surroundings
+from collections.abc import Sequence
+
+from sidekiq_py.clock import now_seconds
+from sidekiq_py.engine.run.attempt import Ended, Surroundings, push_back
 from sidekiq_py.errors import HardTimeLimitError, PayloadError, ReplyLostError, SidekiqError, TerminatedError
 from sidekiq_py.logs import log_context
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.job_path import in_flight, job_counts
-from sidekiq_py.telemetry import SETTLE
+from sidekiq_py.redis_access.job_path import in_flight
+from sidekiq_py.redis_access.job_path.settle_script import Effect
 from sidekiq_py.wire.payload import parse_job
 
 BY_SIGNAL = "signal:"
@@ -38,46 +39,32 @@ def settle_past_time_limit(around: Surroundings, pool: Pool, owner: str, field: 
     if found is None:
         return False
     raw, field, listed = found
-    now = now_seconds()
-    error = _error_of(limit)
     queue = in_flight.split_field(field)[2]
     try:
         payload = parse_job(raw)
-        definition = around.registry.find(payload["class"])
-        if definition is not None and definition.resolve is not None:
-            definition = definition.resolve(payload)
+        definition = around.registry.find_for(payload)
     except PayloadError:
         payload, definition = {}, None
+
+    def settle(vital: Sequence[Effect], counters: Sequence[Effect]) -> bool:
+        def once(link: Link) -> bool:
+            return in_flight.settle(link, owner, field, vital=vital, counters=counters, listed=listed)
+
+        try:
+            return pool.run(once, idempotent=False)
+        except ReplyLostError:
+            # Sent again it writes nothing if it went through, and its process stands still: nobody else can have ended
+            # it.
+            pool.run(once)
+            return True
+
+    error, now = _error_of(limit), now_seconds()
     with log_context(payload):
         outcome = around.after_failure(raw, queue, error, definition, now)
-        outcome = around.with_ends_of_extensions(outcome, payload, raw, queue, error=error, seconds=0.0, now=now)
-    has_failed = outcome.kind != "done"
-    owed = around.death_owed(outcome, raw, error)
-    counters = [*outcome.trims, *job_counts.count_commands(utc_day(now), failed=has_failed)]
-    if owed is not None:
-        counters = [*owed.commands, *counters]
-
-    def settle(link: Link) -> bool:
-        return in_flight.settle(link, owner, field, vital=outcome.vital, counters=counters, listed=listed)
-
-    try:
-        was_in_flight = pool.run(settle, idempotent=False)
-    except ReplyLostError:
-        # Sent again it writes nothing if it went through, and its process stands still: nobody else can have ended it.
-        pool.run(settle)
-        was_in_flight = True
-    if not was_in_flight:
-        return False
-    if SETTLE.handlers:
-        job_events.settled(outcome.kind, payload, raw, queue)
-    if not has_failed:
-        return True
-    with log_context(payload):
-        tell = around.hooks.tell if outcome.is_logged else around.hooks.report
-        tell(error, {"context": "Job raised exception", "job": payload, "jobstr": raw})
-        if owed is not None:
-            owed.announce(outcome.payload, error)
-    return True
+        if outcome.kind == "requeue":
+            return settle(outcome.vital or push_back(queue, raw), ())
+        ended = Ended(raw, payload, queue, error, now)
+        return around.carry_out(ended, around.with_ends_of_extensions(ended, outcome), settle)
 
 
 def _error_of(limit: str) -> SidekiqError:

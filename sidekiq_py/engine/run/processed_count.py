@@ -123,6 +123,9 @@ class ProcessedCount:
             if self._end.wait(max(self._after_seconds, next_at - monotonic())):
                 return
             self._is_due.clear()
+            # A stop since the wait has set both, and of these one is gone: the thread would sleep for good.
+            if self._end.is_set():
+                return
             next_at = monotonic() + self._period_seconds
             try:
                 self.flush()

@@ -225,9 +225,7 @@ class Processor:
                 self._held_up.forget(payload)
             elif self._is_held_up(unit, payload):
                 return
-        definition = self._around.registry.find(payload["class"])
-        if definition is not None and definition.resolve is not None:
-            definition = definition.resolve(payload)
+        definition = self._around.registry.find_for(payload)
         if definition is None:
             self._not_found(unit, payload, started)
             return
@@ -246,7 +244,12 @@ class Processor:
 
     def _is_turned_away(self, unit: UnitOfWork, payload: Payload) -> bool:
         """It is not to be run here, and has been seen to. It did not start: nothing is counted as such."""
-        decision = self._foreign.decide(unit, payload)
+        try:
+            decision = self._foreign.decide(unit, payload)
+        except RedisError:
+            # Asked again when it comes back.
+            self._fetcher.requeue([unit])
+            return True
         if decision is None:
             return False
         policy, error = decision
@@ -297,7 +300,8 @@ class Processor:
 
     def _not_found(self, unit: UnitOfWork, payload: Payload, started: float) -> None:
         """Nobody declared it. As in Ruby, it starts and fails like any other."""
-        missing = JobNotFoundError(display_text(payload.get("wrapped") or payload["class"]))
+        wrapped = payload.get("wrapped")
+        missing = JobNotFoundError(display_text(wrapped or payload["class"]), is_active_job=bool(wrapped))
         around = self._around
         around.enter(payload, unit.queue)
         around.tell_raised(payload, unit.queue, monotonic() - started, missing)

@@ -2,51 +2,17 @@
 
 import logging
 from collections import Counter
-from collections.abc import Callable
-from typing import Any
 
+from sidekiq_py.engine.downtime import Report
 from sidekiq_py.logs import counted
-
-Report = Callable[[BaseException, dict[str, Any]], None]
 
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 60.0
-LONGEST_OUTAGE_PAUSE_SECONDS = 5.0
 MOST_REMEMBERED = 10_000
 # Longer than a poller takes for a round through 100,000 members that cannot move.
 _STALE_AFTER_SECONDS = 600.0
 
 _log = logging.getLogger("sidekiq")
-
-
-class Outage:
-    """
-    A stretch of time in which nothing works.
-
-    Args:
-        report: Takes the first error of each outage.
-        context: Told along with it.
-    """
-
-    def __init__(self, report: Report, context: str) -> None:
-        self._report = report
-        self._context = context
-        self._is_on = False
-        self._pause_seconds = 0.0
-
-    def failed(self, error: BaseException) -> float:
-        """Note a failure; returns how many seconds to wait before the next try."""
-        if not self._is_on:
-            self._is_on = True
-            self._pause_seconds = FIRST_PAUSE_SECONDS
-            self._report(error, {"context": self._context})
-        else:
-            self._pause_seconds = min(self._pause_seconds * 2, LONGEST_OUTAGE_PAUSE_SECONDS)
-        return self._pause_seconds
-
-    def over(self) -> None:
-        """Note that it works."""
-        self._is_on = False
 
 
 class Backoffs:

@@ -18,10 +18,9 @@ from dataclasses import replace
 
 from sidekiq_py import clock
 from sidekiq_py.engine.background import background_thread
-from sidekiq_py.engine.downtime import Downtime
+from sidekiq_py.engine.downtime import Downtime, Outage
 from sidekiq_py.engine.pulse import Pulse
 from sidekiq_py.engine.run.work_state import RunningJob
-from sidekiq_py.engine.upkeep.backoff import Outage
 from sidekiq_py.errors import RedisError
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.redis_access.connection.pool import Pool

@@ -7,15 +7,12 @@ reported, and comes again with the next pause.
 
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from sidekiq_py import clock
 from sidekiq_py.engine.background import background_thread
-from sidekiq_py.engine.upkeep.backoff import Outage
+from sidekiq_py.engine.downtime import Outage, Report
 from sidekiq_py.extension import Maintenance
 from sidekiq_py.redis_access.connection.pool import Pool
-
-Report = Callable[[BaseException, dict[str, Any]], None]
 
 # How often a process that has no lease looks whether it has one by now.
 _LOOK_SECONDS = 0.5

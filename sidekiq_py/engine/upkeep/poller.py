@@ -27,12 +27,12 @@ from typing import Any
 from sidekiq_py import clock
 from sidekiq_py.config import Config
 from sidekiq_py.engine.background import background_thread
+from sidekiq_py.engine.downtime import Outage, Report
 from sidekiq_py.engine.pulse import Pulse
-from sidekiq_py.engine.upkeep.backoff import Backoffs, Outage
+from sidekiq_py.engine.upkeep.backoff import Backoffs
 from sidekiq_py.errors import (
     ArgumentTypeError,
     ArgumentValueError,
-    ExtensionError,
     PayloadError,
     RedisError,
     RedisReplyError,
@@ -51,7 +51,6 @@ from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.payload import parse_job
 
 Repush = Callable[[dict[str, Any]], Outgoing | None]
-Report = Callable[[BaseException, dict[str, Any]], None]
 
 LEASE_SECONDS = 3.0
 LEASE_TRY_SECONDS = 2.0
@@ -395,7 +394,10 @@ class Poller:
             effects = self._ends_of_stopped(payload, member) if pushed is None else ()
         except (PayloadError, ArgumentTypeError, ArgumentValueError) as error:
             refusals[member] = error
-            return Move(member, "dead", effects=self._ends_of_unusable(payload, member, error))
+            effects = self._extensions.effects_of_dead(
+                member, payload, "", error, now=self._now(), dialect=self._dialect(), report=self._report
+            )
+            return Move(member, "dead", effects=effects)
         # A middleware that raises must cost neither the job nor the thread.
         except BaseException as error:
             if isinstance(error, RedisError) and error.is_about_server:
@@ -410,17 +412,6 @@ class Poller:
         if not self._extensions.minds(payload):
             return ()
         return self._extensions.end_effects(JobEnd("stopped", payload, member, "", self._now(), self._dialect()))
-
-    def _ends_of_unusable(self, payload: dict[str, Any], member: bytes, error: Exception) -> tuple[Effect, ...]:
-        if not self._extensions.minds(payload):
-            return ()
-        now = self._now()
-        end = JobEnd("dead", payload, member, "", now, self._dialect(), error, member=member, score=now)
-        try:
-            return self._extensions.end_effects(end)
-        except ExtensionError as failure:
-            self._report(failure, {"context": "The job is kept in dead", "job": payload, "jobstr": member})
-            return ()
 
     def _note(self, set_key: str, result: Moved, refusals: dict[bytes, BaseException]) -> None:
         member = result.move.member
@@ -447,5 +438,5 @@ class Poller:
 
 def _why_unreadable(set_key: str, error: RedisReplyError) -> str:
     if error.code == "WRONGTYPE":
-        return f"{set_key} is no sorted set: something else wrote to this key. Rename or delete it"
+        return f"{set_key} is not a sorted set: something else wrote to this key. Rename or delete it"
     return f"{set_key} cannot be read, so its due jobs stay there. Redis users and their rights: docs/redis.md"

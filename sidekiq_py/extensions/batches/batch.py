@@ -5,7 +5,7 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextvars import Token
 from datetime import timedelta
 from types import TracebackType
@@ -386,6 +386,3 @@ def is_current_valid(job: Any) -> bool:
     """`current_job().is_valid`: nobody has invalidated the running job's batch; asked of Redis."""
     batch = of_current_job(job)
     return True if batch is None else batch.is_valid
-
-
-JOB_ATTRIBUTES: dict[str, Callable[[Any], Any]] = {"batch": of_current_job, "is_valid": is_current_valid}

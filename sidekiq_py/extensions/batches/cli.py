@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from sidekiq_py.cli.choosing import ask
+from sidekiq_py.cli.choosing import ask, counted
 from sidekiq_py.cli.connection import pushes_jobs, reads_redis
 from sidekiq_py.cli.output import DefaultsToList, echo_json, echo_json_array, echo_table, relative, shortened
 from sidekiq_py.clock import now_seconds
@@ -24,11 +24,15 @@ _WIDTH = 60
 
 @click.group(cls=DefaultsToList)
 def batches() -> None:
-    """Batches and their jobs. Without a command they are listed."""
+    """
+    List, show, close, retry, invalidate and delete batches.
+
+    Without a command, lists them.
+    """
 
 
 @batches.command("list")
-@click.option("--state", "wanted", type=click.Choice(STATES), help="Only those in this state.")
+@click.option("--state", "wanted", type=click.Choice(STATES), help="Only batches in this state.")
 @click.option("-n", "--limit", default=_LISTED, show_default=True, help="How many; 0 shows all.")
 @reads_redis
 def list_batches(as_json: bool, wanted: Any, limit: int) -> None:
@@ -80,9 +84,15 @@ def show(bid: str, as_json: bool) -> None:
 @pushes_jobs
 @reads_redis
 def close(bid: str, as_json: bool) -> None:
-    """Close a batch by hand, where whoever was adding jobs has failed or died."""
+    """Close a batch that stayed open because the program that added jobs has failed or died."""
     count = _done(bid, Batch.close)
-    _tell(bid, as_json, "closed", count, f"closed; {count} could still add jobs" if count else "it was closed already")
+    _tell(
+        bid,
+        as_json,
+        "closed",
+        count,
+        f"closed; until now {counted(count, 'block')} could add jobs" if count else "it was already closed",
+    )
 
 
 @batches.command()
@@ -90,9 +100,9 @@ def close(bid: str, as_json: bool) -> None:
 @pushes_jobs
 @reads_redis
 def retry(bid: str, as_json: bool) -> None:
-    """Put its failed and dead jobs back to their queues."""
+    """Return the failed and dead jobs of a batch to their queues."""
     count = _done(bid, Batch.retry_failed)
-    text = "1 job goes back to its queue" if count == 1 else f"{count} jobs go back to their queues"
+    text = "1 job went back to its queue" if count == 1 else f"{count} jobs went back to their queues"
     _tell(bid, as_json, "retried", count, text)
 
 
@@ -101,9 +111,9 @@ def retry(bid: str, as_json: bool) -> None:
 @pushes_jobs
 @reads_redis
 def invalidate(bid: str, as_json: bool) -> None:
-    """Have its jobs, and those of its children, leave without a run."""
+    """Make the remaining jobs of a batch and of its children end without running."""
     count = _done(bid, Batch.invalidate)
-    text = f"invalidated; batches: {count}" if count else "it was invalid already"
+    text = f"{counted(count, 'batch', 'batches')} invalidated" if count else "it was already invalidated"
     _tell(bid, as_json, "invalidated", count, text)
 
 
@@ -113,10 +123,10 @@ def invalidate(bid: str, as_json: bool) -> None:
 @pushes_jobs
 @reads_redis
 def delete(bid: str, yes: bool, as_json: bool) -> None:
-    """Forget a batch. Its jobs run all the same; no callback follows."""
+    """Delete a batch. Its jobs still run, but its callbacks are never enqueued."""
     _found(bid)
     if not yes:
-        ask(lambda: f"Forget batch {bid}, whose callbacks will never be enqueued", what="delete")
+        ask(lambda: f"Delete batch {bid}, whose callbacks will never be enqueued", what="delete")
     _done(bid, Batch.delete)
     _tell(bid, as_json, "deleted", 1, "deleted")
 

@@ -76,7 +76,7 @@ class BatchExtension(Extension):
     commands = {
         "batches": (
             "sidekiq_py.extensions.batches.cli:batches",
-            "List, show, close, retry, invalidate and delete batches",
+            "List, show, close, retry and delete batches of jobs.",
         )
     }
     job_attributes = {

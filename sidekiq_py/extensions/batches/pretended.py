@@ -11,7 +11,7 @@ from typing import Any
 
 from sidekiq_py import program
 from sidekiq_py.extensions.batches.errors import BatchClosedError, BatchDoneError, BatchGoneError
-from sidekiq_py.extensions.batches.member import KEY, Membership
+from sidekiq_py.extensions.batches.member import KEY
 from sidekiq_py.redis_access.job_path.push import Outgoing
 from sidekiq_py.wire.json_dialect import dumps_known, loads
 
@@ -131,11 +131,6 @@ class Pretending:
         """State, jid and JSON about the error of those that did not succeed, by number."""
         one = self._batches.get(bid)
         return {} if one is None else dict(one.states)
-
-    def is_invalid(self, membership: Membership) -> bool:
-        """Whether its batch was invalidated."""
-        one = self._batches.get(membership.bid)
-        return one is not None and "invalidated" in one.events and not membership.is_callback
 
     def add(self, bid: str, first: int, count: int, token: str) -> None:
         """Jobs were pushed."""

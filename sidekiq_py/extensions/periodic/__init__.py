@@ -46,7 +46,7 @@ class PeriodicJobs(Extension):
         "CronJob": "sidekiq_py.extensions.periodic.cron_jobs",
     }
     commands = {
-        "cron": ("sidekiq_py.extensions.periodic.commands:cron", "List, run, enable, disable periodic jobs."),
+        "cron": ("sidekiq_py.extensions.periodic.commands:cron", "List, run, enable and disable periodic jobs."),
     }
 
     def __init__(

@@ -1,6 +1,7 @@
 """`sidekiq-py cron`: the timetable on the command line."""
 
 import json
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -40,8 +41,8 @@ def list_jobs(as_json: bool = False) -> None:
     """
     Show all periodic jobs, with their next ticks.
 
-    BY is the program that declares a job in Python, `python` for one that was added by hand, `ruby` for Ruby's. What
-    other schedulers keep in this Redis is listed below them.
+    BY is the Python program that declares a job, `python` for a job that was added by hand, and `ruby` for Ruby's. Jobs
+    of other schedulers in this Redis are listed below.
     """
     jobs = CronJobs()
     found, others = list(jobs), jobs.others()
@@ -73,13 +74,13 @@ def show(name: str, as_json: bool) -> None:
     ]
     echo_table(("FIELD", "VALUE"), rows)
     for tick in _lost(job):
-        click.echo(f"The tick of {tick} was taken by a Ruby process that died before it pushed the job.")
+        click.echo(f"The tick of {tick} was claimed by a Ruby process that died before it pushed the job.")
 
 
 @cron.command("next")
 @click.argument("name")
 @click.option("-n", "--count", type=click.IntRange(1, 1000), default=10, help="How many (10).")
-@click.option("--tz", metavar="ZONE", help="For a text without a zone.")
+@click.option("--tz", metavar="ZONE", help="Time zone, for a cron text without one.")
 @reads_redis
 def next_ticks(name: str, count: int, tz: str | None, as_json: bool) -> None:
     """Show the next ticks of a job, or of a cron text."""
@@ -112,7 +113,7 @@ def run(name: str, as_json: bool) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @reads_redis
 def enable(names: tuple[str, ...], as_json: bool) -> None:
-    """Let periodic jobs fire again; ticks that passed meanwhile are not made up for."""
+    """Let periodic jobs fire again. Ticks that passed in the meantime are not made up for."""
     jobs = [_found(name) for name in names]
     for job in jobs:
         job.enable()
@@ -121,10 +122,10 @@ def enable(names: tuple[str, ...], as_json: bool) -> None:
 
 @cron.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@click.option("--reason", default="", metavar="TEXT", help="Shown beside it in listings.")
+@click.option("--reason", default="", metavar="TEXT", help="Text to show in listings.")
 @reads_redis
 def disable(names: tuple[str, ...], reason: str, as_json: bool) -> None:
-    """Let periodic jobs fire no more until they are enabled."""
+    """Stop periodic jobs from firing until they are enabled."""
     jobs = [_found(name) for name in names]
     for job in jobs:
         job.disable(reason)
@@ -136,12 +137,21 @@ def disable(names: tuple[str, ...], reason: str, as_json: bool) -> None:
 @click.argument("text", metavar="CRON")
 @click.argument("job_class", metavar="CLASS")
 @click.argument("args", metavar="[ARGS]", default="[]")
-@click.option("-q", "--queue", help="Its queue; else the job's own, or default.")
-@click.option("--tz", metavar="ZONE", help="Its zone; else UTC, or that at the end of CRON.")
-@click.option("--overlap", type=click.Choice(OVERLAPS), default="allow", help="skip: not while the last run goes on.")
-@click.option("--catch-up", callback=span_seconds, metavar="SPAN", help="Make up for ticks missed for so long: 1h, 2d.")
-@click.option("--jitter", type=float, default=0.0, metavar="SECONDS", help="Push up to so much late, at random.")
-@click.option("--description", default="", help="For people.")
+@click.option("-q", "--queue", help="Queue to push to; else the job's own, or default.")
+@click.option("--tz", metavar="ZONE", help="Time zone; else the one at the end of CRON, or UTC.")
+@click.option(
+    "--overlap",
+    type=click.Choice(OVERLAPS),
+    default="allow",
+    help="skip: skip a tick while the last run is still going.",
+)
+@click.option(
+    "--catch-up", callback=span_seconds, metavar="SPAN", help="Make up for ticks missed within this span: 1h, 2d."
+)
+@click.option(
+    "--jitter", type=float, default=0.0, metavar="SECONDS", help="Delay each push by up to this long, at random."
+)
+@click.option("--description", default="", help="Text to show in listings.")
 @pushes_jobs
 @reads_redis
 def add(name: str, text: str, job_class: str, args: str, as_json: bool, **given: Any) -> None:
@@ -167,7 +177,11 @@ def remove(names: tuple[str, ...], yes: bool, as_json: bool) -> None:
     for job in jobs:
         job.remove()
         if job.declared_by:
-            click.echo(f"{job.name} is declared by {job.declared_by}, and comes back; disable it instead.", err=True)
+            click.echo(
+                f"{job.name} will come back, as {job.declared_by} declares it. Disable it instead: "
+                f"sidekiq-py cron disable {shlex.quote(job.name)}",
+                err=True,
+            )
     _tell(jobs, "removed", as_json)
 
 
@@ -252,7 +266,7 @@ def _lost(job: CronJob) -> list[str]:
 def _arguments(text: str) -> list[Any]:
     found = loads(text.encode(errors="surrogateescape"))
     if not isinstance(found, list):
-        raise click.UsageError(f"ARGS is {text}, which is no array; for a single argument write '[{text}]'")
+        raise click.UsageError(f"ARGS is {text}, which is not an array; for a single argument write '[{text}]'")
     return found
 
 

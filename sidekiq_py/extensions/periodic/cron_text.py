@@ -183,12 +183,12 @@ def zone_at(text: str, name: str, position: int) -> tzinfo:
             return ZoneInfo(name[:end])
         except (LookupError, ValueError, OSError):
             continue
-    raise CronTextError(text, position, f"{name} is no time zone; if it should be one, pip install tzdata")
+    raise CronTextError(text, position, f"{name} is not a time zone; if it should be one, pip install tzdata")
 
 
 def _no_fields(text: str) -> str:
     if text == "@reboot":
-        return "@reboot is no time that a fleet could share"
+        return "@reboot is not a time that a fleet could share"
     return "it is neither cron (five or six fields, then a zone) nor one of the phrases that docs/periodic.md lists"
 
 
@@ -247,7 +247,7 @@ def _what_is_wrong(field: Field, element: str) -> str:
         return f"{element} is syntax of newer releases of fugit, which the older ones do not read"
     named = f", or {next(filter(None, field.names))} to {field.names[-1]}" if field.names else ""
     last = 24 if field is _HOUR else field.last
-    return f"{element!r} is no {field.name}; use {field.first} to {last}{named}, a range or a step"
+    return f"{element!r} is not a valid {field.name}; use {field.first} to {last}{named}, a range or a step"
 
 
 def _number(field: Field, written: str | None) -> int | None:

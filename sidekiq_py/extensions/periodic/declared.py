@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar, overload
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, JobDeclarationError
 from sidekiq_py.extensions.periodic.cron_text import CronText, CronTextError, parse
 from sidekiq_py.extensions.periodic.layout import DEFAULT_NAMESPACE, CronEntry, OwnState, json_text, message_of
+from sidekiq_py.options import closest
 from sidekiq_py.registry import JobDefinition, registry
 from sidekiq_py.wire.json_dialect import check_args
 from sidekiq_py.wire.payload import DEFAULT_OPTIONS
@@ -144,7 +145,15 @@ def periodic(cron: str, job: Any = None, **given: Any) -> Any:
     Raises:
         CronTextError: *cron* cannot be read; the message says where and why.
         JobDeclarationError: Anything else is unusable, or the name is taken.
+        TypeError: There is no such option.
     """
+    unknown = sorted(given.keys() - _OPTIONS)
+    if unknown:
+        near = closest(unknown[0], _OPTIONS)
+        raise TypeError(
+            f"periodic() has no option {unknown[0]!r}; "
+            + (f"did you mean {near!r}?" if near else f"it has {', '.join(sorted(_OPTIONS))}")
+        )
     if job is None:
 
         def decorate(decorated: J) -> J:
@@ -245,11 +254,15 @@ def _zoned(cron: str, tz: str | None) -> str:
         # fugit cuts a name that is no zone until it is one; whoever writes tz= means a zone.
         found = parse(f"* * * * * {tz}").zone
         if found != tz:
-            raise CronTextError(tz, 1, f"it is no time zone; did you mean {found}?")
+            raise CronTextError(tz, 1, f"it is not a time zone; did you mean {found}?")
         own = parse(stripped).zone
         if own not in (None, tz):
             raise JobDeclarationError(f"{cron!r} names the zone {own}, and tz={tz!r} another one; give one of them")
     return str(parse(stripped, zone=tz))
+
+
+_OPTIONS = frozenset(make.__kwdefaults__ or ()) - {"by", "date_as_argument", "status", "retry"}
+"""Of `periodic`; the others are those of the file's format, or say who declares the job."""
 
 
 def _class_and_options(job: Any) -> tuple[str, dict[str, Any]]:
@@ -260,7 +273,7 @@ def _class_and_options(job: Any) -> tuple[str, dict[str, Any]]:
         if definition is None:
             return job, {"queue": "default"}
     if not isinstance(definition, JobDefinition):
-        raise JobDeclarationError(f"{job!r} is no job; give a @job, a job class, a ruby_job, or a class's name")
+        raise JobDeclarationError(f"{job!r} is not a job; give a @job, a job class, a ruby_job, or a class's name")
     return definition.name, {**DEFAULT_OPTIONS, **definition.options}
 
 

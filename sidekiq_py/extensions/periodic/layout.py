@@ -164,7 +164,7 @@ class CronEntry:
         """
         message, args = _parsed(self.message, "message"), arguments_of(self.args)
         if not isinstance(message, dict) or not isinstance(message.get("class"), str):
-            raise DamagedJobError(f"message is {self.message!r}, which is no job; save it anew")
+            raise DamagedJobError(f"message is {self.message!r}, which is not a job; save it anew")
         return {**message, "args": [*args, now] if self.date_as_argument else args}
 
     def why_ruby_alone(self) -> str | None:

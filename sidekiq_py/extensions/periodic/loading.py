@@ -97,12 +97,15 @@ def _is_namespaced(pool: Pool, key: str) -> bool:
 
 def _warn_of_unknown_classes(declared: Iterable[Declaration]) -> None:
     for declaration in declared:
+        entry = declaration.entry
         # A class of which the options are not known, either: it was given by its name.
-        if not declaration.entry.retry:
+        if not entry.retry and entry.klass not in registry.elsewhere:
             _log.warning(
-                "periodic job %s pushes %s, which is not declared here; make sure that a worker has it",
-                declaration.entry.name,
-                declaration.entry.klass,
+                "periodic job %s pushes %s, a class that this program does not declare. Check the name; if Ruby runs "
+                "it, declare it: sidekiq.ruby_job(%r)",
+                entry.name,
+                entry.klass,
+                entry.klass,
             )
 
 

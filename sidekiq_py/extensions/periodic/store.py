@@ -158,7 +158,7 @@ def find(
 def _stored(key: str, layout: Layout, hashed: Any, own: Any) -> StoredJob:
     state = OwnState() if isinstance(own, RedisReplyError) else read_own(_pairs(own))
     if isinstance(hashed, RedisReplyError):
-        return StoredJob(key, layout, None, state, problem=f"the key {key} is no hash; delete it")
+        return StoredJob(key, layout, None, state, problem=f"the key {key} is not a hash; delete it")
     try:
         entry = read_entry(key, _pairs(hashed))
     except DamagedJobError as error:

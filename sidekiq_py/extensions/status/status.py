@@ -29,14 +29,17 @@ class JobStatus:
     _pool: Pool
 
     @classmethod
-    def find(cls, jid: str, *, pool: Any = None, client: Client | None = None) -> Self | None:
+    def find(cls, jid: str | None, *, pool: Any = None, client: Client | None = None) -> Self | None:
         """
         The status of a job, or None if it has none: nobody asked for it, or it has expired.
 
         Args:
+            jid: What a push returned; there is no status for None, as client middleware stopped that push.
             pool: Whose Redis: a `Pool`, a redis-py client, or a URL. Without it and *client*, the program's.
             client: Instead of *pool*.
         """
+        if jid is None:
+            return None
         links = pool_for(pool, client)
         flat: list[bytes] = links.command("HGETALL", keys.of(jid))
         texts = [part.decode(errors="replace") for part in flat]

@@ -72,5 +72,5 @@ def pool_of(value: Any, namespace: str = "") -> Pool:
     if isinstance(value, (redis.ConnectionPool, redis.asyncio.ConnectionPool)):
         return AdoptedPool(value, namespace)
     raise ConfigError(
-        f"{value!r} is no pool; give sidekiq_py's Pool, redis-py's ConnectionPool or Redis, or a redis:// URL"
+        f"{value!r} is not a pool; give sidekiq_py's Pool, redis-py's ConnectionPool or Redis, or a redis:// URL"
     )

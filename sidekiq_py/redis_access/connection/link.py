@@ -38,6 +38,11 @@ _ONE_PIECE_BYTES = 65_536
 # By Linux's name; macOS has the same under one that Python does not know.
 _KEEP_BACK: int | None = getattr(socket, "TCP_CORK", 4 if sys.platform == "darwin" else None)
 _MULTI, _EXEC = pack_command(("MULTI",)), pack_command(("EXEC",))
+_SKIP_REPLY = pack_command(("CLIENT", "REPLY", "SKIP"))
+_MARK = b"skipped?"
+# To be sent once on a connection before replies are skipped there; `Link.receive_skip_probe` reads what comes. A proxy
+# may not know the command, and a user may not have the right to it.
+SKIP_PROBE: Sequence[Command] = (("CLIENT", "REPLY", "SKIP"), ("PING",), ("PING", _MARK))
 # What a reply is, unless it is an error.
 _VALUES = frozenset({bytes, int, list, type(None)})
 
@@ -131,6 +136,13 @@ class Link:
             self.close()
             raise
 
+    def receive_skip_probe(self) -> bool:
+        """Read the replies to `SKIP_PROBE`; true if the server leaves replies out."""
+        is_skipped = True
+        while self._reply_or_error() != _MARK:
+            is_skipped = False
+        return is_skipped
+
     def _replies(self, count: int) -> list[Any]:
         replies = [self._reply_or_error()]
         gets = self._connection._parser._reader.gets
@@ -166,10 +178,16 @@ class Link:
             return self.batch(commands) if done.code == "EXECABORT" else [done] * len(commands)
         return [reply if type(reply) in _VALUES else self._refusal(reply) for reply in done]
 
-    def pack(self, commands: Sequence[Command]) -> list[bytes]:
-        """The bytes to send; small ones in one piece."""
+    def pack(self, commands: Sequence[Command], unanswered: Sequence[Command] = ()) -> list[bytes]:
+        """
+        The bytes to send; small ones in one piece.
+
+        Args:
+            unanswered: Come first, and get no reply: on a connection where `receive_skip_probe` was true.
+        """
         # The connection's own pack_commands looks at each word by itself; a job's end has some eighty.
-        packed = [pack_command(tuple(command)) for command in commands]
+        packed = [_SKIP_REPLY + pack_command(tuple(command)) for command in unanswered]
+        packed += [pack_command(tuple(command)) for command in commands]
         return [b"".join(packed)] if sum(map(len, packed)) <= _ONE_PIECE_BYTES else packed
 
     def send(self, packed: Sequence[bytes] | bytes) -> None:
@@ -334,8 +352,11 @@ class Link:
     def drop_if_idle(self) -> None:
         """
         Before a request, when no reply is awaited: look at a socket that was idle, as Redis closes such (its setting
-        `timeout`, a firewall). The request goes out on a new one then, with nobody the wiser.
+        `timeout`, a firewall). The request goes out on a new one then, with nobody the wiser. So it does where the
+        server has said that it is no longer the primary.
         """
+        if self._is_refused:
+            self.close()
         if time.monotonic() - self._used_at > SUSPECT_IDLE_SECONDS:
             self.drop_if_stale()
 
@@ -372,9 +393,10 @@ class NamespacedLink(Link):
             for command, reply in zip(commands, replies, strict=True)
         ]
 
-    def pack(self, commands: Sequence[Command]) -> list[bytes]:
+    def pack(self, commands: Sequence[Command], unanswered: Sequence[Command] = ()) -> list[bytes]:
         """The bytes to send."""
-        return super().pack([self._namespace.command(command) for command in commands])
+        command = self._namespace.command
+        return super().pack([command(one) for one in commands], [command(one) for one in unanswered])
 
 
 def _socket_of(connection: AbstractConnection) -> socket.socket | None:

@@ -58,7 +58,7 @@ class Namespace:
     __slots__ = ("_prefix", "_prefix_bytes")
 
     def __init__(self, name: str) -> None:
-        self._prefix = prefix_of(name)
+        self._prefix = f"{name}:"
         self._prefix_bytes = self._prefix.encode()
 
     def __repr__(self) -> str:
@@ -108,8 +108,3 @@ class Namespace:
         pattern = spelled[place]
         spelled[place] = plain + (pattern.decode() if isinstance(pattern, bytes) else pattern)
         return spelled
-
-
-def prefix_of(name: str) -> str:
-    """What stands before each key; nothing where there is no namespace."""
-    return f"{name}:" if name else ""

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from sidekiq_py.errors import RedisConnectionError, RedisReplyError, ReplyLostError
 from sidekiq_py.redis_access.connection.connections import connection_maker
 from sidekiq_py.redis_access.connection.link import SUSPECT_IDLE_SECONDS, Command, Link, NamespacedLink
-from sidekiq_py.redis_access.connection.namespace import Namespace, prefix_of
+from sidekiq_py.redis_access.connection.namespace import Namespace
 from sidekiq_py.redis_access.connection.replies import FAILOVER_CODES, raise_first
 from sidekiq_py.redis_access.connection.settings import RedisSettings, place
 
@@ -24,7 +24,7 @@ class Pool:
     def __init__(self, settings: RedisSettings) -> None:
         self.settings = settings
         self.namespace = Namespace(settings.namespace) if settings.namespace else None
-        self.key_prefix = prefix_of(settings.namespace)
+        self.key_prefix = settings.key_prefix
         """What stands before each key; for those alone who pack commands themselves."""
         self.push_heads: dict[str, bytes] = {}
         """By queue, what every push into it begins with; kept by `push.py`."""

@@ -40,6 +40,11 @@ class RedisSettings:
                 "redis://, rediss://, unix:// or redis+sentinel://"
             )
 
+    @property
+    def key_prefix(self) -> str:
+        """What stands before each key; nothing where there is no namespace."""
+        return f"{self.namespace}:" if self.namespace else ""
+
 
 def redact(url: str) -> str:
     """*url* without its password, fit for a log line."""

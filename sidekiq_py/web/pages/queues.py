@@ -40,7 +40,7 @@ def pause(visit: Visit) -> Response:
             notice += ", ".join(deaf[:5])
     else:
         target.unpause()
-        notice = f"{name} goes on."
+        notice = f"{name} is no longer paused."
     return visit.redirect("/queues", notice)
 
 

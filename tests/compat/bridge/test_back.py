@@ -27,6 +27,9 @@ from tests.support.child_process import tail
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
 
+# The first one starts a RabbitMQ.
+pytestmark = pytest.mark.timeout(300)
+
 _SECONDS = 60
 
 

@@ -12,6 +12,9 @@ from sidekiq_celery.bridge.kombu_source import KombuRoute
 from tests.compat.bridge.conftest import RunBridge, job_set, jobs, send_calls
 from tests.support.waiting import eventually
 
+# The first one starts a RabbitMQ.
+pytestmark = pytest.mark.timeout(300)
+
 
 def _count(url: str, queue: str = "celery") -> int:
     with kombu.Connection(url) as connection:

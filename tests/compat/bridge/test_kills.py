@@ -23,7 +23,8 @@ from tests.support.child_process import tail
 from tests.support.waiting import eventually
 from tests.support.worker_process import SOURCE_ROOTS
 
-pytestmark = pytest.mark.kill
+# The first one starts a RabbitMQ.
+pytestmark = [pytest.mark.kill, pytest.mark.timeout(300)]
 
 _SECONDS = 60
 _REDIS_STEPS = ("before claiming", "claimed", "before writing", "written", "before forgetting", "forgotten")

@@ -8,6 +8,7 @@ from sidekiq_celery._send.clients import client_of
 from sidekiq_celery.worker.registering import register_tasks
 
 from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
+from sidekiq_py.engine.assembly import WorkerParts
 from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.middleware.chain import Chain, ServerMiddleware
@@ -45,11 +46,13 @@ class TaskWorker:
             embedded=True,
         )
         self.launcher = Launcher(
-            config,
-            registry=self.registry,
-            hooks=self.hooks,
-            server_middleware=self.middleware,
-            client=client_of(self.app),
+            WorkerParts(
+                config,
+                registry=self.registry,
+                hooks=self.hooks,
+                server_middleware=self.middleware,
+                client=client_of(self.app),
+            )
         )
         self.launcher.start()
 

@@ -224,7 +224,7 @@ def test_children_start_whatever_they_inherit(start: StartWorker, project: Modul
 
     told = replies(project, "time_limit", task_name=project.limited.name, soft=None, hard="10s")
 
-    assert "hard='10s' is no time limit" in told["error"]
+    assert "hard='10s' is not a time limit" in told["error"]
     for number in range(3):
         assert project.add.delay(number, 1).get(timeout=_SECONDS) == number + 1
     assert "has no time limit, as '10s' is none" in worker.log

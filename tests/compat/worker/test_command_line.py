@@ -91,6 +91,15 @@ def test_commands_that_are_not_there_are_refused(call: Call) -> None:
     assert "No such command" in call("no-such-thing").output
 
 
+@pytest.mark.parametrize("option", ["-A", "--app"])
+def test_an_app_behind_the_command_is_told_where_it_goes(option: str, call: Call) -> None:
+    """Scripts that were written before Celery 5 have it there."""
+    result = call("worker", option, "shop")
+
+    assert result.exit_code == 2
+    assert f"{option} goes before the command: sidekiq-celery -A proj worker" in result.output
+
+
 @pytest.mark.parametrize(
     ("app", "message"),
     [

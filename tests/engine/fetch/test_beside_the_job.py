@@ -14,6 +14,7 @@ import redis
 
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.config import CapsuleConfig, Config
+from sidekiq_py.engine.assembly import WorkerParts
 from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.errors import PoisonPillError
 from sidekiq_py.hooks import Hooks
@@ -64,7 +65,9 @@ class Worker:
             **options,
         )
         self.launcher = Launcher(
-            config, registry=self.registry, hooks=self.hooks, server_middleware=server_chain, client=self.client
+            WorkerParts(
+                config, registry=self.registry, hooks=self.hooks, server_middleware=server_chain, client=self.client
+            )
         )
         self.launcher.start()
         return self.launcher

@@ -10,6 +10,7 @@ import redis
 
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
+from sidekiq_py.engine.assembly import WorkerParts
 from sidekiq_py.engine.fetch.direct_handoff import direct_handoff_of
 from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.engine.ownership.owner import Owner, UnitOfWork
@@ -236,7 +237,7 @@ class Chained:
             embedded=True,
         )
         self.launcher = Launcher(
-            config, registry=self.registry, hooks=Hooks(), server_middleware=Chain(), client=self.client
+            WorkerParts(config, registry=self.registry, hooks=Hooks(), server_middleware=Chain(), client=self.client)
         )
         self.launcher.start()
 

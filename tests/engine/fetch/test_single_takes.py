@@ -9,6 +9,7 @@ import pytest
 import redis
 
 from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
+from sidekiq_py.engine.fetch.idle_workers import IdleWorkers
 from sidekiq_py.engine.fetch.reliable import ReliableFetcher
 from sidekiq_py.engine.ownership.owner import Ownership, UnitOfWork
 from sidekiq_py.engine.ownership.recovery import Recovery
@@ -193,6 +194,52 @@ def test_nobody_reads_what_a_leader_is_still_opening(
     stopping.join()
     idle.join()
     assert fetcher._leader.has_untended_moves
+
+
+class FetchesMeanwhile(IdleWorkers):
+    """The leader has left with a job and woken another one, and before that one looks, more jobs are fetched beside."""
+
+    def __init__(self, fetcher: ReliableFetcher) -> None:
+        super().__init__()
+        self._fetcher = fetcher
+        self._fetches = 1
+
+    def wake(self, count: int) -> None:
+        """As it is; then fetch."""
+        super().wake(count)
+        if self._fetcher._buffer.jobs and self._fetches:
+            self._fetches -= 1
+            with self._fetcher._buffer.fetching:
+                self._fetcher._buffer.refill(2)
+
+
+def test_an_idle_processor_leads_though_the_one_that_was_woken_for_that_found_a_job(
+    make_fetcher: MakeFetcher, redis_client: redis.Redis
+) -> None:
+    """Nobody led then until a job had ended: for as long as they ran, others waited beside idle processors."""
+    fetcher = make_fetcher()
+    fetcher._leader._change = FetchesMeanwhile(fetcher)
+    taken: list[bytes] = []
+
+    def take() -> None:
+        unit = fetcher.take()
+        if unit is not None:
+            taken.append(unit.raw)
+
+    processors = [threading.Thread(target=take, daemon=True) for _ in range(3)]
+    for processor in processors:
+        processor.start()
+    eventually(lambda: fetcher._leader.idle == 3 and fetcher._waiters.any_open)
+
+    # One is for the leader, one is fetched beside.
+    push(redis_client, A, B)
+    eventually(lambda: len(taken) == 2)
+    push(redis_client, '{"jid":"c"}')
+
+    eventually(lambda: len(taken) == 3)
+    for processor in processors:
+        processor.join(5)
+    assert sorted(taken) == [A.encode(), B.encode(), b'{"jid":"c"}']
 
 
 def test_several_queues_are_asked_in_one_step(make_fetcher: MakeFetcher, redis_client: redis.Redis) -> None:

@@ -9,6 +9,7 @@ import redis
 from sidekiq_py.engine.fetch.settle import Settler
 from sidekiq_py.engine.fetch.waiters import Waiters
 from sidekiq_py.engine.ownership.owner import Ownership, UnitOfWork
+from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.wire import keys
@@ -266,6 +267,113 @@ def test_a_success_whose_answer_was_lost_is_handed_in_once_more_and_counted_once
     assert counted.settler.has_pending
     counted.settler.flush()
     assert (counted.count, unit.owner.units) == (1, {})
+
+
+def succeeded(group: Waiters, counted: Counted, redis_client: redis.Redis, jid: str) -> UnitOfWork:
+    """A job that has come by a move, and whose success waits to go along with the next."""
+    group.open(())
+    redis_client.lpush(keys.queue("default"), f'{{"jid":"{jid}"}}')
+    [unit] = collected(group)
+    counted.settler.acknowledge(unit)
+    return unit
+
+
+def test_an_error_beside_a_reply_ends_the_connection_on_which_more_is_to_come(
+    group: Waiters, counted: Counted, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reply to the open move would be taken for that to the next one."""
+    succeeded(group, counted, redis_client, "first")
+    [brought] = [waiter for waiter in group._waiters if not waiter.is_open]
+    with monkeypatch.context() as patched:
+        patched.setattr(counted.settler, "note_done", lambda *args: 1 / 0)
+        group.open(())
+        with pytest.raises(ZeroDivisionError):
+            collected(group)
+    assert not brought.link.is_open
+
+    counted.settler.flush()
+    group.open(())
+    redis_client.lpush(keys.queue("default"), b'{"jid":"second"}')
+    assert b'{"jid":"second"}' in [unit.raw for unit in collected(group)]
+
+
+@pytest.fixture
+def silent_group(group: Waiters, counted: Counted, redis_client: redis.Redis) -> Waiters:
+    """Its connection has carried a success already, and knows that Redis leaves out replies; one job was counted."""
+    succeeded(group, counted, redis_client, "first")
+    group.open(())
+    eventually(lambda: group.collect(None, 0.1) and counted.count == 1)
+    return group
+
+
+def test_a_success_gets_no_reply_of_its_own(silent_group: Waiters, counted: Counted, redis_client: redis.Redis) -> None:
+    """It would go out at once, as the move behind it waits, and wake a process that has nothing to do."""
+    unit = succeeded(silent_group, counted, redis_client, "second")
+    silent_group.open(())
+    eventually(lambda: jobs_in_flight(redis_client) == [])
+
+    assert not silent_group._waiters[0].link.wait_readable(0)
+    assert counted.count == 2
+    redis_client.lpush(keys.queue("default"), b'{"jid":"third"}')
+    [third] = collected(silent_group)
+    assert (list(unit.owner.units.values()), counted.count) == ([third], 2)
+
+
+def test_a_success_without_a_reply_whose_connection_broke_is_handed_in_once_more_and_counted_once(
+    silent_group: Waiters, counted: Counted, redis_client: redis.Redis
+) -> None:
+    """Nobody knows whether it had arrived."""
+    unit = succeeded(silent_group, counted, redis_client, "second")
+    silent_group.open(())
+    eventually(lambda: jobs_in_flight(redis_client) == [])
+
+    silent_group.close()
+
+    assert counted.settler.has_pending
+    counted.settler.flush()
+    assert (counted.count, unit.owner.units) == (2, {})
+
+
+def test_a_success_without_a_reply_is_refused_where_the_move_behind_it_is(
+    silent_group: Waiters, counted: Counted, redis_client: redis.Redis
+) -> None:
+    """It stays in flight and known, is counted no more, and is handed in once more."""
+    unit = succeeded(silent_group, counted, redis_client, "second")
+    redis_client.config_set("min-replicas-to-write", 1)
+    try:
+        silent_group.open(())
+        with pytest.raises(RedisReplyError, match="NOREPLICAS"):
+            collected(silent_group)
+    finally:
+        redis_client.config_set("min-replicas-to-write", 0)
+
+    assert (counted.count, jobs_in_flight(redis_client)) == (1, [unit.raw])
+    assert unit.field in unit.owner.units
+    counted.settler.flush()
+    assert (counted.count, jobs_in_flight(redis_client)) == (2, [])
+
+
+def test_where_replies_may_not_be_left_out_each_success_gets_its_own(
+    ownership: Ownership, redis_url: str, redis_client: redis.Redis
+) -> None:
+    """The rights of a user who was made for an earlier release, or a proxy that does not know the command."""
+    redis_client.execute_command("ACL", "SETUSER", "plain", "on", ">secret", "~*", "&*", "+@all", "-client")
+    redis_client.set(keys.lease(ownership.current.name), "1")
+    links = Pool(RedisSettings(redis_url.replace("redis://", "redis://plain:secret@")))
+    counted = Counted(links)
+    group = Waiters(links, ownership, ["default"], 0.05, settler=counted.settler)
+    try:
+        for number in range(3):
+            unit = succeeded(group, counted, redis_client, str(number))
+            group.open(())
+            expected = number + 1
+            eventually(lambda expected=expected: group.collect(None, 0.1) and counted.count == expected)
+            assert (jobs_in_flight(redis_client), unit.owner.units) == ([], {})
+    finally:
+        group.close()
+        counted.settler.close()
+        links.close()
+        redis_client.execute_command("ACL", "DELUSER", "plain")
 
 
 def test_a_success_that_was_refused_beside_a_move_is_handed_in_by_itself(

@@ -12,6 +12,7 @@ import redis
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.clock import monotonic
 from sidekiq_py.config import CapsuleConfig, Config
+from sidekiq_py.engine.assembly import WorkerParts
 from sidekiq_py.engine.callback_thread import CallbackThread
 from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.engine.ownership.host import ProcessPlace, registration
@@ -65,7 +66,9 @@ def launch(proxy: CuttingProxy, hooks: Hooks) -> Iterator[Callable[..., Launcher
         for name, function in jobs.items():
             registry.add(FunctionDefinition(name, {}, function, function))
         client = Client(proxy.url, sidekiq_version="6.4.1")
-        launcher = Launcher(config, registry=registry, hooks=hooks, server_middleware=Chain(), client=client)
+        launcher = Launcher(
+            WorkerParts(config, registry=registry, hooks=hooks, server_middleware=Chain(), client=client)
+        )
         started.append((launcher, client))
         launcher.start()
         return launcher

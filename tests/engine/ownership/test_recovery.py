@@ -5,10 +5,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import redis
@@ -19,6 +19,8 @@ from sidekiq_py.engine.ownership.host import ProcessPlace, parse_registration, r
 from sidekiq_py.engine.ownership.owner import Ownership
 from sidekiq_py.engine.ownership.recovery import DEATHS_WINDOW_SECONDS, Recovery
 from sidekiq_py.errors import PoisonPillError
+from sidekiq_py.extension import Effect, Extension, JobEnd
+from sidekiq_py.loaded_extensions import LoadedExtensions
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
@@ -440,6 +442,40 @@ def test_a_poison_pill_says_in_dead_why_it_is_there(
     assert b'"args":[1.0,"\xc3\xa4"]' in member
     assert redis_client.exists("sidekiq_py:suspects") == 0
     assert [raw for raw, _ in buried] == [job.encode()]
+
+
+def test_a_poison_pill_goes_to_dead_where_an_extension_fails(
+    pool: Pool, link: Link, redis_client: redis.Redis, clocks: Clocks
+) -> None:
+    """What went wrong is reported, as wherever an extension fails."""
+
+    class Failing(Extension):
+        name = "failing"
+        payload_keys: ClassVar[Mapping[str, str]] = {"minded": "nobody minds"}
+
+        def end(self, end: JobEnd) -> Iterable[Effect]:
+            raise ValueError("no")
+
+    extensions, own, job = LoadedExtensions(), pool.new_link(), '{"class":"Die","args":[],"jid":"1","minded":1}'
+    extensions.use(Failing())
+    reported: list[tuple[BaseException, dict[str, Any]]] = []
+    recovery = Recovery(
+        Config(),
+        own,
+        Ownership("me:1:abc", ["default"], 30),
+        dialect=Dialect.unknown,
+        extensions=extensions,
+        report=lambda error, context: reported.append((error, context)),
+    )
+    push(redis_client, job)
+    for batch in range(1, 5):
+        die_with(job.encode(), recovery, link, redis_client, batch=batch)
+    own.close()
+
+    assert redis_client.zcard("dead") == 1
+    [(error, context)] = reported
+    assert str(error) == "the extension 'failing' failed in end: ValueError: no"
+    assert (context["context"], context["jobstr"]) == ("The job is kept in dead", job.encode())
 
 
 def test_a_poison_pill_that_dead_refuses_is_named_once_and_stays(

@@ -4,6 +4,7 @@ import pytest
 
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.config import CapsuleConfig, Config
+from sidekiq_py.engine.assembly import WorkerParts
 from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.hooks import Hooks
@@ -32,6 +33,6 @@ def test_a_hard_limit_that_cannot_be_kept_is_refused(
     config = Config(redis=RedisSettings(redis_url), capsules=(CapsuleConfig(concurrency=1),), **options)  # type: ignore[arg-type]
 
     with pytest.raises(ConfigError, match=advice):
-        Launcher(config, registry=registry, hooks=Hooks(), server_middleware=Chain(), client=client)
+        Launcher(WorkerParts(config, registry=registry, hooks=Hooks(), server_middleware=Chain(), client=client))
 
     client.close()

@@ -3,6 +3,7 @@
 import asyncio
 import pickle
 import threading
+from functools import partial
 
 import pytest
 import redis
@@ -10,6 +11,8 @@ import redis
 from sidekiq_py.engine.ownership.owner import UnitOfWork
 from sidekiq_py.engine.run.interrupts import Guard
 from sidekiq_py.errors import TerminatedError
+from sidekiq_py.outcome import Outcome
+from tests.engine.fetch.in_flight_jobs import ABOUT, OWNER, fetch, held
 from tests.engine.fetch.test_beside_the_job import Worker, worker
 from tests.support.ledger import job_text, push_jobs
 from tests.support.waiting import eventually
@@ -96,6 +99,48 @@ def test_a_thread_cannot_be_ended(redis_client: redis.Redis, worker: Worker) -> 
 
     assert not launcher.termination.terminate(job.unit, 15)
     go_on.set()
+
+
+class Killed:
+    """A job that another process had in flight and ended by force; it decides about its end itself."""
+
+    def __init__(self, worker: Worker, client: redis.Redis) -> None:
+        self.definition = worker.declare("killed", lambda _: None)
+        launcher = worker.start()
+        link = launcher.parts.pool.new_link()
+        push_jobs(client, [job_text(1, "killed")], "elsewhere")
+        [(self.field, self.raw)] = fetch(link, ("elsewhere", 0), registration=ABOUT)
+        link.close()
+        self.settle = partial(launcher.termination.settle_past_time_limit, OWNER, self.field, "5.0")
+
+
+def test_what_follows_the_end_of_a_job_follows_that_of_a_killed_one(redis_client: redis.Redis, worker: Worker) -> None:
+    """As where it ends in its own process; once."""
+    job, followed = Killed(worker, redis_client), list[str]()
+    job.definition.decide_outcome = lambda attempt: Outcome(
+        "discarded", attempt.payload, afterwards=lambda: followed.append(str(attempt.error))
+    )
+
+    assert job.settle()
+    assert not job.settle()
+
+    [error] = followed
+    assert "longer than its hard_timeout of 5.0 s" in error
+    assert redis_client.get("stat:failed") == b"1"
+
+
+def test_a_killed_job_that_is_to_run_again_goes_back_to_its_queue(redis_client: redis.Redis, worker: Worker) -> None:
+    """It has neither failed nor is it lost."""
+    job = Killed(worker, redis_client)
+    job.definition.decide_outcome = lambda attempt: Outcome("requeue", attempt.payload)
+
+    assert job.settle()
+    assert not job.settle()
+
+    assert redis_client.lrange("queue:elsewhere", 0, -1) == [job.raw]
+    assert held(redis_client) == {}
+    assert redis_client.get("stat:failed") is None
+    assert worker.reported == []
 
 
 def test_the_error_can_be_sent_elsewhere() -> None:

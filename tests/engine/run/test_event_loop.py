@@ -12,6 +12,7 @@ import redis
 
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
+from sidekiq_py.engine.assembly import WorkerParts
 from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.middleware.chain import Chain, ServerMiddleware
@@ -78,7 +79,13 @@ def start(program: Program, redis_url: str) -> Iterator[Start]:
                 embedded=True,
             )
             launcher = Launcher(
-                config, registry=program.registry, hooks=program.hooks, server_middleware=program.chain, client=client
+                WorkerParts(
+                    config,
+                    registry=program.registry,
+                    hooks=program.hooks,
+                    server_middleware=program.chain,
+                    client=client,
+                )
             )
             launcher.start()
             stack.callback(client.close)

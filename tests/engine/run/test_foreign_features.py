@@ -12,6 +12,7 @@ import redis
 
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.config import CapsuleConfig, Config, ExtensionPolicy, QueueConfig
+from sidekiq_py.engine.assembly import WorkerParts
 from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.engine.ownership.owner import UnitOfWork
 from sidekiq_py.errors import ExtensionKeyError
@@ -68,7 +69,9 @@ class Worker:
             extension_keys=policies or {},
             **settings,
         )
-        self.launcher = Launcher(config, registry=registry, hooks=hooks, server_middleware=Chain(), client=self.client)
+        self.launcher = Launcher(
+            WorkerParts(config, registry=registry, hooks=hooks, server_middleware=Chain(), client=self.client)
+        )
         self._watch(self.launcher)
         self.launcher.start()
         return self.launcher
@@ -154,9 +157,9 @@ def test_a_job_of_a_batch_goes_back_and_its_queue_is_served_no_more(
     eventually(lambda: in_flight(redis_client) == 0)
     assert texts_of(redis_client, "mixed") == [BATCHED, *behind]
     [line] = errors()
-    assert line.startswith(f"run (jid {900:024x}, queue mixed) bears the key 'bid', a batch (Sidekiq Pro")
+    assert line.startswith(f"run (jid {900:024x}, queue mixed) has the key 'bid', a batch (Sidekiq Pro")
     assert "--extension-key bid=run" in line
-    assert line.endswith("serves mixed no more until it is restarted; queues that it still serves: own")
+    assert line.endswith("no longer serves mixed until it is restarted; it still serves own")
     [(error, context)] = [entry for entry in worker.reported if isinstance(entry[0], ExtensionKeyError)]
     assert (error.key, error.queue, error.job_class) == ("bid", "mixed", "run")  # type: ignore[attr-defined]
     assert (context["job"], context["jobstr"]) == (json.loads(BATCHED), BATCHED.encode())
@@ -231,7 +234,7 @@ def test_no_capsule_serves_the_queue_any_more(
     eventually(lambda: info_of(redis_client, launcher).queues == ("a", "b", "c"))
     capsules = info_of(redis_client, launcher).capsules
     assert [dict(capsule.weights) for capsule in capsules] == [{"a": 0}, {"b": 1}, {"c": 0}]
-    assert errors()[0].endswith("still serves: a, b, c")
+    assert errors()[0].endswith("it still serves a, b, c")
     assert worker.given_back == [BATCHED]
     assert texts_of(redis_client, "mixed") == [BATCHED]
 
@@ -334,7 +337,7 @@ def test_without_a_queue_left_the_process_lives_and_says_so(
     launcher = worker.start("mixed", concurrency=2)
     push_jobs(redis_client, [BATCHED], "mixed")
     eventually(lambda: worker.refusals)
-    assert errors()[0].endswith("still serves: none, so it runs nothing more")
+    assert errors()[0].endswith("it has no queue left and runs nothing")
     eventually(lambda: info_of(redis_client, launcher).queues == ())
     assert not launcher.is_quiet
 

@@ -9,6 +9,7 @@ import redis
 
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
+from sidekiq_py.engine.assembly import WorkerParts
 from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.middleware.chain import Chain, ServerMiddleware
@@ -36,7 +37,9 @@ class Worker:
         )
         self._client = Client(url, sidekiq_version="6.4.1")
         chain: Chain[ServerMiddleware] = Chain()
-        self.launcher = Launcher(config, registry=registry, hooks=hooks, server_middleware=chain, client=self._client)
+        self.launcher = Launcher(
+            WorkerParts(config, registry=registry, hooks=hooks, server_middleware=chain, client=self._client)
+        )
 
     def stop(self) -> None:
         """End it."""

@@ -54,6 +54,22 @@ def test_a_busy_process_writes_seldom(pool: Pool, redis_client: redis.Redis) -> 
     assert written(redis_client) == (jobs, jobs)
 
 
+def test_a_stop_that_comes_as_a_write_begins_ends_the_thread(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not taken for the count that is about to be written."""
+    counts = ProcessedCount(pool, after_seconds=0.0, period_seconds=0.0)
+
+    def stopped_meanwhile(timeout: float) -> bool:
+        counts.stop()
+        return False
+
+    monkeypatch.setattr(counts._end, "wait", stopped_meanwhile)
+    counts.start()
+    counts.add(1)
+
+    counts._thread.join(10)
+    assert not counts._thread.is_alive()
+
+
 def test_a_process_with_few_jobs_writes_soon(pool: Pool, redis_client: redis.Redis) -> None:
     """Where the last write was long ago, a count does not wait for a period."""
     counts = ProcessedCount(pool, after_seconds=0.0, period_seconds=0.0)

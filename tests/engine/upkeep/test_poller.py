@@ -241,7 +241,7 @@ def test_a_set_of_a_foreign_type_does_not_stop_the_other(polling: Polling, redis
         eventually(lambda jid=jid: jid in jids(contents(redis_client, "default")))
 
     assert [context["context"] for _, context in polling.reported] == [
-        "schedule is no sorted set: something else wrote to this key. Rename or delete it"
+        "schedule is not a sorted set: something else wrote to this key. Rename or delete it"
     ]
     redis_client.delete("schedule")
     redis_client.zadd("schedule", {job("third"): LONG_AGO})

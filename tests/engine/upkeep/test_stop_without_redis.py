@@ -9,6 +9,7 @@ import pytest
 
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.config import CapsuleConfig, Config
+from sidekiq_py.engine.assembly import WorkerParts
 from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.middleware.chain import Chain, ServerMiddleware
@@ -39,7 +40,9 @@ def launch(url: str, function: Callable[..., Any]) -> Launcher:
         job_log=False,
         embedded=True,
     )
-    launcher = Launcher(config, registry=registry, hooks=Hooks(), server_middleware=chain, client=Client(url))
+    launcher = Launcher(
+        WorkerParts(config, registry=registry, hooks=Hooks(), server_middleware=chain, client=Client(url))
+    )
     launcher.start()
     return launcher
 

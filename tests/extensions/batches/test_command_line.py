@@ -72,11 +72,11 @@ def test_batches_are_acted_on(app: Program, run: Run) -> None:
     with sidekiq.embed(concurrency=1):
         app.wait_until_idle()
 
-    assert run("close", batch.bid).output == "closed; 1 could still add jobs\n"
-    assert run("close", batch.bid).output == "it was closed already\n"
+    assert run("close", batch.bid).output == "closed; until now 1 block could add jobs\n"
+    assert run("close", batch.bid).output == "it was already closed\n"
     assert json.loads(run("retry", batch.bid, "--json").output) == {"bid": batch.bid, "retried": 1}
     assert len(app.waiting()) == 1
-    assert run("invalidate", batch.bid).output == "invalidated; batches: 1\n"
+    assert run("invalidate", batch.bid).output == "1 batch invalidated\n"
     refused = run("delete", batch.bid)
     assert (refused.exit_code, "delete asks first" in refused.output) == (2, True)
     assert run("delete", batch.bid, "--yes").output == "deleted\n"

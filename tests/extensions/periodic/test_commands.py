@@ -48,7 +48,7 @@ def test_jobs_of_both_languages_are_listed(run: Callable[..., Any], start: Start
     assert listed["python"]["declared_by"].startswith("shop:")
     assert listed["ruby"]["is_python"] is False
     assert "has no klass and no cron" in listed["broken"]["problem"]
-    assert "is no hash" in listed["text"]["problem"]
+    assert "is not a hash" in listed["text"]["problem"]
     assert "python" in run()
     assert "broken" in run("list")
 
@@ -102,7 +102,7 @@ def test_ticks_to_come_are_shown(run: Callable[..., Any], start: Start) -> None:
 
     assert len(run("next", "report", "-n", "3", "--json")) == 3
     assert run("next", "0 9 * * *", "--tz", "Europe/Berlin", "-n", "1").split()[1] == "09:00:00"
-    assert "is no minute" in run("next", "61 * * * *", exit_code=2)
+    assert "is not a valid minute" in run("next", "61 * * * *", exit_code=2)
 
 
 def test_a_job_is_added_shown_and_removed(run: Callable[..., Any], redis_client: redis.Redis) -> None:
@@ -125,6 +125,17 @@ def test_nothing_is_removed_unasked(run: Callable[..., Any], redis_client: redis
 
     assert "remove asks first, and there is no terminal to ask on; add --yes" in refused
     assert "nightly" in run("list")
+
+
+def test_removing_a_declared_job_says_that_it_comes_back(run: Callable[..., Any], start: Start) -> None:
+    """With the command that stops it, to be copied as it stands."""
+    sidekiq.periodic("0 9 * * *", sidekiq.ruby_job("Report"), name="every morning")
+    start()
+
+    said = run("remove", "every morning", "--yes")
+
+    assert f"every morning will come back, as shop:{__name__} declares it." in said
+    assert "sidekiq-py cron disable 'every morning'" in said
 
 
 def test_a_name_that_nobody_has_says_which_there_are(run: Callable[..., Any], start: Start) -> None:

@@ -54,8 +54,8 @@ def test_policies_are_kept(start: Start) -> None:
 @pytest.mark.parametrize(
     ("given", "part"),
     [
-        ({"cron": "61 * * * *"}, "character 1: '61' is no minute"),
-        ({"cron": "0 9 * * *", "tz": "Mars/Olympus"}, "Mars/Olympus is no time zone"),
+        ({"cron": "61 * * * *"}, "character 1: '61' is not a valid minute"),
+        ({"cron": "0 9 * * *", "tz": "Mars/Olympus"}, "Mars/Olympus is not a time zone"),
         ({"cron": "0 9 * * *", "tz": "Europe/Berlin2"}, "did you mean Europe/Berlin?"),
         ({"cron": "0 9 * * * Etc/UTC", "tz": "Europe/Berlin"}, "give one of them"),
         ({"cron": "0 9 * * *", "overlap": "never"}, "give one of allow, skip"),
@@ -75,7 +75,7 @@ def test_what_is_unusable_says_so(given: dict[str, object], part: str) -> None:
 
 def test_what_is_no_job_is_refused() -> None:
     """A plain function is none."""
-    with pytest.raises(JobDeclarationError, match="is no job; give a @job"):
+    with pytest.raises(JobDeclarationError, match="is not a job; give a @job"):
         sidekiq.periodic("0 9 * * *", len)
 
 
@@ -238,7 +238,7 @@ def test_of_a_file_that_nobody_named_only_our_own_jobs_are_read(
         ("a: 1", "each job needs a name, and under it cron and class"),
         ("a: {class: R}", "a has no cron"),
         ("a: {cron: '* * * * *'}", "a has no class"),
-        ("a: {cron: '* * * * 9', class: R}", "'9' is no day of the week"),
+        ("a: {cron: '* * * * 9', class: R}", "'9' is not a valid day of the week"),
         ("a: {cron: '* * * * *', class: R, active_job: true}", "active_job needs Rails"),
         ("- {name: a, cron: '* * * * *', class: R}\n- {name: a, cron: '* * * * *', class: R}", "two periodic jobs"),
         ("'text'", "must map names to periodic jobs"),
@@ -262,7 +262,27 @@ def test_a_class_that_nobody_declares_is_warned_about_and_kept(start: Start, cap
     start()
 
     assert names() == ["n"]
-    assert "pushes Nobody, which is not declared here" in caplog.text
+    assert "pushes Nobody, a class that this program does not declare" in caplog.text
+    assert "declare it: sidekiq.ruby_job('Nobody')" in caplog.text
+
+
+def test_a_class_that_ruby_job_declares_is_not_warned_about(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    """Also where a file or a text names it."""
+    sidekiq.ruby_job("Billing::Reminder")
+    sidekiq.periodic("every weekday at noon", "Billing::Reminder")
+
+    start()
+
+    assert names() == ["Billing::Reminder"]
+    assert [record.message for record in caplog.records if record.levelname == "WARNING"] == []
+
+
+def test_a_misspelled_option_is_named() -> None:
+    """With the one that was probably meant."""
+    with pytest.raises(TypeError, match="'catchup'; did you mean 'catch_up'"):
+        sidekiq.periodic("* * * * *", "R", catchup=60)  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match="'zzz'; it has args, catch_up, description"):
+        sidekiq.periodic("* * * * *", "R", zzz=1)  # type: ignore[call-overload]
 
 
 def test_an_added_name_must_not_be_declared(start: Start) -> None:

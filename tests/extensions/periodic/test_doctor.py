@@ -49,8 +49,8 @@ def test_a_sound_timetable_is_in_order(start: Start) -> None:
 @pytest.mark.parametrize(
     ("fields", "part"),
     [
-        ({"cron": "61 * * * *"}, "character 1: '61' is no minute"),
-        ({"cron": "0 9 * * * Mars/Olympus"}, "Mars/Olympus is no time zone"),
+        ({"cron": "61 * * * *"}, "character 1: '61' is not a valid minute"),
+        ({"cron": "0 9 * * * Mars/Olympus"}, "Mars/Olympus is not a time zone"),
         ({"cron": ""}, "has no cron"),
     ],
 )
@@ -66,7 +66,7 @@ def test_a_key_of_another_type_is_a_problem(redis_client: redis.Redis) -> None:
     redis_client.sadd("cron_jobs", "cron_job:text")
     redis_client.set("cron_job:text", "x")
 
-    assert found("problem", "is no hash")
+    assert found("problem", "is not a hash")
 
 
 def test_two_layouts_of_ruby_fire_twice(redis_client: redis.Redis) -> None:

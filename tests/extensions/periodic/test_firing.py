@@ -276,7 +276,7 @@ def test_a_damaged_hash_is_passed_over(
 
     warnings = [record.getMessage() for record in caplog.records if "skipped" in record.getMessage()]
     assert len(warnings) == 2
-    assert "'61' is no minute" in warnings[0]
+    assert "'61' is not a valid minute" in warnings[0]
 
 
 def test_ruby_s_jobs_are_left_to_ruby(look: Look, pool: Pool, redis_client: redis.Redis) -> None:

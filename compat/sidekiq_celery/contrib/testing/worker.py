@@ -22,7 +22,7 @@ from sidekiq_celery.worker.pools import slots
 from sidekiq_celery.worker.processes import be_process_of_tasks
 from sidekiq_celery.worker.registering import register_tasks
 from sidekiq_py.extension import JobDefinition
-from sidekiq_py.worker import Hooks, Launcher, Registry, server_middleware
+from sidekiq_py.worker import Hooks, Launcher, Registry, WorkerParts, server_middleware
 
 __all__ = (
     "TestWorkController",
@@ -148,11 +148,13 @@ class TestWorkController(WorkController):
         self._registry.fall_back(self._of_a_later_task)
         self._register(self._hooks)
         launcher = Launcher(
-            replace(engine_config(self.app, slots(self.pool_name, self.concurrency)), embedded=True),
-            registry=self._registry,
-            hooks=self._hooks,
-            server_middleware=server_middleware,
-            client=client_of(self.app),
+            WorkerParts(
+                replace(engine_config(self.app, slots(self.pool_name, self.concurrency)), embedded=True),
+                registry=self._registry,
+                hooks=self._hooks,
+                server_middleware=server_middleware,
+                client=client_of(self.app),
+            )
         )
         start_remote_control = remote_control_host.beside(self, launcher, self._hooks)
         launcher.start()

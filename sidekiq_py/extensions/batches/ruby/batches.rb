@@ -76,6 +76,16 @@ module SidekiqPy
       Status.new(bid)
     end
 
+    # What a tracked batch keeps of its jobs.
+    def rows
+      Rows.new(bid)
+    end
+
+    # Puts its members out of `retry` and the dead set back to their queues; how many there were.
+    def retry_failed
+      [Sidekiq::RetrySet.new, Sidekiq::DeadSet.new].sum { |set| set.scan("*\"#{bid}\"*").to_a.count { |entry| retry_member(entry) } }
+    end
+
     def valid?
       !Sidekiq.redis { |conn| conn.hget(Batches.key(bid), "invalidated_at") }
     end
@@ -89,6 +99,19 @@ module SidekiqPy
     end
 
     private
+
+    def retry_member(entry)
+      payload = entry.item
+      return false unless Batches.membership?(payload) && payload[Batches::KEY].first == bid
+
+      number = payload[Batches::KEY][1]
+      track = payload[Batches::TRACKED_KEY] && Sidekiq.redis { |conn| conn.hget("#{Batches.key(bid)}:tracks", number.to_s) }
+      return false unless entry.retry
+
+      # Killed before this, the row says so when the job begins.
+      Batches.step("enqueued_again", bid, number, track) if track
+      true
+    end
 
     def open
       payload = Thread.current[:sidekiq_py_member]
@@ -125,6 +148,55 @@ module SidekiqPy
 
         numbers[event] = number
         ["#{event}:#{number}", text]
+      end
+    end
+
+    # Of a tracked batch; none of another one. They are read page by page, never whole.
+    class Rows
+      # In the order of ROW_STATES in the scripts.
+      STATES = %w[enqueued working finished failed error dead interrupted invalidated deleted lost].freeze
+      STRIDE = 2**33
+      TIMES = %w[attempts enqueued_at started_at ended_at at total].freeze
+
+      def initialize(bid)
+        @key = Batches.key(bid)
+      end
+
+      # How many are in each state.
+      def counts
+        Sidekiq.redis do |conn|
+          STATES.each_with_index.to_h { |state, place| [state, conn.zcount("#{@key}:states", place * STRIDE, "(#{(place + 1) * STRIDE}")] }
+        end
+      end
+
+      # {"rows" => [...], "next" => number}: those in a state, by their numbers; `next` is `after` of the next page, nil after the last one.
+      # A row has the keys that docs/batches.md names.
+      def page(state, after: nil, limit: 100)
+        place = STATES.index(state) || raise(Error, "#{state} is no state of a job; use one of #{STATES.join(", ")}")
+        Sidekiq.redis do |conn|
+          first, last = place * STRIDE + (after ? after + 1 : 0), "(#{(place + 1) * STRIDE}"
+          numbers = Batches.range_by_score(conn, "#{@key}:states", first, last, limit)
+          jobs, tracks, errors = %w[jobs tracks errors].map { |name| numbers.empty? ? [] : conn.hmget("#{@key}:#{name}", *numbers) }
+          rows = numbers.zip(jobs, tracks, errors).filter_map { |row| row_of(state, *row) if row[1] && row[2] }
+          {"rows" => rows, "next" => ((numbers.size == limit) ? numbers.last.to_i : nil)}
+        end
+      end
+
+      private
+
+      def row_of(state, number, job, track, error)
+        told, (times, message) = JSON.parse(job), track.split("\n", 2)
+        row = {"number" => number.to_i, "state" => state, "message" => message.to_s, "scheduled_at" => told.delete("at")}
+        TIMES.zip(times.split(" ")) { |name, text| row[name] = Float(text, exception: false) }
+        row["attempts"] = row["attempts"].to_i
+        row["percent"] = percent_of(*row.values_at("at", "total"))
+        {"class" => nil, "callback" => nil, "args" => nil}.merge(told, row, "error" => error && JSON.parse(error))
+      end
+
+      def percent_of(at, total)
+        return unless at
+
+        (total == 0) ? 0 : (at / (total || 100) * 100).to_i
       end
     end
 
@@ -258,6 +330,12 @@ LUA
         rescue => refusal
           raise_own(refusal)
         end
+      end
+
+      def range_by_score(conn, key, first, last, limit)
+        return conn.zrangebyscore(key, first, last, limit: [0, limit]) if MAJOR < 7
+
+        conn.call("ZRANGEBYSCORE", key, first, last, "LIMIT", 0, limit)
       end
 
       def membership?(payload)

@@ -1,0 +1,1 @@
+"""Tests with gems that Debian does not package: `make gems` fetches their public source, and runs these."""

@@ -1,0 +1,234 @@
+-- What the gem sidekiq-batch writes when a job of one of its batches ends.
+--
+-- Source: sidekiq-batch 0.2.0 (3ae5230), batch.rb (process_successful_job, process_failed_job, enqueue_callbacks, cleanup_redis) and
+-- callback.rb (Finalize). The gem does each of these in a transaction of its own; here they are one step. Its counts are kept as they
+-- are, with their faults: a mixed fleet must count in one way. Two things it does are left out, as nobody reads what they leave:
+-- it writes to batches that are gone, and it lets `-complete` sets live for ever.
+--
+-- Keys of a batch, all after the same prefix:
+--   BID-<bid> hash                  created_at, pending, total, children, parent_bid, callback_queue, description; `callback_batch` of
+--                                   one whose jobs are the callbacks of another one; `complete` and `success` once these were enqueued
+--   BID-<bid>-jids set              of the jobs that have not succeeded;  -failed set: of those that have failed and not succeeded since
+--   BID-<bid>-complete set, -success set             bids of children
+--   BID-<bid>-callbacks-<event> set                  {"callback": ..., "opts": ...}
+--
+-- Defines: look(key, words), run(key, words). words: bid; `ok` or `failed`; jid; now, as Ruby's text of a float; now, as this release
+-- writes it into jobs; a random text.
+
+local LIFE = 2592000
+local LETTERS = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_'
+local SETS = {'-jids', '-failed', '-complete', '-success', '-callbacks-complete', '-callbacks-success'}
+
+local function prefix_of(key, bid) return string.sub(key, 1, #key - #bid - #'BID-') end
+
+-- The texts of an object's values by name. cjson itself would bend numbers, and make objects of empty arrays.
+local function values_of(text)
+  if string.match(text, '^%s*(.?)') ~= '{' or not pcall(cjson.decode, text) then return nil end
+  local found, depth, name, from, at = {}, 0, nil, nil, 1
+  while at <= #text do
+    local char = string.sub(text, at, at)
+    if char == '"' then
+      local start = at
+      at = at + 1
+      while string.sub(text, at, at) ~= '"' do at = at + (string.sub(text, at, at) == '\\' and 2 or 1) end
+      if depth == 1 and not name then name = cjson.decode('[' .. string.sub(text, start, at) .. ']')[1] end
+    elseif char == '{' or char == '[' then
+      depth = depth + 1
+    elseif char == ':' and depth == 1 then
+      from = at + 1
+    elseif (char == ',' and depth == 1) or ((char == '}' or char == ']') and depth == 1) then
+      if name then found[name] = string.sub(text, from, at - 1) end
+      name = nil
+      if char ~= ',' then depth = 0 end
+    elseif char == '}' or char == ']' then
+      depth = depth - 1
+    end
+    at = at + 1
+  end
+  return found
+end
+
+-- As Ruby writes it, which leaves slashes alone.
+local function quoted(text) return (string.gsub(cjson.encode(text), '\\/', '/')) end
+
+-- Of the batch whose callbacks are the jobs of this one: its bid and the event.
+local function called_back_for(key)
+  local callback = redis.call('SMEMBERS', key .. '-callbacks-complete')[1]
+  local options = callback and values_of(callback) and cjson.decode(callback).opts
+  if type(options) ~= 'table' then return nil end
+  return options.bid, options.event
+end
+
+-- A key of another type than it should be, or a count that is none: somebody else wrote to it. Nothing is written then.
+local function look(key, words)
+  local prefix = prefix_of(key, words[1])
+  local function wrong(name, need)
+    local is = redis.call('TYPE', name).ok
+    if is ~= 'none' and is ~= need then return 'WRONGTYPE ' .. name .. ' is a ' .. is .. ', and sidekiq-batch needs a ' .. need end
+  end
+  local waiting, seen = {words[1]}, {}
+  while #waiting > 0 do
+    local bid = table.remove(waiting)
+    local batch = prefix .. 'BID-' .. bid
+    if not seen[bid] then
+      seen[bid] = true
+      local why = wrong(batch, 'hash')
+      for _, set in ipairs(SETS) do why = why or wrong(batch .. set, 'set') end
+      if why then return why end
+      local fields = redis.call('HMGET', batch, 'pending', 'children', 'parent_bid', 'callback_batch', 'callback_queue', 'total')
+      for _, at in ipairs({1, 2, 6}) do
+        if fields[at] and not string.find(fields[at], '^-?%d+$') then return 'ERR ' .. batch .. ' holds no integer for HINCRBY' end
+      end
+      why = wrong(prefix .. 'queue:' .. (fields[5] or 'default'), 'list')
+      if why then return why end
+      waiting[#waiting + 1] = fields[3] or nil
+      if fields[4] then waiting[#waiting + 1] = called_back_for(batch) end
+    end
+  end
+  return wrong(prefix .. 'queues', 'set')
+end
+
+local function run(key, words)
+  local job_bid, outcome, jid, now, stamp, seed = unpack(words)
+  local prefix = prefix_of(key, job_bid)
+  -- Of the batch around what is enqueued: the gem forgets it after a success, and not after a failure.
+  local around = outcome == 'failed' and job_bid or nil
+  local drawn = 0
+  local enqueue
+
+  local function key_of(bid) return prefix .. 'BID-' .. bid end
+  local function is_there(bid) return redis.call('EXISTS', key_of(bid)) == 1 end
+  local function number(bid, field) return tonumber(redis.call('HGET', key_of(bid), field) or 0) end
+  local function size(bid, set) return redis.call('SCARD', key_of(bid) .. set) end
+
+  local function random_hex()
+    drawn = drawn + 1
+    return redis.sha1hex(seed .. ':' .. drawn)
+  end
+
+  -- 80 random bits in base64 for URLs.
+  local function new_bid()
+    local hex, letters = random_hex(), {}
+    for place = 1, 13 do
+      local byte = tonumber(string.sub(hex, 2 * place - 1, 2 * place), 16)
+      letters[place] = string.sub(LETTERS, byte % 64 + 1, byte % 64 + 1)
+    end
+    local last = tonumber(string.sub(hex, 27, 28), 16) % 4
+    return table.concat(letters) .. string.sub('AQgw', last + 1, last + 1)
+  end
+
+  local function add(key, member)
+    redis.call('SADD', key, member)
+    redis.call('EXPIRE', key, LIFE)
+  end
+
+  local function clean(bid)
+    redis.call('DEL', key_of(bid))
+    for _, set in ipairs(SETS) do redis.call('DEL', key_of(bid) .. set) end
+  end
+
+  -- A child is through: perhaps its parent is, too.
+  local function complete_parent(parent, bid, has_succeeded)
+    if not is_there(parent) then return end
+    if has_succeeded then add(key_of(parent) .. '-success', bid) end
+    add(key_of(parent) .. '-complete', bid)
+    redis.call('HINCRBY', key_of(parent), 'pending', 0)
+    redis.call('HINCRBY', key_of(parent), 'children', 0)
+    if size(parent, '-complete') == number(parent, 'children') and number(parent, 'pending') == size(parent, '-failed') then
+      enqueue('complete', parent)
+    end
+  end
+
+  -- The callbacks of a batch for an event have run, or it has none. callbacks_bid: the batch that they were in, else the same one.
+  local function finalize(event, bid, callbacks_bid)
+    local parent = redis.call('HGET', key_of(bid), 'parent_bid')
+    if event == 'success' then
+      if parent then complete_parent(parent, bid, true) end
+    elseif is_there(bid) then
+      redis.call('HINCRBY', key_of(bid), 'pending', 0)
+      redis.call('HINCRBY', key_of(bid), 'children', 0)
+      if number(bid, 'pending') == 0 and number(bid, 'children') == size(bid, '-success') then
+        enqueue('success', bid)
+      elseif parent then
+        complete_parent(parent, bid, false)
+      end
+    end
+    if callbacks_bid ~= bid then clean(callbacks_bid) end
+    if event == 'success' then clean(bid) end
+  end
+
+  local function push_callbacks(event, bid, callbacks)
+    local batch, head = key_of(bid), new_bid()
+    local queue = redis.call('HGET', batch, 'callback_queue') or 'default'
+    local parent = redis.call('HGET', batch, 'parent_bid')
+    local own = key_of(head)
+    redis.call('HSET', own, 'callback_batch', 'true', 'created_at', now)
+    local options = '{"bid":' .. quoted(bid) .. ',"event":"' .. event .. '"}'
+    add(own .. '-callbacks-complete', '{"callback":"Sidekiq::Batch::Callback::Finalize#dispatch","opts":' .. options .. '}')
+    if around and is_there(around) then
+      redis.call('HSET', own, 'parent_bid', around)
+      redis.call('HINCRBY', key_of(around), 'children', 1)
+      redis.call('EXPIRE', key_of(around), LIFE)
+    end
+    redis.call('SADD', prefix .. 'queues', queue)
+    for _, text in ipairs(callbacks) do
+      -- One that cannot be read goes along as a text, so that Ruby fails on it and shows it.
+      local callback = values_of(text) or {callback = quoted(text)}
+      local callback_jid = string.sub(random_hex(), 1, 24)
+      local args = {
+        callback.callback or 'null', '"' .. event .. '"', callback.opts or 'null', quoted(bid), parent and quoted(parent) or 'null',
+      }
+      redis.call('LPUSH', prefix .. 'queue:' .. queue, table.concat({
+        '{"retry":true,"queue":', quoted(queue), ',"class":"Sidekiq::Batch::Callback::Worker","args":[', table.concat(args, ','),
+        '],"jid":"', callback_jid, '","created_at":', stamp, ',"bid":"', head, '","enqueued_at":', stamp, '}',
+      }))
+      add(own .. '-jids', callback_jid)
+    end
+    redis.call('HINCRBY', own, 'pending', #callbacks)
+    redis.call('HINCRBY', own, 'total', #callbacks)
+    redis.call('EXPIRE', own, LIFE)
+  end
+
+  enqueue = function(event, bid)
+    local batch = key_of(bid)
+    if not is_there(bid) or redis.call('HGET', batch, event) == 'true' then return end
+    redis.call('HSET', batch, event, 'true')
+    local callbacks = redis.call('SMEMBERS', batch .. '-callbacks-' .. event)
+    if redis.call('HGET', batch, 'callback_batch') then
+      local for_bid, for_event = called_back_for(batch)
+      if event == 'complete' and for_bid then finalize(for_event, for_bid, bid) else finalize(event, bid, bid) end
+    elseif #callbacks == 0 then
+      finalize(event, bid, bid)
+    else
+      push_callbacks(event, bid, callbacks)
+    end
+  end
+
+  local batch = key_of(job_bid)
+  if not is_there(job_bid) then return 0 end
+  -- Asked before the job is taken off: the gem does so, too.
+  local pending = redis.call('HINCRBY', batch, 'pending', outcome == 'ok' and -1 or 0)
+  if outcome == 'failed' then add(batch .. '-failed', jid) end
+  local failed = size(job_bid, '-failed')
+  local children = redis.call('HINCRBY', batch, 'children', 0)
+  local complete, success = size(job_bid, '-complete'), size(job_bid, '-success')
+  if outcome == 'ok' then
+    redis.call('SREM', batch .. '-failed', jid)
+    redis.call('SREM', batch .. '-jids', jid)
+    redis.call('EXPIRE', batch, LIFE)
+    local has_succeeded = pending == 0 and children == success
+    if (pending == failed and children == complete) or has_succeeded then
+      enqueue('complete', job_bid)
+      if has_succeeded then enqueue('success', job_bid) end
+    end
+  else
+    local parent = redis.call('HGET', batch, 'parent_bid')
+    if parent and is_there(parent) then
+      -- At every failure of the same job, too: such a parent never calls back, in Ruby either.
+      redis.call('HINCRBY', key_of(parent), 'pending', 1)
+      add(key_of(parent) .. '-failed', jid)
+    end
+    if pending == failed and children == complete then enqueue('complete', job_bid) end
+  end
+  return 1
+end

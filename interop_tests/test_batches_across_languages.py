@@ -176,6 +176,36 @@ def test_failures_retries_and_deaths_in_ruby(redis_client: redis.Redis) -> None:
 
 
 @pytest.mark.usefixtures("ruby_worker")
+def test_ruby_reads_rows_as_python_does_and_retries_the_failed(ruby: RunRuby, redis_client: redis.Redis) -> None:
+    """Of a tracked batch: the counts, pages of two rows in one state, and every field of a row."""
+    redis_client.set("broken", 1)
+    batch = sidekiq.Batch(track=True)
+    with batch.jobs():
+        sidekiq.ruby_job("BatchDeed", queue="ruby").perform_bulk([["refuse", f"row {number}"] for number in range(3)])
+        sidekiq.ruby_job("BatchFragile", queue="ruby", retry=0).perform_async("fail_while", "broken")
+        sidekiq.ruby_job("BatchDeed", queue="nobody").perform_async("ok")
+    eventually(lambda: batch.rows.counts() == {**batch.rows.counts(), "failed": 3, "dead": 1}, WAIT_SECONDS)
+
+    counts, first, rest, dead, waiting = ruby(
+        """
+        rows = SidekiqPy::Batch.new(bid).rows
+        first = rows.page("failed", limit: 2)
+        return [rows.counts, first, rows.page("failed", after: first["next"]), rows.page("dead"), rows.page("enqueued")]
+        """,
+        bid=batch.bid,
+    )
+
+    assert counts == batch.rows.counts()
+    assert first == batch.rows.page("failed", limit=2).as_dict()
+    assert rest == batch.rows.page("failed", after=first["next"]).as_dict()
+    assert dead == batch.rows.page("dead").as_dict()
+    assert waiting == batch.rows.page("enqueued").as_dict()
+    redis_client.delete("broken")
+    assert ruby("SidekiqPy::Batch.new(bid).retry_failed", bid=batch.bid) == 4
+    eventually(lambda: batch.rows.counts()["finished"] == 1, WAIT_SECONDS)
+
+
+@pytest.mark.usefixtures("ruby_worker")
 def test_a_ruby_job_adds_to_its_batch(redis_client: redis.Redis) -> None:
     """From its run, also to a batch that Python has opened."""
     batch = sidekiq.Batch()

@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
+from sidekiq_py import program
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.doctor import fleet, keyspace, misfits, owners, sampling
 from sidekiq_py.doctor.finding import for_shell
@@ -54,6 +55,7 @@ class Facts:
         self._now = now
         self.pinned = pinned
         self.declared = declared
+        self._taken_over: dict[str, bool] = {}
 
     def __repr__(self) -> str:
         return f"<Facts of {self._pool!r}>"
@@ -161,9 +163,20 @@ class Facts:
         """Queues with jobs that only Ruby's middleware can end, to the keys by which these are known."""
         found: dict[str, set[str]] = {}
         for job in self.sample.jobs:
-            if job.queue is not None and (marks := extension_keys_of(job.item)):
+            if job.queue is not None and (marks := self.foreign_keys_of(job.item)):
                 found.setdefault(job.queue, set()).update(marks)
         return found
+
+    def foreign_keys_of(self, payload: Mapping[str, Any]) -> list[str]:
+        """The keys of a job by which only Ruby can end it: no extension of ours takes it over."""
+        return [key for key in extension_keys_of(payload) if not self._is_taken_over(key, payload)]
+
+    def _is_taken_over(self, key: str, payload: Mapping[str, Any]) -> bool:
+        """Asked once for the jobs of one batch."""
+        known = f"{key} {payload[key]} {payload.get('class')}"
+        if known not in self._taken_over:
+            self._taken_over[known] = program.extensions.takes_over(key, dict(payload), self._pool)
+        return self._taken_over[known]
 
     @cached_property
     def owners(self) -> Owners:

@@ -197,6 +197,19 @@ def test_jobs_for_the_middleware_of_others(look: Look, redis_client: redis.Redis
     assert f"2 jobs have `{key}`" in found.seen
 
 
+def test_jobs_of_the_gem_sidekiq_batch_are_python_s_too(look: Look, redis_client: redis.Redis) -> None:
+    """But for its callbacks, which Ruby alone can run."""
+    redis_client.hset("BID-Xc4yN0pB7eMGPw", "pending", 2)
+    python_process(redis_client, queues=("python",))
+    push(redis_client, queue="python", bid="Xc4yN0pB7eMGPw")
+
+    assert look().levels("marked-jobs") == []
+
+    push(redis_client, "Sidekiq::Batch::Callback::Worker", queue="python", bid="Xc4yN0pB7eMGPw")
+
+    assert "1 job bears `bid`" in look().the("marked-jobs").seen
+
+
 def test_a_queue_that_a_python_worker_has_left(
     look: Look, start_worker: Callable[..., WorkerProcess], redis_client: redis.Redis
 ) -> None:

@@ -6,7 +6,7 @@ from sidekiq_py.doctor.facts import Facts
 from sidekiq_py.doctor.families import FAMILIES
 from sidekiq_py.doctor.finding import Finding, counted, listed, note, ok, warning
 from sidekiq_py.doctor.sampling import SampledJob
-from sidekiq_py.wire.extensions import EXTENSION_KEYS, extension_keys_of
+from sidekiq_py.wire.extensions import EXTENSION_KEYS
 
 _EXTENSIONS = "Sidekiq::Extensions::"
 _SHOWN = 3
@@ -30,7 +30,7 @@ def marked_jobs(facts: Facts) -> Iterator[Finding]:
     """Jobs that want what only Ruby's middleware does."""
     jobs: dict[str, list[SampledJob]] = {}
     for job in facts.sample.jobs:
-        for key in extension_keys_of(job.item):
+        for key in facts.foreign_keys_of(job.item):
             jobs.setdefault(key, []).append(job)
     for key, found in jobs.items():
         yield _marked(key, found, facts)

@@ -337,7 +337,6 @@ class AttemptEnd:
     ) -> None:
         around = self._around
         now = now_seconds()
-        ended = Ended(unit.raw, payload, unit.queue, None, now, seconds)
         effects: Sequence[settle_script.Effect] = ()
         if around.extensions.minds(payload):
             try:
@@ -345,6 +344,7 @@ class AttemptEnd:
                     end = JobEnd("success", payload, unit.raw, unit.queue, now, around.dialect(), None, seconds)
                     effects = around.extensions.end_effects(end)
                 else:
+                    ended = Ended(unit.raw, payload, unit.queue, None, now, seconds)
                     outcome = around.with_ends_of_extensions(ended, outcome)
             except ExtensionError as error:
                 self._fail(unit, payload, definition, error, seconds)
@@ -362,7 +362,7 @@ class AttemptEnd:
                 counters = [*outcome.trims, *counters]
             self._finish(unit, payload, outcome.vital, counters, seconds, outcome.question)
         else:
-            self._carry_out(unit, ended, outcome)
+            self._carry_out(unit, Ended(unit.raw, payload, unit.queue, None, now, seconds), outcome)
 
     def _finish(
         self,

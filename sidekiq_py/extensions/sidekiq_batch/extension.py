@@ -66,7 +66,7 @@ class SidekiqBatchExtension(Extension):
     def takes_over(self, payload: Payload, pool: Pool) -> bool:
         """A job of a batch of the gem that is in Redis. Its callbacks are Ruby's classes, which only Ruby can call."""
         bid = payload[KEY]
-        if not isinstance(bid, str) or payload["class"] == CALLBACK:
+        if not isinstance(bid, str) or payload.get("class") == CALLBACK:
             return False
         if bid not in self._known:
             if not _exists(pool, bid):

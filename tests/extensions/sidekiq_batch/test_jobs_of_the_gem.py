@@ -13,9 +13,10 @@ from sidekiq_py import program
 from sidekiq_py.api import Queue, RetrySet
 from sidekiq_py.client import sync_client
 from sidekiq_py.errors import RedisConnectionError
-from sidekiq_py.extension import Pool
+from sidekiq_py.extension import EndKind, JobEnd, Pool
 from sidekiq_py.extensions.sidekiq_batch.extension import SidekiqBatchExtension
 from sidekiq_py.registry import registry
+from sidekiq_py.wire.dialect import Dialect
 from tests.support.waiting import eventually
 
 BID = "oB3mHqXDfWNqEA"
@@ -222,6 +223,42 @@ def test_a_chosen_policy_holds_for_the_gem_s_jobs_too(
 
     eventually(lambda: len(refusals()) == 1)
     assert ran == []
+
+
+def test_a_job_of_a_batch_that_nobody_knows_is_run_where_the_policy_says_so(
+    redis_client: redis.Redis, ran: list[Any], work: Callable[[], Any], refusals: Callable[[], list[str]]
+) -> None:
+    """And the batches that are there are counted all the same."""
+    sidekiq.configure(extension_keys={"bid": "run"})
+    open_batch(redis_client, "1")
+    push(redis_client, "Import", ["late"], bid="AnotherOneGone")
+
+    work()
+
+    eventually(lambda: len(callbacks()) == 2)
+    eventually(lambda: sorted(ran) == ["1", "late"])
+    assert refusals() == []
+    assert not redis_client.exists("BID-AnotherOneGone")
+
+
+@pytest.mark.parametrize(
+    ("kind", "error", "outcome"),
+    [
+        ("success", None, "ok"),
+        ("interrupted", None, "failed"),
+        ("dead", ValueError("its retries are over"), "failed"),
+        ("dead", None, None),
+        ("stopped", None, None),
+    ],
+)
+def test_ends_count_as_they_do_in_ruby(kind: EndKind, error: Exception | None, outcome: str | None) -> None:
+    """
+    An iterable job that is interrupted passes the gem's middleware with an exception; of what people kill, or a
+    middleware of the client stops, the gem does not hear.
+    """
+    end = JobEnd(kind, {"class": "Import", "bid": BID}, b"", "mixed", 1.5, Dialect.pinned("8.1.7"), error)
+
+    assert [effect[3] for effect in SidekiqBatchExtension().end(end)] == ([] if outcome is None else [outcome])
 
 
 def test_a_damaged_batch_keeps_its_jobs(redis_client: redis.Redis, ran: list[Any], work: Callable[[], Any]) -> None:

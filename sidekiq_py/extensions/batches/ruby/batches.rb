@@ -189,8 +189,14 @@ module SidekiqPy
         row = {"number" => number.to_i, "state" => state, "message" => message.to_s, "scheduled_at" => told.delete("at")}
         TIMES.zip(times.split(" ")) { |name, text| row[name] = Float(text, exception: false) }
         row["attempts"] = row["attempts"].to_i
-        row["percent"] = (row["at"] / (row["total"] || 100) * 100).to_i if row["at"] && row["total"] != 0
-        told.merge(row, "error" => error && JSON.parse(error))
+        row["percent"] = percent_of(*row.values_at("at", "total"))
+        {"class" => nil, "callback" => nil, "args" => nil}.merge(told, row, "error" => error && JSON.parse(error))
+      end
+
+      def percent_of(at, total)
+        return unless at
+
+        (total == 0) ? 0 : (at / (total || 100) * 100).to_i
       end
     end
 

@@ -105,6 +105,8 @@ def test_the_extension_of_the_page_writes_and_counts(own_program: str, redis_cli
     assert ran == [1]
 
 
+# mypy reads the whole library without a cache: 10 s of a processor, and 90 s were seen beside six busy loops.
+@pytest.mark.timeout(300)
 def test_types_of_the_examples_are_right(tmp_path: Path) -> None:
     """A reader who copies one into a typed program sees no error that is not of his own making."""
     pages = [page for page in sorted((REPOSITORY / "docs").glob("*.md")) if page.name not in _FRAGMENTS]

@@ -109,7 +109,7 @@ def test_periodic_jobs(confined: Confined) -> None:
     assert confined.command("cron", "disable", "often", "--reason", "enough")
     assert confined.command("cron", "enable", "often")
     assert confined.command("cron", "run", "often")
-    assert confined.command("cron", "remove", "often")
+    assert confined.command("cron", "remove", "often", "--yes")
 
 
 @pytest.mark.parametrize("name", ["operator", "viewer"])

@@ -111,9 +111,9 @@ def open_batch(number: int, jobs: int, *, with_ruby: bool = False) -> str:
         batch.on(event, called, number)
     with batch.jobs():
         # Slices of a hundred and more go by transactions where the batch keeps no rows.
-        tick.perform_bulk([[at] for at in range(jobs // 2)], batch_size=max(1, jobs // 8))
+        tick.perform_bulk([[at] for at in range(jobs // 2)], batch_size=max(1, jobs // 4))
         if with_ruby:
-            ruby_tick.perform_bulk([[]] * (jobs - jobs // 2), batch_size=max(1, jobs // 3))
+            ruby_tick.perform_bulk([[]] * (jobs - jobs // 2), batch_size=max(1, jobs // 4))
             if number % 3 == 0:
                 ruby_grow.perform_async()
             if number % 7 == 0:

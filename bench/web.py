@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
+from uuid import UUID
 
 import redis
 
@@ -126,8 +127,8 @@ def _enter_workflows(client: "redis.Redis[bytes]", members: int) -> None:
 
 
 def _task_id(number: int) -> str:
-    """As long as Celery's."""
-    return f"{number:036}"
+    """As Celery's."""
+    return str(UUID(int=number, version=4))
 
 
 def _open_batch(url: str, members: int) -> str:

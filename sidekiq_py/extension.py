@@ -43,17 +43,19 @@ from sidekiq_py.redis_access.job_path.promote import Move, move, move_to
 from sidekiq_py.redis_access.job_path.push import Outgoing, PushBatch, push_batches_of
 from sidekiq_py.redis_access.job_path.settle_script import Effect, Held, Join, Once, Tally, Unless, write
 from sidekiq_py.redis_access.job_path.verbs import Verb, verbs
+from sidekiq_py.redis_access.job_path.watched_push import Watched
 from sidekiq_py.registry import Admit, JobDefinition, Payload
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.json_dialect import dumps_known
+from sidekiq_py.wire.push_template import BulkJobs
 
 __all__ = (  # noqa: RUF022 — by what they are for
     # The hooks, and what they are handed.
     "CONTRACT", "DeadLetter", "DoctorCheck", "Drop", "EndKind", "Extension", "FetchedJob", "JobEnd", "Maintenance",
     "Phase", "Postpone", "PushSlice", "PushedJob",
     # What a script writes.
-    "Command", "Effect", "Held", "Join", "Once", "Outgoing", "Tally", "Unless", "Verb", "add_to_dead", "add_to_retry",
-    "trim_dead", "verbs", "write",
+    "Command", "Effect", "Held", "Join", "Once", "Outgoing", "Tally", "Unless", "Verb", "Watched", "add_to_dead",
+    "add_to_retry", "trim_dead", "verbs", "write",
     # What takes entries out of `schedule`, `retry` and `dead`, and which jobs workers are told to drop.
     "Move", "move", "move_to", "revoked",
     # Declared jobs that decide about their own ends (`JobDefinition.decide_outcome`).
@@ -124,9 +126,25 @@ class PushSlice:
         follows: The payload of the job whose end writes them, as the next step of a workflow; None for all others.
         effects: What the script that pushes them writes besides.
         once: The hash and the mark by which it is pushed only once.
+        watched: What may be written in place of *effects*.
+
+    Args:
+        unrendered: Jobs whose bytes the only one of *push_batches* lacks yet.
     """
 
-    __slots__ = ("_jobs", "_push_batches", "class_name", "dialect", "effects", "follows", "once", "options", "pool")
+    __slots__ = (
+        "_jobs",
+        "_push_batches",
+        "_unrendered",
+        "class_name",
+        "dialect",
+        "effects",
+        "follows",
+        "once",
+        "options",
+        "pool",
+        "watched",
+    )
 
     def __init__(
         self,
@@ -136,8 +154,10 @@ class PushSlice:
         pool: Pool,
         dialect: Dialect,
         follows: Payload | None = None,
+        unrendered: BulkJobs | None = None,
     ) -> None:
         self._push_batches = push_batches
+        self._unrendered = unrendered
         self._jobs: list[PushedJob] | None = None
         self.class_name = class_name
         self.options = options
@@ -146,18 +166,19 @@ class PushSlice:
         self.follows = follows
         self.effects: list[Command] = []
         self.once: tuple[str, str] | None = None
+        self.watched: Watched | None = None
 
     def __iter__(self) -> Iterator[PushedJob]:
         return iter(self.jobs)
 
     def __len__(self) -> int:
-        return sum(len(batch.payloads) for batch in self._push_batches) if self._jobs is None else len(self._jobs)
+        return sum(len(batch.jids) for batch in self._push_batches) if self._jobs is None else len(self._jobs)
 
     @property
     def jobs(self) -> list[PushedJob]:
         """The jobs, each as an object of its own; made when somebody asks."""
         if self._jobs is None:
-            self._jobs = [PushedJob(*job) for batch in self._push_batches for job in batch.jobs()]
+            self._jobs = [PushedJob(*job) for batch in self._rendered() for job in batch.jobs()]
         return self._jobs
 
     @property
@@ -168,7 +189,29 @@ class PushSlice:
     @property
     def scores(self) -> list[str]:
         """Those of the jobs that are scheduled and that nobody has stopped."""
-        return [score for batch in self.push_batches for score in batch.scores or ()]
+        push_batches = self._push_batches if self._jobs is None else self.push_batches
+        return [score for batch in push_batches for score in batch.scores or ()]
+
+    def may_bear(self, key: str) -> bool:
+        """Whether a job of them may have this key already; or its name stands in an argument."""
+        if self._unrendered is not None:
+            return self._unrendered.may_bear(key)
+        return key.encode() in b"\n".join(self.raws)
+
+    def number(self, tail: bytes, first: int) -> None:
+        """
+        Add keys behind those that each job has, of which none may have them yet. In a bulk push, where the bytes of a
+        slice have not been made yet, that costs next to nothing.
+
+        Args:
+            tail: With a comma before them and `%d` for the job's number, in which `%` stands nowhere else.
+            first: The number of the first job that nobody has stopped.
+        """
+        if self._unrendered is not None:
+            self._render(tail, first)
+        else:
+            whole = b"%b" + tail + b"}"
+            self.rewrite([whole % (raw[:-1], number) for number, raw in enumerate(self.raws, first)])
 
     def rewrite(self, raws: Sequence[bytes]) -> None:
         """
@@ -178,7 +221,7 @@ class PushSlice:
         following = iter(raws)
         if self._jobs is None:
             self._push_batches = [
-                batch._replace(payloads=[*islice(following, len(batch.payloads))]) for batch in self._push_batches
+                batch._replace(payloads=[*islice(following, len(batch.payloads))]) for batch in self._rendered()
             ]
             return
         by_place = {
@@ -190,6 +233,13 @@ class PushSlice:
     def write(self, *commands: Command) -> None:
         """Have these commands done in the script that pushes, before the push; if one is refused, nothing is done."""
         self.effects += commands
+
+    def write_watched(self, watched: Watched) -> None:
+        """
+        Have many jobs pushed by a transaction with these commands, in place of the script and the one command that
+        `write` was given: where no other extension writes anything, and where it pays.
+        """
+        self.watched = watched
 
     def push_once(self, key: str, mark: str) -> None:
         """
@@ -217,7 +267,7 @@ class PushSlice:
     @property
     def is_empty(self) -> bool:
         """Nothing is left to push."""
-        return not any(batch.payloads for batch in self.push_batches)
+        return not len(self) if self._jobs is None else all(job.is_stopped for job in self._jobs)
 
     @property
     def outgoing(self) -> list[Outgoing]:
@@ -228,10 +278,21 @@ class PushSlice:
     def push_batches(self) -> Sequence[PushBatch]:
         """The same, by where it goes."""
         if self._jobs is None:
-            return self._push_batches
+            return self._rendered()
         return push_batches_of(
             [Outgoing(job.jid, job.queue, job.score, job.raw) for job in self._jobs if not job.is_stopped]
         )
+
+    def _rendered(self) -> Sequence[PushBatch]:
+        if self._unrendered is not None:
+            self._render()
+        return self._push_batches
+
+    def _render(self, tail: bytes = b"", first: int = 0) -> None:
+        assert self._unrendered is not None
+        [batch] = self._push_batches
+        self._push_batches = [batch._replace(payloads=self._unrendered.render(tail, first))]
+        self._unrendered = None
 
 
 class FetchedJob(NamedTuple):

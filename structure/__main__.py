@@ -19,7 +19,7 @@ WATCHED = ("ReliableFetcher", "Launcher", "Supervisor")
 """Classes that do more than one thing; found by name, wherever they live."""
 PUBLIC = (
     *("active_job", "api", "config", "consumer", "contrib", "errors", "extension", "metrics", "payloads", "probes"),
-    *("pushing", "pytest_plugin", "redaction", "testing", "web", "worker"),
+    *("pushing", "pytest_plugin", "redaction", "telemetry", "testing", "web", "worker"),
 )
 """What of sidekiq_py programs are meant to import, below its own name."""
 

@@ -11,6 +11,7 @@ a monitor shows may have been written by anybody.
     page = stored_results.page(app, page.next)
 """
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -118,6 +119,7 @@ def page(
     *,
     states: Collection[str] = (),
     name: str = "",
+    begins_workflow: bool = False,
     limit: int = 50,
     look_at: int = 10_000,
 ) -> ResultPage:
@@ -128,6 +130,7 @@ def page(
         after: `ResultPage.next` of the page before.
         states: Those wanted; all if it is empty.
         name: What the task's name has to contain; only results with `result_extended` have one.
+        begins_workflow: Only tasks that have called others, and were called by none.
         limit: About how many to find.
         look_at: How many keys of Redis to look at.
 
@@ -146,7 +149,9 @@ def page(
         found += [
             result
             for result in read(app, task_ids).values()
-            if (not states or result.state in states) and name in (result.name or "")
+            if (not states or result.state in states)
+            and name in (result.name or "")
+            and not (begins_workflow and (result.parent_id or not result.children))
         ]
         if cursor == 0 or len(found) >= limit:
             break
@@ -192,7 +197,13 @@ def _decoded(backend: RedisBackend, text: bytes | None) -> Any:
     """What the text says, or why it cannot be read."""
     if text is not None and backend.serializer == "json" and text.startswith(b"{") and b"__type__" not in text:
         try:
-            # Twice as fast as by kombu, for the 0.8 MB of a task that has called 10,000 others.
+            # Without kombu's look at each object, and without the look at each level that jobs are due: a task that has
+            # called 10,000 others has 0.56 MB of ids, and took 15 ms.
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            pass
+        try:
+            # An integer of any length.
             return loads(text)
         except JsonParseError:
             pass

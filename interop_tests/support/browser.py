@@ -10,12 +10,13 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from selenium import webdriver
-from selenium.common.exceptions import NoAlertPresentException, StaleElementReferenceException, WebDriverException
+from selenium.common.exceptions import StaleElementReferenceException, WebDriverException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webdriver import WebDriver
 from selenium.webdriver.remote.webelement import WebElement
@@ -165,10 +166,12 @@ class Browser:
 
         Releases ask in a script of theirs, which some packages of Debian leave out.
         """
+        return self.leave(lambda: self.find(selector).click())
+
+    def leave(self, act: Callable[[], object]) -> str:
+        """Do what leads to another page, and wait for that; returns the text shown."""
         self.driver.execute_script("window.isLeft = true")
-        self.find(selector).click()
-        with contextlib.suppress(NoAlertPresentException):
-            self.driver.switch_to.alert.accept()
+        act()
         eventually(self._has_come, within_seconds=PAGE_TIMEOUT_SECONDS)
         return self.text
 
@@ -185,6 +188,9 @@ class Browser:
         options = webdriver.ChromeOptions()
         # The script at /usr/bin/chromium needs more programs than the folder has.
         options.binary_location = "/usr/lib/chromium/chromium"
+        # Whenever the question comes: on a busy machine that may be after the click has returned, and the first look at
+        # the page would say no to it.
+        options.unhandled_prompt_behavior = "accept"
         width, height = self._size
         for switch in (*_SWITCHES, f"--window-size={width},{height}", f"--user-data-dir={self._folder / 'profile'}"):
             options.add_argument(switch)

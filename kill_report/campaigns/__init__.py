@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from kill_report.campaigns import (
+    batches,
     clocks,
     connections,
     failovers,
@@ -42,6 +43,7 @@ _MODULES = (
     servers,
     time_limits,
     workflows,
+    batches,
     clocks,
     machines,
     failovers,

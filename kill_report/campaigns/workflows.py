@@ -1,4 +1,4 @@
-"""Chains and chords of the Celery API, batches and periodic jobs, while workers and those who start them are killed."""
+"""Chains and chords of the Celery API, and periodic jobs, while workers and those who start them are killed."""
 
 import itertools
 import time
@@ -9,18 +9,11 @@ from pathlib import Path
 
 from sidekiq_celery import Celery, chain, chord
 
-import sidekiq_py as sidekiq
 from kill_report.stage import PATIENCE_SECONDS, Stage
-from sidekiq_py import program
-from sidekiq_py.api import Batches, Queue
-from sidekiq_py.client import sync_client
-from sidekiq_py.errors import RedisError
 from sidekiq_py.extensions.periodic import store
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from tests.kill.conftest import Fleet, children_of
-from tests.kill.test_batches import Night, found_wrong, is_idle
-from tests.support.batch_program import CALLBACKS
 from tests.support.celery_program import command, environment
 from tests.support.waiting import eventually
 from tests.support.worker_process import SidekiqProcess, WorkerProcess
@@ -30,10 +23,6 @@ KILLS = 10
 WORKFLOWS = 60
 PARTS = 5
 WORKERS = 2
-
-BATCHES = 60
-JOBS_OF_A_BATCH = 200
-BATCH_KILLS = 24
 
 TICK_SECONDS = 60.0
 TICK_KEY = "cron_job:default:each second"
@@ -110,47 +99,6 @@ def _start_workflows(stage: Stage, app: Celery, count: int) -> None:
             chord([step() for _ in range(PARTS)], step(), app=app).apply_async()
 
 
-def batches(stage: Stage) -> set[int]:
-    """The workers, the process that opens batches, and Redis; each callback is enqueued once, and all counts agree."""
-    server = stage.start_redis(appendonly=True)
-    program.reset()
-    stage.exits.callback(program.reset)
-    program.configure(redis_url=server.url, sidekiq_version="7")
-    stage.exits.callback(sync_client.current().close)
-    client = stage.client(server)
-    count, kills = stage.scaled(BATCHES), stage.scaled(BATCH_KILLS)
-    night = Night(server, stage.exits, stage.folder, count, JOBS_OF_A_BATCH, stage.draw.randrange(2**32))
-    while night.is_open or night.kills.total() < kills:
-        time.sleep(stage.draw.uniform(0.1, 0.6))
-        if night.kills.total() < kills:
-            night.kill_one(kills_redis=True)
-    stage.faults["SIGKILL: worker of batches"] += night.kills["worker"]
-    stage.faults["SIGKILL: process that opens batches"] += night.kills["opener"]
-    stage.faults["Redis killed, appendfsync always"] += night.kills["redis"]
-
-    def is_over() -> bool:
-        try:
-            return is_idle(client)
-        except RedisError:
-            return False
-
-    eventually(is_over, PATIENCE_SECONDS, every_seconds=0.2)
-    for status in list(Batches().in_state("open")):
-        sidekiq.Batch.find(status.bid).close()
-        stage.notes["batches left open by a killed process, closed by hand"] += 1
-    eventually(is_over, PATIENCE_SECONDS, every_seconds=0.2)
-    books = {status.bid: status for status in Batches()}
-    callbacks = Counter((job.args[0], job.args[1]) for job in Queue(CALLBACKS))
-    unhappy = {status.bid for status in books.values() if status.pending}
-    unhappy |= {one.parent_bid for one in books.values() if one.bid in unhappy and one.parent_bid}
-    for status in books.values():
-        stage.wrong += found_wrong(status, client, callbacks, ended=status.bid not in unhappy)
-    stage.jobs_in_batches += sum(status.total for status in books.values())
-    stage.notes["batches"] += len(books)
-    stage.notes["callbacks"] += callbacks.total()
-    return set()
-
-
 def periodic(stage: Stage) -> set[int]:
     """Workers that fire a tick each second; mostly the one that has just fired is killed. Each tick fires once."""
     fleet = stage.fleet()
@@ -200,6 +148,5 @@ def _all_ran(jids: set[str], ticks: Path) -> bool:
 CAMPAIGNS: list[tuple[str, str, Callable[[Stage], set[int]], int]] = [
     ("celery-threads", "Chains and chords of the Celery API, `-P threads`", celery_threads, 4),
     ("celery-prefork", "Chains and chords of the Celery API, `-P prefork`", celery_prefork, 4),
-    ("batches", "Batches", batches, 4),
     ("periodic", "Periodic jobs", periodic, 3),
 ]

@@ -145,9 +145,12 @@ def _accounts(given: Any) -> dict[str, Any]:
         known = ("password_hash", "role", "may_edit")
         if not isinstance(about, dict) or set(about) - set(known) or not isinstance(about.get("password_hash"), str):
             raise ConfigError(f"the account {name} has password_hash, and may have role and may_edit; nothing else")
-        accounts[str(name)] = Account(
-            about["password_hash"], about.get("role", "viewer"), may_edit=about.get("may_edit") is True
-        )
+        try:
+            accounts[str(name)] = Account(
+                about["password_hash"], about.get("role", "viewer"), may_edit=about.get("may_edit") is True
+            )
+        except ConfigError as error:
+            raise ConfigError(f"the account {name}: {error}") from None
     return accounts
 
 

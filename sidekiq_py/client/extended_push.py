@@ -17,9 +17,11 @@ from sidekiq_py.redis_access.job_path import settle_script
 from sidekiq_py.redis_access.job_path.async_pool import AsyncPool
 from sidekiq_py.redis_access.job_path.push import PushBatch
 from sidekiq_py.redis_access.job_path.settle_script import Effect, Once
+from sidekiq_py.redis_access.job_path.watched_push import LEAST_JOBS, WatchedPushes
 from sidekiq_py.registry import Payload
 from sidekiq_py.telemetry import PUSH
 from sidekiq_py.wire.dialect import Dialect
+from sidekiq_py.wire.push_template import BulkJobs
 
 
 def shown_to_extensions(
@@ -29,17 +31,19 @@ def shown_to_extensions(
     pool: Pool,
     dialect: Dialect,
     follows: Payload | None = None,
+    unrendered: BulkJobs | None = None,
 ) -> PushSlice:
     """
     The jobs as the extensions leave them.
 
     Args:
         follows: The payload of the job whose end writes them, if one does.
+        unrendered: As in `PushSlice`.
 
     Raises:
         Exception: What a hook raises; nothing is to be pushed.
     """
-    return program.extensions.push(PushSlice(push_batches, class_name, options, pool, dialect, follows))
+    return program.extensions.push(PushSlice(push_batches, class_name, options, pool, dialect, follows, unrendered))
 
 
 def is_left_to_others(pushed: PushSlice) -> bool:
@@ -92,6 +96,9 @@ class Slices:
         self._pool = pool
         self._link: Link | None = None
         self._pending: PushSlice | None = None
+        # Where there has been a slice there may be many, whose checks go along with the slice before.
+        self._watched: WatchedPushes | None = None
+        self._is_watched = False
 
     def __enter__(self) -> Self:
         return self
@@ -99,26 +106,59 @@ class Slices:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        link = self._link
+        link, is_clean = self._link, False
         try:
             if kind is None or issubclass(kind, Exception):
                 self.settle()
-        except BaseException:
-            self._pending = None
-            raise
+            is_clean = kind is None and (self._watched is None or self._watched.end())
         finally:
+            self._pending = None
             if link is not None:
-                if kind is not None:
+                if not is_clean:
                     link.close()
                 self._pool.release(link)
 
     def send(self, pushed: PushSlice) -> None:
         """Read what the last slice came to, then send this one."""
         self.settle()
-        link = self._link = self._link or self._pool.acquire()
+        if self._link is None:
+            self._link = self._pool.acquire()
+        elif self._is_sent_watched(pushed):
+            return
         call, _ = settle_script.write_calls(effects_of(pushed))
-        link.send(link.pack([call]))
-        self._pending = pushed
+        self._link.send(self._link.pack([call]))
+        self._pending, self._is_watched = pushed, False
+
+    def _is_sent_watched(self, pushed: PushSlice) -> bool:
+        """Whether the slice went out in a transaction."""
+        watched, push_batches = pushed.watched, pushed.push_batches
+        # What others write needs the script.
+        if watched is None or self._link is None or len(pushed.effects) > 1 or len(push_batches) > 1:
+            return False
+        [batch] = push_batches
+        if len(batch.jids) < LEAST_JOBS:
+            return False
+        if self._watched is None:
+            self._watched = WatchedPushes(self._link)
+        try:
+            if not self._watched.may_push(watched):
+                return False
+        except RedisError:
+            return False
+        self._pending, self._is_watched = pushed, True
+        try:
+            self._watched.send(watched, batch.commands(self._pool.key_prefix))
+        except ReplyLostError as error:
+            self._pending = None
+            send(self._pool, pushed, lost=error)
+        return True
+
+    def _receive(self, link: Link) -> bool:
+        """False if nothing of the last slice was done."""
+        if self._is_watched and self._watched is not None:
+            return self._watched.settle()
+        link.receive()
+        return True
 
     def settle(self) -> None:
         """Read what the last slice came to."""
@@ -126,18 +166,20 @@ class Slices:
         if pushed is None or self._link is None:
             return
         try:
-            self._link.receive()
+            is_done = self._receive(self._link)
         except RedisReplyError as refusal:
-            if refusal.code != "NOSCRIPT" and refusal.code not in FAILOVER_CODES:
+            if self._is_watched or (refusal.code != "NOSCRIPT" and refusal.code not in FAILOVER_CODES):
                 raise program.extensions.explained(str(refusal)) or refusal from refusal
-            # Nothing was written.
-            send(self._pool, pushed)
+            is_done = False
         except ReplyLostError as error:
             if pushed.once is None:
                 raise PushOutcomeUnknownError(pushed.jids, error) from error
             send(self._pool, pushed, lost=error)
-        else:
+            return
+        if is_done:
             _tell_pushed(pushed)
+        else:
+            send(self._pool, pushed)
 
 
 async def asend(pool: AsyncPool, pushed: PushSlice) -> None:

@@ -102,9 +102,7 @@ class Account:
 
     def __post_init__(self) -> None:
         if not is_password_hash(self.password_hash):
-            raise ConfigError(
-                "an account's password_hash is not a hash; make one with `sidekiq-py web --hash-password`"
-            )
+            raise ConfigError("password_hash is not a hash; make one with `sidekiq-py web --hash-password`")
         object.__setattr__(self, "role", _role(self.role))
 
 

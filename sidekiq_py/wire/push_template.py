@@ -4,7 +4,7 @@ The bytes of a declared job's pushes, all but its arguments, id and times made o
 For pushes without client middleware; with it the payload must exist as a dict, and goes through `payload.normalize`.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -61,11 +61,11 @@ class PushTemplate:
         time = self._time
         return self._immediate % (args_json, orjson.dumps(jid), time(created), time(enqueued))
 
-    def render_bulk(
-        self, args_jsons: Iterable[bytes], jids: Iterable[str], created: float | int, enqueued: float | int
-    ) -> list[bytes]:
+    def bulk(
+        self, args_jsons: Sequence[bytes], jids: Sequence[str], created: float | int, enqueued: float | int
+    ) -> "BulkJobs":
         """
-        The bytes of one slice of `perform_bulk`, whose jobs share both times.
+        One slice of `perform_bulk`, whose jobs share both times.
 
         Args:
             args_jsons: Each from `dump_args`.
@@ -73,12 +73,7 @@ class PushTemplate:
             created: From `Dialect.stamp`.
             enqueued: From `Dialect.stamp`.
         """
-        created_text, enqueued_text = self._time(created), self._time(enqueued)
-        pattern, dump = self._bulk, orjson.dumps
-        return [
-            pattern % (args_json, dump(jid), created_text, enqueued_text)
-            for args_json, jid in zip(args_jsons, jids, strict=True)
-        ]
+        return BulkJobs(self._bulk, args_jsons, jids, (self._time(created), self._time(enqueued)))
 
     def render_bulk_scheduled(
         self, args_jsons: Iterable[bytes], jids: Iterable[str], created: float | int
@@ -87,6 +82,43 @@ class PushTemplate:
         times = (self._time(created),) * self._bulk_scheduled_times
         pattern, dump = self._bulk_scheduled, orjson.dumps
         return [pattern % (args_json, dump(jid), *times) for args_json, jid in zip(args_jsons, jids, strict=True)]
+
+
+class BulkJobs:
+    """A slice of jobs whose bytes are made when it is known what else they bear."""
+
+    __slots__ = ("_args_jsons", "_jids", "_pattern", "_times")
+
+    def __init__(
+        self, pattern: bytes, args_jsons: Sequence[bytes], jids: Sequence[str], times: tuple[bytes, bytes]
+    ) -> None:
+        self._pattern = pattern
+        self._args_jsons = args_jsons
+        self._jids = jids
+        self._times = times
+
+    def may_bear(self, key: str) -> bool:
+        """Whether their options may hold this key."""
+        return key.encode() in self._pattern
+
+    def render(self, tail: bytes = b"", first: int = 0) -> list[bytes]:
+        """
+        Their bytes.
+
+        Args:
+            tail: Keys behind the others, with a comma before them and `%d` for the number of the job.
+            first: The number of the first one.
+        """
+        created, enqueued = self._times
+        pattern, dump = self._pattern, orjson.dumps
+        both = zip(self._args_jsons, self._jids, strict=True)
+        if not tail:
+            return [pattern % (args_json, dump(jid), created, enqueued) for args_json, jid in both]
+        pattern = b"%b%b}" % (pattern[:-1], tail)
+        return [
+            pattern % (args_json, dump(jid), created, enqueued, number)
+            for number, (args_json, jid) in enumerate(both, first)
+        ]
 
 
 class ItemTemplate:

@@ -13,7 +13,7 @@ from kill_report.stage import Stage
 from tests.support.missing_tools import skip_or_fail
 
 # Beside Ruby, and so in interop_tests.
-BESIDE_RUBY = ("failovers", "mixed-fleets")
+BESIDE_RUBY = ("batches", "failovers", "mixed-fleets")
 SCALE = 0.05
 
 # Each starts processes one after the other, which a busy machine makes wait.

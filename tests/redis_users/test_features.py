@@ -42,6 +42,8 @@ def test_batches(confined: Confined, tmp_path: Path, *, track: bool) -> None:
     batch.on("complete", "Ended")
     with batch.jobs():
         NOTE.perform_async("member")
+        # Those behind the first slice go by transactions.
+        NOTE.perform_bulk([["of many"]] * 250, batch_size=100)
         FAIL.perform_async("no")
     (tmp_path / "more_jobs.py").write_text(PROGRAM)
     confined.start_worker(also=[str(tmp_path / "more_jobs.py")])
@@ -107,7 +109,7 @@ def test_periodic_jobs(confined: Confined) -> None:
     assert confined.command("cron", "disable", "often", "--reason", "enough")
     assert confined.command("cron", "enable", "often")
     assert confined.command("cron", "run", "often")
-    assert confined.command("cron", "remove", "often")
+    assert confined.command("cron", "remove", "often", "--yes")
 
 
 @pytest.mark.parametrize("name", ["operator", "viewer"])

@@ -233,6 +233,7 @@ ACTIONS = [
     ("/celery/revoke", {"id": "a", "action": "terminate"}),
     ("/celery/worker/act", {"name": "w1@here", "action": "shutdown"}),
     ("/celery/limit", {"task": "shop.add", "limit": "1/h"}),
+    ("/celery/time-limit", {"task": "shop.add", "soft": "30"}),
 ]
 
 

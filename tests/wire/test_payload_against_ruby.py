@@ -136,7 +136,7 @@ def test_a_template_renders_what_ruby_pushes(ruby_peer: RubyPeer, sidekiq_6: Dia
         texts = dump_args_many(lists, sidekiq_6.float_text)
 
         one = template.render(dump_args(lists[0], sidekiq_6.float_text), JID, NOW, NOW).decode()
-        bulk = [text.decode() for text in template.render_bulk(texts, [JID] * 3, NOW, NOW)]
+        bulk = [text.decode() for text in template.bulk(texts, [JID] * 3, NOW, NOW).render()]
 
         ruby = 'k = job("SomeJob", question["options"]); k.perform_async(*question["lists"][0])'
         ruby += '; k.perform_bulk(question["lists"])'

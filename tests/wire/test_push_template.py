@@ -43,7 +43,7 @@ def test_a_template_renders_what_normalize_and_for_queue_make(version: str, styl
         assert template.render(text, jid, stamp, later_stamp) == for_queue(call, dialect=dialect, now=enqueued)
         whole = normalize({"class": "Some::Job", "args": [args]}, **told)
         job = bulk_payload(whole, args, jid=jid, dialect=dialect, now=created)
-        assert template.render_bulk([text], [jid], stamp, later_stamp) == [
+        assert template.bulk([text], [jid], stamp, later_stamp).render() == [
             for_queue(job, dialect=dialect, now=enqueued)
         ]
         job = bulk_payload(whole, args, jid=jid, dialect=dialect, now=created, at=5.0)
@@ -78,7 +78,7 @@ def test_a_slice_is_rendered_job_by_job() -> None:
     """In order, each with its own arguments and id."""
     template = PushTemplate("K", {}, Dialect.pinned("8"))
 
-    first, second = template.render_bulk([b"[1]", b"[2]"], ["a", "b"], 1, 2)
+    first, second = template.bulk([b"[1]", b"[2]"], ["a", "b"], 1, 2).render()
 
     assert first == b'{"retry":true,"queue":"default","class":"K","args":[1],"jid":"a","created_at":1,"enqueued_at":2}'
     assert second == b'{"retry":true,"queue":"default","class":"K","args":[2],"jid":"b","created_at":1,"enqueued_at":2}'
@@ -87,7 +87,7 @@ def test_a_slice_is_rendered_job_by_job() -> None:
 def test_a_slice_with_too_few_ids_is_refused() -> None:
     """Jobs must not vanish because of it."""
     with pytest.raises(ValueError, match="shorter"):
-        PushTemplate("K", {}, Dialect.pinned("8")).render_bulk([b"[1]", b"[2]"], ["a"], 1, 2)
+        PushTemplate("K", {}, Dialect.pinned("8")).bulk([b"[1]", b"[2]"], ["a"], 1, 2).render()
 
 
 @pytest.mark.parametrize("key", ["jid", "args", "created_at", "enqueued_at"])

@@ -1,5 +1,6 @@
 """The pages and their actions. Imported when a dashboard asks for them, as only programs with the extra `web` can."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from pathlib import Path
@@ -25,6 +26,8 @@ _STATES = (states.SUCCESS, states.FAILURE, states.RETRY, states.STARTED, states.
 _TEMPLATES = Path(__file__).with_name("templates")
 _MARKS = ("flow", "chord", "group", "callbacks", "errbacks", "parent_id")
 _MOST_MORE = 1000
+_SECONDS = re.compile(r"\d{1,8}(\.\d{1,3})?", re.ASCII)
+_YEAR_SECONDS = 366 * 24 * 3600
 
 Render = Callable[[Visit], Any]
 
@@ -53,10 +56,13 @@ def pages() -> list[Page]:
             is_listed=False,
         ),
         Page(
-            "Rate limits",
+            "Limits",
             "/celery/limits",
             _told(_limits),
-            actions=(PageAction("/celery/limit", _told(_set_limit)),),
+            actions=(
+                PageAction("/celery/limit", _told(_set_limit)),
+                PageAction("/celery/time-limit", _told(_set_time_limits)),
+            ),
             is_listed=False,
         ),
     ]
@@ -147,8 +153,12 @@ def _revoke(visit: Visit) -> Any:
 
 
 def _workflows(visit: Visit) -> Any:
-    found = workflow_state.unfinished(side_of(visit.pool).app, _cursor(visit.query("after", "0")), limit=_SHOWN)
-    return visit.page("celery_workflows.html", found=found)
+    app, after = side_of(visit.pool).app, _cursor(visit.query("after", "0"))
+    if visit.query("ended"):
+        ended = stored_results.page(app, after, states=states.READY_STATES, begins_workflow=True, limit=_SHOWN)
+        rows = [ShownResult(stored, visit.site.redaction) for stored in ended.results]
+        return visit.page("celery_ended.html", rows=rows, found=ended, is_first=after == "0")
+    return visit.page("celery_workflows.html", found=workflow_state.unfinished(app, after, limit=_SHOWN))
 
 
 def _workflow(visit: Visit) -> Any:
@@ -244,6 +254,20 @@ def _set_limit(visit: Visit) -> Any:
     return visit.redirect("/celery/limits", f"{task}: {_said(replies)}")
 
 
+def _set_time_limits(visit: Visit) -> Any:
+    side, task = side_of(visit.pool), visit.field("task")
+    soft, hard = visit.field("soft").strip(), visit.field("hard").strip()
+    if not task or len(task) > _LONGEST_ID or not all(not text or _is_seconds(text) for text in (soft, hard)):
+        return visit.redirect(
+            "/celery/limits", "Name a task and seconds, as in 30; an empty field is no limit. Nothing was done."
+        )
+    visit.audit("time limits", f"task {task}", f"soft {soft or 'none'}, hard {hard or 'none'}")
+    seconds = {"soft": float(soft) if soft else None, "hard": float(hard) if hard else None}
+    replies = side.app.control.time_limit(task, **seconds, reply=True) or []
+    side.workers.forget()
+    return visit.redirect("/celery/limits", f"{task}: {_said(replies)}")
+
+
 def _replied(side: Side, command: str, name: str, **arguments: Any) -> str:
     return _said(side.app.control.broadcast(command, arguments, destination=[name], reply=True) or [])
 
@@ -278,6 +302,11 @@ def _totals(worker: Worker) -> list[tuple[str, int]]:
 
 def _is_count(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 5 and 1 <= int(text) <= _MOST_MORE
+
+
+def _is_seconds(text: str) -> bool:
+    """A positive number; up to a year, with at most three decimals."""
+    return _SECONDS.fullmatch(text) is not None and 0 < float(text) <= _YEAR_SECONDS
 
 
 def _cursor(text: str) -> str:

@@ -16,7 +16,7 @@ _log = logging.getLogger("sidekiq.web")
 # As long as clients of Celery wait for replies by default.
 _PATIENCE_SECONDS = 1.0
 _KEPT_SECONDS = 10.0
-_QUESTIONS = ("active_queues", "active", "registered")
+_LIMITS = ("rate_limit", "soft_time_limit", "time_limit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +29,15 @@ class Worker:
         stats: As `inspect().stats()` has it.
         queues: The names of those that it serves.
         active: The tasks that it runs, as `inspect().active()` has them.
-        registered: Its tasks → their rate limits, as texts; empty for none.
+        registered: Its tasks → their limits that are set, as texts: `rate_limit`, and in seconds `soft_time_limit` and
+            `time_limit`.
     """
 
     name: str
     stats: Mapping[str, Any]
     queues: tuple[str, ...]
     active: tuple[Mapping[str, Any], ...]
-    registered: Mapping[str, str]
+    registered: Mapping[str, Mapping[str, str]]
 
     @property
     def pool(self) -> Mapping[str, Any]:
@@ -60,12 +61,15 @@ class TaskLimit:
     A task that workers know.
 
     Args:
-        limits: Its rate limits; more than one where workers run different releases of the program.
+        rates: Its rate limits, empty for none; more than one where workers run different releases of the program.
+        soft, hard: Its time limits in seconds, likewise.
         workers: How many know it.
     """
 
     name: str
-    limits: tuple[str, ...]
+    rates: tuple[str, ...]
+    soft: tuple[str, ...]
+    hard: tuple[str, ...]
     workers: int
 
 
@@ -85,11 +89,24 @@ class WorkersSeen:
     @property
     def limits(self) -> list[TaskLimit]:
         """All tasks that workers know, by name."""
-        known: dict[str, list[str]] = {}
+        known: dict[str, list[Mapping[str, str]]] = {}
         for worker in self.workers.values():
-            for name, limit in worker.registered.items():
-                known.setdefault(name, []).append(limit)
-        return [TaskLimit(name, tuple(sorted(set(limits))), len(limits)) for name, limits in sorted(known.items())]
+            for name, limits in worker.registered.items():
+                known.setdefault(name, []).append(limits)
+
+        def each(told: list[Mapping[str, str]], kind: str) -> tuple[str, ...]:
+            return tuple(sorted({limits.get(kind, "") for limits in told}))
+
+        return [
+            TaskLimit(
+                name,
+                each(told, "rate_limit"),
+                each(told, "soft_time_limit"),
+                each(told, "time_limit"),
+                len(told),
+            )
+            for name, told in sorted(known.items())
+        ]
 
 
 class WorkerWatch:
@@ -145,14 +162,15 @@ def _ask_all(app: Celery) -> dict[str, Worker]:
         # The others need not wait until nobody more answers: it is known who does.
         names = list(stats)
         inspect = app.control.inspect(names, timeout=_PATIENCE_SECONDS, limit=len(names), connection=connection)
-        queues, active, registered = (_mapping(getattr(inspect, question)()) for question in _QUESTIONS)
+        queues, active = _mapping(inspect.active_queues()), _mapping(inspect.active())
+        registered = _mapping(inspect.registered(*_LIMITS))
     return {
         name: Worker(
             name,
             _mapping(stats[name]),
             tuple(_names(queues.get(name))),
             tuple(one for one in _items(active.get(name)) if isinstance(one, Mapping)),
-            dict(_limit(one) for one in _items(registered.get(name)) if isinstance(one, str)),
+            dict(_limits(one) for one in _items(registered.get(name)) if isinstance(one, str)),
         )
         for name in sorted(stats)
     }
@@ -162,11 +180,11 @@ def _names(queues: Any) -> list[str]:
     return [str(queue.get("name")) for queue in _items(queues) if isinstance(queue, Mapping)]
 
 
-def _limit(text: str) -> tuple[str, str]:
-    """Of `shop.add [rate_limit=10/m]` the name and the limit."""
+def _limits(text: str) -> tuple[str, dict[str, str]]:
+    """Of `shop.add [rate_limit=10/m time_limit=30]` the name, and the limits by their names."""
     name, _, more = text.partition(" [")
-    limits = [part.removeprefix("rate_limit=") for part in more.rstrip("]").split() if part.startswith("rate_limit=")]
-    return name, limits[0] if limits else ""
+    pairs = (part.partition("=") for part in more.rstrip("]").split())
+    return name, {kind: value for kind, _, value in pairs if kind in _LIMITS}
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -72,7 +72,8 @@ def text_of(callback: Callback, number: int, bid: str, queue: str | None, client
     if isinstance(target, str) and "#" in target:
         item = {"class": RUBY_RUNNER, "args": [bid, event, options, target]}
     else:
-        definition = definition_of(target)
+        # A `ruby_job` is known by no name: its options are the target's own.
+        definition = registry.find(target) if isinstance(target, str) else None
         item = {"class": target if definition is None else definition.job, "args": [bid, event, options]}
     if queue is not None:
         item["queue"] = queue

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from sidekiq_py.cli.choosing import counted
+from sidekiq_py.cli.choosing import ask, counted
 from sidekiq_py.cli.connection import pushes_jobs, reads_redis
 from sidekiq_py.cli.output import DefaultsToList, echo_json, echo_json_array, echo_table, relative, shortened
 from sidekiq_py.clock import now_seconds
@@ -126,7 +126,7 @@ def delete(bid: str, yes: bool, as_json: bool) -> None:
     """Delete a batch. Its jobs still run, but its callbacks are never enqueued."""
     _found(bid)
     if not yes:
-        click.confirm(f"Delete batch {bid}? Its jobs still run, but its callbacks will never be enqueued.", abort=True)
+        ask(lambda: f"Delete batch {bid}, whose callbacks will never be enqueued", what="delete")
     _done(bid, Batch.delete)
     _tell(bid, as_json, "deleted", 1, "deleted")
 

@@ -22,6 +22,7 @@ from sidekiq_py.extension import (
     Maintenance,
     PushSlice,
     Tally,
+    Watched,
 )
 from sidekiq_py.extensions.batches import adding, errors, steps
 from sidekiq_py.extensions.batches.member import KEY, TRACKED_KEY, Membership, is_membership, membership_of
@@ -101,20 +102,19 @@ class BatchExtension(Extension):
             raise errors.BatchError(
                 f"a job is pushed to another Redis than that of batch {adds.bid}, whose block this is; push it outside"
             )
-        raws = jobs.raws
-        members = [KEY.encode() in raw and KEY in loads(raw) for raw in raws] if _may_bear_key(raws) else ()
-        count = len(raws) - sum(members)
+        members = [KEY.encode() in raw and KEY in loads(raw) for raw in jobs.raws] if jobs.may_bear(KEY) else []
+        count = members.count(False) if members else len(jobs) - len(jobs.stopped_jids)
         if not count:
             return
         place = adds.place(count)
         mark = b',"%b":true' % TRACKED_KEY.encode() if adds.is_tracked else b""
-        tail = b',"%b":["%b",%%d]%b}' % (KEY.encode(), adds.bid.encode(), mark)
+        tail = b',"%b":["%b",%%d]%b' % (KEY.encode(), adds.bid.encode(), mark)
         if any(members):
             numbers = iter(range(place.first, place.first + count))
-            both = zip(raws, members, strict=True)
-            jobs.rewrite([raw if is_member else raw[:-1] + tail % next(numbers) for raw, is_member in both])
+            both = zip(jobs.raws, members, strict=True)
+            jobs.rewrite([raw if is_member else raw[:-1] + tail % next(numbers) + b"}" for raw, is_member in both])
         else:
-            jobs.rewrite([raw[:-1] + tail % number for number, raw in enumerate(raws, place.first)])
+            jobs.number(tail, place.first)
         held = pretending()
         if held is not None:
             held.add(adds.bid, place.first, count, adds.token)
@@ -123,9 +123,11 @@ class BatchExtension(Extension):
         is_member = "0" if adds.number is None else "1"
         words: list[Any] = [place.block, place.used, count, f"{latest:.0f}", is_member, adds.token, place.previous]
         if adds.is_tracked:
-            words += [place.first, *_rows_of(jobs, members or [False] * len(raws))]
+            words += [place.first, *_rows_of(jobs, members or [False] * count)]
         jobs.write(steps.command("add", adds.bid, *words))
-        jobs.push_once(steps.key(adds.bid) + ":blocks", place.mark)
+        jobs.push_once(steps.blocks_key(adds.bid), place.mark)
+        if not adds.is_tracked and not jobs.scores:
+            jobs.write_watched(_watched(adds, place, count, jobs.push_batches[0].queue, is_member))
 
     def deferred(self) -> adding.Deferred | None:
         """A push that waits for a commit keeps the batch open."""
@@ -330,14 +332,21 @@ def _active_job_id(payload: Mapping[str, Any]) -> object:
     return args[0].get("job_id") if isinstance(args, list) and args and isinstance(args[0], dict) else None
 
 
+def _watched(adds: adding.Adding, place: adding.Place, count: int, queue: str, is_member: str) -> Watched:
+    """What `add` writes, in plain commands."""
+    key, blocks, pushes = steps.key(adds.bid), steps.blocks_key(adds.bid), steps.pushes_key(adds.bid, adds.token)
+    commands: list[Command] = [
+        ("HDEL", pushes, "at"),
+        ("HSET", blocks, str(place.block), str(place.used), place.mark, "1"),
+        *((("HDEL", blocks, place.previous),) if place.previous else ()),
+        *(("HINCRBY", key, field, str(count)) for field in ("total", "pending", "untried")),
+    ]
+    return Watched(pushes, steps.check_call("may_push", adds.bid, queue, is_member, adds.token), tuple(commands))
+
+
 def _is_same_redis(one: Pool, other: Pool) -> bool:
     """Two pools of one server count as the same: clients of different settings lead there."""
     return one is other or (one.settings.url, one.key_prefix) == (other.settings.url, other.key_prefix)
-
-
-def _may_bear_key(raws: Sequence[bytes]) -> bool:
-    """A job of them may be a member already; or the key's name stands in an argument."""
-    return KEY.encode() in b"\n".join(raws)
 
 
 class _RowsAudience:

@@ -75,6 +75,16 @@ def key(bid: str) -> str:
     return f"sidekiq_py:batch:{bid}"
 
 
+def blocks_key(bid: str) -> str:
+    """The hash of the blocks of numbers that were given out."""
+    return f"{key(bid)}:blocks"
+
+
+def pushes_key(bid: str, token: str) -> str:
+    """The hash that is there while whose token it is may push by transactions."""
+    return f"{key(bid)}:pushes:{token}"
+
+
 def channel(bid: str) -> str:
     """Where the changes of a tracked batch are published."""
     return f"{key(bid)}:changes"
@@ -83,6 +93,11 @@ def channel(bid: str) -> str:
 def command(step: str, bid: str, *words: Any) -> Command:
     """A step as a command of the script that pushes or ends jobs."""
     return (VERB.name, key(bid), step, *words)
+
+
+def check_call(step: str, bid: str, *words: Any) -> Command:
+    """The command of a step by itself; of a server that knows the script, as one does where a batch was opened."""
+    return STEP.call([key(bid)], [step, *words])
 
 
 def call(pool: Pool, step: str, bid: str, *words: Any, idempotent: bool = True) -> Any:

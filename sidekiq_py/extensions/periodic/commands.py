@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from sidekiq_py.cli.choosing import ask
 from sidekiq_py.cli.connection import pushes_jobs, reads_redis
 from sidekiq_py.cli.output import DefaultsToList, echo_json, echo_json_array, echo_table, relative
 from sidekiq_py.cli.values import span_seconds
@@ -166,10 +167,13 @@ def add(name: str, text: str, job_class: str, args: str, as_json: bool, **given:
 
 @cron.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @reads_redis
-def remove(names: tuple[str, ...], as_json: bool) -> None:
+def remove(names: tuple[str, ...], yes: bool, as_json: bool) -> None:
     """Delete periodic jobs. A declared one comes back within a minute: disable that."""
     jobs = [_found(name) for name in names]
+    if not yes:
+        ask(lambda: f"Remove {', '.join(job.name for job in jobs)}", what="remove")
     for job in jobs:
         job.remove()
         if job.declared_by:

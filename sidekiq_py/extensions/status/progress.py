@@ -212,16 +212,25 @@ class Runs:
                     return
                 late, self._late = self._late, set()
             self._wait_a_moment()
-            for jid in late:
-                run = self._runs.get(jid)
-                if run is None:
-                    continue
-                try:
-                    with run.lock:
-                        if run.pending:
-                            self._flush(run)
-                except RedisError as error:
-                    self.warn_once(error)
+            too_soon = {jid for jid in late if not self._is_flushed(jid)}
+            if too_soon:
+                with self._wake:
+                    self._late |= too_soon
+
+    def _is_flushed(self, jid: str) -> bool:
+        """False if the job has written meanwhile, so that what it said since has to wait for its turn."""
+        run = self._runs.get(jid)
+        if run is None:
+            return True
+        try:
+            with run.lock:
+                if run.pending and self._monotonic() < run.next_at:
+                    return False
+                if run.pending:
+                    self._flush(run)
+        except RedisError as error:
+            self.warn_once(error)
+        return True
 
     def _wait_a_moment(self) -> None:
         threading.Event().wait(LEAST_PAUSE_SECONDS)

@@ -22,7 +22,7 @@ _EVERY_OTHER = slice(1, None, 2)
 # Which words of a command are keys. EVAL, EVALSHA and SCAN have rules of their own.
 _KEYS: dict[str, slice] = {
     **dict.fromkeys(
-        ("CLIENT", "CONFIG", "EXEC", "HELLO", "INFO", "MONITOR", "MULTI", "PING", "SCRIPT", "TIME"),
+        ("CLIENT", "CONFIG", "EXEC", "HELLO", "INFO", "MONITOR", "MULTI", "PING", "SCRIPT", "TIME", "UNWATCH"),
         _NONE,
     ),
     **dict.fromkeys(
@@ -41,7 +41,7 @@ _KEYS: dict[str, slice] = {
         _FIRST,
     ),
     **dict.fromkeys(("BLMOVE", "LMOVE", "RENAMENX"), _FIRST_TWO),
-    **dict.fromkeys(("DEL", "EXISTS", "MGET", "SUBSCRIBE", "UNLINK"), _ALL),
+    **dict.fromkeys(("DEL", "EXISTS", "MGET", "SUBSCRIBE", "UNLINK", "WATCH"), _ALL),
     "BRPOP": _ALL_BUT_LAST,
     "MSET": _EVERY_OTHER,
 }

@@ -10,7 +10,7 @@ from sidekiq_celery._dashboard.workers import Worker, WorkersSeen
 from tests.web.browsing import Visitor
 from tests.web.test_attacks import SCRIPT, check, links_of
 
-_PAGES = ("/celery", "/celery/workflows", "/celery/workers", "/celery/limits")
+_PAGES = ("/celery", "/celery/workflows", "/celery/workflows?ended=1", "/celery/workers", "/celery/limits")
 
 
 def test_scripts_in_results_workflows_and_what_workers_say_stay_text(
@@ -49,7 +49,13 @@ def test_scripts_in_results_workflows_and_what_workers_say_stay_text(
     redis_client.hset("sidekiq_py:chord:large", mapping={"parts": "120", "0": SCRIPT})
     task = {"id": SCRIPT, "name": SCRIPT, "args": [SCRIPT], "kwargs": {SCRIPT: SCRIPT}, "time_start": SCRIPT}
     stats = {"pool": {"implementation": SCRIPT, "max-concurrency": SCRIPT}, "pid": SCRIPT, "total": {SCRIPT: 1}}
-    worker = Worker(SCRIPT, stats, (SCRIPT,), (task, {}), {SCRIPT: SCRIPT})
+    worker = Worker(
+        SCRIPT,
+        stats,
+        (SCRIPT,),
+        (task, {}),
+        {SCRIPT: dict.fromkeys(("rate_limit", "soft_time_limit", "time_limit"), SCRIPT)},
+    )
     watch = side_of(None).workers
     watch._seen, watch._asked_at = WorkersSeen({SCRIPT: worker}), float("inf")
 

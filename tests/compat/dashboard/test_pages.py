@@ -54,24 +54,50 @@ def test_tasks_run_by_a_worker_are_shown_with_results_errors_and_workflows(
 
 
 def test_workers_are_asked_and_steered(operator: Visitor, start_worker: StartWorker) -> None:
-    """Slots, queues and rate limits; each is noted before it is done."""
+    """Slots, queues and limits; each is noted before it is done."""
     start_worker()
     eventually(lambda: NODE in operator.get("/celery/workers").shown, LONG)
 
     more = operator.post("/celery/worker/act", {"name": NODE, "action": "grow", "count": "1"}).shown
     queue = operator.post("/celery/worker/act", {"name": NODE, "action": "add", "queue": "parcels"}).shown
     limit = operator.post("/celery/limit", {"task": "shop.add", "limit": "5/m"}).shown
+    times = operator.post("/celery/time-limit", {"task": "shop.add", "soft": "7.5", "hard": ""}).shown
 
     assert f"{NODE}: pool will grow" in more
     assert f"{NODE}: add consumer parcels" in queue
     assert "shop.add: new rate limit set successfully" in limit
-    eventually(lambda: "shop.add 5/m 1" in operator.get("/celery/limits").shown, LONG)
+    assert "shop.add: time limits set successfully" in times
+    eventually(lambda: "shop.add 5/m 7.5 none 1" in operator.get("/celery/limits").shown, LONG)
     # The pool grows after the answer.
     eventually(lambda: "Slots 3" in operator.get(f"/celery/worker?name={NODE}").shown, LONG)
     assert "celery, parcels" in operator.get(f"/celery/worker?name={NODE}").shown
-    assert [entry.action for entry in AuditLog().page()] == ["rate limit", "add", "grow"]
+    assert [entry.action for entry in AuditLog().page()] == ["time limits", "rate limit", "add", "grow"]
     operator.post("/celery/worker/act", {"name": NODE, "action": "shutdown"})
     eventually(lambda: "No worker of Celery tasks has answered" in operator.get("/celery/workers").shown, LONG)
+
+
+def test_workflows_that_have_ended_are_listed_by_their_first_task(operator: Visitor, redis_client: redis.Redis) -> None:
+    """Neither tasks that called no other, nor those that were called."""
+    store(redis_client, "first", name="shop.first", children=[task_tuple("second")])
+    store(redis_client, "second", children=[task_tuple("third")], parent_id="first")
+    store(redis_client, "third", parent_id="second")
+    store(redis_client, "running", status="STARTED", children=[task_tuple("part")])
+    store(redis_client, "alone")
+
+    page = operator.get("/celery/workflows?ended=1")
+
+    assert "Ended first shop.first SUCCESS 1" in page.shown
+    assert re.findall(r"/celery/workflow\?id=(\w+)", page.text) == ["first"]
+    assert "/celery/workflows?ended=1" in operator.get("/celery/workflows").text
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "soon", "1e3", "nan", "99999999"])
+def test_time_limits_that_are_no_seconds_are_refused(operator: Visitor, seconds: str) -> None:
+    """Before anybody is asked; nothing is noted either."""
+    shown = operator.post("/celery/time-limit", {"task": "shop.add", "soft": "", "hard": seconds}).shown
+
+    assert "Nothing was done." in shown
+    assert AuditLog().page() == []
 
 
 def test_a_revoked_task_does_not_run_and_one_that_runs_is_shown(

@@ -424,6 +424,17 @@ def test_callbacks_go_to_the_callback_queue(app: Program) -> None:
     assert app.client.sismember("queues", "callbacks")
 
 
+def test_a_callback_in_ruby_keeps_its_options(app: Program) -> None:
+    """Those that the `ruby_job` was given."""
+    batch = sidekiq.Batch().on("complete", sidekiq.ruby_job("Ruby::Done", queue="ruby", retry=3), 1)
+    with batch.jobs():
+        pass
+
+    [complete] = app.waiting("ruby")
+
+    assert (complete["class"], complete["queue"], complete["retry"]) == ("Ruby::Done", "ruby", 3)
+
+
 def test_the_keys_of_a_batch_expire_together(app: Program, worker: Any) -> None:
     """As it was asked for, a day behind the last job that is scheduled, and a day after success."""
     batch = watched(app, expires_in=timedelta(days=2))

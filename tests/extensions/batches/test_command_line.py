@@ -77,7 +77,8 @@ def test_batches_are_acted_on(app: Program, run: Run) -> None:
     assert json.loads(run("retry", batch.bid, "--json").output) == {"bid": batch.bid, "retried": 1}
     assert len(app.waiting()) == 1
     assert run("invalidate", batch.bid).output == "1 batch invalidated\n"
-    assert run("delete", batch.bid, input="n\n").exit_code == 1
+    refused = run("delete", batch.bid)
+    assert (refused.exit_code, "delete asks first" in refused.output) == (2, True)
     assert run("delete", batch.bid, "--yes").output == "deleted\n"
     assert list(Batches()) == []
 

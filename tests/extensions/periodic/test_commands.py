@@ -113,8 +113,18 @@ def test_a_job_is_added_shown_and_removed(run: Callable[..., Any], redis_client:
     assert (shown["cron"], shown["args"], shown["overlap"]) == ("0 3 * * * UTC", ["logs"], "skip")
     assert (shown["catch_up_seconds"], shown["declared_by"], shown["is_python"]) == (3600.0, None, True)
     assert "nightly" in run("show", "nightly")
-    assert run("remove", "nightly") == "nightly: removed\n"
+    assert run("remove", "nightly", "--yes") == "nightly: removed\n"
     assert not redis_client.keys("*nightly*")
+
+
+def test_nothing_is_removed_unasked(run: Callable[..., Any], redis_client: redis.Redis) -> None:
+    """A script has nobody to ask, and is told of `--yes`."""
+    run("add", "nightly", "0 3 * * *", "Cleaner")
+
+    refused = run("remove", "nightly", exit_code=2)
+
+    assert "remove asks first, and there is no terminal to ask on; add --yes" in refused
+    assert "nightly" in run("list")
 
 
 def test_removing_a_declared_job_says_that_it_comes_back(run: Callable[..., Any], start: Start) -> None:
@@ -122,7 +132,7 @@ def test_removing_a_declared_job_says_that_it_comes_back(run: Callable[..., Any]
     sidekiq.periodic("0 9 * * *", sidekiq.ruby_job("Report"), name="every morning")
     start()
 
-    said = run("remove", "every morning")
+    said = run("remove", "every morning", "--yes")
 
     assert f"every morning will come back, as shop:{__name__} declares it." in said
     assert "sidekiq-py cron disable 'every morning'" in said

@@ -227,6 +227,35 @@ def test_a_job_that_says_much_writes_ten_times_a_second() -> None:
     assert runs.leave(run.payload) == (run, {"at": 999})
 
 
+def test_a_job_that_never_pauses_writes_ten_times_a_second(redis_client: redis.Redis, work: Callable[[], None]) -> None:
+    """The job and the thread that writes what it said in between do not write right behind each other."""
+    took: list[float] = []
+
+    @sidekiq.job(name="Import", status=True)
+    def run() -> None:
+        job: Any = sidekiq.current_job()
+        started = time.monotonic()
+        at = 0
+        while time.monotonic() < started + 1:
+            at += 1
+            job.progress(at=at)
+        took.append(time.monotonic() - started)
+
+    jid = run.perform_async()
+    listener = redis_client.pubsub(ignore_subscribe_messages=True)
+    listener.subscribe("status_updates")
+    listener.get_message(timeout=5)
+    work()
+    eventually(lambda: status_of(redis_client, jid)["status"] == "complete")
+
+    writes = 0
+    while listener.get_message(timeout=0.2):
+        writes += 1
+    listener.close()
+    # Besides `working` and `complete`, and the first one.
+    assert writes <= 10 * took[0] + 3
+
+
 def test_a_quiet_job_shows_what_it_said_last(redis_client: redis.Redis, work: Callable[[], None]) -> None:
     """Though it says nothing for long, and ends much later."""
     go_on = threading.Event()

@@ -1,0 +1,265 @@
+"""Bulk pushes of several slices in a batch: the slices behind the first go by transactions that watch a key."""
+
+import contextvars
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+import redis
+
+import sidekiq_py as sidekiq
+from sidekiq_py import program
+from sidekiq_py.client import sync_client
+from sidekiq_py.errors import SidekiqError
+from sidekiq_py.extensions.batches.errors import BatchClosedError, BatchGoneError
+from tests.extensions.batches.conftest import Program
+from tests.support.cutting_proxy import WHERES, CuttingProxy, Where
+from tests.support.redis_server import RedisServer
+from tests.support.waiting import eventually
+
+SLICE = 100
+SLICES = 4
+
+
+def numbers(app: Program) -> list[int]:
+    """Of the members that wait, in the order in which they were pushed."""
+    return [payload["sidekiq_py_batch"][1] for payload in app.waiting()]
+
+
+def transactions(client: redis.Redis) -> int:
+    """How many EXEC there were since the statistics were reset."""
+    return int(client.info("commandstats").get("cmdstat_exec", {"calls": 0})["calls"])
+
+
+def args_with(app: Program, deed: Callable[[], object], before_slice: int) -> Iterator[list[int]]:
+    """Arguments of all slices; something is done between two slices: the second of them, from 0, is made after it."""
+    for number in range(SLICES * SLICE):
+        if number == before_slice * SLICE:
+            # The last one may still be on its way, and the check behind it.
+            eventually(lambda: app.client.llen("queue:default") == before_slice * SLICE)
+            deed()
+        yield [number]
+
+
+def test_slices_behind_the_first_go_by_transactions(app: Program) -> None:
+    """Each job is a member with a number of its own, and the batch counts them all."""
+    batch = sidekiq.Batch()
+    app.client.config_resetstat()
+
+    with batch.jobs():
+        jids = app.deed.perform_bulk([[number] for number in range(SLICES * SLICE)], batch_size=SLICE)
+
+    assert transactions(app.client) == SLICES - 1
+    assert len(set(numbers(app))) == SLICES * SLICE
+    assert [payload["jid"] for payload in app.waiting()] == jids
+    assert [payload["args"] for payload in app.waiting()] == [[number] for number in range(SLICES * SLICE)]
+    status = batch.status()
+    assert (status.total, status.pending, status.openers) == (SLICES * SLICE, SLICES * SLICE, [])
+
+
+def test_the_bytes_are_those_of_a_push_outside(app: Program) -> None:
+    """With the key behind all others."""
+    batch = sidekiq.Batch()
+
+    with batch.jobs():
+        app.deed.perform_bulk([["100 %d"]] * SLICES * SLICE, batch_size=SLICE)
+    app.deed.perform_bulk([["100 %d"]])
+
+    *many, outside = app.waiting()
+    assert {tuple(payload) for payload in many} == {(*outside, "sidekiq_py_batch")}
+    assert {payload["args"][0] for payload in many} == {"100 %d"}
+
+
+def test_all_jobs_run_and_the_callbacks_follow(app: Program, worker: object) -> None:
+    """Also while the worker ends the first of them before the last are pushed."""
+    batch = sidekiq.Batch().on("success", app.callback)
+
+    with batch.jobs():
+        app.deed.perform_bulk([["ok", number] for number in range(SLICES * SLICE)], batch_size=SLICE)
+
+    status = batch.wait(30, until="success")
+    assert (status.total, status.pending, len(app.runs)) == (SLICES * SLICE, 0, SLICES * SLICE)
+
+
+@pytest.mark.parametrize("before_slice", [1, 2, 3])
+def test_a_batch_that_is_closed_meanwhile_takes_no_more_slices(app: Program, before_slice: int) -> None:
+    """Though the check of the next one, which goes along with the last, had said yes."""
+    batch = sidekiq.Batch()
+
+    with pytest.raises(BatchClosedError), batch.jobs():
+        app.deed.perform_bulk(args_with(app, batch.close, before_slice), batch_size=SLICE)
+
+    assert len(numbers(app)) == before_slice * SLICE
+    assert batch.status().total == before_slice * SLICE
+
+
+def test_a_batch_that_is_deleted_meanwhile_stays_gone(app: Program) -> None:
+    """No key of it comes back, and none of the jobs that are left is pushed."""
+    batch = sidekiq.Batch()
+
+    with pytest.raises(BatchGoneError), batch.jobs():
+        app.deed.perform_bulk(args_with(app, batch.delete, 3), batch_size=SLICE)
+
+    assert len(app.waiting()) == 3 * SLICE
+    assert app.client.keys(f"sidekiq_py:batch:{batch.bid}*") == []
+
+
+def test_a_batch_that_expires_meanwhile_stays_gone(app: Program) -> None:
+    """The key that is watched ends before the batch does."""
+    batch = sidekiq.Batch()
+
+    def expire() -> None:
+        for key in app.client.keys(f"sidekiq_py:batch:{batch.bid}*"):
+            app.client.pexpire(key, 1)
+        # Nobody asks for them meanwhile, which would take them away.
+        now = app.client.time()
+        eventually(lambda: app.client.time() > (now[0], now[1] + 5000) or app.client.time()[0] > now[0])
+
+    with pytest.raises(BatchGoneError), batch.jobs():
+        app.deed.perform_bulk(args_with(app, expire, 3), batch_size=SLICE)
+
+    assert app.client.keys(f"sidekiq_py:batch:{batch.bid}*") == []
+
+
+def test_what_permits_transactions_ends_with_the_block(app: Program) -> None:
+    """While it lasts it ends before the batch, and within a minute."""
+    batch = sidekiq.Batch(expires_in=30)
+    seen: list[int] = []
+
+    def look() -> None:
+        [key] = app.client.keys(f"sidekiq_py:batch:{batch.bid}:pushes:*")
+        seen.append(int(app.client.ttl(key)))
+
+    with batch.jobs():
+        app.deed.perform_bulk(args_with(app, look, 3), batch_size=SLICE)
+
+    assert 0 < seen[0] < 30
+    assert app.client.keys(f"sidekiq_py:batch:{batch.bid}:pushes:*") == []
+
+
+def test_a_queue_that_is_no_list_is_told_by_the_script(app: Program) -> None:
+    """Nothing is counted that was not pushed."""
+    batch = sidekiq.Batch()
+
+    def spoil() -> None:
+        app.client.delete("queue:default")
+        app.client.set("queue:default", "text")
+
+    with pytest.raises(SidekiqError, match="WRONGTYPE"), batch.jobs():
+        app.deed.perform_bulk(args_with(app, spoil, 1), batch_size=SLICE)
+
+    assert batch.status().total == SLICE
+
+
+def test_a_connection_watches_nothing_when_others_use_it(app: Program) -> None:
+    """A transaction of theirs would be dropped without a word."""
+    batch = sidekiq.Batch()
+    pool = sync_client.current().pool
+
+    with batch.jobs():
+        app.deed.perform_bulk([[number] for number in range(SLICES * SLICE)], batch_size=SLICE)
+        [key] = app.client.keys(f"sidekiq_py:batch:{batch.bid}:pushes:*")
+        app.client.hset(key, "at", 1)
+        replies = pool.run(lambda link: link.transaction([("SET", "mine", "1")]))
+
+    assert replies == [b"OK"]
+    assert app.client.get("mine") == b"1"
+
+
+@pytest.mark.parametrize("where", WHERES)
+@pytest.mark.parametrize("needle", [b"\r\nEXEC\r\n", b"may_push", b"\r\nMULTI\r\n", b"\r\nUNWATCH\r\n"])
+def test_a_broken_connection_adds_no_job_twice(
+    app: Program, redis_server: RedisServer, needle: bytes, where: Where
+) -> None:
+    """Before the transaction, in it, behind it, or before its reply."""
+    with CuttingProxy(redis_server.port) as proxy:
+        program.configure(redis_url=proxy.url, sidekiq_version="7")
+        batch = sidekiq.Batch()
+        with batch.jobs():
+            arm = lambda: proxy.cut(needle, where)  # noqa: E731
+            app.deed.perform_bulk(args_with(app, arm, 2), batch_size=SLICE)
+
+        assert proxy.cuts[where] == 1
+        assert batch.status().total == SLICES * SLICE
+        sync_client.current().close()
+    assert sorted(payload["args"][0] for payload in app.waiting()) == list(range(SLICES * SLICE))
+    assert len(set(numbers(app))) == SLICES * SLICE
+
+
+@pytest.mark.parametrize("count", [1, 2 * SLICE])
+def test_a_transaction_that_arrives_late_does_nothing(app: Program, count: int) -> None:
+    """Its slice was sent again meanwhile, by a script or in another transaction."""
+    batch = sidekiq.Batch()
+    late = app.client.connection_pool.get_connection()
+
+    def ask(*words: str) -> object:
+        late.send_command(*words)
+        return late.read_response()
+
+    with batch.jobs():
+        app.deed.perform_bulk([[number] for number in range(SLICES * SLICE)], batch_size=SLICE)
+        # What a client had sent before its connection broke: it watches, and its EXEC is on the way.
+        [key] = app.client.keys(f"sidekiq_py:batch:{batch.bid}:pushes:*")
+        ask("WATCH", key)
+        app.deed.perform_bulk([[number] for number in range(count)], batch_size=SLICE)
+        ask("MULTI")
+        ask("INCR", "came late")
+        done = ask("EXEC")
+    app.client.connection_pool.release(late)
+
+    assert done is None
+    assert app.client.get("came late") is None
+
+
+def test_under_a_namespace_slices_go_by_transactions(app: Program, redis_url: str) -> None:
+    """Every key begins with it."""
+    program.configure(redis_url=redis_url, sidekiq_version="6", namespace="myapp")
+    app.client.config_resetstat()
+    batch = sidekiq.Batch()
+
+    with batch.jobs():
+        app.deed.perform_bulk([[number] for number in range(SLICES * SLICE)], batch_size=SLICE)
+
+    assert transactions(app.client) == SLICES - 1
+    assert batch.status().total == app.client.llen("myapp:queue:default") == SLICES * SLICE
+    assert {key.split(b":")[0] for key in app.client.keys("*")} == {b"myapp"}
+
+
+def test_a_user_who_may_not_watch_pushes_by_scripts(app: Program, redis_url: str) -> None:
+    """The jobs are pushed all the same."""
+    app.client.execute_command("ACL", "SETUSER", "unwatching", "on", ">secret", "~*", "&*", "+@all", "-watch")
+    try:
+        program.configure(redis_url=redis_url.replace("://", "://unwatching:secret@"), sidekiq_version="7")
+        app.client.config_resetstat()
+        batch = sidekiq.Batch()
+        with batch.jobs():
+            app.deed.perform_bulk([[number] for number in range(SLICES * SLICE)], batch_size=SLICE)
+        sync_client.current().close()
+    finally:
+        app.client.execute_command("ACL", "DELUSER", "unwatching")
+
+    assert transactions(app.client) == 0
+    assert sorted(numbers(app)) == list(range(SLICES * SLICE))
+
+
+def test_two_threads_of_one_block_push_at_a_time(app: Program) -> None:
+    """Each slice of one has the other's check begin anew; none is pushed twice or left out."""
+    batch = sidekiq.Batch()
+    with batch.jobs():
+        threads = [
+            threading.Thread(
+                target=contextvars.copy_context().run,
+                args=(app.deed.perform_bulk, [[one, number] for number in range(SLICES * SLICE)]),
+                kwargs={"batch_size": SLICE},
+            )
+            for one in range(2)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    assert batch.status().total == len(set(numbers(app))) == 2 * SLICES * SLICE
+    wanted = itertools.product(range(2), range(SLICES * SLICE))
+    assert sorted(tuple(payload["args"]) for payload in app.waiting()) == sorted(wanted)

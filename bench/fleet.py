@@ -11,6 +11,7 @@ slowly than one whose processes have a core each.
     python -m bench.fleet --processes-per-parent 4 --cells 20x5ms    # ours with --processes 4
     python -m bench.fleet --three-queues --cells 20x5ms              # three weighted queues
     python -m bench.fleet --tasks nap_kept --cells 2x5ms             # tasks beside the real Celery's; nap: no result
+    python -m bench.fleet --together --cells 20x5ms                  # both sides at once, each on a Redis of its own
     python -m bench.fleet --counting                                 # jobs that each send a command of their own
     python -m bench.fleet --simulate 100,1000,5000                   # how many jobs one Redis core carries
 """
@@ -24,7 +25,7 @@ from importlib.util import find_spec
 from itertools import groupby
 from operator import attrgetter
 
-from bench import fleet_simulation
+from bench import fleet_simulation, fleet_together
 from bench.fleet_counters import MEASURES, Cost, Counters, interval, ratio
 from bench.fleet_loads import (
     TRICKLE_PER_SECOND,
@@ -220,6 +221,26 @@ def in_words(values: dict[str, list[float]], form: str) -> str:
     return ", ".join([*parts, f"ratio {ours_to_theirs}"] if ours_to_theirs else parts)
 
 
+def together(plan: Plan, rounds: int) -> Iterator[tuple[str, str]]:
+    """A row per cell and load, of both sides at once."""
+    for cell in plan.cells:
+        for load in plan.loads:
+            queues = [name for name, _ in plan.queues]
+            work = of_jobs("Nap" if cell.milliseconds else "NoOp", cell.milliseconds, queues)
+            is_backlog = load == "backlog"
+            yield (
+                f"fleet {cell}, {load}: µs of Redis's CPU a job",
+                fleet_together.row(
+                    plan.shape(cell.processes),
+                    work,
+                    of_backlog if is_backlog else of_trickle,
+                    count=int(cell.backlog * plan.scale if is_backlog else TRICKLE_PER_SECOND * plan.trickle_seconds),
+                    rounds=rounds,
+                    sides=plan.sides,
+                ),
+            )
+
+
 def counting(sides: tuple[str, ...], pairs: int, sizes: tuple[int, ...], count: int) -> list[tuple[str, str]]:
     """Fleets of three threads a process whose jobs each send one HINCRBY: seconds until the last has done it."""
     rows = []
@@ -280,6 +301,7 @@ def main() -> None:
     parser.add_argument("--processes-per-parent", type=int, default=0)
     parser.add_argument("--tasks", choices=("nap", "nap_kept"), default="")
     parser.add_argument("--counting", action="store_true")
+    parser.add_argument("--together", action="store_true", help="both sides at once, --pairs times")
     parser.add_argument("--simulate", help="so many processes, as 100,1000,5000")
     given = parser.parse_args()
     # Stopped by TERM, it still ends its server and its fleet.
@@ -305,10 +327,13 @@ def main() -> None:
             given.tasks,
         )
         found = []
-        for finding in findings(plan):
-            found.append(finding)
-            print(finding, file=sys.stderr, flush=True)
-        rows = table(found)
+        if given.together:
+            rows = list(together(plan, given.pairs))
+        else:
+            for finding in findings(plan):
+                found.append(finding)
+                print(finding, file=sys.stderr, flush=True)
+            rows = table(found)
     for name, value in rows:
         print(f"{name:55} {value}")
 

@@ -17,6 +17,7 @@ import redis
 ROOT = Path(__file__).resolve().parent.parent
 QUEUE = "queue:default"
 SERVER_CORE, OTHER_CORE = 0, 1
+_CORES = os.sched_getaffinity(0)
 
 
 def free_port() -> int:
@@ -57,7 +58,7 @@ def pinned_redis_server() -> Iterator[str]:
     mine = os.sched_getaffinity(0)
     with redis_server() as url, redis.Redis.from_url(url) as client:
         try:
-            if {SERVER_CORE, OTHER_CORE} <= mine:
+            if {SERVER_CORE, OTHER_CORE} <= _CORES:
                 os.sched_setaffinity(client.info("server")["process_id"], {SERVER_CORE})
                 os.sched_setaffinity(0, {OTHER_CORE})
             yield url

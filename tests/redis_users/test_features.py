@@ -72,7 +72,7 @@ def test_jobs_of_sidekiq_batch(confined: Confined, *, may: bool) -> None:
     if may:
         eventually(lambda: confined.client.hget("BID-oB3mHqXDfWNqEA", "pending") == b"1", PATIENCE_SECONDS)
     else:
-        eventually(lambda: "serves default no more" in worker.log, PATIENCE_SECONDS)
+        eventually(lambda: "no longer serves default" in worker.log, PATIENCE_SECONDS)
         confined.client.execute_command("ACL", "LOG", "RESET")
 
 

@@ -359,6 +359,10 @@ class Acknowledgements:
                 self._settler.note_done(owner, units, answers)
         return is_accepted
 
+    def are_all_of(self, owner: Owner) -> bool:
+        """None is of an earlier epoch."""
+        return all(one is owner for one, _, _ in self._parts)
+
     def count(self) -> None:
         """They were sent without a reply, and count from now on: `note_accepted` may come seconds later."""
         self._is_counted = True

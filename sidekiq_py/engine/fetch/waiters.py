@@ -65,7 +65,9 @@ class Waiter:
         """A move was sent and its reply has not been read."""
         return self.owner is not None
 
-    def send(self, owner: Owner, acknowledgements: Acknowledgements | None, *, wants_notices: bool) -> None:
+    def send(
+        self, owner: Owner, acknowledgements: Acknowledgements | None, *, wants_notices: bool, is_trusted: bool
+    ) -> None:
         """
         Send the move, and the look behind it; the acknowledgements go before it.
 
@@ -73,6 +75,10 @@ class Waiter:
         write in three of what a job costs Redis where jobs come one by one. So they get none where the server leaves
         replies out, once it has accepted some here. What it refuses to write (as READONLY, NOREPLICAS), it refuses the
         move behind it, too.
+
+        Args:
+            is_trusted: The owner's lease has not run out. Of a job that others may have recovered, a reply has to say
+                whether it still was this owner's: else it would count as processed here and there.
         """
         self.acknowledgements = acknowledgements
         plan = self.plan = in_flight.take_plan(owner.name, (self.queue,), wants_notices=wants_notices)
@@ -85,7 +91,7 @@ class Waiter:
             self.link.send(self.link.pack(move))
             return
         is_probed = self.link.is_open and self.link.generation == self._probed_on
-        self._is_answered = not (is_probed and self._skips)
+        self._is_answered = not (is_probed and self._skips and is_trusted and acknowledgements.are_all_of(owner))
         if not self._is_answered:
             self.link.send(self.link.pack(move, unanswered=acknowledgements.commands))
             acknowledgements.count()
@@ -286,7 +292,12 @@ class Waiters:
     def _send(self, waiter: Waiter) -> None:
         along = self._settler.drain_plain() if self._settler is not None else None
         try:
-            waiter.send(self._ownership.current, along, wants_notices=self._on_notices is not None)
+            waiter.send(
+                self._ownership.current,
+                along,
+                wants_notices=self._on_notices is not None,
+                is_trusted=self._ownership.trusts(monotonic()),
+            )
         except BaseException:
             waiter.close_batch()
             raise

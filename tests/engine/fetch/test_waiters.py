@@ -319,6 +319,25 @@ def test_a_success_gets_no_reply_of_its_own(silent_group: Waiters, counted: Coun
     assert (list(unit.owner.units.values()), counted.count) == ([third], 2)
 
 
+@pytest.mark.parametrize("is_old_epoch", [False, True])
+def test_a_success_of_a_job_that_others_may_have_recovered_is_counted_by_its_reply(
+    silent_group: Waiters, counted: Counted, ownership: Ownership, redis_client: redis.Redis, is_old_epoch: bool
+) -> None:
+    """Its lease has run out, or this process goes on under its next epoch: the job counts where it runs again."""
+    unit = succeeded(silent_group, counted, redis_client, "second")
+    redis_client.delete(keys.inbox(unit.owner.name, "default"), keys.in_flight(unit.owner.name))
+    if is_old_epoch:
+        ownership.current = ownership._next_owner()
+    else:
+        unit.owner.confirmed_at -= ownership.trust_seconds
+    silent_group.open(())
+
+    eventually(lambda: silent_group._waiters[0].link.wait_readable(0))
+    silent_group.collect(None, 0)
+
+    assert counted.count == 1
+
+
 def test_a_success_without_a_reply_whose_connection_broke_is_handed_in_once_more_and_counted_once(
     silent_group: Waiters, counted: Counted, redis_client: redis.Redis
 ) -> None:

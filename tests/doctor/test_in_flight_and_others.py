@@ -207,7 +207,7 @@ def test_jobs_of_the_gem_sidekiq_batch_are_python_s_too(look: Look, redis_client
 
     push(redis_client, "Sidekiq::Batch::Callback::Worker", queue="python", bid="Xc4yN0pB7eMGPw")
 
-    assert "1 job bears `bid`" in look().the("marked-jobs").seen
+    assert "1 job has `bid`" in look().the("marked-jobs").seen
 
 
 def test_a_queue_that_a_python_worker_has_left(

@@ -113,6 +113,10 @@ class Waiter:
                 return None
             raw, *look = self.link.receive_all(1 + len(plan.look))
             if isinstance(raw, RedisReplyError):
+                if not self._is_answered:
+                    # It may be the server's word on CLIENT REPLY, if the user has lost the right to it: every reply
+                    # would be taken for that to something else from here on.
+                    self.link.close()
                 raise raw
             if self.acknowledgements is not None:
                 self.acknowledgements.note_accepted()

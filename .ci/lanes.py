@@ -32,6 +32,7 @@ from xml.etree import ElementTree
 REPOSITORY = Path(__file__).resolve().parent.parent
 DURATIONS = REPOSITORY / ".ci" / "durations.json"
 TEST_FOLDERS = ("tests", "interop_tests")
+WITH_FETCHED_GEMS = REPOSITORY / "interop_tests" / "public_gems"
 CHECKS = {
     "ruff check": 1.0,
     "ruff format --check": 1.0,
@@ -103,12 +104,13 @@ def durations() -> dict[str, float]:
 
 
 def files_with_tests(paths: Sequence[str]) -> list[str]:
-    """All of them, or those under *paths*, folder by folder."""
+    """All of them, or those under *paths*, folder by folder; without those that `.ci/gems` runs."""
     found = {
         str(path.relative_to(REPOSITORY))
         for folder in TEST_FOLDERS
         for path in (REPOSITORY / folder).rglob("test_*.py")
-        if not paths or any(path.is_relative_to(REPOSITORY / wanted) for wanted in paths)
+        if not path.is_relative_to(WITH_FETCHED_GEMS)
+        and (not paths or any(path.is_relative_to(REPOSITORY / wanted) for wanted in paths))
     }
     return sorted(found, key=lambda name: (name.rpartition("/")[0], name))
 

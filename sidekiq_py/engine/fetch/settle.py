@@ -359,6 +359,11 @@ class Acknowledgements:
                 self._settler.note_done(owner, units, answers)
         return is_accepted
 
+    @property
+    def bytes_of_jobs(self) -> int:
+        """Nearly all that is to be sent."""
+        return sum(len(unit.raw) for _, units, _ in self._parts for unit in units)
+
     def are_all_of(self, owner: Owner) -> bool:
         """None is of an earlier epoch."""
         return all(one is owner for one, _, _ in self._parts)

@@ -32,6 +32,8 @@ BLOCK_SECONDS = 5
 # One waits while the jobs of the others run. With two, at 100 jobs a second of 5 ms for a process, every third
 # acknowledgement found none that it could go along with.
 _MOST_PER_QUEUE = 3
+# Redis reads 16 kB at a time, and may have become fit to write between two reads.
+_ONE_READ_BYTES = 15_000
 
 
 class Waiter:
@@ -74,7 +76,7 @@ class Waiter:
         Their replies would go out by themselves, as the move behind them waits, and wake this process for nothing: a
         write in three of what a job costs Redis where jobs come one by one. So they get none where the server leaves
         replies out, once it has accepted some here. What it refuses to write (as READONLY, NOREPLICAS), it refuses the
-        move behind it, too.
+        move behind it, too: it reads both at once, unless they are large.
 
         Args:
             is_trusted: The owner's lease has not run out. Of a job that others may have recovered, a reply has to say
@@ -91,7 +93,8 @@ class Waiter:
             self.link.send(self.link.pack(move))
             return
         is_probed = self.link.is_open and self.link.generation == self._probed_on
-        self._is_answered = not (is_probed and self._skips and is_trusted and acknowledgements.are_all_of(owner))
+        may_skip = is_probed and self._skips and is_trusted and acknowledgements.are_all_of(owner)
+        self._is_answered = not (may_skip and acknowledgements.bytes_of_jobs < _ONE_READ_BYTES)
         if not self._is_answered:
             self.link.send(self.link.pack(move, unanswered=acknowledgements.commands))
             acknowledgements.count()
@@ -119,6 +122,10 @@ class Waiter:
                 return None
             raw, *look = self.link.receive_all(1 + len(plan.look))
             if isinstance(raw, RedisReplyError):
+                if not self._is_answered:
+                    # It may be the server's word on CLIENT REPLY, if the user has lost the right to it: every reply
+                    # would be taken for that to something else from here on.
+                    self.link.close()
                 raise raw
             if self.acknowledgements is not None:
                 self.acknowledgements.note_accepted()

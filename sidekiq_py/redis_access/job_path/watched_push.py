@@ -65,6 +65,8 @@ class WatchedPushes:
             RedisConnectionError: Nothing was done.
             ReplyLostError: Likewise.
         """
+        # A connection that is about to be left, as its server is the primary no longer, watches nothing that counts.
+        self._link.drop_if_idle()
         if not self._is_ready(watched.key) and not self._is_refused:
             self._has_watched = True
             self._heard(watched.key, self._link.batch([("UNWATCH",), *_look(watched)])[1:])

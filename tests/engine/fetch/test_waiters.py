@@ -338,6 +338,38 @@ def test_a_success_of_a_job_that_others_may_have_recovered_is_counted_by_its_rep
     assert counted.count == 1
 
 
+def test_a_success_that_redis_reads_in_pieces_gets_its_reply(
+    silent_group: Waiters, counted: Counted, redis_client: redis.Redis
+) -> None:
+    """What refuses the first piece may be over when the move behind it is read."""
+    succeeded(silent_group, counted, redis_client, "x" * 20_000)
+    silent_group.open(())
+
+    eventually(lambda: silent_group._waiters[0].link.wait_readable(0))
+    silent_group.collect(None, 0)
+
+    assert (counted.count, jobs_in_flight(redis_client)) == (2, [])
+
+
+def test_a_connection_on_which_a_reply_can_be_left_out_no_more_is_ended(
+    silent_group: Waiters, counted: Counted, redis_client: redis.Redis
+) -> None:
+    """Redis answers what it was to be silent about, and each reply would be taken for that to something else."""
+    succeeded(silent_group, counted, redis_client, "second")
+    [brought] = [waiter for waiter in silent_group._waiters if not waiter.is_open]
+    redis_client.execute_command("ACL", "SETUSER", "default", "-client")
+    try:
+        silent_group.open(())
+        with pytest.raises(RedisReplyError, match="NOPERM"):
+            collected(silent_group)
+    finally:
+        redis_client.execute_command("ACL", "SETUSER", "default", "+client")
+
+    assert not brought.link.is_open
+    counted.settler.flush()
+    assert (counted.count, jobs_in_flight(redis_client)) == (2, [])
+
+
 def test_a_success_without_a_reply_whose_connection_broke_is_handed_in_once_more_and_counted_once(
     silent_group: Waiters, counted: Counted, redis_client: redis.Redis
 ) -> None:

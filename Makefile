@@ -54,7 +54,7 @@ kill-report: setup ## Campaigns of kills and other faults, which go on where the
 pictures: setup ## Ruby's Web UI over Python and Ruby at work, photographed for docs/images
 	@.ci/roots && $(PYTHON_HERE) -m interop_tests.screenshots
 
-demo: setup ## Python and real Ruby on one Redis, step by step, in half a minute
+demo: setup ## Python and real Ruby on one Redis, step by step, in forty seconds
 	@command -v redis-server valkey-server >/dev/null || $(PYTHON_HERE) -m pip install -q -e '.[embedded]'
 	@$(PYTHON_HERE) -m sidekiq_py demo
 

@@ -93,15 +93,18 @@ class Waiter:
             self.link.send(self.link.pack(move))
             return
         is_probed = self.link.is_open and self.link.generation == self._probed_on
-        may_skip = is_probed and self._skips and is_trusted and acknowledgements.are_all_of(owner)
-        self._is_answered = not (may_skip and acknowledgements.bytes_of_jobs < _ONE_READ_BYTES)
-        if not self._is_answered:
+        is_silent = (
+            (is_probed and self._skips and is_trusted)
+            and acknowledgements.are_all_of(owner)
+            and acknowledgements.bytes_of_jobs < _ONE_READ_BYTES
+        )
+        self._is_answered = not is_silent
+        if is_silent:
             self.link.send(self.link.pack(move, unanswered=acknowledgements.commands))
             acknowledgements.count()
-        elif is_probed:
-            self.link.send(self.link.pack([*acknowledgements.commands, *move]))
         else:
-            self.link.send(self.link.pack([*acknowledgements.commands, *SKIP_PROBE, *move]))
+            probe = () if is_probed else SKIP_PROBE
+            self.link.send(self.link.pack([*acknowledgements.commands, *probe, *move]))
 
     def receive(
         self, cool_seconds: float, on_notices: OnNotices | None, on_paused: Callable[[UnitOfWork], object]

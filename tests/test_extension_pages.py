@@ -11,11 +11,8 @@ import pytest
 import redis
 
 import sidekiq_py as sidekiq
-from sidekiq_py import program
 from sidekiq_py.api import CronJobs, JobStatus
-from sidekiq_py.extensions.periodic.declared import declarations
-from sidekiq_py.registry import registry
-from tests.support.documents import python_examples
+from tests.support.documents import empty_program, python_examples
 from tests.support.waiting import eventually
 from tests.support.worker_process import REPOSITORY
 
@@ -26,18 +23,8 @@ _FRAGMENTS = {"kombu_transport.md", "migrating_from_celery.md"}
 @pytest.fixture
 def own_program(redis_url: str) -> Iterator[str]:
     """A program that has declared and configured nothing but where Redis is; its URL."""
-    kept = list(registry)
-    registry.clear()
-    program.reset()
-    declarations.clear()
-    sidekiq.configure(redis_url=redis_url, sidekiq_version="7")
-    yield redis_url
-    sidekiq.Client().close()
-    program.reset()
-    declarations.clear()
-    registry.clear()
-    for definition in kept:
-        registry.add(definition)
+    with empty_program(redis_url) as url:
+        yield url
 
 
 def run_examples(page: str) -> dict[str, Any]:

@@ -10,26 +10,17 @@ import pytest
 import redis
 
 import sidekiq_py as sidekiq
-from sidekiq_py import program
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.registry import registry
-from tests.support.documents import python_examples
+from tests.support.documents import empty_program, python_examples
 from tests.support.waiting import eventually
 
 
 @pytest.fixture
 def own_program(redis_url: str) -> Iterator[str]:
     """A program that has declared and configured nothing but where Redis is; its URL."""
-    declared = list(registry)
-    registry.clear()
-    program.reset()
-    sidekiq.configure(redis_url=redis_url, sidekiq_version="7")
-    yield redis_url
-    sidekiq.Client().close()
-    program.reset()
-    registry.clear()
-    for definition in declared:
-        registry.add(definition)
+    with empty_program(redis_url) as url:
+        yield url
 
 
 def run_examples(page: str, redis_url: str) -> dict[str, Any]:

@@ -1,7 +1,14 @@
 """The examples of a page of documentation, to be run by a test."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+import sidekiq_py as sidekiq
+from sidekiq_py import program
+from sidekiq_py.extensions.periodic.declared import declarations
+from sidekiq_py.registry import registry
 
 _DOCS = Path(__file__).parents[2] / "docs"
 
@@ -10,3 +17,20 @@ def python_examples(page: str) -> str:
     """All Python examples of a page of `docs/`, one after the other."""
     text = _DOCS.joinpath(page).read_text()
     return "\n\n".join(re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
+
+
+@contextmanager
+def empty_program(redis_url: str) -> Iterator[str]:
+    """A program that has declared and configured nothing but where Redis is; its URL."""
+    kept = list(registry)
+    registry.clear()
+    program.reset()
+    declarations.clear()
+    sidekiq.configure(redis_url=redis_url, sidekiq_version="7")
+    yield redis_url
+    sidekiq.Client().close()
+    program.reset()
+    declarations.clear()
+    registry.clear()
+    for definition in kept:
+        registry.add(definition)

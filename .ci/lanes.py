@@ -12,6 +12,10 @@ Runs every check and every test in lanes: processes side by side, as most tests 
 A part that fails does not keep the next from running: one run shows all that is wrong. Paths restrict the tests to what
 lies under them; with paths or arguments of pytest, the checks that are no tests are left out. `--record` writes
 `.ci/durations.json` anew.
+
+A few failed tests get a second try, alone, when all else has ended: of ten thousand tests of processes, timers and
+servers, one or the other loses a race against the five parts beside it. The last lines name each of them, as it is a
+test to mend. Tests that kill get none, since a job that is lost once in two runs is lost.
 """
 
 import json
@@ -53,6 +57,9 @@ NO_TESTS_COLLECTED = 5
 # Tests have limits of their own. What ends none of them (a thread that the interpreter waits for at its exit, a loop
 # that catches everything) would hold up all the rest: such a part tells what its threads do, and is over.
 PART_LIMIT_SECONDS = 1800.0
+# More than these have a common cause.
+MOST_SECOND_TRIES = 4
+TESTS_FAILED = 1
 LOOK_SECONDS = 0.2
 
 _COUNT = re.compile(r"(\d+) (passed|failed|errors?|skipped|deselected|xfailed|xpassed|warnings?)\b")
@@ -83,8 +90,9 @@ class Totals:
 
     counts: Counter[str] = field(default_factory=Counter)
     cpu_seconds: float = 0.0
-    failed_parts: list[str] = field(default_factory=list)
+    failed_parts: list[Part] = field(default_factory=list)
     trouble: list[str] = field(default_factory=list)
+    only_tests_failed: bool = True
 
     def add(self, part: Part, log: str, code: int, cpu_seconds: float) -> None:
         """Take in a part that has ended."""
@@ -93,8 +101,9 @@ class Totals:
         if part.has_tests and lines:
             self.counts.update({word.rstrip("s"): int(number) for number, word in _COUNT.findall(lines[-1])})
         if code != 0:
-            self.failed_parts.append(part.name)
+            self.failed_parts.append(part)
             self.trouble += [line for line in lines if line.startswith(_TROUBLE)]
+            self.only_tests_failed &= part.has_tests and code == TESTS_FAILED
 
 
 def durations() -> dict[str, float]:
@@ -202,6 +211,32 @@ def run(parts: Sequence[Part], lanes: int, folder: Path) -> Totals:
     return totals
 
 
+def second_try(totals: Totals, folder: Path) -> list[str]:
+    """Try failed tests again, if it is only a few: all of them, if all pass now and none is marked `kill`, or none."""
+    failed = failed_tests(folder)
+    if not failed or len(failed) > MOST_SECOND_TRIES or not totals.only_tests_failed:
+        return []
+    command = (sys.executable, "-X", "faulthandler", "-m", "pytest", *failed, "-m", "not kill")
+    again = run([Part(f"second try: {', '.join(failed)}", command, 0.0, has_tests=True)], 1, folder)
+    if again.failed_parts or again.counts["passed"] != len(failed):
+        return []
+    totals.failed_parts.clear()
+    totals.trouble.clear()
+    return failed
+
+
+def failed_tests(folder: Path) -> list[str]:
+    """Their node ids, from the reports."""
+    cases = (case for report in folder.glob("*.xml") for case in ElementTree.parse(report).iter("testcase"))
+    return sorted(
+        {
+            f"{case.get('file')}::{case.get('name')}"
+            for case in cases
+            if case.find("failure") is not None or case.find("error") is not None
+        }
+    )
+
+
 def _next_to_end(running: Mapping[int, tuple[subprocess.Popen[bytes], Part, Path, float]]) -> tuple[int, int, Any]:
     """Wait for a part to end; one that is over its limit is made to say where it stands, and ends by that."""
     aborted = set()
@@ -246,10 +281,13 @@ def main() -> int:
         if not paths and not options:
             parts += check_parts()
         totals = run(parts, lanes, Path(name))
+        passed_alone = second_try(totals, Path(name))
         if is_recording:
             record(Path(name))
-    for line in (*totals.trouble, *(f"failed: {part}" for part in totals.failed_parts)):
+    for line in (*totals.trouble, *(f"failed: {part.name}" for part in totals.failed_parts)):
         print(line)
+    for test in passed_alone:
+        print(f"failed beside other tests, passed alone: {test}")
     counts = ", ".join(f"{count:,} {word}" for word, count in totals.counts.most_common())
     print(
         f"== {len(parts)} parts in {lanes} lanes, {len(totals.failed_parts)} of them failed; tests: {counts or 'none'}"

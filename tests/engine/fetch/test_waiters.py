@@ -408,7 +408,7 @@ def test_a_success_without_a_reply_is_refused_where_the_move_behind_it_is(
 def test_a_success_gets_a_reply_where_none_has_said_lately_that_redis_accepts_it(
     pool: Pool, ownership: Ownership, redis_client: redis.Redis
 ) -> None:
-    """A user who has lost the right to LREM may still move: without a reply its jobs would run again, and nobody told."""
+    """A user who has lost the right to LREM may still move: without a reply its jobs would run again, unheard."""
     counted = Counted(pool, trust_seconds=0.0)
     redis_client.set(keys.lease(ownership.current.name), "1")
     group = Waiters(pool, ownership, ["default"], 0.05, settler=counted.settler)

@@ -120,15 +120,20 @@ class BasicFetcher:
         Write what the job's end calls for, as often as it takes: a retry that is written nowhere is a job lost.
 
         Raises:
-            RedisError: It may have been written, as the reply was lost; or the process leaves.
+            RedisError: It may have been written, as the reply was lost, and would be written twice; or the process
+                leaves.
         """
         pause = _FIRST_PAUSE_SECONDS
         while True:
             try:
                 self._pool.run(lambda link: settle_script.write(link, vital, counters), idempotent=False)
                 return True
-            except (RedisConnectionError, RedisReplyError) as error:
-                # Nothing was written.
+            except RedisError as error:
+                if isinstance(error, ReplyLostError):
+                    if not _may_be_repeated(vital):
+                        raise
+                    # They may have been written, and add up.
+                    counters = ()
                 if self._is_closed:
                     raise
                 if error.is_lasting:
@@ -266,6 +271,11 @@ class BasicFetcher:
             link = self._local.link = self._pool.new_link(timeout_seconds=seconds)
             self._links.append(link)
         return link
+
+
+def _may_be_repeated(vital: Sequence[Effect]) -> bool:
+    """A retry or a dead job, which a second ZADD finds where the first has put it."""
+    return bool(vital) and all(effect[0] == "ZADD" for effect in vital)
 
 
 def _draws(weights: Mapping[str, int]) -> list[str]:

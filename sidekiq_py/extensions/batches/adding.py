@@ -89,7 +89,7 @@ class Adding:
             sender = self._senders.setdefault(_here(), _Sender())
         if sender.end - sender.next < count:
             length = max(count, sender.length)
-            sender.length = min(2 * sender.length, _LARGEST_BLOCK)
+            sender.length = min(2 * length, _LARGEST_BLOCK)
             try:
                 sender.start = sender.next = int(steps.call(self.pool, "reserve", self.bid, length))
             except RedisReplyError as refusal:

@@ -58,6 +58,21 @@ def test_slices_behind_the_first_go_by_transactions(app: Program) -> None:
     assert (status.total, status.pending, status.openers) == (SLICES * SLICE, SLICES * SLICE, [])
 
 
+def test_scripts_are_few(app: Program) -> None:
+    """The check comes once for all slices, and each block of numbers is twice as long as the last one."""
+    with sidekiq.Batch().jobs():
+        app.deed.perform_bulk([[number] for number in range(2 * SLICE)], batch_size=SLICE)  # the server has the scripts
+    app.client.config_resetstat()
+
+    with sidekiq.Batch().jobs():
+        app.deed.perform_bulk([[number] for number in range(15 * SLICE)], batch_size=SLICE)
+
+    assert transactions(app.client) == 14
+    calls = app.client.info("commandstats")["cmdstat_evalsha"]["calls"]
+    # Opening, the first slice, its block and three more, the check, leaving.
+    assert calls == 8
+
+
 def test_the_bytes_are_those_of_a_push_outside(app: Program) -> None:
     """With the key behind all others."""
     batch = sidekiq.Batch()
@@ -178,7 +193,8 @@ def test_a_broken_connection_adds_no_job_twice(
         batch = sidekiq.Batch()
         with batch.jobs():
             arm = lambda: proxy.cut(needle, where)  # noqa: E731
-            app.deed.perform_bulk(args_with(app, arm, 2), batch_size=SLICE)
+            # The check is made once, before the first transaction.
+            app.deed.perform_bulk(args_with(app, arm, 1 if needle == b"may_push" else 2), batch_size=SLICE)
 
         assert proxy.cuts[where] == 1
         assert batch.status().total == SLICES * SLICE

@@ -12,8 +12,8 @@
 --   <p>sidekiq_py:batch:<bid>:children   set     bids
 --   <p>sidekiq_py:batch:<bid>:blocks     hash    first number of a reserved block -> how many of it are members; and for each
 --                                                sender <first number>+<offset> of its last slice
---   <p>sidekiq_py:batch:<bid>:pushes:<token>  hash  `at` -> seconds since the epoch: for a minute, whose token it is may push by a
---                                                transaction that watches this key
+--   <p>sidekiq_py:batch:<bid>:pushes:<token>  hash  `at` -> seconds since the epoch, or the mark of the last slice: for a minute at
+--                                                most, whose token it is may push by transactions that watch this key
 --   of a tracked batch alone, which has a row for each member:
 --   <p>sidekiq_py:batch:<bid>:jobs       hash    number -> JSON that whoever pushed it wrote: jid, class, args, queue, at
 --   <p>sidekiq_py:batch:<bid>:tracks     hash    number -> <attempts> <enqueued> <started> <ended> <at> <total> LF <message>; times
@@ -465,10 +465,11 @@ local function why_not_add(batch, is_member, token)
   return wrong_key(batch)
 end
 
--- Words: <queue> <"1": a member adds> <token>. Asked before a slice of many jobs is pushed by a transaction, which writes what
--- `add` does: a job of 250 bytes costs Redis a third of what it costs where it passes through a script. The transaction watches
--- the key that is made here, and changes it; so does whoever gives up the token. It lives no longer than the batch, so that no
--- transaction brings back one that is gone. Reply: 1; 0 if a script is to do it, which will say what is wrong.
+-- Words: <queue> <"1": a member adds> <token>. Asked before slices of many jobs are pushed by transactions, which write what
+-- `add` does: a job of 250 bytes costs Redis a third of what it costs where it passes through a script. A transaction watches
+-- the key that is made here, and changes it; whoever gives up the token removes it. It lives no longer than the batch, so that no
+-- transaction brings back one that is gone, and not so long that the batch would notice that nobody moves its end on meanwhile.
+-- Reply: 1; 0 if a script is to do it, which will say what is wrong.
 function steps.may_push(batch, words)
   for key, need in pairs({[batch.prefix .. 'queue:' .. words[1]] = 'list', [batch.prefix .. 'queues'] = 'set'}) do
     local is = redis.call('TYPE', key).ok
@@ -480,7 +481,7 @@ function steps.may_push(batch, words)
   local left = redis.call('TTL', batch.key)
   if left < 2 then return 0 end
   redis.call('HSET', key, 'at', now)
-  redis.call('EXPIRE', key, math.min(60, left - 1))
+  redis.call('EXPIRE', key, math.max(1, math.min(60, math.floor(left / 20))))
   return 1
 end
 

@@ -530,7 +530,7 @@ LUA
       def place(count, score)
         if @end - @next < count
           length = [count, @length].max
-          @length = [2 * @length, LARGEST_BLOCK].min
+          @length = [2 * length, LARGEST_BLOCK].min
           @start = @next = Batches.step("reserve", bid, length)
           @end = @start + length
         end

@@ -19,6 +19,14 @@ _MOST_LOOKED_AT = 200
 def timetable(pool: Pool) -> Iterator[Finding]:
     """Periodic jobs that cannot fire, or not as their author thinks."""
     jobs = store.read_all(pool)
+    wrong = store.wrong_types(pool, jobs[:_MOST_LOOKED_AT])
+    if wrong:
+        yield problem(
+            f"Another program has written to {counted(len(wrong), 'key')} of periodic jobs: {listed(wrong)}. What "
+            "needs them does not fire.",
+            "Find that program, and delete the keys; a worker that starts writes them again.",
+            wrong,
+        )
     if not jobs:
         return
     now = store.redis_now(pool)

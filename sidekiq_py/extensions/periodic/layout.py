@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from math import isfinite
 from typing import Any
 
 from sidekiq_py.errors import ConfigError, JsonParseError
@@ -323,6 +324,7 @@ def read_own(stored: Mapping[bytes, bytes]) -> OwnState:
 
 def _number(text: str | None) -> float:
     try:
-        return float(text or 0)
+        number = float(text or 0)
     except ValueError:
         return 0.0
+    return number if isfinite(number) else 0.0

@@ -12,11 +12,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from sidekiq_py.config import Config
-from sidekiq_py.errors import ConfigError
+from sidekiq_py.errors import ConfigError, RedisReplyError
 from sidekiq_py.extensions.periodic import schedule_file, store, verbs
 from sidekiq_py.extensions.periodic.declared import Declaration, declarations, with_program
 from sidekiq_py.extensions.periodic.layout import DECLARED, DEFAULT_NAMESPACE, LAYOUTS, OWN_PREFIX, Layout, OwnState
 from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.job_path.settle_script import Effect
 from sidekiq_py.registry import registry
 
 RESTORE_EVERY_SECONDS = 30.0
@@ -78,7 +79,19 @@ def save(pool: Pool, layout: Layout, declared: Iterable[Declaration]) -> None:
         old = other.job_key(entry.name, entry.namespace)
         if old in known:
             effects.append((verbs.REMOVE.name, OWN_PREFIX + old, other.set_key(entry.namespace), old))
+        _write(pool, entry.name, *effects)
+
+
+def _write(pool: Pool, name: str, *effects: Effect) -> bool:
+    """One job; false where another program has written to its keys, which is told, and keeps no other from its turn."""
+    try:
         store.write(pool, *effects)
+    except RedisReplyError as refusal:
+        if refusal.code != "WRONGTYPE":
+            raise
+        _log.warning("periodic job %s stays as it is: %s; delete that key", name, refusal)
+        return False
+    return True
 
 
 def _remove_obsolete(pool: Pool, layout: Layout, declared: Iterable[Declaration], places: set[str]) -> None:
@@ -87,12 +100,13 @@ def _remove_obsolete(pool: Pool, layout: Layout, declared: Iterable[Declaration]
     gone = [key for key, own in zip(known, store.own_states(pool, known), strict=True) if own.by in places]
     for key in gone:
         set_key = LAYOUTS["2"].set_key(key.split(":")[1]) if _is_namespaced(pool, key) else LAYOUTS["1.8"].set_key()
-        store.write(pool, (verbs.REMOVE.name, OWN_PREFIX + key, set_key, key))
+        if not _write(pool, key.partition(":")[2], (verbs.REMOVE.name, OWN_PREFIX + key, set_key, key)):
+            continue
         _log.info("periodic job %s is removed: this program declares it no more", key.partition(":")[2])
 
 
 def _is_namespaced(pool: Pool, key: str) -> bool:
-    return not pool.command("SISMEMBER", LAYOUTS["1.8"].set_key(), key)
+    return key not in store.members(pool, LAYOUTS["1.8"].set_key())
 
 
 def _warn_of_unknown_classes(declared: Iterable[Declaration]) -> None:
@@ -122,8 +136,7 @@ def restore(pool: Pool, namespaces: Iterable[str] = (DEFAULT_NAMESPACE,)) -> Non
         effect = store.restore_effect(key, own, now=store.redis_now(pool)) if own.by else None
         if effect is None:
             pool.command("SREM", DECLARED, key)
-        else:
-            store.write(pool, effect)
+        elif _write(pool, key.partition(":")[2], effect):
             _log.warning(
                 "periodic job %s was deleted by others and is written again, as %s declares it; disable it instead",
                 key.partition(":")[2],
@@ -150,7 +163,8 @@ class LostRuns:
         missing = {own.running for _, own in old} - self._at_work(pool, old) if old else set()
         for key, own in old:
             if own.running in missing & self._missing:
-                store.write(pool, (verbs.ENDED.name, OWN_PREFIX + key, own.running, "unseen", f"{now:.3f}", "0"))
+                effect = (verbs.ENDED.name, OWN_PREFIX + key, own.running, "unseen", f"{now:.3f}", "0")
+                _write(pool, key.partition(":")[2], effect)
         self._missing = missing
 
     def _at_work(self, pool: Pool, waiting: Iterable[tuple[str, OwnState]]) -> set[str]:

@@ -265,6 +265,7 @@ class OwnState:
 
     Args:
         by: Who declared it: `<program>:<module or file>`; empty for one that was added by hand.
+        rival: Who had declared it before that, if it was another program, behind the time at which it lost the job.
         since: When it was declared, or its text last changed, or it was last enabled; ticks before are never caught up.
         fired: The last tick that Python has fired or passed over.
         overlap: `allow` or `skip`.
@@ -276,6 +277,7 @@ class OwnState:
     """
 
     by: str = ""
+    rival: str = ""
     cron: str = ""
     since: float = 0.0
     fired: int = 0
@@ -291,6 +293,11 @@ class OwnState:
     copy: str = ""
     planted: frozenset[int] = field(default_factory=frozenset)
 
+    def rival_since(self, moment: float) -> str:
+        """Another program that had declared it after *moment*; empty for none."""
+        at, _, by = self.rival.partition(" ")
+        return by if _number(at) > moment else ""
+
     @property
     def has_policy(self) -> bool:
         """It does what the gem cannot, so its ticks are taken in advance."""
@@ -305,6 +312,7 @@ def read_own(stored: Mapping[bytes, bytes]) -> OwnState:
     catch_up = texts.get("catch_up", "")
     return OwnState(
         by=texts.get("by", ""),
+        rival=texts.get("rival", ""),
         cron=texts.get("cron", ""),
         since=_number(texts.get("since")),
         fired=int(_number(texts.get("fired"))),

@@ -9,6 +9,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from sidekiq_py.config import Config
@@ -49,10 +50,11 @@ def load(pool: Pool, config: Config, *, cron_version: str | None, directory: Pat
         declared += _of_file(path, place, is_named=given is not None)
         places.add(place)
     _warn_of_unknown_classes(declared)
-    declared = [with_program(declaration, program) for declaration in declared]
+    ours = {f"{program}:{place}" for place in places}
     layout = store.layout_in_use(pool, cron_version)
+    declared = _with_rivals(pool, layout, [with_program(one, program) for one in declared], ours)
     save(pool, layout, declared)
-    _remove_obsolete(pool, layout, declared, {f"{program}:{place}" for place in places})
+    _remove_obsolete(pool, layout, declared, ours)
 
 
 def _of_file(path: Path, place: str, *, is_named: bool) -> list[Declaration]:
@@ -80,6 +82,25 @@ def save(pool: Pool, layout: Layout, declared: Iterable[Declaration]) -> None:
         if old in known:
             effects.append((verbs.REMOVE.name, OWN_PREFIX + old, other.set_key(entry.namespace), old))
         _write(pool, entry.name, *effects)
+
+
+def _with_rivals(pool: Pool, layout: Layout, declared: list[Declaration], ours: set[str]) -> list[Declaration]:
+    """Two programs that use one name take the job from each other, whenever one of them starts."""
+    keys = [layout.job_key(one.entry.name, one.entry.namespace) for one in declared]
+    found = []
+    for one, stored in zip(declared, store.own_states(pool, keys), strict=True):
+        rival = stored.rival
+        if stored.by and stored.by not in ours:
+            rival = f"{store.redis_now(pool):.0f} {stored.by}"
+            _log.warning(
+                "periodic job %s was declared by %s, and now is as %s declares it: if both still do, the one that "
+                "starts last decides. Give one of the two another name",
+                one.entry.name,
+                stored.by,
+                one.own.by,
+            )
+        found.append(replace(one, own=replace(one.own, rival=rival)))
+    return found
 
 
 def _write(pool: Pool, name: str, *effects: Effect) -> bool:

@@ -211,7 +211,7 @@ def save_effect(layout: Layout, entry: CronEntry, own: OwnState, *, now: float) 
     previous = previous_time(cron, now)
     key = layout.job_key(entry.name, entry.namespace)
     mine = [
-        *("by", own.by, "cron", entry.cron, "overlap", own.overlap),
+        *("by", own.by, "rival", own.rival, "cron", entry.cron, "overlap", own.overlap),
         *("catch_up", "" if own.catch_up_seconds is None else f"{own.catch_up_seconds:g}"),
         *("jitter", f"{own.jitter_seconds:g}", "once_on_dst", "1" if own.once_on_dst else "0"),
         *("ours", "1", "copy", json_text(dict(_in_pairs(entry.fields(layout))))),

@@ -1,5 +1,6 @@
 """Bulk pushes of several slices in a batch: the slices behind the first go by transactions that watch a key."""
 
+import asyncio
 import contextvars
 import itertools
 import threading
@@ -56,6 +57,44 @@ def test_slices_behind_the_first_go_by_transactions(app: Program) -> None:
     assert [payload["args"] for payload in app.waiting()] == [[number] for number in range(SLICES * SLICE)]
     status = batch.status()
     assert (status.total, status.pending, status.openers) == (SLICES * SLICE, SLICES * SLICE, [])
+
+
+def test_awaited_pushes_go_by_transactions_too(app: Program) -> None:
+    """The slices are sent by a thread, as `perform_bulk` sends them."""
+    batch = sidekiq.Batch()
+    app.client.config_resetstat()
+
+    async def push() -> list[str | None]:
+        async with batch.jobs():
+            return await app.deed.aperform_bulk([[number] for number in range(SLICES * SLICE)], batch_size=SLICE)
+
+    jids = asyncio.run(push())
+
+    assert transactions(app.client) == SLICES - 1
+    assert [payload["jid"] for payload in app.waiting()] == jids
+    assert sorted(numbers(app)) == list(range(SLICES * SLICE))
+    assert batch.status().total == SLICES * SLICE
+
+
+def test_an_awaited_push_that_is_cancelled_leaves_whole_slices(app: Program) -> None:
+    """The batch stays open, as nobody knows whether all jobs were added, and the connection is fit for others."""
+    batch = sidekiq.Batch()
+
+    async def push() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        async with batch.jobs():
+            await app.deed.aperform_bulk(args_with(app, task.cancel, 2), batch_size=SLICE)
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(push())
+
+    status = batch.status()
+    assert (status.state, status.total) == ("open", len(app.waiting()))
+    assert status.total in (2 * SLICE, 3 * SLICE)
+    with batch.jobs():
+        app.deed.perform_bulk([[number] for number in range(SLICES * SLICE)], batch_size=SLICE)
+    assert batch.status().total == status.total + SLICES * SLICE
 
 
 def test_scripts_are_few(app: Program) -> None:

@@ -80,6 +80,7 @@ class EventLoop:
         self._is_told = False
         self._pid = 0
         self._is_closing = False
+        self._count_success = surroundings.metrics.success_counter()
         self._runs: dict[UnitOfWork, _Run] = {}
         self._loop = asyncio.new_event_loop()
         self._thread = background_thread("sidekiq.loop", self._serve)
@@ -255,12 +256,13 @@ class EventLoop:
             failure = await self._perform(run)
             leave_if_forked(self._pid, failure)
             seconds = monotonic() - started
-            around.metrics.record(run.payload, seconds, is_success(failure))
             if failure is None:
+                self._count_success(run.payload, run.unit.queue, seconds)
                 await self._acknowledge(run, seconds)
                 run.has_ended = True
                 around.tell_stopped(run.payload, run.unit.queue, seconds)
             else:
+                around.metrics.record(run.payload, seconds, is_success(failure))
                 # Before its end is written, as in a thread: the line `fail` stands before what is said of the error.
                 around.tell_raised(run.payload, run.unit.queue, seconds, failure)
                 await self._settle(run, failure, seconds)

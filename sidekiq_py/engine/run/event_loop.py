@@ -333,8 +333,8 @@ class EventLoop:
             # Never by this thread: 0 seconds says that the acknowledgement may wait for others.
             run.ending.acknowledge(run.unit, run.payload, 0.0)
 
-        if run.unit.is_marked or run.definition.is_acknowledged_early:
-            # Their ends are scripts of their own.
+        if run.unit.is_marked or run.unit.owner is None:
+            # Their ends are scripts of their own. The latter have left Redis: with the basic fetcher, or early.
             await self._settle_in_thread(acknowledge, run.unit)
         else:
             acknowledge()

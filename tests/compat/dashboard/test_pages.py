@@ -8,6 +8,9 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+
+pytest.importorskip("starlette")
+
 import redis
 from sidekiq_celery import Celery, chain, chord, group, stored_results
 

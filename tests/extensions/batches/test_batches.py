@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from datetime import timedelta
 from typing import Any
 
@@ -202,6 +203,28 @@ def test_a_member_that_adds_and_then_fails_closes_its_block(app: Program, worker
     assert (status.total, status.pending, status.failures, status.openers) == (2, 1, 1, [])
 
 
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_process_that_is_forked_in_the_block_adds_jobs_of_its_own(app: Program) -> None:
+    """Its slices are numbered apart from its parent's, which would else pass for slices that came before."""
+    batch = sidekiq.Batch()
+    with batch.jobs():
+        app.deed.perform_async("before")
+        child = os.fork()
+        if child == 0:
+            try:
+                app.deed.perform_bulk([["child", number] for number in range(5)])
+                app.deed.perform_async("child", 5)
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        app.deed.perform_bulk([["parent", number] for number in range(5)])
+        app.deed.perform_async("parent", 5)
+
+    wanted = [["before"], *[[who, number] for who in ("child", "parent") for number in range(6)]]
+    assert [payload["args"] for payload in app.waiting()] == wanted
+    assert len({payload["sidekiq_py_batch"][1] for payload in app.waiting()}) == batch.status().total == 13
+
+
 def test_a_batch_is_opened_again(app: Program) -> None:
     """By anybody who has its id, until it has succeeded."""
     batch = sidekiq.Batch()
@@ -371,6 +394,20 @@ def test_a_running_job_sees_that_its_batch_was_invalidated(app: Program, worker:
     assert app.runs == [("look",), True, False]
 
 
+def test_an_invalidated_batch_has_no_success_though_its_running_jobs_end_well(app: Program, worker: Any) -> None:
+    """They may have left early; `complete` follows."""
+    batch = watched(app)
+    app.deeds["invalidate"] = batch.invalidate
+
+    with batch.jobs():
+        app.deed.perform_async("invalidate")
+    status = batch.wait(10)
+    app.wait_until_idle()
+
+    assert (status.pending, status.success) == (0, False)
+    assert app.events(batch.bid) == ["complete"]
+
+
 def test_removed_members_are_waited_for_no_more(app: Program, worker: Any) -> None:
     """Whether they failed or wait somewhere."""
     batch = watched(app)
@@ -455,6 +492,20 @@ def test_the_keys_of_a_batch_expire_together(app: Program, worker: Any) -> None:
     done.wait(10, until="success")
     keys = app.client.keys(f"sidekiq_py:batch:{done.bid}*")
     assert {round(app.client.ttl(key) / 3600) for key in keys} == {24}
+
+
+def test_a_parent_lives_on_while_its_children_move(app: Program) -> None:
+    """It waits for them, and may itself not change for long."""
+    parent, child = sidekiq.Batch(expires_in=1000), sidekiq.Batch(expires_in=500)
+    with parent.jobs(), child.jobs():
+        app.deed.perform_async("ok")
+    for key in app.client.keys(f"sidekiq_py:batch:{parent.bid}*"):
+        app.client.expire(key, 50)
+
+    with child.jobs():
+        app.deed.perform_async("ok")
+
+    assert {app.client.ttl(key) > 900 for key in app.client.keys(f"sidekiq_py:batch:{parent.bid}*")} == {True}
 
 
 def test_a_batch_that_is_gone_stays_gone(app: Program) -> None:

@@ -70,7 +70,9 @@ class JobMetrics:
         payload, error = measurements["payload"], measurements["error"]
         # Whatever a program has pushed: names that nobody declared would take the places of those that run.
         is_declared = not isinstance(error, JobNotFoundError)
-        row = self._row((payload.get("wrapped") or payload["class"]) if is_declared else OTHER[0], measurements["queue"])
+        row = self._row(
+            (payload.get("wrapped") or payload["class"]) if is_declared else OTHER[0], measurements["queue"]
+        )
         if measurements["is_failure"]:
             # One that a stop interrupts runs again: it is neither a success nor a failure.
             row[FAILED] += 1

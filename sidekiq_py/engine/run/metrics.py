@@ -139,7 +139,9 @@ class ExecutionMetrics:
 
     def _new_row(self, job_class: Any) -> _Row:
         # A payload from elsewhere may name anything, a list too.
-        return self._table().setdefault(job_class if isinstance(job_class, str) else display_text(job_class), [0] * _ROW_LENGTH)
+        return self._table().setdefault(
+            job_class if isinstance(job_class, str) else display_text(job_class), [0] * _ROW_LENGTH
+        )
 
     def _totals(self) -> dict[str, _Row]:
         totals: dict[str, _Row] = {}

@@ -1,8 +1,8 @@
-"""Ask every question and print one table; with a path, also write it there as a page."""
+"""Ask every question, or some of them, and print one table; with a path, also write it there as a page."""
 
+import argparse
 import compileall
 import os
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -22,10 +22,11 @@ from bench import (
     web,
 )
 
-QUESTIONS = (
+MODULES = (
     *(drain, telemetry, push, large_payloads, batches, sleepers, latency, footprint),
     *(crowd, beside_celery, web, fleet),
 )
+QUESTIONS = {module.__name__.rpartition(".")[2]: module for module in MODULES}
 
 PAGE = """# Benchmarks
 
@@ -46,23 +47,29 @@ sides of a row, and no two rows.
 
 
 def main() -> None:
-    """Run all."""
+    """Run what was asked for."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("page", nargs="?", type=Path, help="such as docs/benchmarks.md")
+    parser.add_argument("--only", action="append", choices=QUESTIONS, help="a question; may be given several times")
+    chosen = parser.parse_args()
+    if chosen.page and chosen.only:
+        parser.error("a page has the answers to all questions; leave out --only or the page")
     # As an installed package is; where PYTHONDONTWRITEBYTECODE is set, each process would compile them anew.
     for folder in ("sidekiq_py", "compat", "bench"):
         compileall.compile_dir(ground.ROOT / folder, quiet=1)
     rows: list[tuple[str, str]] = []
     of_fleets: list[tuple[str, str]] = []
     load_before = ""
-    for question in QUESTIONS:
+    for question in [QUESTIONS[name] for name in chosen.only or QUESTIONS]:
         print(f"\n{(question.__doc__ or '').strip().splitlines()[0]}", flush=True)
         if question is fleet:
             load_before = _load()
         for name, value in question.run():
             (of_fleets if question is fleet else rows).append((name, value))
             print(f"  {name:55} {value}", flush=True)
-    if len(sys.argv) > 1:
+    if chosen.page:
         load = f"{load_before} before and {_load()} after"
-        Path(sys.argv[1]).write_text(page(rows, of_fleets, load))
+        chosen.page.write_text(page(rows, of_fleets, load))
 
 
 def page(rows: list[tuple[str, str]], of_fleets: list[tuple[str, str]], load: str) -> str:

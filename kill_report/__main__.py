@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 import traceback
+from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -25,11 +26,12 @@ README = REPOSITORY / "README.md"
 MOST_OPEN_FILES = 4096
 
 
-def play(campaign: Campaign, seed: int, scale: float, keep: Path | None = None) -> Round:
+def play(campaign: Campaign, seed: int, scale: float, number: int = 0, keep: Path | None = None) -> Round:
     """
     One round, with a Redis and processes of its own.
 
     Args:
+        number: Of the rounds of this campaign, from 0.
         keep: Where the ledger and what went wrong are kept if something did.
     """
     one = Round(campaign.name, seed)
@@ -37,7 +39,7 @@ def play(campaign: Campaign, seed: int, scale: float, keep: Path | None = None) 
     folder = Path(tempfile.mkdtemp(prefix="sidekiq-py-kill-report-"))
     with ExitStack() as exits:
         exits.callback(shutil.rmtree, folder, ignore_errors=True)
-        stage = Stage(folder, random.Random(seed), scale, exits)
+        stage = Stage(folder, random.Random(seed), scale, number, exits)
         try:
             verdict = stage.verdict(campaign.play(stage))
         # A round that does not come to its end proves nothing, and is told of.
@@ -69,11 +71,14 @@ def _no_sockets(folder: str, names: list[str]) -> set[str]:
     return {name for name in names if not (Path(folder) / name).is_file() and not (Path(folder) / name).is_dir()}
 
 
+def played(record: Record, subject: Subject) -> Counter[str]:
+    """How many rounds of each campaign have come to their end."""
+    return Counter(one.campaign for one in record.rounds(subject.sources) if one.is_closed)
+
+
 def next_campaign(record: Record, subject: Subject, spent: dict[str, float], limit_seconds: float) -> Campaign | None:
     """The one with the smallest share of its rounds, of those that have time left; None when all are complete."""
-    done = dict.fromkeys(CAMPAIGNS, 0)
-    for one in record.rounds(subject.sources):
-        done[one.campaign] = done.get(one.campaign, 0) + one.is_closed
+    done = played(record, subject)
     unfinished = [
         campaign
         for campaign in CAMPAIGNS.values()
@@ -104,7 +109,8 @@ def main(arguments: list[str]) -> int:
             campaign = CAMPAIGNS[chosen.campaign]
         if campaign is None:
             break
-        one = play(campaign, random.randrange(2**32), chosen.scale, FOLDER / "problems")
+        number = played(record, subject)[campaign.name]
+        one = play(campaign, random.randrange(2**32), chosen.scale, number, FOLDER / "problems")
         one.sources, one.commit = subject.sources, subject.commit
         record.add(one)
         spent[campaign.name] = spent.get(campaign.name, 0.0) + one.seconds

@@ -98,8 +98,8 @@ elsewhere the next worker often has to start first, which on a busy machine take
 - A round that did not come to its end is listed above with its reason, and counts for nothing.
 - A SIGKILL of a parent together with its children counts once.
 - `make kill-report` goes on where it stopped; `make kill-report ARGUMENTS="--campaign threads --minutes 10"` plays one
-  campaign. The rounds are kept in `.kill-report/`, and count for as long as the library's sources stay as they are. A
-  small round of each campaign runs with the tests.
+  campaign. The rounds are kept in `.kill-report/`, and count for as long as what a worker or a client loads stays as it
+  is (the dashboard, the demo and `doctor` may change). A small round of each campaign runs with the tests.
 """
 
 

@@ -6,10 +6,10 @@ import re
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import redis
 from redis.backoff import ConstantBackoff
@@ -20,6 +20,8 @@ from tests.kill.conftest import Fleet, KillWorker, children_of
 from tests.support.ledger import ENDED, STARTED, Ledger, job_text, number_of, push_jobs, stock
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
+
+Choice = TypeVar("Choice")
 
 PATIENCE_SECONDS = 240.0
 _NUMBER = re.compile(rb'"args":\[(\d+)')
@@ -61,6 +63,7 @@ class Stage:
         folder: For ledgers and logs.
         draw: All that is random.
         scale: Of the numbers of jobs and faults; 1 is a round of a campaign, tests take a tiny one.
+        number: Of the round in its campaign, from 0.
 
     Attributes:
         faults: Done so far, by kind.
@@ -73,10 +76,11 @@ class Stage:
         wrong: What those books say that should not be.
     """
 
-    def __init__(self, folder: Path, draw: random.Random, scale: float, exits: ExitStack) -> None:
+    def __init__(self, folder: Path, draw: random.Random, scale: float, number: int, exits: ExitStack) -> None:
         self.folder = folder
         self.draw = draw
         self.scale = scale
+        self.number = number
         self.exits = exits
         self.troubles = Troubles()
         self.faults: Counter[str] = Counter()
@@ -97,6 +101,10 @@ class Stage:
     def scaled(self, count: int) -> int:
         """A number of jobs or faults at this scale; at least one."""
         return max(1, round(count * self.scale))
+
+    def turn(self, choices: Sequence[Choice]) -> Choice:
+        """The one whose turn it is in this round: a complete campaign has had each."""
+        return choices[self.number % len(choices)]
 
     def start_redis(self, **options: Any) -> RedisServer:
         """A server of this round; options as of `RedisServer`."""

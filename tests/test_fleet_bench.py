@@ -4,6 +4,8 @@ import math
 
 import pytest
 
+pytest.importorskip("starlette")
+
 from bench.__main__ import page
 from bench.fleet import Cell, Plan, findings, summary, table
 from bench.fleet_counters import Cost, Counters, interval, ratio

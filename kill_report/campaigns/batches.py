@@ -41,7 +41,7 @@ def batches(stage: Stage) -> set[int]:
     client = stage.client(server)
     count, jobs, kills = stage.scaled(BATCHES), JOBS_OF_A_BATCH, stage.scaled(KILLS)
     redis_kills = stage.scaled(REDIS_KILLS)
-    series = stage.draw.choice(SERIES)
+    series = stage.turn(SERIES)
     night = Night(
         server,
         stage.exits,
@@ -124,5 +124,5 @@ def _ruby_opener(
 
 
 CAMPAIGNS: list[tuple[str, str, Callable[[Stage], set[int]], int]] = [
-    ("batches", "Batches in both languages, at each step of their way", batches, 1),
+    ("batches", "Batches in both languages, at each step of their way", batches, 2),
 ]

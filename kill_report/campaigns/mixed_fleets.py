@@ -30,7 +30,7 @@ def mixed_fleets(stage: Stage) -> set[int]:
     """Each has its share of the jobs; what one leaves behind the others run."""
     fleet = stage.fleet()
     older = _older_code()
-    series = release(stage.draw.choice(SERIES))
+    series = release(stage.turn(SERIES))
     ruby = _ruby(stage, fleet, series)
     pids_of_ruby = [ruby.pid]
     workers = [_python(stage, fleet, None), _python(stage, fleet, older), _python(stage, fleet, older)]

@@ -15,6 +15,8 @@ from tests.support.worker_process import REPOSITORY, WorkerProcess
 WORKERS = 3
 KILLS = 20
 JOBS_PER_KILL = 1000
+# Three workers run as many within the second or two that the next one needs to start.
+JOBS_PER_KILL_OF_A_WORKER = 3500
 QUEUES = [["default", 2], ["low", 1]]
 CHILDREN = 3
 
@@ -40,7 +42,7 @@ def _workers(stage: Stage, kind: str, classes: list[str], **settings: object) ->
     fleet.defaults = {"queues": QUEUES, **settings}
     workers = [fleet.start(wait=False) for _ in range(WORKERS)]
     for _ in range(stage.scaled(KILLS)):
-        stage.push(fleet, stage.scaled(JOBS_PER_KILL), classes)
+        stage.push(fleet, stage.scaled(JOBS_PER_KILL_OF_A_WORKER), classes)
         victim = at_work(fleet, workers, stage.draw)
         time.sleep(stage.draw.uniform(0, 0.1))
         stage.kill(victim.pid, kind)
@@ -199,11 +201,11 @@ def _began_again(stage: Stage, victim: int) -> bool:
 
 
 CAMPAIGNS: list[tuple[str, str, Callable[[Stage], set[int]], int]] = [
-    ("threads", "Workers with threads", threads, 24),
-    ("recovery", "One process at a time, others at work", recovery, 6),
-    ("event-loops", "Workers with an event loop", event_loops, 8),
-    ("children", "Children of `--processes`", children, 14),
-    ("parents", "Parents of `--processes`, alone and with all their children", parents, 8),
+    ("threads", "Workers with threads", threads, 8),
+    ("recovery", "One process at a time, others at work", recovery, 4),
+    ("event-loops", "Workers with an event loop", event_loops, 4),
+    ("children", "Children of `--processes`", children, 6),
+    ("parents", "Parents of `--processes`, alone and with all their children", parents, 5),
     ("sidecars", "The sidecar of `--processes`", sidecars, 2),
     ("enqueuers", "Programs that enqueue", enqueuers, 3),
 ]

@@ -7,6 +7,7 @@ the end of a job. A lost job whose number stands nowhere in the server's log was
 as dropped.
 """
 
+import itertools
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -27,9 +28,9 @@ PLAIN_LOG = {"aof-use-rdb-preamble": "no", "auto-aof-rewrite-percentage": "0"}
 
 
 def restarts(stage: Stage) -> set[int]:
-    """One server and one `appendfsync` a round."""
-    program = _program(stage.draw.choice(PROGRAMS))
-    fsync = stage.draw.choice(FSYNCS)
+    """One server and one `appendfsync` a round; the next round takes the next two."""
+    name, fsync = stage.turn(list(itertools.product(PROGRAMS, FSYNCS)))
+    program = _program(name)
     server = stage.start_redis(appendonly=True, program=program, config={"appendfsync": fsync, **PLAIN_LOG})
     fleet = stage.fleet(server)
     fleet.defaults = {"queues": QUEUES}
@@ -64,5 +65,5 @@ def _program(name: str) -> RedisProgram | None:
 
 
 CAMPAIGNS: list[tuple[str, str, Callable[[Stage], set[int]], int]] = [
-    ("restarts", "Redis and Valkey that restart, under each `appendfsync`", restarts, 24),
+    ("restarts", "Redis and Valkey that restart, under each `appendfsync`", restarts, 12),
 ]

@@ -7,6 +7,7 @@ commands of `docs/migrating_from_celery.md` change imports.
 
 import json
 import re
+import shutil
 import subprocess
 from fnmatch import fnmatchcase
 from functools import cache
@@ -23,6 +24,7 @@ from sidekiq_celery._wire.context import Context
 from sidekiq_celery.app.control import Control, Inspect
 from sidekiq_celery.bin.celery import celery
 
+from tests.support.missing_tools import skip_or_fail
 from tests.support.real_celery import python_with_celery
 
 HERE = Path(__file__).parent
@@ -196,8 +198,14 @@ logger = logging.getLogger("celery.app.trace")
 """
 
 
+def _need_xargs() -> None:
+    if shutil.which("xargs") is None:
+        skip_or_fail("no xargs; on Debian: apt-get install findutils", switch="CI")
+
+
 def test_the_page_changes_imports_and_lists_those_that_are_left(tmp_path: Path) -> None:
     """By its two commands, as they are printed."""
+    _need_xargs()
     step = (REPOSITORY / "docs/migrating_from_celery.md").read_text().partition("3. **The import.**")[2]
     change, check = re.findall(r"```sh\n(.*?)```", step.partition("4. **Workers.**")[0], re.DOTALL)
     source = tmp_path / "src" / "shop tasks.py"
@@ -219,6 +227,7 @@ def test_the_page_changes_imports_and_lists_those_that_are_left(tmp_path: Path) 
 
 def test_the_page_changes_nothing_where_there_is_nothing_to_change(tmp_path: Path) -> None:
     """And says nothing."""
+    _need_xargs()
     step = (REPOSITORY / "docs/migrating_from_celery.md").read_text().partition("3. **The import.**")[2]
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "empty.py").write_text("import os\n")

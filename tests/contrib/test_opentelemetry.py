@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+
+pytest.importorskip("opentelemetry")
+
 import redis
 from opentelemetry import baggage, context, propagate, trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider

@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+
+pytest.importorskip("sentry_sdk")
+
 import redis
 import sentry_sdk
 

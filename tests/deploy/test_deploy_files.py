@@ -12,6 +12,9 @@ from typing import Any
 
 import click
 import pytest
+
+pytest.importorskip("starlette")
+
 import yaml
 
 from sidekiq_py.cli import main

@@ -52,7 +52,7 @@ def events() -> list[Event]:
     """
     All that is told of jobs and of Redis, in the order in which it happens.
 
-    `sidekiq.queue` is left out: a thread of its own measures the queues from time to time, between any two of the others.
+    `sidekiq.queue` is left out: a thread measures the queues now and then, between any two others.
     """
     heard: list[Event] = []
     names = [name for name in EVENTS if name != "sidekiq.queue"]

@@ -4,6 +4,9 @@ import json
 import time
 
 import pytest
+
+pytest.importorskip("prometheus_client")
+
 import redis
 from prometheus_client.parser import text_string_to_metric_families as parse
 

@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
+pytest.importorskip("prometheus_client")
+
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from sidekiq_py.engine.report import job_events

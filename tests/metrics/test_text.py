@@ -1,5 +1,9 @@
 """Prometheus's text format, read with its own parser."""
 
+import pytest
+
+pytest.importorskip("prometheus_client")
+
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from sidekiq_py.metrics.text import Family, Sample, histogram_samples, render

@@ -8,6 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("prometheus_client")
+
 import redis
 from prometheus_client.parser import text_string_to_metric_families as parse
 

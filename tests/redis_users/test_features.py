@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("starlette")
+
 import sidekiq_py as sidekiq
 from sidekiq_py.api import JobStatus
 from sidekiq_py.web import User, asgi_app

@@ -4,6 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
+pytest.importorskip("grimp")
+
 from structure.__main__ import PACKAGES
 from structure.imports import cycles, graph_of
 

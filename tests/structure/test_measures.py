@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("grimp")
+
 from structure.__main__ import main
 from structure.classes import classes_in
 from structure.layers import Layers, layers_in

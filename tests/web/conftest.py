@@ -14,7 +14,6 @@ from sidekiq_py import program
 from sidekiq_py.client import sync_client
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.redis_access.connection.link import Link
-from sidekiq_py.web import User, asgi_app
 from tests.web.browsing import Visitor
 
 
@@ -33,6 +32,9 @@ def visitor() -> Callable[..., Visitor]:
     """Makes somebody whom the host program lets in: `visitor("viewer")`, `visitor("operator", may_edit=True)`."""
 
     def make(role: str = "operator", *, may_edit: bool = False, base: str = "", **settings: Any) -> Visitor:
+        # Where the extra `web` is missing, the tests of this folder leave themselves out.
+        from sidekiq_py.web import User, asgi_app
+
         user = User("ada", role, may_edit)
         return Visitor(asgi_app(authorize=lambda _request: user, **settings), base=base)
 

@@ -7,6 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+pytest.importorskip("starlette")
+
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.web import Account, User, asgi_app, hash_password
 from sidekiq_py.web import access as access_module

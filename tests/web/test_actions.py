@@ -6,6 +6,8 @@ from html import unescape
 
 import pytest
 
+pytest.importorskip("starlette")
+
 from sidekiq_py import program
 from sidekiq_py.api import AuditLog, BulkRuns, BulkStatus, DeadSet, Queue, RetrySet
 from sidekiq_py.clock import now_seconds

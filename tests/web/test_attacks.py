@@ -8,6 +8,8 @@ from html.parser import HTMLParser
 
 import pytest
 
+pytest.importorskip("starlette")
+
 from sidekiq_py.clock import now_seconds
 from tests.web.test_pages import enter_process
 

@@ -7,6 +7,8 @@ import urllib.request
 
 import pytest
 
+pytest.importorskip("starlette")
+
 from tests.support.web_server import HttpClient, WebServer
 from tests.support.worker_process import REPOSITORY, SOURCE_ROOTS
 

@@ -9,6 +9,8 @@ from html import unescape
 
 import pytest
 
+pytest.importorskip("starlette")
+
 from sidekiq_py.api import Deploy
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.web import JobLink, Page, Redaction, asgi_app, places, site

@@ -18,7 +18,7 @@ from functools import partial
 from time import monotonic, sleep
 from typing import Any, NamedTuple
 
-from sidekiq_celery._wire.json_values import beyond_json, encoder, from_plain
+from sidekiq_celery._wire.json_values import beyond_json, encoder, from_plain, to_plain
 from sidekiq_celery.contract import App
 from sidekiq_celery.utils.ids import uuid
 from sidekiq_py.errors import JsonParseError, RedisError, ReplyLostError
@@ -57,6 +57,7 @@ _encode = encoder(json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), de
 
 # Without it nothing in a text is more than JSON.
 _MARK = b"__type__"
+_LEVELS_THAT_EACH_PYTHON_WRITES = 900
 
 # Lua can hand about 8,000 values to one command.
 _SLICE = 2000
@@ -125,10 +126,14 @@ def as_text(value: Any) -> str:
         TypeError: It cannot be written.
     """
     try:
-        return _encode(value)
+        text = _encode(value)
     except (ValueError, RecursionError) as error:
         # It contains itself, or is nested too deep.
         raise TypeError(str(error)) from None
+    if text.count("[") + text.count("{") > _LEVELS_THAT_EACH_PYTHON_WRITES:
+        # Python 3.14 also writes what is nested 20,000 levels deep, and no worker could read it.
+        to_plain(value)
+    return text
 
 
 def _from_text(text: bytes) -> Any:

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from sidekiq_celery import Celery
-from sidekiq_celery._dashboard import workers
 
 from tests.support.celery_program import StartWorker, starting
 from tests.web.browsing import Visitor
@@ -18,7 +17,7 @@ NODE = "w1@here"
 
 @pytest.fixture(autouse=True)
 def _fresh_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "_KEPT_SECONDS", 0.2)
+    monkeypatch.setattr("sidekiq_celery._dashboard.workers._KEPT_SECONDS", 0.2)
 
 
 @pytest.fixture

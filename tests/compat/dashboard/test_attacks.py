@@ -3,6 +3,10 @@
 import json
 from typing import Any
 
+import pytest
+
+pytest.importorskip("starlette")
+
 import redis
 from sidekiq_celery._dashboard.side import side_of
 from sidekiq_celery._dashboard.workers import Worker, WorkersSeen

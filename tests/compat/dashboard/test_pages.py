@@ -7,6 +7,9 @@ from html import unescape
 from typing import Any
 
 import pytest
+
+pytest.importorskip("starlette")
+
 import redis
 from sidekiq_celery import Celery, chain, chord, group
 

@@ -6,6 +6,8 @@ from types import ModuleType
 
 import pytest
 
+pytest.importorskip("prometheus_client")
+
 from tests.compat.worker.conftest import PROJECT
 from tests.probes.test_probes import Probes
 from tests.support.celery_program import StartWorker, wait_for_an_answer

@@ -2,6 +2,8 @@
 
 import pytest
 
+pytest.importorskip("starlette")
+
 import sidekiq_py as sidekiq
 from sidekiq_py.api import AuditLog
 from sidekiq_py.web import Redaction, User, asgi_app

@@ -5,6 +5,9 @@ import re
 import shlex
 
 import pytest
+
+pytest.importorskip("starlette")
+
 from sidekiq_celery import Celery
 from sidekiq_celery._beat.persistent import PersistentScheduler
 

@@ -17,8 +17,8 @@ from sidekiq_py.redis_access.job_path.promote import due_commands, noted_due
 from sidekiq_py.wire import keys
 
 _CHANNEL = b"__redis__:invalidate"
-# A server that refuses may be replaced by another one.
-_REFUSED_SECONDS = 60.0
+# A server that refuses may be replaced by another one; but each try stands in its log of refusals (`ACL LOG`).
+_REFUSED_SECONDS = 3600.0
 _LEASE = keys.POLLER_LEASE.encode()
 
 

@@ -471,20 +471,43 @@ def test_a_job_that_is_scheduled_after_a_long_rest_is_moved_within_100_ms(
     assert pause == pytest.approx(0.1)
 
 
+def renew_lease(poller: Poller, redis_client: redis.Redis) -> None:
+    """As its own thread does; what Redis tells of it has come."""
+    redis_client.set("sidekiq_py:poller", "me")
+    assert poller._watch._hearing.wait_readable(10)
+
+
+def at_rest(polling: Polling, redis_client: redis.Redis) -> Poller:
+    """One that has the lease and nothing to do; its clock stands still."""
+    poller = polling.poller(monotonic=lambda: 1000.0)
+    poller.is_quick = True
+    poller._lease_at = math.inf
+    poller._look()
+    renew_lease(poller, redis_client)
+    poller._look_at = 0.0
+    poller._look()
+    assert poller._look_at == 1000 + QUIET_SECONDS
+    return poller
+
+
 def test_at_rest_it_looks_rarely_and_hears_of_a_job(polling: Polling, redis_client: redis.Redis) -> None:
     """Redis says that a set has changed, so a job that is scheduled does not wait for the next look."""
-    poller = polling.poller()
-    poller.start()
-    eventually(lambda: poller._is_at_rest)
-    # The one that follows is two seconds away.
-    looked_at = poller._looked_at
+    poller = at_rest(polling, redis_client)
 
     redis_client.zadd("schedule", {job("due"): LONG_AGO})
+    poller._waited(5)
 
-    eventually(lambda: redis_client.llen("queue:default") == 1)
-    [message] = jids(contents(redis_client, "default"))
-    assert message == "due"
-    assert poller._looked_at - looked_at < QUIET_SECONDS
+    assert poller._look_at == pytest.approx(1000.1)
+
+
+def test_at_rest_it_does_not_look_because_of_its_own_lease(polling: Polling, redis_client: redis.Redis) -> None:
+    """It hears of each renewal, and nothing has changed."""
+    poller = at_rest(polling, redis_client)
+
+    renew_lease(poller, redis_client)
+    poller._waited(0.1)
+
+    assert poller._look_at == 1000 + QUIET_SECONDS
 
 
 def test_where_redis_does_not_say_what_changes_it_looks_often(
@@ -517,7 +540,7 @@ def test_it_looks_often_until_it_has_heard_of_its_own_lease(polling: Polling, re
     pauses = []
     for renews in (False, False, True, False):
         if renews:
-            redis_client.set("sidekiq_py:poller", "me")
+            renew_lease(poller, redis_client)
         poller._look_at = 0.0
         poller._look()
         pauses.append(poller._look_at - 1000)
@@ -526,17 +549,16 @@ def test_it_looks_often_until_it_has_heard_of_its_own_lease(polling: Polling, re
 
 
 def test_a_connection_that_breaks_at_rest_is_opened_again(polling: Polling, redis_client: redis.Redis) -> None:
-    """Nothing is reported, and a job is moved all the same."""
-    poller = polling.poller()
-    poller.start()
-    eventually(lambda: poller._is_at_rest)
+    """What changed meanwhile would never be heard of: it looks at once."""
+    poller = at_rest(polling, redis_client)
 
     redis_client.client_kill_filter(_type="pubsub")
-    redis_client.zadd("schedule", {job("due"): LONG_AGO})
+    poller._waited(5)
+    assert poller._look_at == pytest.approx(1000.1)
 
-    eventually(lambda: redis_client.llen("queue:default") == 1)
-    eventually(lambda: poller._is_at_rest)
-    assert polling.reported == []
+    poller._look_at = 0.0
+    poller._look()
+    assert len(redis_client.client_list(_type="pubsub")) == 1
 
 
 def test_a_process_without_the_lease_asks_for_it_without_a_script(polling: Polling, redis_client: redis.Redis) -> None:

@@ -3,6 +3,8 @@
 import asyncio
 import json
 import os
+import subprocess
+import sys
 from datetime import timedelta
 from typing import Any
 
@@ -342,6 +344,60 @@ def test_the_complete_callback_of_a_child_holds_back_the_parent_s_complete(app: 
     assert app.runs == [("step 1",), ("step 2",)]
     assert parent.status().total == 2
     assert app.events(parent.bid) == ["complete", "success"]
+
+
+def test_a_child_that_ends_while_its_parent_is_open_holds_its_own_end_alone(app: Program, worker: Any) -> None:
+    """Its callbacks come, and its death reaches the parent, which completes when it is closed."""
+    parent, child = watched(app), watched(app)
+    with parent.jobs():
+        with child.jobs():
+            app.once.perform_async("fail")
+        eventually(lambda: sorted(app.events(child.bid)) == ["complete", "death"])
+        eventually(lambda: app.events(parent.bid) == ["death"])
+        app.wait_until_idle()
+        assert not parent.status().complete
+
+    eventually(lambda: app.events(parent.bid) == ["death", "complete"])
+
+
+def test_a_callback_of_a_child_that_dies_is_a_death_of_the_parent(app: Program, worker: Any) -> None:
+    """The child has succeeded all the same."""
+
+    @sidekiq.job(name="Dying", retry=False)
+    def dying(bid: str, event: str, options: Any) -> None:
+        raise ValueError("no printer")
+
+    parent, child = watched(app), sidekiq.Batch().on("success", dying)
+    with parent.jobs(), child.jobs():
+        app.deed.perform_async("ok")
+
+    child.wait(10, until="success")
+    eventually(lambda: sorted(app.events(parent.bid)) == ["complete", "death"])
+    assert not parent.status().success
+
+
+def test_two_programs_add_to_one_batch_at_a_time(app: Program, worker: Any, redis_url: str) -> None:
+    """Each numbers its own slices; all jobs are counted once."""
+    batch = watched(app)
+    code = (
+        "import sidekiq_py as sidekiq\n"
+        f"sidekiq.configure(redis_url={redis_url!r}, sidekiq_version='7')\n"
+        "deed = sidekiq.ruby_job('Deed')\n"
+        f"with sidekiq.Batch.find({batch.bid!r}).jobs():\n"
+        "    for number in range(20):\n"
+        "        deed.perform_async('other', number)\n"
+        "    deed.perform_bulk([['other', number] for number in range(20, 400)], batch_size=100)\n"
+    )
+    with batch.jobs():
+        others = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(2)]
+        for number in range(200):
+            app.deed.perform_async("own", number)
+        assert [other.wait(60) for other in others] == [0, 0]
+
+    status = batch.wait(30, until="success")
+    app.wait_until_idle()
+    assert (status.total, len(app.runs)) == (1000, 1000)
+    assert app.events(batch.bid) == ["complete", "success"]
 
 
 def test_a_death_reaches_the_ancestors_once_each(app: Program, worker: Any) -> None:

@@ -42,7 +42,8 @@ def test_a_field_of_another_program_stops_no_job_and_no_look(app: Program, field
     assert any("1 batch is damaged" in text and field in text for text in said), said
     assert len(app.runs) == 6
     assert app.client.zcard("retry") == 2
-    assert app.client.hget(steps.key(batch.bid), field) in (b"not \xff ours", b"%d" % int(app.client.time()[0]))
+    # Each step writes this one anew.
+    assert field == "changed_at" or app.client.hget(steps.key(batch.bid), field) == b"not \xff ours"
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,12 @@ def pool(ruby_release: RubyRelease, redis_url: str) -> Iterator[Pool]:
 
 
 @pytest.fixture
+def buttons() -> tuple[str, str]:
+    """Where the Web tab has the job `ours`, and what it calls the button that runs it now."""
+    return "/cron/ours", "enque"
+
+
+@pytest.fixture
 def save(pool: Pool) -> Callable[..., None]:
     """Saves a periodic job as a Python worker does that declares it."""
 
@@ -64,24 +70,28 @@ def hash_of(pool: Pool, name: str) -> Any:
 
 
 def test_the_web_tab_shows_and_steers_python_s_jobs(
-    redis_client: redis.Redis, ruby: RunRuby, save: Callable[..., None]
+    redis_client: redis.Redis, ruby: RunRuby, save: Callable[..., None], buttons: tuple[str, str]
 ) -> None:
     """It lists one, disables it, enables it, runs it now and deletes it, by the buttons of its page."""
+    place, run_now = buttons
     save("0 9 * * 1-5 Europe/Berlin", "ours", args=["from Python", 1], description="At nine")
 
-    page = html.unescape(ruby(WEB + 'web.visit("/cron") + web.visit("/cron/ours")', **CRON)).replace("\xa0", " ")
+    page = html.unescape(ruby(WEB + f'web.visit("/cron") + web.visit("{place}")', **CRON)).replace("\xa0", " ")
     for text in ("ours", "0 9 * * 1-5 Europe/Berlin", "PythonOnlyJob", "At nine"):
         assert text in page
 
-    assert ruby(WEB + 'web.press("/cron", {}, to: "/cron/ours/disable")', **CRON) == 302
+    def press(button: str) -> None:
+        assert ruby(WEB + f'web.press("/cron", {{}}, to: "{place}/{button}")', **CRON) == 302
+
+    press("disable")
     assert not CronJobs().find("ours").is_enabled
-    assert ruby(WEB + 'web.press("/cron", {}, to: "/cron/ours/enable")', **CRON) == 302
+    press("enable")
     assert CronJobs().find("ours").is_enabled
-    assert ruby(WEB + 'web.press("/cron", {}, to: "/cron/ours/enque")', **CRON) == 302
+    press(run_now)
     [raw] = redis_client.lrange("queue:default", 0, -1)
     assert json.loads(raw)["args"] == ["from Python", 1]
     assert [line["jid"] for line in CronJobs().find("ours").history()] == [json.loads(raw)["jid"]]
-    assert ruby(WEB + 'web.press("/cron", {}, to: "/cron/ours/delete")', **CRON) == 302
+    press("delete")
     assert CronJobs().find("ours") is None
 
 
@@ -115,7 +125,8 @@ def test_python_steers_ruby_s_jobs(redis_client: redis.Redis, ruby: RunRuby, poo
     assert json.loads(raw)["class"] == "FixtureJob"
     CronJobs().find("theirs").remove()
     assert ruby("Sidekiq::Cron::Job.count", **CRON) == 0
-    assert redis_client.keys("cron*") == []
+    # An index of namespaces stays behind in 2.x.
+    assert not [key for key in redis_client.keys("cron*") if b"theirs" in key]
 
 
 def test_a_tick_fires_once_whoever_comes_first(

@@ -38,7 +38,7 @@ def test_the_jobs_of_a_child_that_was_killed_run_at_once_in_its_sibling(
 ) -> None:
     """The parent tells the sibling who died; nobody waits for a lease, and the child is replaced."""
     parent = ready(fleet, 2, concurrency=5)
-    push_jobs(fleet.client, [job_text(number, "stubborn", [1.5]) for number in range(5)])
+    push_jobs(fleet.client, [job_text(number, "stubborn", [3]) for number in range(5)])
     eventually(lambda: fleet.ledger.count(STARTED) == 5)
     victim = fleet.ledger.runs()[0].pid
     cut_off = {run.number for run in fleet.ledger.runs() if run.pid == victim}
@@ -53,7 +53,8 @@ def test_the_jobs_of_a_child_that_was_killed_run_at_once_in_its_sibling(
     report(
         f"{books}; {len(cut_off)} jobs ran again {min(again) * 1000:.0f} to {max(again) * 1000:.0f} ms after the kill"
     )
-    assert max(again) < 1
+    # A lease lasts thirty.
+    assert max(again) < 10
     assert (books.lost, books.doubled) == ((), ())
     assert books.again == len(cut_off)
     assert fleet.ledger.overlaps(fleet.deaths) == []
@@ -84,7 +85,7 @@ def test_nothing_is_lost_while_children_are_killed(fleet: Fleet, report: Callabl
 def test_children_stop_in_order_when_their_parent_is_killed(fleet: Fleet, report: Callable[[object], None]) -> None:
     """What they run they end; nothing is left in flight."""
     parent = ready(fleet, 2, concurrency=2)
-    push_jobs(fleet.client, [job_text(number, args=[0.5]) for number in range(8)])
+    push_jobs(fleet.client, [job_text(number, args=[2]) for number in range(8)])
     eventually(lambda: fleet.ledger.count(STARTED) == 4)
     family = children_of(parent.pid)
 
@@ -100,7 +101,7 @@ def test_children_stop_in_order_when_their_parent_is_killed(fleet: Fleet, report
 def test_a_parent_that_is_told_to_stop_stops_its_children(fleet: Fleet, report: Callable[[object], None]) -> None:
     """And ends with 0 when they have."""
     parent = ready(fleet, 2, concurrency=2, shutdown_timeout_seconds=5)
-    push_jobs(fleet.client, [job_text(number, args=[0.5]) for number in range(8)])
+    push_jobs(fleet.client, [job_text(number, args=[2]) for number in range(8)])
     eventually(lambda: fleet.ledger.count(STARTED) == 4)
     family = children_of(parent.pid)
 
@@ -118,7 +119,7 @@ def test_a_job_past_its_hard_limit_fails_once_and_its_child_is_replaced(
 ) -> None:
     """It is settled as failed before its process is killed, so nobody recovers it and runs it again."""
     fleet.keep_retries()
-    parent = ready(fleet, 2, concurrency=1, hard_timeout_seconds=0.5)
+    parent = ready(fleet, 2, concurrency=1, hard_timeout_seconds=2)
     family = children_of(parent.pid)
     push_jobs(fleet.client, [job_text(0, "endless", [60]), *[job_text(number) for number in range(1, 50)]])
 

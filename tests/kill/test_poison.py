@@ -123,7 +123,7 @@ def test_the_death_of_a_job_without_tries_left_is_announced_though_its_process_i
 
 def test_a_job_that_only_failed_to_be_lucky_is_not_remembered(fleet: Fleet, report: Callable[[object], None]) -> None:
     """It was recovered once, and ran to its end: its name is cleared."""
-    push_jobs(fleet.client, [job_text(number, args=[0.3]) for number in range(5)])
+    push_jobs(fleet.client, [job_text(number, args=[2]) for number in range(5)])
     worker = fleet.start()
     eventually(lambda: fleet.ledger.count(STARTED) == 5)
     fleet.kill(worker)

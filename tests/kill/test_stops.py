@@ -60,7 +60,7 @@ def test_quiet_gives_the_buffer_back_at_once(fleet: Fleet, report: Callable[[obj
     worker = fleet.start(concurrency=3, buffer_seconds=60)
     # Short jobs first, so that the worker fetches ahead; then it is busy with long ones.
     jobs = [job_text(number) for number in range(2000)]
-    jobs += [job_text(2000 + number, "stubborn", [2]) for number in range(3)]
+    jobs += [job_text(2000 + number, "stubborn", [5]) for number in range(3)]
     jobs += [job_text(2003 + number) for number in range(100)]
     push_jobs(fleet.client, jobs)
     eventually(lambda: fleet.ledger.count(STARTED) >= 2003)
@@ -68,11 +68,11 @@ def test_quiet_gives_the_buffer_back_at_once(fleet: Fleet, report: Callable[[obj
     worker.send_signal(signal.SIGTSTP)
     asked_at = time.monotonic()
 
-    eventually(lambda: fleet.in_flight_of(worker.pid) <= 3, 1)
+    eventually(lambda: fleet.in_flight_of(worker.pid) <= 3, 4)
     took = time.monotonic() - asked_at
     fleet.start()
     eventually(lambda: fleet.ledger.count(STARTED) == 2103)
-    fleet.wait_until_done(10)
+    fleet.wait_until_done()
     books = fleet.books(2103)
     report(f"{books}; the buffer was back after {took * 1000:.0f} ms")
     assert (books.once, books.lost, books.doubled) == (2103, (), ())
@@ -116,7 +116,8 @@ def test_a_worker_stops_though_redis_is_gone(
     books = fleet.books(50)
     report(f"{books}; it had ended after {took:.1f} s")
     assert code == 0
-    assert took < 12
+    # A second of grace, three for jobs that do not end, and a second of silence; 4.7 on an idle machine.
+    assert took < 20
     assert (books.lost, books.doubled) == ((), ())
     assert fleet.in_flight + fleet.waiting == 50
     fleet.start()

@@ -123,7 +123,7 @@ def test_a_full_loop_keeps_no_other_capsule_waiting(program: Program, start: Sta
     for number in range(20):
         push(redis_client, "note", number, queue="threads")
 
-    eventually(lambda: sorted(program.ran) == list(range(20)), within_seconds=2)
+    eventually(lambda: sorted(program.ran) == list(range(20)))
     assert redis_client.llen("queue:loop") == 2
 
 
@@ -137,7 +137,7 @@ def test_a_full_loop_keeps_no_other_queue_waiting(program: Program, start: Start
     for number in range(20):
         push(redis_client, "note", number, queue="threads")
 
-    eventually(lambda: sorted(program.ran) == list(range(20)), within_seconds=3)
+    eventually(lambda: sorted(program.ran) == list(range(20)))
 
 
 def test_what_a_full_loop_left_alone_runs_when_there_is_room(

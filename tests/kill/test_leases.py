@@ -201,7 +201,7 @@ def test_ruby_s_clean_up_of_processes_costs_no_job(fleet: Fleet, report: Callabl
     missing = why_missing(ruby_release)
     if missing is not None:
         skip_or_fail(missing, switch="SIDEKIQ_PY_REQUIRE_RUBY")
-    push_jobs(fleet.client, [job_text(number, args=[0.5]) for number in range(20)])
+    push_jobs(fleet.client, [job_text(number, args=[2]) for number in range(20)])
     worker = fleet.start(concurrency=10)
     eventually(lambda: fleet.ledger.count(STARTED) == 10)
     identity = worker.identity

@@ -39,7 +39,7 @@ structure: .venv/installed ## Cycles, layers, folders and classes in figures; AR
 interop: setup ## The tests with real Ruby at the other end, on every release; a whole run writes docs/compatibility.md
 	@SIDEKIQ_PY_RELEASES="$(RELEASES)" SIDEKIQ_PY_REDIS="$(REDIS)" .ci/interop $(TESTS)
 
-gems: setup ## The tests with sidekiq-batch and sidekiq-cron 2, cloned from GitHub into build/gems
+gems: setup ## The tests with sidekiq-batch, sidekiq-status and sidekiq-cron 2, cloned from GitHub into build/gems
 	@.ci/gems $(TESTS)
 
 celery-tests: setup ## Celery's own tests under the import alias, some twenty minutes; writes docs/celery_compatibility.md

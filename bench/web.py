@@ -120,7 +120,8 @@ def _enter_workflows(client: "redis.Redis[bytes]", members: int) -> None:
     """A task that has called a group, all of which have ended; and a chord of as many parts, of which half have."""
     group = [["g", None], [[[_task_id(number), None], None] for number in range(members)]]
     stored = {_task_id(number): {"status": "SUCCESS", "result": number} for number in range(members)}
-    stored["parent"] = {"status": "SUCCESS", "result": None, "children": [group]}
+    parent = {"status": "SUCCESS", "result": None, "traceback": None, "children": [group]}
+    stored["parent"] = {**parent, "date_done": "2026-11-23T02:00:00.123456+00:00", "task_id": "parent"}
     client.mset({f"celery-task-meta-{task_id}": json.dumps(meta) for task_id, meta in stored.items()})
     ended = {str(number): "1" for number in range(members // 2)}
     client.hset("sidekiq_py:chord:chord", mapping={"parts": members, "body": "{}", **ended})

@@ -50,7 +50,10 @@ _BROWSER = ("base-files", "coreutils", "dash", "libc-bin", "chromium", "chromium
 _ASK_BROWSER = """printf '{"chromium": "%s"}' "$(chromedriver --version | cut -d ' ' -f 2)\""""
 
 # A Python, and what tests start beside it.
-_PYTHON = ("base-files", "coreutils", "dash", "libc-bin", "tzdata", "python3", "redis-server", "procps", "util-linux")
+_PYTHON = (
+    *("base-files", "coreutils", "dash", "libc-bin", "tzdata", "python3", "redis-server", "procps", "util-linux"),
+    *("findutils", "grep", "ncurses-base", "openssl", "sed"),
+)
 _ASK_PYTHON = ("python3", "-c", """import platform; print('{"python": "%s"}' % platform.python_version())""")
 
 

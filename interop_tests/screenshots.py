@@ -4,15 +4,20 @@ Redis.
 
     python -m interop_tests.screenshots [FOLDER]
 
+The tabs of gems are there as well: sidekiq-cron 1.8 as Debian has it; where the folder SIDEKIQ_PY_GEMS (build/gems) has
+their public source (`make gems`), sidekiq-cron 2.3 and sidekiq-status.
+
 Processes, jobs, tasks and failures are real. Only what the Metrics page and the trends of queues show of the past hour
 was not waited for: it was counted and written by the worker's own code, under the times of that hour.
 """
 
 import json
+import os
 import random
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,10 +28,15 @@ from sidekiq_celery import Celery
 import sidekiq_py as sidekiq
 from interop_tests.support import shop_jobs
 from interop_tests.support.browser import Browser
-from interop_tests.support.ruby import UTF8, RubyRelease, release, why_missing
+from interop_tests.support.ruby import UTF8, RubyRelease, release, run_ruby, why_missing, with_public_gems
 from interop_tests.support.web_ui_server import WebUiServer
 from sidekiq_py import deploy
+from sidekiq_py.api import CronJobs
+from sidekiq_py.client import sync_client
 from sidekiq_py.engine.run.metrics import ExecutionMetrics
+from sidekiq_py.extensions.periodic import loading
+from sidekiq_py.extensions.periodic.declared import make
+from sidekiq_py.extensions.periodic.layout import layout_of
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.redis_access.reads import queue_trends
@@ -57,6 +67,7 @@ _SHORTEN = """
 for (const one of document.querySelectorAll("pre")) one.textContent = one.textContent.replaceAll(arguments[0], "");
 """
 WIDTH, LEAST_HEIGHT = 1280, 500
+GEMS = Path(os.environ.get("SIDEKIQ_PY_GEMS", REPOSITORY / "build" / "gems"))
 
 # Where a host's name would stand, so that the pictures show whose process it is.
 RUBY_HOST, PYTHON_HOST = "ruby.1", "python.1"
@@ -115,6 +126,68 @@ def _photograph_dashboard(redis_url: str, client: redis.Redis, browser: Browser,
             taken.append(folder / f"dashboard_{name}.png")
             browser.photograph(taken[-1])
         return taken
+
+
+def photograph_timetable(shown: RubyRelease, browser: Browser, path: Path) -> Path:
+    """The Cron tab over periodic jobs of both languages."""
+    with RedisServer() as server:
+        sidekiq.configure(redis_url=server.url, sidekiq_version=shown.sidekiq_version)
+        layout = layout_of("1.8" if shown.numbers < (7,) else "2")
+        saved = [
+            make(cron, name, name=name, by="shop", description=description)
+            for cron, name, description in (
+                ("0 3 * * * Europe/Berlin", "forecast_demand", "Python: how much to order"),
+                ("*/5 * * * *", "count_stock", "Python: what is left on the shelves"),
+            )
+        ]
+        loading.save(sync_client.current().pool, layout, saved)
+        CronJobs().find("count_stock").disable("the shelves are being moved")
+        receipts = 'periodic(name: "send_receipts", cron: "0 8 * * mon-fri Europe/Berlin", class: "SendReceipt",'
+        run_ruby(shown, receipts + ' description: "Ruby: by e-mail")', server.url, also=["cron.rb"])
+        with WebUiServer(shown, server.url, tabs=["sidekiq-cron", "sidekiq/cron/web"]) as web_ui:
+            return _take(browser, web_ui, "cron", path)
+
+
+def photograph_statuses(shown: RubyRelease, browser: Browser, path: Path) -> Path:
+    """The Statuses tab over jobs that Ruby has enqueued and Python runs."""
+    is_over = threading.Event()
+
+    @sidekiq.job(name="PythonImport", queue="python", retry=False)
+    def run(name: str, rows: int, of: int) -> None:
+        sidekiq.current_job().progress(at=rows, total=of, message=f"row {rows} of {name}")
+        if rows < of:
+            is_over.wait(60)
+
+    jobs = (("customers.csv", 420, 1000), ("articles.csv", 8_000, 10_000), ("prices.csv", 300, 300))
+    with RedisServer() as server:
+        sidekiq.configure(redis_url=server.url, sidekiq_version=shown.sidekiq_version)
+        code = f"{json.dumps(jobs)}.each {{ |args| PythonImport.perform_async(*args) }}"
+        run_ruby(shown, code, server.url, also=["sidekiq_status.rb"])
+        with (
+            sidekiq.embed(concurrency=3, queues=["python"]),
+            WebUiServer(shown, server.url, tabs=["sidekiq-status"]) as web_ui,
+            server.client() as client,
+        ):
+            eventually(
+                lambda: (
+                    sorted(client.hget(key, "message") or b"" for key in client.keys("sidekiq:status:*"))
+                    == sorted(f"row {rows} of {name}".encode() for name, rows, _ in jobs)
+                )
+            )
+            try:
+                return _take(browser, web_ui, "statuses", path)
+            finally:
+                is_over.set()
+
+
+def _photograph_tabs(browser: Browser, folder: Path) -> Iterator[Path]:
+    yield photograph_timetable(release("6.4"), browser, folder / "web_ui_cron_6.4.png")
+    if GEMS.is_dir():
+        newest = with_public_gems(release("8.1"), GEMS)
+        yield photograph_timetable(newest, browser, folder / "web_ui_cron_8.1.png")
+        yield photograph_statuses(newest, browser, folder / "web_ui_statuses_8.1.png")
+    else:
+        print(f"no gems in {GEMS}: the tabs of sidekiq-cron 2 and sidekiq-status are left out (make gems)")
 
 
 def _celery_worker(redis_url: str) -> SidekiqProcess:
@@ -208,9 +281,14 @@ def main(arguments: Sequence[str]) -> int:
         return 1
     with Browser(width=WIDTH, height=LEAST_HEIGHT) as browser:
         for shown in releases:
-            for path in photograph(shown, browser, folder):
-                print(f"{path} ({path.stat().st_size // 1024} KB)", flush=True)
+            _tell(photograph(shown, browser, folder))
+        _tell(_photograph_tabs(browser, folder))
     return 0
+
+
+def _tell(taken: Iterable[Path]) -> None:
+    for path in taken:
+        print(f"{path} ({path.stat().st_size // 1024} KB)", flush=True)
 
 
 if __name__ == "__main__":

@@ -281,6 +281,39 @@ def test_a_job_of_a_ruby_process_that_is_killed_runs_again(
     assert redis_client.llen("runs") == 2
 
 
+def test_a_ruby_process_that_is_killed_between_a_failure_and_its_retry_loses_no_job(
+    ruby_worker: Any, start_ruby: StartRuby, redis_client: redis.Redis
+) -> None:
+    """The failure is counted by then; the mark of its start goes only when the retry is written."""
+    batch = sidekiq.Batch()
+    redis_client.set("bad", 1)
+    with batch.jobs():
+        sidekiq.ruby_job("BatchKilledBeforeItsRetry", queue="ruby").perform_async("fail_while", "bad")
+    ruby_worker.wait(WAIT_SECONDS)
+    assert (batch.status().failures, redis_client.zcard("retry")) == (1, 0)
+
+    redis_client.delete("bad", *redis_client.smembers("sidekiq_py:batches:ruby"))
+    start_ruby(program=PROGRAM, queues=["ruby"])
+    runs, pool = RubyRuns(away_seconds=0.05), sync_client.current().pool
+    eventually(lambda: runs.run(pool) is None and batch.status().success, WAIT_SECONDS)
+
+    status = batch.status()
+    assert (status.pending, status.failures) == (0, 0)
+
+
+@pytest.mark.usefixtures("ruby_worker")
+def test_a_failed_ruby_job_leaves_no_mark(redis_client: redis.Redis) -> None:
+    """Whether it waits for a retry, is dead, or was thrown away."""
+    batch = sidekiq.Batch()
+    redis_client.set("bad", 1)
+    with batch.jobs():
+        for retry in (2, 0, False):
+            sidekiq.ruby_job("BatchFailing", queue="ruby", retry=retry).perform_async("fail_while", "bad")
+
+    eventually(lambda: batch.status().dead == 2 and redis_client.zcard("retry") == 1, WAIT_SECONDS)
+    eventually(lambda: not redis_client.keys("sidekiq_py:batches:ruby:*"), WAIT_SECONDS)
+
+
 @pytest.mark.usefixtures("ruby_worker")
 def test_ruby_processes_bear_a_label(redis_client: redis.Redis) -> None:
     """By which the doctor tells those that have loaded the file."""

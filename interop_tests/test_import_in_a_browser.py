@@ -216,6 +216,8 @@ def test_the_same_import_by_a_rack_program(
         ["1007", "Customer 1007", "Python", "failed", "row 1007: we do not deliver to FR"],
         ["42", "Robert'); DROP TABLE", "Ruby", "error", "row 42 broke the code"],
     ]
+    if os.environ.get("SIDEKIQ_PY_PICTURES"):
+        browser.photograph(IMAGES / "import_by_a_rack_program.png")
 
     countries.write_text("AT DE FR")
     browser.find("#retry").click()

@@ -28,6 +28,19 @@ class BatchDeed < FixtureJob
   end
 end
 
+# Kills its process when it has failed, and before Sidekiq writes its retry.
+class BatchKilledBeforeItsRetry < BatchDeed
+  sidekiq_retry_in do |_count, _error|
+    Process.kill(:KILL, Process.pid)
+    sleep
+  end
+end
+
+# Waits for its retry as long as a test takes.
+class BatchFailing < BatchDeed
+  sidekiq_retry_in { |_count, _error| 600 }
+end
+
 class BatchFragile < BatchDeed
   sidekiq_options retry: 0
 end

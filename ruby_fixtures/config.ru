@@ -4,5 +4,7 @@
 
 require_relative "jobs"
 require_relative "web_ui"
+# Gems with tabs of their own.
+ENV.fetch("FIXTURE_TABS", "").split.each { |name| require name }
 
 run WebUi.app

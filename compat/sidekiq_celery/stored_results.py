@@ -20,6 +20,7 @@ from typing import Any
 from kombu.exceptions import ContentDisallowed, DecodeError
 
 from sidekiq_celery import states
+from sidekiq_celery._result.many_children import ManyTasks, loads_apart
 from sidekiq_celery.backends.redis import RedisBackend
 from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import ImproperlyConfigured
@@ -189,24 +190,27 @@ def _result(backend: RedisBackend, task_id: str, text: bytes) -> StoredResult:
         _moment(meta.get("date_done")),
         _text(meta.get("parent_id")),
         _text(meta.get("group_id")),
-        children if isinstance(children, list) else (),
+        children if isinstance(children, list | ManyTasks) else (),
     )
 
 
 def _decoded(backend: RedisBackend, text: bytes | None) -> Any:
     """What the text says, or why it cannot be read."""
-    if text is not None and backend.serializer == "json" and text.startswith(b"{") and b"__type__" not in text:
-        try:
-            # Without kombu's look at each object, and without the look at each level that jobs are due: a task that has
-            # called 10,000 others has 0.56 MB of ids, and took 15 ms.
-            return json.loads(text)
-        except (ValueError, RecursionError):
-            pass
-        try:
-            # An integer of any length.
-            return loads(text)
-        except JsonParseError:
-            pass
+    if text is not None and backend.serializer == "json" and text.startswith(b"{"):
+        apart = loads_apart(text)
+        if apart is not None:
+            return apart
+        if b"__type__" not in text:
+            try:
+                # Without kombu's look at each object, and without the look at each level that jobs are due.
+                return json.loads(text)
+            except (ValueError, RecursionError):
+                pass
+            try:
+                # An integer of any length.
+                return loads(text)
+            except JsonParseError:
+                pass
     try:
         meta = backend.decode(text)
     except (ContentDisallowed, DecodeError, ValueError, TypeError, RecursionError) as error:

@@ -15,6 +15,7 @@ from itertools import islice
 from typing import Any, Literal
 
 from sidekiq_celery import stored_results
+from sidekiq_celery._result.many_children import ManyTasks
 from sidekiq_celery._send.clients import client_of
 from sidekiq_celery._send.flow_store import DONE, chord_key, flow_key
 from sidekiq_celery.contract import App
@@ -273,13 +274,13 @@ def _step(text: bytes) -> tuple[str, str | None]:
     return (task if isinstance(task, str) else ""), (following if isinstance(following, str) else None)
 
 
-def _node(stored: Any) -> tuple[str, list[Any] | None]:
+def _node(stored: Any) -> tuple[str, Sequence[Any] | None]:
     """`[[id, parent], members]` as id and members; None for a task, and an empty id for what is none."""
     if not isinstance(stored, list | tuple) or len(stored) != 2:
         return "", None
     head, members = stored
     name = head[0] if isinstance(head, list | tuple) and head else head
-    return _id(name), (members if isinstance(members, list) else None)
+    return _id(name), (members if isinstance(members, list | ManyTasks) else None)
 
 
 def _id(value: Any) -> str:

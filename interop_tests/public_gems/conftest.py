@@ -1,12 +1,11 @@
 """A Ruby that finds the public source of gems; the tests of this folder are there only where that is."""
 
-import dataclasses
 import os
 from pathlib import Path
 
 import pytest
 
-from interop_tests.support.ruby import RUBY_FIXTURES, RubyRelease, release, why_missing
+from interop_tests.support.ruby import RubyRelease, release, why_missing, with_public_gems
 from tests.support.missing_tools import skip_or_fail
 
 GEMS = os.environ.get("SIDEKIQ_PY_GEMS")
@@ -22,6 +21,4 @@ def ruby_release(request: pytest.FixtureRequest) -> RubyRelease:
     reason = why_missing(found)
     if reason is not None:
         skip_or_fail(reason, switch="SIDEKIQ_PY_REQUIRE_RUBY")
-    folders = [str(path.resolve()) for path in sorted(Path(GEMS or "").glob("*/lib"))]
-    load_path = ":".join([*folders, str(RUBY_FIXTURES / "stand_ins")])
-    return dataclasses.replace(found, environment={**found.environment, "RUBYLIB": load_path})
+    return with_public_gems(found, Path(GEMS or ""))

@@ -9,7 +9,7 @@ import json
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +128,13 @@ def why_missing(wanted: RubyRelease) -> str | None:
     if wanted.versions is not None:
         return None
     return f"Ruby Sidekiq {wanted.series} is not here; get it by: python -m interop_tests.roots {wanted.suite}"
+
+
+def with_public_gems(found: RubyRelease, folder: Path) -> RubyRelease:
+    """A release with the gems on its load path whose sources are in this folder (`.ci/gems`)."""
+    folders = [str(path.resolve()) for path in sorted(folder.glob("*/lib"))]
+    load_path = ":".join([*folders, str(RUBY_FIXTURES / "stand_ins")])
+    return replace(found, environment={**found.environment, "RUBYLIB": load_path})
 
 
 def run_ruby(

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -25,11 +26,13 @@ class WebUiServer:
     Args:
         release: Which Sidekiq.
         redis_url: The Redis that it shows.
+        tabs: What to require for tabs of gems.
     """
 
-    def __init__(self, release: RubyRelease, redis_url: str) -> None:
+    def __init__(self, release: RubyRelease, redis_url: str, *, tabs: Sequence[str] = ()) -> None:
         self._release = release
         self._redis_url = redis_url
+        self._tabs = " ".join(tabs)
         self._process: subprocess.Popen[bytes] | None = None
         self._port = 0
 
@@ -39,7 +42,8 @@ class WebUiServer:
     def __enter__(self) -> Self:
         handle, name = tempfile.mkstemp(prefix="sidekiq-py-puma-", suffix=".log")
         self._log = Path(name)
-        environment = {**os.environ, **UTF8, **self._release.environment, "REDIS_URL": self._redis_url}
+        settings = {"REDIS_URL": self._redis_url, "FIXTURE_TABS": self._tabs}
+        environment = {**os.environ, **UTF8, **self._release.environment, **settings}
         with os.fdopen(handle, "wb") as log:
             self._process = subprocess.Popen(
                 tied_to_this_process([*self._release.ruby, "-S", "puma", *self._arguments()]),

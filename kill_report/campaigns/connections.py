@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 from kill_report.campaigns.process_kills import QUEUES
-from kill_report.stage import Stage
+from kill_report.stage import PATIENCE_SECONDS, Stage
 from tests.support.cutting_proxy import CuttingProxy
 
 WORKERS = 3
@@ -20,8 +20,9 @@ def connections(stage: Stage) -> set[int]:
     proxy = stage.exits.enter_context(CuttingProxy(server.port))
     fleet = stage.fleet(server, proxy.url)
     fleet.defaults = {"queues": QUEUES, "socket_timeout_seconds": 1, "has_async_jobs": True}
-    for _ in range(WORKERS):
-        fleet.start(wait=False)
+    # A worker that does not reach Redis when it starts ends at once, as Ruby's does.
+    for worker in [fleet.start(wait=False) for _ in range(WORKERS)]:
+        worker.wait_until_ready(within_seconds=PATIENCE_SECONDS)
     proxy.cut_at_random(stage.draw, ONE_IN)
     for _ in range(stage.scaled(HOLES)):
         stage.push(fleet, stage.scaled(JOBS) // stage.scaled(HOLES), ["tick", "tick", "atick", "boom"])

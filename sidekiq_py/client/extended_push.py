@@ -141,13 +141,13 @@ class Slices:
         if self._watched is None:
             self._watched = WatchedPushes(self._link)
         try:
-            if not self._watched.may_push(watched):
+            if not self._watched.may_push(watched, batch.queue):
                 return False
         except RedisError:
             return False
         self._pending, self._is_watched = pushed, True
         try:
-            self._watched.send(watched, batch.commands(self._pool.key_prefix))
+            self._watched.send(watched, batch.queue, batch.commands(self._pool.key_prefix))
         except ReplyLostError as error:
             self._pending = None
             send(self._pool, pushed, lost=error)

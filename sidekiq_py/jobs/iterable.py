@@ -179,7 +179,7 @@ class IterableJob(Job):
             self._save()
             raise Interrupted(f"{type(self).__name__} left off at {self._cursor!r}")
         self.on_complete()
-        iteration.clear(sync_client.current().pool, self._own_jid())
+        self._clear_or_log()
 
     def _iterate(self, enumerator: Iterable[tuple[Any, Any]]) -> bool:
         """Process items; False if there are some left."""
@@ -194,7 +194,7 @@ class IterableJob(Job):
             self._runtime_seconds = runtime_before + now - started
             is_leaving = self.interrupted() or self._is_too_long(now - started)
             if is_leaving or now - saved >= FLUSH_SECONDS:
-                if self._save():
+                if self._save_or_log():
                     return self._leave_for_good()
                 saved = now
             if is_leaving:
@@ -241,11 +241,22 @@ class IterableJob(Job):
             keep_first_ttl=dialect.iteration_keeps_first_ttl,
         )
 
-    def _save_or_log(self) -> None:
+    def _save_or_log(self) -> bool:
+        """As `_save`; False, too, where it is not known. Items go on without Redis as those of other jobs do."""
         try:
-            self._save()
+            return self._save()
         except SidekiqError as error:
-            _log.warning("where the job is could not be saved, it will go on from further back: %s", error)
+            _log.warning(
+                "where the job is could not be saved; stopped now, it would go on from further back: %s", error
+            )
+            return False
+
+    def _clear_or_log(self) -> None:
+        """All items are done: a Redis that is away for a moment must not have them done again."""
+        try:
+            iteration.clear(sync_client.current().pool, self._own_jid())
+        except SidekiqError as error:
+            _log.warning("where the job was could not be forgotten; it expires within 30 days: %s", error)
 
     def _now(self) -> float:
         """Seconds on a clock that is never set."""

@@ -1,44 +1,30 @@
 """
-What this process has run, by job class and queue: a handler of telemetry.
+What this process has run, by job class and queue: a handler of telemetry for failures, and rows that the engine fills
+for successes.
 
 Each thread counts in a table of its own that only ever grows, so a job costs no lock. The names and the labels `queue`
 and `worker` (the job's class) are those of yabeda-sidekiq, and so are the bounds of the histograms.
 """
 
 import threading
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping
-from time import time
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import orjson
 
 from sidekiq_py import telemetry
+from sidekiq_py.engine.run import run_times
+from sidekiq_py.engine.run.run_times import BOUNDS_SECONDS, BUCKETS, FAILED, FIRST_LATENCY, LATENCY, ROW_LENGTH, RUNTIME
 from sidekiq_py.errors import JobNotFoundError
 from sidekiq_py.metrics.text import Family, Sample, histogram_samples, label
-from sidekiq_py.telemetry import JOB_EXCEPTION, JOB_STOP, Measurements, latency_seconds
+from sidekiq_py.telemetry import JOB_EXCEPTION, Measurements
 from sidekiq_py.wire.json_writer import display_text
-
-BOUNDS_SECONDS = (
-    *(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
-    *(30.0, 60.0, 120.0, 300.0, 1800.0, 3600.0, 21600.0),
-)
-_BUCKETS = len(BOUNDS_SECONDS) + 1
-
-# A row: buckets of the runtime, then these three, then buckets of the latency.
-_FAILED = _BUCKETS
-_RUNTIME = _BUCKETS + 1
-_LATENCY = _BUCKETS + 2
-_FIRST_LATENCY = _BUCKETS + 3
-_LAST_LATENCY = _FIRST_LATENCY + _BUCKETS - 1
-_ROW_LENGTH = _FIRST_LATENCY + _BUCKETS
 
 MOST_SERIES = 500
 """Pairs of class and queue that are told apart; each has some 40 lines, and any program may push any class."""
 
 OTHER = ("other", "other")
 
-_STOPS = "sidekiq_py.metrics: jobs that stop"
 _EXCEPTIONS = "sidekiq_py.metrics: jobs that raise"
 
 Key = tuple[str, str]
@@ -68,19 +54,32 @@ class JobMetrics:
 
     def attach(self) -> None:
         """Count from now on."""
-        telemetry.attach(_STOPS, JOB_STOP.name, _counter(self._mine, self._new_row, raises=False))
-        telemetry.attach(_EXCEPTIONS, JOB_EXCEPTION.name, _counter(self._mine, self._new_row, raises=True))
+        telemetry.attach(_EXCEPTIONS, JOB_EXCEPTION.name, self._count_failure)
+        run_times.keep(self._row)
 
     def detach(self) -> None:
         """Count no more."""
-        telemetry.detach(_STOPS)
         telemetry.detach(_EXCEPTIONS)
+        run_times.keep(None)
 
     def counts(self) -> Counts:
         """What was counted so far."""
         return summed([_flat(table) for table in list(self._tables)], self._most_series)
 
-    def _new_row(self, given: Any, queue: str) -> Row:
+    def _count_failure(self, name: str, measurements: Measurements) -> None:
+        payload, error = measurements["payload"], measurements["error"]
+        # Whatever a program has pushed: names that nobody declared would take the places of those that run.
+        is_declared = not isinstance(error, JobNotFoundError)
+        row = self._row(
+            (payload.get("wrapped") or payload["class"]) if is_declared else OTHER[0], measurements["queue"]
+        )
+        if measurements["is_failure"]:
+            # One that a stop interrupts runs again: it is neither a success nor a failure.
+            row[FAILED] += 1
+            run_times.add(row, payload, measurements["seconds"])
+
+    def _row(self, given: Any, queue: str) -> Row:
+        """The calling thread's, of a job's class as its payload names it, and of a queue."""
         table: _Table | None = getattr(self._mine, "table", None)
         if table is None:
             table = self._mine.table = {}
@@ -95,58 +94,11 @@ class JobMetrics:
                 else:
                     known = OTHER
         job_class, queue = known
-        return table.setdefault(queue, {}).setdefault(job_class, [0] * _ROW_LENGTH)
+        return table.setdefault(queue, {}).setdefault(job_class, [0] * ROW_LENGTH)
 
 
 def _flat(table: _Table) -> Counts:
     return {(job_class, queue): row for queue, rows in list(table.items()) for job_class, row in list(rows.items())}
-
-
-def _counter(mine: threading.local, new_row: Callable[[Any, str], Row], *, raises: bool) -> telemetry.Handler:
-    """
-    What counts jobs that stop, or those that raise. On every job's way, so it is a closure: event and count take half a
-    microsecond, of the sixteen that a job costs which does nothing.
-    """
-    bounds, first, last, now = BOUNDS_SECONDS, BOUNDS_SECONDS[0], BOUNDS_SECONDS[-1], time
-
-    def count(name: str, measurements: Measurements) -> None:
-        payload = measurements["payload"]
-        seconds = measurements["seconds"]
-        job_class = payload["class"]
-        if "wrapped" in payload:
-            job_class = payload["wrapped"] or job_class
-        if raises and isinstance(measurements["error"], JobNotFoundError):
-            # Whatever a program has pushed: names that nobody declared would take the places of those that run.
-            job_class = OTHER[0]
-        try:
-            row = mine.table[measurements["queue"]][job_class]
-        except (AttributeError, KeyError, TypeError):
-            row = new_row(job_class, measurements["queue"])
-        if raises:
-            if not measurements["is_failure"]:
-                # Interrupted by a stop, it runs again: neither a success nor a failure.
-                return
-            row[_FAILED] += 1
-        row[_RUNTIME] += seconds
-        row[0 if seconds <= first else bisect_left(bounds, seconds)] += 1
-        stamp = payload.get("enqueued_at")
-        if stamp.__class__ is float:
-            # What Sidekiq up to 7 writes costs no call.
-            latency = now() - seconds - stamp
-        else:
-            found = latency_seconds(payload, now() - seconds)
-            if found is None:
-                return
-            latency = found
-        if latency > first:
-            row[_LATENCY] += latency
-            row[_LAST_LATENCY if latency > last else _FIRST_LATENCY + bisect_left(bounds, latency)] += 1
-        else:
-            # Clocks of two machines differ: a job never waits for less than nothing.
-            row[_LATENCY] += max(0.0, latency)
-            row[_FIRST_LATENCY] += 1
-
-    return count
 
 
 def summed(tables: Iterable[Mapping[Key, Row]], most_series: int = MOST_SERIES) -> Counts:
@@ -172,13 +124,13 @@ def from_text(text: str) -> Counts:
     Raises:
         ValueError: They are not.
     """
-    return {(job_class, queue): row for job_class, queue, row in orjson.loads(text) if len(row) == _ROW_LENGTH}
+    return {(job_class, queue): row for job_class, queue, row in orjson.loads(text) if len(row) == ROW_LENGTH}
 
 
 def families(counts: Counts) -> list[Family]:
     """The lines of `/metrics`."""
     labelled = [({"queue": queue, "worker": job_class}, row) for (job_class, queue), row in sorted(counts.items())]
-    executed = [(labels, int(sum(row[:_BUCKETS])), int(row[_FAILED])) for labels, row in labelled]
+    executed = [(labels, int(sum(row[:BUCKETS])), int(row[FAILED])) for labels, row in labelled]
     return [
         Family(
             "sidekiq_jobs_executed_total",
@@ -202,13 +154,13 @@ def families(counts: Counts) -> list[Family]:
             "sidekiq_job_runtime_seconds",
             "histogram",
             "How long jobs ran.",
-            [sample for labels, row in labelled for sample in _histogram(labels, row[:_BUCKETS], row[_RUNTIME])],
+            [sample for labels, row in labelled for sample in _histogram(labels, row[:BUCKETS], row[RUNTIME])],
         ),
         Family(
             "sidekiq_job_latency_seconds",
             "histogram",
             "How long jobs waited since they were last enqueued.",
-            [sample for labels, row in labelled for sample in _histogram(labels, row[_FIRST_LATENCY:], row[_LATENCY])],
+            [sample for labels, row in labelled for sample in _histogram(labels, row[FIRST_LATENCY:], row[LATENCY])],
         ),
     ]
 

@@ -73,7 +73,10 @@ class PushTemplate:
             created: From `Dialect.stamp`.
             enqueued: From `Dialect.stamp`.
         """
-        return BulkJobs(self._bulk, args_jsons, jids, (self._time(created), self._time(enqueued)))
+        # The times are the same for all: what is left to fill in are arguments and jid.
+        escaped = self._bulk.replace(b"%%", b"%%%%")
+        pattern = escaped % (b"%b", b"%b", self._time(created), self._time(enqueued))
+        return BulkJobs(pattern, args_jsons, jids)
 
     def render_bulk_scheduled(
         self, args_jsons: Iterable[bytes], jids: Iterable[str], created: float | int
@@ -87,15 +90,12 @@ class PushTemplate:
 class BulkJobs:
     """A slice of jobs whose bytes are made when it is known what else they bear."""
 
-    __slots__ = ("_args_jsons", "_jids", "_pattern", "_times")
+    __slots__ = ("_args_jsons", "_jids", "_pattern")
 
-    def __init__(
-        self, pattern: bytes, args_jsons: Sequence[bytes], jids: Sequence[str], times: tuple[bytes, bytes]
-    ) -> None:
+    def __init__(self, pattern: bytes, args_jsons: Sequence[bytes], jids: Sequence[str]) -> None:
         self._pattern = pattern
         self._args_jsons = args_jsons
         self._jids = jids
-        self._times = times
 
     def may_bear(self, key: str) -> bool:
         """Whether their options may hold this key."""
@@ -109,16 +109,12 @@ class BulkJobs:
             tail: Keys behind the others, with a comma before them and `%d` for the number of the job.
             first: The number of the first one.
         """
-        created, enqueued = self._times
-        pattern, dump = self._pattern, orjson.dumps
-        both = zip(self._args_jsons, self._jids, strict=True)
+        pattern, jids = self._pattern, map(orjson.dumps, self._jids)
         if not tail:
-            return [pattern % (args_json, dump(jid), created, enqueued) for args_json, jid in both]
+            return [pattern % both for both in zip(self._args_jsons, jids, strict=True)]
         pattern = b"%b%b}" % (pattern[:-1], tail)
-        return [
-            pattern % (args_json, dump(jid), created, enqueued, number)
-            for number, (args_json, jid) in enumerate(both, first)
-        ]
+        numbers = range(first, first + len(self._jids))
+        return [pattern % filled for filled in zip(self._args_jsons, jids, numbers, strict=True)]
 
 
 class ItemTemplate:

@@ -241,6 +241,21 @@ def test_a_running_job_finds_at_its_next_save_that_it_was_cancelled(
     assert state(redis_client) == {}
 
 
+def test_a_redis_that_refuses_writes_for_a_while_has_no_item_done_twice(
+    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither a save on the way nor the last command, which forgets where the job was, fails a job that goes well."""
+    seconds = iter(range(0, 1000, 3))
+    monkeypatch.setattr(Walk, "_now", lambda self: float(next(seconds)))
+    redis_client.config_set("min-replicas-to-write", 1)
+    try:
+        walk(6)
+    finally:
+        redis_client.config_set("min-replicas-to-write", 0)
+
+    assert trace == ["from None", "start", *range(6), "stop", "complete"]
+
+
 def test_a_run_may_be_limited_in_time(monkeypatch: pytest.MonkeyPatch, redis_client: redis.Redis) -> None:
     """It then leaves off as at a stop."""
     seconds = iter(range(1000))

@@ -12,10 +12,13 @@ pytest.importorskip("prometheus_client")
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from sidekiq_py.engine.report import job_events
+from sidekiq_py.engine.run import run_times
+from sidekiq_py.engine.run.metrics import ExecutionMetrics
+from sidekiq_py.engine.run.run_times import BOUNDS_SECONDS
 from sidekiq_py.errors import JobNotFoundError
-from sidekiq_py.metrics.job_metrics import BOUNDS_SECONDS, JobMetrics, as_text, families, from_text, summed
+from sidekiq_py.metrics.job_metrics import JobMetrics, as_text, families, from_text, summed
 from sidekiq_py.metrics.text import render
-from sidekiq_py.telemetry import JOB_STOP
+from sidekiq_py.telemetry import JOB_EXCEPTION, JOB_STOP
 from sidekiq_py.wire.json_writer import display_text
 
 
@@ -31,7 +34,7 @@ def metrics() -> Iterator[JobMetrics]:
 def run(job_class: Any = "Mail", queue: str = "default", *, seconds: float = 0.2, waited: float = 2.0) -> None:
     """A job that succeeds."""
     payload = {"class": job_class, "enqueued_at": time.time() - seconds - waited}
-    JOB_STOP.emit({"payload": payload, "queue": queue, "identity": "me:1:abc", "seconds": seconds})
+    ExecutionMetrics().success_counter()(payload, queue, seconds)
 
 
 def fail(*, is_failure: bool = True) -> None:
@@ -62,6 +65,11 @@ def test_successes_and_failures_are_counted_by_class_and_queue(metrics: JobMetri
     assert found["sidekiq_jobs_executed_total", "Mail", "low"] == 1
     assert found["sidekiq_job_runtime_seconds_sum", "Mail", "default"] == pytest.approx(0.4)
     assert found["sidekiq_job_latency_seconds_sum", "Mail", "default"] == pytest.approx(2.0, abs=0.1)
+
+
+def test_successes_are_counted_without_an_event_of_their_own(metrics: JobMetrics) -> None:
+    """The event alone cost a job that does nothing 3 %, and more with what a handler looks up in it."""
+    assert JOB_STOP.handlers == ()
 
 
 def test_an_interrupted_job_counts_when_it_has_ended(metrics: JobMetrics) -> None:
@@ -106,7 +114,7 @@ def test_a_class_that_is_no_text_is_counted_as_one(metrics: JobMetrics) -> None:
 def test_an_active_job_counts_under_its_own_class(metrics: JobMetrics) -> None:
     """Not under Rails' wrapper."""
     payload = {"class": "Sidekiq::ActiveJob::Wrapper", "wrapped": "MailJob"}
-    JOB_STOP.emit({"payload": payload, "queue": "default", "identity": "me:1:abc", "seconds": 0.1})
+    ExecutionMetrics().success_counter()(payload, "default", 0.1)
 
     assert values(metrics)["sidekiq_jobs_executed_total", "MailJob", "default"] == 1
 
@@ -141,7 +149,8 @@ def test_counting_ends_with_detach() -> None:
     counting.attach()
     counting.detach()
 
-    assert JOB_STOP.handlers == ()
+    assert JOB_EXCEPTION.handlers == ()
+    assert run_times.keeper() is None
 
 
 def test_classes_that_nobody_declares_take_no_place_of_those_that_run(metrics: JobMetrics) -> None:

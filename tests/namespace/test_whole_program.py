@@ -70,7 +70,9 @@ def guarded(server: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         cleanup.callback(client.close)
         client.flushall()
         client.execute_command("ACL", "LOG", "RESET")
-        client.execute_command("ACL", "SETUSER", "worker", "reset", "on", ">secret", "~myapp:*", "+@all")
+        # By that channel, one for all keys, Redis says what has changed.
+        rights = ["~myapp:*", "&__redis__:invalidate", "+@all"]
+        client.execute_command("ACL", "SETUSER", "worker", "reset", "on", ">secret", *rights)
         url = server.url.replace("redis://", "redis://worker:secret@")
         notes = tmp_path / "notes"
 

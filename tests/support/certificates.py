@@ -48,13 +48,22 @@ def make_certificates(folder: Path) -> Certificates:
     made = Certificates(*(folder / name for name in ("ca.pem", "server.pem", "server.key", "client.pem", "client.key")))
     authority_key = folder / "ca.key"
     _openssl(
-        *_new_key(authority_key), "-x509", "-days", "30", "-subj", "/CN=Test authority", "-out", str(made.authority)
+        *_new_key(authority_key),
+        "-x509",
+        "-days",
+        "30",
+        "-subj",
+        "/CN=Test authority",
+        "-out",
+        str(made.authority),
+        # Python 3.13 wants to read what the authority is for, and who has signed what.
+        *("-addext", "keyUsage=critical,keyCertSign,cRLSign"),
     )
     for certificate, key in ((made.server, made.server_key), (made.client, made.client_key)):
         request = certificate.with_suffix(".csr")
         _openssl(*_new_key(key), "-subj", "/CN=localhost", "-out", str(request))
         extensions = certificate.with_suffix(".ext")
-        extensions.write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
+        extensions.write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\nauthorityKeyIdentifier=keyid\n")
         _openssl(
             *("x509", "-req", "-days", "30", "-in", str(request), "-out", str(certificate)),
             *("-CA", str(made.authority), "-CAkey", str(authority_key), "-CAcreateserial"),

@@ -10,6 +10,7 @@ import random
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from sidekiq_py.clock import monotonic, now_seconds, utc_day
@@ -18,7 +19,7 @@ from sidekiq_py.engine.fetch.deferred import Deferred
 from sidekiq_py.engine.fetch.fetcher import note_fetched
 from sidekiq_py.engine.ownership.owner import UnitOfWork
 from sidekiq_py.engine.pulse import Pulse
-from sidekiq_py.errors import RedisConnectionError, RedisError, RedisReplyError, ReplyLostError
+from sidekiq_py.errors import RedisError, ReplyLostError
 from sidekiq_py.logs import counted
 from sidekiq_py.outcome import Question
 from sidekiq_py.redis_access.connection.link import Link
@@ -120,29 +121,33 @@ class BasicFetcher:
         Write what the job's end calls for, as often as it takes: a retry that is written nowhere is a job lost.
 
         Raises:
-            RedisError: It may have been written, as the reply was lost; or the process leaves.
+            RedisError: It may have been written, as the reply was lost, and would be written twice; or the process
+                leaves.
         """
         pause = _FIRST_PAUSE_SECONDS
         while True:
             try:
-                self._pool.run(lambda link: settle_script.write(link, vital, counters), idempotent=False)
+                self._write(vital, counters)
                 return True
-            except (RedisConnectionError, RedisReplyError) as error:
-                # Nothing was written.
+            except RedisError as error:
+                if isinstance(error, ReplyLostError):
+                    if not _may_be_repeated(vital):
+                        raise
+                    # They may have been written, and add up.
+                    counters = ()
                 if self._is_closed:
                     raise
                 if error.is_lasting:
                     _log.error("the end of a job waits in this process until what Redis refuses is repaired: %s", error)
-                    self._deferred.add(
-                        lambda: self._pool.run(
-                            lambda link: settle_script.write(link, vital, counters), idempotent=False
-                        )
-                    )
+                    self._deferred.add(partial(self._write, vital, counters))
                     return True
                 if pause == _FIRST_PAUSE_SECONDS:
                     _log.warning("could not settle a job, trying again until it works: %s", error)
                 self._closing.wait(pause)
                 pause = min(2 * pause, _RETRY_SECONDS)
+
+    def _write(self, vital: Sequence[Effect], counters: Sequence[Effect]) -> None:
+        self._pool.run(lambda link: settle_script.write(link, vital, counters), idempotent=False)
 
     def requeue(self, units: Sequence[UnitOfWork]) -> None:
         """Back to the tail of their queues; the first of them is to run first. What Redis does not take now is kept."""
@@ -266,6 +271,11 @@ class BasicFetcher:
             link = self._local.link = self._pool.new_link(timeout_seconds=seconds)
             self._links.append(link)
         return link
+
+
+def _may_be_repeated(vital: Sequence[Effect]) -> bool:
+    """A retry or a dead job, which a second ZADD finds where the first has put it."""
+    return bool(vital) and all(effect[0] == "ZADD" for effect in vital)
 
 
 def _draws(weights: Mapping[str, int]) -> list[str]:

@@ -9,6 +9,7 @@ end that Redis refuses for good reasons is put off (`deferred.py`), and the thre
 """
 
 import logging
+import math
 import os
 import threading
 import time
@@ -44,6 +45,8 @@ class Settler:
         on_pending: Called when something has been gathered that nobody has yet promised to hand in.
         on_trouble: Called after a lost connection.
         count: Takes how many jobs have succeeded.
+        trust_seconds: For how long one reply says that acknowledgements are accepted. What is refused unheard runs
+            again.
     """
 
     def __init__(
@@ -53,8 +56,10 @@ class Settler:
         on_pending: Callable[[], None],
         on_trouble: Callable[[], None],
         count: Callable[[int], None],
+        trust_seconds: float = 1.0,
     ) -> None:
         self._link = link
+        self._trust_seconds = trust_seconds
         self._lock = threading.Lock()
         self._done: deque[UnitOfWork] = deque()
         self._on_pending = on_pending
@@ -65,6 +70,8 @@ class Settler:
         # Of which refusals the log has spoken, until an end goes through.
         self._told: set[str] = set()
         self.flushed_at = monotonic()
+        # When a reply has last said that Redis accepts acknowledgements.
+        self._accepted_at = -math.inf
 
     @property
     def has_pending(self) -> bool:
@@ -96,6 +103,11 @@ class Settler:
         return gathered
 
     @property
+    def is_accepted(self) -> bool:
+        """A reply has lately said that Redis accepts acknowledgements, and none was in doubt since."""
+        return monotonic() - self._accepted_at < self._trust_seconds
+
+    @property
     def has_plain_pending(self) -> bool:
         """Successes wait to be handed in, and none of them has anything to write."""
         pending = list(self._done)
@@ -114,6 +126,7 @@ class Settler:
 
     def restore(self, gathered: dict[Owner, list[UnitOfWork]]) -> None:
         """What was drained could not be handed in: keep it for the next time, so that it can be."""
+        self._accepted_at = -math.inf
         for units in gathered.values():
             for unit in units:
                 unit.is_sent_again = True
@@ -272,6 +285,7 @@ class Settler:
     def note_done(self, owner: Owner, units: Sequence[UnitOfWork], replies: Iterable[int]) -> None:
         """Successes were handed in by `done_commands`, and these are the replies."""
         removed = sum(replies)
+        self._accepted_at = monotonic()
         gone = len(units) - removed
         # One that is gone was most likely removed by the first try, whose reply was lost; it is counted now.
         self._count(removed + (min(sum(unit.is_sent_again for unit in units), gone) if gone else 0))
@@ -358,6 +372,11 @@ class Acknowledgements:
             else:
                 self._settler.note_done(owner, units, answers)
         return is_accepted
+
+    @property
+    def may_be_unanswered(self) -> bool:
+        """A reply need not say whether Redis accepts them: another one has said so lately."""
+        return self._settler.is_accepted
 
     @property
     def bytes_of_jobs(self) -> int:

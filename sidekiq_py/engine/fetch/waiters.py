@@ -76,7 +76,8 @@ class Waiter:
         Their replies would go out by themselves, as the move behind them waits, and wake this process for nothing: a
         write in three of what a job costs Redis where jobs come one by one. So they get none where the server leaves
         replies out, once it has accepted some here. What it refuses to write (as READONLY, NOREPLICAS), it refuses the
-        move behind it, too: it reads both at once, unless they are large.
+        move behind it, too: it reads both at once, unless they are large. But a user may lose the right to LREM alone,
+        so a reply is asked for now and then (`may_be_unanswered`).
 
         Args:
             is_trusted: The owner's lease has not run out. Of a job that others may have recovered, a reply has to say
@@ -94,7 +95,7 @@ class Waiter:
             return
         is_probed = self.link.is_open and self.link.generation == self._probed_on
         is_silent = (
-            (is_probed and self._skips and is_trusted)
+            (is_probed and self._skips and is_trusted and acknowledgements.may_be_unanswered)
             and acknowledgements.are_all_of(owner)
             and acknowledgements.bytes_of_jobs < _ONE_READ_BYTES
         )

@@ -80,6 +80,7 @@ class EventLoop:
         self._is_told = False
         self._pid = 0
         self._is_closing = False
+        self._count_success = surroundings.metrics.success_counter()
         self._runs: dict[UnitOfWork, _Run] = {}
         self._loop = asyncio.new_event_loop()
         self._thread = background_thread("sidekiq.loop", self._serve)
@@ -255,12 +256,13 @@ class EventLoop:
             failure = await self._perform(run)
             leave_if_forked(self._pid, failure)
             seconds = monotonic() - started
-            around.metrics.record(run.payload, seconds, is_success(failure))
             if failure is None:
+                self._count_success(run.payload, run.unit.queue, seconds)
                 await self._acknowledge(run, seconds)
                 run.has_ended = True
                 around.tell_stopped(run.payload, run.unit.queue, seconds)
             else:
+                around.metrics.record(run.payload, seconds, is_success(failure))
                 # Before its end is written, as in a thread: the line `fail` stands before what is said of the error.
                 around.tell_raised(run.payload, run.unit.queue, seconds, failure)
                 await self._settle(run, failure, seconds)
@@ -331,8 +333,8 @@ class EventLoop:
             # Never by this thread: 0 seconds says that the acknowledgement may wait for others.
             run.ending.acknowledge(run.unit, run.payload, 0.0)
 
-        if run.unit.is_marked or run.definition.is_acknowledged_early:
-            # Their ends are scripts of their own.
+        if run.unit.is_marked or run.unit.owner is None:
+            # Their ends are scripts of their own. The latter have left Redis: with the basic fetcher, or early.
             await self._settle_in_thread(acknowledge, run.unit)
         else:
             acknowledge()

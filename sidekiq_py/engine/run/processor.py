@@ -86,6 +86,7 @@ class Processor:
         self._foreign = surroundings.foreign
         self._extensions = surroundings.extensions
         self._held_up = HeldUp()
+        self._count_success = surroundings.metrics.success_counter()
         self._guard: Guard | None = None
         self._watch: HardLimitWatch | None = None
         self._tid = ""
@@ -350,13 +351,14 @@ class Processor:
                 self._ended = unit
             if JOB_STOP.handlers:
                 JOB_STOP.emit({"payload": payload, "queue": unit.queue, "identity": self._identity, "seconds": seconds})
+            self._count_success(payload, unit.queue, seconds)
         else:
             around.tell_raised(payload, unit.queue, seconds, failure)
             if self._is_settled:
                 self._settle(unit, lambda: self._fetcher.settle(unit, (), ()))
             else:
                 self._settle(unit, lambda: self._ending.failed(unit, payload, definition, failure, seconds))
-        around.metrics.record(payload, seconds, failure is None or is_success(failure))
+            around.metrics.record(payload, seconds, is_success(failure))
         around.context.leave()
         del running[self._tid]
 

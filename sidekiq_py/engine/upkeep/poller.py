@@ -7,7 +7,9 @@ Moves due jobs from `retry` and `schedule` to their queues.
 
 One process holds the lease `sidekiq_py:poller`. It looks every 100 ms whether anything comes due before the next look,
 and every 50 ms while something does. So a job that waits for longer than that is moved on time and any other within
-100 ms, for half of the round trips: a Redis with nothing else to do wakes up for each, which costs it 0.1 ms. The
+100 ms. While nothing comes due within two seconds, it looks every two seconds, and when Redis says that a set has
+changed (`due_watch`); where Redis cannot say that, every 100 ms all the same. A Redis with nothing else to do wakes up
+for each look, which costs it 0.1 ms: looks every 100 ms were all that two idle processes cost it more than Ruby's. The
 others keep Sidekiq's interval, which grows with the number of processes, and so do their tries for the lease: all of
 them together try twice a second at most.
 
@@ -41,6 +43,7 @@ from sidekiq_py.extension import JobEnd
 from sidekiq_py.loaded_extensions import LoadedExtensions
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.job_path import promote
+from sidekiq_py.redis_access.job_path.due_watch import DueWatch
 from sidekiq_py.redis_access.job_path.failed_jobs import DeadLimits
 from sidekiq_py.redis_access.job_path.promote import Move, Moved
 from sidekiq_py.redis_access.job_path.push import Outgoing
@@ -70,6 +73,8 @@ PASS_SECONDS = 1.0
 # The quick poller looks so many times more rarely while nothing comes due before the next look.
 LOOK_AHEAD = 2
 REST_SECONDS = 2.0
+# Longer than from one renewal of the lease to the next: of these it hears where it hears of changes.
+QUIET_SECONDS = 2.0
 
 _log = logging.getLogger("sidekiq")
 
@@ -169,6 +174,9 @@ class Poller:
         self._draw = draw
         self._limits = DeadLimits(config.dead_max_jobs, config.dead_timeout_seconds)
         self._end = clock.Wakeable()
+        self._watch = DueWatch(pool)
+        # Nothing comes due soon, and a change would be heard.
+        self._is_at_rest = False
         self.pulse = Pulse()
         self._thread: threading.Thread | None = None
         self._backoffs = Backoffs(report)
@@ -176,7 +184,7 @@ class Poller:
         self._outage = Outage(report, "Error moving due jobs")
         # The sets that cannot be read, once that was reported.
         self._unreadable: set[str] = set()
-        self._lease_at = self._look_at = self._clean_at = 0.0
+        self._lease_at = self._look_at = self._looked_at = self._clean_at = 0.0
         # Of the fleet, when it was asked for the lease.
         self._processes = 1
         self.is_quick = False
@@ -198,6 +206,7 @@ class Poller:
     def terminate(self) -> None:
         """Ask it to end after the slice at hand; returns at once."""
         self._end.wake()
+        self._watch.abandon()
 
     def stop(self) -> None:
         """End it, and give the lease up, so that another process goes on; a Redis that hangs is not waited for."""
@@ -253,9 +262,21 @@ class Poller:
 
     def _run(self) -> None:
         pause = 0.0
-        while not self._end.wait(self.pulse.waits(pause)):
+        while not self._waited(self.pulse.waits(pause)):
             pause = self._turn()
+        self._watch.close()
         self._leave()
+
+    def _waited(self, seconds: float) -> bool:
+        """Wait until the next turn; True if it is time to end."""
+        if not self._is_at_rest:
+            return self._end.wait(seconds)
+        if not self._end.wait(0) and self._watch.wait(seconds):
+            # Once for all that changes until then.
+            self._look_at = min(self._look_at, self._looked_at + self._config.poll_seconds * LOOK_AHEAD)
+            self._is_at_rest = False
+            return self._end.wait(max(0.0, min(self._look_at, self._lease_at) - self._monotonic()))
+        return self._end.wait(0)
 
     def _turn(self) -> float:
         """Do what is due; returns the seconds until the next turn."""
@@ -265,7 +286,7 @@ class Poller:
             self._clean()
         except Exception as error:  # noqa: BLE001 - the thread must outlive whatever fails in it
             # What this process believes about the lease is as old as the connection.
-            self.is_quick = False
+            self.is_quick = self._is_at_rest = False
             self._lease_at = self._monotonic()
             return self._outage.failed(error)
         self._outage.over()
@@ -282,6 +303,8 @@ class Poller:
         if self.is_quick and not was_quick:
             self._look_at = at
         elif was_quick and not self.is_quick:
+            self._watch.close()
+            self._is_at_rest = False
             self._look_at = at + self._interval()
 
     def _look(self) -> None:
@@ -292,14 +315,15 @@ class Poller:
             self.move_due()
             pause = self._interval()
         else:
-            # No longer pause at rest, however little comes due: a job may be scheduled for sooner than the next look.
+            # Unless it is heard of, a job may be scheduled for sooner than the next look.
             ahead_seconds = pause * LOOK_AHEAD
-            is_due, comes_due = promote.what_is_due(self._pool, self._now(), ahead_seconds)
+            (is_due, comes_soon, comes), is_heard = self._watch.look(self._now(), (0.0, ahead_seconds, QUIET_SECONDS))
+            self._is_at_rest = is_heard and not comes
             if is_due:
                 self.move_due()
-            elif not comes_due:
-                pause = ahead_seconds
-        at = self._monotonic()
+            elif not comes_soon:
+                pause = QUIET_SECONDS if self._is_at_rest else ahead_seconds
+        at = self._looked_at = self._monotonic()
         for scan in self._scans:
             if scan.is_cut:
                 pause = min(pause, max(0.0, scan.rests_until - at))

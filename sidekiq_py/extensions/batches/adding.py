@@ -6,6 +6,7 @@ leaves: sent again after a lost reply it does nothing.
 """
 
 import asyncio
+import os
 import secrets
 import threading
 from contextlib import suppress
@@ -43,7 +44,7 @@ class Place(NamedTuple):
 
 
 class _Sender:
-    """One thread or task: its slices come one after the other."""
+    """One thread or task of one process: its slices come one after the other."""
 
     __slots__ = ("end", "length", "mark", "next", "start")
 
@@ -71,7 +72,7 @@ class Adding:
         self.token = token
         self.number = number
         self.is_tracked = False
-        self._senders: dict[int, _Sender] = {}
+        self._senders: dict[tuple[int, int], _Sender] = {}
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -89,7 +90,7 @@ class Adding:
             sender = self._senders.setdefault(_here(), _Sender())
         if sender.end - sender.next < count:
             length = max(count, sender.length)
-            sender.length = min(2 * sender.length, _LARGEST_BLOCK)
+            sender.length = min(2 * length, _LARGEST_BLOCK)
             try:
                 sender.start = sender.next = int(steps.call(self.pool, "reserve", self.bid, length))
             except RedisReplyError as refusal:
@@ -152,9 +153,10 @@ enter = _current.set
 leave = _current.reset
 
 
-def _here() -> int:
+def _here() -> tuple[int, int]:
+    """Who sends; a child forked in the block is somebody else, or its slices would bear the marks of its parent's."""
     try:
         task = asyncio.current_task()
     except RuntimeError:
         task = None
-    return threading.get_ident() if task is None else id(task)
+    return os.getpid(), threading.get_ident() if task is None else id(task)

@@ -103,6 +103,8 @@ class Audit:
         for page in _pages(state.bids(pool, newest_first=False, running=True)):
             for status in state.read_many(pool, page):
                 if status is not None and self._is_due(status, now):
+                    if status.children:
+                        _count_children(pool, status.bid)
                     numbers = waiting_numbers(pool, status.bid)
                     if numbers:
                         changed_at = pool.command("HGET", steps.key(status.bid), "changed_at") or b""
@@ -110,6 +112,9 @@ class Audit:
 
     def _is_due(self, status: BatchStatus, now: float) -> bool:
         """Nobody outside may add, and it has not moved for long. What its own members add ends with them."""
+        if status.damaged:
+            # The doctor names it; whatever follows from its numbers would be a guess.
+            return False
         if any(opener.number is None for opener in status.openers):
             return False
         if status.changed_at is None or now - status.changed_at < self._quiet_seconds:
@@ -157,10 +162,10 @@ def waiting_numbers(pool: Pool, bid: str) -> set[int]:
     found: set[int] = set()
     for start, used in zip(blocks[::2], blocks[1::2], strict=True):
         # The others are the marks of slices.
-        if b"+" not in start:
+        if start.isdigit() and used.isdigit():
             found.update(_unset(bits or b"", int(start), int(start) + int(used)))
     for number, text in zip(others[::2], others[1::2], strict=True):
-        if not text.startswith(b"failed:"):
+        if number.isdigit() and not text.startswith(b"failed:"):
             found.discard(int(number))
     return found
 
@@ -194,6 +199,18 @@ def _forget_the_gone(pool: Pool) -> None:
                 pool.command("ZREM", name, *gone)
             if cursor == b"0":
                 break
+
+
+def _count_children(pool: Pool, bid: str) -> None:
+    """A parent waits no longer for children that have expired."""
+    gone = int(steps.call(pool, "count_children", bid, idempotent=False))
+    if gone:
+        _log.error(
+            "batch %s no longer waits for %d of its children, which expired before they ended; give such batches a "
+            "longer expires_in",
+            bid,
+            gone,
+        )
 
 
 def _deliver_late(pool: Pool) -> None:

@@ -43,7 +43,16 @@ def batches(pool: Pool) -> Iterator[Finding]:
             "`sidekiq-py batches show BID` says who; `batches close BID` closes one whose program is gone.",
             [one.bid for one in opened],
         )
-    if not bare and not lost:
+    damaged = [one for one in found if one.damaged]
+    if damaged:
+        yield warning(
+            f"{counted(len(damaged), 'batch is', 'batches are')} damaged: another program has written to "
+            f"{listed(sorted({name for one in damaged for name in one.damaged}))}. The jobs run all the same; "
+            "callbacks may never come.",
+            "Find the program that writes to keys of `sidekiq_py:batch:*`; `batches delete BID` gives a batch up.",
+            [one.bid for one in damaged],
+        )
+    if not bare and not lost and not damaged:
         yield ok(f"{counted(len(found), 'batch', 'batches')} can end.")
 
 

@@ -336,7 +336,7 @@ def _watched(adds: adding.Adding, place: adding.Place, count: int, queue: str, i
     """What `add` writes, in plain commands."""
     key, blocks, pushes = steps.key(adds.bid), steps.blocks_key(adds.bid), steps.pushes_key(adds.bid, adds.token)
     commands: list[Command] = [
-        ("HDEL", pushes, "at"),
+        ("HSET", pushes, "at", place.mark),
         ("HSET", blocks, str(place.block), str(place.used), place.mark, "1"),
         *((("HDEL", blocks, place.previous),) if place.previous else ()),
         *(("HINCRBY", key, field, str(count)) for field in ("total", "pending", "untried")),

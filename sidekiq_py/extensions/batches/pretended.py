@@ -75,7 +75,8 @@ class _Pretended:
             return
         if not (self.members - self.tried - self.succeeded) and all("complete" in one.events for one in self.children):
             self.fire("complete")
-        if "complete" in self.events and not self.pending and all("success" in one.events for one in self.children):
+        is_done = not self.pending and all("success" in one.events for one in self.children)
+        if is_done and "complete" in self.events and "invalidated" not in self.events:
             self.fire("success")
 
     def end(self, state: str, number: int, jid: str, about: bytes) -> None:

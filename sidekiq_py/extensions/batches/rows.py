@@ -190,8 +190,10 @@ class Rows:
 
     def get(self, number: int, *, redaction: Redaction | None = None) -> Row | None:
         """The row of this number, or None."""
-        found = self.page(after=number - 1, limit=1, redaction=redaction).rows
-        return found[0] if found and found[0].number == number else None
+        if pretending() is not None:
+            return None
+        found = self._read([number], current() if redaction is None else redaction)
+        return found[0] if found else None
 
     def _in_state(
         self, state: RowState, first: int, limit: int, policy: Redaction, counting: Sequence[Command]
@@ -205,20 +207,18 @@ class Rows:
         return Page(rows, numbers[-1] if len(numbers) == limit else None, _counts(counted))
 
     def _all(self, first: int, limit: int, policy: Redaction, counting: Sequence[Command]) -> Page:
-        numbers: Sequence[int] = range(first, first + limit)
+        # One more than asked for says whether there is a next page.
+        numbers: Sequence[int] = range(first, first + limit + 1)
         end, *replies = self._pool.batch([("HGET", self._key, "next"), *self._reading(numbers), *counting])
         end = int(end or 0)
         rows, counted = _rows(numbers, replies[:_READS], policy), _counts(replies[_READS:])
-        first += limit
+        first += limit + 1
         # Numbers that were reserved and not used have no row.
-        while first < end and len(rows) < limit:
+        while first < end and len(rows) <= limit:
             numbers = range(first, min(end, first + _SLICE))
             rows += self._read(numbers, policy)
             first = numbers[-1] + 1
-        if len(rows) > limit or (first < end and rows):
-            rows = rows[:limit]
-            return Page(rows, rows[-1].number, counted)
-        return Page(rows, None, counted)
+        return Page(rows[:limit], rows[limit - 1].number if len(rows) > limit else None, counted)
 
     def _read(self, numbers: Sequence[int], policy: Redaction) -> list[Row]:
         return _rows(numbers, self._pool.batch(self._reading(numbers)), policy) if numbers else []

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.extensions.batches import steps
 from sidekiq_py.extensions.batches.errors import BatchGoneError
 from sidekiq_py.extensions.batches.pretended import pretending
@@ -69,6 +70,8 @@ class BatchStatus:
         success: All jobs have succeeded, and `success` is enqueued.
         openers: Who may still add.
         created_at, changed_at, complete_at, success_at, death_at, invalidated_at: Seconds since the epoch, or None.
+        damaged: What another program has spoilt, by the names of the fields in Redis: it reads as 0 or None, and the
+            batch may call back no more.
     """
 
     bid: str
@@ -92,6 +95,7 @@ class BatchStatus:
     death_at: float | None
     invalidated_at: float | None
     untried: int
+    damaged: Sequence[str]
     pool: Pool = field(repr=False, compare=False)
 
     @property
@@ -192,7 +196,9 @@ def read_many(pool: Pool, bids: Sequence[str]) -> list[BatchStatus | None]:
     held = pretending()
     if held is not None:
         return [_status(pool, bid, held.fields(bid)) for bid in bids]
-    found = pool.batch([("HGETALL", steps.key(bid)) for bid in bids])
+    reads = [("HGETALL", steps.key(bid)) for bid in bids]
+    # An error of one is no error of all.
+    found = pool.run(lambda link: link.batch(reads))
     return [_status(pool, bid, _texts(flat)) for bid, flat in zip(bids, found, strict=True)]
 
 
@@ -230,26 +236,61 @@ def members(pool: Pool, bid: str) -> Iterator[Member]:
         numbers, texts = flat[::2], flat[1::2]
         errors = pool.command("HMGET", steps.key(bid) + ":errors", *numbers) if numbers else []
         for number, text, error in zip(numbers, texts, errors, strict=True):
-            state, _, jid = text.decode().partition(":")
-            yield Member(int(number), jid, state, json.loads(error) if error else {})
+            state, _, jid = text.decode(errors="replace").partition(":")
+            if number.isdigit():
+                yield Member(int(number), jid, state, _error(error))
         if cursor == b"0":
             return
 
 
-def _texts(flat: Sequence[bytes]) -> dict[str, str]:
-    return {name.decode(): value.decode(errors="replace") for name, value in zip(flat[::2], flat[1::2], strict=True)}
+def _error(text: bytes | None) -> dict[str, Any]:
+    """What a member raised last; empty where another program has written something else."""
+    try:
+        told = json.loads(text or b"{}")
+    except ValueError:
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def _texts(flat: Sequence[bytes] | RedisReplyError) -> dict[str, str]:
+    if isinstance(flat, RedisReplyError):
+        if flat.code != "WRONGTYPE":
+            raise flat
+        return {"": "no hash"}
+    texts = [text.decode(errors="replace") for text in flat]
+    return dict(zip(texts[::2], texts[1::2], strict=True))
 
 
 def _status(pool: Pool, bid: str, texts: Mapping[str, str]) -> BatchStatus | None:
     if not texts:
         return None
 
+    damaged = ["the hash itself"] if "" in texts else []
+
     def count(name: str) -> int:
-        return int(texts.get(name, 0))
+        try:
+            return int(texts.get(name, 0))
+        except ValueError:
+            damaged.append(name)
+            return 0
 
     def moment(name: str) -> float | None:
-        return float(texts[name]) if name in texts else None
+        try:
+            return float(texts[name]) if name in texts else None
+        except ValueError:
+            damaged.append(name)
+            return None
 
+    def opener(name: str) -> Opener:
+        since, number, who = (*texts[name].split(" ", 2), "", "")[:3]
+        try:
+            return Opener(name[6:], float(since), None if number in ("-", "") else int(number), who)
+        except ValueError:
+            damaged.append(name)
+            return Opener(name[6:], 0.0, None, texts[name])
+
+    for name in ("next", "tokens", "kids_untried", "kids_pending"):
+        count(name)
     return BatchStatus(
         bid=bid,
         description=texts.get("description", ""),
@@ -264,7 +305,7 @@ def _status(pool: Pool, bid: str, texts: Mapping[str, str]) -> BatchStatus | Non
         lost=count("n:lost"),
         children=count("kids"),
         is_tracked=texts.get("track") == "1",
-        openers=[_opener(name[6:], text) for name, text in sorted(texts.items()) if name.startswith("token:")],
+        openers=[opener(name) for name in sorted(texts) if name.startswith("token:")],
         created_at=moment("created_at"),
         changed_at=moment("changed_at"),
         complete_at=moment("complete_at"),
@@ -272,10 +313,6 @@ def _status(pool: Pool, bid: str, texts: Mapping[str, str]) -> BatchStatus | Non
         death_at=moment("death_at"),
         invalidated_at=moment("invalidated_at"),
         untried=count("untried"),
+        damaged=damaged,
         pool=pool,
     )
-
-
-def _opener(token: str, text: str) -> Opener:
-    since, number, who = (*text.split(" ", 2), "", "")[:3]
-    return Opener(token, float(since), None if number in ("-", "") else int(number), who)

@@ -12,6 +12,8 @@ from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.processes import declared_classes
 
 _CLOCK_SECONDS = 120.0
+# Programs are deployed once a week, or oftener.
+_RIVAL_SECONDS = 7 * 86400.0
 # Each job takes four reads.
 _MOST_LOOKED_AT = 200
 
@@ -19,6 +21,14 @@ _MOST_LOOKED_AT = 200
 def timetable(pool: Pool) -> Iterator[Finding]:
     """Periodic jobs that cannot fire, or not as their author thinks."""
     jobs = store.read_all(pool)
+    wrong = store.wrong_types(pool, jobs[:_MOST_LOOKED_AT])
+    if wrong:
+        yield problem(
+            f"Another program has written to {counted(len(wrong), 'key')} of periodic jobs: {listed(wrong)}. What "
+            "needs them does not fire.",
+            "Find that program, and delete the keys; a worker that starts writes them again.",
+            wrong,
+        )
     if not jobs:
         return
     now = store.redis_now(pool)
@@ -35,6 +45,7 @@ def timetable(pool: Pool) -> Iterator[Finding]:
     yield from _lost(pool, jobs, now)
     yield from _vanished(pool, jobs)
     yield from _undeclared(pool, jobs)
+    yield from _rivals(jobs, now)
     off = [job for job in jobs if job.entry is not None and not job.entry.is_enabled]
     if off:
         names = listed(f"{job.name} ({job.own.reason})" if job.own.reason else job.name for job in off)
@@ -115,6 +126,17 @@ def _undeclared(pool: Pool, jobs: list[StoredJob]) -> Iterator[Finding]:
             "Right if Ruby runs them; else start a worker that has them.",
             missing,
         )
+
+
+def _rivals(jobs: list[StoredJob], now: float) -> Iterator[Finding]:
+    for job in jobs:
+        rival = job.own.rival_since(now - _RIVAL_SECONDS)
+        if rival:
+            yield warning(
+                f"The periodic job `{job.name}` is declared by {job.own.by}, and lately was by {rival}.",
+                "If both still declare it, the one that starts last decides: give one of the two another name.",
+                (job.name,),
+            )
 
 
 CHECKS = (DoctorCheck("periodic-jobs", "Periodic jobs", "the timetable of periodic jobs", timetable),)

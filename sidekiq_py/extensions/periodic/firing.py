@@ -103,10 +103,17 @@ class Firing:
             if not job.entry.is_enabled:
                 self._note_disabled(pool, job)
                 continue
-            enabled = self._note_enabled(pool, job, now) if job.own.was_disabled else job
-            self._jobs.append(enabled)
-            if enabled.own.has_policy:
-                self._plant(pool, enabled, now)
+            try:
+                enabled = self._note_enabled(pool, job, now) if job.own.was_disabled else job
+                if enabled.own.has_policy:
+                    self._plant(pool, enabled, now)
+            except RedisReplyError as refusal:
+                # Of one job's keys, to which somebody else has written: the others fire.
+                if refusal.is_about_server:
+                    raise
+                self._complain(job, str(refusal))
+            else:
+                self._jobs.append(enabled)
         self._done = {job.key: self._done[job.key] for job in self._jobs if job.key in self._done}
 
     def _is_fired_here(self, job: StoredJob) -> bool:
@@ -164,7 +171,7 @@ class Firing:
             if refusal.code == "CRONOFF":
                 self._changes = None
             elif refusal.code == "CRONRUNNING":
-                store.write(pool, pass_effect(job, tick, now, "skipped"))
+                self._pass(pool, job, tick, now)
             elif refusal.is_about_server:
                 raise
             elif refusal.code != "CRONTAKEN":
@@ -175,6 +182,15 @@ class Firing:
             self._complain(job, str(error))
         self._done[job.key] = max(tick, self._done.get(job.key, 0))
         return jid
+
+    def _pass(self, pool: Pool, job: StoredJob, tick: int, now: float) -> None:
+        """The last run goes on."""
+        try:
+            store.write(pool, pass_effect(job, tick, now, "skipped"))
+        except RedisReplyError as refusal:
+            if refusal.is_about_server:
+                raise
+            self._complain(job, str(refusal))
 
     def _plant(self, pool: Pool, job: StoredJob, now: float) -> None:
         assert job.cron is not None

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from math import isfinite
 from typing import Any
 
 from sidekiq_py.errors import ConfigError, JsonParseError
@@ -264,6 +265,7 @@ class OwnState:
 
     Args:
         by: Who declared it: `<program>:<module or file>`; empty for one that was added by hand.
+        rival: Who had declared it before that, if it was another program, behind the time at which it lost the job.
         since: When it was declared, or its text last changed, or it was last enabled; ticks before are never caught up.
         fired: The last tick that Python has fired or passed over.
         overlap: `allow` or `skip`.
@@ -275,6 +277,7 @@ class OwnState:
     """
 
     by: str = ""
+    rival: str = ""
     cron: str = ""
     since: float = 0.0
     fired: int = 0
@@ -290,6 +293,11 @@ class OwnState:
     copy: str = ""
     planted: frozenset[int] = field(default_factory=frozenset)
 
+    def rival_since(self, moment: float) -> str:
+        """Another program that had declared it after *moment*; empty for none."""
+        at, _, by = self.rival.partition(" ")
+        return by if _number(at) > moment else ""
+
     @property
     def has_policy(self) -> bool:
         """It does what the gem cannot, so its ticks are taken in advance."""
@@ -304,6 +312,7 @@ def read_own(stored: Mapping[bytes, bytes]) -> OwnState:
     catch_up = texts.get("catch_up", "")
     return OwnState(
         by=texts.get("by", ""),
+        rival=texts.get("rival", ""),
         cron=texts.get("cron", ""),
         since=_number(texts.get("since")),
         fired=int(_number(texts.get("fired"))),
@@ -323,6 +332,7 @@ def read_own(stored: Mapping[bytes, bytes]) -> OwnState:
 
 def _number(text: str | None) -> float:
     try:
-        return float(text or 0)
+        number = float(text or 0)
     except ValueError:
         return 0.0
+    return number if isfinite(number) else 0.0

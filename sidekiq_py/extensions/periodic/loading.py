@@ -9,14 +9,16 @@ import logging
 import os
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from sidekiq_py.config import Config
-from sidekiq_py.errors import ConfigError
+from sidekiq_py.errors import ConfigError, RedisReplyError
 from sidekiq_py.extensions.periodic import schedule_file, store, verbs
 from sidekiq_py.extensions.periodic.declared import Declaration, declarations, with_program
 from sidekiq_py.extensions.periodic.layout import DECLARED, DEFAULT_NAMESPACE, LAYOUTS, OWN_PREFIX, Layout, OwnState
 from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.job_path.settle_script import Effect
 from sidekiq_py.registry import registry
 
 RESTORE_EVERY_SECONDS = 30.0
@@ -48,10 +50,11 @@ def load(pool: Pool, config: Config, *, cron_version: str | None, directory: Pat
         declared += _of_file(path, place, is_named=given is not None)
         places.add(place)
     _warn_of_unknown_classes(declared)
-    declared = [with_program(declaration, program) for declaration in declared]
+    ours = {f"{program}:{place}" for place in places}
     layout = store.layout_in_use(pool, cron_version)
+    declared = _with_rivals(pool, layout, [with_program(one, program) for one in declared], ours)
     save(pool, layout, declared)
-    _remove_obsolete(pool, layout, declared, {f"{program}:{place}" for place in places})
+    _remove_obsolete(pool, layout, declared, ours)
 
 
 def _of_file(path: Path, place: str, *, is_named: bool) -> list[Declaration]:
@@ -78,7 +81,38 @@ def save(pool: Pool, layout: Layout, declared: Iterable[Declaration]) -> None:
         old = other.job_key(entry.name, entry.namespace)
         if old in known:
             effects.append((verbs.REMOVE.name, OWN_PREFIX + old, other.set_key(entry.namespace), old))
+        _write(pool, entry.name, *effects)
+
+
+def _with_rivals(pool: Pool, layout: Layout, declared: list[Declaration], ours: set[str]) -> list[Declaration]:
+    """Two programs that use one name take the job from each other, whenever one of them starts."""
+    keys = [layout.job_key(one.entry.name, one.entry.namespace) for one in declared]
+    found = []
+    for one, stored in zip(declared, store.own_states(pool, keys), strict=True):
+        rival = stored.rival
+        if stored.by and stored.by not in ours:
+            rival = f"{store.redis_now(pool):.0f} {stored.by}"
+            _log.warning(
+                "periodic job %s was declared by %s, and now is as %s declares it: if both still do, the one that "
+                "starts last decides. Give one of the two another name",
+                one.entry.name,
+                stored.by,
+                one.own.by,
+            )
+        found.append(replace(one, own=replace(one.own, rival=rival)))
+    return found
+
+
+def _write(pool: Pool, name: str, *effects: Effect) -> bool:
+    """One job; false where another program has written to its keys, which is told, and keeps no other from its turn."""
+    try:
         store.write(pool, *effects)
+    except RedisReplyError as refusal:
+        if refusal.code != "WRONGTYPE":
+            raise
+        _log.warning("periodic job %s stays as it is: %s; delete that key", name, refusal)
+        return False
+    return True
 
 
 def _remove_obsolete(pool: Pool, layout: Layout, declared: Iterable[Declaration], places: set[str]) -> None:
@@ -87,12 +121,13 @@ def _remove_obsolete(pool: Pool, layout: Layout, declared: Iterable[Declaration]
     gone = [key for key, own in zip(known, store.own_states(pool, known), strict=True) if own.by in places]
     for key in gone:
         set_key = LAYOUTS["2"].set_key(key.split(":")[1]) if _is_namespaced(pool, key) else LAYOUTS["1.8"].set_key()
-        store.write(pool, (verbs.REMOVE.name, OWN_PREFIX + key, set_key, key))
+        if not _write(pool, key.partition(":")[2], (verbs.REMOVE.name, OWN_PREFIX + key, set_key, key)):
+            continue
         _log.info("periodic job %s is removed: this program declares it no more", key.partition(":")[2])
 
 
 def _is_namespaced(pool: Pool, key: str) -> bool:
-    return not pool.command("SISMEMBER", LAYOUTS["1.8"].set_key(), key)
+    return key not in store.members(pool, LAYOUTS["1.8"].set_key())
 
 
 def _warn_of_unknown_classes(declared: Iterable[Declaration]) -> None:
@@ -122,8 +157,7 @@ def restore(pool: Pool, namespaces: Iterable[str] = (DEFAULT_NAMESPACE,)) -> Non
         effect = store.restore_effect(key, own, now=store.redis_now(pool)) if own.by else None
         if effect is None:
             pool.command("SREM", DECLARED, key)
-        else:
-            store.write(pool, effect)
+        elif _write(pool, key.partition(":")[2], effect):
             _log.warning(
                 "periodic job %s was deleted by others and is written again, as %s declares it; disable it instead",
                 key.partition(":")[2],
@@ -150,7 +184,8 @@ class LostRuns:
         missing = {own.running for _, own in old} - self._at_work(pool, old) if old else set()
         for key, own in old:
             if own.running in missing & self._missing:
-                store.write(pool, (verbs.ENDED.name, OWN_PREFIX + key, own.running, "unseen", f"{now:.3f}", "0"))
+                effect = (verbs.ENDED.name, OWN_PREFIX + key, own.running, "unseen", f"{now:.3f}", "0")
+                _write(pool, key.partition(":")[2], effect)
         self._missing = missing
 
     def _at_work(self, pool: Pool, waiting: Iterable[tuple[str, OwnState]]) -> set[str]:

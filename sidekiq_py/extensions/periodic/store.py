@@ -29,6 +29,7 @@ from sidekiq_py.extensions.periodic.ticks import previous_time
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.job_path import settle_script
+from sidekiq_py.redis_access.job_path.failed_jobs import Command
 from sidekiq_py.redis_access.job_path.settle_script import Effect
 from sidekiq_py.wire.json_dialect import loads
 
@@ -116,9 +117,8 @@ def layout_in_use(pool: Pool, cron_version: str | None) -> Layout:
     """
     if cron_version is not None:
         return layout_of(cron_version)
-    old, new, ours = pool.batch(
-        [("SMEMBERS", LAYOUTS["1.8"].set_key()), ("SMEMBERS", LAYOUTS["2"].set_key()), ("SMEMBERS", DECLARED)]
-    )
+    sets = (LAYOUTS["1.8"].set_key(), LAYOUTS["2"].set_key(), DECLARED)
+    old, new, ours = _replies(pool, [("SMEMBERS", key) for key in sets])
     if not old or set(new) - set(ours):
         return LAYOUTS["2"]
     has_flag = pool.batch([("HEXISTS", key, "symbolize_args") for key in old])
@@ -129,10 +129,10 @@ def read_all(pool: Pool, *, namespaces: Iterable[str] = (DEFAULT_NAMESPACE,)) ->
     """All periodic jobs of both layouts, by name."""
     sets = {LAYOUTS["1.8"].set_key(): LAYOUTS["1.8"]}
     sets |= {LAYOUTS["2"].set_key(namespace): LAYOUTS["2"] for namespace in namespaces}
-    members = pool.run(lambda link: link.batch([("SMEMBERS", key) for key in sets]))
+    stored = pool.run(lambda link: link.batch([("SMEMBERS", key) for key in sets]))
     keys = [
         (key.decode(errors="surrogateescape"), layout)
-        for layout, found in zip(sets.values(), members, strict=True)
+        for layout, found in zip(sets.values(), stored, strict=True)
         if not isinstance(found, RedisReplyError)
         for key in sorted(found)
     ]
@@ -171,6 +171,26 @@ def _stored(key: str, layout: Layout, hashed: Any, own: Any) -> StoredJob:
         return StoredJob(key, layout, entry, state, problem=str(error))
 
 
+def _replies(pool: Pool, commands: Sequence[Command]) -> list[Any]:
+    """What the keys hold; nothing where another program has put something else there, which the doctor names."""
+    replies = pool.run(lambda link: link.batch(commands))
+    for reply in replies:
+        if isinstance(reply, RedisReplyError) and reply.code != "WRONGTYPE":
+            raise reply
+    return [[] if isinstance(reply, RedisReplyError) else reply for reply in replies]
+
+
+def wrong_types(pool: Pool, jobs: Sequence[StoredJob]) -> list[str]:
+    """Keys of the timetable that another program has put something else into, but for the gem's hashes."""
+    wanted = dict.fromkeys((DECLARED, *(layout.set_key() for layout in LAYOUTS.values())), b"set")
+    wanted[CHANGES] = b"string"
+    for job in jobs:
+        wanted |= {job.own_key: b"hash", f"{job.key}:enqueued": b"zset"}
+        wanted |= {f"{job.key}:jid_history": b"list", RUNS_PREFIX + job.key: b"list"}
+    found = _replies(pool, [("TYPE", key) for key in wanted])
+    return [key for key, kind in zip(wanted, found, strict=True) if kind not in (wanted[key], b"none")]
+
+
 def _pairs(reply: Any) -> Mapping[bytes, bytes]:
     return reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))
 
@@ -191,7 +211,7 @@ def save_effect(layout: Layout, entry: CronEntry, own: OwnState, *, now: float) 
     previous = previous_time(cron, now)
     key = layout.job_key(entry.name, entry.namespace)
     mine = [
-        *("by", own.by, "cron", entry.cron, "overlap", own.overlap),
+        *("by", own.by, "rival", own.rival, "cron", entry.cron, "overlap", own.overlap),
         *("catch_up", "" if own.catch_up_seconds is None else f"{own.catch_up_seconds:g}"),
         *("jitter", f"{own.jitter_seconds:g}", "once_on_dst", "1" if own.once_on_dst else "0"),
         *("ours", "1", "copy", json_text(dict(_in_pairs(entry.fields(layout))))),
@@ -226,22 +246,33 @@ def status_effect(job: StoredJob, *, is_enabled: bool, reason: str, now: float) 
 
 def declared_keys(pool: Pool) -> set[str]:
     """The keys of all jobs that Python has declared or added."""
-    return {key.decode(errors="surrogateescape") for key in pool.command("SMEMBERS", DECLARED)}
+    return members(pool, DECLARED)
+
+
+def members(pool: Pool, key: str) -> set[str]:
+    """Those of a set of keys."""
+    [found] = _replies(pool, [("SMEMBERS", key)])
+    return {name.decode(errors="surrogateescape") for name in found}
 
 
 def own_states(pool: Pool, keys: Sequence[str]) -> list[OwnState]:
     """What only we keep of each job."""
     if not keys:
         return []
-    return [read_own(_pairs(found)) for found in pool.batch([("HGETALL", OWN_PREFIX + key) for key in keys])]
+    return [read_own(_pairs(found)) for found in _replies(pool, [("HGETALL", OWN_PREFIX + key) for key in keys])]
 
 
 def restore_effect(key: str, own: OwnState, *, now: float) -> Effect | None:
     """Write a declared job again that somebody has deleted; None where nothing is left to write."""
-    if not own.copy:
+    try:
+        copy = loads(own.copy.encode(errors="surrogateescape"))
+        if not isinstance(copy, dict):
+            return None
+        fields = {str(name).encode(): str(value).encode() for name, value in copy.items()}
+        entry = read_entry(key, fields)
+        parse(entry.cron)
+    except (ValueError, DamagedJobError, CronTextError):
         return None
-    fields = {str(name).encode(): str(value).encode() for name, value in loads(own.copy.encode()).items()}
-    entry = read_entry(key, fields)
     layout = LAYOUTS["2" if b"namespace" in fields else "1.8"]
     return save_effect(layout, replace(entry, last_enqueue_time=""), own, now=now)
 
@@ -249,7 +280,8 @@ def restore_effect(key: str, own: OwnState, *, now: float) -> Effect | None:
 def runs(pool: Pool, key: str) -> list[Run]:
     """The last hundred ticks of a job that Python has fired, newest first."""
     found = []
-    for row in pool.command("LRANGE", RUNS_PREFIX + key, 0, -1):
+    [rows] = _replies(pool, [("LRANGE", RUNS_PREFIX + key, 0, -1)])
+    for row in rows:
         words = row.decode(errors="replace").split(" ")
         try:
             ended = (float(words[4]), float(words[5])) if len(words) > 5 else (None, None)
@@ -268,7 +300,8 @@ def was_pushed(pool: Pool, key: str, jid: str) -> bool:
 def jid_history(pool: Pool, key: str) -> list[dict[str, Any]]:
     """The gem's list of the last pushes, newest first."""
     found = []
-    for line in pool.command("LRANGE", f"{key}:jid_history", 0, -1):
+    [lines] = _replies(pool, [("LRANGE", f"{key}:jid_history", 0, -1)])
+    for line in lines:
         try:
             entry = loads(line)
         except ValueError:
@@ -286,8 +319,8 @@ def lost_ticks(pool: Pool, job: StoredJob, now: float) -> list[int]:
     """
     if job.cron is None:
         return []
-    members = pool.command("ZRANGE", f"{job.key}:enqueued", 0, -1, "WITHSCORES")
-    taken = _pairs_of_scores(members)
+    [taken_ones] = _replies(pool, [("ZRANGE", f"{job.key}:enqueued", 0, -1, "WITHSCORES")])
+    taken = _pairs_of_scores(taken_ones)
     pushes = sorted(
         moment for line in jid_history(pool, job.key) if (moment := epoch_of(str(line.get("enqueued", "")))) is not None
     )

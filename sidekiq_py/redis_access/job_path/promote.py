@@ -76,17 +76,21 @@ def move_to(member: bytes, queue: str, data: bytes, score: str | None) -> Move:
     return Move(member, "queue", queue, data) if score is None else Move(member, "schedule", "", data, score)
 
 
-def what_is_due(pool: Pool, now: float, ahead_seconds: float) -> tuple[bool, bool]:
+def due_commands(now: float, ahead_seconds: Sequence[float]) -> list[tuple[str, ...]]:
+    """What `noted_due` reads the replies to: they ask for no payload."""
+    moments = [score_text(now + seconds) for seconds in ahead_seconds]
+    return [("ZCOUNT", name, "-inf", until) for until in moments for name in WAITING_SETS]
+
+
+def noted_due(replies: Sequence[Any]) -> list[bool]:
     """
-    Whether any member of `WAITING_SETS` is due, and whether any is or comes due so soon: one round trip that carries no
-    payload.
+    Whether any member of `WAITING_SETS` has its time by each of the moments that were asked about.
 
     A set that cannot be read (a key of a foreign type, no permission) counts as due: `due_members` says what is wrong.
     """
-    moments = [score_text(now), score_text(now + ahead_seconds)]
-    commands = [("ZCOUNT", name, "-inf", until) for until in moments for name in WAITING_SETS]
-    counts = pool.run(lambda link: [_count(reply) for reply in link.batch(commands)])
-    return any(counts[: len(WAITING_SETS)]), any(counts)
+    counts = [_count(reply) for reply in replies]
+    sets = len(WAITING_SETS)
+    return [any(counts[start : start + sets]) for start in range(0, len(counts), sets)]
 
 
 def due_members(

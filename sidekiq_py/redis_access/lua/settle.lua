@@ -162,8 +162,9 @@ if vital > 1 or next(VERBS) then
   if why then return redis.error_reply(why) end
 end
 
--- Removes nothing. A script that has written is not refused for want of memory any more, and with the job's end memory comes free.
-if is_listed then redis.call('LTRIM', KEYS[1], 0, -1) elseif is_scored then redis.call('ZREMRANGEBYRANK', KEYS[1], 1, 0) else redis.call('HDEL', KEYS[1], '') end
+-- Removes nothing: no job begins with a NUL. A script that has written is not refused for want of memory any more, and with the
+-- job's end memory comes free. A user who may not use LREM is told before anything is written that would be written again.
+if is_listed then redis.call('LREM', KEYS[1], 1, '\0' .. ARGV[1]) elseif is_scored then redis.call('ZREMRANGEBYRANK', KEYS[1], 1, 0) else redis.call('HDEL', KEYS[1], '') end
 
 local function joined(key, parts)
   parts = wanted_parts(key, parts)

@@ -40,6 +40,8 @@ local why = verb.look and verb.look(key, copy)
 if why then return redis.error_reply(why) end
 -- Removes nothing. A script that has written is not refused for want of memory any more.
 redis.call('HDEL', KEYS[#KEYS], '')
+-- A user who may not use LREM is told before the verb counts a job that would stay in flight.
+if listed[1] then redis.call('LREM', listed[1][1], 1, '\0' .. listed[1][2]) end
 local is_done, reply = pcall(verb.run, key, words)
 if not is_done then return type(reply) == 'table' and reply or redis.error_reply(tostring(reply)) end
 if type(reply) == 'table' and reply.err then return reply end

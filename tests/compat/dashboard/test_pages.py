@@ -5,13 +5,14 @@ import re
 from collections.abc import Callable
 from html import unescape
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 pytest.importorskip("starlette")
 
 import redis
-from sidekiq_celery import Celery, chain, chord, group
+from sidekiq_celery import Celery, chain, chord, group, stored_results
 
 from sidekiq_py.api import AuditLog
 from sidekiq_py.web import Redaction
@@ -25,7 +26,8 @@ LONG = 60
 
 def store(client: redis.Redis, task_id: str, **about: Any) -> None:
     """What Celery stores of a task."""
-    meta = {"status": "SUCCESS", "result": None, "traceback": None, "children": [], "task_id": task_id, **about}
+    meta: dict[str, Any] = {"status": "SUCCESS", "result": None, "traceback": None, "children": [], "date_done": None}
+    meta |= {"task_id": task_id, **about}
     client.set(f"celery-task-meta-{task_id}", json.dumps(meta))
 
 
@@ -120,6 +122,20 @@ def test_a_revoked_task_does_not_run_and_one_that_runs_is_shown(
     assert '"k", {"token": "[redacted]"}' in page.shown
     assert "hunter2" not in page.text
     redis_client.rpush("release:k", "now")
+
+
+def test_of_ten_thousand_called_tasks_a_page_reads_those_that_it_shows(
+    operator: Visitor, app: Celery, redis_client: redis.Redis
+) -> None:
+    """The page of the task that has called them, none."""
+    members = [task_tuple(str(UUID(int=number, version=4))) for number in range(10_000)]
+    store(redis_client, "parent", children=[[["g", None], members]])
+
+    assert repr(stored_results.read(app, ["parent"])["parent"].children[0][1]) == "<ManyTasks 10000>"
+    assert "What it has called: 1" in operator.get("/celery/task?id=parent").shown
+    group_page = operator.get("/celery/workflow?id=parent&group=g&from=9950").shown
+    assert "10,000 below it" in group_page
+    assert f"10,000 {members[-1][0][0]} PENDING" in group_page
 
 
 def test_a_workflow_of_ten_thousand_is_read_a_page_at_a_time(

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import takewhile
 
 import pytest
@@ -11,7 +12,7 @@ from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
-from sidekiq_py.redis_access.job_path import in_flight, job_counts
+from sidekiq_py.redis_access.job_path import in_flight, job_counts, recover
 from sidekiq_py.redis_access.job_path.in_flight import FetchPlan
 from tests.engine.fetch.in_flight_jobs import ABOUT, OWNER, acknowledge, claim, digest, fetch, held, jobs_of, push
 from tests.support.redis_server import RedisServer
@@ -346,6 +347,42 @@ def test_jobs_in_inboxes_and_in_the_hash_go_back_together(link: Link, redis_clie
     assert moved == 2
     assert redis_client.rpop("queue:default", 3) == [b"listed", b"hashed", b"waits"]
     assert redis_client.exists(f"sidekiq_py:inbox:{OWNER}:default") == 0
+
+
+@pytest.fixture
+def _without_lrem(redis_client: redis.Redis) -> Iterator[None]:
+    """The user loses the right while the worker runs; at its start it would be told."""
+    redis_client.execute_command("ACL", "SETUSER", "default", "-lrem")
+    yield
+    redis_client.execute_command("ACL", "SETUSER", "default", "+lrem")
+
+
+LISTED = recover.Entry(b"2.0@default", b"listed", is_listed=True)
+
+
+@pytest.mark.usefixtures("_without_lrem")
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        lambda link: in_flight.give_back(link, OWNER, [LISTED.field], {LISTED.field: LISTED.raw}),
+        lambda link: in_flight.claim(link, OWNER, "2.0", "default", LISTED.raw),
+        lambda link: in_flight.settle(link, OWNER, LISTED.field, vital=[("LPUSH", "q", "x")], listed=LISTED.raw),
+        lambda link: recover.put_back(link, OWNER, [recover.Fate(LISTED, 0, 1.0)]),
+    ],
+    ids=["given back", "claimed", "settled", "recovered"],
+)
+def test_without_the_right_to_lrem_a_job_in_an_inbox_is_not_written_elsewhere(
+    link: Link, redis_client: redis.Redis, attempt: Callable[[Link], object]
+) -> None:
+    """It could not leave the inbox, and would be written once more at each attempt."""
+    inbox = f"sidekiq_py:inbox:{OWNER}:default"
+    redis_client.lpush(inbox, LISTED.raw)
+
+    with suppress(RedisReplyError):
+        attempt(link)
+
+    assert redis_client.keys() == [inbox.encode()]
+    assert redis_client.lrange(inbox, 0, -1) == [LISTED.raw]
 
 
 def test_another_process_finds_a_job_in_an_inbox_by_its_public_field(link: Link, redis_client: redis.Redis) -> None:

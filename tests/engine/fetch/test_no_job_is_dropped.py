@@ -32,7 +32,7 @@ from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.wire import keys
 from tests.engine.fetch.in_flight_jobs import push
 from tests.engine.fetch.test_beside_the_job import Worker, in_flight
-from tests.support.cutting_proxy import CuttingProxy
+from tests.support.cutting_proxy import CuttingProxy, Where
 from tests.support.in_flight import jobs_in_flight
 from tests.support.ledger import job_text, push_jobs
 from tests.support.redis_server import RedisServer
@@ -465,6 +465,51 @@ def test_a_failure_is_written_when_redis_is_back(
     eventually(lambda: redis_client.zcard("retry") == 1)
     assert left == [0]
     worker.stop()
+
+
+@pytest.mark.parametrize("where", ["in request", "before reply"])
+def test_a_failure_whose_reply_was_lost_is_written_again_and_stands_in_retry_once(
+    worker: Worker, redis_server: RedisServer, redis_client: redis.Redis, where: Where
+) -> None:
+    """Nobody knows whether the first one arrived; of a job that Redis has no more, the retry is all there is."""
+    with CuttingProxy(redis_server.port) as proxy:
+        worker.url = proxy.url
+
+        def fail(number: int) -> None:
+            worker.ran.append(number)
+            proxy.cut(b"stat:failed", where)
+            raise ValueError("boom")
+
+        worker.declare("fail", fail)
+        push_jobs(redis_client, [job_text(1, "fail")])
+        worker.start(fetcher="basic")
+
+        eventually(lambda: proxy.cuts[where] == 1 and redis_client.zcard("retry") == 1)
+        worker.stop()
+
+    assert (worker.ran, redis_client.zcard("retry")) == ([1], 1)
+
+
+def test_an_async_success_whose_reply_was_lost_is_no_failure(
+    worker: Worker, redis_server: RedisServer, redis_client: redis.Redis
+) -> None:
+    """What was to be written is that the job counts: it does not run again for that."""
+    with CuttingProxy(redis_server.port) as proxy:
+        worker.url = proxy.url
+
+        async def succeed(number: int) -> None:
+            if not worker.ran:
+                proxy.cut(b"stat:processed", "before reply")
+            worker.ran.append(number)
+
+        worker.declare("succeed", succeed, is_async=True)
+        push_jobs(redis_client, [job_text(1, "succeed"), job_text(2, "succeed")])
+        worker.start(fetcher="basic")
+
+        eventually(lambda: redis_client.get("stat:processed") == b"2")
+        worker.stop()
+
+    assert (sorted(worker.ran), redis_client.zcard("retry"), redis_client.get("stat:failed")) == ([1, 2], 0, None)
 
 
 def test_a_job_that_could_not_be_put_back_is_kept_and_put_back_later(

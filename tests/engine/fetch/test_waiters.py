@@ -171,13 +171,14 @@ def test_a_queue_that_is_ended_brings_what_is_under_way_and_is_waited_for_no_mor
 class Counted:
     """A settler, and how many successes it has counted."""
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool, trust_seconds: float = 60.0) -> None:
         self.count = 0
         self.settler = Settler(
             pool.new_link(),
             on_pending=lambda: None,
             on_trouble=lambda: None,
             count=self.add,
+            trust_seconds=trust_seconds,
         )
 
     def add(self, count: int) -> None:
@@ -402,6 +403,46 @@ def test_a_success_without_a_reply_is_refused_where_the_move_behind_it_is(
     assert unit.field in unit.owner.units
     counted.settler.flush()
     assert (counted.count, jobs_in_flight(redis_client)) == (2, [])
+
+
+def test_a_success_gets_a_reply_where_none_has_said_lately_that_redis_accepts_it(
+    pool: Pool, ownership: Ownership, redis_client: redis.Redis
+) -> None:
+    """A user who has lost the right to LREM may still move: without a reply its jobs would run again, unheard."""
+    counted = Counted(pool, trust_seconds=0.0)
+    redis_client.set(keys.lease(ownership.current.name), "1")
+    group = Waiters(pool, ownership, ["default"], 0.05, settler=counted.settler)
+    succeeded(group, counted, redis_client, "first")
+    group.open(())
+    eventually(lambda: group.collect(None, 0.1) and counted.count == 1)
+    unit = succeeded(group, counted, redis_client, "second")
+    redis_client.execute_command("ACL", "SETUSER", "default", "-lrem")
+    try:
+        group.open(())
+        eventually(lambda: group.collect(None, 0.1) and counted.settler.has_pending)
+    finally:
+        redis_client.execute_command("ACL", "SETUSER", "default", "+lrem")
+
+    assert (counted.count, jobs_in_flight(redis_client)) == (1, [unit.raw])
+    assert unit.field in unit.owner.units
+    counted.settler.flush()
+    assert (counted.count, jobs_in_flight(redis_client)) == (2, [])
+    group.close()
+    counted.settler.close()
+
+
+def test_after_a_refusal_the_next_success_gets_a_reply(
+    silent_group: Waiters, counted: Counted, redis_client: redis.Redis
+) -> None:
+    """What refused one refuses the others, and they would run again."""
+    counted.settler.take_back(counted.settler.drain())
+
+    succeeded(silent_group, counted, redis_client, "second")
+    silent_group.open(())
+
+    assert not counted.settler.is_accepted
+    eventually(lambda: silent_group.collect(None, 0.1) and counted.count == 2)
+    assert counted.settler.is_accepted
 
 
 def test_where_replies_may_not_be_left_out_each_success_gets_its_own(

@@ -122,6 +122,28 @@ def test_nothing_is_miscounted_while_threads_count_and_another_flushes(pool: Poo
     }
 
 
+def test_successes_of_a_thread_add_up_with_all_else(pool: Pool, redis_client: redis.Redis) -> None:
+    """Counted on a shorter way of their own, whichever queue they came from."""
+    metrics = ExecutionMetrics()
+    count_success = metrics.success_counter()
+    count_success(JOB, "default", 0.0199)
+    count_success(JOB, "low", 0.020)
+    count_success({"class": "Wrapper", "wrapped": ["odd"]}, "default", 0.001)
+    count_success({"class": "Wrapper", "wrapped": ["odd"]}, "default", 0.001)
+    metrics.record(JOB, 5.0, False)
+
+    metrics.flush(pool, now=AT, dialect=V7)
+
+    assert redis_client.hgetall("j|20250204|8:3") == {
+        b"HardJob|ms": b"39",
+        b"HardJob|f": b"1",
+        b"HardJob|p": b"3",
+        b"['odd']|ms": b"2",
+        b"['odd']|p": b"2",
+    }
+    assert buckets(redis_client, "HardJob-04-08:3") == {0: 1, 1: 1}
+
+
 def test_counts_survive_a_redis_that_is_away(new_redis_server: Callable[..., RedisServer]) -> None:
     """What could not be sent comes with the next flush."""
     server = new_redis_server()

@@ -16,6 +16,7 @@ from sidekiq_py.client.sync_client import Client
 from sidekiq_py.config import Config
 from sidekiq_py.engine.upkeep.poller import (
     INITIAL_WAIT_SECONDS,
+    QUIET_SECONDS,
     REST_SECONDS,
     Poller,
     initial_wait_seconds,
@@ -469,6 +470,96 @@ def test_a_job_that_is_scheduled_after_a_long_rest_is_moved_within_100_ms(
 
     assert redis_client.llen("queue:default") == 1
     assert pause == pytest.approx(0.1)
+
+
+def renew_lease(poller: Poller, redis_client: redis.Redis) -> None:
+    """As its own thread does; what Redis tells of it has come."""
+    redis_client.set("sidekiq_py:poller", "me")
+    assert poller._watch._hearing.wait_readable(10)
+
+
+def at_rest(polling: Polling, redis_client: redis.Redis) -> Poller:
+    """One that has the lease and nothing to do; its clock stands still."""
+    poller = polling.poller(monotonic=lambda: 1000.0)
+    poller.is_quick = True
+    poller._lease_at = math.inf
+    poller._look()
+    renew_lease(poller, redis_client)
+    poller._look_at = 0.0
+    poller._look()
+    assert poller._look_at == 1000 + QUIET_SECONDS
+    return poller
+
+
+def test_at_rest_it_looks_rarely_and_hears_of_a_job(polling: Polling, redis_client: redis.Redis) -> None:
+    """Redis says that a set has changed, so a job that is scheduled does not wait for the next look."""
+    poller = at_rest(polling, redis_client)
+
+    redis_client.zadd("schedule", {job("due"): LONG_AGO})
+    poller._waited(5)
+
+    assert poller._look_at == pytest.approx(1000.1)
+
+
+def test_at_rest_it_does_not_look_because_of_its_own_lease(polling: Polling, redis_client: redis.Redis) -> None:
+    """It hears of each renewal, and nothing has changed."""
+    poller = at_rest(polling, redis_client)
+
+    renew_lease(poller, redis_client)
+    poller._waited(0.1)
+
+    assert poller._look_at == 1000 + QUIET_SECONDS
+
+
+def test_where_redis_does_not_say_what_changes_it_looks_often(
+    new_redis_server: Callable[..., RedisServer],
+) -> None:
+    """As with a proxy, or a user, that may not use client-side caching."""
+    server = new_redis_server()
+    with server.client() as admin:
+        admin.execute_command("ACL", "SETUSER", "default", "-client|tracking")
+        polling = Polling(server.url)
+        try:
+            poller = polling.poller(monotonic=lambda: 1000.0)
+            poller.is_quick = True
+            pauses = []
+            for _ in range(3):
+                poller._look_at = 0.0
+                poller._look()
+                pauses.append(poller._look_at - 1000)
+                admin.set("sidekiq_py:poller", "me")
+        finally:
+            polling.close()
+
+    assert pauses == pytest.approx([0.1, 0.1, 0.1])
+
+
+def test_it_looks_often_until_it_has_heard_of_its_own_lease(polling: Polling, redis_client: redis.Redis) -> None:
+    """A proxy may take the command and tell nothing: silence is rest only where Redis is known to speak."""
+    poller = polling.poller(monotonic=lambda: 1000.0)
+    poller.is_quick = True
+    pauses = []
+    for renews in (False, False, True, False):
+        if renews:
+            renew_lease(poller, redis_client)
+        poller._look_at = 0.0
+        poller._look()
+        pauses.append(poller._look_at - 1000)
+
+    assert pauses == pytest.approx([0.1, 0.1, 2.0, 0.1])
+
+
+def test_a_connection_that_breaks_at_rest_is_opened_again(polling: Polling, redis_client: redis.Redis) -> None:
+    """What changed meanwhile would never be heard of: it looks at once."""
+    poller = at_rest(polling, redis_client)
+
+    redis_client.client_kill_filter(_type="pubsub")
+    poller._waited(5)
+    assert poller._look_at == pytest.approx(1000.1)
+
+    poller._look_at = 0.0
+    poller._look()
+    assert len(redis_client.client_list(_type="pubsub")) == 1
 
 
 def test_a_process_without_the_lease_asks_for_it_without_a_script(polling: Polling, redis_client: redis.Redis) -> None:

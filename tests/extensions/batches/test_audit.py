@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 import sidekiq_py as sidekiq
+from sidekiq_py.api import ScheduledSet
 from sidekiq_py.client import sync_client
 from sidekiq_py.extensions.batches.audit import Audit
 from sidekiq_py.extensions.batches.batch import Batch
@@ -155,6 +156,31 @@ def test_a_callback_whose_queue_was_no_list_goes_out_later(app: Program, pool: P
 
     [job] = app.waiting("broken")
     assert job["args"] == [batch.bid, "success", 1]
+
+
+def test_a_parent_no_longer_waits_for_a_child_that_has_expired(
+    app: Program, pool: Pool, audit: Audit, worker: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing else would tell it; its other children are waited for."""
+    parent, expired, other = (sidekiq.Batch().on("success", app.callback) for _ in range(3))
+    with parent.jobs():
+        with expired.jobs():
+            app.deed.perform_in(3600, "later")
+        with other.jobs():
+            later = app.deed.perform_in(3600, "later")
+    app.client.delete(*app.client.keys(f"sidekiq_py:batch:{expired.bid}*"))
+
+    audit.run(pool)
+    audit.run(pool)
+    before = parent.status()
+    assert (before.complete, before.children) == (False, 2)
+    [entry] = [entry for entry in ScheduledSet() if entry.jid == later]
+    entry.add_to_queue()
+
+    parent.wait(10, until="success")
+    app.wait_until_idle()
+    assert app.events(parent.bid) == ["success"]
+    assert [record.message for record in caplog.records if "no longer waits for 1 of its children" in record.message]
 
 
 def test_what_has_expired_is_struck_off_the_lists(app: Program, pool: Pool, audit: Audit) -> None:

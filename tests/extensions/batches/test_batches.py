@@ -2,6 +2,9 @@
 
 import asyncio
 import json
+import os
+import subprocess
+import sys
 from datetime import timedelta
 from typing import Any
 
@@ -202,6 +205,28 @@ def test_a_member_that_adds_and_then_fails_closes_its_block(app: Program, worker
     assert (status.total, status.pending, status.failures, status.openers) == (2, 1, 1, [])
 
 
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_process_that_is_forked_in_the_block_adds_jobs_of_its_own(app: Program) -> None:
+    """Its slices are numbered apart from its parent's, which would else pass for slices that came before."""
+    batch = sidekiq.Batch()
+    with batch.jobs():
+        app.deed.perform_async("before")
+        child = os.fork()
+        if child == 0:
+            try:
+                app.deed.perform_bulk([["child", number] for number in range(5)])
+                app.deed.perform_async("child", 5)
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        app.deed.perform_bulk([["parent", number] for number in range(5)])
+        app.deed.perform_async("parent", 5)
+
+    wanted = [["before"], *[[who, number] for who in ("child", "parent") for number in range(6)]]
+    assert [payload["args"] for payload in app.waiting()] == wanted
+    assert len({payload["sidekiq_py_batch"][1] for payload in app.waiting()}) == batch.status().total == 13
+
+
 def test_a_batch_is_opened_again(app: Program) -> None:
     """By anybody who has its id, until it has succeeded."""
     batch = sidekiq.Batch()
@@ -321,6 +346,60 @@ def test_the_complete_callback_of_a_child_holds_back_the_parent_s_complete(app: 
     assert app.events(parent.bid) == ["complete", "success"]
 
 
+def test_a_child_that_ends_while_its_parent_is_open_holds_its_own_end_alone(app: Program, worker: Any) -> None:
+    """Its callbacks come, and its death reaches the parent, which completes when it is closed."""
+    parent, child = watched(app), watched(app)
+    with parent.jobs():
+        with child.jobs():
+            app.once.perform_async("fail")
+        eventually(lambda: sorted(app.events(child.bid)) == ["complete", "death"])
+        eventually(lambda: app.events(parent.bid) == ["death"])
+        app.wait_until_idle()
+        assert not parent.status().complete
+
+    eventually(lambda: app.events(parent.bid) == ["death", "complete"])
+
+
+def test_a_callback_of_a_child_that_dies_is_a_death_of_the_parent(app: Program, worker: Any) -> None:
+    """The child has succeeded all the same."""
+
+    @sidekiq.job(name="Dying", retry=False)
+    def dying(bid: str, event: str, options: Any) -> None:
+        raise ValueError("no printer")
+
+    parent, child = watched(app), sidekiq.Batch().on("success", dying)
+    with parent.jobs(), child.jobs():
+        app.deed.perform_async("ok")
+
+    child.wait(10, until="success")
+    eventually(lambda: sorted(app.events(parent.bid)) == ["complete", "death"])
+    assert not parent.status().success
+
+
+def test_two_programs_add_to_one_batch_at_a_time(app: Program, worker: Any, redis_url: str) -> None:
+    """Each numbers its own slices; all jobs are counted once."""
+    batch = watched(app)
+    code = (
+        "import sidekiq_py as sidekiq\n"
+        f"sidekiq.configure(redis_url={redis_url!r}, sidekiq_version='7')\n"
+        "deed = sidekiq.ruby_job('Deed')\n"
+        f"with sidekiq.Batch.find({batch.bid!r}).jobs():\n"
+        "    for number in range(20):\n"
+        "        deed.perform_async('other', number)\n"
+        "    deed.perform_bulk([['other', number] for number in range(20, 400)], batch_size=100)\n"
+    )
+    with batch.jobs():
+        others = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(2)]
+        for number in range(200):
+            app.deed.perform_async("own", number)
+        assert [other.wait(60) for other in others] == [0, 0]
+
+    status = batch.wait(30, until="success")
+    app.wait_until_idle()
+    assert (status.total, len(app.runs)) == (1000, 1000)
+    assert app.events(batch.bid) == ["complete", "success"]
+
+
 def test_a_death_reaches_the_ancestors_once_each(app: Program, worker: Any) -> None:
     """However many jobs die below."""
     batches = [watched(app) for _ in range(3)]
@@ -369,6 +448,20 @@ def test_a_running_job_sees_that_its_batch_was_invalidated(app: Program, worker:
     batch.wait(10)
 
     assert app.runs == [("look",), True, False]
+
+
+def test_an_invalidated_batch_has_no_success_though_its_running_jobs_end_well(app: Program, worker: Any) -> None:
+    """They may have left early; `complete` follows."""
+    batch = watched(app)
+    app.deeds["invalidate"] = batch.invalidate
+
+    with batch.jobs():
+        app.deed.perform_async("invalidate")
+    status = batch.wait(10)
+    app.wait_until_idle()
+
+    assert (status.pending, status.success) == (0, False)
+    assert app.events(batch.bid) == ["complete"]
 
 
 def test_removed_members_are_waited_for_no_more(app: Program, worker: Any) -> None:
@@ -455,6 +548,20 @@ def test_the_keys_of_a_batch_expire_together(app: Program, worker: Any) -> None:
     done.wait(10, until="success")
     keys = app.client.keys(f"sidekiq_py:batch:{done.bid}*")
     assert {round(app.client.ttl(key) / 3600) for key in keys} == {24}
+
+
+def test_a_parent_lives_on_while_its_children_move(app: Program) -> None:
+    """It waits for them, and may itself not change for long."""
+    parent, child = sidekiq.Batch(expires_in=1000), sidekiq.Batch(expires_in=500)
+    with parent.jobs(), child.jobs():
+        app.deed.perform_async("ok")
+    for key in app.client.keys(f"sidekiq_py:batch:{parent.bid}*"):
+        app.client.expire(key, 50)
+
+    with child.jobs():
+        app.deed.perform_async("ok")
+
+    assert {app.client.ttl(key) > 900 for key in app.client.keys(f"sidekiq_py:batch:{parent.bid}*")} == {True}
 
 
 def test_a_batch_that_is_gone_stays_gone(app: Program) -> None:

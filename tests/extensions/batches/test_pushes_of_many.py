@@ -1,5 +1,6 @@
 """Bulk pushes of several slices in a batch: the slices behind the first go by transactions that watch a key."""
 
+import asyncio
 import contextvars
 import itertools
 import threading
@@ -56,6 +57,59 @@ def test_slices_behind_the_first_go_by_transactions(app: Program) -> None:
     assert [payload["args"] for payload in app.waiting()] == [[number] for number in range(SLICES * SLICE)]
     status = batch.status()
     assert (status.total, status.pending, status.openers) == (SLICES * SLICE, SLICES * SLICE, [])
+
+
+def test_awaited_pushes_go_by_transactions_too(app: Program) -> None:
+    """The slices are sent by a thread, as `perform_bulk` sends them."""
+    batch = sidekiq.Batch()
+    app.client.config_resetstat()
+
+    async def push() -> list[str | None]:
+        async with batch.jobs():
+            return await app.deed.aperform_bulk([[number] for number in range(SLICES * SLICE)], batch_size=SLICE)
+
+    jids = asyncio.run(push())
+
+    assert transactions(app.client) == SLICES - 1
+    assert [payload["jid"] for payload in app.waiting()] == jids
+    assert sorted(numbers(app)) == list(range(SLICES * SLICE))
+    assert batch.status().total == SLICES * SLICE
+
+
+def test_an_awaited_push_that_is_cancelled_leaves_whole_slices(app: Program) -> None:
+    """The batch stays open, as nobody knows whether all jobs were added, and the connection is fit for others."""
+    batch = sidekiq.Batch()
+
+    async def push() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        async with batch.jobs():
+            await app.deed.aperform_bulk(args_with(app, task.cancel, 2), batch_size=SLICE)
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(push())
+
+    status = batch.status()
+    assert (status.state, status.total) == ("open", len(app.waiting()))
+    assert status.total in (2 * SLICE, 3 * SLICE)
+    with batch.jobs():
+        app.deed.perform_bulk([[number] for number in range(SLICES * SLICE)], batch_size=SLICE)
+    assert batch.status().total == status.total + SLICES * SLICE
+
+
+def test_scripts_are_few(app: Program) -> None:
+    """The check comes once for all slices, and each block of numbers is twice as long as the last one."""
+    with sidekiq.Batch().jobs():
+        app.deed.perform_bulk([[number] for number in range(2 * SLICE)], batch_size=SLICE)  # the server has the scripts
+    app.client.config_resetstat()
+
+    with sidekiq.Batch().jobs():
+        app.deed.perform_bulk([[number] for number in range(15 * SLICE)], batch_size=SLICE)
+
+    assert transactions(app.client) == 14
+    calls = app.client.info("commandstats")["cmdstat_evalsha"]["calls"]
+    # Opening, the first slice, its block and three more, the check, leaving.
+    assert calls == 8
 
 
 def test_the_bytes_are_those_of_a_push_outside(app: Program) -> None:
@@ -178,7 +232,8 @@ def test_a_broken_connection_adds_no_job_twice(
         batch = sidekiq.Batch()
         with batch.jobs():
             arm = lambda: proxy.cut(needle, where)  # noqa: E731
-            app.deed.perform_bulk(args_with(app, arm, 2), batch_size=SLICE)
+            # The check is made once, before the first transaction.
+            app.deed.perform_bulk(args_with(app, arm, 1 if needle == b"may_push" else 2), batch_size=SLICE)
 
         assert proxy.cuts[where] == 1
         assert batch.status().total == SLICES * SLICE

@@ -8,6 +8,7 @@ import redis
 import sidekiq_py as sidekiq
 from sidekiq_py.api import CronJobs
 from sidekiq_py.doctor import examine
+from sidekiq_py.extensions.periodic.declared import declarations, declare
 from sidekiq_py.extensions.periodic.layout import tick_text
 from tests.extensions.periodic.conftest import NOON
 
@@ -116,6 +117,27 @@ def test_a_declared_job_that_is_gone_is_a_warning(start: Start, redis_client: re
     redis_client.srem("cron_jobs:default", "cron_job:default:n")
 
     assert found("warning", "gone from the gem's keys: cron_job:default:n")
+
+
+def test_two_programs_that_declare_one_name_are_named(
+    start: Start, redis_client: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each takes the job from the other when it starts; also for the log. A week later it counts as moved."""
+    declare("0 9 * * *", "R", name="n", by="mail.jobs")
+    now = redis_client.time()[0]
+    start(now)
+    declarations.clear()
+    sidekiq.periodic("0 10 * * *", sidekiq.ruby_job("R"), name="n")
+    assert not found("warning", "declared by")
+
+    start(now)
+    start(now)
+
+    here = "shop:tests.extensions.periodic.test_doctor"
+    assert found("warning", f"`n` is declared by {here}, and lately was by shop:mail.jobs")
+    assert sum("Give one of the two another name" in record.getMessage() for record in caplog.records) == 1
+    redis_client.hset("sidekiq_py:cron:cron_job:default:n", "rival", f"{now - 8 * 86400} shop:mail.jobs")
+    assert not found("warning", "declared by")
 
 
 def test_disabled_jobs_are_named_with_their_reason(start: Start) -> None:

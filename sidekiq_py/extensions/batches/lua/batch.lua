@@ -12,8 +12,8 @@
 --   <p>sidekiq_py:batch:<bid>:children   set     bids
 --   <p>sidekiq_py:batch:<bid>:blocks     hash    first number of a reserved block -> how many of it are members; and for each
 --                                                sender <first number>+<offset> of its last slice
---   <p>sidekiq_py:batch:<bid>:pushes:<token>  hash  `at` -> seconds since the epoch: for a minute, whose token it is may push by a
---                                                transaction that watches this key
+--   <p>sidekiq_py:batch:<bid>:pushes:<token>  hash  `at` -> seconds since the epoch, or the mark of the last slice: for a minute at
+--                                                most, whose token it is may push by transactions that watch this key
 --   of a tracked batch alone, which has a row for each member:
 --   <p>sidekiq_py:batch:<bid>:jobs       hash    number -> JSON that whoever pushed it wrote: jid, class, args, queue, at
 --   <p>sidekiq_py:batch:<bid>:tracks     hash    number -> <attempts> <enqueued> <started> <ended> <at> <total> LF <message>; times
@@ -68,6 +68,12 @@ local function field_number(batch, field)
   return tonumber(redis.call('HGET', batch.key, field) or 0) or 0
 end
 
+-- A counter that somebody has spoilt stays as it is, which keeps no job from ending: the batch fires nothing any more, and the
+-- doctor names it.
+local function count_up(batch, field, by)
+  redis.pcall('HINCRBY', batch.key, field, by)
+end
+
 local function is_tracked(batch)
   if batch.is_tracked == nil then batch.is_tracked = redis.call('HGET', batch.key, 'track') == '1' end
   return batch.is_tracked
@@ -89,9 +95,23 @@ local function wrong_key(batch)
   return nil
 end
 
--- All keys live as long: EXPIRE is sent only where it moves the end by more than a twentieth, or to keys that are new.
-local function live_on(batch, now, has_new_key)
-  local fields = redis.call('HMGET', batch.key, 'expires_in', 'keep_until', 'success_at')
+-- There, and fit to take members.
+local function is_usable(batch)
+  return redis.call('TYPE', batch.key).ok == 'hash' and not wrong_key(batch)
+    and tonumber(redis.call('HGET', batch.key, 'next')) ~= nil
+end
+
+local function parent_of(batch, bid)
+  return bid and batch_of(batch.prefix .. 'sidekiq_py:batch:' .. bid) or nil
+end
+
+-- All keys live as long: EXPIRE is sent only where it moves the end by more than a twentieth, or to keys that are new. A batch
+-- waits for its children, so it lives on with them.
+local live_on
+live_on = function(batch, now, has_new_key)
+  local fields = redis.call('HMGET', batch.key, 'expires_in', 'keep_until', 'success_at', 'parent')
+  local parent = parent_of(batch, fields[4])
+  if parent and redis.call('TYPE', parent.key).ok == 'hash' then live_on(parent, now, false) end
   local seconds = tonumber(fields[1] or 30 * DAY) or 30 * DAY
   if fields[3] then
     seconds = math.min(seconds, DAY)
@@ -182,10 +202,10 @@ end
 local function add_member(batch, holds_complete)
   local number = redis.call('HINCRBY', batch.key, 'next', 1) - 1
   redis.call('HSET', batch.blocks, number, 1)
-  redis.call('HINCRBY', batch.key, 'total', 1)
-  redis.call('HINCRBY', batch.key, 'pending', 1)
+  count_up(batch, 'total', 1)
+  count_up(batch, 'pending', 1)
   if holds_complete then
-    redis.call('HINCRBY', batch.key, 'untried', 1)
+    count_up(batch, 'untried', 1)
   else
     redis.call('SETBIT', batch.tried, number, 1)
   end
@@ -211,9 +231,9 @@ local function fire(batch, event)
   if redis.call('HSETNX', batch.key, event .. '_at', string.format('%d.%06d', seconds, micros)) == 0 then return end
   if is_tracked(batch) then redis.pcall('PUBLISH', batch.key .. ':changes', '{"event":"' .. event .. '"}') end
   local fields = redis.call('HMGET', batch.key, 'parent', 'ms_times')
-  local parent = fields[1] and batch_of(batch.prefix .. 'sidekiq_py:batch:' .. fields[1])
+  local parent = parent_of(batch, fields[1])
   -- Gone by now, or its keys are somebody else's.
-  if parent and (redis.call('EXISTS', parent.key) == 0 or wrong_key(parent)) then parent = nil end
+  if parent and not is_usable(parent) then parent = nil end
   local number = 1
   while true do
     local text = redis.call('HGET', batch.callbacks, event .. ':' .. number)
@@ -240,7 +260,7 @@ local function fire(batch, event)
     if event == 'death' then
       fire(parent, 'death')
     else
-      redis.call('HINCRBY', parent.key, event == 'complete' and 'kids_untried' or 'kids_pending', -1)
+      count_up(parent, event == 'complete' and 'kids_untried' or 'kids_pending', -1)
       check(parent)
     end
   end
@@ -248,16 +268,18 @@ end
 
 check = function(batch)
   local fields = redis.call(
-    'HMGET', batch.key, 'tokens', 'untried', 'kids_untried', 'complete_at', 'pending', 'kids_pending', 'success_at'
+    'HMGET', batch.key, 'tokens', 'untried', 'kids_untried', 'complete_at', 'pending', 'kids_pending', 'success_at',
+    'invalidated_at'
   )
-  local function is_zero(number) return (tonumber(fields[number] or 0) or 0) <= 0 end
+  local function is_zero(place) return (tonumber(fields[place] or 0) or 1) <= 0 end
   if not is_zero(1) then return end
   if not fields[4] and is_zero(2) and is_zero(3) then
     fire(batch, 'complete')
     -- A parent's callbacks know nothing of this one's counters: they are as they were.
     fields[4] = true
   end
-  if fields[4] and not fields[7] and is_zero(2) and is_zero(3) and is_zero(5) and is_zero(6) then
+  -- Who was running when it was invalidated may have left early, so that its success says nothing.
+  if fields[4] and not fields[7] and not fields[8] and is_zero(2) and is_zero(3) and is_zero(5) and is_zero(6) then
     fire(batch, 'success')
   end
 end
@@ -268,7 +290,7 @@ end
 
 local function give_up_token(batch, token)
   if redis.call('HDEL', batch.key, 'token:' .. token) == 0 then return end
-  redis.call('HINCRBY', batch.key, 'tokens', -1)
+  count_up(batch, 'tokens', -1)
   -- A transaction that is under way does nothing any more.
   redis.call('HDEL', pushes_key(batch, token), 'at')
 end
@@ -282,9 +304,9 @@ local function set_state(batch, number, state, jid)
   local old = state_of(batch, number)
   if state then redis.call('HSET', batch.members, number, state .. ':' .. jid) end
   if old == state then return end
-  if old then redis.call('HINCRBY', batch.key, 'n:' .. old, -1) end
+  if old then count_up(batch, 'n:' .. old, -1) end
   if state then
-    redis.call('HINCRBY', batch.key, 'n:' .. state, 1)
+    count_up(batch, 'n:' .. state, 1)
   else
     redis.call('HDEL', batch.members, number)
     redis.call('HDEL', batch.errors, number)
@@ -298,9 +320,9 @@ end
 local function succeed(batch, number)
   if redis.call('SETBIT', batch.succeeded, number, 1) == 1 then return end
   move_and_tell(batch, number, 'finished')
-  redis.call('HINCRBY', batch.key, 'pending', -1)
+  count_up(batch, 'pending', -1)
   if redis.call('GETBIT', batch.tried, number) == 0 then
-    redis.call('HINCRBY', batch.key, 'untried', -1)
+    count_up(batch, 'untried', -1)
   else
     set_state(batch, number, nil)
   end
@@ -312,7 +334,7 @@ local function fall_short(batch, number, state, jid, about, row)
   -- Deleted out of `dead`, or not found by the audit after its death: it stays a dead one.
   local is_gone = state == 'deleted' or state == 'lost'
   if is_gone and state_of(batch, number) == 'dead' then return end
-  if redis.call('SETBIT', batch.tried, number, 1) == 0 then redis.call('HINCRBY', batch.key, 'untried', -1) end
+  if redis.call('SETBIT', batch.tried, number, 1) == 0 then count_up(batch, 'untried', -1) end
   set_state(batch, number, state, jid)
   move_and_tell(batch, number, row or (state == 'failed' and 'error') or state)
   if about ~= '' then
@@ -430,8 +452,8 @@ function steps.succeed_all(batch, words)
     end
     if #finished > 0 then tell(batch, 'finished', finished) end
   end
-  if #fresh > 0 then redis.call('HINCRBY', batch.key, 'pending', -#fresh) end
-  if untried > 0 then redis.call('HINCRBY', batch.key, 'untried', -untried) end
+  if #fresh > 0 then count_up(batch, 'pending', -#fresh) end
+  if untried > 0 then count_up(batch, 'untried', -untried) end
   local now = now_seconds()
   redis.call('HSET', batch.key, 'changed_at', now)
   check(batch)
@@ -448,9 +470,9 @@ function steps.add(batch, words)
   redis.call('HSET', batch.key, 'changed_at', now)
   redis.call('HSET', batch.blocks, words[1], words[2])
   if words[7] ~= '' then redis.call('HDEL', batch.blocks, words[7]) end
-  redis.call('HINCRBY', batch.key, 'total', count)
-  redis.call('HINCRBY', batch.key, 'pending', count)
-  redis.call('HINCRBY', batch.key, 'untried', count)
+  count_up(batch, 'total', count)
+  count_up(batch, 'pending', count)
+  count_up(batch, 'untried', count)
   if score > 0 and score + DAY > field_number(batch, 'keep_until') then
     redis.call('HSET', batch.key, 'keep_until', math.floor(score + DAY))
   end
@@ -465,10 +487,11 @@ local function why_not_add(batch, is_member, token)
   return wrong_key(batch)
 end
 
--- Words: <queue> <"1": a member adds> <token>. Asked before a slice of many jobs is pushed by a transaction, which writes what
--- `add` does: a job of 250 bytes costs Redis a third of what it costs where it passes through a script. The transaction watches
--- the key that is made here, and changes it; so does whoever gives up the token. It lives no longer than the batch, so that no
--- transaction brings back one that is gone. Reply: 1; 0 if a script is to do it, which will say what is wrong.
+-- Words: <queue> <"1": a member adds> <token>. Asked before slices of many jobs are pushed by transactions, which write what
+-- `add` does: a job of 250 bytes costs Redis a third of what it costs where it passes through a script. A transaction watches
+-- the key that is made here, and changes it; whoever gives up the token removes it. It lives no longer than the batch, so that no
+-- transaction brings back one that is gone, and not so long that the batch would notice that nobody moves its end on meanwhile.
+-- Reply: 1; 0 if a script is to do it, which will say what is wrong.
 function steps.may_push(batch, words)
   for key, need in pairs({[batch.prefix .. 'queue:' .. words[1]] = 'list', [batch.prefix .. 'queues'] = 'set'}) do
     local is = redis.call('TYPE', key).ok
@@ -480,7 +503,7 @@ function steps.may_push(batch, words)
   local left = redis.call('TTL', batch.key)
   if left < 2 then return 0 end
   redis.call('HSET', key, 'at', now)
-  redis.call('EXPIRE', key, math.min(60, left - 1))
+  redis.call('EXPIRE', key, math.max(1, math.min(60, math.floor(left / 20))))
   return 1
 end
 
@@ -488,7 +511,7 @@ end
 -- is gone it is a job like any other. Where it is tracked the JSON of its row follows.
 function steps.join(batch, words)
   local job = words[3]
-  if redis.call('EXISTS', batch.key) == 1 and not string.find(job, '"sidekiq_py_batch":[', 1, true) then
+  if is_usable(batch) and not string.find(job, '"sidekiq_py_batch":[', 1, true) then
     local number = add_member(batch, true)
     job = string.sub(job, 1, -2) .. ',"sidekiq_py_batch":["' .. batch.bid .. '",' .. number .. ']'
     if words[4] and is_tracked(batch) then
@@ -529,10 +552,10 @@ function steps.open(batch, words)
     redis.call('SETBIT', batch.succeeded, 0, 0)
     redis.call('ZADD', batch.prefix .. 'sidekiq_py:batches', seconds, batch.bid)
     redis.call('ZADD', batch.prefix .. 'sidekiq_py:batches:running', seconds, batch.bid)
-    local parent = words[5] ~= '' and batch_of(batch.prefix .. 'sidekiq_py:batch:' .. words[5])
+    local parent = words[5] ~= '' and parent_of(batch, words[5])
     if parent and redis.call('EXISTS', parent.key) == 1 then
       redis.call('HSET', batch.key, 'parent', parent.bid)
-      for _, field in ipairs({'kids', 'kids_untried', 'kids_pending'}) do redis.call('HINCRBY', parent.key, field, 1) end
+      for _, field in ipairs({'kids', 'kids_untried', 'kids_pending'}) do count_up(parent, field, 1) end
       redis.call('SADD', parent.children, batch.bid)
       redis.call('HSET', parent.key, 'changed_at', seconds)
       if redis.call('HEXISTS', parent.key, 'invalidated_at') == 1 then steps.invalidate(batch, {}) end
@@ -540,14 +563,14 @@ function steps.open(batch, words)
     end
   end
   local text = seconds .. ' ' .. words[2] .. ' ' .. words[3]
-  if redis.call('HSET', batch.key, 'token:' .. words[1], text) == 1 then redis.call('HINCRBY', batch.key, 'tokens', 1) end
+  if redis.call('HSET', batch.key, 'token:' .. words[1], text) == 1 then count_up(batch, 'tokens', 1) end
   redis.call('HSET', batch.key, 'changed_at', seconds)
   live_on(batch, seconds, true)
   return is_tracked(batch) and 2 or 1
 end
 
 local function why_not_open(batch, words)
-  local parent = words[5] ~= '' and batch_of(batch.prefix .. 'sidekiq_py:batch:' .. words[5])
+  local parent = words[5] ~= '' and parent_of(batch, words[5])
   if redis.call('EXISTS', batch.key) == 1 then
     if words[2] == '-' and redis.call('HEXISTS', batch.key, 'success_at') == 1 then return 'BATCHDONE ' .. batch.bid end
   elseif words[4] ~= '1' then
@@ -611,12 +634,12 @@ function steps.remove(batch, words)
     local number = tonumber(word)
     -- Its bit says from now on that it has ended; a run of it that succeeds is not counted.
     if number and number < next_number and redis.call('SETBIT', batch.succeeded, number, 1) == 0 then
-      if redis.call('SETBIT', batch.tried, number, 1) == 0 then redis.call('HINCRBY', batch.key, 'untried', -1) end
+      if redis.call('SETBIT', batch.tried, number, 1) == 0 then count_up(batch, 'untried', -1) end
       set_state(batch, number, nil)
       for _, rows in ipairs({batch.jobs, batch.tracks}) do redis.call('HDEL', rows, number) end
       redis.call('ZREM', batch.states, number)
-      redis.call('HINCRBY', batch.key, 'total', -1)
-      redis.call('HINCRBY', batch.key, 'pending', -1)
+      count_up(batch, 'total', -1)
+      count_up(batch, 'pending', -1)
       removed = removed + 1
     end
   end
@@ -653,6 +676,30 @@ function steps.lose(batch, words)
   return lost
 end
 
+-- Children that have expired, or whose keys are somebody else's, are waited for no more. Reply: how many.
+function steps.count_children(batch)
+  if field_number(batch, 'kids_untried') <= 0 and field_number(batch, 'kids_pending') <= 0 then return 0 end
+  local untried, pending, gone = 0, 0, {}
+  for _, bid in ipairs(redis.call('SMEMBERS', batch.children)) do
+    local child = batch_of(batch.prefix .. 'sidekiq_py:batch:' .. bid)
+    if redis.call('TYPE', child.key).ok == 'hash' then
+      local fields = redis.call('HMGET', child.key, 'complete_at', 'success_at')
+      if not fields[1] then untried = untried + 1 end
+      if not fields[2] then pending = pending + 1 end
+    else
+      gone[#gone + 1] = bid
+    end
+  end
+  local missing = math.max(field_number(batch, 'kids_untried') - untried, field_number(batch, 'kids_pending') - pending)
+  for _, bid in ipairs(gone) do redis.call('SREM', batch.children, bid) end
+  if missing <= 0 then return 0 end
+  local now = now_seconds()
+  redis.call('HSET', batch.key, 'kids_untried', untried, 'kids_pending', pending, 'changed_at', now)
+  check(batch)
+  live_on(batch, now, false)
+  return missing
+end
+
 -- Words: <number> <"1": its payload tells of a failure>. A member begins to run. One that a frozen process begins late, after
 -- others have run it, leaves the row as it is.
 function steps.working(batch, words)
@@ -686,7 +733,7 @@ end
 -- The batch is gone; a parent waits for it no more. Its jobs run all the same.
 function steps.delete(batch)
   local fields = redis.call('HMGET', batch.key, 'parent', 'complete_at', 'success_at')
-  local parent = fields[1] and batch_of(batch.prefix .. 'sidekiq_py:batch:' .. fields[1])
+  local parent = parent_of(batch, fields[1])
   for _, field in ipairs(redis.call('HKEYS', batch.key)) do
     if string.sub(field, 1, 6) == 'token:' then give_up_token(batch, string.sub(field, 7)) end
   end
@@ -696,8 +743,8 @@ function steps.delete(batch)
   end
   if parent and redis.call('EXISTS', parent.key) == 1 and not wrong_key(parent) then
     redis.call('SREM', parent.children, batch.bid)
-    if not fields[2] then redis.call('HINCRBY', parent.key, 'kids_untried', -1) end
-    if not fields[3] then redis.call('HINCRBY', parent.key, 'kids_pending', -1) end
+    if not fields[2] then count_up(parent, 'kids_untried', -1) end
+    if not fields[3] then count_up(parent, 'kids_pending', -1) end
     redis.call('HSET', parent.key, 'changed_at', (now_seconds()))
     check(parent)
   end

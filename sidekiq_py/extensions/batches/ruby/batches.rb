@@ -398,6 +398,23 @@ LUA
         Sidekiq.redis { |conn| evaluate(conn, ENDS, [key(bid), runs_key], words) }
       end
 
+      # The failure of a run that Sidekiq is about to write down: the mark goes behind that.
+      def count_failure(payload, field, error)
+        marks = Thread.current[:sidekiq_py_failed]
+        return finish(payload, field, "failed", error) unless marks
+
+        bid, number = payload[KEY]
+        step("ends", bid, "failed", number, payload["jid"], about(payload, error))
+        marks << field
+      end
+
+      def unmark(fields)
+        Sidekiq.redis { |conn| conn.hdel(runs_key, fields) } unless fields.empty?
+      rescue => error
+        # The jobs are where Sidekiq has put them, and run once more when this process has gone.
+        Sidekiq.logger.warn("sidekiq_py: marks of failed jobs are still there: #{error.message}")
+      end
+
       def died(payload, error)
         return unless membership?(payload)
 
@@ -530,7 +547,7 @@ LUA
       def place(count, score)
         if @end - @next < count
           length = [count, @length].max
-          @length = [2 * @length, LARGEST_BLOCK].min
+          @length = [2 * length, LARGEST_BLOCK].min
           @start = @next = Batches.step("reserve", bid, length)
           @end = @start + length
         end
@@ -656,16 +673,32 @@ LUA
 
       def failed(payload, field, error)
         goes_back = error.class.ancestors.any? { |kind| GOES_BACK.include?(kind.name) }
-        Batches.finish(payload, field, goes_back ? "attempt" : "failed", goes_back ? nil : error)
+        goes_back ? Batches.finish(payload, field, "attempt") : Batches.count_failure(payload, field, error)
       rescue => refusal
         # The job's own error is raised; the audit finds what is not counted.
         Sidekiq.logger.error("sidekiq_py: the failure of #{payload["jid"]} was not counted: #{refusal.message}")
       end
     end
 
+    # Around a run and what Sidekiq writes of its failure. A process that is killed between the two leaves the job in the mark.
+    # Where the retry cannot be written the mark stays: nothing else has the job then.
+    module Retry
+      def global(*)
+        Thread.current[:sidekiq_py_failed] = []
+        super
+      rescue Sidekiq::JobRetry::Handled, Sidekiq::Shutdown
+        Batches.unmark(Thread.current[:sidekiq_py_failed])
+        raise
+      ensure
+        Thread.current[:sidekiq_py_failed] = nil
+      end
+    end
+
     def self.register
       Sidekiq::Client.prepend(Client)
       Sidekiq.configure_server do |config|
+        require "sidekiq/job_retry"
+        Sidekiq::JobRetry.prepend(Retry)
         config.server_middleware { |chain| chain.prepend Server }
       end
       death_handlers << method(:died)

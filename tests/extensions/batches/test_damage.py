@@ -1,0 +1,95 @@
+"""Keys of batches to which another program has written: jobs run all the same, and other batches do not suffer."""
+
+from typing import Any
+
+import pytest
+import redis
+
+import sidekiq_py as sidekiq
+from sidekiq_py.api import Batches
+from sidekiq_py.client import sync_client
+from sidekiq_py.extensions.batches import checks, steps
+from sidekiq_py.extensions.batches.audit import Audit
+from tests.extensions.batches.conftest import Program
+
+COUNTERS = ("total", "pending", "untried", "tokens", "next", "n:failed", "kids", "kids_untried", "kids_pending")
+TIMES = ("created_at", "changed_at", "complete_at", "token:someone")
+
+
+def looked_at(pool: Any) -> list[str]:
+    """What the doctor says, after everybody else has looked at all batches."""
+    Audit(quiet_seconds=-1).run(pool)
+    assert [one.as_json() for one in Batches()]
+    return [finding.seen for finding in checks.batches(pool)]
+
+
+@pytest.mark.parametrize("field", [*COUNTERS, *TIMES])
+def test_a_field_of_another_program_stops_no_job_and_no_look(app: Program, field: str) -> None:
+    """It reads as 0 or None, and the doctor names it; another batch ends as ever."""
+    batch, other = sidekiq.Batch(), sidekiq.Batch()
+    for one in (batch, other):
+        with one.jobs():
+            for deed in ("ok", "fail", "ok"):
+                app.deed.perform_async(deed)
+    app.client.hset(steps.key(batch.bid), field, b"not \xff ours")
+    pool = sync_client.current().pool
+
+    said = looked_at(pool)
+    with sidekiq.embed(concurrency=2, buffer_seconds=0.01):
+        other.wait(10)
+        app.wait_until_idle()
+
+    assert any("1 batch is damaged" in text and field in text for text in said), said
+    assert len(app.runs) == 6
+    assert app.client.zcard("retry") == 2
+    # Each step writes this one anew.
+    assert field == "changed_at" or app.client.hget(steps.key(batch.bid), field) == b"not \xff ours"
+
+
+@pytest.mark.parametrize(
+    ("field", "event"),
+    [("untried", "complete"), ("kids_untried", "complete"), ("pending", "success"), ("kids_pending", "success")],
+)
+def test_a_spoilt_counter_calls_nobody_back_too_soon(app: Program, field: str, event: str) -> None:
+    """It is no zero."""
+    batch = sidekiq.Batch().on("complete", app.callback).on("success", app.callback)
+    with batch.jobs():
+        app.deed.perform_async("ok")
+    app.client.hset(steps.key(batch.bid), field, "not ours")
+
+    with sidekiq.embed(concurrency=1):
+        app.wait_until_idle()
+
+    assert app.runs == [("ok",)]
+    assert event not in app.events(batch.bid)
+
+
+def test_a_hash_that_is_none_is_shown_as_damaged(app: Program) -> None:
+    """Others can still be listed."""
+    batch, other = sidekiq.Batch(), sidekiq.Batch()
+    for one in (batch, other):
+        with one.jobs():
+            app.deed.perform_async("ok")
+    app.client.set(steps.key(batch.bid), "text")
+
+    said = looked_at(sync_client.current().pool)
+
+    assert {one.bid: list(one.damaged) for one in Batches()} == {batch.bid: ["the hash itself"], other.bid: []}
+    assert any("the hash itself" in text for text in said)
+
+
+def test_members_and_errors_that_are_none_are_left_out(app: Program, redis_client: redis.Redis) -> None:
+    """Those that can be read are shown."""
+    batch = sidekiq.Batch()
+    with batch.jobs():
+        app.deed.perform_async("fail")
+    with sidekiq.embed(concurrency=1):
+        batch.wait(10)
+        app.wait_until_idle()
+    redis_client.hset(f"{steps.key(batch.bid)}:members", "x", "failed:y")
+    redis_client.hset(f"{steps.key(batch.bid)}:errors", "0", b"{\xff")
+    redis_client.hset(f"{steps.key(batch.bid)}:blocks", "x", "y")
+
+    looked_at(sync_client.current().pool)
+
+    assert [(one["number"], one["state"]) for one in batch.status().as_dict()["members"]] == [(0, "failed")]

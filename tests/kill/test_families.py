@@ -5,10 +5,8 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from contextlib import suppress
-from pathlib import Path
 
-from tests.kill.conftest import Fleet, KillWorker, children_of
+from tests.kill.conftest import Fleet, KillWorker, children_of, state_of
 from tests.support.ledger import STARTED, job_text, push_jobs
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
@@ -23,9 +21,7 @@ def kill_child(fleet: Fleet, pid: int) -> float:
 
 def is_alive(pid: int) -> bool:
     """Whether a process runs."""
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    return False
+    return state_of(pid) not in "ZX"
 
 
 def ready(fleet: Fleet, processes: int, **settings: object) -> KillWorker:

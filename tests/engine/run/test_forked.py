@@ -90,7 +90,7 @@ def push(redis_url: str) -> Callable[..., object]:
 
 def told(redis_client: redis.Redis, key: str, count: int) -> list[bytes]:
     """What jobs told, once there is so much of it."""
-    eventually(lambda: redis_client.llen(key) == count, within_seconds=8)
+    eventually(lambda: redis_client.llen(key) == count)
     return redis_client.lrange(key, 0, -1)  # type: ignore[return-value]
 
 

@@ -50,7 +50,7 @@ class Program:
                     return False
             return True
 
-        eventually(is_idle, 10)
+        eventually(is_idle)
 
     def waiting(self, queue: str = "default") -> list[dict[str, Any]]:
         """Payloads in a queue, the next to run first."""

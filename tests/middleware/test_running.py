@@ -200,7 +200,9 @@ def test_a_plain_middleware_does_not_hold_up_the_loop() -> None:
 
     async def many() -> None:
         async with asyncio.timeout(60):
-            await asyncio.gather(*(arun(definition, dict(PAYLOAD), "q", program.server_middleware) for _ in range(jobs)))
+            await asyncio.gather(
+                *(arun(definition, dict(PAYLOAD), "q", program.server_middleware) for _ in range(jobs))
+            )
 
     asyncio.run(many())
 

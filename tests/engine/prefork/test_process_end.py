@@ -62,7 +62,7 @@ def leave_a_handler():
 
 @pytest.fixture
 def run(start_worker: StartWorker, redis_url: str, redis_client: redis.Redis, tmp_path: Path) -> Callable[..., None]:
-    """`run(job, *arguments)`: a worker runs the job, is told to stop, and ends with 0 before what it left."""
+    """`run(job, *arguments)`: a worker runs the job, is told to stop, and ends with 0 before what was left does."""
     (tmp_path / "leaving_jobs.py").write_text(JOBS)
     client = Client(redis_url, sidekiq_version="7")
 

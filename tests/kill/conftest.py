@@ -70,7 +70,16 @@ def end(worker: KillWorker) -> None:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         worker.kill()
-        eventually(lambda: all(state_of(pid) in "ZX" for pid in family))
+        eventually(lambda: all(has_ended(pid) for pid in family))
+
+
+def has_ended(pid: int) -> bool:
+    """With all its threads: the first may be a zombie while others, which share its connections, are still there."""
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return True
+    return state_of(pid) in "ZX" and len(threads) <= 1
 
 
 def state_of(pid: int) -> str:

@@ -11,10 +11,8 @@ import redis
 import sidekiq_py as sidekiq
 from interop_tests.conftest import RunRuby, StartRuby
 from interop_tests.support.ruby import RubyRelease
-from sidekiq_py import program
 from sidekiq_py.api import JobStatus
-from sidekiq_py.client import sync_client
-from sidekiq_py.registry import registry
+from tests.support.documents import empty_program
 from tests.support.waiting import eventually
 
 STATUS = {"also": ("sidekiq_status.rb",)}
@@ -23,16 +21,8 @@ WAIT_SECONDS = 30
 
 @pytest.fixture(autouse=True)
 def _program(ruby_release: RubyRelease, redis_url: str) -> Iterator[None]:
-    program.reset()
-    sidekiq.configure(redis_url=redis_url, sidekiq_version=ruby_release.sidekiq_version)
-    kept = list(registry)
-    registry.clear()
-    yield
-    sync_client.current().close()
-    registry.clear()
-    for definition in kept:
-        registry.add(definition)
-    program.reset()
+    with empty_program(redis_url, ruby_release.sidekiq_version):
+        yield
 
 
 def status_of(jid: str) -> JobStatus:

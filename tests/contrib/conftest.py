@@ -5,25 +5,16 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import sidekiq_py as sidekiq
-from sidekiq_py import program, telemetry
-from sidekiq_py.client import sync_client
-from sidekiq_py.registry import registry
+from sidekiq_py import telemetry
+from tests.support.documents import empty_program
 from tests.support.waiting import eventually
 
 
 @pytest.fixture
 def own_program(redis_url: str) -> Iterator[None]:
     """Without jobs, middleware and handlers, on the emptied server."""
-    program.reset()
-    program.configure(redis_url=redis_url, sidekiq_version="7")
-    kept = list(registry)
-    registry.clear()
-    yield
-    sync_client.current().close()
-    registry.clear()
-    for definition in kept:
-        registry.add(definition)
-    program.reset()
+    with empty_program(redis_url):
+        yield
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ import redis
 
 import sidekiq_py as sidekiq
 from sidekiq_py import program
-from sidekiq_py.client import sync_client
 from sidekiq_py.errors import ConfigError, RedisConnectionError
 from sidekiq_py.registry import registry
+from tests.support.documents import empty_program
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
 
@@ -25,16 +25,8 @@ from tests.support.waiting import eventually
 @pytest.fixture(autouse=True)
 def configured(redis_url: str) -> Iterator[None]:
     """A program of its own on the emptied server."""
-    program.reset()
-    program.configure(redis_url=redis_url, sidekiq_version="7")
-    kept = list(registry)
-    registry.clear()
-    yield
-    sync_client.current().close()
-    registry.clear()
-    for definition in kept:
-        registry.add(definition)
-    program.reset()
+    with empty_program(redis_url):
+        yield
 
 
 def test_it_works_beside_the_program_until_it_is_stopped(redis_client: redis.Redis) -> None:

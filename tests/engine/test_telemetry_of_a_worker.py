@@ -12,9 +12,8 @@ import redis
 
 import sidekiq_py as sidekiq
 from sidekiq_py import program, telemetry
-from sidekiq_py.client import sync_client
-from sidekiq_py.registry import registry
 from sidekiq_py.telemetry import EVENTS
+from tests.support.documents import empty_program
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
 from tests.support.worker_process import WorkerProcess
@@ -35,16 +34,8 @@ def sleeper():
 @pytest.fixture(autouse=True)
 def own_program(redis_url: str) -> Iterator[None]:
     """A program without jobs and handlers, on the emptied server."""
-    program.reset()
-    program.configure(redis_url=redis_url, sidekiq_version="7")
-    kept = list(registry)
-    registry.clear()
-    yield
-    sync_client.current().close()
-    registry.clear()
-    for definition in kept:
-        registry.add(definition)
-    program.reset()
+    with empty_program(redis_url):
+        yield
 
 
 @pytest.fixture

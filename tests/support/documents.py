@@ -7,6 +7,7 @@ from pathlib import Path
 
 import sidekiq_py as sidekiq
 from sidekiq_py import program
+from sidekiq_py.client import sync_client
 from sidekiq_py.extensions.periodic.declared import declarations
 from sidekiq_py.registry import registry
 
@@ -20,15 +21,15 @@ def python_examples(page: str) -> str:
 
 
 @contextmanager
-def empty_program(redis_url: str) -> Iterator[str]:
+def empty_program(redis_url: str, sidekiq_version: str = "7") -> Iterator[str]:
     """A program that has declared and configured nothing but where Redis is; its URL."""
     kept = list(registry)
     registry.clear()
     program.reset()
     declarations.clear()
-    sidekiq.configure(redis_url=redis_url, sidekiq_version="7")
+    sidekiq.configure(redis_url=redis_url, sidekiq_version=sidekiq_version)
     yield redis_url
-    sidekiq.Client().close()
+    sync_client.current().close()
     program.reset()
     declarations.clear()
     registry.clear()

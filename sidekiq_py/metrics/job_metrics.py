@@ -1,20 +1,29 @@
 """
-What this process has run, by job class and queue: a handler of telemetry for failures, and rows that the engine fills
-for successes.
+What this process has run, by job class and queue: successes as the engine counts them, failures as telemetry tells.
 
-Each thread counts in a table of its own that only ever grows, so a job costs no lock. The names and the labels `queue`
-and `worker` (the job's class) are those of yabeda-sidekiq, and so are the bounds of the histograms.
+The names and the labels `queue` and `worker` (the job's class) are those of yabeda-sidekiq, and so are the bounds of
+the histograms.
 """
 
 import threading
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import orjson
 
 from sidekiq_py import telemetry
 from sidekiq_py.engine.run import run_times
-from sidekiq_py.engine.run.run_times import BOUNDS_SECONDS, BUCKETS, FAILED, FIRST_LATENCY, LATENCY, ROW_LENGTH, RUNTIME
+from sidekiq_py.engine.run.run_times import (
+    BUCKETS,
+    FAILED,
+    FIRST_LATENCY,
+    LATENCY,
+    PROMETHEUS_BOUNDS,
+    ROW_LENGTH,
+    RUNTIME,
+    Row,
+    Rows,
+    prometheus_buckets,
+)
 from sidekiq_py.errors import JobNotFoundError
 from sidekiq_py.metrics.text import Family, Sample, histogram_samples, label
 from sidekiq_py.telemetry import JOB_EXCEPTION, Measurements
@@ -28,10 +37,7 @@ OTHER = ("other", "other")
 _EXCEPTIONS = "sidekiq_py.metrics: jobs that raise"
 
 Key = tuple[str, str]
-Row = list[float]
 Counts = dict[Key, Row]
-# Of one thread: by queue, then by class.
-_Table = dict[str, dict[str, Row]]
 
 
 class JobMetrics:
@@ -44,18 +50,19 @@ class JobMetrics:
 
     def __init__(self, most_series: int = MOST_SERIES) -> None:
         self._most_series = most_series
-        self._mine = threading.local()
-        self._tables: list[_Table] = []
-        self._known: set[Key] = set()
         self._lock = threading.Lock()
+        self._failures: dict[str, dict[str, Row]] = {}
+        self._workers: list[Callable[[], list[Rows]]] = []
+        # Who has a place keeps it, so that no counter ever falls.
+        self._known: set[Key] = set()
 
     def __repr__(self) -> str:
         return f"<JobMetrics series={len(self._known)}>"
 
     def attach(self) -> None:
-        """Count from now on."""
+        """Count from now on, what the workers do that are made from now on."""
         telemetry.attach(_EXCEPTIONS, JOB_EXCEPTION.name, self._count_failure)
-        run_times.keep(self._row)
+        run_times.keep(self._workers.append)
 
     def detach(self) -> None:
         """Count no more."""
@@ -64,41 +71,38 @@ class JobMetrics:
 
     def counts(self) -> Counts:
         """What was counted so far."""
-        return summed([_flat(table) for table in list(self._tables)], self._most_series)
+        with self._lock:
+            parts = [rows for successes in self._workers for rows in successes()]
+            totals: Counts = {}
+            for by_queue in (*parts, self._failures):
+                for queue, rows in by_queue.items():
+                    for job_class, row in rows.items():
+                        key = self._place(job_class, queue)
+                        totals[key] = run_times.added(totals[key], row) if key in totals else row.copy()
+            return totals
 
     def _count_failure(self, name: str, measurements: Measurements) -> None:
         payload, error = measurements["payload"], measurements["error"]
         # Whatever a program has pushed: names that nobody declared would take the places of those that run.
         is_declared = not isinstance(error, JobNotFoundError)
-        row = self._row(
-            (payload.get("wrapped") or payload["class"]) if is_declared else OTHER[0], measurements["queue"]
-        )
-        if measurements["is_failure"]:
-            # One that a stop interrupts runs again: it is neither a success nor a failure.
-            row[FAILED] += 1
-            run_times.add(row, payload, measurements["seconds"])
-
-    def _row(self, given: Any, queue: str) -> Row:
-        """The calling thread's, of a job's class as its payload names it, and of a queue."""
-        table: _Table | None = getattr(self._mine, "table", None)
-        if table is None:
-            table = self._mine.table = {}
-            with self._lock:
-                self._tables.append(table)
-        # A payload from elsewhere may name anything, a list too.
-        known = (label(given if isinstance(given, str) else display_text(given)), label(queue))
+        given = (payload.get("wrapped") or payload["class"]) if is_declared else OTHER[0]
+        job_class = given if isinstance(given, str) else display_text(given)
         with self._lock:
-            if known not in self._known:
-                if len(self._known) < self._most_series:
-                    self._known.add(known)
-                else:
-                    known = OTHER
-        job_class, queue = known
-        return table.setdefault(queue, {}).setdefault(job_class, [0] * ROW_LENGTH)
+            rows = self._failures.setdefault(measurements["queue"], {})
+            row = rows.setdefault(job_class, run_times.new_row())
+            if measurements["is_failure"]:
+                # One that a stop interrupts runs again: it is neither a success nor a failure.
+                row[FAILED] += 1
+                run_times.add_run(row, measurements["seconds"])
+                run_times.add_latency(row, payload, measurements["seconds"])
 
-
-def _flat(table: _Table) -> Counts:
-    return {(job_class, queue): row for queue, rows in list(table.items()) for job_class, row in list(rows.items())}
+    def _place(self, job_class: str, queue: str) -> Key:
+        key = (label(job_class), label(queue))
+        if key not in self._known:
+            if len(self._known) >= self._most_series:
+                return OTHER
+            self._known.add(key)
+        return key
 
 
 def summed(tables: Iterable[Mapping[Key, Row]], most_series: int = MOST_SERIES) -> Counts:
@@ -108,7 +112,7 @@ def summed(tables: Iterable[Mapping[Key, Row]], most_series: int = MOST_SERIES) 
         for key, row in list(table.items()):
             place = key if key in totals or len(totals) < most_series else OTHER
             before = totals.get(place)
-            totals[place] = [a + b for a, b in zip(before, row, strict=True)] if before else row.copy()
+            totals[place] = run_times.added(before, row) if before else row.copy()
     return totals
 
 
@@ -154,19 +158,27 @@ def families(counts: Counts) -> list[Family]:
             "sidekiq_job_runtime_seconds",
             "histogram",
             "How long jobs ran.",
-            [sample for labels, row in labelled for sample in _histogram(labels, row[:BUCKETS], row[RUNTIME])],
+            [sample for labels, row in labelled for sample in _runtimes(labels, row)],
         ),
         Family(
             "sidekiq_job_latency_seconds",
             "histogram",
             "How long jobs waited since they were last enqueued.",
-            [sample for labels, row in labelled for sample in _histogram(labels, row[FIRST_LATENCY:], row[LATENCY])],
+            [sample for labels, row in labelled for sample in _latencies(labels, row)],
         ),
     ]
 
 
-def _histogram(labels: Mapping[str, str], counts: Row, total: float) -> list[Sample]:
-    return list(histogram_samples(labels, BOUNDS_SECONDS, [int(count) for count in counts], float(total)))
+def _runtimes(labels: Mapping[str, str], row: Row) -> list[Sample]:
+    return _histogram(labels, prometheus_buckets(row), row[RUNTIME])
+
+
+def _latencies(labels: Mapping[str, str], row: Row) -> list[Sample]:
+    return _histogram(labels, row[FIRST_LATENCY:], row[LATENCY])
+
+
+def _histogram(labels: Mapping[str, str], counts: Sequence[float], total: float) -> list[Sample]:
+    return list(histogram_samples(labels, PROMETHEUS_BOUNDS, [int(count) for count in counts], float(total)))
 
 
 def _sound(key: Key) -> tuple[str, str]:

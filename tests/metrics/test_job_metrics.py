@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 from sidekiq_py.engine.report import job_events
 from sidekiq_py.engine.run import run_times
 from sidekiq_py.engine.run.metrics import ExecutionMetrics
-from sidekiq_py.engine.run.run_times import BOUNDS_SECONDS
+from sidekiq_py.engine.run.run_times import PROMETHEUS_BOUNDS
 from sidekiq_py.errors import JobNotFoundError
 from sidekiq_py.metrics.job_metrics import JobMetrics, as_text, families, from_text, summed
 from sidekiq_py.metrics.text import render
@@ -90,7 +90,7 @@ def test_each_time_falls_into_the_bucket_of_its_bound(metrics: JobMetrics, secon
         for sample in samples
         if sample.name == "sidekiq_job_runtime_seconds_bucket" and sample.value
     ]
-    assert min(reached) == min((bound for bound in BOUNDS_SECONDS if seconds <= bound), default=float("inf"))
+    assert min(reached) == min((bound for bound in PROMETHEUS_BOUNDS if seconds <= bound), default=float("inf"))
 
 
 def test_classes_beyond_the_cap_are_other(metrics: JobMetrics) -> None:
@@ -140,7 +140,7 @@ def test_counts_of_processes_add_up_as_text(metrics: JobMetrics) -> None:
     total = summed([there, there], most_series=1)
 
     assert sorted(total) == [("A?", "default"), ("other", "other")]
-    assert [sum(row[: len(BOUNDS_SECONDS) + 1]) for row in total.values()] == [2, 2]
+    assert [sum(row[: len(PROMETHEUS_BOUNDS) + 1]) for row in total.values()] == [2, 2]
 
 
 def test_counting_ends_with_detach() -> None:

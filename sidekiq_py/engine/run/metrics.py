@@ -8,28 +8,37 @@ Source: Sidekiq 7.3.2 and 8.1.7, metrics/tracking.rb.
 """
 
 import threading
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import Callable
+from time import time
 from typing import Any
 
 from sidekiq_py.engine.run import run_times
+from sidekiq_py.engine.run.run_times import (
+    BOUNDS,
+    FAILED,
+    FIRST_LATENCY,
+    LAST_LATENCY,
+    LATENCY,
+    PROMETHEUS_BOUNDS,
+    RUNTIME,
+    Row,
+    Rows,
+    add_latency,
+    add_run,
+    added,
+    sidekiq_buckets,
+)
 from sidekiq_py.errors import ReplyLostError
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.processes.metrics import ClassCounts, add_counts
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.json_writer import display_text
-from sidekiq_py.wire.metrics_keys import BUCKET_BOUNDS_MS
 
-_BUCKETS = len(BUCKET_BOUNDS_MS)
-_FIRST_BOUND_MS = BUCKET_BOUNDS_MS[0]
-# A row: the counts of the buckets, then these two.
-_FAILED = _BUCKETS
-_MILLISECONDS = _BUCKETS + 1
-_ROW_LENGTH = _BUCKETS + 2
+_LEAST, _MOST = BOUNDS[0], PROMETHEUS_BOUNDS[-1]
 
-_Row = list[int]
-_Table = dict[str, _Row]
-_Rows = tuple[_Row, run_times.Row | None]
+# By queue, then by job class. Attempts that did not succeed, or only for Sidekiq's page, stand under no queue.
+_Table = dict[str | None, dict[str, Row]]
 
 CountSuccess = Callable[[dict[str, Any], str, float], None]
 """Counts one success: payload as parsed, queue, how long it ran."""
@@ -41,68 +50,73 @@ class ExecutionMetrics:
     def __init__(self) -> None:
         self._mine = threading.local()
         self._tables: list[_Table] = []
-        self._written: dict[str, _Row] = {}
+        self._written: dict[str, Row] = {}
         self._flush_lock = threading.Lock()
+        keeper = run_times.keeper()
+        self._keeps_latency = keeper is not None
+        if keeper is not None:
+            keeper(self.successes)
 
     def __repr__(self) -> str:
         return f"<ExecutionMetrics classes={len(self._totals())}>"
 
     def success_counter(self) -> CountSuccess:
-        """
-        `record` for the successes of one thread, at less than its cost, as it is on every job's way.
+        """`record` for the successes of one thread, at less than its cost, as it is on every job's way."""
+        new_row, keeps_latency = self._new_row, self._keeps_latency
+        rows: dict[str, dict[str, Row]] = {}
 
-        Fills the rows of `run_times`, too, if somebody keeps them.
-        """
-        rows: dict[str, dict[str, _Rows]] = {}
-        new_row, new_times = self._new_row, run_times.keeper()
-        first_bound, bounds, add_times = _FIRST_BOUND_MS, BUCKET_BOUNDS_MS, run_times.add
-
-        def both_rows(job_class: Any, queue: str) -> _Rows:
-            # A payload from elsewhere may name anything, a list too.
-            name = job_class if isinstance(job_class, str) else display_text(job_class)
-            times = None if new_times is None else new_times(job_class, queue)
-            return rows.setdefault(queue, {}).setdefault(name, (new_row(job_class), times))
+        def row_of(job_class: Any, queue: str) -> Row:
+            name = _name_of(job_class)
+            return rows.setdefault(queue, {}).setdefault(name, new_row(name, queue))
 
         def count(payload: dict[str, Any], queue: str, seconds: float) -> None:
             job_class = payload["class"]
             if "wrapped" in payload:
                 job_class = payload["wrapped"] or job_class
             try:
-                row, times = rows[queue][job_class]
+                row = rows[queue][job_class]
             except (KeyError, TypeError):
-                row, times = both_rows(job_class, queue)
-            milliseconds = int(seconds * 1000)
-            row[_MILLISECONDS] += milliseconds
-            row[0 if milliseconds < first_bound else bisect_right(bounds, milliseconds)] += 1
-            if times is not None:
-                add_times(times, payload, seconds)
+                row = row_of(job_class, queue)
+            # `add_run` and most of `add_latency` written out: a call more is a hundredth of a no-op job.
+            row[RUNTIME] += seconds
+            row[0 if seconds <= _LEAST else bisect_left(BOUNDS, seconds)] += 1
+            if keeps_latency:
+                stamp = payload.get("enqueued_at")
+                if stamp.__class__ is float and (latency := time() - seconds - stamp) > _LEAST:
+                    row[LATENCY] += latency
+                    row[
+                        LAST_LATENCY if latency > _MOST else FIRST_LATENCY + bisect_left(PROMETHEUS_BOUNDS, latency)
+                    ] += 1
+                else:
+                    add_latency(row, payload, seconds)
 
         return count
 
     def record(self, payload: dict[str, Any], seconds: float, is_success: bool) -> None:
         """
-        Count one attempt.
+        Count one attempt that raised.
 
         Args:
             payload: As parsed; an Active Job counts under the class that it wraps.
             seconds: How long it ran; counted for successes, as a failure may end at any point.
-            is_success: Also for an iterable job that was interrupted.
+            is_success: For an iterable job that was interrupted.
         """
-        job_class = payload.get("wrapped") or payload["class"]
-        try:
-            row = self._mine.table[job_class]
-        except (AttributeError, KeyError, TypeError):
-            row = self._new_row(job_class)
+        row = self._new_row(_name_of(payload.get("wrapped") or payload["class"]), None)
         if is_success:
-            milliseconds = int(seconds * 1000)
-            row[_MILLISECONDS] += milliseconds
-            row[0 if milliseconds < _FIRST_BOUND_MS else bisect_right(BUCKET_BOUNDS_MS, milliseconds)] += 1
+            add_run(row, seconds)
         else:
-            row[_FAILED] += 1
+            row[FAILED] += 1
+
+    def successes(self) -> list[Rows]:
+        """What `success_counter` has counted, by thread."""
+        return [
+            {queue: dict(rows) for queue, rows in list(table.items()) if queue is not None}
+            for table in list(self._tables)
+        ]
 
     def attempts(self) -> dict[str, int]:
         """How often each class was tried since the process started."""
-        return {job_class: sum(row[:_MILLISECONDS]) for job_class, row in self._totals().items()}
+        return {job_class: int(sum(row[: FAILED + 1])) for job_class, row in self._totals().items()}
 
     def flush(self, pool: Pool, *, now: float, dialect: Dialect) -> None:
         """
@@ -137,25 +151,30 @@ class ExecutionMetrics:
             self._tables.append(table)
         return table
 
-    def _new_row(self, job_class: Any) -> _Row:
-        # A payload from elsewhere may name anything, a list too.
-        return self._table().setdefault(
-            job_class if isinstance(job_class, str) else display_text(job_class), [0] * _ROW_LENGTH
-        )
+    def _new_row(self, job_class: str, queue: str | None) -> Row:
+        return self._table().setdefault(queue, {}).setdefault(job_class, run_times.new_row())
 
-    def _totals(self) -> dict[str, _Row]:
-        totals: dict[str, _Row] = {}
+    def _totals(self) -> dict[str, Row]:
+        totals: dict[str, Row] = {}
         for table in list(self._tables):
-            for job_class, row in list(table.items()):
-                known = totals.get(job_class)
-                totals[job_class] = [a + b for a, b in zip(known, row, strict=True)] if known else row.copy()
+            for rows in list(table.values()):
+                for job_class, row in list(rows.items()):
+                    known = totals.get(job_class)
+                    totals[job_class] = added(known, row) if known else row.copy()
         return totals
 
-    def _changes(self, totals: dict[str, _Row]) -> dict[str, ClassCounts]:
+    def _changes(self, totals: dict[str, Row]) -> dict[str, ClassCounts]:
         changes: dict[str, ClassCounts] = {}
         for job_class, row in totals.items():
-            before = self._written.get(job_class)
-            new = [a - b for a, b in zip(row, before, strict=True)] if before else row
+            before = self._written.get(job_class) or run_times.new_row()
+            new = [a - b for a, b in zip(row[: FAILED + 1], before[: FAILED + 1], strict=True)]
             if any(new):
-                changes[job_class] = ClassCounts(new[_FAILED], new[_MILLISECONDS], tuple(new[:_BUCKETS]))
+                # Of the sums, as many short runs are longer together than none.
+                milliseconds = round(row[RUNTIME] * 1000) - round(before[RUNTIME] * 1000)
+                changes[job_class] = ClassCounts(int(new[FAILED]), milliseconds, tuple(sidekiq_buckets(new)))
         return changes
+
+
+def _name_of(job_class: Any) -> str:
+    # A payload from elsewhere may name anything, a list too.
+    return job_class if isinstance(job_class, str) else display_text(job_class)

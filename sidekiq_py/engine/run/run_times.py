@@ -1,79 +1,120 @@
 """
-How long successful jobs ran and had waited, for whoever keeps it: the layout of a row, and who makes rows.
+How often jobs ran, for how long, and how long they had waited: the layout of the row in which a thread counts that.
 
-`sidekiq_py.metrics` keeps them, with `--probe-port`. It could count by the event `sidekiq.job.stop`, and did: the
-event, the look for the class and the look for its row took 520 ns, of the 7,500 that a job takes which does nothing. So
-the count of each run that the engine keeps anyway (`ExecutionMetrics`) fills these rows on its way, in 230.
+Two readers divide the same times differently: Sidekiq's Metrics page, and `sidekiq_py.metrics` for Prometheus. The
+buckets of a row are bounded by both, so a run is counted once for both. Each counting for itself, as a handler of
+`sidekiq.job.stop`, took 520 ns a run, of the 7,500 that a job takes which does nothing, and in rows of its own 260.
 """
 
+import math
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from time import time
 from typing import Any
 
 from sidekiq_py.telemetry import latency_seconds
+from sidekiq_py.wire.metrics_keys import BUCKET_BOUNDS_MS
 
-BOUNDS_SECONDS = (
+PROMETHEUS_BOUNDS = (
     *(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
     *(30.0, 60.0, 120.0, 300.0, 1800.0, 3600.0, 21600.0),
 )
-BUCKETS = len(BOUNDS_SECONDS) + 1
+"""In seconds; a bound belongs to its bucket. Those of yabeda-sidekiq."""
 
-# A row: buckets of the runtime, then these three, then buckets of the latency.
+# In seconds. A bound is not of its own bucket there: the last one before it is.
+_SIDEKIQ_BOUNDS = tuple(math.nextafter(bound / 1000, 0) for bound in BUCKET_BOUNDS_MS)
+
+BOUNDS = tuple(sorted({*PROMETHEUS_BOUNDS, *_SIDEKIQ_BOUNDS}))
+"""In seconds; a bound belongs to its bucket."""
+
+BUCKETS = len(BOUNDS) + 1
+
+# A row: buckets of the runtime, then these three, then buckets of the latency, by Prometheus' bounds.
 FAILED = BUCKETS
 RUNTIME = BUCKETS + 1
 LATENCY = BUCKETS + 2
 FIRST_LATENCY = BUCKETS + 3
-LAST_LATENCY = FIRST_LATENCY + BUCKETS - 1
-ROW_LENGTH = FIRST_LATENCY + BUCKETS
+ROW_LENGTH = FIRST_LATENCY + len(PROMETHEUS_BOUNDS) + 1
 
 Row = list[float]
-NewRow = Callable[[object, str], Row]
+Rows = Mapping[str, Mapping[str, Row]]
+"""By queue, then by job class."""
 
-_LEAST, _MOST = BOUNDS_SECONDS[0], BOUNDS_SECONDS[-1]
+_LEAST = BOUNDS[0]
+LAST_LATENCY = ROW_LENGTH - 1
+# Where each bucket of a row belongs.
+_AT_PROMETHEUS = (*(bisect_left(PROMETHEUS_BOUNDS, bound) for bound in BOUNDS), len(PROMETHEUS_BOUNDS))
+_AT_SIDEKIQ = (*(bisect_left(_SIDEKIQ_BOUNDS, bound) for bound in BOUNDS), len(_SIDEKIQ_BOUNDS) - 1)
 
-_new_row: NewRow | None = None
+
+def new_row() -> Row:
+    """Of a job class that has not run."""
+    return [0] * ROW_LENGTH
 
 
-def keep(new_row: NewRow | None) -> None:
+def added(one: Sequence[float], other: Sequence[float]) -> Row:
+    """Both together."""
+    return [a + b for a, b in zip(one, other, strict=True)]
+
+
+def sidekiq_buckets(row: Sequence[float]) -> list[int]:
+    """Its runs by `BUCKET_BOUNDS_MS`."""
+    return _regrouped(row, _AT_SIDEKIQ)
+
+
+def prometheus_buckets(row: Sequence[float]) -> list[int]:
+    """Its runs by `PROMETHEUS_BOUNDS`, and one more for those beyond."""
+    return _regrouped(row, _AT_PROMETHEUS)
+
+
+def _regrouped(row: Sequence[float], places: Sequence[int]) -> list[int]:
+    counts = [0] * (places[-1] + 1)
+    for place, count in zip(places, row[:BUCKETS], strict=True):
+        counts[place] += int(count)
+    return counts
+
+
+def add_run(row: Row, seconds: float) -> None:
+    """Count a run of so many seconds."""
+    row[RUNTIME] += seconds
+    row[0 if seconds <= _LEAST else bisect_left(BOUNDS, seconds)] += 1
+
+
+def add_latency(row: Row, payload: Mapping[str, Any], seconds: float) -> None:
     """
-    For the workers of this process that are made from now on; None: for nobody.
-
-    Args:
-        new_row: Gives the calling thread's row of a job class, as its payload names it, and a queue.
-    """
-    global _new_row
-    _new_row = new_row
-
-
-def keeper() -> NewRow | None:
-    """Who makes rows; None where nobody wants any."""
-    return _new_row
-
-
-def add(row: Row, payload: Mapping[str, Any], seconds: float) -> None:
-    """
-    Count a job that has just ended.
+    Count how long a job had waited that has just ended, if its payload says.
 
     Args:
         payload: As parsed.
         seconds: How long it ran.
     """
-    row[RUNTIME] += seconds
-    row[0 if seconds <= _LEAST else bisect_left(BOUNDS_SECONDS, seconds)] += 1
     stamp = payload.get("enqueued_at")
-    if stamp.__class__ is float:
-        # What Sidekiq up to 7 writes costs no call.
-        latency = time() - seconds - stamp
-    else:
-        found = latency_seconds(payload, time() - seconds)
-        if found is None:
-            return
-        latency = found
-    if latency > _LEAST:
+    # What Sidekiq up to 7 writes costs no call.
+    latency = time() - seconds - stamp if stamp.__class__ is float else latency_seconds(payload, time() - seconds)
+    if latency is None:
+        return
+    if latency > 0.0:
+        # Otherwise clocks of two machines differ: a job never waits for less than nothing.
         row[LATENCY] += latency
-        row[LAST_LATENCY if latency > _MOST else FIRST_LATENCY + bisect_left(BOUNDS_SECONDS, latency)] += 1
-    else:
-        # Clocks of two machines differ: a job never waits for less than nothing.
-        row[LATENCY] += max(0.0, latency)
-        row[FIRST_LATENCY] += 1
+    row[FIRST_LATENCY + bisect_left(PROMETHEUS_BOUNDS, latency)] += 1
+
+
+Keeper = Callable[[Callable[[], list[Rows]]], object]
+
+_keeper: Keeper | None = None
+
+
+def keep(keeper: Keeper | None) -> None:
+    """
+    Count latencies, too, in the workers of this process that are made from now on; None: no more.
+
+    Args:
+        keeper: Called by each of them, with what gives its rows, by thread.
+    """
+    global _keeper
+    _keeper = keeper
+
+
+def keeper() -> Keeper | None:
+    """Who keeps latencies; None: nobody."""
+    return _keeper

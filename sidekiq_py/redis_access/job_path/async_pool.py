@@ -146,8 +146,7 @@ class AsyncPool:
                 again = [commands[index] for index, _ in refusals]
                 still = _refusals(await link.exchange([b"".join(again)], len(again)))
                 if still:
-                    place, error = still[-1]
-                    raise refused_twice(error, is_enqueued=refusals[place][0] != len(commands) - 1)
+                    raise refused_twice(refusals, still, count=len(commands))
 
     async def batch(self, commands: Sequence[Command]) -> list[Any]:
         """Several commands that only read values, in one round trip; the first error among the replies is raised."""

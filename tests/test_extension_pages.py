@@ -96,6 +96,7 @@ def test_the_extension_of_the_page_writes_and_counts(own_program: str, redis_cli
 @pytest.mark.timeout(300)
 def test_types_of_the_examples_are_right(tmp_path: Path) -> None:
     """A reader who copies one into a typed program sees no error that is not of his own making."""
+    pytest.importorskip("mypy")
     pages = [page for page in sorted((REPOSITORY / "docs").glob("*.md")) if page.name not in _FRAGMENTS]
     for page in pages:
         (tmp_path / f"page_{page.stem}.py").write_text(python_examples(page.name))

@@ -35,6 +35,8 @@ def run_examples(page: str, redis_url: str) -> dict[str, Any]:
 
 def test_what_the_page_enqueues_arrives(own_program: str, redis_client: redis.Redis) -> None:
     """Every receipt from A-1001 to A-1013 once, in a queue or scheduled, and every picture."""
+    pytest.importorskip("django")
+    pytest.importorskip("sqlalchemy")
     run_examples("enqueueing.md", own_program)
 
     queued = [json.loads(raw) for key in redis_client.keys("queue:*") for raw in redis_client.lrange(key, 0, -1)]

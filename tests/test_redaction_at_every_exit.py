@@ -10,6 +10,10 @@ import pytest
 import redis
 from click.testing import CliRunner
 
+pytest.importorskip("sentry_sdk")
+pytest.importorskip("opentelemetry.sdk")
+pytest.importorskip("starlette")
+
 from sidekiq_py import program
 from sidekiq_py.cli import main
 from sidekiq_py.client import sync_client

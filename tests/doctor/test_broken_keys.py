@@ -1,6 +1,7 @@
 """Keys that hold something else than Sidekiq and Python keep there, and names that are no UTF-8."""
 
 import json
+import shutil
 import subprocess
 
 import pytest
@@ -13,6 +14,8 @@ from sidekiq_py.doctor.finding import for_shell, span
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from tests.doctor.conftest import Look, payload, push, python_process, ruby_process, run_advice
+
+_WITH_BASH = pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
 
 OWNER = "app:9:ba9876543210:1"
 
@@ -147,6 +150,7 @@ def test_a_queue_whose_name_is_no_utf_8_is_looked_at(
     assert r"mail\xff" in [name for found in json.loads(result.stdout)["findings"] for name in found["subjects"]]
 
 
+@_WITH_BASH
 @pytest.mark.parametrize("namespace", ["", "my app"])
 def test_a_queue_whose_name_is_no_utf_8_is_renamed_by_the_printed_command(
     redis_url: str, redis_client: redis.Redis, namespace: str
@@ -168,6 +172,7 @@ def test_a_queue_whose_name_is_no_utf_8_is_renamed_by_the_printed_command(
     assert redis_client.smembers(start + b"queues") == {b"NAME"}
 
 
+@_WITH_BASH
 def test_a_name_that_is_no_utf_8_is_found_again_by_the_printed_command() -> None:
     """In bash."""
     name = b"it's \\ \xff\xfe".decode(errors="surrogateescape")

@@ -159,21 +159,8 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
         for name in (
             *("lt", "le", "eq", "ne", "gt", "ge"),
             *("getitem", "setitem", "delitem", "contains"),
-            *(
-                "add",
-                "sub",
-                "mul",
-                "matmul",
-                "truediv",
-                "floordiv",
-                "mod",
-                "pow",
-                "lshift",
-                "rshift",
-                "and",
-                "xor",
-                "or",
-            ),
+            *("add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow"),
+            *("lshift", "rshift", "and", "xor", "or"),
             *("neg", "pos", "abs", "invert", "index"),
         )
     },

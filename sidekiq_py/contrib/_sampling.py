@@ -205,6 +205,7 @@ class Sampling:
         self._drops_with_parent = False
         self._kept: Any = None
         self._has_looked = False
+        self._lock = threading.Lock()
         self.drops_root: Callable[[Payload], bool] = self._look_first
 
     @property
@@ -235,6 +236,13 @@ class Sampling:
         return self._has_looked and self.drops_root(payload)
 
     def _look(self) -> None:
+        # Once: of two threads that looked at the same moment one drew ids for a tracer that asked the other for them,
+        # and for as long as the process lived no run that was to be kept had a span.
+        with self._lock:
+            if not self._has_looked:
+                self._look_alone()
+
+    def _look_alone(self) -> None:
         # Before the program has set a provider, the API's tracer stands for the one that is to come.
         tracer: Any = getattr(self._tracer, "_tracer", self._tracer)
         sampler = getattr(tracer, "sampler", None)
@@ -242,16 +250,16 @@ class Sampling:
             return
         from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON
 
-        self._has_looked = True
         self._drops_with_parent = getattr(sampler, "_remote_parent_not_sampled", None) is ALWAYS_OFF
         bound = _bound_of(sampler)
         if bound is None:
             self.drops_root = lambda payload: False
-            return
-        given = _GivenIds(tracer.id_generator)
-        self._kept = copy.copy(tracer)
-        self._kept.sampler, self._kept.id_generator = ALWAYS_ON, given
-        self.drops_root = _dropper(_trace_ids_of(tracer.id_generator), bound, given)
+        else:
+            given = _GivenIds(tracer.id_generator)
+            self._kept = copy.copy(tracer)
+            self._kept.sampler, self._kept.id_generator = ALWAYS_ON, given
+            self.drops_root = _dropper(_trace_ids_of(tracer.id_generator), bound, given)
+        self._has_looked = True
 
 
 def _dropper(new_trace_id: Callable[[], int], bound: int, given: _GivenIds) -> Callable[[Payload], bool]:

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -371,6 +372,40 @@ def test_a_ratio_of_traces_is_kept_by_the_sdks_own_rule(traced: Traced, work_off
     kept = {span.context.trace_id for span in traced.exporter.get_finished_spans()[opentelemetry_pushes:]}
     assert kept == {number for number in seen if sampler.should_sample(None, number, "").decision.is_sampled()}
     assert 50 < len(kept) < 150
+
+
+@pytest.fixture
+def hasty_threads() -> Iterator[None]:
+    """Threads take turns as often as they can until the test ends."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+def test_threads_that_start_their_first_jobs_at_once_all_have_spans(traced: Traced, hasty_threads: None) -> None:
+    """They ask for the sampler's rule at the same moment; jobs that come later have spans, too."""
+    threads_at_once = 4
+
+    def run_one(number: int, everybody: threading.Barrier) -> None:
+        job = {"payload": {"class": "Charge", "jid": str(number), "args": []}, "queue": "default", "identity": "a"}
+        everybody.wait()
+        telemetry.JOB_START.emit(job)
+        telemetry.JOB_STOP.emit({**job, "seconds": 0.1})
+
+    for _ in range(60):
+        traced.exporter.clear()
+        traced.instrument(TraceIdRatioBased(1 - 1e-12))
+        everybody = threading.Barrier(threads_at_once)
+        threads = [threading.Thread(target=run_one, args=(n, everybody)) for n in range(threads_at_once)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        run_one(threads_at_once, threading.Barrier(1))
+
+        named = {span.attributes["messaging.message_id"] for span in traced.exporter.get_finished_spans()}
+        assert named == {"0", "1", "2", "3", "4"}
 
 
 def test_a_sampler_of_the_program_is_asked_about_each_run(traced: Traced, work_off: WorkOff) -> None:

@@ -3,7 +3,6 @@
 from typing import Any
 
 from sidekiq_celery.contract import App
-from sidekiq_celery.utils.objects import FallbackContext
 
 
 def connect(app: App, url: str | None, **given: Any) -> Any:
@@ -68,13 +67,3 @@ def _acquire(app: App, pool: Any, timeout: float | None, what: str, plural: str)
             f"Timed out waiting for a broker {what} after {timeout}s. All {limit} {plural} are in use. Consider "
             f"increasing broker_pool_limit (currently {limit}) or broker_pool_acquire_timeout (currently {timeout}s)."
         ) from exc
-
-
-def connection_or_acquire(app: App, connection: Any, pool: bool) -> FallbackContext:
-    """*connection*, or one of the app's, given back behind the `with`."""
-    return FallbackContext(connection, app._acquire_connection, pool=pool)
-
-
-def producer_or_acquire(app: App, producer: Any) -> FallbackContext:
-    """*producer*, or one of the app's, given back behind the `with`."""
-    return FallbackContext(producer, app._acquire_producer, timeout=app.conf.broker_pool_acquire_timeout)

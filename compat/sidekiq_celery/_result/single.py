@@ -15,6 +15,11 @@ __all__ = ("AsyncResult",)
 R = TypeVar("R")
 
 
+def _stored(name: str, doc: str) -> Any:
+    """A property: what is stored of the task under *name*."""
+    return property(lambda result: result._get_task_meta().get(name), doc=doc)
+
+
 class AsyncResult(Tree, Generic[R]):
     """
     One task's result, wherever the task runs. May be used by many threads, and awaited.
@@ -32,10 +37,11 @@ class AsyncResult(Tree, Generic[R]):
     app: Any = None
     id: str = None  # type: ignore[assignment]
     backend: Any = None
+    ignored: Any = False
+    """The task stores no result: `get` returns None at once."""
     TimeoutError = TimeoutError
 
     _cache: Any = None
-    _ignored: Any = False
     _on_ready: Any = None
 
     def __init__(
@@ -47,15 +53,6 @@ class AsyncResult(Tree, Generic[R]):
         self.id = id
         self.backend = backend or self.app.backend
         self.parent = parent
-
-    @property
-    def ignored(self) -> Any:
-        """The task stores no result: `get` returns None at once."""
-        return self._ignored
-
-    @ignored.setter
-    def ignored(self, value: Any) -> None:
-        self._ignored = value
 
     # What it is
 
@@ -122,7 +119,7 @@ class AsyncResult(Tree, Generic[R]):
             TimeoutError: The task had not ended in time; it goes on.
             RuntimeError: A task runs here.
         """
-        if self._ignored:
+        if self.ignored:
             return None  # type: ignore[return-value]
         if disable_sync_subtasks:
             assert_will_not_block()
@@ -170,7 +167,7 @@ class AsyncResult(Tree, Generic[R]):
         Raises:
             TimeoutError: The task had not ended in time; it goes on.
         """
-        if self._ignored:
+        if self.ignored:
             return None  # type: ignore[return-value]
         if not self._cache:
             self._maybe_set_cache(await self.backend.wait_for_async(self.id, timeout=timeout))
@@ -271,15 +268,8 @@ class AsyncResult(Tree, Generic[R]):
 
     info = result
 
-    @property
-    def traceback(self) -> Any:
-        """Of a task that failed, as text."""
-        return self._get_task_meta().get("traceback")
-
-    @property
-    def children(self) -> Any:
-        """The results of the tasks that this one has called."""
-        return self._get_task_meta().get("children")
+    traceback = _stored("traceback", "Of a task that failed, as text.")
+    children = _stored("children", "The results of the tasks that this one has called.")
 
     @property
     def date_done(self) -> Any:
@@ -287,35 +277,12 @@ class AsyncResult(Tree, Generic[R]):
         when = self._get_task_meta().get("date_done")
         return datetime.fromisoformat(when) if isinstance(when, str) and when else when
 
-    @property
-    def name(self) -> Any:
-        """Of the task; this and the next ones only with `result_extended`."""
-        return self._get_task_meta().get("name")
-
-    @property
-    def args(self) -> Any:
-        """Of the call."""
-        return self._get_task_meta().get("args")
-
-    @property
-    def kwargs(self) -> Any:
-        """Of the call."""
-        return self._get_task_meta().get("kwargs")
-
-    @property
-    def worker(self) -> Any:
-        """Who ran it."""
-        return self._get_task_meta().get("worker")
-
-    @property
-    def retries(self) -> Any:
-        """How often it was tried again."""
-        return self._get_task_meta().get("retries")
-
-    @property
-    def queue(self) -> Any:
-        """Where it came from."""
-        return self._get_task_meta().get("queue")
+    name = _stored("name", "Of the task; this and the next ones only with `result_extended`.")
+    args = _stored("args", "Of the call.")
+    kwargs = _stored("kwargs", "Of the call.")
+    worker = _stored("worker", "Who ran it.")
+    retries = _stored("retries", "How often it was tried again.")
+    queue = _stored("queue", "Where it came from.")
 
     @property
     def task_id(self) -> str:

@@ -30,7 +30,15 @@ from sidekiq_py.extension import (
     add_to_retry,
     trim_dead,
 )
-from sidekiq_py.payloads import UNPRINTABLE_ERROR, dump, for_queue, keys, parse_job, record_failure
+from sidekiq_py.payloads import (
+    UNPRINTABLE_ERROR,
+    dump,
+    error_class_name,
+    for_queue,
+    keys,
+    parse_job,
+    record_failure,
+)
 
 __all__ = ("decide_outcome",)
 
@@ -152,19 +160,13 @@ def _kept_for_others(run: TaskRun, attempt: Attempt, payload: dict[str, Any]) ->
 def _record(payload: dict[str, Any], error: Any, attempt: Attempt, queue: str) -> None:
     record_failure(
         payload,
-        error_class=_class_name(error),
+        error_class=error_class_name(error),
         error_message=_text(error),
         backtrace=None,
         queue=queue,
         dialect=attempt.dialect,
         now=attempt.now,
     )
-
-
-def _class_name(error: Any) -> str:
-    """As on Ruby's pages: `ValueError`, `billing.errors.CardRefused`."""
-    kind = type(error)
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _text(error: Any) -> str:

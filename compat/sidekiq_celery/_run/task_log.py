@@ -8,6 +8,7 @@ Source: Celery 5.7.0, `celery.app.trace`.
 import logging
 from typing import Any, NamedTuple
 
+from sidekiq_celery._wire.message import shortened
 from sidekiq_celery._wire.printed_call import printed_call
 from sidekiq_celery.exceptions import Ignore, Reject
 from sidekiq_celery.utils.einfo import ExceptionInfo
@@ -74,7 +75,7 @@ def log_received(task: Any, request: Any) -> None:
 def log_success(task: Any, request: Any, retval: Any, seconds: float) -> None:
     """The task returned."""
     if logger.isEnabledFor(logging.INFO):
-        shown = _shortened(current().value(retval, task.name), task.resultrepr_maxsize)
+        shown = shortened(safe_repr(current().value(retval, task.name)), task.resultrepr_maxsize)
         data = {
             **_whose(task, request),
             "return_value": shown,
@@ -129,8 +130,3 @@ def _called_with(task: Any, request: Any) -> dict[str, str]:
 def _told(task: Any, error: Any) -> Any:
     """What may be said of an error of the task."""
     return current().error(error, {"class": task.name}) if isinstance(error, BaseException) else error
-
-
-def _shortened(value: Any, characters: int) -> str:
-    text = safe_repr(value)
-    return text if len(text) <= characters else f"{text[: characters - 3]}..."

@@ -168,7 +168,7 @@ class TaskRun:
         if plan.on_task_init is not None:
             plan.on_task_init(self.task_id, task)
         if task.track_started and not self.is_eager and not self.ignores_result:
-            self._tell_started()
+            self.store_now({"pid": os.getpid(), "hostname": plan.hostname}, states.STARTED)
         if plan.before_start is not None:
             plan.before_start(self.task_id, self.args, self.kwargs)
 
@@ -305,8 +305,7 @@ class TaskRun:
         if not self.task_id:
             # A job without an id, which nobody can ask for.
             return
-        backend = self.plan.task.backend
-        effects_for = getattr(backend, "effects_for", None)
+        effects_for = getattr(self.plan.task.backend, "effects_for", None)
         effects = None
         if effects_for is not None:
             effects = effects_for(
@@ -318,22 +317,23 @@ class TaskRun:
                 settings=self.plan.broker,
             )
         if effects is None:
-            backend.store_result(self.task_id, result, state, traceback=traceback, request=self.request)
+            self.store_now(result, state, traceback)
         else:
             self.effects += effects
+
+    def store_now(self, result: Any, state: str, traceback: str | None = None) -> None:
+        """Write a result here and now."""
+        backend = self.plan.task.backend
+        backend.store_result(self.task_id, result, state, traceback=traceback, request=self.request)
 
     def _buffer_failure(self, error: BaseException, einfo: ExceptionInfo) -> None:
         if self.plan.stores and self.stores_errors:
             if self.task_id and self.request.errbacks and links.calls_errbacks(self.plan.app, self.request):
                 # They may look for the result, or tell others of it, before the job has ended.
-                self._guarded(lambda: self._store_now(error, einfo), "storing the failure")
+                self._guarded(lambda: self.store_now(error, states.FAILURE, einfo.traceback), "storing the failure")
             self._guarded(lambda: self.store(error, states.FAILURE, einfo.traceback), "storing the failure")
         if self.is_part:
             self._guarded(lambda: self._buffer_errbacks(error, einfo), "errbacks")
-
-    def _store_now(self, error: BaseException, einfo: ExceptionInfo) -> None:
-        backend = self.plan.task.backend
-        backend.store_result(self.task_id, error, states.FAILURE, traceback=einfo.traceback, request=self.request)
 
     def _buffer_errbacks(self, error: BaseException, einfo: ExceptionInfo) -> None:
         self.effects += flow.after_failure(self.plan.app, self.request, error, einfo.traceback)
@@ -358,11 +358,6 @@ class TaskRun:
         if signals.task_retry.receivers:
             signals.task_retry.send(sender=task, request=self.request, reason=reason, einfo=einfo)
         task_log.log_retry(task, self.request, reason)
-
-    def _tell_started(self) -> None:
-        self.plan.task.backend.store_result(
-            self.task_id, {"pid": os.getpid(), "hostname": self.plan.hostname}, states.STARTED, request=self.request
-        )
 
     # ---- hooks
 

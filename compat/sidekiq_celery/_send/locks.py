@@ -11,7 +11,7 @@ from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.extension import Effect, Held, Pool, Verb, verbs, write
 from sidekiq_py.pushing import program
 
-__all__ = ("IS_LOCKED", "push", "release", "released", "renewed", "taken")
+__all__ = ("IS_LOCKED", "push", "released", "renewed", "taken")
 
 IS_LOCKED = "SIDEKIQCELERYLOCKED"
 """The code of the refusal of a script that was to take a lock which somebody has; his text stands behind it."""
@@ -66,13 +66,3 @@ def released(key: str, text: str) -> Held:
 def renewed(key: str, text: str, milliseconds: int) -> Held:
     """What a job's end writes to keep its lock for as long from now on."""
     return Held(key, text, (("SET", key, text, "PX", milliseconds),))
-
-
-def release(pool: Pool, key: str, text: str) -> None:
-    """
-    Release a lock now, if *text* has it.
-
-    Raises:
-        RedisError: As `Pool.run` does.
-    """
-    pool.run(lambda link: write(link, [released(key, text)]))

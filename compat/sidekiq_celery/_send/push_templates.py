@@ -5,6 +5,7 @@ from time import time
 from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery._wire.payload import KEY
+from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError
 from sidekiq_py.extension import Outgoing
 from sidekiq_py.payloads import Dialect, ItemTemplate, dump_args, dumps
 from sidekiq_py.pushing import program
@@ -12,9 +13,7 @@ from sidekiq_py.pushing import program
 if TYPE_CHECKING:
     from sidekiq_py import Client
 
-__all__ = ("NO_TASK_HEADERS", "Template", "task_headers_json", "template_of", "templated")
-
-NO_TASK_HEADERS = b""
+__all__ = ("Template", "task_headers_json", "template_of", "templated")
 
 _KEYS = frozenset({"queue", "class", "args", "jid", "retry", KEY})
 # A program that makes up names of queues must not fill the memory.
@@ -93,20 +92,17 @@ def template_of(client: "Client", task: Any, item: Mapping[str, Any]) -> Templat
 
 
 def templated(client: "Client", item: Mapping[str, Any]) -> Outgoing | None:
-    """
-    The job of *item* by its task's template; None if it is to go the engine's own way.
-
-    Raises:
-        ArgumentTypeError: An argument is not JSON.
-        ArgumentValueError: An argument is not JSON.
-    """
+    """The job of *item* by its task's template; None if it is to go the engine's own way."""
     if client.middleware or not program.is_plain or not Template.takes(item):
         return None
     task_id = item["jid"]
     if type(task_id) is not str or not task_id.isascii():
         return None
-    template = template_of(client, item["class"], item)
     task_headers = item.get(KEY)
-    return template.job(
-        task_id, item["args"], task_headers_json(task_headers, template) if task_headers else NO_TASK_HEADERS
-    )
+    try:
+        template = template_of(client, item["class"], item)
+        text = task_headers_json(task_headers, template) if task_headers else b""
+        return template.job(task_id, item["args"], text)
+    except (ArgumentTypeError, ArgumentValueError):
+        # The client's own way names the place of what is wrong in the whole payload.
+        return None

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from sidekiq_celery._send import atomic_batch, pipeline_buffer, unique
+from sidekiq_celery._send import atomic_batch, locks, pipeline_buffer, unique
 from sidekiq_celery._send.clients import fail, pushing_client, refuse
 from sidekiq_celery._send.pipeline_buffer import PipelineBuffer
 from sidekiq_celery._send.push_templates import templated
@@ -19,6 +19,7 @@ from sidekiq_celery.contract import App
 from sidekiq_py import Client
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, RedisConnectionError, RedisError
 from sidekiq_py.extension import Command, JobDefinition, Outgoing
+from sidekiq_py.pushing import program
 
 __all__ = (
     "Policy",
@@ -57,7 +58,7 @@ def push(app: App, item: dict[str, Any], policy: Policy, kept: Sequence[Command]
     """
     definition = _definition_of(item)
     client = pushing_client(app, definition)
-    job = _templated(client, item)
+    job = templated(client, item)
     try:
         if job is None and not kept and pipeline_buffer.current() is None:
             # Transactions are the engine's client's: it may push later.
@@ -107,32 +108,54 @@ def _definition_of(item: dict[str, Any]) -> JobDefinition:
     return JobDefinition(task, {}, None) if found is None else found
 
 
-def _templated(client: Client, item: dict[str, Any]) -> Outgoing | None:
-    try:
-        return templated(client, item)
-    except (ArgumentTypeError, ArgumentValueError):
-        # The client's own way names the place of what is wrong in the whole payload.
-        return None
-
-
 def push_unique(app: App, item: dict[str, Any], policy: Policy, lock: unique.Lock) -> str:
-    """Push a job with its lock; the id of the task that is there now."""
+    """
+    Push a job with its lock, unless the same is there.
+
+    Returns:
+        The id of the task that is there now. Where the push is written later, as after a commit, that of *item*: it
+        will be sent then, or not.
+
+    Raises:
+        kombu.exceptions.OperationalError: It was not sent, or nobody knows.
+        kombu.exceptions.EncodeError: An argument cannot be sent.
+        Exception: What an extension raises that has a say in it.
+    """
     item[KEY] = {**item.get(KEY, {}), UNIQUE: lock.mark}
     definition = _definition_of(item)
     client = pushing_client(app, definition)
-
-    def sends(push: Callable[[], str]) -> str:
-        try:
-            return with_retries(push, policy)
-        except RedisError as error:
-            fail(error)
-
     try:
         job = client.prepare(item)
     except (ArgumentTypeError, ArgumentValueError) as error:
         refuse(error)
-    # A job that client middleware has stopped needs no lock.
-    return item["jid"] if job is None else unique.push(app, client, job, definition, lock, sends)
+    if job is None:
+        # Client middleware has stopped it: it needs no lock.
+        task_id: str = item["jid"]
+        return task_id
+    wanted = PipelineBuffer()
+    wanted.add(job, definition)
+    now = time.time()
+    milliseconds = unique.milliseconds(lock.mark, now if job.score is None else float(job.score), now)
+    buffer = pipeline_buffer.current()
+    if buffer is not None:
+        buffer += locks.taken(lock.key, job.jid, milliseconds, pipeline_buffer.commands(app, wanted))
+        return job.jid
+    if program.interceptor is not None and program.interceptor([job]):
+        return job.jid
+
+    def push_now() -> str:
+        commands = pipeline_buffer.commands(app, wanted)
+        try:
+            return with_retries(lambda: locks.push(client.pool, lock.key, job.jid, milliseconds, commands), policy)
+        except RedisError as error:
+            fail(error)
+
+    def push_later() -> None:
+        push_now()
+
+    if program.after_commit is not None and program.after_commit(push_later):
+        return job.jid
+    return push_now()
 
 
 def with_retries(push: Callable[[], Sent], policy: Policy) -> Sent:

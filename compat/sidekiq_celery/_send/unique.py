@@ -13,24 +13,18 @@ import hashlib
 import inspect
 import json
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from sidekiq_celery._send import locks, pipeline_buffer
+from sidekiq_celery._send import locks
 from sidekiq_celery._wire.json_values import to_plain
 from sidekiq_celery._wire.payload import UNIQUE
-from sidekiq_celery.contract import App
-from sidekiq_py.extension import Effect, JobDefinition, Outgoing, Pool
-from sidekiq_py.pushing import program
-
-if TYPE_CHECKING:
-    from sidekiq_py import Client
+from sidekiq_py.extension import Effect, Outgoing, Pool, write
 
 __all__ = (
     "Lock", "Mark", "Uniqueness", "asked_for", "at_end", "carried", "is_until_start", "lock_key", "lock_of", "mark_of",
-    "push", "release",
+    "milliseconds", "release",
 )  # fmt: skip
 
 MOST_SECONDS = 10 * 365 * 24 * 3600
@@ -130,51 +124,6 @@ def lock_key(digest: str) -> str:
     return f"sidekiq_py:unique:{digest}"
 
 
-def push(
-    app: App,
-    client: "Client",
-    job: Outgoing,
-    definition: JobDefinition,
-    lock: Lock,
-    sends: Callable[[Callable[[], str]], str],
-) -> str:
-    """
-    Enqueue a unique task, unless the same is there.
-
-    Args:
-        sends: Calls what it is given; again where Redis was not reached.
-
-    Returns:
-        The id of the task that is there now. Where the push is written later, as after a commit, that of *job*: it will
-        be sent then, or not.
-
-    Raises:
-        RedisError: It was not sent, or nobody knows.
-        Exception: What an extension raises that has a say in it.
-    """
-    wanted = pipeline_buffer.PipelineBuffer()
-    wanted.add(job, definition)
-    due = time.time() if job.score is None else float(job.score)
-    milliseconds = _milliseconds(lock.mark["for"], due, time.time())
-    later = pipeline_buffer.current()
-    if later is not None:
-        later += locks.taken(lock.key, job.jid, milliseconds, pipeline_buffer.commands(app, wanted))
-        return job.jid
-    if program.interceptor is not None and program.interceptor([job]):
-        return job.jid
-
-    def push_now() -> str:
-        commands = pipeline_buffer.commands(app, wanted)
-        return sends(lambda: locks.push(client.pool, lock.key, job.jid, milliseconds, commands))
-
-    def push_later() -> None:
-        push_now()
-
-    if program.after_commit is not None and program.after_commit(push_later):
-        return job.jid
-    return push_now()
-
-
 def mark_of(task_headers: Mapping[str, Any]) -> Mark | None:
     """The mark of a payload; None if it has none that can be read."""
     mark = task_headers.get(UNIQUE)
@@ -203,7 +152,8 @@ def release(pool: Pool, mark: Mark, task_id: str) -> None:
     Raises:
         RedisError: Redis was not reached. The task's end tries again.
     """
-    locks.release(pool, lock_key(mark["lock"]), task_id)
+    released = locks.released(lock_key(mark["lock"]), task_id)
+    pool.run(lambda link: write(link, [released]))
 
 
 def at_end(mark: Mark, task_id: str, again: Sequence[Outgoing], now: float) -> Effect:
@@ -218,10 +168,12 @@ def at_end(mark: Mark, task_id: str, again: Sequence[Outgoing], now: float) -> E
     if not again or is_until_start(mark):
         return locks.released(key, task_id)
     due = max(now if job.score is None else float(job.score) for job in again)
-    return locks.renewed(key, task_id, _milliseconds(mark["for"], due, now))
+    return locks.renewed(key, task_id, milliseconds(mark, due, now))
 
 
-def _milliseconds(seconds: float, due: float, now: float) -> int:
+def milliseconds(mark: Mark, due: float, now: float) -> int:
+    """For how long from *now* on a lock lasts whose task is *due* then; both are seconds since the epoch."""
+    seconds: float = mark["for"]
     return math.ceil((seconds + max(0.0, due - now)) * 1000)
 
 

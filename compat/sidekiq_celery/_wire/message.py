@@ -17,7 +17,7 @@ from sidekiq_celery.utils.serialization import safe_repr
 from sidekiq_celery.utils.time import add_seconds_to_datetime
 from sidekiq_py.payloads import shown as shown_value
 
-__all__ = ("TaskMessage", "as_task_v2", "aware", "shown")
+__all__ = ("TaskMessage", "as_task_v2", "aware", "shortened", "shown")
 
 _LEAST_SECONDS = -2147483648
 _REPR_MAX_CHARACTERS = 1024
@@ -151,8 +151,12 @@ def _iso(when: Any) -> str | None:
 
 def shown(value: Any) -> str:
     """What logs and monitors show of arguments: cut, and never an error."""
-    text = safe_repr(value)
-    return text if len(text) <= _REPR_MAX_CHARACTERS else f"{text[: _REPR_MAX_CHARACTERS - 3]}..."
+    return shortened(safe_repr(value), _REPR_MAX_CHARACTERS)
+
+
+def shortened(text: str, characters: int) -> str:
+    """*text*, cut to so many characters."""
+    return text if len(text) <= characters else f"{text[: characters - 3]}..."
 
 
 def _sent_event(headers: Mapping[str, Any]) -> dict[str, Any]:

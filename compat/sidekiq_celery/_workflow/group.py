@@ -335,15 +335,13 @@ class group(Signature[Any]):
         parent_id: str | None,
         is_one_part: bool = False,
     ) -> Iterator[Any]:
-        parts = 0
-        index = 0
+        tasks = (task for task in tasks if not _is_empty_chain(task))
         shares: list[Any] = []
         if is_one_part:
-            tasks = [task for task in tasks if not _is_empty_chain(task)]
+            tasks = list(tasks)
             shares = shared(chord, [count_parts(task) for task in tasks])
-        for task in tasks:
-            if _is_empty_chain(task):
-                continue
+        parts = 0
+        for index, task in enumerate(tasks):
             yield task.freeze(
                 group_id=group_id,
                 chord=shares[index] if is_one_part else nth_part(chord, parts),
@@ -351,7 +349,6 @@ class group(Signature[Any]):
                 parent_id=parent_id,
                 group_index=index,
             )
-            index += 1
             parts += count_parts(task) if is_part(chord) else 0
 
 

@@ -1,27 +1,14 @@
 """`autoretry_for`: exceptions upon which a task retries by itself."""
 
-import random
 from collections.abc import Callable
 from functools import wraps
 from inspect import iscoroutinefunction
 from typing import Any
 
 from sidekiq_celery.exceptions import Ignore, Retry
+from sidekiq_celery.utils.time import get_exponential_backoff_interval
 
 __all__ = ("add_autoretry_behaviour", "get_exponential_backoff_interval")
-
-
-def get_exponential_backoff_interval(factor: int, retries: int, maximum: int, full_jitter: bool = False) -> int:
-    """
-    Seconds to wait before the next try: *factor* doubled by each of *retries*, up to *maximum*.
-
-    Args:
-        full_jitter: Any number from 0 to that, drawn anew.
-    """
-    countdown: int = min(maximum, factor * (2**retries))
-    if full_jitter:
-        countdown = random.randrange(countdown + 1)
-    return max(0, countdown)
 
 
 class _Policy:

@@ -53,8 +53,6 @@ def by_name(backend: Any = None, loader: Any = None, extension_namespace: str = 
                 "redis://localhost:6379/0; in the broker's own, a result is written in the step that ends its job"
             )
     path = aliases.get(backend, backend)
-    if path.startswith("celery.backends."):
-        path = f"sidekiq_{path}"
     try:
         found = symbol_by_name(path)
     except (ValueError, ModuleNotFoundError) as error:

@@ -12,7 +12,7 @@ from types import GenericAlias
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Literal, Self, cast, overload
 
 from sidekiq_celery import _state, platforms, signals
-from sidekiq_celery._config import configuring, effects
+from sidekiq_celery._config import configuring, connections, effects
 from sidekiq_celery._config.settings import KEY_CONVERTERS, PendingConfiguration, Settings
 from sidekiq_celery._send.call import Call, WorkflowPosition
 from sidekiq_celery._type_variables import P, T
@@ -26,7 +26,7 @@ from sidekiq_celery.local import PromiseProxy, maybe_evaluate
 from sidekiq_celery.utils.dispatch import Signal
 from sidekiq_celery.utils.functional import first, maybe_list
 from sidekiq_celery.utils.imports import gen_task_name, instantiate, symbol_by_name
-from sidekiq_celery.utils.objects import mro_lookup
+from sidekiq_celery.utils.objects import FallbackContext, mro_lookup
 from sidekiq_celery.utils.time import timezone
 
 if TYPE_CHECKING:
@@ -53,6 +53,20 @@ def _unpickle_appattr(reverse_name: str, args: Any) -> Any:
 def _unpickle_app_v2(cls: Any, kwargs: dict[str, Any]) -> Any:
     """An app as it was pickled. It does not become current."""
     return cls(**{**kwargs, "set_as_current": False})
+
+
+def _bound(path: str, doc: str) -> Any:
+    """A class that is derived for the app when it is first asked for."""
+    bound = cached_property(lambda app: app.subclass_with_self(path))
+    bound.__doc__ = doc
+    return bound
+
+
+def _part(setting: str, doc: str) -> Any:
+    """What the app's class, or its caller, names in *setting*: made when it is first asked for."""
+    part = cached_property(lambda app: instantiate(getattr(app, setting), app=app))
+    part.__doc__ = doc
+    return part
 
 
 class Celery(_state.AppType):
@@ -505,35 +519,12 @@ class Celery(_state.AppType):
         """What this app's tasks derive from."""
         return self.create_task_cls()
 
-    @cached_property
-    def AsyncResult(self) -> Any:
-        """Handles of results."""
-        return self.subclass_with_self("sidekiq_celery.result:AsyncResult")
-
-    @cached_property
-    def ResultSet(self) -> Any:
-        """Several results."""
-        return self.subclass_with_self("sidekiq_celery.result:ResultSet")
-
-    @cached_property
-    def GroupResult(self) -> Any:
-        """The results of a group."""
-        return self.subclass_with_self("sidekiq_celery.result:GroupResult")
-
-    @cached_property
-    def Worker(self) -> Any:
-        """The worker as a program."""
-        return self.subclass_with_self("sidekiq_celery.apps.worker:Worker")
-
-    @cached_property
-    def WorkController(self) -> Any:
-        """The worker as a part of one."""
-        return self.subclass_with_self("sidekiq_celery.worker:WorkController")
-
-    @cached_property
-    def Beat(self) -> Any:
-        """Beat as a program."""
-        return self.subclass_with_self("sidekiq_celery.apps.beat:Beat")
+    AsyncResult = _bound("sidekiq_celery.result:AsyncResult", "Handles of results.")
+    ResultSet = _bound("sidekiq_celery.result:ResultSet", "Several results.")
+    GroupResult = _bound("sidekiq_celery.result:GroupResult", "The results of a group.")
+    Worker = _bound("sidekiq_celery.apps.worker:Worker", "The worker as a program.")
+    WorkController = _bound("sidekiq_celery.worker:WorkController", "The worker as a part of one.")
+    Beat = _bound("sidekiq_celery.apps.beat:Beat", "Beat as a program.")
 
     @property
     def current_task(self) -> Any:
@@ -640,11 +631,11 @@ class Celery(_state.AppType):
 
     def connection_for_read(self, url: str | None = None, **kwargs: Any) -> Any:
         """A connection to where workers look for jobs."""
-        return self._connection(url or self.conf.broker_read_url, **kwargs)
+        return connections.connect(self, url or self.conf.broker_read_url, **kwargs)
 
     def connection_for_write(self, url: str | None = None, **kwargs: Any) -> Any:
         """A connection to where jobs are sent."""
-        return self._connection(url or self.conf.broker_write_url, **kwargs)
+        return connections.connect(self, url or self.conf.broker_write_url, **kwargs)
 
     def connection(self, hostname: str | None = None, **kwargs: Any) -> Any:
         """
@@ -654,34 +645,21 @@ class Celery(_state.AppType):
 
     broker_connection = connection
 
-    def _connection(self, url: str | None, **kwargs: Any) -> Any:
-        from sidekiq_celery._config.connections import connect
-
-        return connect(self, url, **kwargs)
-
     def _acquire_connection(self, pool: bool = True) -> Any:
-        from sidekiq_celery._config.connections import acquire_connection
-
-        return acquire_connection(self, pool)
+        return connections.acquire_connection(self, pool)
 
     def connection_or_acquire(self, connection: Any = None, pool: bool = True, *_: Any, **__: Any) -> Any:
-        """*connection*, or one of the pool, in a `with`."""
-        from sidekiq_celery._config.connections import connection_or_acquire
-
-        return connection_or_acquire(self, connection, pool)
+        """*connection*, or one of the pool that is given back behind the `with`."""
+        return FallbackContext(connection, self._acquire_connection, pool=pool)
 
     default_connection = connection_or_acquire
 
     def _acquire_producer(self, timeout: float | None = None) -> Any:
-        from sidekiq_celery._config.connections import acquire_producer
-
-        return acquire_producer(self, timeout)
+        return connections.acquire_producer(self, timeout)
 
     def producer_or_acquire(self, producer: Any = None) -> Any:
-        """*producer*, or one of the pool, in a `with`."""
-        from sidekiq_celery._config.connections import producer_or_acquire
-
-        return producer_or_acquire(self, producer)
+        """*producer*, or one of the pool that is given back behind the `with`."""
+        return FallbackContext(producer, self._acquire_producer, timeout=self.conf.broker_pool_acquire_timeout)
 
     default_producer = producer_or_acquire
 
@@ -689,9 +667,7 @@ class Celery(_state.AppType):
     def pool(self) -> Any:
         """kombu's connections that are kept."""
         if self._pool is None:
-            from sidekiq_celery._config.connections import pool_of
-
-            self._pool = pool_of(self)
+            self._pool = connections.pool_of(self)
         return self._pool
 
     @property
@@ -699,25 +675,10 @@ class Celery(_state.AppType):
         """kombu's producers that are kept."""
         return self.amqp.producer_pool
 
-    @cached_property
-    def amqp(self) -> Any:
-        """Queues, routes and kombu's objects."""
-        return instantiate(self.amqp_cls, app=self)
-
-    @cached_property
-    def control(self) -> Any:
-        """Remote control of workers."""
-        return instantiate(self.control_cls, app=self)
-
-    @cached_property
-    def events(self) -> Any:
-        """Events, sent and received."""
-        return instantiate(self.events_cls, app=self)
-
-    @cached_property
-    def log(self) -> Any:
-        """The set-up of logging."""
-        return instantiate(self.log_cls, app=self)
+    amqp = _part("amqp_cls", "Queues, routes and kombu's objects.")
+    control = _part("control_cls", "Remote control of workers.")
+    events = _part("events_cls", "Events, sent and received.")
+    log = _part("log_cls", "The set-up of logging.")
 
     @cached_property
     def _canvas(self) -> Any:

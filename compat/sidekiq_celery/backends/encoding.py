@@ -13,12 +13,17 @@ from typing import Any
 from sidekiq_celery._wire.json_values import beyond_json, encoder, from_plain
 from sidekiq_celery.exceptions import ImproperlyConfigured
 
-__all__ = ("COMPRESSED_PAYLOAD_MAGIC", "Codec", "compress_payload", "decompress_payload")
+__all__ = ("COMPRESSED_PAYLOAD_MAGIC", "Codec", "as_bytes", "compress_payload", "decompress_payload")
 
 COMPRESSED_PAYLOAD_MAGIC = b"\x00celery-compressed\x00"
 """What a compressed result begins with; then the kind of compression, a zero byte, and the text. As Celery's."""
 
 _JSON = frozenset({"json", "application/json"})
+
+
+def as_bytes(text: Any) -> bytes:
+    """A text, or what is bytes already, as bytes."""
+    return text.encode() if isinstance(text, str) else bytes(text)
 
 
 def compress_payload(payload: str | bytes, compression: str) -> bytes:
@@ -62,26 +67,11 @@ class Codec:
             _check_compression(compression)
 
     @cached_property
-    def _kinds(self) -> tuple[str, str, Any]:
+    def kombus(self) -> Any:
+        """What kombu knows of the serializer: `content_type`, `content_encoding`, and `encoder`, without its errors."""
         from kombu.serialization import registry
 
-        content_type, content_encoding, encoder = registry._encoders[self.serializer]
-        return content_type, content_encoding, encoder
-
-    @property
-    def content_type(self) -> str:
-        """Of what is written."""
-        return self._kinds[0]
-
-    @property
-    def content_encoding(self) -> str:
-        """Of what is written."""
-        return self._kinds[1]
-
-    @property
-    def encoder(self) -> Any:
-        """kombu's, without its errors."""
-        return self._kinds[2]
+        return registry._encoders[self.serializer]
 
     @cached_property
     def accept(self) -> Any:
@@ -121,8 +111,8 @@ class Codec:
                 pass
         from kombu.serialization import loads
 
-        text = decompress_payload(payload or str(payload))
-        return loads(text, content_type=self.content_type, content_encoding=self.content_encoding, accept=self.accept)
+        text, kind = decompress_payload(payload or str(payload)), self.kombus
+        return loads(text, content_type=kind.content_type, content_encoding=kind.content_encoding, accept=self.accept)
 
     @property
     def _may_read_json(self) -> bool:

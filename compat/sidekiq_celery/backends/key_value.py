@@ -5,15 +5,12 @@ from typing import Any
 from uuid import UUID
 
 from sidekiq_celery import states
+from sidekiq_celery.backends.encoding import as_bytes
 from sidekiq_celery.backends.interface import Backend
 from sidekiq_celery.backends.polling import SyncBackendMixin
 from sidekiq_celery.exceptions import BackendStoreError, TimeoutError
 
 __all__ = ("BaseKeyValueStoreBackend", "KeyValueStoreBackend")
-
-
-def _as_bytes(value: Any) -> bytes:
-    return value.encode() if isinstance(value, str) else bytes(value)
 
 
 def _as_text(value: Any) -> str:
@@ -27,7 +24,7 @@ class BaseKeyValueStoreBackend(Backend):
     A task that succeeded once stays so: later results of the same id are not stored.
     """
 
-    key_t: Callable[[Any], Any] = staticmethod(_as_bytes)
+    key_t: Callable[[Any], Any] = staticmethod(as_bytes)
     task_keyprefix: Any = "celery-task-meta-"
     group_keyprefix: Any = "celery-taskset-meta-"
     chord_keyprefix: Any = "chord-unlock-"

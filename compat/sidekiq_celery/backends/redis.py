@@ -80,7 +80,6 @@ class RedisBackend(Awaiting, BaseKeyValueStoreBackend):
         failure = self.app.conf.result_failure_expires
         self.failure_expires = self.expires if failure is None else self.prepare_expires(failure, type=int)
         self.settings: RedisSettings = result_settings(self.app, self.url)
-        self._last_prefix: tuple[RedisSettings, str | None] | None = None
         self._pool = _ResultPool(self.settings)
 
     def close(self) -> None:
@@ -140,7 +139,7 @@ class RedisBackend(Awaiting, BaseKeyValueStoreBackend):
         Raises:
             kombu.exceptions.EncodeError: The result cannot be written.
         """
-        prefix = self._broker_prefix if settings is None else self._known_prefix(settings)
+        prefix = self._broker_prefix if settings is None else self._prefix_within(settings)
         if prefix is None:
             return None
         key = self.get_key_for_task(task_id).decode()
@@ -150,13 +149,6 @@ class RedisBackend(Awaiting, BaseKeyValueStoreBackend):
     @cached_property
     def _broker_prefix(self) -> str | None:
         return self._prefix_within(redis_settings(self.app, self.app.conf.broker_read_url))
-
-    def _known_prefix(self, settings: RedisSettings) -> str | None:
-        """`_prefix_within`; a worker asks for the same settings at the end of each task."""
-        known = self._last_prefix
-        if known is None or known[0] is not settings:
-            known = self._last_prefix = settings, self._prefix_within(settings)
-        return known[1]
 
     def _prefix_within(self, settings: RedisSettings) -> str | None:
         """What the engine puts in front of keys there; None if results are elsewhere, or do not begin so."""

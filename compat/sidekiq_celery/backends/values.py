@@ -7,74 +7,10 @@ from typing import Any
 
 from sidekiq_celery import _state, states
 from sidekiq_celery.backends import failures
-from sidekiq_celery.backends.encoding import Codec
+from sidekiq_celery.backends.encoding import Codec, as_bytes
 from sidekiq_celery.contract import App
 
-__all__ = (
-    "Values",
-    "result_meta",
-)
-
-
-def result_meta(
-    backend: "Values",
-    result: Any,
-    state: str,
-    traceback: Any,
-    request: Any,
-    *,
-    format_date: bool = True,
-    encode: bool = False,
-) -> dict[str, Any]:
-    """
-    What is stored.
-
-    Args:
-        result: In its stored form.
-        format_date: The time as ISO 8601, with the app's time zone; else a datetime.
-        encode: Arguments as bytes, for backends that have a field for them.
-    """
-    app = backend.app
-    date_done: Any = app.now() if state in backend.READY_STATES else None
-    meta: dict[str, Any] = {
-        "status": state,
-        "result": result,
-        "traceback": traceback,
-        "children": backend.current_task_children(request),
-        "date_done": date_done.isoformat() if date_done is not None and format_date else date_done,
-    }
-    if not request:
-        return meta
-    group_id, parent_id = getattr(request, "group", None), getattr(request, "parent_id", None)
-    if group_id:
-        meta["group_id"] = group_id
-    if parent_id:
-        meta["parent_id"] = parent_id
-    if app.conf["result_extended"]:
-        meta |= _of_the_call(backend, request, encode=encode)
-    return meta
-
-
-def _of_the_call(backend: "Values", request: Any, *, encode: bool) -> dict[str, Any]:
-    delivery = getattr(request, "delivery_info", None)
-    fields: dict[str, Any] = {
-        "name": getattr(request, "task", None),
-        "args": getattr(request, "args", None),
-        "kwargs": getattr(request, "kwargs", None),
-        "worker": getattr(request, "hostname", None),
-        "retries": getattr(request, "retries", None),
-        "queue": delivery.get("routing_key") if delivery else None,
-    }
-    stamps = getattr(request, "stamps", None)
-    if stamps:
-        wanted = request.stamped_headers
-        fields["stamped_headers"] = wanted
-        fields |= {key: value for key, value in stamps.items() if key in (wanted or ())}
-    if encode:
-        for name in ("args", "kwargs"):
-            payload = backend.encode(fields[name])
-            fields[name] = payload.encode() if isinstance(payload, str) else payload
-    return fields
+__all__ = ("Values",)
 
 
 class Values:
@@ -147,22 +83,50 @@ class Values:
         format_date: bool = True,
         encode: bool = False,
     ) -> dict[str, Any]:
-        return result_meta(self, result, state, traceback, request, format_date=format_date, encode=encode)
+        """
+        What is stored.
+
+        Args:
+            result: In its stored form.
+            format_date: The time as ISO 8601, with the app's time zone; else a datetime.
+            encode: Arguments as bytes, for backends that have a field for them.
+        """
+        date_done: Any = self.app.now() if state in self.READY_STATES else None
+        meta: dict[str, Any] = {
+            "status": state,
+            "result": result,
+            "traceback": traceback,
+            "children": self.current_task_children(request),
+            "date_done": date_done.isoformat() if date_done is not None and format_date else date_done,
+        }
+        if not request:
+            return meta
+        group_id, parent_id = getattr(request, "group", None), getattr(request, "parent_id", None)
+        if group_id:
+            meta["group_id"] = group_id
+        if parent_id:
+            meta["parent_id"] = parent_id
+        if self.app.conf["result_extended"]:
+            fields = _of_the_call(request)
+            if encode:
+                fields |= {name: as_bytes(self.encode(fields[name])) for name in ("args", "kwargs")}
+            meta |= fields
+        return meta
 
     @property
     def content_type(self) -> str:
         """Of what is stored."""
-        return self._codec.content_type
+        return self._codec.kombus.content_type  # type: ignore[no-any-return]
 
     @property
     def content_encoding(self) -> str:
         """Of what is stored."""
-        return self._codec.content_encoding
+        return self._codec.kombus.content_encoding  # type: ignore[no-any-return]
 
     @property
     def encoder(self) -> Any:
         """kombu's."""
-        return self._codec.encoder
+        return self._codec.kombus.encoder
 
     @property
     def accept(self) -> Any:
@@ -200,3 +164,21 @@ class Values:
             return enabled
         wanted = self.app.conf.result_persistent
         return self.persistent if wanted is None else bool(wanted)
+
+
+def _of_the_call(request: Any) -> dict[str, Any]:
+    delivery = getattr(request, "delivery_info", None)
+    fields: dict[str, Any] = {
+        "name": getattr(request, "task", None),
+        "args": getattr(request, "args", None),
+        "kwargs": getattr(request, "kwargs", None),
+        "worker": getattr(request, "hostname", None),
+        "retries": getattr(request, "retries", None),
+        "queue": delivery.get("routing_key") if delivery else None,
+    }
+    stamps = getattr(request, "stamps", None)
+    if stamps:
+        wanted = request.stamped_headers
+        fields["stamped_headers"] = wanted
+        fields |= {key: value for key, value in stamps.items() if key in (wanted or ())}
+    return fields

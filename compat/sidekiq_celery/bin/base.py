@@ -230,8 +230,8 @@ class _LogLevel(ParamType):
 
 COMMA_SEPARATED_LIST = _CommaSeparatedList()
 QUEUE_NAMES = _QueueNames()
-JSON_ARRAY = _Json(list, "json array")
-JSON_OBJECT = _Json(dict, "json object")
+JSON_ARRAY = _Json(list, "JSON array")
+JSON_OBJECT = _Json(dict, "JSON object")
 ISO8601 = _Time("iso 8601 time", takes_seconds=False)
 ISO8601_OR_FLOAT = _Time("iso 8601 time or seconds", takes_seconds=True)
 LOG_LEVEL = _LogLevel()

@@ -6,24 +6,13 @@ from typing import Any
 import click
 
 from sidekiq_celery import beat_state
-from sidekiq_celery.bin.base import daemon_options
+from sidekiq_celery.bin.base import JSON_ARRAY, JSON_OBJECT, daemon_options
 from sidekiq_celery.schedules import ParseException, crontab
 from sidekiq_celery.schedules import schedule as interval
 
 __all__ = ("beat",)
 
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL", "FATAL")
-
-
-def _object(context: click.Context, parameter: click.Parameter, text: str) -> Any:
-    kind: type = list if parameter.name == "args" else dict
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise click.BadParameter(f"no JSON: {error}") from error
-    if not isinstance(value, kind):
-        raise click.BadParameter("has to be a JSON " + ("array" if kind is list else "object"))
-    return value
 
 
 @click.group(invoke_without_command=True)
@@ -69,8 +58,8 @@ def list_entries(known: Any, as_json: bool) -> None:
 @click.argument("task")
 @click.option("--every", type=float, help="Interval in seconds.")
 @click.option("--crontab", "cron", help='Minute, hour, day of the month, month, day of the week: "*/5 * * * *".')
-@click.option("-a", "--args", default="[]", callback=_object, help="Positional arguments, a JSON array.")
-@click.option("-k", "--kwargs", default="{}", callback=_object, help="Keyword arguments, a JSON object.")
+@click.option("-a", "--args", type=JSON_ARRAY, default="[]", help="Positional arguments, a JSON array.")
+@click.option("-k", "--kwargs", type=JSON_OBJECT, default="{}", help="Keyword arguments, a JSON object.")
 @click.option("-Q", "--queue", help="Queue; else the one that the routes give.")
 @click.pass_obj
 def add_entry(

@@ -72,6 +72,20 @@ class Envelope:
         # AMQP has headers of types that JSON lacks; they are the broker's.
         return json.dumps(whole, default=repr).encode()
 
+    def publish(self, producer: Any, queue: str, **options: Any) -> None:
+        """Publish the message to *queue* by a producer of kombu."""
+        producer.publish(
+            self.body,
+            routing_key=queue,
+            exchange="",
+            content_type=self.content_type,
+            content_encoding=self.content_encoding,
+            headers=self.headers,
+            mandatory=True,
+            **self.properties,
+            **options,
+        )
+
 
 def read_json(text: bytes, encoding: str, what: str) -> Any:
     """

@@ -8,6 +8,7 @@ acknowledged the broker brings again, and the mark tells that it was written.
 import hashlib
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from sidekiq_celery.bridge import moves
@@ -186,16 +187,8 @@ class KombuRoute:
         # Rather twice than not at all: the copy is confirmed before the message is gone.
         envelope = delivery.envelope
         assert envelope is not None
-        self._connection.Producer(channel).publish(
-            envelope.body,
-            routing_key=delivery.found.queue,
-            exchange="",
-            content_type=envelope.content_type,
-            content_encoding=envelope.content_encoding,
-            headers={name: value for name, value in envelope.headers.items() if name != _DELIVERY_COUNT},
-            mandatory=True,
-            **envelope.properties,
-        )
+        headers = {name: value for name, value in envelope.headers.items() if name != _DELIVERY_COUNT}
+        replace(envelope, headers=headers).publish(self._connection.Producer(channel), delivery.found.queue)
         channel.basic_ack(delivery.tag)
 
     def _delivery(self, queue: str, message: Any) -> _Delivery:

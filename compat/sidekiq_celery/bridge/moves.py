@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any, NamedTuple
 
-from sidekiq_py.extension import Command, Link, Pool, Script
+from sidekiq_py.extension import Command, Pool, Script
 
 __all__ = ("Entry", "is_same_server", "move", "read_tail", "server_seconds")
 
@@ -63,10 +63,7 @@ def move(
     for condition, command, counted in entries:
         arguments += [counted, *_numbered(condition, number), *_numbered(command, number)]
 
-    def run(link: Link) -> Any:
-        return _MOVE.run(link, list(names), arguments)
-
-    _, *done = pool.run(run)
+    _, *done = pool.run(lambda link: _MOVE.run(link, list(names), arguments))
     return None if entries and not done else [bool(one) for one in done]
 
 

@@ -30,7 +30,7 @@ class Publishing:
     def __init__(self, app: App, connect: Callable[[], Any], claims: Claims) -> None:
         self._app = app
         self._connect = connect
-        self._claims = claims
+        self.claims = claims
         self._connection: Any = None
         self._producer: Any = None
         self._declared: set[str] = set()
@@ -42,15 +42,15 @@ class Publishing:
             # Before anything is claimed: a broker may refuse it.
             self._declare(moved.queue)
         read_at = self.read_time()
-        self.finish(self._claims.make(items), ledger, read_at)
+        self.finish(self.claims.make(items), ledger, read_at)
 
     def may_finish(self, claim_ids: Sequence[str]) -> Sequence[str]:
         """Those of bridges that are no more."""
-        return self._claims.orphans(claim_ids)
+        return self.claims.orphans(claim_ids)
 
     def read_time(self) -> int:
         """Without a meaning here; from now on others let this bridge's claims be."""
-        self._claims.stay_alive(again=False)
+        self.claims.stay_alive(again=False)
         self._alive_at = monotonic()
         return 0
 
@@ -64,7 +64,7 @@ class Publishing:
         for claim in claims:
             self._stay_alive()
             self._publish(claim)
-            self._claims.forget([claim])
+            self.claims.forget([claim])
             ledger.count(claim.found.queue, claim.moved.kind, claim.moved.note)
 
     def close(self) -> None:
@@ -78,22 +78,12 @@ class Publishing:
         envelope, queue = claim.moved.envelope, claim.moved.queue
         assert envelope is not None
         self._declare(queue)
-        self._producer.publish(
-            envelope.body,
-            routing_key=queue,
-            exchange="",
-            content_type=envelope.content_type,
-            content_encoding=envelope.content_encoding,
-            headers=envelope.headers,
-            delivery_mode=2,
-            mandatory=True,
-            **envelope.properties,
-        )
+        envelope.publish(self._producer, queue, delivery_mode=2)
 
     def _stay_alive(self) -> None:
         now = monotonic()
         if now - self._alive_at > ALIVE_SECONDS / 3:
-            if not self._claims.stay_alive(again=True):
+            if not self.claims.stay_alive(again=True):
                 raise TooLateError
             self._alive_at = now
 

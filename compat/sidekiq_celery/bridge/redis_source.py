@@ -23,7 +23,14 @@ def too_large(most_bytes: int) -> str:
 
 
 class Finisher(Protocol):
-    """Finishes what was claimed."""
+    """
+    Finishes what was claimed.
+
+    Attributes:
+        claims: What bridges that are no more have left behind, and this one brings over.
+    """
+
+    claims: Claims
 
     def may_finish(self, claim_ids: Sequence[str]) -> Sequence[str]:
         """Those of the claims that nobody else is at."""
@@ -41,7 +48,7 @@ class RedisRoute:
 
     Args:
         stores: In the order in which they are looked through.
-        claims: What bridges that are no more have left behind, and `finisher` brings over; None within one Redis.
+        finisher: Brings over what other bridges have claimed; None within one Redis.
         is_once: Look for claims each time, as there may be no later one.
         is_dry: Only count.
     """
@@ -51,9 +58,8 @@ class RedisRoute:
         stores: Sequence[MessageStore],
         judge: Judge,
         transfer: Transfer,
-        *,
-        claims: Claims | None = None,
         finisher: Finisher | None = None,
+        *,
         most_bytes: int,
         is_once: bool = False,
         is_dry: bool = False,
@@ -61,7 +67,6 @@ class RedisRoute:
         self._stores = stores
         self._judge = judge
         self._transfer = transfer
-        self._claims = claims
         self._finisher = finisher
         self._most_bytes = most_bytes
         self._is_once = is_once
@@ -121,22 +126,23 @@ class RedisRoute:
 
     def _reclaim(self, ledger: Ledger) -> bool:
         """Finish what other bridges have claimed; whether there is more of that, which has to wait."""
-        if self._claims is None or self._finisher is None or self._is_dry:
+        finisher = self._finisher
+        if finisher is None or self._is_dry:
             return False
         now = monotonic()
         if not self._is_once and self._reclaimed_at is not None and now - self._reclaimed_at < _RECLAIM_SECONDS:
             return False
         self._reclaimed_at = now
-        there = self._claims.ids()
-        wanted = self._finisher.may_finish(there)
+        there = finisher.claims.ids()
+        wanted = finisher.may_finish(there)
         for start in range(0, len(wanted), WINDOW_MESSAGES):
-            self._finish(self._claims, self._finisher, wanted[start : start + WINDOW_MESSAGES], ledger)
+            self._finish(finisher, wanted[start : start + WINDOW_MESSAGES], ledger)
         return len(wanted) < len(there)
 
-    def _finish(self, claims: Claims, finisher: Finisher, claim_ids: Sequence[str], ledger: Ledger) -> None:
+    def _finish(self, finisher: Finisher, claim_ids: Sequence[str], ledger: Ledger) -> None:
         read_at = finisher.read_time()
         ready = []
-        for claim_id, found in claims.read(claim_ids):
+        for claim_id, found in finisher.claims.read(claim_ids):
             fate = self._judge(found)
             if isinstance(fate, Moved):
                 ready.append(Claim(claim_id, found, fate))

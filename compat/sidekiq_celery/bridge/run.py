@@ -102,7 +102,6 @@ class Bridge:
         self._is_stopping = False
         self._route: Route | None = None
         self._celery: Side | None = None
-        self._sidekiq: Side | None = None
         self._closers: list[Callable[[], None]] = []
 
     def stop(self) -> None:
@@ -188,7 +187,6 @@ class Bridge:
 
     def _open(self) -> Route:
         plan = self._plan
-        self._sidekiq = self._sidekiq_side()
         if plan.celery_url is None or is_redis(plan.celery_url):
             self._celery = self._celery_side()
             return self._redis_route(self._celery)
@@ -198,7 +196,7 @@ class Bridge:
 
         judge = Forward(self._app, plan.renames)
         return KombuRoute(
-            self._connect, plan.queues, judge, self._sidekiq, most_bytes=plan.most_bytes, is_dry=plan.is_dry
+            self._connect, plan.queues, judge, self._sidekiq_side(), most_bytes=plan.most_bytes, is_dry=plan.is_dry
         )
 
     def _redis_route(self, celery: Side) -> Route:
@@ -210,37 +208,23 @@ class Bridge:
         if plan.celery_url is None or moves.is_same_server(target.pool, source.pool, probe):
             within = WithinRedis(plan.direction, target._replace(pool=source.pool))
             return self._route_by(stores, judge, within)
-        claims = Claims(plan.direction, source)
-        across = AcrossServers(plan.direction, claims, target)
-        return self._route_by(stores, judge, across, claims, across)
+        across = AcrossServers(plan.direction, Claims(plan.direction, source), target)
+        return self._route_by(stores, judge, across, across)
 
     def _publishing_route(self) -> Route:
         from sidekiq_celery.bridge.publishing import Publishing
 
         plan, source = self._plan, self._sidekiq_side()
-        claims = Claims(plan.direction, source)
-        publishing = Publishing(self._app, self._connect, claims)
+        publishing = Publishing(self._app, self._connect, Claims(plan.direction, source))
         self._closers.append(publishing.close)
-        return self._route_by(self._sidekiq_stores(source), self._backward(), publishing, claims, publishing)
+        return self._route_by(self._sidekiq_stores(source), self._backward(), publishing, publishing)
 
     def _route_by(
-        self,
-        stores: Sequence[MessageStore],
-        judge: Judge,
-        transfer: Transfer,
-        claims: Claims | None = None,
-        finisher: Finisher | None = None,
+        self, stores: Sequence[MessageStore], judge: Judge, transfer: Transfer, finisher: Finisher | None = None
     ) -> Route:
         plan = self._plan
         return RedisRoute(
-            stores,
-            judge,
-            transfer,
-            claims=claims,
-            finisher=finisher,
-            most_bytes=plan.most_bytes,
-            is_once=plan.is_once,
-            is_dry=plan.is_dry,
+            stores, judge, transfer, finisher, most_bytes=plan.most_bytes, is_once=plan.is_once, is_dry=plan.is_dry
         )
 
     def _backward(self) -> Judge:

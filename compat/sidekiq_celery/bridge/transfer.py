@@ -201,13 +201,13 @@ class AcrossServers:
 
     def __init__(self, direction: str, claims: Claims, target: Side) -> None:
         self._direction = direction
-        self._claims = claims
+        self.claims = claims
         self._target = target
 
     def carry(self, items: Sequence[Item], ledger: Ledger) -> None:
         """Claim messages, write them, forget them."""
         read_at = self.read_time()
-        self.finish(self._claims.make(items), ledger, read_at)
+        self.finish(self.claims.make(items), ledger, read_at)
 
     def may_finish(self, claim_ids: Sequence[str]) -> Sequence[str]:
         """All of them: marks keep two bridges from writing the same."""
@@ -231,7 +231,7 @@ class AcrossServers:
         done = outcomes(self._direction, self._target, wanted, read_at + WRITING_SECONDS)
         for claim, is_done in zip(claims, done, strict=True):
             ledger.count(claim.found.queue, claim.moved.kind if is_done else "duplicates", claim.moved.note)
-        self._claims.forget(claims)
+        self.claims.forget(claims)
         self._target.pool.batch([("EXPIRE", mark, AFTERGLOW_SECONDS) for mark in marks])
 
 

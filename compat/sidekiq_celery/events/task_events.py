@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery import states
 from sidekiq_celery._send.running_task import RunDetails
+from sidekiq_celery._wire.message import shortened
 from sidekiq_celery._wire.printed_call import printed_call
 from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import Reject, Retry, TaskRevokedError
@@ -81,8 +82,8 @@ class TaskEvents:
             "task-received",
             run.task_id,
             name=run.plan.task.name,
-            args=_shortened(args, _REPR_CHARACTERS),
-            kwargs=_shortened(kwargs, _REPR_CHARACTERS),
+            args=shortened(args, _REPR_CHARACTERS),
+            kwargs=shortened(kwargs, _REPR_CHARACTERS),
             root_id=request.root_id,
             parent_id=request.parent_id,
             retries=request.retries or 0,
@@ -106,7 +107,7 @@ class TaskEvents:
         if not task.send_events:
             return
         if run.state == states.SUCCESS:
-            shown = _shortened(safe_repr(current().value(value, task.name)), task.resultrepr_maxsize)
+            shown = shortened(safe_repr(current().value(value, task.name)), task.resultrepr_maxsize)
             self._send("task-succeeded", run.task_id, result=shown, runtime=run.runtime)
         elif run.state == states.RETRY:
             reason = value.exc if isinstance(value, Retry) else value
@@ -170,7 +171,3 @@ def _why_revoked(reason: Any, error: BaseException | None) -> dict[str, Any]:
 
 def _iso(when: Any) -> Any:
     return when.isoformat() if hasattr(when, "isoformat") else when
-
-
-def _shortened(text: str, characters: int) -> str:
-    return text if len(text) <= characters else f"{text[: characters - 3]}..."

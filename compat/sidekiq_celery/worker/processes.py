@@ -108,7 +108,7 @@ def run_prefork(worker: Any, config: Config) -> int:
         nonlocal forks, number
         forks += 1
         number = numbers.give(child.pid for child in supervisor.children if child.is_staying)
-        _send(signals.worker_before_create_process, sender=worker)
+        signals.worker_before_create_process.send(sender=worker)
 
     def be_child(parent: Parent) -> int:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -178,10 +178,6 @@ def be_process_of_tasks(worker: Any, hooks: Any) -> None:
     # Looked up at their times, as tools replace them.
     prefork.process_initializer(worker.app, worker.hostname)
     hooks.on("exit")(lambda: prefork.process_destructor(os.getpid(), 0))
-
-
-def _send(which: Any, **about: Any) -> None:
-    which.send(**about)
 
 
 def _first_stop(tell: Callable[[str], None]) -> Callable[[str], None]:

@@ -87,7 +87,7 @@ def test_a_way_back_by_the_command_line(
         (("--rename", "celery"), "write old=new"),
         (("--from", "amqp://host", "--unacked", "9"), "elsewhere the broker minds it"),
         (("--reverse", "--unacked", "9"), "elsewhere the broker minds it"),
-        (("--transport-options", "[]"), "json object"),
+        (("--transport-options", "[]"), "JSON object"),
     ],
 )
 def test_what_makes_no_sense_is_refused(arguments: tuple[str, ...], said: str, call: Any) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from sidekiq_celery import states
 from sidekiq_celery.backends.base import BaseBackend
+from sidekiq_celery.backends.encoding import as_bytes
 from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_celery.utils.imports import symbol_by_name
 
@@ -144,17 +145,17 @@ class DatabaseBackend(BaseBackend):
 
     def _fill(self, row: Any, result: Any, state: str, traceback: Any, request: Any) -> None:
         meta = self._get_result_meta(
-            _bytes(self.encode(result)), state, traceback, request, format_date=False, encode=True
+            as_bytes(self.encode(result)), state, traceback, request, format_date=False, encode=True
         )
         names = self.task_cls.column_names()
         for name in names - _APART:
             setattr(row, name, meta.get(name))
         children = meta.get("children")
-        row.children = _bytes(self.encode(children)) if children else None
+        row.children = as_bytes(self.encode(children)) if children else None
         stamped = meta.get("stamped_headers")
         if "stamps" in names and stamped:
             stamps = {name: meta[name] for name in stamped if name in meta}
-            row.stamps = _bytes(self.encode({"stamped_headers": stamped, "stamps": stamps}))
+            row.stamps = as_bytes(self.encode({"stamped_headers": stamped, "stamps": stamps}))
 
     def _get_task_meta_for(self, task_id: str) -> Any:
         with self._session() as session:
@@ -200,7 +201,7 @@ class DatabaseBackend(BaseBackend):
 
     def _save_group(self, group_id: str, result: Any) -> Any:
         with self._session() as session:
-            session.add(self.taskset_cls(group_id, _bytes(self.encode(self.prepare_value(result)))))
+            session.add(self.taskset_cls(group_id, as_bytes(self.encode(self.prepare_value(result)))))
             session.commit()
         return result
 
@@ -249,10 +250,6 @@ class DatabaseBackend(BaseBackend):
 
 def _as_timedelta(seconds: Any) -> timedelta:
     return seconds if isinstance(seconds, timedelta) else timedelta(seconds=seconds)
-
-
-def _bytes(encoded: Any) -> bytes:
-    return encoded.encode() if isinstance(encoded, str) else bytes(encoded)
 
 
 def _callback(wanted: Any) -> Any:

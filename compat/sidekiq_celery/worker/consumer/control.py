@@ -8,6 +8,5 @@ __all__ = ("Control",)
 class Control(bootsteps.StartStopStep):
     """Remote control."""
 
-    def include_if(self, parent: object) -> bool:
-        """Nothing of it is to be started."""
-        return False
+    # Nothing of it is to be started.
+    enabled = False

@@ -8,6 +8,5 @@ __all__ = ("Events",)
 class Events(bootsteps.StartStopStep):
     """What monitors are told."""
 
-    def include_if(self, parent: object) -> bool:
-        """Nothing of it is to be started."""
-        return False
+    # Nothing of it is to be started.
+    enabled = False

@@ -8,6 +8,5 @@ __all__ = ("Heart",)
 class Heart(bootsteps.StartStopStep):
     """The worker's heartbeat to monitors."""
 
-    def include_if(self, parent: object) -> bool:
-        """Nothing of it is to be started."""
-        return False
+    # Nothing of it is to be started.
+    enabled = False

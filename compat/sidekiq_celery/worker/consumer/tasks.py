@@ -8,6 +8,5 @@ __all__ = ("Tasks",)
 class Tasks(bootsteps.StartStopStep):
     """Tasks are fetched."""
 
-    def include_if(self, parent: object) -> bool:
-        """Nothing of it is to be started."""
-        return False
+    # Nothing of it is to be started.
+    enabled = False

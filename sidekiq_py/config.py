@@ -257,7 +257,7 @@ def check_extension_keys(given: Any) -> Mapping[str, ExtensionPolicy]:
     return given
 
 
-def redis_url_from_environment(environment: Mapping[str, str] | None = None) -> str | None:
+def redis_url_from_environment() -> str | None:
     """
     The URL in the variable that `REDIS_PROVIDER` names, else in `REDIS_URL`, else None.
 
@@ -266,15 +266,14 @@ def redis_url_from_environment(environment: Mapping[str, str] | None = None) -> 
 
     Source: Sidekiq 8.1.7, redis_connection.rb.
     """
-    env = os.environ if environment is None else environment
-    provider = env.get("REDIS_PROVIDER")
+    provider = os.environ.get("REDIS_PROVIDER")
     if not provider:
-        return env.get("REDIS_URL") or None
+        return os.environ.get("REDIS_URL") or None
     if re.search(r"[:/]", provider):
         raise ConfigError(
             "REDIS_PROVIDER names the variable that holds the URL (REDIS_PROVIDER=MY_REDIS_URL); "
             "put the URL itself in REDIS_URL"
         )
-    if provider not in env:
+    if provider not in os.environ:
         raise ConfigError(f"REDIS_PROVIDER names {provider}, which is not set; set it to the Redis URL")
-    return env[provider]
+    return os.environ[provider]

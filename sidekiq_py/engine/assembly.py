@@ -276,17 +276,19 @@ def _facts(config: Config, identity: str, dialect: Dialect, *, has_loop: bool) -
 
 def _refuse_hard_limits(config: Config, registry: Registry) -> None:
     for definition in registry:
-        if definition.hard_timeout_seconds is not None and definition.is_async:
+        if definition.hard_timeout_seconds is None:
+            continue
+        if definition.is_async:
             raise ConfigError(
                 f"{definition.name} is an async def with a hard_timeout, which only a job in a thread can have; "
                 "use timeout= instead, which cancels it"
             )
-        if definition.hard_timeout_seconds is not None and config.fetcher == "basic":
+        if config.fetcher == "basic":
             raise ConfigError(
                 f"{definition.name} has a hard_timeout, and the basic fetcher keeps no trace of a job in Redis by "
                 "which it could be settled: use --fetcher reliable, or timeout= instead"
             )
-        if definition.hard_timeout_seconds is not None and not config.is_single_slot_child:
+        if not config.is_single_slot_child:
             raise ConfigError(
                 f"{definition.name} has a hard_timeout, which needs a process of its own for each job: "
                 "start the worker with --processes N -c 1, or use timeout= instead"

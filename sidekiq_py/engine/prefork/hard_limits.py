@@ -4,8 +4,8 @@ What the parent does about a job that is past its hard limit, or is to be termin
 1. FREEZING: its child is sent SIGSTOP, so that it can neither finish the job nor begin another one. When it stands
    still, what it has said until then is read: if the job had ended in that very moment, the child goes on.
 2. FROZEN: another child, a helper, settles the job as failed (`past_time_limit.py`). If it does not answer within a
-second, the
-   next one is asked too, and where no other is left, one is started: a helper's own job may hold its interpreter lock.
+   second, the next one is asked too, and where no other is left, one is started: a helper's own job may hold its
+   interpreter lock.
 3. KILLED: the job is settled, and the child is killed and replaced. If a helper finds that the job had ended, the child
    goes on instead. Where the job is to be ended by another signal than SIGKILL, the child goes on as well, and has its
    job hit by that; what survives it is ended by its hard limit, or by the next signal, without another settling.

@@ -67,10 +67,10 @@ def timeouts(settings: RedisSettings, timeout_seconds: float) -> dict[str, Any]:
 
 def completed(options: Mapping[str, Any]) -> dict[str, Any]:
     """*options* with those of every connection."""
-    return {**_library(options), **options, **_fixed_options()}
+    return {**_library(options), **options, **fixed_options()}
 
 
-def _fixed_options() -> dict[str, Any]:
+def fixed_options() -> dict[str, Any]:
     """What all else here rests on, whatever the URL says: how replies look, and that nothing is repeated silently."""
     return {
         "retry": Retry(NoBackoff(), 0),

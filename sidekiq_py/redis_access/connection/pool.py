@@ -12,7 +12,7 @@ from sidekiq_py.errors import RedisConnectionError, RedisReplyError, ReplyLostEr
 from sidekiq_py.redis_access.connection.connections import connection_maker
 from sidekiq_py.redis_access.connection.link import SUSPECT_IDLE_SECONDS, Command, Link, NamespacedLink
 from sidekiq_py.redis_access.connection.namespace import Namespace
-from sidekiq_py.redis_access.connection.replies import FAILOVER_CODES, raise_first
+from sidekiq_py.redis_access.connection.replies import FAILOVER_CODES, raise_first, readable
 from sidekiq_py.redis_access.connection.settings import RedisSettings, place
 
 T = TypeVar("T")
@@ -119,6 +119,10 @@ class Pool:
         """
         replies = self.run(lambda link: raise_first(link.batch(commands)), idempotent=idempotent)
         return replies
+
+    def readable(self, commands: Sequence[Command]) -> list[Any]:
+        """As `batch`, with None for a reply that is an error about its own key: the others are read."""
+        return readable(self.run(lambda link: link.batch(commands))) if commands else []
 
     def abandon(self) -> None:
         """For a process that leaves: every call that waits for Redis, and every later one, fails at once."""

@@ -2,6 +2,7 @@
 
 import re
 import ssl
+from collections.abc import Sequence
 from typing import Any
 
 import redis
@@ -72,3 +73,11 @@ def raise_first(replies: list[Any]) -> list[Any]:
         if isinstance(reply, RedisReplyError):
             raise reply
     return replies
+
+
+def readable(replies: Sequence[Any]) -> list[Any]:
+    """*replies*, with None for one that is an error about its own key: the others are read."""
+    for reply in replies:
+        if isinstance(reply, RedisReplyError) and reply.is_about_server:
+            raise reply
+    return [None if isinstance(reply, RedisReplyError) else reply for reply in replies]

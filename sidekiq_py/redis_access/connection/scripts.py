@@ -1,10 +1,12 @@
 """
-The Lua scripts: one a file in `lua/`, its head naming KEYS, ARGV and reply.
+The Lua scripts: one a file in `lua/`, its head naming KEYS, ARGV and reply. What several begin with or need stands in
+`lua/parts/`, and a line `--@part name` brings it in.
 
 A script is called by its digest; where the server does not know it (restarted, flushed, failed over) the text is sent.
 """
 
 import hashlib
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -14,6 +16,7 @@ from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.replies import raise_first
 
 _FOLDER = Path(__file__).parents[1] / "lua"
+_PART = re.compile(rb"^--@part (\w+)\n", re.MULTILINE)
 
 
 class Script:
@@ -29,7 +32,8 @@ class Script:
 
     def __init__(self, name: str, *, placeholder: bytes = b"", filling: bytes = b"") -> None:
         self.name = name
-        self.text = (_FOLDER / f"{name}.lua").read_bytes().replace(placeholder, filling or placeholder)
+        text = (_FOLDER / f"{name}.lua").read_bytes().replace(placeholder, filling or placeholder)
+        self.text = _PART.sub(lambda part: (_FOLDER / "parts" / f"{part[1].decode()}.lua").read_bytes(), text)
         self.digest = hashlib.sha1(self.text, usedforsecurity=False).hexdigest().encode()
 
     @classmethod

@@ -21,7 +21,7 @@ from redis.backoff import NoBackoff
 
 from sidekiq_py.errors import ConfigError, RedisConnectionError, RedisError, RedisReplyError, ReplyLostError
 from sidekiq_py.redis_access.connection.adopted_pool import AWAITED, AdoptedPool
-from sidekiq_py.redis_access.connection.connections import tls_options, unknown_option
+from sidekiq_py.redis_access.connection.connections import fixed_options, timeouts, tls_options, unknown_option
 from sidekiq_py.redis_access.connection.link import SUSPECT_IDLE_SECONDS, Command
 from sidekiq_py.redis_access.connection.pool import Pool, check_links
 from sidekiq_py.redis_access.connection.replies import FAILOVER_CODES, out_of_reach, reply_error
@@ -146,8 +146,7 @@ class AsyncPool:
                 again = [commands[index] for index, _ in refusals]
                 still = _refusals(await link.exchange([b"".join(again)], len(again)))
                 if still:
-                    place, error = still[-1]
-                    raise refused_twice(error, is_enqueued=refusals[place][0] != len(commands) - 1)
+                    raise refused_twice(refusals, still, count=len(commands))
 
     async def batch(self, commands: Sequence[Command]) -> list[Any]:
         """Several commands that only read values, in one round trip; the first error among the replies is raised."""
@@ -254,18 +253,9 @@ class AsyncPool:
         """A connection that is not open yet."""
         check_links()
         kind, options = await self._recipe()
-        common = {
-            "socket_timeout": self.settings.socket_timeout_seconds,
-            "socket_connect_timeout": self.settings.connect_timeout_seconds,
-            "retry": Retry(NoBackoff(), 0),
-            "protocol": 2,
-            "health_check_interval": 0,
-            "decode_responses": False,
-            "encoding": "utf-8",
-            "encoding_errors": "strict",
-        }
+        common = timeouts(self.settings, self.settings.socket_timeout_seconds) | fixed_options()
         try:
-            return kind(**{**options, **common})
+            return kind(**{**options, **common, "retry": Retry(NoBackoff(), 0)})
         except TypeError as error:
             raise unknown_option(self.settings.url, error) from error
 

@@ -225,14 +225,18 @@ def refused_for_good(refusals: Sequence[tuple[int, RedisReplyError]], *, count: 
     )
 
 
-def refused_twice(error: RedisReplyError, *, is_enqueued: bool) -> RedisReplyError:
+def refused_twice(
+    refusals: Sequence[tuple[int, RedisReplyError]], again: Sequence[tuple[int, RedisReplyError]], *, count: int
+) -> RedisReplyError:
     """
     What a failover refused, and refuses still, with the word on what became of the push.
 
     Args:
-        is_enqueued: The last command of the push, which carries the jobs, went through.
+        again: By places among *refusals*.
+        count: Of the push's commands; the last one carries the jobs.
     """
-    if is_enqueued:
+    place, error = again[-1]
+    if refusals[place][0] != count - 1:
         advice = "The jobs are enqueued, but their queue is missing in the set `queues`, so Web UIs may not show it"
     else:
         advice = (
@@ -262,8 +266,7 @@ def _send_again(link: Link, commands: Sequence[bytes], refusals: Sequence[tuple[
     link.send([commands[index] for index, _ in refusals])
     again = _read(link, len(refusals))
     if again:
-        place, error = again[-1]
-        raise refused_twice(error, is_enqueued=refusals[place][0] != len(commands) - 1)
+        raise refused_twice(refusals, again, count=len(commands))
 
 
 def _single(pool: Pool, queue: str, payload: bytes) -> list[bytes]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection.link import Link
-from sidekiq_py.redis_access.connection.replies import raise_first
+from sidekiq_py.redis_access.connection.replies import raise_first, readable
 from sidekiq_py.redis_access.connection.scripts import Script
 from sidekiq_py.redis_access.job_path import in_flight
 from sidekiq_py.wire import keys
@@ -213,10 +213,8 @@ def records(link: Link, raws: Sequence[bytes]) -> list[tuple[int, float] | None]
     if not raws:
         return []
     digests = [hashlib.sha1(raw, usedforsecurity=False).hexdigest() for raw in raws]
-    [values] = link.batch([("HMGET", keys.SUSPECTS, *digests)])
-    if isinstance(values, RedisReplyError):
-        if values.is_about_server:
-            raise values
+    [values] = readable(link.batch([("HMGET", keys.SUSPECTS, *digests)]))
+    if values is None:
         # Without this memory the jobs are only less suspect; held back they would be stuck.
         return [None] * len(raws)
     return [_parse_record(value) for value in values]

@@ -14,11 +14,7 @@
 local job = ARGV[4]
 if not redis.call('LPOS', KEYS[3], job) then return false end
 
--- Removes nothing. A script that has written is not refused for want of memory any more.
-redis.call('HDEL', KEYS[1], '')
--- A user who may not use LREM is told before a job stands in two places. To others it is refused for the type of the key.
-local refused = redis.pcall('LREM', KEYS[1], 1, '')
-if type(refused) == 'table' and string.sub(refused.err, 1, 9) ~= 'WRONGTYPE' then return refused end
+--@part may_remove
 
 if redis.call('HEXISTS', KEYS[2], ARGV[1]) == 0 then
   redis.call('RPUSH', KEYS[4], job)
@@ -41,19 +37,7 @@ if redis.call('EXISTS', KEYS[5]) == 1 then
   end
 end
 
-local notices = {redis.call('GET', KEYS[8]) or ''}
-
--- The ids of a job's text that are among the revoked. An argument may hold an id, too: whoever is told looks which one it is.
-local function note_revoked(job)
-  local at = 1
-  while true do
-    local from, to = string.find(job, '"jid"', at, true)
-    if not from then return end
-    local id = string.match(job, '^%s*:%s*"([^"]*)"', to + 1)
-    if id and redis.call('ZSCORE', KEYS[7], id) then notices[#notices + 1] = id end
-    at = to + 1
-  end
-end
+--@part notices
 
 if redis.call('EXISTS', KEYS[7]) == 1 then note_revoked(job) end
 

@@ -6,11 +6,7 @@
 --
 -- Reply: how many were moved. The others were not in flight any more, or their queue's key is of a foreign type.
 
--- Removes nothing. A script that has written is not refused for want of memory any more.
-redis.call('HDEL', KEYS[1], '')
--- A user who may not use LREM is told before a job stands in two places. To others it is refused for the type of the key.
-local refused = redis.pcall('LREM', KEYS[1], 1, '')
-if type(refused) == 'table' and string.sub(refused.err, 1, 9) ~= 'WRONGTYPE' then return refused end
+--@part may_remove
 
 -- Where a queue's name begins in its key: "queue:" is as long as "queues", behind a namespace too.
 local NAME = #KEYS[2] + 1

@@ -1,12 +1,10 @@
 """How many jobs each owner has in flight, by queue: what has left its queue and is not settled."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
-from sidekiq_py.errors import PayloadError, RedisReplyError
-from sidekiq_py.redis_access.connection.link import Command
+from sidekiq_py.errors import PayloadError
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.job_path import in_flight
 from sidekiq_py.wire import keys
@@ -42,23 +40,14 @@ def counts(pool: Pool) -> list[InFlightCount]:
     if not owners:
         return []
     inboxes = [(owner, queue) for owner, queues in owners.items() for queue in queues]
-    hashes = _readable(pool, [("HKEYS", keys.in_flight(owner)) for owner in owners])
-    lengths = _readable(pool, [("LLEN", keys.inbox(owner, queue)) for owner, queue in inboxes])
+    hashes = pool.readable([("HKEYS", keys.in_flight(owner)) for owner in owners])
+    lengths = pool.readable([("LLEN", keys.inbox(owner, queue)) for owner, queue in inboxes])
     total: Counter[tuple[str, str]] = Counter()
     for owner, fields in zip(owners, hashes, strict=True):
         total.update((owner, in_flight.split_field(field)[2]) for field in fields or () if in_flight.is_field(field))
     for place, length in zip(inboxes, lengths, strict=True):
         total[place] += length or 0
     return [InFlightCount(owner, queue, count) for (owner, queue), count in sorted(total.items()) if count]
-
-
-def _readable(pool: Pool, commands: Sequence[Command]) -> list[Any]:
-    """The replies; None for one that is an error about its own key."""
-    replies = pool.run(lambda link: link.batch(commands))
-    for reply in replies:
-        if isinstance(reply, RedisReplyError) and reply.is_about_server:
-            raise reply
-    return [None if isinstance(reply, RedisReplyError) else reply for reply in replies]
 
 
 def _owners(pool: Pool) -> dict[str, list[str]]:

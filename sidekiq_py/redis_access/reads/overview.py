@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection.link import Command
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.job_path import in_flight
@@ -92,7 +91,7 @@ def read(
         trends_of: Takes the names of all queues and gives those whose trends are read as well.
     """
     if known is None:
-        known = _names(_replies(pool, _NAMES))
+        known = _names(pool.readable(_NAMES))
     charted = [] if trends_of is None else list(trends_of(known.queues))
     inboxes = [(owner, queue) for owner, queues in known.owners.items() for queue in queues]
     commands: list[Command] = [*_NAMES, *_TOTALS]
@@ -101,7 +100,7 @@ def read(
     commands += [("HKEYS", keys.in_flight(owner)) for owner in known.owners]
     commands += [("LLEN", keys.inbox(owner, queue)) for owner, queue in inboxes]
     commands += queue_trends.commands_of(charted)
-    replies = iter(_replies(pool, commands))
+    replies = iter(pool.readable(commands))
     names = _names([next(replies) for _ in _NAMES])
     processed, failed, scheduled, retries, dead = (_number(next(replies)) for _ in _TOTALS)
     queues = tuple(
@@ -128,15 +127,6 @@ def read(
 
 def _of_queue(name: str) -> tuple[Command, Command]:
     return ("LLEN", keys.queue(name)), ("LINDEX", keys.queue(name), -1)
-
-
-def _replies(pool: Pool, commands: Sequence[Command]) -> list[Any]:
-    """The replies; None for one that is an error about its own key, as one of a foreign type: the others are shown."""
-    replies = pool.run(lambda link: link.batch(commands))
-    for reply in replies:
-        if isinstance(reply, RedisReplyError) and reply.is_about_server:
-            raise reply
-    return [None if isinstance(reply, RedisReplyError) else reply for reply in replies]
 
 
 def _names(replies: Sequence[Any]) -> Names:

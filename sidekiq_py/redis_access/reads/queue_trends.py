@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection import scan
 from sidekiq_py.redis_access.connection.link import Command
 from sidekiq_py.redis_access.connection.pool import Pool
@@ -65,7 +64,7 @@ def look(pool: Pool) -> list[Seen]:
             ("EXISTS", keys.trend(name)),
         )
     ]
-    replies = _replies(pool, commands)
+    replies = pool.readable(commands)
     found = [(name, *replies[at : at + 3]) for name, at in zip(names, range(0, len(replies), 3), strict=True)]
     return [Seen(name, size, oldest, bool(kept)) for name, size, oldest, kept in found if isinstance(size, int)]
 
@@ -82,7 +81,7 @@ def keep(pool: Pool, samples: Iterable[tuple[str, Sample]]) -> None:
         if sample.size:
             # So the list goes when the queue has been empty for as long as it reaches back.
             commands.append(("EXPIRE", key, KEPT_MINUTES * 60))
-    _replies(pool, commands)
+    pool.readable(commands)
 
 
 def commands_of(names: Sequence[str]) -> list[Command]:
@@ -116,12 +115,3 @@ def _sample(text: bytes) -> Sample | None:
         return Sample(int(minute), int(size), float(latency))
     except ValueError:
         return None
-
-
-def _replies(pool: Pool, commands: Sequence[Command]) -> list[Any]:
-    """The replies; None for one that is an error about its own key."""
-    replies = pool.run(lambda link: link.batch(commands)) if commands else []
-    for reply in replies:
-        if isinstance(reply, RedisReplyError) and reply.is_about_server:
-            raise reply
-    return [None if isinstance(reply, RedisReplyError) else reply for reply in replies]

@@ -1,0 +1,13 @@
+local notices = {redis.call('GET', KEYS[8]) or ''}
+
+-- The ids of a job's text that are among the revoked. An argument may hold an id, too: whoever is told looks which one it is.
+local function note_revoked(job)
+  local at = 1
+  while true do
+    local from, to = string.find(job, '"jid"', at, true)
+    if not from then return end
+    local id = string.match(job, '^%s*:%s*"([^"]*)"', to + 1)
+    if id and redis.call('ZSCORE', KEYS[7], id) then notices[#notices + 1] = id end
+    at = to + 1
+  end
+end

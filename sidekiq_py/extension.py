@@ -40,14 +40,13 @@ from sidekiq_py.redis_access.connection.settings import RedisSettings, place, re
 from sidekiq_py.redis_access.extension import revoked
 from sidekiq_py.redis_access.job_path.failed_jobs import Command, DeadLimits, add_to_dead, add_to_retry, trim_dead
 from sidekiq_py.redis_access.job_path.promote import Move, move, move_to
-from sidekiq_py.redis_access.job_path.push import Outgoing, PushBatch, push_batches_of
+from sidekiq_py.redis_access.job_path.push import Outgoing, PushBatch, UnrenderedBatch, push_batches_of
 from sidekiq_py.redis_access.job_path.settle_script import Effect, Held, Join, Once, Tally, Unless, write
 from sidekiq_py.redis_access.job_path.verbs import Verb, verbs
 from sidekiq_py.redis_access.job_path.watched_push import Watched
 from sidekiq_py.registry import Admit, JobDefinition, Payload
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.json_dialect import dumps_known
-from sidekiq_py.wire.push_template import BulkJobs
 
 __all__ = (  # noqa: RUF022 — by what they are for
     # The hooks, and what they are handed.
@@ -127,15 +126,11 @@ class PushSlice:
         effects: What the script that pushes them writes besides.
         once: The hash and the mark by which it is pushed only once.
         watched: What may be written in place of *effects*.
-
-    Args:
-        unrendered: Jobs whose bytes the only one of *push_batches* lacks yet.
     """
 
     __slots__ = (
+        "_held",
         "_jobs",
-        "_push_batches",
-        "_unrendered",
         "class_name",
         "dialect",
         "effects",
@@ -148,16 +143,14 @@ class PushSlice:
 
     def __init__(
         self,
-        push_batches: Sequence[PushBatch],
+        jobs: Sequence[PushBatch] | UnrenderedBatch,
         class_name: str,
         options: Mapping[str, Any],
         pool: Pool,
         dialect: Dialect,
         follows: Payload | None = None,
-        unrendered: BulkJobs | None = None,
     ) -> None:
-        self._push_batches = push_batches
-        self._unrendered = unrendered
+        self._held = jobs
         self._jobs: list[PushedJob] | None = None
         self.class_name = class_name
         self.options = options
@@ -172,7 +165,10 @@ class PushSlice:
         return iter(self.jobs)
 
     def __len__(self) -> int:
-        return sum(len(batch.jids) for batch in self._push_batches) if self._jobs is None else len(self._jobs)
+        if self._jobs is not None:
+            return len(self._jobs)
+        batches = [self._held] if isinstance(self._held, UnrenderedBatch) else self._held
+        return sum(len(batch.jids) for batch in batches)
 
     @property
     def jobs(self) -> list[PushedJob]:
@@ -189,13 +185,14 @@ class PushSlice:
     @property
     def scores(self) -> list[str]:
         """Those of the jobs that are scheduled and that nobody has stopped."""
-        push_batches = self._push_batches if self._jobs is None else self.push_batches
-        return [score for batch in push_batches for score in batch.scores or ()]
+        if self._jobs is None and isinstance(self._held, UnrenderedBatch):
+            return []
+        return [score for batch in self.push_batches for score in batch.scores or ()]
 
     def may_bear(self, key: str) -> bool:
         """Whether a job of them may have this key already; or its name stands in an argument."""
-        if self._unrendered is not None:
-            return self._unrendered.may_bear(key)
+        if isinstance(self._held, UnrenderedBatch):
+            return self._held.jobs.may_bear(key)
         return key.encode() in b"\n".join(self.raws)
 
     def number(self, tail: bytes, first: int) -> None:
@@ -207,8 +204,8 @@ class PushSlice:
             tail: With a comma before them and `%d` for the job's number, in which `%` stands nowhere else.
             first: The number of the first job that nobody has stopped.
         """
-        if self._unrendered is not None:
-            self._render(tail, first)
+        if isinstance(self._held, UnrenderedBatch):
+            self._held = [self._held.render(tail, first)]
         else:
             whole = b"%b" + tail + b"}"
             self.rewrite([whole % (raw[:-1], number) for number, raw in enumerate(self.raws, first)])
@@ -220,7 +217,7 @@ class PushSlice:
         """
         following = iter(raws)
         if self._jobs is None:
-            self._push_batches = [
+            self._held = [
                 batch._replace(payloads=[*islice(following, len(batch.payloads))]) for batch in self._rendered()
             ]
             return
@@ -284,15 +281,9 @@ class PushSlice:
         )
 
     def _rendered(self) -> Sequence[PushBatch]:
-        if self._unrendered is not None:
-            self._render()
-        return self._push_batches
-
-    def _render(self, tail: bytes = b"", first: int = 0) -> None:
-        assert self._unrendered is not None
-        [batch] = self._push_batches
-        self._push_batches = [batch._replace(payloads=self._unrendered.render(tail, first))]
-        self._unrendered = None
+        if isinstance(self._held, UnrenderedBatch):
+            self._held = [self._held.render()]
+        return self._held
 
 
 class FetchedJob(NamedTuple):

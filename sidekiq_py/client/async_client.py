@@ -178,9 +178,8 @@ class AsyncClient:
         return None if pushed.stopped_jids else ready.jid
 
     async def _push_slices(self, order: bulk.BulkOrder, dialect: Dialect, fit: bulk.Fit | None = None) -> Jids:
-        is_shown = program.extensions.wants_pushes(outgoing.options_of(order.definition))
-        made = bulk.slices(order, dialect=dialect, chain=self.middleware, fit=fit, is_shown=is_shown)
-        if is_shown:
+        made = bulk.slices(order, dialect=dialect, chain=self.middleware, fit=fit)
+        if program.extensions.wants_pushes(outgoing.options_of(order.definition)):
             return await self._push_extended_slices(order, made, dialect)
         jids: Jids = []
         for one in made:
@@ -203,9 +202,7 @@ class AsyncClient:
         name, options = order.fields["class"], outgoing.options_of(order.definition)
         async with _in_threads(extended_push.Slices(self._twin.pool)) as send:
             for one in slices:
-                pushed = extended_push.shown_to_extensions(
-                    one.push_batches, name, options, self._twin.pool, dialect, unrendered=one.unrendered
-                )
+                pushed = extended_push.shown_to_extensions(one.jobs, name, options, self._twin.pool, dialect)
                 if not extended_push.is_left_to_others(pushed):
                     await send(pushed)
                 stopped = pushed.stopped_jids

@@ -26,14 +26,14 @@ from sidekiq_py.client.outgoing import (
     through,
 )
 from sidekiq_py.errors import PayloadError
-from sidekiq_py.redis_access.job_path.push import Outgoing, PushBatch, push_batches_of
+from sidekiq_py.redis_access.job_path.push import Outgoing, PushBatch, UnrenderedBatch, push_batches_of
 from sidekiq_py.registry import JobDefinition
 from sidekiq_py.telemetry import PUSH
 from sidekiq_py.wire import payload as payloads
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.json_dialect import dump_args_many
 from sidekiq_py.wire.payload import DEFAULT_OPTIONS
-from sidekiq_py.wire.push_template import BulkJobs, PushTemplate
+from sidekiq_py.wire.push_template import PushTemplate
 
 Fit = Callable[[Sequence[Sequence[Any]]], list[list[Any]]]
 
@@ -48,13 +48,16 @@ class Slice(NamedTuple):
 
     Args:
         jids: Of each job, None where a client middleware stopped it.
-        push_batches: What is to be sent; more than one only if middleware has sent jobs to other queues.
-        unrendered: The jobs of the only one, which has no bytes yet.
+        jobs: What is to be sent; more than one only if middleware has sent jobs to other queues.
     """
 
     jids: list[str | None]
-    push_batches: list[PushBatch]
-    unrendered: BulkJobs | None = None
+    jobs: list[PushBatch] | UnrenderedBatch
+
+    @property
+    def push_batches(self) -> list[PushBatch]:
+        """The same, with their bytes."""
+        return [self.jobs.render()] if isinstance(self.jobs, UnrenderedBatch) else self.jobs
 
 
 def tell_pushed_batch(batch: PushBatch) -> None:
@@ -153,9 +156,7 @@ def checked(order: BulkOrder) -> BulkOrder:
     return order._replace(args=args, at=at)
 
 
-def slices(
-    order: BulkOrder, *, dialect: Dialect, chain: ClientChain, fit: Fit | None = None, is_shown: bool = False
-) -> Iterator[Slice]:
+def slices(order: BulkOrder, *, dialect: Dialect, chain: ClientChain, fit: Fit | None = None) -> Iterator[Slice]:
     """
     The slices of a bulk push, each made when it is asked for.
 
@@ -163,8 +164,6 @@ def slices(
         dialect: The release to follow.
         chain: The client middleware.
         fit: Checks the arguments against the job's parameters.
-        is_shown: Extensions see them, who may have more to write into each: the bytes are left for later where that is
-            less work.
 
     Raises:
         PayloadError: The order is not usable.
@@ -175,7 +174,7 @@ def slices(
     size = order.batch_size or (dialect.scheduled_bulk_slice if is_scheduled else dialect.bulk_slice)
     moments = iter(order.at) if isinstance(order.at, list) else None
     is_plain = order.is_plain and program.is_plain and not chain and dialect.defaults_first
-    make = _plain_maker(order, dialect, is_shown) if is_plain else _careful_maker(order, dialect, chain)
+    make = _plain_maker(order, dialect) if is_plain else _careful_maker(order, dialect, chain)
     remaining = iter(order.args)
     while chunk := list(islice(remaining, size)):
         fitted = (fit or _lists)(chunk)
@@ -185,7 +184,7 @@ def slices(
 Make = Callable[[list[list[Any]], "list[float | int] | None"], Slice]
 
 
-def _plain_maker(order: BulkOrder, dialect: Dialect, is_shown: bool) -> Make:
+def _plain_maker(order: BulkOrder, dialect: Dialect) -> Make:
     options = {k: v for k, v in order.fields.items() if k not in ("class", "args")}
     whole = {**options_of(order.definition), **options}
     queue = {**DEFAULT_OPTIONS, **whole}["queue"]
@@ -197,9 +196,7 @@ def _plain_maker(order: BulkOrder, dialect: Dialect, is_shown: bool) -> Make:
         texts = dump_args_many(args, dialect.float_text)
         if moments is None:
             jobs = template.bulk(texts, jids, created, dialect.stamp(time()))
-            if is_shown:
-                return Slice([*jids], [PushBatch(queue, None, jids, [])], jobs)
-            return Slice([*jids], [PushBatch(queue, None, jids, jobs.render())])
+            return Slice([*jids], UnrenderedBatch(queue, jids, jobs))
         raws = template.render_bulk_scheduled(texts, jids, created)
         return Slice([*jids], [PushBatch(queue, [payloads.score_text(at) for at in moments], jids, raws)])
 

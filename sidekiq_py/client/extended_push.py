@@ -15,35 +15,32 @@ from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.replies import FAILOVER_CODES
 from sidekiq_py.redis_access.job_path import settle_script
 from sidekiq_py.redis_access.job_path.async_pool import AsyncPool
-from sidekiq_py.redis_access.job_path.push import PushBatch
+from sidekiq_py.redis_access.job_path.push import PushBatch, UnrenderedBatch
 from sidekiq_py.redis_access.job_path.settle_script import Effect, Once
 from sidekiq_py.redis_access.job_path.watched_push import LEAST_JOBS, WatchedPushes
 from sidekiq_py.registry import Payload
 from sidekiq_py.telemetry import PUSH
 from sidekiq_py.wire.dialect import Dialect
-from sidekiq_py.wire.push_template import BulkJobs
 
 
 def shown_to_extensions(
-    push_batches: Sequence[PushBatch],
+    jobs: Sequence[PushBatch] | UnrenderedBatch,
     class_name: str,
     options: Mapping[str, Any],
     pool: Pool,
     dialect: Dialect,
     follows: Payload | None = None,
-    unrendered: BulkJobs | None = None,
 ) -> PushSlice:
     """
     The jobs as the extensions leave them.
 
     Args:
         follows: The payload of the job whose end writes them, if one does.
-        unrendered: As in `PushSlice`.
 
     Raises:
         Exception: What a hook raises; nothing is to be pushed.
     """
-    return program.extensions.push(PushSlice(push_batches, class_name, options, pool, dialect, follows, unrendered))
+    return program.extensions.push(PushSlice(jobs, class_name, options, pool, dialect, follows))
 
 
 def is_left_to_others(pushed: PushSlice) -> bool:

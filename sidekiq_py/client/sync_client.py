@@ -206,9 +206,8 @@ class Client:
     def _push_slices(self, order: "bulk.BulkOrder", dialect: Dialect, fit: "bulk.Fit | None" = None) -> Jids:
         from sidekiq_py.client import bulk
 
-        is_shown = program.extensions.wants_pushes(outgoing.options_of(order.definition))
-        made = bulk.slices(order, dialect=dialect, chain=self.middleware, fit=fit, is_shown=is_shown)
-        if is_shown:
+        made = bulk.slices(order, dialect=dialect, chain=self.middleware, fit=fit)
+        if program.extensions.wants_pushes(outgoing.options_of(order.definition)):
             return self._push_extended_slices(order, made, dialect)
         jids: Jids = []
         in_doubt: list[str] = []
@@ -325,9 +324,7 @@ class Client:
         options = outgoing.options_of(order.definition)
         with extended_push.Slices(self.pool) as sending:
             for one in slices:
-                pushed = extended_push.shown_to_extensions(
-                    one.push_batches, order.fields["class"], options, self.pool, dialect, unrendered=one.unrendered
-                )
+                pushed = extended_push.shown_to_extensions(one.jobs, order.fields["class"], options, self.pool, dialect)
                 if not extended_push.is_left_to_others(pushed):
                     sending.send(pushed)
                 stopped = pushed.stopped_jids

@@ -22,6 +22,7 @@ from tests.support.in_flight import jobs_in_flight
 from tests.support.ledger import Balance, Ledger, balance, number_of, stock
 from tests.support.redis_server import RedisServer
 from tests.support.report import pytest_terminal_summary, report
+from tests.support.sentinel import Sentinel
 from tests.support.waiting import eventually
 from tests.support.worker_process import REPOSITORY, SidekiqProcess
 
@@ -218,4 +219,28 @@ def durable_fleet(durable_server: RedisServer, tmp_path: Path) -> Iterator[Fleet
 def proxy(redis_server: RedisServer) -> Iterator[CuttingProxy]:
     """Before the shared server."""
     with CuttingProxy(redis_server.port) as one:
+        yield one
+
+
+@pytest.fixture
+def primary(new_redis_server: Callable[..., RedisServer]) -> RedisServer:
+    """The server that takes writes at first."""
+    return new_redis_server()
+
+
+@pytest.fixture
+def replica(new_redis_server: Callable[..., RedisServer], primary: RedisServer) -> RedisServer:
+    """The one that takes them later."""
+    server = new_redis_server(config={"replicaof": f"127.0.0.1 {primary.port}"})
+    client = server.client()
+    eventually(lambda: client.info("replication")["master_link_status"] == "up")
+    client.close()
+    return server
+
+
+@pytest.fixture
+def sentinel(primary: RedisServer, replica: RedisServer, tmp_path: Path) -> Iterator[Sentinel]:
+    """A sentinel that knows both."""
+    with Sentinel(primary, tmp_path) as one:
+        one.wait_for_replicas()
         yield one

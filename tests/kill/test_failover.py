@@ -1,11 +1,10 @@
 """A failover that sentinels make: a worker goes to the new primary by itself."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-import pytest
 import redis
 from redis.backoff import ConstantBackoff
 from redis.retry import Retry
@@ -15,30 +14,6 @@ from tests.support.ledger import STARTED, Ledger, job_text, push_jobs
 from tests.support.redis_server import RedisServer
 from tests.support.sentinel import Sentinel
 from tests.support.waiting import eventually
-
-
-@pytest.fixture
-def primary(new_redis_server: Callable[..., RedisServer]) -> RedisServer:
-    """The server that takes writes at first."""
-    return new_redis_server()
-
-
-@pytest.fixture
-def replica(new_redis_server: Callable[..., RedisServer], primary: RedisServer) -> RedisServer:
-    """The one that takes them later."""
-    server = new_redis_server(config={"replicaof": f"127.0.0.1 {primary.port}"})
-    client = server.client()
-    eventually(lambda: client.info("replication")["master_link_status"] == "up")
-    client.close()
-    return server
-
-
-@pytest.fixture
-def sentinel(primary: RedisServer, replica: RedisServer, tmp_path: Path) -> Iterator[Sentinel]:
-    """A sentinel that knows both."""
-    with Sentinel(primary, tmp_path) as one:
-        one.wait_for_replicas()
-        yield one
 
 
 def test_a_worker_follows_a_failover(

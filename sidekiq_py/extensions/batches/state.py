@@ -169,6 +169,7 @@ class BatchStatus:
         )
         openers = [{"token": one.token, "since": one.since, "who": one.who} for one in self.openers]
         told = {**{name: getattr(self, name) for name in names}, "openers": openers, "members": shown}
+        told["damaged"] = [*self.damaged]
         rows = self.jobs
         return told if rows is None else {**told, "jobs": rows.counts()}
 

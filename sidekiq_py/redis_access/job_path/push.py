@@ -19,6 +19,7 @@ from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.replies import FAILOVER_CODES
 from sidekiq_py.redis_access.job_path.failed_jobs import Command
 from sidekiq_py.wire import keys
+from sidekiq_py.wire.push_template import BulkJobs
 
 
 class Outgoing(NamedTuple):
@@ -92,6 +93,18 @@ class PushBatch(NamedTuple):
             Outgoing(jid, self.queue, score, raw)
             for jid, score, raw in zip(self.jids, scores, self.payloads, strict=True)
         ]
+
+
+class UnrenderedBatch(NamedTuple):
+    """Jobs of one queue whose bytes are made when it is known what else they bear."""
+
+    queue: str
+    jids: list[str]
+    jobs: BulkJobs
+
+    def render(self, tail: bytes = b"", first: int = 0) -> PushBatch:
+        """The same with its bytes; the arguments are those of `BulkJobs.render`."""
+        return PushBatch(self.queue, None, self.jids, self.jobs.render(tail, first))
 
 
 def push_batch_of(ready: Outgoing) -> PushBatch:

@@ -1,5 +1,6 @@
 """Keys of batches to which another program has written: jobs run all the same, and other batches do not suffer."""
 
+import json
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from sidekiq_py.client import sync_client
 from sidekiq_py.extensions.batches import checks, steps
 from sidekiq_py.extensions.batches.audit import Audit
 from tests.extensions.batches.conftest import Program
+from tests.extensions.batches.test_json_schema import definition, violations
 
 COUNTERS = ("total", "pending", "untried", "tokens", "next", "n:failed", "kids", "kids_untried", "kids_pending")
 TIMES = ("created_at", "changed_at", "complete_at", "token:someone")
@@ -76,6 +78,20 @@ def test_a_hash_that_is_none_is_shown_as_damaged(app: Program) -> None:
 
     assert {one.bid: list(one.damaged) for one in Batches()} == {batch.bid: ["the hash itself"], other.bid: []}
     assert any("the hash itself" in text for text in said)
+
+
+def test_the_json_for_front_ends_names_what_is_damaged(app: Program) -> None:
+    """A page that shows a total of 0 can say that it is not to be trusted."""
+    batch, other = sidekiq.Batch(), sidekiq.Batch()
+    for one in (batch, other):
+        with one.jobs():
+            app.deed.perform_async("ok")
+    app.client.hset(steps.key(batch.bid), mapping={"total": "many", "created_at": "yesterday"})
+
+    told = [json.loads(one.status().as_json()) for one in (batch, other)]
+
+    assert [(one["total"], one["damaged"]) for one in told] == [(0, ["total", "created_at"]), (1, [])]
+    assert [list(violations(one, definition("status"))) for one in told] == [[], []]
 
 
 def test_members_and_errors_that_are_none_are_left_out(app: Program, redis_client: redis.Redis) -> None:

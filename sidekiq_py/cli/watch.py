@@ -18,7 +18,7 @@ import click
 from sidekiq_py.errors import ConfigError
 
 _SUFFIXES = (".py", ".yml", ".yaml", ".erb")
-# What ends the watch and the worker. HUP is a terminal that was closed: it would kill the worker in the middle of its jobs.
+# What ends the watch and the worker. HUP is a terminal that was closed: it would kill the worker amid its jobs.
 _ENDS = {signal.SIGTERM: signal.SIGTERM, signal.SIGINT: signal.SIGINT, signal.SIGHUP: signal.SIGTERM}
 # Handed on to the worker as they come.
 _PASSED_ON = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGUSR2)
@@ -47,11 +47,10 @@ def run(command: Sequence[str], paths: Sequence[Path]) -> int:
             'worker --watch needs watchfiles, which is not installed: pip install "sidekiq-py[watch]"'
         ) from error
     stopping = threading.Event()
-    worker = _Worker(command)
+    worker = _Worker(command, stopping)
 
     def pass_on(number: int, frame: FrameType | None) -> None:
         if number in _ENDS:
-            stopping.set()
             worker.end(_ENDS[signal.Signals(number)])
         else:
             worker.tell(number)
@@ -114,19 +113,19 @@ class _IsCode:
 class _Worker:
     """The process that is started again and again."""
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], ending: threading.Event) -> None:
         self._command = command
         self._process: subprocess.Popen[bytes] | None = None
+        self._ending = ending
         self._is_told = False
-        self._is_ending = False
 
     def start(self) -> None:
         """Start it, in a group of its own: Ctrl-C reaches it once, by us. After `end` none is started."""
-        if self._is_ending:
+        if self._ending.is_set():
             return
         self._is_told = False
         self._process = subprocess.Popen(self._command, process_group=0)
-        if self._is_ending:
+        if self._ending.is_set():
             # The signal came while the process was being created, and reached nobody.
             self._process.terminate()
 
@@ -158,5 +157,5 @@ class _Worker:
 
     def end(self, number: int) -> None:
         """Stop it with this signal, for good: a restart that waits for its jobs starts no other."""
-        self._is_ending = True
+        self._ending.set()
         self.tell(number)

@@ -8,7 +8,7 @@ import click
 
 from sidekiq_py.api import Stats
 from sidekiq_py.cli.connection import complete_queue, pushes_jobs, reads_redis
-from sidekiq_py.cli.output import echo_json, echo_table
+from sidekiq_py.cli.output import echo_json, echo_table, iso_time
 from sidekiq_py.cli.values import epoch_seconds, span_seconds
 from sidekiq_py.client import sync_client
 from sidekiq_py.clock import now_seconds
@@ -69,7 +69,7 @@ def push(
     if pushed is None:
         raise click.ClickException("a client middleware stopped the push; nothing was enqueued")
     if as_json:
-        echo_json({"jid": pushed, "class": job_class, "at": when})
+        echo_json({"jid": pushed, "class": job_class, "at": None if when is None else iso_time(when)})
     else:
         click.echo(pushed)
 

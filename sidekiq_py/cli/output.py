@@ -4,7 +4,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -26,6 +26,11 @@ class DefaultsToList(click.Group):
         """As click's."""
         is_bare = not args or (args[0].startswith("-") and args[0] not in self.get_help_option_names(ctx))
         return super().parse_args(ctx, ["list", *args] if is_bare else args)
+
+
+def iso_time(seconds: float) -> str:
+    """A moment as all of JSON has it: ISO 8601 in UTC."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat()
 
 
 def echo_json(value: Any) -> None:

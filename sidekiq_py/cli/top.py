@@ -10,7 +10,7 @@ import click
 from sidekiq_py.api import Overview, OverviewReader
 from sidekiq_py.cli import top_view
 from sidekiq_py.cli.connection import reads_redis
-from sidekiq_py.cli.output import echo_json
+from sidekiq_py.cli.output import echo_json, iso_time
 from sidekiq_py.cli.processes import process_as_json
 from sidekiq_py.cli.running import work_as_json
 from sidekiq_py.clock import Wakeable
@@ -82,7 +82,7 @@ def _read_once(sample: float) -> Overview:
 def _document(overview: Overview) -> dict[str, Any]:
     processes = {process.identity: process for process in overview.processes}
     return {
-        "at": round(overview.at, 3),
+        "at": iso_time(overview.at),
         "processed": overview.processed,
         "failed": overview.failed,
         "enqueued": overview.enqueued,

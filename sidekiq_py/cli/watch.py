@@ -18,8 +18,10 @@ import click
 from sidekiq_py.errors import ConfigError
 
 _SUFFIXES = (".py", ".yml", ".yaml", ".erb")
-# Handed on to the worker as they come; TERM and INT also end the watch.
-_PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGTSTP, signal.SIGTTIN, signal.SIGUSR2, signal.SIGHUP)
+# What ends the watch and the worker. HUP is a terminal that was closed: it would kill the worker amid its jobs.
+_ENDS = {signal.SIGTERM: signal.SIGTERM, signal.SIGINT: signal.SIGINT, signal.SIGHUP: signal.SIGTERM}
+# Handed on to the worker as they come.
+_PASSED_ON = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGUSR2)
 _LOOK_MS = 200
 
 
@@ -45,14 +47,17 @@ def run(command: Sequence[str], paths: Sequence[Path]) -> int:
             'worker --watch needs watchfiles, which is not installed: pip install "sidekiq-py[watch]"'
         ) from error
     stopping = threading.Event()
-    worker = _Worker(command)
+    worker = _Worker(command, stopping)
 
     def pass_on(number: int, frame: FrameType | None) -> None:
-        if number in (signal.SIGTERM, signal.SIGINT):
-            stopping.set()
-        worker.tell(number)
+        if number in _ENDS:
+            worker.end(_ENDS[signal.Signals(number)])
+        else:
+            worker.tell(number)
 
-    before = {number: signal.signal(number, pass_on) for number in _PASSED_ON}
+    # A signal that is ignored stays so: nohup lets a program outlive its terminal.
+    handled = [number for number in (*_ENDS, *_PASSED_ON) if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, pass_on) for number in handled}
     folders = sorted({path if path.is_dir() else path.parent for path in paths})
     names = ", ".join(str(folder) for folder in folders)
     click.echo(f"Watching {names} for changes.", err=True)
@@ -60,7 +65,7 @@ def run(command: Sequence[str], paths: Sequence[Path]) -> int:
         worker.start()
         for changes in watchfiles.watch(
             *folders,
-            watch_filter=_IsCode(),
+            watch_filter=_IsCode(folders),
             stop_event=stopping,
             rust_timeout=_LOOK_MS,
             yield_on_timeout=True,
@@ -74,7 +79,8 @@ def run(command: Sequence[str], paths: Sequence[Path]) -> int:
                 worker.tell_end()
         return worker.wait()
     finally:
-        worker.end()
+        worker.end(signal.SIGTERM)
+        worker.wait()
         for number, handler in before.items():
             signal.signal(number, handler)
 
@@ -90,24 +96,38 @@ class _IsCode:
 
     _FOLDERS = frozenset({"__pycache__", ".git", ".venv", "venv", "node_modules", ".mypy_cache", ".pytest_cache"})
 
+    def __init__(self, watched: Sequence[Path]) -> None:
+        self._watched = watched
+
     def __call__(self, change: object, path: str) -> bool:
         """Whether the file is part of a program."""
-        place = Path(path)
-        return place.suffix in _SUFFIXES and self._FOLDERS.isdisjoint(place.parts)
+        file = Path(path)
+        # Only below what is watched: a whole program may live in a folder called `venv`.
+        return file.suffix in _SUFFIXES and any(
+            self._FOLDERS.isdisjoint(file.relative_to(folder).parts)
+            for folder in self._watched
+            if file.is_relative_to(folder)
+        )
 
 
 class _Worker:
     """The process that is started again and again."""
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], ending: threading.Event) -> None:
         self._command = command
         self._process: subprocess.Popen[bytes] | None = None
+        self._ending = ending
         self._is_told = False
 
     def start(self) -> None:
-        """Start it, in a group of its own: Ctrl-C reaches it once, by us."""
+        """Start it, in a group of its own: Ctrl-C reaches it once, by us. After `end` none is started."""
+        if self._ending.is_set():
+            return
         self._is_told = False
         self._process = subprocess.Popen(self._command, process_group=0)
+        if self._ending.is_set():
+            # The signal came while the process was being created, and reached nobody.
+            self._process.terminate()
 
     def restart(self, why: str) -> None:
         """Stop it as TERM does, and start it again."""
@@ -135,8 +155,7 @@ class _Worker:
         """Wait for its end; its exit code."""
         return self._process.wait() if self._process is not None else 0
 
-    def end(self) -> None:
-        """Leave none behind."""
-        if self._process is not None and self._process.poll() is None:
-            self._process.terminate()
-            self._process.wait()
+    def end(self, number: int) -> None:
+        """Stop it with this signal, for good: a restart that waits for its jobs starts no other."""
+        self._ending.set()
+        self.tell(number)

@@ -12,6 +12,7 @@ import hashlib
 import hmac
 import inspect
 import json
+import re
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -32,6 +33,8 @@ LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _LOOPBACK_ADDRESSES = frozenset({"127.0.0.1", "::1"})
 # Whoever passes a request on says so in one of these.
 _PROXY_HEADERS = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip", "via")
+# A name or an address, and a port. `localhost:80@evil.example` is neither.
+_HOST_AND_PORT = re.compile(r"(\[[^\[\]]*\]|[^\[\]:]*)(?::[0-9]*)?")
 _LEAST_TOKEN = 16
 
 
@@ -342,11 +345,9 @@ def _token_user(who: User | Role | str) -> User:
 
 
 def _bare_host(host: str) -> str:
-    """A Host header without its port, in lower case."""
-    host = host.lower()
-    if host.startswith("["):
-        return host.partition("]")[0] + "]"
-    return host.partition(":")[0]
+    """A Host header without its port, in lower case; nothing where it is no host and port."""
+    found = _HOST_AND_PORT.fullmatch(host.lower())
+    return found[1] if found else ""
 
 
 def _signature(facts: bytes, key: str) -> bytes:

@@ -14,6 +14,7 @@ import termios
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 
 import pytest
 
@@ -145,6 +146,7 @@ def test_once_as_json(run, fleet):
     """One document with numbers, queues, processes and running jobs."""
     document = json.loads(run("top", "--once", "--json", "--sample", "0").output)
 
+    assert datetime.fromisoformat(document["at"]).tzinfo is UTC
     assert (document["processed"], document["retries"], document["rates"]) == (1234, 3, None)
     assert [(queue["name"], queue["size"]) for queue in document["queues"]] == [("default", 0), ("low", 7)]
     assert [one["is_python"] for one in document["processes"]] == [True, False]

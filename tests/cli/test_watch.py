@@ -26,6 +26,13 @@ import sidekiq_py as sidekiq
 @sidekiq.job(name="Say")
 def say():
     redis.Redis.from_url(os.environ["REDIS_URL"]).rpush("said", "{text}")
+
+
+@sidekiq.job(name="SayAndWait")
+def say_and_wait():
+    client = redis.Redis.from_url(os.environ["REDIS_URL"])
+    client.rpush("said", "{text}")
+    client.blpop("go_on", 60)
 """
 
 Start = Callable[..., subprocess.Popen[str]]
@@ -33,15 +40,15 @@ Start = Callable[..., subprocess.Popen[str]]
 
 @pytest.fixture
 def start(redis_url: str, tmp_path: Path) -> Iterator[Start]:
-    """Starts a watched worker of `watched_jobs.py` in the test's folder, and stops it after the test."""
+    """Starts a watched worker of `watched_jobs.py` in the test's folder (or *folder*), and stops it after the test."""
     started: list[subprocess.Popen[str]] = []
 
-    def start(*arguments: str) -> subprocess.Popen[str]:
+    def start(*arguments: str, folder: Path = tmp_path) -> subprocess.Popen[str]:
         roots = os.pathsep.join(map(str, SOURCE_ROOTS))
-        with (tmp_path / "out.log").open("w") as log:
+        with (folder / "out.log").open("w") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "sidekiq_py", "worker", "-r", "watched_jobs", "--watch", "-t", "1", *arguments],
-                cwd=tmp_path,
+                cwd=folder,
                 env={**os.environ, "REDIS_URL": redis_url, "PYTHONPATH": roots, "PYTHONDONTWRITEBYTECODE": "1"},
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -54,7 +61,11 @@ def start(redis_url: str, tmp_path: Path) -> Iterator[Start]:
     for process in started:
         if process.poll() is None:
             process.terminate()
-        process.wait(30)
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
 
 
 def write(folder: Path, text: str) -> None:
@@ -91,6 +102,54 @@ def test_a_change_of_code_starts_the_worker_again(
     watched.send_signal(signal.SIGTERM)
     assert watched.wait(30) == 0
     assert eventually(lambda: redis_client.scard("processes") == 0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_during_a_restart_ends_the_watch(
+    start: Start, redis_url: str, redis_client: redis.Redis, tmp_path: Path, number: signal.Signals
+) -> None:
+    """Ctrl-C while a change waits for running jobs starts no other worker; nor does a terminal that is closed."""
+    write(tmp_path, "old")
+    watched = start("-t", "30")
+    Client(redis_url, sidekiq_version="7").push({"class": "SayAndWait", "args": []})
+    eventually(lambda: redis_client.lpop("said"), within_seconds=30)
+    write(tmp_path, "new")
+    eventually(lambda: "Shutting down" in log_of(tmp_path), within_seconds=30)
+
+    watched.send_signal(number)
+
+    redis_client.rpush("go_on", "1")
+    watched.wait(30)
+    assert log_of(tmp_path).count("Running in Python") == 1
+
+
+def test_a_closed_terminal_ends_the_watch(
+    start: Start, redis_url: str, redis_client: redis.Redis, tmp_path: Path
+) -> None:
+    """The worker stops in order, as at TERM, instead of being killed while the watch lives on without a terminal."""
+    write(tmp_path, "old")
+    watched = start()
+    assert said(redis_url, redis_client) == b"old"
+
+    watched.send_signal(signal.SIGHUP)
+
+    assert watched.wait(30) == 0
+    assert "Bye!" in log_of(tmp_path)
+
+
+def test_a_program_in_a_folder_called_venv_is_watched(
+    start: Start, redis_url: str, redis_client: redis.Redis, tmp_path: Path
+) -> None:
+    """Only what lies in such a folder below the program is none of it."""
+    home = tmp_path / "venv" / "shop"
+    home.mkdir(parents=True)
+    write(home, "old")
+    start(folder=home)
+    assert said(redis_url, redis_client) == b"old"
+
+    write(home, "new")
+
+    assert eventually(lambda: "watched_jobs.py changed" in log_of(home), within_seconds=30)
 
 
 def test_a_program_that_does_not_start_is_tried_again_at_the_next_change(

@@ -70,7 +70,13 @@ def test_another_address_is_not_this_machine():
     assert Visitor(build(Access(is_local=True)), client="192.0.2.7").get("/").status == 403
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:4567", "localhost.evil.example", "", "127.0.0.1.evil"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("evil.example", "evil.example:4567", "localhost.evil.example", "", "127.0.0.1.evil"),
+        *("127.0.0.1:4567@evil.example", "[::1]evil.example", "localhost:4567.evil.example"),
+    ],
+)
 def test_a_host_that_is_not_this_machine_s_is_refused(host):
     """A page on evil.example whose name points to 127.0.0.1 must not read the dashboard."""
     visitor = Visitor(build(Access(is_local=True)), headers={"host": host})

@@ -9,7 +9,7 @@ import click
 
 from sidekiq_py.cli.choosing import ask
 from sidekiq_py.cli.connection import pushes_jobs, reads_redis
-from sidekiq_py.cli.output import DefaultsToList, echo_json, echo_json_array, echo_table, relative
+from sidekiq_py.cli.output import DefaultsToList, echo_json, echo_json_array, echo_table, iso_time, relative
 from sidekiq_py.cli.values import span_seconds
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.extensions.periodic import store
@@ -250,9 +250,9 @@ def _runs(job: CronJob) -> list[Mapping[str, Any]]:
         {
             "tick": tick_text(run.tick) if run.tick else None,
             "jid": run.jid,
-            "pushed_at": run.pushed_at,
+            "pushed_at": iso_time(run.pushed_at),
             "outcome": run.outcome,
-            "ended_at": run.ended_at,
+            "ended_at": None if run.ended_at is None else iso_time(run.ended_at),
             "seconds": run.seconds,
         }
         for run in job.runs()

@@ -161,6 +161,7 @@ def test_the_history_tells_how_runs_ended(
     skipped, ran = run("history", "report", "--json")
     assert (skipped["outcome"], skipped["jid"]) == ("skipped", None)
     assert (ran["tick"], ran["outcome"], ran["seconds"]) == ("2030-01-01T12:01:00Z", "retry", 1.25)
+    assert ran["pushed_at"] == "2030-01-01T12:01:00.500000+00:00"
     assert "1.25 s" in run("history", "report")
 
 

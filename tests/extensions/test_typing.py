@@ -42,6 +42,15 @@ def done(bid: str, event: str, options: dict[str, int]) -> None: ...
 @sidekiq.job
 def short(bid: str) -> None: ...
 
+class Done(sidekiq.Job):
+    def perform(self, bid: str, event: str, options: dict[str, int]) -> None: ...
+
+class Awaited(sidekiq.Job):
+    async def perform(self, bid: str, event: str, options: None) -> None: ...
+
+class Row(sidekiq.Job):
+    def perform(self, number: int) -> None: ...
+
 batch = sidekiq.Batch(description="x", track=True, expires_in=timedelta(days=1))
 sidekiq.Batch(desc="x")  # wrong
 batch.on("success", done, {"import_id": 42}).on("death", "Billing::Failed#on_death", [1])
@@ -49,6 +58,9 @@ batch.on("succes", done, {"import_id": 42})  # wrong
 batch.on("success", done, {"import_id": "x"})  # wrong
 batch.on("success", short, {"import_id": 42})  # wrong
 batch.on("success", sidekiq.ruby_job("Done"), {"import_id": 42})
+batch.on("success", Done, {"import_id": 42}).on("complete", Awaited)
+batch.on("success", Done, ["x"])  # wrong
+batch.on("success", Row, 1)  # wrong
 pending: int = batch.status().pending
 share: str = batch.status().progress  # wrong
 

@@ -17,7 +17,7 @@ from sidekiq_py.client.sync_client import Client
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.extensions.batches import adding, callbacks, errors, retrying, state, steps
 from sidekiq_py.extensions.batches.adding import Adding
-from sidekiq_py.extensions.batches.callbacks import EVENTS, Callback, CallbackJob, Event
+from sidekiq_py.extensions.batches.callbacks import EVENTS, Callback, CallbackClass, CallbackJob, Event
 from sidekiq_py.extensions.batches.changes import EVERY_SECONDS, IDLE_SECONDS, Change, Listener
 from sidekiq_py.extensions.batches.errors import BatchError
 from sidekiq_py.extensions.batches.member import is_bid, membership_of
@@ -105,9 +105,9 @@ class Batch:
         return f"<Batch {self.bid} {self.description!r}>"
 
     @overload
-    def on(self, event: Event, callback: CallbackJob[_O], options: _O) -> Self: ...
+    def on(self, event: Event, callback: CallbackJob[_O] | type[CallbackClass[_O]], options: _O) -> Self: ...
     @overload
-    def on(self, event: Event, callback: CallbackJob[None]) -> Self: ...
+    def on(self, event: Event, callback: CallbackJob[None] | type[CallbackClass[None]]) -> Self: ...
     @overload
     def on(self, event: Event, callback: str, options: Any = None) -> Self: ...
     def on(self, event: Event, callback: Any, options: Any = None) -> Self:

@@ -31,6 +31,13 @@ class CallbackJob(Protocol[O_contra]):
         """As every declared job has it."""
 
 
+class CallbackClass(Protocol[O_contra]):
+    """The same as a class, whose `perform_async` pyright does not take for the one above."""
+
+    def perform(self, bid: str, event: str, options: O_contra, /) -> Any:
+        """Or an `async def`."""
+
+
 class Callback(NamedTuple):
     """
     What is to be enqueued.

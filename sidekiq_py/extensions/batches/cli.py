@@ -157,7 +157,7 @@ def _facts(status: BatchStatus, now: float) -> list[tuple[str, object]]:
         ("batch", status.bid),
         ("description", status.description or "-"),
         ("state", status.state if status.is_valid else f"{status.state}, invalidated"),
-        ("jobs", f"{status.total}, of which {status.pending} pending ({status.progress:.0%} done)"),
+        ("jobs", f"{status.total}, of which {status.pending} pending ({int(status.progress * 100)}% done)"),
         (
             "without success",
             f"{status.failures} failed, {status.dead} dead, {status.lost} lost, {status.invalidated} invalidated, "
@@ -171,6 +171,8 @@ def _facts(status: BatchStatus, now: float) -> list[tuple[str, object]]:
         facts.append(("parent", status.parent_bid))
     if status.children:
         facts.append(("children", status.children))
+    if status.damaged:
+        facts.append(("damaged", f"{', '.join(status.damaged)}, by another program; it may not call back"))
     for event in ("complete", "success", "death"):
         at = getattr(status, f"{event}_at")
         if at is not None:

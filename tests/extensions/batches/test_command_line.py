@@ -10,7 +10,9 @@ from click.testing import CliRunner, Result
 import sidekiq_py as sidekiq
 from sidekiq_py.api import Batches
 from sidekiq_py.cli import main
+from sidekiq_py.extensions.batches import steps
 from tests.extensions.batches.conftest import Program
+from tests.support.waiting import eventually
 
 Run = Callable[..., Result]
 
@@ -61,6 +63,23 @@ def test_a_batch_is_shown_with_what_it_waits_for(app: Program, run: Run) -> None
     assert f"{jid}" in shown
     assert "ValueError: no e-mail" in shown
     assert (data["state"], data["failures"], data["members"][0]["jid"]) == ("open", 1, jid)
+
+
+def test_a_share_is_never_rounded_up_and_damage_is_named(app: Program, run: Run) -> None:
+    """Of 250 jobs 249 have succeeded; then another program spoils a counter."""
+    batch = sidekiq.Batch()
+    with batch.jobs():
+        app.deed.perform_bulk([["ok"]] * 249 + [["fail"]])
+    with sidekiq.embed(concurrency=1):
+        eventually(lambda: batch.status().pending == 1 and batch.status().failures == 1)
+
+    before = run("show", batch.bid).output
+    app.client.hset(steps.key(batch.bid), "total", "many")
+    after = run("show", batch.bid).output
+
+    assert "250, of which 1 pending (99% done)" in before
+    assert "damaged" not in before
+    assert "damaged         total, by another program; it may not call back" in after
 
 
 def test_batches_are_acted_on(app: Program, run: Run) -> None:

@@ -50,6 +50,19 @@ def test_batches_are_listed_with_their_progress(visitor, redis_client):
     assert viewer.get("/batches?state=nonsense&from=x").status == 200
 
 
+def test_what_another_program_has_damaged_is_named(visitor, redis_client):
+    """A total of 0 does not look like one."""
+    batch = batch_of(3)
+    sound = visitor("viewer").get(f"/batches/one?bid={batch.bid}")
+    redis_client.hset(f"sidekiq_py:batch:{batch.bid}", "total", "many")
+
+    damaged = visitor("viewer").get(f"/batches/one?bid={batch.bid}")
+
+    assert "Damaged" not in sound.shown
+    assert "Damaged by another program" in damaged.shown
+    assert "total; it may not call back" in damaged.shown
+
+
 @pytest.mark.parametrize("track", [False, True])
 def test_one_is_shown_with_its_jobs(track, visitor, redis_client):
     """A tracked one with a row for each job, a page at a time."""

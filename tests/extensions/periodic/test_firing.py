@@ -17,6 +17,7 @@ from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.job_path import settle_script
 from tests.extensions.periodic.conftest import NOON
+from tests.extensions.periodic.test_cron_text import MINUTES, recorded
 
 Look = Callable[[float], list[str]]
 Start = Callable[..., None]
@@ -246,6 +247,71 @@ def test_a_clock_that_goes_back_fires_nothing_twice(start: Start, look: Look) ->
 
     assert [look(NOON + minute * MINUTE + 0.5) for minute in range(5)] == [[]] * 5
     assert len(look(NOON + 3660.5)) == 1
+
+
+@pytest.mark.parametrize(
+    ("policy", "made_up_for"),
+    [
+        ({}, []),
+        ({"catch_up": timedelta(hours=2)}, [30, 40, 50, 60, 70, 80]),
+        ({"overlap": "skip"}, []),
+        ({"jitter": 20}, []),
+    ],
+    ids=["plain", "catch_up", "overlap", "jitter"],
+)
+def test_a_clock_that_jumps_an_hour_ahead_and_back_fires_each_tick_once(
+    start: Start, look: Look, policy: dict[str, Any], made_up_for: list[int]
+) -> None:
+    """Ahead it misses what lies between, as if no worker had run; back it waits until it is there again."""
+    sidekiq.periodic("*/10 * * * *", job_named(), name="report", **policy)
+    start()
+
+    for minute in (*range(26), *range(86, 92), *range(27, 106)):
+        # Half a minute later, when a push that jitter delays is due.
+        for jid in look(NOON + minute * MINUTE + 30):
+            end(jid)
+
+    fired = [(run.tick - NOON) // MINUTE for run in reversed(CronJobs().find("report").runs())]
+    assert fired == [10, 20, *made_up_for, 90, 100]
+
+
+def test_a_clock_that_is_set_back_an_hour_loses_no_tick_once_it_is_there_again(start: Start, look: Look) -> None:
+    """The hour that it shows for the second time fires nothing; what comes behind it does, without a gap."""
+    sidekiq.periodic("*/10 * * * *", job_named(), name="report")
+    start()
+
+    for minute in (*range(66), *range(6, 96)):
+        look(NOON + minute * MINUTE + 0.5)
+
+    fired = [(run.tick - NOON) // MINUTE for run in reversed(CronJobs().find("report").runs())]
+    assert fired == [10, 20, 30, 40, 50, 60, 70, 80, 90]
+
+
+AROUND_A_CHANGE = [
+    *("30 2 * * *", "0 2 * * *", "15 1 * * *", "30 1 * * *", "0 3 * * *", "30 0 * * *", "0 * * * *", "0 */2 * * *"),
+    *("20-40/10 0-4 * * *", "5/10 2 * * *", "1-59/2 2 * * *"),
+]
+CHANGES = {(line["start"], line["cron"].split()[-1]) for line in recorded() if not line["cron"].startswith("@")}
+
+
+@pytest.mark.parametrize(("begin", "zone"), sorted(CHANGES))
+def test_where_the_clocks_change_what_fires_is_what_fugit_says(start: Start, look: Look, begin: int, zone: str) -> None:
+    """Looked at each minute; in six zones, each with both changes of a year."""
+    texts = {f"{text} {zone}" for text in AROUND_A_CHANGE}
+    lines = [line for line in recorded() if line["start"] == begin and line["cron"] in texts]
+    assert len(lines) == len(texts)
+    for line in lines:
+        sidekiq.periodic(line["cron"], job_named(), name=line["cron"])
+    start(begin)
+
+    for minute in range(1, MINUTES):
+        look(begin + minute * MINUTE + 0.5)
+
+    for line in lines:
+        # What fugit was asked for is the last tick before each minute: the first one may lie before the beginning.
+        theirs = [begin + tick for _, tick in line["previous"] if tick > 0]
+        ours = [run.tick for run in reversed(CronJobs().find(line["cron"]).runs())]
+        assert [tick for tick in ours if tick < begin + (MINUTES - 1) * MINUTE] == theirs, line["cron"]
 
 
 def test_what_has_fired_is_known_after_the_gem_has_cut_its_list(

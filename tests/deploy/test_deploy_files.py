@@ -192,6 +192,16 @@ def test_each_alert_leads_to_its_situation() -> None:
             assert anchor in known, rule["alert"]
 
 
+def test_each_alert_has_its_tests() -> None:
+    """For `promtool test rules`: one where it fires, and one where all is well."""
+    [alerts] = documents(DEPLOY / "prometheus" / "alerts.yaml")
+    [tested] = documents(DEPLOY / "prometheus" / "alerts_test.yaml")
+    names = [rule["alert"] for group in alerts["groups"] for rule in group["rules"]]
+
+    wrong, well = ([one["alertname"] for one in test["alert_rule_test"]] for test in tested["tests"])
+    assert (wrong, well) == (names, names)
+
+
 def commands_of(page: Path) -> list[str]:
     """Every command line of ours on a page, without its comment."""
     text = page.read_text()

@@ -88,7 +88,7 @@ def test_the_question_says_how_many_fit(redis_url, redis_client):
 
     code, output, shown = on_terminal(redis_url, ["retries", "delete", "--class", "Boom"], "n\n")
 
-    assert (code, output) == (1, "")
+    assert (code, output.strip()) == (1, "")
     assert "Look through" in shown
     assert "Delete all 3 retries that fit? [y/N]" in shown
     assert redis_client.zcard("retry") == 4

@@ -246,7 +246,7 @@ def test_a_broken_connection_adds_no_job_twice(
 def test_a_transaction_that_arrives_late_does_nothing(app: Program, count: int) -> None:
     """Its slice was sent again meanwhile, by a script or in another transaction."""
     batch = sidekiq.Batch()
-    late = app.client.connection_pool.get_connection()
+    late = app.client.connection_pool.make_connection()
 
     def ask(*words: str) -> object:
         late.send_command(*words)
@@ -261,7 +261,7 @@ def test_a_transaction_that_arrives_late_does_nothing(app: Program, count: int) 
         ask("MULTI")
         ask("INCR", "came late")
         done = ask("EXEC")
-    app.client.connection_pool.release(late)
+    late.disconnect()
 
     assert done is None
     assert app.client.get("came late") is None

@@ -28,9 +28,8 @@ if redis.call('EXISTS', KEYS[5]) == 1 then
   local deaths = redis.call('HGET', KEYS[5], redis.sha1hex(job))
   if deaths then
     if string.sub(deaths, 1, 2) ~= '0:' then
-      -- It may have to wait until this process is free of another such job: the fetch knows. It keeps its place: behind a
-      -- backlog one waited for 76 seconds.
-      redis.call('RPUSH', KEYS[4], job)
+      -- It may have to wait until this process is free of another such job: the fetch knows.
+      redis.call('LPUSH', KEYS[4], job)
       redis.call('LREM', KEYS[3], 1, job)
       return false
     end

@@ -26,7 +26,7 @@ redis.call('HDEL', KEYS[1], '')
 local in_flight, owners, lease, suspects = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, batch = ARGV[1], ARGV[4]
 local wanted, bytes_left = tonumber(ARGV[5]), tonumber(ARGV[6])
-local CHUNK, GROWTH, MOST_PASSED_OVER = 128, 4, 10
+local CHUNK, GROWTH, ROTATIONS = 128, 4, 10
 local FIRST = 9
 -- Where a queue's name begins in its key: "queue:" is as long as "paused", behind a namespace too.
 local NAME = #KEYS[5] + 1
@@ -58,8 +58,6 @@ end
 
 -- The queue to draw each job from, in the order in which the jobs are to run.
 local left, taken, tail, tail_from = {}, {}, {}, {}
--- How many of each queue keep their place in it, and what is taken from behind them.
-local passed_over, from_behind = {}, {}
 local count, bytes = 0, 0
 local is_strict = true
 for i = FIRST, #KEYS do
@@ -69,7 +67,6 @@ for i = FIRST, #KEYS do
     left[i] = 0
   end
   taken[i] = 0
-  passed_over[i] = 0
   if weight[i] > 0 then is_strict = false end
 end
 if not is_strict then math.randomseed(tonumber(ARGV[7])) end
@@ -98,9 +95,9 @@ local function draw()
   end
 end
 
--- The job of queue i that comes after those already taken or passed over.
+-- The job of queue i that comes after those already taken.
 local function peek(i)
-  local n = taken[i] + passed_over[i]
+  local n = taken[i]
   if not tail[i] or n >= tail_from[i] + #tail[i] then
     -- About as many as fit, and no sudden growth: Redis tells no sizes, and large payloads must not be copied by the
     -- hundred for the few that are taken. Sixteen at the start kept it for seconds where jobs had 50 MB.
@@ -126,7 +123,7 @@ local function write()
 end
 
 local has_suspects = is_special and redis.call('EXISTS', suspects) == 1
-local all_passed_over = 0
+local rotations = 0
 while count < wanted and (count == 0 or bytes_left > 0) do
   local i = draw()
   if not i then break end
@@ -138,22 +135,12 @@ while count < wanted and (count == 0 or bytes_left > 0) do
     if deaths then
       if count > 0 then break end
       if string.sub(deaths, 1, 2) ~= '0:' and ARGV[8] ~= '1' then
-        -- It must wait until this process is free of another such job; those behind it need not. It keeps its place for
-        -- others to take: behind a backlog one waited for 76 seconds. Of many the rest go there, or they would be a wall.
-        all_passed_over = all_passed_over + 1
-        if all_passed_over == 1 then
-          -- A user who may not use LREM is told before a job stands in two places. To others it is refused for the type.
-          local refused = redis.pcall('LREM', in_flight, 1, '')
-          if type(refused) == 'table' and string.sub(refused.err, 1, 9) ~= 'WRONGTYPE' then return refused end
-        end
-        if all_passed_over > 2 * MOST_PASSED_OVER then break end
-        if all_passed_over > MOST_PASSED_OVER then
-          redis.call('LPUSH', KEYS[i], job)
-          redis.call('LREM', KEYS[i], -1, job)
-          tail[i] = nil
-        else
-          passed_over[i] = passed_over[i] + 1
-        end
+        -- It must wait until this process is free of another such job; those behind it need not.
+        rotations = rotations + 1
+        if rotations > ROTATIONS then break end
+        redis.call('LPUSH', KEYS[i], job)
+        redis.call('RPOP', KEYS[i])
+        tail[i] = nil
         left[i] = left[i] - 1
         job = nil
       else
@@ -172,7 +159,6 @@ while count < wanted and (count == 0 or bytes_left > 0) do
     reply[#reply + 1] = job
     count = count + 1
     taken[i] = taken[i] + 1
-    if passed_over[i] > 0 then from_behind[#from_behind + 1] = {KEYS[i], job} end
     left[i] = left[i] - 1
     if #entries >= 1000 then write() end
     if mark == '!' then break end
@@ -180,7 +166,6 @@ while count < wanted and (count == 0 or bytes_left > 0) do
 end
 write()
 for i = FIRST, #KEYS do
-  if taken[i] > 0 and passed_over[i] == 0 then redis.call('LTRIM', KEYS[i], 0, -(taken[i] + 1)) end
+  if taken[i] > 0 then redis.call('LTRIM', KEYS[i], 0, -(taken[i] + 1)) end
 end
-for _, job in ipairs(from_behind) do redis.call('LREM', job[1], -1, job[2]) end
 return reply

@@ -202,30 +202,6 @@ def test_a_suspect_with_a_death_waits_behind_the_others(link: Link, redis_client
     assert fetch(link, batch=2) == [(b"2.0!default", b"suspect")]
 
 
-def test_a_suspect_with_a_death_keeps_its_place_for_another_process(link: Link, redis_client: redis.Redis) -> None:
-    """Sent behind a backlog of thousands, one waited for 76 seconds."""
-    push(redis_client, "suspect", "a", "b", "c", "d")
-    redis_client.hset("sidekiq_py:suspects", digest(b"suspect"), "1:1.000")
-
-    assert jobs_of(fetch(link, max_jobs=2, may_take_marked=False)) == [b"a", b"b"]
-    assert fetch(link, batch=2) == [(b"2.0!default", b"suspect")]
-    assert jobs_of(fetch(link, batch=3, max_jobs=2)) == [b"c", b"d"]
-    assert redis_client.llen("queue:default") == 0
-
-
-def test_jobs_behind_many_suspects_are_reached(link: Link, redis_client: redis.Redis) -> None:
-    """Those of which a process has one already must not be a wall; none of them is lost on the way."""
-    suspects = [f"suspect {number}" for number in range(35)]
-    push(redis_client, *suspects, "good")
-    redis_client.hset("sidekiq_py:suspects", mapping={digest(job.encode()): "2:1.000" for job in suspects})
-
-    found = [job for batch in range(1, 4) for job in jobs_of(fetch(link, batch=batch, may_take_marked=False))]
-
-    assert found == [b"good"]
-    assert redis_client.rpop("queue:default", 10) == [job.encode() for job in suspects[:10]]
-    assert sorted(redis_client.lrange("queue:default", 0, -1)) == sorted(job.encode() for job in suspects[10:])
-
-
 def test_a_queue_of_suspects_is_not_turned_round_for_ever(link: Link, redis_client: redis.Redis) -> None:
     """A fetch that finds no other job ends, and none is lost on the way."""
     jobs = [f"suspect {number}" for number in range(30)]
@@ -285,9 +261,8 @@ def test_jobs_of_a_paused_queue_go_back_together_in_the_order_in_which_they_came
 
 
 def test_a_waiter_leaves_a_suspect_with_a_death_to_a_fetch(link: Link, redis_client: redis.Redis) -> None:
-    """One without a death it takes, marked; the other keeps its place before those that wait."""
+    """One without a death it takes, marked."""
     fetch(link)
-    push(redis_client, "next")
     inbox = f"sidekiq_py:inbox:{OWNER}:default"
     redis_client.hset("sidekiq_py:suspects", mapping={digest(b"one"): "0:1.000", digest(b"two"): "1:1.000"})
 
@@ -295,7 +270,7 @@ def test_a_waiter_leaves_a_suspect_with_a_death_to_a_fetch(link: Link, redis_cli
     assert claim(link, b"one") == b"7.0!default"
     redis_client.lpush(inbox, "two")
     assert claim(link, b"two", number="8.0") is None
-    assert redis_client.rpop("queue:default", 2) == [b"two", b"next"]
+    assert redis_client.lrange("queue:default", 0, -1) == [b"two"]
 
 
 # ---- acknowledge and settle

@@ -47,7 +47,11 @@ for i = 4, #ARGV, 4 do
       -- The same bytes in the same set have only another score now.
       stays = KEYS[1] == KEYS[4] and member == ARGV[i + 2]
     end
-    if not failure and not stays then redis.call('ZREM', KEYS[1], member) end
+    if not failure and not stays then
+      failure = refused(redis.pcall('ZREM', KEYS[1], member))
+      -- A user who may not use ZREM would push it once more at each pass.
+      if failure and number > 0 then redis.pcall('LPOP', KEYS[number]) end
+    end
     reply = failure or 1
   end
   replies[#replies + 1] = reply

@@ -292,6 +292,19 @@ def test_a_queue_that_may_not_be_written_keeps_its_own_jobs_only(restricted: tup
     assert [(type(error), error.code) for error, _ in polling.reported] == [(RedisReplyError, "NOPERM")] * 2
 
 
+def test_without_the_right_to_zrem_no_job_is_pushed_again_and_again(restricted: tuple[Polling, redis.Redis]) -> None:
+    """It could not leave the set, and each pass would push it once more."""
+    polling, client = restricted
+    client.execute_command("ACL", "SETUSER", "worker", "-zrem")
+    client.zadd("schedule", {job("stays"): LONG_AGO})
+
+    polling.poller().move_due()
+
+    assert contents(client, "default") == []
+    assert jids(client.zrange("schedule", 0, -1)) == ["stays"]
+    assert [type(error) for error, _ in polling.reported] == [RedisReplyError]
+
+
 def test_a_set_that_may_not_be_read_does_not_stop_the_other(restricted: tuple[Polling, redis.Redis]) -> None:
     """Reported once."""
     polling, client = restricted

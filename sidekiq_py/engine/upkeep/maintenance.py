@@ -80,7 +80,8 @@ class MaintenanceThread:
         try:
             sooner = task.about.run(self._pool)
             pause = task.about.every_seconds if sooner is None else min(task.about.every_seconds, max(0.0, sooner))
-        except Exception as error:  # noqa: BLE001 — the thread must outlive whatever an extension does
+        # Also `sys.exit()`: the thread would begin anew with this very task, and no other would ever have its turn.
+        except BaseException as error:  # noqa: BLE001 — the thread must outlive whatever an extension does
             return max(task.about.every_seconds, task.outage.failed(error))
         task.outage.over()
         return pause

@@ -1,5 +1,6 @@
 """What extensions maintain: whatever one of them does, the others have their turn."""
 
+import sys
 from typing import Any
 
 import pytest
@@ -43,10 +44,12 @@ def maintained(redis_url: str) -> Maintained:
 
 
 @pytest.mark.parametrize(
-    ("does", "error"), [(lambda: 1 / 0, ZeroDivisionError), (lambda: "soon", TypeError)], ids=["raises", "no number"]
+    ("does", "error"),
+    [(lambda: 1 / 0, ZeroDivisionError), (lambda: "soon", TypeError), (sys.exit, SystemExit)],
+    ids=["raises", "no number", "exits"],
 )
 def test_a_round_that_fails_is_reported_and_does_not_keep_the_others_from_their_turn(
-    maintained: Maintained, does: Any, error: type[Exception]
+    maintained: Maintained, does: Any, error: type[BaseException]
 ) -> None:
     """It comes again with the next pause, also where what it returns is no number of seconds."""
     maintained.does = does

@@ -175,7 +175,7 @@ class LoadedExtensions:
         for extension in self.minding(job.payload):
             try:
                 decision = extension.admit(job)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 raise ExtensionError(extension.name, "admit", error) from error
             if decision is not None:
                 return decision
@@ -214,7 +214,7 @@ class LoadedExtensions:
             for extension in reversed(self.minding(end.payload)):
                 try:
                     effects += extension.end(end)
-                except Exception as error:
+                except (Exception, SystemExit) as error:
                     raise ExtensionError(extension.name, "end", error) from error
         finally:
             self.minded_runs.pop(id(end.payload), None)
@@ -261,7 +261,7 @@ class LoadedExtensions:
             if effects and extension.has_followed:
                 try:
                     effects = extension.followed(end, effects)
-                except Exception as error:
+                except (Exception, SystemExit) as error:
                     raise ExtensionError(extension.name, "followed", error) from error
         return effects
 

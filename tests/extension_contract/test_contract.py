@@ -186,15 +186,16 @@ class TestEnd:
         member = {"retry": "retry", "dead": "dead"}.get(kind)
         assert end.member == (redis_client.zrange(member, 0, -1)[0] if member else None)
 
+    @pytest.mark.parametrize("error", [ValueError("no"), SystemExit("no")], ids=["error", "exit"])
     def test_an_error_after_a_success_makes_the_attempt_fail(
-        self, redis_client, redis_url, tally: Tally, worker: Worker
+        self, redis_client, redis_url, tally: Tally, worker: Worker, error: BaseException
     ):
         """The job waits for a retry, whose end is counted."""
         raises = iter([True])
 
         def at_end(end: JobEnd) -> list[Any]:
             if next(raises, False):
-                raise ValueError("no")
+                raise error
             return [("HINCRBY", "tally", end.kind, 1)]
 
         tally.at_end = at_end
@@ -203,7 +204,7 @@ class TestEnd:
 
         # The error is reported once the end is written.
         eventually(lambda: counts(redis_client) == {"pushed": 1, "retry": 1} and bool(worker.reported))
-        assert "the extension 'tally' failed in end: ValueError: no" in str(worker.reported[0][0])
+        assert f"the extension 'tally' failed in end: {type(error).__name__}: no" in str(worker.reported[0][0])
 
     def test_an_error_after_a_failure_buries_the_job_as_it_is(
         self, redis_client, redis_url, tally: Tally, worker: Worker

@@ -13,6 +13,8 @@ from sidekiq_py.engine.prefork.child_process import ChildProcess
 from sidekiq_py.engine.prefork.fleet import Children
 
 _ANSWER_SECONDS = 0.3
+# Who has heard and dies sooner may not have brought all jobs back.
+_DOUBTED_SECONDS = 10.0
 
 
 @dataclass(slots=True)
@@ -33,6 +35,8 @@ class DeadOwners:
     def __init__(self, fleet: Children) -> None:
         self._fleet = fleet
         self._news: list[_News] = []
+        # Owner to who has confirmed, and when.
+        self._heard: dict[str, tuple[int, float]] = {}
 
     def __repr__(self) -> str:
         return f"<DeadOwners {[news.owner for news in self._news]}>"
@@ -41,9 +45,18 @@ class DeadOwners:
         """An owner has died."""
         self._news.append(_News(owner, monotonic()))
 
-    def note_heard(self, owner: str) -> None:
+    def note_heard(self, owner: str, child: ChildProcess) -> None:
         """A child brings its jobs back."""
         self._news = [news for news in self._news if news.owner != owner]
+        self._heard = {name: heard for name, heard in self._heard.items() if not _is_over(heard)}
+        self._heard[owner] = child.pid, monotonic()
+
+    def note_end(self, child: ChildProcess) -> None:
+        """A child has ended: of what it has heard lately, another one is told anew."""
+        doubted = [name for name, heard in self._heard.items() if heard[0] == child.pid and not _is_over(heard)]
+        for owner in doubted:
+            del self._heard[owner]
+            self.add(owner)
 
     def next_at(self) -> float | None:
         """When somebody is to be told, on the monotonic clock; None: there is no news, or nobody to hear it."""
@@ -65,3 +78,7 @@ class DeadOwners:
         """Those not told yet; first those that run no job with a hard limit, which may be frozen."""
         others = [child for child in self._fleet.staying if child.is_ready and child.pid not in news.told]
         return sorted(others, key=lambda child: child.limit is not None)
+
+
+def _is_over(heard: tuple[int, float]) -> bool:
+    return monotonic() - heard[1] > _DOUBTED_SECONDS

@@ -193,6 +193,7 @@ class Supervisor:
         self._fleet.remove(child)
         for owner in child.owners:
             self._dead_owners.add(owner)
+        self._dead_owners.note_end(child)
         end = child.note_end(ended.exit_code)
         self._sidecar.note_gone(child)
         self._hard_limits.note_gone(child)
@@ -276,7 +277,7 @@ class Supervisor:
             case "SETTLED", (answer, owner, *job):
                 self._hard_limits.note_settled(child, answer, owner, " ".join(job))
             case "HEARD", (owner,):
-                self._dead_owners.note_heard(owner)
+                self._dead_owners.note_heard(owner, child)
             case "LOAD", (running, *waiting):
                 self.size.hear(child, int(running), *map(int, waiting[:1]))
             case "RENEW", ():

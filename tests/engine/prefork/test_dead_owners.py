@@ -75,14 +75,26 @@ def test_the_next_child_is_told_where_one_does_not_confirm(siblings: Siblings) -
 
 def test_nobody_else_is_told_once_a_child_has_confirmed(siblings: Siblings) -> None:
     """Its jobs are brought back once."""
-    siblings.add()
-    siblings.add()
+    told, _ = siblings.add(), siblings.add()
     siblings.news.add(OWNER)
     siblings.news.step()
 
-    siblings.news.note_heard(OWNER)
+    siblings.news.note_heard(OWNER, told)
 
     assert siblings.news.next_at() is None
+
+
+def test_the_next_child_is_told_where_one_dies_that_had_confirmed(siblings: Siblings) -> None:
+    """Killed along with the first one it brought nothing back, and the jobs waited ten seconds to be found."""
+    told, other = siblings.add(), siblings.add()
+    siblings.news.add(OWNER)
+    assert siblings.was_told(told)
+    siblings.news.note_heard(OWNER, told)
+    siblings.children.remove(told)
+
+    siblings.news.note_end(told)
+
+    assert siblings.was_told(other)
 
 
 def test_a_child_whose_job_may_be_frozen_is_told_last(siblings: Siblings) -> None:

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -16,6 +17,7 @@ from interop_tests.support.browser import Browser, why_missing
 from sidekiq_py import program
 from sidekiq_py.api import CronJobs
 from sidekiq_py.clock import now_seconds
+from sidekiq_py.web import hash_password
 from sidekiq_py.wire import metrics_keys
 from tests.support.celery_program import starting
 from tests.support.missing_tools import skip_or_fail
@@ -197,6 +199,71 @@ def test_axe_reports_nothing_about_a_batch_and_celery_s_workers(
             visit(path)
             assert axe.complaints(browser) == [], path
             assert browser.driver.execute_script(_TOO_WIDE) == [], path
+
+
+def test_a_job_is_copied_with_another_argument(
+    browser: Browser, visit: Callable[[str], str], shop: None, redis_client: redis.Redis
+) -> None:
+    """The form has its own button alone, and axe reports nothing about it."""
+    visit("/dead?class=HardJob")
+    browser.press("#rows a")
+    browser.press("a[href*='/job/copy']")
+    assert (axe.complaints(browser), browser.driver.execute_script(_TOO_WIDE)) == ([], [])
+    assert [one.text for one in browser.find_all("main button")] == ["Enqueue the copy"]
+    waiting = redis_client.llen("queue:default")
+
+    argument = browser.find("#argument-0")
+    argument.clear()
+    argument.send_keys("42")
+    browser.press("main button")
+
+    assert redis_client.llen("queue:default") == waiting + 1
+    assert json.loads(redis_client.lindex("queue:default", 0))["args"] == [42, {"a": [True, "é"]}]
+
+
+def test_a_question_is_asked_before_a_job_is_deleted(
+    browser: Browser, visit: Callable[[str], str], shop: None, redis_client: redis.Redis
+) -> None:
+    """A page of its own, about which axe reports nothing; so is that of a bulk action."""
+    visit("/dead?class=HardJob")
+    browser.find("#rows input[name='key']").click()
+    browser.press("button[value='delete']")
+    assert "This cannot be undone." in browser.text
+    assert axe.complaints(browser) == []
+    browser.press("button[value='delete']")
+    assert redis_client.zcard("dead") == 1
+
+    visit("/scheduled/all")
+    browser.press("button[value='delete']")
+    assert eventually(lambda: "Finished." in browser.text, within_seconds=30)
+    assert axe.complaints(browser) == []
+    assert redis_client.zcard("schedule") == 0
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_people_sign_in(
+    browser: Browser, redis_client: redis.Redis, redis_url: str, tmp_path: Path, theme: str
+) -> None:
+    """With a name and a password; axe reports nothing about the form, nor about one that was refused."""
+    config = tmp_path / "dashboard.yml"
+    config.write_text(f"accounts: {{ann: {{password_hash: '{hash_password('secret')}', role: viewer}}}}")
+    command = [sys.executable, "-m", "sidekiq_py", "web", "--port", "{port}", "--config", str(config)]
+
+    def sign_in(secret: str) -> None:
+        browser.find("#name").send_keys("ann")
+        browser.find("#secret").send_keys(secret)
+        browser.press("main button")
+
+    with WebServer(command, environment={"REDIS_URL": redis_url}) as dashboard:
+        browser.visit(dashboard.url("/retries"))
+        browser.driver.execute_script(f"localStorage.setItem('sidekiq-py-theme', '{theme}')")
+        browser.visit(dashboard.url("/retries"))
+        assert axe.complaints(browser) == []
+        sign_in("wrong")
+        assert "That is not right." in browser.text
+        assert axe.complaints(browser) == []
+        sign_in("secret")
+        assert "ann (viewer)" in browser.text
 
 
 # What stands out to the right of the window, though nothing that scrolls holds it.

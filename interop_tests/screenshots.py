@@ -11,9 +11,11 @@ Processes, jobs, tasks and failures are real. Only what the Metrics page and the
 was not waited for: it was counted and written by the worker's own code, under the times of that hour.
 """
 
+import html
 import json
 import os
 import random
+import re
 import sys
 import threading
 import time
@@ -21,6 +23,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import redis
 from sidekiq_celery import Celery
@@ -31,7 +34,7 @@ from interop_tests.support.browser import Browser
 from interop_tests.support.ruby import UTF8, RubyRelease, release, run_ruby, why_missing, with_public_gems
 from interop_tests.support.web_ui_server import WebUiServer
 from sidekiq_py import deploy
-from sidekiq_py.api import CronJobs
+from sidekiq_py.api import CronJobs, DeadSet
 from sidekiq_py.client import sync_client
 from sidekiq_py.engine.run.metrics import ExecutionMetrics
 from sidekiq_py.extensions.periodic import loading
@@ -41,11 +44,12 @@ from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.redis_access.reads import queue_trends
 from sidekiq_py.redis_access.reads.queue_trends import Sample
+from sidekiq_py.web import hash_password
 from sidekiq_py.wire.dialect import Dialect
 from tests.support.celery_program import command, environment
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
-from tests.support.web_server import WebServer
+from tests.support.web_server import HttpClient, WebServer
 from tests.support.worker_process import REPOSITORY, SidekiqProcess, WorkerProcess
 
 IMAGES = REPOSITORY / "docs" / "images"
@@ -61,6 +65,24 @@ DASHBOARD_PAGES = {
     "queue": "/queue?name=python",
     "celery_workflow": "/celery/workflow?id={task}&group={group}",
     "celery_workers": "/celery/workers",
+}
+# Those that show more than the scene has: what `_fill_the_other_pages` adds to it.
+OTHER_PAGES = {
+    "queues": "/queues",
+    "scheduled": "/scheduled",
+    "dead": "/dead",
+    "metrics_all": "/metrics",
+    "copy": "{copy}",
+    "batches": "/batches",
+    "batch": "/batches/one?bid={bid}",
+    "cron": "/cron",
+    "cron_job": "/cron/job?name=count_stock",
+    "celery_tasks": "/celery",
+    "celery_task": "/celery/task?id={task}",
+    "celery_workflows": "/celery/workflows?ended=1",
+    "celery_limits": "/celery/limits",
+    "bulk": "/bulk",
+    "audit": "/audit",
 }
 CELERY_PROJECT = "tests.compat.dashboard.project"
 _SHORTEN = """
@@ -125,7 +147,40 @@ def _photograph_dashboard(redis_url: str, client: redis.Redis, browser: Browser,
             browser.driver.execute_script(_SHORTEN, f"{REPOSITORY}/")
             taken.append(folder / f"dashboard_{name}.png")
             browser.photograph(taken[-1])
-        return taken
+        addresses = _fill_the_other_pages(dashboard, json.loads(raw)["jid"])
+        for name, page in OTHER_PAGES.items():
+            browser.visit(dashboard.url(page.format(task=task, **addresses)))
+            taken.append(folder / f"dashboard_{name}.png")
+            browser.photograph(taken[-1])
+    with TemporaryDirectory() as own:
+        config = Path(own) / "dashboard.yml"
+        config.write_text(f"accounts: {{ann: {{password_hash: '{hash_password('secret')}', role: operator}}}}")
+        with WebServer([*command, "--config", str(config)], environment={"REDIS_URL": redis_url}) as dashboard:
+            browser.visit(dashboard.url("/sign-in"))
+            taken.append(folder / "dashboard_sign_in.png")
+            browser.photograph(taken[-1])
+    return taken
+
+
+def _fill_the_other_pages(dashboard: WebServer, jid: str) -> dict[str, str]:
+    """A batch under way, periodic jobs, and what an operator has done; returns what stands in addresses."""
+    operator = HttpClient(dashboard)
+    _, page = operator.get(f"/job?jid={jid}")
+    [copy] = re.findall(r'href="(/job/copy[^"]*)"', page)
+    token = {"form_token": operator.cookie("sidekiq_py_form")}
+    operator.post("/queue/pause", {**token, "name": "images", "action": "pause"})
+    operator.post("/retries/all", {**token, "action": "kill", "argument": "alps", "counted": "1"})
+    CronJobs().add("*/5 * * * *", "CountStock", name="count_stock", args=[1], description="What is left on the shelves")
+    CronJobs().add("0 3 * * * Europe/Berlin", "ForecastDemand", name="forecast_demand", args=["north", 4])
+    CronJobs().find("forecast_demand").disable("the figures of last year are missing")
+    batch = sidekiq.Batch(description="The new catalogue", track=True)
+    with batch.jobs():
+        shop_jobs.count_stock.perform_bulk([[article] for article in range(24)])
+        # Its queue is paused.
+        shop_jobs.resize_image.perform_bulk([[f"boots/{number}.png", 640] for number in range(6)])
+    eventually(lambda: batch.status().pending == 6)
+    eventually(lambda: DeadSet().size == 1)
+    return {"bid": batch.bid, "copy": html.unescape(copy)}
 
 
 def photograph_timetable(shown: RubyRelease, browser: Browser, path: Path) -> Path:

@@ -36,7 +36,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def countries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the import looks up to which countries it may deliver: as the example has it, and the test may change it."""
+    """Where the import looks up to which countries it may deliver: as the example has it; the test may change it."""
     path = tmp_path / "countries.txt"
     shutil.copy(EXAMPLE / "countries.txt", path)
     monkeypatch.setenv("COUNTRIES", str(path))

@@ -131,6 +131,45 @@ def test_a_dead_job_that_is_retried_completes_success(app: Program, worker: Any)
     assert (status.dead, status.pending) == (0, 0)
 
 
+def test_a_job_that_is_discarded_counts_as_dead(app: Program, worker: Any) -> None:
+    """Nothing is left of it that could still succeed."""
+
+    @app.deed.retry_in
+    def discard(count: int, error: BaseException, payload: Any) -> str:
+        return "discard"
+
+    batch = watched(app)
+    with batch.jobs():
+        app.deed.perform_async("fail")
+
+    status = batch.wait(10)
+    app.wait_until_idle()
+
+    assert sorted(app.events(batch.bid)) == ["complete", "death"]
+    assert (status.dead, status.failures, status.pending) == (1, 0, 1)
+    assert (app.client.zcard("retry"), app.client.zcard("dead")) == (0, 0)
+
+
+def test_a_success_is_final(app: Program) -> None:
+    """The same job comes again, as after a kill, and fails: neither a counter nor a callback moves."""
+    batch = watched(app)
+    with batch.jobs():
+        app.deed.perform_async("twice")
+    [raw] = app.client.lrange("queue:default", 0, -1)
+
+    with sidekiq.embed(concurrency=1, buffer_seconds=0.01):
+        batch.wait(60, until="success")
+        eventually(lambda: len(app.events(batch.bid)) == 2)
+        app.deeds["twice"] = app.deeds["fail"]
+        app.client.lpush("queue:default", raw)
+        eventually(lambda: app.client.zcard("retry") == 1)
+
+    status = batch.status()
+    assert app.runs == [("twice",), ("twice",)]
+    assert (status.pending, status.failures, status.success) == (0, 0, True)
+    assert app.events(batch.bid) == ["complete", "success"]
+
+
 def test_an_empty_batch_calls_back_at_once(app: Program, worker: Any) -> None:
     """There is nothing to wait for."""
     batch = watched(app)

@@ -145,6 +145,18 @@ def test_missed_ticks_are_made_up_for_where_that_is_asked_for(
     assert redis_client.hget(REPORT, "last_enqueue_time") == b"2030-01-01 13:00:05 +0000"
 
 
+def test_a_hundred_ticks_are_made_up_for_at_most(start: Start, look: Look) -> None:
+    """The latest ones: a worker that was away for a week does not fill a queue."""
+    sidekiq.periodic("* * * * *", job_named(), name="report", catch_up=timedelta(days=7))
+    start()
+
+    jids = look(NOON + 500 * MINUTE + 5)
+
+    assert len(jids) == 100
+    assert [run.tick for run in CronJobs().find("report").runs()] == [NOON + n * MINUTE for n in range(500, 400, -1)]
+    assert look(NOON + 500 * MINUTE + 6) == []
+
+
 def test_ticks_of_the_time_while_it_was_disabled_are_not_made_up_for(start: Start, look: Look) -> None:
     """Not even where missed ticks are."""
     sidekiq.periodic("*/10 * * * *", job_named(), name="report", catch_up=timedelta(hours=2))
@@ -350,6 +362,9 @@ def test_ruby_s_jobs_are_left_to_ruby(look: Look, pool: Pool, redis_client: redi
     _save_as_ruby(redis_client, "plain", message='{"retry":true,"queue":"default","class":"R","args":[]}')
     _save_as_ruby(redis_client, "no_retry", message='{"queue":"default","class":"R","args":[]}')
     _save_as_ruby(redis_client, "rails", message='{"retry":true,"class":"R","args":[]}', active_job="1")
+    _save_as_ruby(redis_client, "symbols", message='{"retry":true,"class":"R","args":[]}', symbolize_args="true")
+    record = '[{"_sc_globalid":"gid://shop/Order/1"}]'
+    _save_as_ruby(redis_client, "record", message='{"retry":true,"class":"R","args":[]}', args=record)
 
     assert look(NOON + 60.5) == []
     assert len(Firing(fire_ruby_jobs=True).look(pool, NOON + 60.5, b"x")) == 1

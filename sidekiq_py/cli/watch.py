@@ -55,8 +55,9 @@ def run(command: Sequence[str], paths: Sequence[Path]) -> int:
         else:
             worker.tell(number)
 
-    # A signal that is ignored stays so: nohup lets a program outlive its terminal.
-    handled = [number for number in (*_ENDS, *_PASSED_ON) if signal.getsignal(number) is not signal.SIG_IGN]
+    # nohup has HUP ignored, so that a program outlives its terminal.
+    ignored = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else set()
+    handled = {*_ENDS, *_PASSED_ON} - ignored
     before = {number: signal.signal(number, pass_on) for number in handled}
     folders = sorted({path if path.is_dir() else path.parent for path in paths})
     names = ", ".join(str(folder) for folder in folders)

@@ -334,7 +334,7 @@ def test_keys_alone_retry_a_job(
             break
     browser.driver.switch_to.active_element.send_keys(Keys.ENTER)
 
-    assert eventually(lambda: "1 job was sent back to their queues." in browser.text, within_seconds=30)
+    assert eventually(lambda: "1 job was enqueued again." in browser.text, within_seconds=30)
     assert redis_client.zcard("retry") == 60
 
 

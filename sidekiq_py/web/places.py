@@ -43,8 +43,8 @@ class Action:
     destroys: bool = False
 
 
-RETRY = Action("retry", "Retry now", "sent back to their queues")
-RUN = Action("run", "Run now", "put into their queues")
+RETRY = Action("retry", "Retry now", "enqueued again")
+RUN = Action("run", "Run now", "enqueued")
 KILL = Action("kill", "Kill", "moved to the dead set")
 DELETE = Action("delete", "Delete", "deleted", destroys=True)
 MOVE = Action("move", "Move", "moved")

@@ -35,7 +35,7 @@ def test_chosen_jobs_are_retried(operator, redis_client, failed):
 
     reply = operator.post("/retries/act", {"action": "retry", "key": keys[:2]})
 
-    assert "2 jobs were sent back to their queues." in reply.shown
+    assert "2 jobs were enqueued again." in reply.shown
     assert [json.loads(raw)["jid"] for raw in redis_client.lrange("queue:default", 0, -1)] == ["b", "a"]
     assert [entry.jid for entry in RetrySet()] == ["c"]
 

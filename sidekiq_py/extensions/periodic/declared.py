@@ -4,6 +4,7 @@ The periodic jobs that this program declares, in code or in a file.
 Nothing is written to Redis here: a worker writes what its program has declared when it starts.
 """
 
+import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -221,6 +222,7 @@ def make(
         message = message_of(klass, args, options)
     except (ArgumentTypeError, ArgumentValueError) as error:
         raise JobDeclarationError(f"{owner} has arguments that JSON cannot carry: {error}") from error
+    _fit(job, [*args, 0.0] if date_as_argument else list(args), owner)
     entry = CronEntry(
         name=called,
         klass=klass,
@@ -252,7 +254,10 @@ def _zoned(cron: str, tz: str | None) -> str:
     stripped = cron.strip()
     if tz is not None:
         # fugit cuts a name that is no zone until it is one; whoever writes tz= means a zone.
-        found = parse(f"* * * * * {tz}").zone
+        try:
+            found = parse(f"* * * * * {tz}").zone
+        except CronTextError as error:
+            raise JobDeclarationError(f"tz={tz!r}: {error.reason}") from error
         if found != tz:
             raise CronTextError(tz, 1, f"it is not a time zone; did you mean {found}?")
         own = parse(stripped).zone
@@ -275,6 +280,18 @@ def _class_and_options(job: Any) -> tuple[str, dict[str, Any]]:
     if not isinstance(definition, JobDefinition):
         raise JobDeclarationError(f"{job!r} is not a job; give a @job, a job class, a ruby_job, or a class's name")
     return definition.name, {**DEFAULT_OPTIONS, **definition.options}
+
+
+def _fit(job: Any, args: list[Any], owner: str) -> None:
+    """Refuse at the declaration what would fail at each tick, where the function is known."""
+    push = getattr(job, "perform_async", None)
+    if push is not None:
+        try:
+            inspect.signature(push).bind(*args)
+        except TypeError as error:
+            takes = inspect.signature(push).replace(return_annotation=inspect.Signature.empty)
+            problem = f"{owner} does not fit its job, which takes {takes}: {error}; give args=[…]"
+            raise JobDeclarationError(problem) from error
 
 
 def _retry_text(retry: Any) -> str:

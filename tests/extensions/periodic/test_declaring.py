@@ -55,7 +55,7 @@ def test_policies_are_kept(start: Start) -> None:
     ("given", "part"),
     [
         ({"cron": "61 * * * *"}, "character 1: '61' is not a valid minute"),
-        ({"cron": "0 9 * * *", "tz": "Mars/Olympus"}, "Mars/Olympus is not a time zone"),
+        ({"cron": "0 9 * * *", "tz": "Mars/Olympus"}, "tz='Mars/Olympus': Mars/Olympus is not a time zone"),
         ({"cron": "0 9 * * *", "tz": "Europe/Berlin2"}, "did you mean Europe/Berlin?"),
         ({"cron": "0 9 * * * Etc/UTC", "tz": "Europe/Berlin"}, "give one of them"),
         ({"cron": "0 9 * * *", "overlap": "never"}, "give one of allow, skip"),
@@ -71,6 +71,20 @@ def test_what_is_unusable_says_so(given: dict[str, object], part: str) -> None:
     with pytest.raises(SidekiqError) as caught:
         sidekiq.periodic(given.pop("cron"), sidekiq.ruby_job("R"), name="n", **given)  # type: ignore[call-overload]
     assert part in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("args", "part"), [([], "missing a required argument: 'number'"), ([1, 2], "too many positional arguments")]
+)
+def test_arguments_that_the_job_does_not_take_are_refused(args: list[object], part: str) -> None:
+    """Each tick would fail."""
+
+    @sidekiq.job(name="Counted")
+    def counted(number: int) -> None: ...
+
+    sidekiq.periodic("0 9 * * *", counted, name="good", args=[1])
+    with pytest.raises(JobDeclarationError, match=part):
+        sidekiq.periodic("0 9 * * *", counted, name="bad", args=args)
 
 
 def test_what_is_no_job_is_refused() -> None:

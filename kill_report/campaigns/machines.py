@@ -75,6 +75,12 @@ class Machine:
         """Plug the cable in or out: packets are lost without a word."""
         _ip(f"link set {self.name}-o {'up' if is_in else 'down'}")
 
+    def wait_for_redis(self, port: int) -> None:
+        """A cable that was plugged in carries nothing for a moment, on a busy machine for seconds."""
+        connect = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 1)"
+        command = ["ip", "netns", "exec", self.name, sys.executable, "-S", "-c", connect, self.gateway, str(port)]
+        eventually(lambda: subprocess.run(command, stderr=subprocess.DEVNULL, check=False).returncode == 0, 60, 0.2)
+
     def start(self, stage: Stage, port: int) -> "Guest":
         """A worker on it."""
         generation = next(_generations)
@@ -128,6 +134,7 @@ def machines(stage: Stage) -> set[int]:
     pair = [Machine(f"a{mark}", 1 + mark % 100, 0.0), Machine(f"b{mark}", 101 + mark % 100, 3600.0)]
     for machine in pair:
         machine.build(stage)
+        machine.wait_for_redis(server.port)
     fleet = stage.fleet(server)
     guests = [machine.start(stage, server.port) for machine in pair for _ in range(WORKERS)]
     known = list(guests)
@@ -138,6 +145,7 @@ def machines(stage: Stage) -> set[int]:
             for guest in guests:
                 eventually(partial(_is_at_work, stage, fleet, guest), PATIENCE_SECONDS, 0.2)
             _cut_off(stage, pair[0], known, LEASE_SECONDS * 4 if number % 2 else LEASE_SECONDS / 3)
+            pair[0].wait_for_redis(server.port)
         else:
             at = stage.draw.randrange(len(guests))
             guest = guests[at]

@@ -4,8 +4,10 @@ import json
 import subprocess
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from resource import struct_rusage
 from typing import Any
 
+import kombu
 import pytest
 from sidekiq_celery.utils.time import maybe_iso8601
 
@@ -102,8 +104,12 @@ def test_stats_tell_what_it_is_and_has_done(worker: Asked) -> None:
     assert stats["prefetch_count"] == stats["pool"]["max-concurrency"] == slots
     assert len(stats["pool"]["processes"]) == (2 if worker.pool == "prefork" else 1)
     assert stats["broker"]["transport"] == "redis"
-    assert "password" not in stats["broker"]
+    assert stats["broker"].keys() == kombu.Connection("redis://").info().keys() - {"password"}
     assert stats["rusage"]["maxrss"] > 0
+    assert {f"ru_{name}" for name in stats["rusage"]} == {name for name in dir(struct_rusage) if name.startswith("ru_")}
+    assert {"total", "pid", "clock", "uptime", "pool", "broker", "prefetch_count", "rusage"} <= stats.keys()
+    told_of_pool = {"implementation", "max-concurrency", "processes", "max-tasks-per-child", "timeouts"}
+    assert {*told_of_pool, "put-guarded-by-semaphore", "writes"} <= stats["pool"].keys()
 
 
 def test_it_tells_the_rate_limit_that_was_set_at_run_time(worker: Asked) -> None:

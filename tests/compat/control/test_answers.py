@@ -214,7 +214,7 @@ def _published(worker: Asked, body: Any, serializer: str = "json") -> None:
         {"method": "remember", "arguments": {"state": 1}},
         {"method": "ping", "pattern": "(((", "matcher": "pcre"},
         {"method": "ping", "pattern": "w*", "matcher": "regex"},
-        {"method": "ping", "pattern": ".?" * 60 + "#", "matcher": "pcre"},
+        {"method": "ping", "pattern": ".?" * 120 + "#", "matcher": "pcre"},
     ],
 )
 def test_commands_that_make_no_sense_harm_nobody(worker: Asked, body: Any) -> None:

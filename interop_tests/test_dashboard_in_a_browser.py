@@ -244,7 +244,7 @@ def test_a_question_is_asked_before_a_job_is_deleted(
 def test_people_sign_in(
     browser: Browser, redis_client: redis.Redis, redis_url: str, tmp_path: Path, theme: str
 ) -> None:
-    """With a name and a password; axe reports nothing about the form, nor about one that was refused."""
+    """For the page that was asked for; axe reports nothing about the form, nor about one that was refused."""
     config = tmp_path / "dashboard.yml"
     config.write_text(f"accounts: {{ann: {{password_hash: '{hash_password('secret')}', role: viewer}}}}")
     command = [sys.executable, "-m", "sidekiq_py", "web", "--port", "{port}", "--config", str(config)]
@@ -264,6 +264,7 @@ def test_people_sign_in(
         assert axe.complaints(browser) == []
         sign_in("secret")
         assert "ann (viewer)" in browser.text
+        assert browser.driver.current_url == dashboard.url("/retries")
 
 
 # What stands out to the right of the window, though nothing that scrolls holds it.

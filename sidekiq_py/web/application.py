@@ -356,7 +356,9 @@ def _handlers(site: Site) -> dict[tuple[str, str], Handler]:
 def _refusal_page(visit: Visit, why: Refusal) -> Response:
     is_page = visit.request.method == "GET" and "text/html" in visit.request.headers.get("accept", "")
     if why.status == HTTPStatus.UNAUTHORIZED and is_page and not visit.query("live"):
-        return visit.redirect("/sign-in")
+        query = visit.request.url.query
+        asked_for = visit.request.scope["sidekiq_py.page"] + (f"?{query}" if query else "")
+        return visit.redirect("/sign-in", to=None if asked_for == "/" else asked_for)
     response = _error_page(visit, why.status, why.title, why.advice)
     if why.status == HTTPStatus.UNAUTHORIZED:
         response.headers["www-authenticate"] = "Bearer"

@@ -2,11 +2,12 @@
 
 import base64
 import binascii
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
@@ -30,6 +31,9 @@ _NAVIGATION = (
     ("Audit", "/audit"),
 )
 _LONGEST_NOTICE = 500
+_LONGEST_ADDRESS = 2000
+# Without dots, which lead out of the dashboard, and without two slashes, which begin the name of another site.
+_PATH = re.compile(r"(?:/[A-Za-z0-9_-]+)+")
 
 
 class Visit:
@@ -136,6 +140,16 @@ class Visit:
             told = shortened(notice, _LONGEST_NOTICE).encode(errors="backslashreplace")
             self._cookies.append((NOTICE_COOKIE, base64.urlsafe_b64encode(told).decode(), 60))
         return self._with_cookies(Response(status_code=303, headers={"location": self.url(path, **query)}))
+
+    def redirect_within(self, address: str) -> Response:
+        """Go on to *address*, a path and parameters of this dashboard; to the overview where it is anything else."""
+        path, _, query = address.partition("?")
+        if len(address) > _LONGEST_ADDRESS or not _PATH.fullmatch(path):
+            return self.redirect("/")
+        # Written anew, so that nothing else gets into a header.
+        parameters = urlencode(parse_qsl(query, keep_blank_values=True), errors="replace")
+        location = self.url(path) + (f"?{parameters}" if parameters else "")
+        return self._with_cookies(Response(status_code=303, headers={"location": location}))
 
     def set_cookie(self, name: str, value: str, seconds: int | None = None) -> None:
         """Have the response set a cookie; 0 seconds removes it."""

@@ -2,8 +2,11 @@
 
 import contextlib
 import json
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from html import unescape
+from urllib.parse import urlencode
 
 import pytest
 
@@ -19,6 +22,7 @@ from tests.web.browsing import Visitor
 
 SECRET = "correct horse battery staple"
 TOKEN = "a-token-of-some-length-0123"
+NOBODY = "redis://127.0.0.1:1"
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +112,53 @@ def test_an_account_signs_in_and_out(password_hash):
 
     assert "Password or token" in visitor.post("/sign-out", {}).shown
     assert "Password or token" in visitor.get("/retries").shown
+
+
+def _sent_on_to(visitor, to):
+    fields = {"name": "ada", "secret": SECRET, "to": to, "form_token": _form_token(visitor)}
+    body, headers = urlencode(fields).encode(), {"origin": f"http://{visitor.headers['host']}"}
+    return visitor.send("POST", "/sign-in", body, headers=headers).headers["location"]
+
+
+@pytest.mark.parametrize("base", ["", "/jobs"])
+def test_signing_in_leads_to_the_page_that_was_asked_for(password_hash, base):
+    """Also where it failed at first: a link in a chat leads to its job, and not to the overview."""
+    dashboard = asgi_app(accounts={"ada": Account(password_hash)}, servers={"eu": NOBODY, "us": NOBODY})
+    visitor = Visitor(dashboard, base=base)
+
+    at_the_form = visitor.send("GET", "/at/us/job?jid=a%26b&set=retry").headers["location"]
+    form = visitor.send("GET", at_the_form.removeprefix(base)).text
+    [to] = re.findall('name="to" value="([^"]*)"', form)
+    refused = visitor.post("/at/us/sign-in", {"name": "ada", "secret": "wrong", "to": unescape(to)})
+    [again] = re.findall('name="to" value="([^"]*)"', refused.text)
+    fields = {"name": "ada", "secret": SECRET, "to": unescape(again), "form_token": visitor.form_token}
+    origin = {"origin": f"http://{visitor.headers['host']}"}
+    signed_in = visitor.send("POST", "/at/us/sign-in", urlencode(fields).encode(), headers=origin)
+
+    assert signed_in.headers["location"] == f"{base}/at/us/job?jid=a%26b&set=retry"
+
+
+@pytest.mark.parametrize(
+    "to",
+    [
+        *("//evil.example", "/\\evil.example", "\\\\evil.example", "/%2fevil.example", "/ /evil.example"),
+        *("https://evil.example/", "javascript:alert(1)", "evil.example", "", "/", "?q=1"),
+        *("/retries/../../admin", "/retries\r\nset-cookie: a=b", "/retries?q=" + "x" * 5000),
+    ],
+)
+def test_signing_in_leads_to_no_other_place(password_hash, to):
+    """Whatever a forged link to the form asks for."""
+    visitor = Visitor(asgi_app(accounts={"ada": Account(password_hash)}))
+
+    assert _sent_on_to(visitor, to) == "/"
+
+
+def test_what_an_address_asks_for_gets_into_no_header(password_hash):
+    """Parameters are written anew, so a line break in one stays within it, and none becomes a notice."""
+    visitor = Visitor(asgi_app(accounts={"ada": Account(password_hash)}))
+
+    assert _sent_on_to(visitor, "/retries?q=a\r\nb: c&notice=n&path=p") == "/retries?q=a%0D%0Ab%3A+c&notice=n&path=p"
+    assert "sidekiq_py_notice" not in visitor.cookies
 
 
 @pytest.mark.parametrize(("name", "secret"), [("ada", "wrong"), ("eve", SECRET), ("ada", ""), ("", SECRET)])

@@ -21,26 +21,27 @@ def form(visit: Visit) -> Response:
         return visit.page(
             "error.html", 404, title="There is no such page", advice="One cannot sign in at this dashboard."
         )
-    return visit.page("sign_in.html", trouble="")
+    return visit.page("sign_in.html", trouble="", to=visit.query("to"))
 
 
 def sign_in(visit: Visit) -> Response:
-    """Look at a name and a password, or at a token."""
-    name, secret = visit.field("name")[:_LONGEST], visit.field("secret")[:_LONGEST]
+    """Look at a name and a password, or at a token; then go on to the page that was asked for."""
+    name, secret, to = visit.field("name")[:_LONGEST], visit.field("secret")[:_LONGEST], visit.field("to")
     client = visit.request.client
     keys = (f"address {client.host if client else '?'}", f"name {name}")
     throttle = visit.site.throttle
     wait = throttle.begin(*keys)
     if wait:
         told = f"There were too many failures. Try again in {duration(max(1.0, wait))}."
-        return visit.page("sign_in.html", 429, trouble=told)
+        return visit.page("sign_in.html", 429, trouble=told, to=to)
     session = visit.site.access.sign_in(name, secret)
     if session is None:
         _log.warning("a sign-in was refused: name %s, from %s", ascii(name[:_SHOWN]), client.host if client else "?")
-        return visit.page("sign_in.html", 401, trouble="That is not right. Check the name and the password or token.")
+        told = "That is not right. Check the name and the password or token."
+        return visit.page("sign_in.html", 401, trouble=told, to=to)
     throttle.succeed(*keys)
     visit.set_cookie(SESSION_COOKIE, session, SESSION_SECONDS)
-    return visit.redirect("/")
+    return visit.redirect_within(to)
 
 
 def sign_out(visit: Visit) -> Response:

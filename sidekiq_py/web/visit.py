@@ -108,7 +108,7 @@ class Visit:
         values = self.form.get(name)
         return values[0] if values else default
 
-    def url(self, path: str, **query: Any) -> str:
+    def url(self, path: str, /, **query: Any) -> str:
         """The address of a page, on the same Redis; parameters that are None or empty are left out."""
         prefix = f"/at/{self.server.name}" if self.server is not self.site.first_server else ""
         given = {name: value for name, value in query.items() if value is not None and value != ""}
@@ -134,7 +134,7 @@ class Visit:
         # What is left of half letters, in attributes for example.
         return self._with_cookies(HTMLResponse(html.encode(errors="backslashreplace"), status))
 
-    def redirect(self, path: str, notice: str = "", **query: Any) -> Response:
+    def redirect(self, path: str, notice: str = "", /, **query: Any) -> Response:
         """Go on to another page, which shows *notice*."""
         if notice:
             told = shortened(notice, _LONGEST_NOTICE).encode(errors="backslashreplace")
@@ -146,10 +146,7 @@ class Visit:
         path, _, query = address.partition("?")
         if len(address) > _LONGEST_ADDRESS or not _PATH.fullmatch(path):
             return self.redirect("/")
-        # Written anew, so that nothing else gets into a header.
-        parameters = urlencode(parse_qsl(query, keep_blank_values=True), errors="replace")
-        location = self.url(path) + (f"?{parameters}" if parameters else "")
-        return self._with_cookies(Response(status_code=303, headers={"location": location}))
+        return self.redirect(path, **dict(parse_qsl(query)))
 
     def set_cookie(self, name: str, value: str, seconds: int | None = None) -> None:
         """Have the response set a cookie; 0 seconds removes it."""

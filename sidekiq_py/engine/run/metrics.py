@@ -9,7 +9,7 @@ Source: Sidekiq 7.3.2 and 8.1.7, metrics/tracking.rb.
 
 import threading
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from time import time
 from typing import Any
 
@@ -139,9 +139,9 @@ class ExecutionMetrics:
                 try:
                     add_counts(pool, changes, now=now, generation=dialect.metrics_generation)
                 except ReplyLostError:
-                    self._written = totals
+                    self._note_written(totals, changes)
                     raise
-            self._written = totals
+            self._note_written(totals, changes)
 
     def _table(self) -> _Table:
         """The calling thread's."""
@@ -162,6 +162,10 @@ class ExecutionMetrics:
                     known = totals.get(job_class)
                     totals[job_class] = added(known, row) if known else row.copy()
         return totals
+
+    def _note_written(self, totals: dict[str, Row], job_classes: Iterable[str]) -> None:
+        # No other class: a run that was read between its sum and its count would have its time noted and never written.
+        self._written.update((job_class, totals[job_class]) for job_class in job_classes)
 
     def _changes(self, totals: dict[str, Row]) -> dict[str, ClassCounts]:
         changes: dict[str, ClassCounts] = {}

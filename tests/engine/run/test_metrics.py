@@ -122,6 +122,22 @@ def test_nothing_is_miscounted_while_threads_count_and_another_flushes(pool: Poo
     }
 
 
+def test_a_run_that_a_flush_reads_halfway_keeps_its_time(pool: Pool, redis_client: redis.Redis) -> None:
+    """Its time is added before it is counted: a flush in between writes neither, and notes neither as written."""
+    metrics = ExecutionMetrics()
+
+    class Seconds(float):
+        def __le__(self, other: float) -> bool:
+            metrics.flush(pool, now=AT, dialect=V7)
+            return super().__le__(other)
+
+    count_success = metrics.success_counter()
+    count_success(JOB, "default", Seconds(0.5))
+    metrics.flush(pool, now=AT, dialect=V7)
+
+    assert redis_client.hgetall("j|20250204|8:3") == {b"HardJob|ms": b"500", b"HardJob|p": b"1"}
+
+
 def test_successes_of_a_thread_add_up_with_all_else(pool: Pool, redis_client: redis.Redis) -> None:
     """Counted on a shorter way of their own, whichever queue they came from."""
     metrics = ExecutionMetrics()

@@ -21,7 +21,9 @@
 -- A job is written into the hash before it leaves its queue: an error in between leaves it there.
 
 -- Removes nothing. A script that has written is not refused for want of memory any more, and moving jobs is the way out of that.
-redis.call('HDEL', KEYS[1], '')
+-- A user who may not use LTRIM is told before a job stands in two places; what else is wrong with this queue comes out below.
+local trimmed = redis.pcall('LTRIM', KEYS[9], 0, -1)
+if trimmed.err and string.sub(trimmed.err, 1, 9) ~= 'WRONGTYPE' then return trimmed end
 
 local in_flight, owners, lease, suspects = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, batch = ARGV[1], ARGV[4]

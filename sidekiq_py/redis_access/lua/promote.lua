@@ -22,14 +22,16 @@ local function push(number, bytes)
   return refused(redis.pcall('SADD', KEYS[3], string.sub(queue, NAME))) or refused(redis.pcall('LPUSH', queue, bytes))
 end
 
+--@part forbids_zrem
+
 local has_buried = false
 local function dead_letter(member)
   has_buried = true
-  return refused(redis.pcall('ZADD', KEYS[2], ARGV[1], member))
+  return forbids_zrem() or refused(redis.pcall('ZADD', KEYS[2], ARGV[1], member))
 end
 
 local function postpone(score, bytes)
-  return refused(redis.pcall('ZADD', KEYS[4], score, bytes))
+  return forbids_zrem() or refused(redis.pcall('ZADD', KEYS[4], score, bytes))
 end
 
 local replies = {}

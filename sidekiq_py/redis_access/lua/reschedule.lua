@@ -7,7 +7,10 @@
 --
 -- The new one is written before the old one goes: an error in between (out of memory) leaves the job where it was.
 
+--@part forbids_zrem
+
 if not redis.call('ZSCORE', KEYS[1], ARGV[1]) then return 0 end
+if ARGV[3] ~= ARGV[1] and forbids_zrem() then return redis.error_reply(forbids_zrem()) end
 redis.call('ZADD', KEYS[1], ARGV[2], ARGV[3])
 if ARGV[3] ~= ARGV[1] then redis.call('ZREM', KEYS[1], ARGV[1]) end
 return 1

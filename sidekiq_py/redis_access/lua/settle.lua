@@ -87,6 +87,17 @@ local function is_whole(key, parts, coming)
   return true
 end
 
+-- Whether the user may not use the command at a place: Redis tells since 7.0. What only reads is asked as it is run.
+local function is_forbidden(at, verb, key)
+  if not redis.acl_check_cmd or verb == 'UNLESS' or verb == 'HELD' then return false end
+  if verb == 'TAKE' then return not redis.acl_check_cmd('LPUSH', key, '') end
+  if verb == 'COUNT' then return not redis.acl_check_cmd('INCRBY', key, 1) end
+  if verb == 'ONCE' or verb == 'JOIN' then return not redis.acl_check_cmd('HSETNX', key, '', 1) end
+  -- An error is of a command that this Redis does not know, or not so; it is refused when its turn comes.
+  local is_known, may = pcall(redis.acl_check_cmd, verb, key, unpack(ARGV, at + 3, at + tonumber(ARGV[at])))
+  return is_known and not may
+end
+
 -- The error that one of the first commands would meet; it looks, and writes nothing.
 local function obstacle()
   local needs = {
@@ -102,6 +113,7 @@ local function obstacle()
   local function refusal(verb, key)
     local need, is = needs[verb], types[key]
     if VERBS[verb] then return VERBS[verb].look and VERBS[verb].look(key, words_of(at)) end
+    if is_forbidden(at, verb, key) then return 'NOPERM this user may not use ' .. verb .. ' on ' .. key end
     if verb == 'DEL' then
       types[key], coming[key] = 'none', nil
     elseif verb == 'SET' then
@@ -163,8 +175,8 @@ if vital > 1 or next(VERBS) then
 end
 
 -- Removes nothing: no job begins with a NUL. A script that has written is not refused for want of memory any more, and with the
--- job's end memory comes free. A user who may not use LREM is told before anything is written that would be written again.
-if is_listed then redis.call('LREM', KEYS[1], 1, '\0' .. ARGV[1]) elseif is_scored then redis.call('ZREMRANGEBYRANK', KEYS[1], 1, 0) else redis.call('HDEL', KEYS[1], '') end
+-- job's end memory comes free. A user who may not remove it is told before anything is written that would be written again.
+if is_listed then redis.call('LREM', KEYS[1], 1, '\0' .. ARGV[1]) else redis.call(is_scored and 'ZREM' or 'HDEL', KEYS[1], is_scored and '\0' .. ARGV[1] or '') end
 
 local function joined(key, parts)
   parts = wanted_parts(key, parts)

@@ -16,6 +16,7 @@ from sidekiq_py.cli.log_setup import log_generation, remove_line_handlers, set_u
 from sidekiq_py.cli.settings import FETCHERS, Options, make_config, read_all
 from sidekiq_py.cli.version import show_version
 from sidekiq_py.config import Config
+from sidekiq_py.engine.prefork.memory import collect_less_often
 from sidekiq_py.errors import SidekiqError
 from sidekiq_py.logs import FORMAT_NAMES
 
@@ -144,6 +145,7 @@ def _watch(flags: dict[str, Any]) -> int:
 
 def run(options: Options) -> int:
     """Work until told to stop; the exit code."""
+    collect_less_often()
     # What is unusable is told before anything is imported.
     config = make_config(options)
     if isinstance(sys.stdout, TextIOWrapper):

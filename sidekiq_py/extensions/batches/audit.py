@@ -73,9 +73,6 @@ class Audit:
         Raises:
             RedisError: As `Pool.run` does.
         """
-        # A user with few rights, of a fleet without batches, may ask this and nothing below.
-        if not pool.command("EXISTS", steps.ALL):
-            return None
         _forget_the_gone(pool)
         _deliver_late(pool)
         missing = {status.bid: (changed_at, numbers) for status, changed_at, numbers in self._candidates(pool)}

@@ -27,7 +27,6 @@ from sidekiq_py.extension import (
 from sidekiq_py.extensions.batches import adding, errors, steps
 from sidekiq_py.extensions.batches.member import KEY, TRACKED_KEY, Membership, is_membership, membership_of
 from sidekiq_py.extensions.batches.pretended import pretending
-from sidekiq_py.extensions.batches.rows import text_of_job
 from sidekiq_py.middleware.running import running_here
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.job_path.settle_script import Held, Join, Once, Unless
@@ -195,12 +194,11 @@ class BatchExtension(Extension):
 
     def maintain(self) -> Sequence[Maintenance]:
         """Look for members that were lost, and after Ruby processes that died; tell of what begins and ends."""
-        from sidekiq_py.extensions.batches.audit import Audit  # of workers alone
-        from sidekiq_py.extensions.batches.ruby_runs import RubyRuns
+        from sidekiq_py.extensions.batches.ruby_runs import RubyRuns  # of workers alone
         from sidekiq_py.extensions.batches.telling import Telling
 
         return (
-            Maintenance("the audit of batches", _AUDIT_SECONDS, Audit().run),
+            Maintenance("the audit of batches", _AUDIT_SECONDS, _Audits().run),
             Maintenance("what Ruby processes run of batches", _RUBY_SECONDS, RubyRuns().run),
             Maintenance("telemetry of batches", _TELLING_SECONDS, Telling().run),
         )
@@ -230,6 +228,24 @@ class BatchExtension(Extension):
     def explain(self, refusal: str) -> Exception | None:
         """The errors of a batch."""
         return errors.of_refusal(refusal)
+
+
+class _Audits:
+    """Looks for lost members where there are batches: that is all that a user with few rights may ask."""
+
+    def __init__(self) -> None:
+        self._audit: Any = None
+
+    def run(self, pool: Pool) -> float | None:
+        """As `Audit.run`."""
+        if not pool.command("EXISTS", steps.ALL):
+            return None
+        if self._audit is None:
+            from sidekiq_py.extensions.batches.audit import Audit  # where there are none, no worker loads it
+
+            self._audit = Audit()
+        delay: float | None = self._audit.run(pool)
+        return delay
 
 
 # A named tuple's own constructor takes twice as long, and this is every success of a batch.
@@ -270,7 +286,7 @@ def _joined(bid: str, command: Command, float_text: FloatText | None) -> Sequenc
     verb, key, *words = command
 
     def row(raw: bytes, score: str | None = None) -> list[bytes]:
-        return [] if float_text is None else [text_of_job(raw, score, float_text)]
+        return [] if float_text is None else [_text_of_job(raw, score, float_text)]
 
     if verb in ("LPUSH", "RPUSH") and str(key).startswith("queue:"):
         return [steps.command("join", bid, "queue", str(key).removeprefix("queue:"), raw, *row(raw)) for raw in words]
@@ -298,7 +314,13 @@ def _rows_of(jobs: PushSlice, members: Sequence[bool]) -> list[bytes]:
         for raw, score in zip(push_batch.payloads, push_batch.scores or repeat(None), strict=False)
     ]
     text = jobs.dialect.float_text
-    return [text_of_job(*one, text) for one, is_member in zip(both, members, strict=True) if not is_member]
+    return [_text_of_job(*one, text) for one, is_member in zip(both, members, strict=True) if not is_member]
+
+
+def _text_of_job(raw: bytes, score: str | None, float_text: FloatText) -> bytes:
+    from sidekiq_py.extensions.batches import rows  # of tracked batches alone
+
+    return rows.text_of_job(raw, score, float_text)
 
 
 def _running_active_job() -> Payload | None:

@@ -6,7 +6,6 @@ Each mode begins with none. Callbacks are enqueued as other jobs are; nothing ex
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 from sidekiq_py import program
@@ -16,21 +15,20 @@ from sidekiq_py.redis_access.job_path.push import Outgoing
 from sidekiq_py.wire.json_dialect import dumps_known, loads
 
 
-@dataclass
 class _Pretended:
-    bid: str
-    parent: "_Pretended | None" = None
-    fields: dict[str, str] = field(default_factory=dict)
-    callbacks: dict[str, bytes] = field(default_factory=dict)
-    tokens: dict[str, str] = field(default_factory=dict)
-    children: list["_Pretended"] = field(default_factory=list)
-    events: dict[str, float] = field(default_factory=dict)
-    next: int = 0
-    total: int = 0
-    succeeded: set[int] = field(default_factory=set)
-    tried: set[int] = field(default_factory=set)
-    members: set[int] = field(default_factory=set)
-    states: dict[int, tuple[str, str, bytes]] = field(default_factory=dict)
+    def __init__(self, bid: str, parent: "_Pretended | None") -> None:
+        self.bid = bid
+        self.parent = parent
+        self.fields: dict[str, str] = {}
+        self.callbacks: dict[str, bytes] = {}
+        self.tokens: dict[str, str] = {}
+        self.children: list[_Pretended] = []
+        self.events: dict[str, float] = {}
+        self.next = self.total = 0
+        self.succeeded: set[int] = set()
+        self.tried: set[int] = set()
+        self.members: set[int] = set()
+        self.states: dict[int, tuple[str, str, bytes]] = {}
 
     @property
     def pending(self) -> int:

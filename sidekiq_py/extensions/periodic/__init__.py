@@ -3,24 +3,38 @@ Periodic jobs, on the keys of the Ruby gem sidekiq-cron: its Web tab shows and s
 
 `cron_text` and `ticks` say when; `layout` is what stands in Redis; `declared` and `schedule_file` are ways to declare;
 `store` reads and changes the timetable; `firing` pushes what is due; `cron_jobs` is the data API and `commands` the
-command line; `checks` are the doctor's.
+command line; `checks` are the doctor's. A worker loads none of these, but `keys`, until there are periodic jobs.
 """
 
 import logging
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar
 
 from sidekiq_py.config import Config
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.extension import DoctorCheck, Effect, Extension, JobEnd, Maintenance
 from sidekiq_py.extensions.periodic import verbs
-from sidekiq_py.extensions.periodic.layout import DEFAULT_NAMESPACE, OWN_PREFIX, PAYLOAD_KEY, layout_of
+from sidekiq_py.extensions.periodic.keys import (
+    DEFAULT_NAMESPACE,
+    OWN_PREFIX,
+    PAYLOAD_KEY,
+    SCHEDULE_OPTIONS,
+    USUAL_PLACES,
+    all_sets,
+)
 from sidekiq_py.redis_access.connection.pool import Pool
 
 __all__ = ["PeriodicJobs"]
 
+_EMPTY_SECONDS = 2.0
+_KEEP_SECONDS = 30.0
+
 _log = logging.getLogger("sidekiq")
+
+_Round = Callable[[Pool], float | None]
 
 
 class PeriodicJobs(Extension):
@@ -57,6 +71,8 @@ class PeriodicJobs(Extension):
         namespaces: Iterable[str] = (DEFAULT_NAMESPACE,),
     ) -> None:
         if cron_version is not None:
+            from sidekiq_py.extensions.periodic.layout import layout_of  # as in `start`
+
             layout_of(cron_version)
         self.cron_version = cron_version
         self.fire_ruby_jobs = fire_ruby_jobs
@@ -65,12 +81,11 @@ class PeriodicJobs(Extension):
 
     def start(self, pool: Pool, config: Config) -> None:
         """Write what the program declares; `maintain` keeps it there."""
-        from sidekiq_py.extensions.periodic import (
-            loading,
-        )  # a worker's; `--help` and programs that push load none of it
-
         try:
-            loading.load(pool, config, cron_version=self.cron_version)
+            if _has_declared(config) or self._are_any(pool):
+                from sidekiq_py.extensions.periodic import loading  # where there are none, no worker loads it
+
+                loading.load(pool, config, cron_version=self.cron_version)
         except RedisReplyError as error:
             if error.code != "NOPERM":
                 raise
@@ -80,19 +95,42 @@ class PeriodicJobs(Extension):
 
     def maintain(self) -> Sequence[Maintenance]:
         """Fire what is due; write again what was declared and is gone."""
-        from sidekiq_py.extensions.periodic import loading  # as above
-        from sidekiq_py.extensions.periodic.firing import EMPTY_SECONDS, Firing
-
-        restore = partial(loading.restore, namespaces=self.namespaces)
-        firing = Firing(fire_ruby_jobs=self.fire_ruby_jobs, namespaces=self.namespaces)
         return (
-            self._maintenance("periodic jobs", EMPTY_SECONDS, firing.round),
-            self._maintenance("declared periodic jobs", loading.RESTORE_EVERY_SECONDS, restore),
-            self._maintenance("runs that must not overlap", loading.AUDIT_EVERY_SECONDS, loading.LostRuns().release),
+            self._maintenance("periodic jobs", _EMPTY_SECONDS, self._firing),
+            self._maintenance("declared periodic jobs", _KEEP_SECONDS, self._restoring),
+            self._maintenance("runs that must not overlap", _KEEP_SECONDS, self._releasing),
         )
 
-    def _maintenance(self, name: str, every_seconds: float, run: Callable[[Pool], float | None]) -> Maintenance:
-        return Maintenance(name, every_seconds, lambda pool: run(pool) if self._is_allowed else None)
+    def _maintenance(self, name: str, every_seconds: float, make: Callable[[], _Round]) -> Maintenance:
+        """What *make* returns is made once there are periodic jobs."""
+        made: list[_Round] = []
+
+        def run(pool: Pool) -> float | None:
+            if not self._is_allowed:
+                return None
+            if not made and self._are_any(pool):
+                made.append(make())
+            return made[0](pool) if made else None
+
+        return Maintenance(name, every_seconds, run)
+
+    def _are_any(self, pool: Pool) -> bool:
+        return bool(pool.command("EXISTS", *all_sets(self.namespaces)))
+
+    def _firing(self) -> _Round:
+        from sidekiq_py.extensions.periodic.firing import Firing  # as in `start`
+
+        return Firing(fire_ruby_jobs=self.fire_ruby_jobs, namespaces=self.namespaces).round
+
+    def _restoring(self) -> _Round:
+        from sidekiq_py.extensions.periodic.loading import restore  # as in `start`
+
+        return partial(restore, namespaces=self.namespaces)
+
+    def _releasing(self) -> _Round:
+        from sidekiq_py.extensions.periodic.loading import LostRuns  # as in `start`
+
+        return LostRuns().release
 
     def end(self, end: JobEnd) -> Iterable[Effect]:
         """Note how the run ended, and let the next one start."""
@@ -113,3 +151,12 @@ class PeriodicJobs(Extension):
         from sidekiq_py.extensions.periodic import pages  # needs the extra `web`
 
         return pages.pages()
+
+
+def _has_declared(config: Config) -> bool:
+    """In code, as the module of `sidekiq.periodic` knows, or in a schedule file."""
+    declared = sys.modules.get(f"{__name__}.declared")
+    if declared is not None and list(declared.declarations):
+        return True
+    given = any(config.extra.get(name) for name in SCHEDULE_OPTIONS)
+    return given or any(Path(place).is_file() for place in USUAL_PLACES)

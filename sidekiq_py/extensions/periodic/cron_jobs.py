@@ -13,7 +13,8 @@ from sidekiq_py.errors import ConfigError, RedisReplyError
 from sidekiq_py.extensions.periodic import firing, loading, sidekiq_scheduler, store
 from sidekiq_py.extensions.periodic.cron_text import CronText
 from sidekiq_py.extensions.periodic.declared import make
-from sidekiq_py.extensions.periodic.layout import DEFAULT_NAMESPACE, arguments_of, epoch_of
+from sidekiq_py.extensions.periodic.keys import DEFAULT_NAMESPACE
+from sidekiq_py.extensions.periodic.layout import arguments_of, epoch_of
 from sidekiq_py.extensions.periodic.store import Run, StoredJob
 from sidekiq_py.extensions.periodic.ticks import previous_time, upcoming
 from sidekiq_py.redis_access.connection.pool import Pool

@@ -14,7 +14,8 @@ from typing import Any, Literal, TypeVar, overload
 
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, JobDeclarationError
 from sidekiq_py.extensions.periodic.cron_text import CronText, CronTextError, parse
-from sidekiq_py.extensions.periodic.layout import DEFAULT_NAMESPACE, CronEntry, OwnState, json_text, message_of
+from sidekiq_py.extensions.periodic.keys import DEFAULT_NAMESPACE
+from sidekiq_py.extensions.periodic.layout import CronEntry, OwnState, json_text, message_of
 from sidekiq_py.options import closest
 from sidekiq_py.registry import JobDefinition, registry
 from sidekiq_py.wire.json_dialect import check_args

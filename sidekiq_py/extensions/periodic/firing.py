@@ -21,7 +21,8 @@ from sidekiq_py.client import extended_push
 from sidekiq_py.client.sync_client import Client, of_pool
 from sidekiq_py.errors import RedisError, RedisReplyError, SidekiqError
 from sidekiq_py.extensions.periodic import store, verbs
-from sidekiq_py.extensions.periodic.layout import DEFAULT_NAMESPACE, PAYLOAD_KEY, enqueue_time, tick_text
+from sidekiq_py.extensions.periodic.keys import DEFAULT_NAMESPACE, PAYLOAD_KEY
+from sidekiq_py.extensions.periodic.layout import enqueue_time, tick_text
 from sidekiq_py.extensions.periodic.store import StoredJob
 from sidekiq_py.extensions.periodic.ticks import is_repeated, upcoming
 from sidekiq_py.redis_access.connection.pool import Pool
@@ -30,7 +31,6 @@ from sidekiq_py.redis_access.job_path.settle_script import Effect
 
 READ_EVERY_SECONDS = 5.0
 LOOK_EVERY_SECONDS = 0.5
-EMPTY_SECONDS = 2.0
 # As the gem's `reschedule_grace_period`.
 GRACE_SECONDS = 60.0
 MOST_CAUGHT_UP = 100
@@ -62,12 +62,12 @@ class Firing:
         self._read_at = 0.0
         self._complained: set[tuple[str, str]] = set()
 
-    def round(self, pool: Pool) -> float:
-        """One look; the seconds until the next one."""
+    def round(self, pool: Pool) -> float | None:
+        """One look; the seconds until the next one, or None where nothing will be due."""
         now, changes = store.clock_and_changes(pool)
         self.look(pool, now, changes)
         if not self._jobs:
-            return EMPTY_SECONDS
+            return None
         return min(LOOK_EVERY_SECONDS, max(0.0, self._next_push(now) - store.redis_now(pool)))
 
     def look(self, pool: Pool, now: float, changes: bytes = b"") -> list[str]:

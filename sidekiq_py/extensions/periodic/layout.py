@@ -15,18 +15,9 @@ from math import isfinite
 from typing import Any
 
 from sidekiq_py.errors import ConfigError, JsonParseError
+from sidekiq_py.extensions.periodic.keys import DEFAULT_NAMESPACE, set_key
 from sidekiq_py.wire.dialect import FloatText
 from sidekiq_py.wire.json_dialect import dumps, loads
-
-DEFAULT_NAMESPACE = "default"
-OWN_PREFIX = "sidekiq_py:cron:"
-"""Before the gem's key of a job: what only we keep of it."""
-DECLARED = "sidekiq_py:cron_declared"
-"""Set of the keys of jobs that Python has declared or added, wherever they are declared."""
-PAYLOAD_KEY = "sidekiq_py_cron"
-"""In each job that Python fires: the key of the periodic job, so that its history hears how the run ended."""
-CHANGES = "sidekiq_py:cron_changes"
-"""Counts up when one of our programs changes the timetable."""
 
 _FIELDS_1_2 = (
     *("name", "klass", "cron", "description", "args", "message", "status", "active_job", "queue_name_prefix"),
@@ -67,7 +58,7 @@ class Layout:
 
     def set_key(self, namespace: str = DEFAULT_NAMESPACE) -> str:
         """The set of the jobs' keys."""
-        return f"cron_jobs:{namespace}" if self.has_namespaces else "cron_jobs"
+        return set_key(namespace if self.has_namespaces else None)
 
     def job_key(self, name: str, namespace: str = DEFAULT_NAMESPACE) -> str:
         """The hash of a job; what else there is of it stands behind it."""

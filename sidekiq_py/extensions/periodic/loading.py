@@ -16,13 +16,12 @@ from sidekiq_py.config import Config
 from sidekiq_py.errors import ConfigError, RedisReplyError
 from sidekiq_py.extensions.periodic import schedule_file, store, verbs
 from sidekiq_py.extensions.periodic.declared import Declaration, declarations, with_program
-from sidekiq_py.extensions.periodic.layout import DECLARED, DEFAULT_NAMESPACE, LAYOUTS, OWN_PREFIX, Layout, OwnState
+from sidekiq_py.extensions.periodic.keys import DECLARED, DEFAULT_NAMESPACE, OWN_PREFIX, SCHEDULE_OPTIONS
+from sidekiq_py.extensions.periodic.layout import LAYOUTS, Layout, OwnState
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.job_path.settle_script import Effect
 from sidekiq_py.registry import registry
 
-RESTORE_EVERY_SECONDS = 30.0
-AUDIT_EVERY_SECONDS = 30.0
 # A run that is younger may be on its way between two places.
 _LOST_AFTER_SECONDS = 60.0
 # A longer queue is not read: the run is taken to wait in it.
@@ -41,7 +40,7 @@ def load(pool: Pool, config: Config, *, cron_version: str | None, directory: Pat
     """
     program = config.tag or "python"
     here = directory or Path.cwd()
-    given = config.extra.get("schedule") or config.extra.get("cron_schedule_file")
+    given = next(filter(None, map(config.extra.get, SCHEDULE_OPTIONS)), None)
     path = schedule_file.find(str(given) if given else None, here)
     declared = list(declarations)
     places = {declaration.own.by for declaration in declared} | set(sys.modules)

@@ -18,10 +18,9 @@ from typing import Any
 
 from sidekiq_py.errors import ConfigError, SidekiqError
 from sidekiq_py.extensions.periodic.declared import Declaration, make
+from sidekiq_py.extensions.periodic.keys import USUAL_PLACES
 from sidekiq_py.extensions.periodic.layout import arguments_of
 from sidekiq_py.options import closest
-
-USUAL_PLACES = ("config/schedule.yml", "config/schedule.yaml")
 
 # The gem's name of a key → ours.
 _PASSED_ON = {

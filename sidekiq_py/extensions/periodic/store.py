@@ -7,12 +7,9 @@ from typing import Any
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.extensions.periodic import verbs
 from sidekiq_py.extensions.periodic.cron_text import CronText, CronTextError, parse
+from sidekiq_py.extensions.periodic.keys import CHANGES, DECLARED, DEFAULT_NAMESPACE, OWN_PREFIX
 from sidekiq_py.extensions.periodic.layout import (
-    CHANGES,
-    DECLARED,
-    DEFAULT_NAMESPACE,
     LAYOUTS,
-    OWN_PREFIX,
     CronEntry,
     DamagedJobError,
     Layout,

@@ -11,7 +11,7 @@ import sidekiq_py as sidekiq
 from sidekiq_py.api import CronJobs
 from sidekiq_py.doctor import examine
 from sidekiq_py.extensions.periodic import loading
-from sidekiq_py.extensions.periodic.layout import PAYLOAD_KEY
+from sidekiq_py.extensions.periodic.keys import PAYLOAD_KEY
 from sidekiq_py.redis_access.connection.pool import Pool
 from tests.extensions.periodic.conftest import NOON
 from tests.support.waiting import eventually

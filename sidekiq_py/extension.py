@@ -33,6 +33,7 @@ from sidekiq_py.config import Config
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.middleware.chain import ServerMiddleware
 from sidekiq_py.outcome import Attempt, EndKind, Kind, Outcome, Question
+from sidekiq_py.redis_access.connection.connections import Sentinels, sentinels_of
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.scripts import Script
@@ -60,7 +61,8 @@ __all__ = (  # noqa: RUF022 — by what they are for
     # Declared jobs that decide about their own ends (`JobDefinition.decide_outcome`).
     "Admit", "Attempt", "DeadLimits", "JobDefinition", "Kind", "Outcome", "Payload", "Question",
     # Redis, and the time.
-    "Link", "Pool", "RedisSettings", "Script", "monotonic", "now_seconds", "place", "redact",
+    "Link", "Pool", "RedisSettings", "Script", "Sentinels", "monotonic", "now_seconds", "place", "redact",
+    "sentinels_of",
 )  # fmt: skip
 
 CONTRACT = 1

@@ -3,15 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
-from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 import redis
-from redis.sentinel import Sentinel
 
 from sidekiq_celery._config.broker import REDIS_SCHEMES, of_redis, own_url
 from sidekiq_celery.exceptions import ImproperlyConfigured
-from sidekiq_py.extension import RedisSettings
-from sidekiq_py.redis_access.connection.connections import tls_options
+from sidekiq_py.extension import RedisSettings, sentinels_of
 
 __all__ = ("redis_pool", "settings_of")
 
@@ -87,26 +85,7 @@ def redis_pool(settings: RedisSettings, **options: Any) -> redis.ConnectionPool:
 
 
 def _pool_by_sentinels(settings: RedisSettings, options: Mapping[str, Any]) -> redis.ConnectionPool:
-    parts = urlsplit(settings.url)
-    hosts = [host.rpartition(":") for host in parts.netloc.rpartition("@")[2].split(",")]
-    service, _, database = parts.path.strip("/").partition("/")
-    query = dict(parse_qsl(parts.query))
-    of_sentinels: dict[str, Any] = {
-        name: query[f"sentinel_{name}"] for name in ("username", "password") if f"sentinel_{name}" in query
-    }
-    secrecy = tls_options(settings.url)
-    if "sentinel_ssl" in query:
-        of_sentinels |= {"ssl": True, **secrecy}
-    users: dict[str, Any] = {
-        name: unquote(value) for name, value in (("username", parts.username), ("password", parts.password)) if value
-    }
-    if parts.scheme.startswith("rediss"):
-        users |= {"ssl": True, **secrecy}
-    sentinel = Sentinel(
-        [(host, int(port)) for host, _, port in hosts],
-        socket_timeout=settings.connect_timeout_seconds,
-        sentinel_kwargs=of_sentinels,
-    )
-    primary = sentinel.master_for(service, redis.Redis, db=int(database or 0), **users, **options)
+    asked, service, own, is_secure = sentinels_of(settings)
+    primary = asked.master_for(service, redis.Redis, **({"ssl": True} if is_secure else {}), **own, **options)
     pool: redis.ConnectionPool = primary.connection_pool
     return pool

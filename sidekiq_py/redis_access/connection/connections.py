@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import redis
@@ -98,32 +98,70 @@ def _driver_info() -> Any:
     return driver_info.DriverInfo()
 
 
-def _sentinel_connection_maker(settings: RedisSettings) -> Callable[[float], AbstractConnection]:
-    """Asks the sentinels for the primary at each new connection, so that a failover is followed."""
+class Sentinels(NamedTuple):
+    """
+    What a `redis+sentinel://` URL says.
+
+    Args:
+        asked: They know the primary.
+        service: Its name.
+        options: Of connections to it, but for host and port: as redis-py takes them.
+        is_secure: They are by TLS.
+    """
+
+    asked: Sentinel
+    service: str
+    options: dict[str, Any]
+    is_secure: bool
+
+
+def sentinels_of(settings: RedisSettings) -> Sentinels:
+    """
+    Read such a URL; nobody is asked yet.
+
+    Raises:
+        ConfigError: It is not well made.
+    """
     parts = urlsplit(settings.url)
-    hosts = [_host_and_port(entry) for entry in parts.netloc.rpartition("@")[2].split(",")]
     service, _, db = parts.path.strip("/").partition("/")
     if not service:
         raise ConfigError("a redis+sentinel:// URL names the service: redis+sentinel://host:26379/mymaster/0")
     query = {key: values[0] for key, values in parse_qs(parts.query).items()}
-    credentials: dict[str, Any] = {
+    credentials = {
         key: unquote(value) for key, value in (("username", parts.username), ("password", parts.password)) if value
     }
-    kind = redis.SSLConnection if parts.scheme.startswith("rediss") else redis.Connection
     secrecy = tls_options(settings.url)
     of_sentinels: dict[str, Any] = {
         name: query[f"sentinel_{name}"] for name in ("username", "password") if f"sentinel_{name}" in query
     }
     if query.get("sentinel_ssl", "").lower() in ("true", "1", "yes"):
         of_sentinels |= {"ssl": True, **secrecy}
-    sentinel = Sentinel(hosts, socket_timeout=settings.connect_timeout_seconds, sentinel_kwargs=of_sentinels)
+    try:
+        hosts = [_host_and_port(entry) for entry in parts.netloc.rpartition("@")[2].split(",")]
+        options: dict[str, Any] = {"db": int(db or 0), **credentials}
+    except ValueError as error:
+        raise ConfigError(f"redis_url is {redact(settings.url)!r}: {error}") from error
+    is_secure = parts.scheme.startswith("rediss")
+    return Sentinels(
+        Sentinel(hosts, socket_timeout=settings.connect_timeout_seconds, sentinel_kwargs=of_sentinels),
+        service,
+        # Where nobody uses them, the connection refuses them.
+        options if "ssl" in of_sentinels and not is_secure else {**options, **secrecy},
+        is_secure,
+    )
+
+
+def _sentinel_connection_maker(settings: RedisSettings) -> Callable[[float], AbstractConnection]:
+    """Asks the sentinels for the primary at each new connection, so that a failover is followed."""
+    asked, service, options, is_secure = sentinels_of(settings)
+    kind = redis.SSLConnection if is_secure else redis.Connection
 
     def make(timeout_seconds: float) -> AbstractConnection:
         try:
-            host, port = sentinel.discover_master(service)
+            host, port = asked.discover_master(service)
         except (redis.RedisError, OSError) as error:
             raise RedisConnectionError(f"no sentinel knows a primary for {service!r}: {error}") from error
-        place = {"host": host, "port": port, "db": int(db or 0), **credentials, **secrecy}
+        place = {"host": host, "port": port, **options}
         try:
             return kind(**completed({**place, **timeouts(settings, timeout_seconds)}))
         except TypeError as error:

@@ -6,10 +6,13 @@ from pathlib import Path
 import pytest
 from kombu import Connection
 from kombu.simple import SimpleQueue
+from redis import Redis
+from redis.sentinel import SentinelConnectionPool
 from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_celery.transport import Transport
-from sidekiq_celery.transport.address import settings_of
+from sidekiq_celery.transport.address import redis_pool, settings_of
 
+from sidekiq_py.extension import RedisSettings
 from tests.support.certificates import make_certificates
 from tests.support.redis_server import RedisServer, free_port
 from tests.support.sentinel import SERVICE, Sentinel
@@ -102,3 +105,35 @@ def test_a_sentinel_names_the_primary(new_redis_server: Callable[..., RedisServe
         round_trip(Connection(url, transport_options={"master_name": SERVICE}))
     with server.client() as client:
         assert client.sismember("queues", "somewhere")
+
+
+@pytest.mark.parametrize("is_secure", ["", "false", "0"])
+def test_sentinels_are_asked_in_the_clear_unless_told_otherwise(
+    is_secure: str, new_redis_server: Callable[..., RedisServer], tmp_path: Path
+) -> None:
+    """As the engine reads the same URL."""
+    with Sentinel(new_redis_server(), tmp_path) as sentinel:
+        settings = RedisSettings(f"{sentinel.url}?sentinel_ssl={is_secure}")
+        with Redis(connection_pool=redis_pool(settings)) as client:
+            assert client.ping()
+
+
+def test_sentinels_have_a_port_of_their_own_by_default() -> None:
+    """26379, as the engine has it; users, passwords and TLS go where they belong."""
+    url = (
+        "rediss+sentinel://u:p%40@a,b:1/m/3?sentinel_username=s&sentinel_password=q&sentinel_ssl=true&ssl_ca_certs=/ca"
+    )
+
+    pool = redis_pool(RedisSettings(url))
+
+    assert isinstance(pool, SentinelConnectionPool)
+    own = pool.connection_kwargs
+    asked = [sentinel.connection_pool.connection_kwargs for sentinel in pool.sentinel_manager.sentinels]
+    assert [(one["host"], one["port"]) for one in asked] == [("a", 26379), ("b", 1)]
+    assert {name: own[name] for name in ("username", "password", "db", "ssl_ca_certs")} == {
+        "username": "u",
+        "password": "p@",
+        "db": 3,
+        "ssl_ca_certs": "/ca",
+    }
+    assert (asked[0]["username"], asked[0]["password"], asked[0]["ssl_ca_certs"]) == ("s", "q", "/ca")

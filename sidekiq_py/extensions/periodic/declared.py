@@ -260,7 +260,7 @@ def _zoned(cron: str, tz: str | None) -> str:
         except CronTextError as error:
             raise JobDeclarationError(f"tz={tz!r}: {error.reason}") from error
         if found != tz:
-            raise CronTextError(tz, 1, f"it is not a time zone; did you mean {found}?")
+            raise JobDeclarationError(f"tz={tz!r}: it is not a time zone; did you mean {found}?")
         own = parse(stripped).zone
         if own not in (None, tz):
             raise JobDeclarationError(f"{cron!r} names the zone {own}, and tz={tz!r} another one; give one of them")

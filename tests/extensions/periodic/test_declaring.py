@@ -56,6 +56,7 @@ def test_policies_are_kept(start: Start) -> None:
     [
         ({"cron": "61 * * * *"}, "character 1: '61' is not a valid minute"),
         ({"cron": "0 9 * * *", "tz": "Mars/Olympus"}, "tz='Mars/Olympus': Mars/Olympus is not a time zone"),
+        ({"cron": "0 9 * * *", "tz": "Europe/Berlin2"}, "tz='Europe/Berlin2': it is not a time zone; did you mean"),
         ({"cron": "0 9 * * *", "tz": "Europe/Berlin2"}, "did you mean Europe/Berlin?"),
         ({"cron": "0 9 * * * Etc/UTC", "tz": "Europe/Berlin"}, "give one of them"),
         ({"cron": "0 9 * * *", "overlap": "never"}, "give one of allow, skip"),

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import signal
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -114,8 +115,8 @@ def worker(**given: Any) -> NoReturn:
     Run a worker process.
 
     Flags override the YAML file, and the file overrides the defaults, as in Ruby. Signals: TERM and INT stop the
-    worker, TSTP makes it fetch no more jobs, TTIN logs what its threads are doing, USR2 reopens log files. With
-    --processes, HUP restarts the children one by one.
+    worker, TSTP makes it fetch no more jobs, TTIN logs what its threads are doing, USR2 reopens log files. HUP
+    stops it, too; with --processes it restarts the children one by one.
     """
     if stray := given.pop("stray"):
         raise click.UsageError(
@@ -167,6 +168,9 @@ def _work(options: Options, config: Config) -> NoReturn:
     if probes is not None:
         probes.launcher = launcher
     settle_memory()
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
+        # A terminal that is closed; nohup has it ignored, so that a program outlives it.
+        launcher.signals.call_at("HUP", lambda: launcher.signals.put("TERM"))
     end_process(run_worker(launcher))
 
 

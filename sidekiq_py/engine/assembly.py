@@ -196,8 +196,11 @@ class WorkerParts:
             report=hooks.report,
             extensions=extensions,
         )
-        tasks = [NOTE_SIZES, *(task for extension in extensions for task in extension.maintain())]
-        self.maintenance = MaintenanceThread(tasks, pool, is_ours=lambda: poller.is_quick, report=hooks.report)
+        chores = {"queues": (NOTE_SIZES,), **{extension.name: extension.maintain() for extension in extensions}}
+        self.maintenance = [
+            MaintenanceThread(name, tasks, pool, is_ours=lambda: poller.is_quick, report=hooks.report)
+            for name, tasks in chores.items()
+        ]
         self.lease = LeaseKeeper(
             pool, ownership, config.lease_beat_seconds, callbacks=self.callbacks, report=hooks.report
         )

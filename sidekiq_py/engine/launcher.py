@@ -102,7 +102,8 @@ class Launcher:
             else:
                 manager.start()
         parts.poller.start()
-        parts.maintenance.start()
+        for chores in parts.maintenance:
+            chores.start()
         parts.life.has_started = True
 
     def run_jobs_here(self, after_each: Callable[[], None]) -> None:
@@ -148,7 +149,10 @@ class Launcher:
         parts.hooks.fire("shutdown")
         parts.jobs.stop()
         parts.limits.close()
-        parts.maintenance.stop()
+        for chores in parts.maintenance:
+            chores.end()
+        for chores in parts.maintenance:
+            chores.join()
         parts.poller.stop()
         parts.processed.stop()
         parts.heartbeat.stop()

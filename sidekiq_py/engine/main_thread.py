@@ -15,6 +15,7 @@ _log = logging.getLogger("sidekiq")
 
 # Two signals within this time ask for one stop.
 _ONE_STOP_SECONDS = 1.0
+_LOOK_SECONDS = 0.1
 
 
 def run_worker(
@@ -34,20 +35,42 @@ def run_worker(
     signals = launcher.signals
     if not launcher.config.is_single_slot_child:
         signals.watch()
-        launcher.start()
+        _start(launcher)
         on_ready()
         _serve(launcher, on_stop)
         return 0
     # Jobs run in the main thread, as in Celery's prefork: there a signal interrupts a system call, and code that
     # needs this thread works.
     signals.watch_beside_jobs()
-    launcher.start(runs_jobs_here=True)
+    _start(launcher, runs_jobs_here=True)
     on_ready()
     serving = threading.Thread(target=_serve_beside, args=(launcher, on_stop), name="sidekiq.signals", daemon=True)
     serving.start()
     launcher.run_jobs_here(signals.watch_again)
     serving.join()
     return 0
+
+
+def _start(launcher: Launcher, *, runs_jobs_here: bool = False) -> None:
+    """Start; a stop that comes meanwhile waits for it as long as it would for busy jobs."""
+    has_started = threading.Event()
+
+    def end_what_never_starts() -> None:
+        while not launcher.signals.has("TERM", "INT"):
+            if has_started.wait(_LOOK_SECONDS):
+                return
+        if not has_started.wait(launcher.config.shutdown_timeout_seconds):
+            _log.critical(
+                "This worker was told to stop and has not started yet: it ends now\n%s", thread_dump(launcher.state)
+            )
+            # Nothing was fetched. The main thread is in a hook of the program's or an extension's.
+            os._exit(0)
+
+    threading.Thread(target=end_what_never_starts, name="sidekiq.start", daemon=True).start()
+    try:
+        launcher.start(runs_jobs_here=runs_jobs_here)
+    finally:
+        has_started.set()
 
 
 def _serve_beside(launcher: Launcher, on_stop: Callable[[str], None]) -> None:

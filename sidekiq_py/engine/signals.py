@@ -76,6 +76,10 @@ class SignalInbox:
                 return None
         return self._names.popleft()
 
+    def has(self, *names: str) -> bool:
+        """One of these has come and was not read yet. Safe in any thread."""
+        return any(name in self._names for name in names)
+
     @property
     def fd(self) -> int:
         """Readable when a name has come; for `select`."""

@@ -87,6 +87,59 @@ def test_term_stops_it_with_code_0(start_worker: StartWorker, client: Client, re
     assert worker.log.endswith("INFO: Bye!\n")
 
 
+def test_a_terminal_that_is_closed_stops_it_as_term_does(
+    start_worker: StartWorker, client: Client, redis_client: redis.Redis
+) -> None:
+    """Its job goes back at once, and not when its lease has run out."""
+    worker = start_worker(JOBS, arguments=["-t", "0.2"])
+    client.push({"class": "Sleep", "args": [60]})
+    eventually(lambda: "class=Sleep" in worker.log)
+
+    worker.send_signal(signal.SIGHUP)
+
+    assert worker.wait() == 0
+    assert redis_client.llen("queue:default") == 1
+
+
+NEVER_STARTS = """
+import time
+import sidekiq_py as sidekiq
+from sidekiq_py.extension import Extension
+
+
+@sidekiq.job
+def report(): ...
+
+
+class Stuck(Extension):
+    name = "stuck"
+
+    def start(self, pool, config):
+        print("stuck", flush=True)
+        time.sleep(600)
+
+
+sidekiq.use(Stuck())
+"""
+
+
+@pytest.mark.parametrize("arguments", [[], ["--processes", "1"]], ids=["threads", "processes"])
+def test_a_worker_that_never_starts_heeds_term(redis_url: str, tmp_path: Path, arguments: list[str]) -> None:
+    """Within the time that busy jobs would have; the log shows where it hangs."""
+    (tmp_path / "stuck.py").write_text(NEVER_STARTS)
+    worker = WorkerProcess(
+        "stuck", redis_url=redis_url, arguments=["-t", "0.2", *arguments], environment={"PYTHONPATH": str(tmp_path)}
+    )
+    worker.start()
+    eventually(lambda: "stuck" in worker.log.splitlines())
+
+    worker.send_signal(signal.SIGTERM)
+
+    assert worker.wait() == 0
+    assert "has not started yet" in worker.log
+    assert "time.sleep(600)" in worker.log
+
+
 def test_an_idle_worker_raises_nothing_in_nobody(start_worker: StartWorker) -> None:
     """However short its time is; and its last line is Ruby's."""
     worker = start_worker(JOBS, arguments=["-t", "0.001"])

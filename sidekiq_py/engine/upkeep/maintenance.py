@@ -1,8 +1,8 @@
 """
 Runs the maintenance of the fleet, the extensions' included, in the process that has the poller's lease.
 
-A thread of its own, so that a round that takes long holds up neither due jobs nor the lease. A round that raises is
-reported, and comes again with the next pause.
+Each extension has a thread of its own, so that a round that takes long, or never ends, holds up neither due jobs nor
+the lease nor another extension. A round that raises is reported, and comes again with the next pause.
 """
 
 import threading
@@ -20,9 +20,10 @@ _LOOK_SECONDS = 0.5
 
 class MaintenanceThread:
     """
-    Starting does not block; stopping twice, or before a start, is fine.
+    Starting does not block; ending twice, or before a start, is fine.
 
     Args:
+        name: Whose tasks these are.
         tasks: What is to be done.
         is_ours: This process has the lease.
         report: Takes an error and its context.
@@ -31,6 +32,7 @@ class MaintenanceThread:
 
     def __init__(
         self,
+        name: str,
         tasks: Iterable[Maintenance],
         pool: Pool,
         *,
@@ -38,6 +40,7 @@ class MaintenanceThread:
         report: Report,
         monotonic: Callable[[], float] = clock.monotonic,
     ) -> None:
+        self._name = name
         self._pool = pool
         self._is_ours = is_ours
         self._monotonic = monotonic
@@ -51,12 +54,15 @@ class MaintenanceThread:
     def start(self) -> None:
         """Start the thread, if there is anything to do."""
         if self._thread is None and self._due:
-            self._thread = background_thread("sidekiq.maintenance", self._run)
+            self._thread = background_thread(f"sidekiq.maintenance.{self._name}", self._run)
             self._thread.start()
 
-    def stop(self) -> None:
-        """End it after the round at hand; a Redis that hangs is not waited for."""
+    def end(self) -> None:
+        """End it after the round at hand. Does not block."""
         self._end.wake()
+
+    def join(self) -> None:
+        """Wait for its end; a round that hangs is not waited for."""
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout=self._pool.join_seconds)
 

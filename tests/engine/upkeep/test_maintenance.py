@@ -1,6 +1,9 @@
 """What extensions maintain: whatever one of them does, the others have their turn."""
 
+import signal
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +12,8 @@ from sidekiq_py.engine.upkeep.maintenance import MaintenanceThread
 from sidekiq_py.extension import Maintenance
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
+from tests.support.waiting import eventually
+from tests.support.worker_process import WorkerProcess
 
 
 class Maintained:
@@ -22,6 +27,7 @@ class Maintained:
         self.reported: list[BaseException] = []
         tasks = [Maintenance("first", 10, self._first), Maintenance("second", 10, self._second)]
         self.thread = MaintenanceThread(
+            "both",
             tasks,
             Pool(RedisSettings(redis_url)),
             is_ours=lambda: self.has_lease,
@@ -75,3 +81,42 @@ def test_what_is_due_behind_a_round_that_took_long_is_left_to_who_has_the_lease_
     maintained.thread.turn()
 
     assert maintained.rounds == ["first"]
+
+
+STUCK = """
+import time
+import sidekiq_py as sidekiq
+from sidekiq_py.extension import Extension, Maintenance
+
+
+@sidekiq.periodic("* * * * * *", name="tick")
+@sidekiq.job(name="Tick")
+def tick():
+    print("ticked", flush=True)
+
+
+class Stuck(Extension):
+    name = "stuck"
+    phase = "decide"
+
+    def maintain(self):
+        return (Maintenance("what never ends", 1, lambda pool: print("stuck", flush=True) or time.sleep(600)),)
+
+
+sidekiq.use(Stuck())
+"""
+
+
+def test_an_extension_whose_maintenance_hangs_holds_up_no_other(
+    start_worker: Callable[..., WorkerProcess], tmp_path: Path
+) -> None:
+    """Periodic jobs fire on, and the worker stops as ever."""
+    (tmp_path / "stuck_here.py").write_text(STUCK)
+    worker = start_worker("stuck_here")
+    eventually(lambda: "stuck" in worker.log.splitlines())
+    ticks = worker.log.count("ticked")
+
+    eventually(lambda: worker.log.count("ticked") > ticks + 2)
+
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait() == 0

@@ -280,6 +280,14 @@ class Queue:
         """
         return queues.clear(self._pool, self.name, keep_name=keep_name)
 
+    def drain(self) -> Iterator[list[bytes]]:
+        """
+        Remove the queue and its name, as `clear` does, and give the bytes of the jobs that it held, in parts.
+
+        A part is removed when it is asked for: whoever stops early leaves the rest in the queue.
+        """
+        return queues.drain(self._pool, self.name)
+
     def delete(self) -> int:
         """Delete all its jobs, its name and its pause; how many jobs there were. A later push begins it anew."""
         return queues.clear(self._pool, self.name, unpause=True)

@@ -106,6 +106,16 @@ def test_a_job_is_found_by_its_jid_and_deleted(pool, redis_client, payload):
     assert Queue(pool=pool).find_job("9") is None
 
 
+def test_draining_gives_the_jobs_and_removes_the_name(pool, redis_client, payload):
+    """Whoever empties a queue can still see what was in it."""
+    fill(redis_client, payload, 3, queue="low")
+
+    drained = [raw for part in Queue("low", pool=pool).drain() for raw in part]
+
+    assert sorted(json.loads(raw)["jid"] for raw in drained) == ["0", "1", "2"]
+    assert redis_client.keys("queue*") == []
+
+
 def test_clearing_removes_the_jobs_and_the_name(pool, redis_client, payload):
     """As in Ruby."""
     fill(redis_client, payload, 3, queue="low")

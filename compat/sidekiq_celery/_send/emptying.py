@@ -7,10 +7,10 @@ from sidekiq_celery._send import locks
 from sidekiq_celery._send.unique import lock_key, mark_of
 from sidekiq_celery._wire.payload import task_headers_of
 from sidekiq_celery.exceptions import InvalidTaskError
+from sidekiq_py.api import Queue
 from sidekiq_py.errors import PayloadError, RedisError
 from sidekiq_py.extension import Held, Pool, write
 from sidekiq_py.payloads import parse_job
-from sidekiq_py.redis_access.reads import queues
 
 __all__ = ("empty",)
 
@@ -28,7 +28,7 @@ def empty(pool: Pool, queue: str) -> int:
         RedisError: Redis is out of reach or refuses; a part may be gone.
     """
     count = 0
-    for jobs in queues.drain(pool, queue):
+    for jobs in Queue(queue, pool=pool).drain():
         count += len(jobs)
         _release(pool, [lock for raw in jobs if b'"lock"' in raw for lock in _locks(raw)])
     return count

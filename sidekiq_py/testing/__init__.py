@@ -15,6 +15,8 @@ A mode is that of the thread or task that enters it; `fake(everywhere=True)` is 
 nest. Retries are not played: what a job raises reaches the test. Source: Sidekiq 8.1.7, test_api.rb.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from sidekiq_py.testing.enqueued import EnqueuedJobs
 from sidekiq_py.testing.enqueued_job import EnqueuedJob
 from sidekiq_py.testing.modes import (
@@ -35,9 +37,13 @@ from sidekiq_py.testing.modes import (
     refute_enqueued,
 )
 
+if TYPE_CHECKING:
+    from sidekiq_py.embedded import PrivateRedis as PrivateRedis
+
 __all__ = [
     "EnqueuedJob",
     "EnqueuedJobs",
+    "PrivateRedis",
     "adrain",
     "adrain_all",
     "allow_redis",
@@ -54,3 +60,13 @@ __all__ = [
     "queues",
     "refute_enqueued",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # Most tests need no server, so what starts one is imported when it is asked for.
+    if name != "PrivateRedis":
+        raise AttributeError(f"module 'sidekiq_py.testing' has no attribute {name!r}")
+    from sidekiq_py.embedded import PrivateRedis
+
+    globals()[name] = PrivateRedis
+    return PrivateRedis

@@ -10,9 +10,9 @@ import threading
 
 from sidekiq_celery._config import broker
 from sidekiq_celery.exceptions import ImproperlyConfigured
-from sidekiq_py.embedded import PrivateRedis
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.extension import Pool, RedisSettings
+from sidekiq_py.testing import PrivateRedis
 
 __all__ = ("empty", "url", "use_for_memory")
 

@@ -20,6 +20,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    __version__: str
     from sidekiq_py.client.async_client import AsyncClient as AsyncClient
     from sidekiq_py.client.sync_client import Client as Client
     from sidekiq_py.engine.embedding import embed as embed
@@ -97,12 +98,23 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return _version()
     home = _HOMES.get(name) or _home_of_an_extension(name)
     if home is None:
         raise AttributeError(f"module 'sidekiq_py' has no attribute {name!r}")
     value = getattr(import_module(home), name)
     globals()[name] = value
     return value
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version  # reads files, as few programs need
+
+    try:
+        return version("sidekiq-py")
+    except PackageNotFoundError:
+        return "unknown: a source tree that is not installed"
 
 
 def _home_of_an_extension(name: str) -> str | None:

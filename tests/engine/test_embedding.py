@@ -167,7 +167,7 @@ def test_a_redis_out_of_reach_is_told_at_the_start(new_redis_server: Callable[..
 
 
 def test_a_worker_loads_nothing_that_only_some_programs_need(redis_url: str, tmp_path: Path) -> None:
-    """The data API, YAML and time zones come with the first batch, schedule file or zone that wants them."""
+    """The data API, YAML, time zones and timetables come with the first job that wants them."""
     code = (
         "import sys, orjson, redis\n"
         "theirs = set(sys.modules)\n"
@@ -183,5 +183,6 @@ def test_a_worker_loads_nothing_that_only_some_programs_need(redis_url: str, tmp
     ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
 
     loaded = set(ran.stdout.split())
-    assert "sidekiq_py.extensions.batches.audit" in loaded
-    assert not loaded & {"sidekiq_py.api", "yaml", "zoneinfo"}
+    assert "sidekiq_py.extensions.batches.extension" in loaded
+    of_few = {f"sidekiq_py.extensions.{name}" for name in ("batches.audit", "batches.state", "periodic.ticks")}
+    assert not loaded & {"sidekiq_py.api", "yaml", "zoneinfo", *of_few}

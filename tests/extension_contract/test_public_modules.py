@@ -3,9 +3,12 @@
 import subprocess
 import sys
 from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+
+import sidekiq_py
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,3 +34,24 @@ def test_who_pushes_loads_no_engine(name: str) -> None:
     )
 
     assert done.stdout.strip() == "[]"
+
+
+def test_the_release_is_that_of_the_installed_package() -> None:
+    """Read when it is asked for: few programs do."""
+    assert sidekiq_py.__version__ == version("sidekiq-py")
+
+
+def test_the_private_redis_of_tests_is_loaded_by_who_asks_for_it() -> None:
+    """Most tests need none."""
+    program = (
+        "import sys, sidekiq_py.testing as testing\n"
+        "assert 'sidekiq_py.embedded' not in sys.modules\n"
+        "with testing.PrivateRedis() as server:\n"
+        "    print(server.url)\n"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT, timeout=60
+    )
+
+    assert done.stdout.startswith("redis://")

@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+import sidekiq_py
+
 from sidekiq_celery._version import VERSION_BANNER, __version__
 from sidekiq_celery.app.finding import find_app
 from sidekiq_celery.bin.absent import Commands
@@ -19,7 +21,6 @@ from sidekiq_celery.bin.ruby_steps import ruby_steps
 from sidekiq_celery.bin.run import run
 from sidekiq_celery.bin.tasks import call, purge, report, result
 from sidekiq_celery.bin.worker import worker
-from sidekiq_py.cli.version import package_version
 
 __all__ = ("celery", "main")
 
@@ -70,7 +71,7 @@ def celery(
     if version:
         # Celery's line first, as it is there: programs read the release from it.
         click.echo(VERSION_BANNER)
-        click.echo(f"{package_version()}, whose sidekiq_celery has the API of Celery {__version__}")
+        click.echo(f"sidekiq-py {sidekiq_py.__version__}, whose sidekiq_celery has the API of Celery {__version__}")
         ctx.exit()
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())

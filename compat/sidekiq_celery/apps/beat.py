@@ -1,16 +1,14 @@
 """Beat as a program: banner, logging, signals."""
 
 import logging
-import os
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, ClassVar, NoReturn
 
 from sidekiq_celery import beat, platforms
 from sidekiq_celery._send.clients import client_of
 from sidekiq_celery.utils.imports import qualname
+from sidekiq_celery.utils.pidfile import write_pidfile
 from sidekiq_celery.utils.time import humanize_seconds
 from sidekiq_py.extension import place
 
@@ -83,7 +81,21 @@ class Beat:
         self.app.finalize()
 
     def start_scheduler(self) -> None:
-        """Tick until a signal."""
+        """
+        Tick until a signal.
+
+        Raises:
+            ImproperlyConfigured: A process that runs has written the pidfile.
+        """
+        # First, as what is printed later goes to the log.
+        remove_pidfile = write_pidfile(self.pidfile) if self.pidfile else None
+        try:
+            self._tick_until_a_signal()
+        finally:
+            if remove_pidfile is not None:
+                remove_pidfile()
+
+    def _tick_until_a_signal(self) -> None:
         service = self.Service(
             app=self.app,
             max_interval=self.max_interval,
@@ -98,12 +110,11 @@ class Beat:
         if self.schedule and isinstance(service.get_scheduler(lazy=True), beat.PersistentScheduler):
             logger.warning("beat keeps its state in Redis: the file %s has no effect.", self.schedule)
         self.install_sync_handler(service)
-        with self._pid_written():
-            try:
-                service.start()
-            except Exception as error:
-                logger.critical("beat raised exception %s: %r", type(error), error, exc_info=True)
-                raise
+        try:
+            service.start()
+        except Exception as error:
+            logger.critical("beat raised exception %s: %r", type(error), error, exc_info=True)
+            raise
 
     def setup_logging(self, colorize: bool | None = None) -> None:
         """Set up the log; what is printed goes there, too."""
@@ -132,15 +143,3 @@ class Beat:
             raise SystemExit
 
         platforms.signals.update({signal.SIGTERM: end, signal.SIGINT: end})
-
-    @contextmanager
-    def _pid_written(self) -> Iterator[None]:
-        if not self.pidfile:
-            yield
-            return
-        with open(self.pidfile, "w", encoding="ascii") as file:
-            file.write(f"{os.getpid()}\n")
-        try:
-            yield
-        finally:
-            os.unlink(self.pidfile)

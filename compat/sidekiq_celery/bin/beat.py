@@ -7,6 +7,7 @@ import click
 
 from sidekiq_celery import beat_state
 from sidekiq_celery.bin.base import JSON_ARRAY, JSON_OBJECT, daemon_options
+from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_celery.schedules import ParseException, crontab
 from sidekiq_celery.schedules import schedule as interval
 
@@ -29,7 +30,10 @@ _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL", "FATAL")
 def beat(context: click.Context, /, **options: Any) -> None:
     """Send periodic tasks. You can run any number of beats. With a command: show or change the schedule."""
     if context.invoked_subcommand is None:
-        context.obj.app.Beat(quiet=bool(getattr(context.obj, "quiet", False)), **options).run()
+        try:
+            context.obj.app.Beat(quiet=bool(getattr(context.obj, "quiet", False)), **options).run()
+        except ImproperlyConfigured as error:
+            raise click.ClickException(str(error)) from error
         return
     app = context.obj.app
     app.loader.import_default_modules()

@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 import sidekiq_py
-
 from sidekiq_celery._version import VERSION_BANNER, __version__
 from sidekiq_celery.app.finding import find_app
 from sidekiq_celery.bin.absent import Commands

@@ -1,4 +1,4 @@
-"""The file with a worker's process id."""
+"""The file with the process id of a worker, a beat or a camera."""
 
 import os
 from collections.abc import Callable
@@ -22,7 +22,7 @@ def write_pidfile(path: str) -> Callable[[], None]:
     file = Path(path)
     own = os.getpid()
     if (other := _living(file)) not in (None, own):
-        raise ImproperlyConfigured(f"{path} says that a worker runs as process {other}; end it, or name another file")
+        raise ImproperlyConfigured(f"{path} says that process {other} runs already; end it, or name another file")
     file.write_text(f"{own}\n", encoding="ascii")
 
     def remove() -> None:

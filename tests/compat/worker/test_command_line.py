@@ -212,7 +212,9 @@ def test_a_pidfile_of_a_living_process_is_respected(call: Call, tmp_path: Path) 
     file = tmp_path / "worker.pid"
     file.write_text(f"{os.getppid()}\n")
 
-    assert "says that a worker runs as process" in call("-q", "worker", "--pidfile", str(file)).output
+    assert f"says that process {os.getppid()} runs already" in call("-q", "worker", "--pidfile", str(file)).output
+    assert f"says that process {os.getppid()} runs already" in call("-q", "beat", "--pidfile", str(file)).output
+    assert file.read_text() == f"{os.getppid()}\n"
 
 
 @pytest.mark.parametrize("pool", ["prefork", "threads"])

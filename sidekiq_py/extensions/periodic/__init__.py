@@ -26,6 +26,7 @@ from sidekiq_py.extensions.periodic.keys import (
     all_sets,
 )
 from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.replies import raise_first
 
 __all__ = ["PeriodicJobs"]
 
@@ -115,7 +116,9 @@ class PeriodicJobs(Extension):
         return Maintenance(name, every_seconds, run)
 
     def _are_any(self, pool: Pool) -> bool:
-        return bool(pool.command("EXISTS", *all_sets(self.namespaces)))
+        # The time goes along: a user who may not ask for it is to hear that before the first job is due.
+        _, there = raise_first(pool.batch([("TIME",), ("EXISTS", *all_sets(self.namespaces))]))
+        return bool(there)
 
     def _firing(self) -> _Round:
         from sidekiq_py.extensions.periodic.firing import Firing  # as in `start`

@@ -466,8 +466,11 @@ def test_under_a_namespace_all_keys_begin_with_it(redis_url: str, redis_client: 
     assert redis_client.keys("*report*") == []
 
 
+@pytest.mark.parametrize(
+    "rights", ["~queue:* +ping +select +smembers", "~* +@all -time"], ids=["few", "without the time"]
+)
 def test_a_worker_without_the_rights_runs_jobs_all_the_same(
-    redis_url: str, redis_client: redis.Redis, caplog: pytest.LogCaptureFixture
+    rights: str, redis_url: str, redis_client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Users whose rights are listed one by one were not given those of a later release."""
     from sidekiq_py.config import Config
@@ -476,7 +479,7 @@ def test_a_worker_without_the_rights_runs_jobs_all_the_same(
     from sidekiq_py.redis_access.connection.settings import RedisSettings
     from sidekiq_py.wire.dialect import Dialect
 
-    redis_client.execute_command("ACL", "SETUSER", "few", "on", ">x", "~queue:*", "+ping", "+select", "+smembers")
+    redis_client.execute_command("ACL", "SETUSER", "few", "on", ">x", *rights.split())
     try:
         extension = PeriodicJobs()
         pool = Pool(RedisSettings(redis_url.replace("://", "://few:x@")))

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import redis
 
-import sidekiq_py as sidekiq
 from sidekiq_py.api import CronJobs
 from sidekiq_py.extensions.periodic import loading, store
 from sidekiq_py.extensions.periodic.declared import make
@@ -46,35 +45,6 @@ def test_ticks_fire_within_a_second_and_their_runs_are_noted(
         assert all(run.seconds is not None for run in runs)
         # The fastest: the machine may be short of CPU for a while.
         assert min(run.pushed_at - run.tick for run in runs) < 1
-
-
-QUIET_PROGRAM = """
-import sys
-from pathlib import Path
-import sidekiq_py as sidekiq
-
-OF_FEW = ("periodic.store", "periodic.ticks", "periodic.cron_text", "batches.audit", "batches.state", "batches.rows")
-
-
-@sidekiq.job(name="Tell")
-def tell(path):
-    Path(path).write_text(" ".join(name for name in OF_FEW if f"sidekiq_py.extensions.{name}" in sys.modules) + ".")
-"""
-
-
-def test_a_worker_reads_timetables_once_there_are_any(
-    start_worker: Callable[..., WorkerProcess], tmp_path: Path, redis_client: redis.Redis
-) -> None:
-    """Until then it imports nothing that could; a job that is added while it works fires all the same."""
-    (tmp_path / "quiet.py").write_text(QUIET_PROGRAM)
-    before, after = tmp_path / "before", tmp_path / "after"
-    sidekiq.ruby_job("Tell").perform_async(str(before))
-
-    start_worker("quiet")
-
-    assert eventually(lambda: before.read_text() if before.exists() else "") == "."
-    CronJobs().add("* * * * * *", "Tell", name="added", args=[str(after)])
-    assert "periodic.ticks" in eventually(lambda: after.read_text() if after.exists() else "")
 
 
 def test_a_run_that_is_nowhere_lets_the_next_one_start(pool: Pool, redis_client: redis.Redis) -> None:

@@ -4,11 +4,11 @@ import asyncio
 import logging
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qs, quote
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -229,7 +229,7 @@ class Dashboard:
 
     async def _run(self, visit: Visit, found: Handler) -> Response:
         if visit.can_stream:
-            return await run_in_threadpool(found.run, visit)
+            return await visit.server.run(partial(found.run, visit))
         # There is a thread for this request alone already.
         return found.run(visit)
 
@@ -311,7 +311,7 @@ class Dashboard:
                         base=visit.base,
                         can_stream=True,
                     )
-                    body = bytes((await run_in_threadpool(found.run, fresh)).body)
+                    body = bytes((await visit.server.run(partial(found.run, fresh))).body)
                 except SidekiqError as error:
                     _, title, advice = _told(error)
                     yield _event("trouble", f"{title}. {advice}".encode())

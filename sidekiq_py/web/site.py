@@ -11,12 +11,13 @@ from pathlib import Path
 from threading import Lock, Thread
 from typing import Any, Literal, TypeVar
 
+from anyio import CapacityLimiter, to_thread
 from jinja2 import ChoiceLoader, DictLoader, Environment, PackageLoader, StrictUndefined
 
 from sidekiq_py.api import Overview, OverviewReader, TrendPoint
 from sidekiq_py.clock import monotonic
 from sidekiq_py.doctor import Report, examine
-from sidekiq_py.errors import ConfigError, SidekiqError
+from sidekiq_py.errors import ConfigError, RedisError, SidekiqError
 from sidekiq_py.redaction import Redaction, current
 from sidekiq_py.web import text
 from sidekiq_py.web.access import Access
@@ -31,6 +32,7 @@ DEFAULT_SERVER = ""
 _SAMPLES = 60
 _LEAST_SECONDS = 0.9
 _MOST_QUEUES = 500
+_MOST_THREADS = 20
 _KEPT_SECONDS = 10.0
 _EXAMINED_FOR_SECONDS = 60.0
 _PATH = re.compile(r"(/[A-Za-z0-9_-]+)+")
@@ -117,6 +119,8 @@ class Watch:
         self._reader: OverviewReader | None = None
         self._last: Overview | None = None
         self._looked_at = 0.0
+        self._failure: RedisError | None = None
+        self._failed_at = 0.0
         self._rates: deque[tuple[float, float]] = deque(maxlen=_SAMPLES)
         self._sizes: OrderedDict[str, deque[int]] = OrderedDict()
         self._kept: dict[str, tuple[float, Any]] = {}
@@ -130,8 +134,12 @@ class Watch:
             is_live: One of many looks: what was seen less than a second ago will do.
             trends_of: Takes the names of all queues, and gives those whose `trend` will be asked for.
         """
+        came_at = monotonic()
         with self._lock:
             now = monotonic()
+            if self._failure is not None and self._failed_at >= came_at:
+                # A server that hangs would make whoever waits here wait for one timeout after the other.
+                raise self._failure.with_traceback(None)
             age = now - self._looked_at
             if is_live and self._last is not None and age < _LEAST_SECONDS:
                 return self._last
@@ -142,7 +150,12 @@ class Watch:
                 self._sizes.clear()
             # The names that the reader knows are those of its last look; a page that follows an action has to be right.
             wanted = partial(self._outdated, trends_of, now) if trends_of is not None else None
-            seen = self._reader.read(trends_of=wanted) if is_live else self._reader.read_anew(trends_of=wanted)
+            try:
+                seen = self._reader.read(trends_of=wanted) if is_live else self._reader.read_anew(trends_of=wanted)
+            except RedisError as error:
+                self._failure, self._failed_at = error, monotonic()
+                raise
+            self._failure = None
             for name, points in seen.trends.items():
                 self._trends[name] = now, points
                 self._trends.move_to_end(name)
@@ -255,10 +268,17 @@ class Server:
     pool: Any
     watch: Watch = field(init=False)
     examiner: Examiner = field(init=False)
+    _threads: CapacityLimiter | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.watch = Watch(self.pool)
         self.examiner = Examiner(self.pool)
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """What *work* gives, in a thread of this server's: one that hangs holds up no other, nor the host program."""
+        if self._threads is None:
+            self._threads = CapacityLimiter(_MOST_THREADS)
+        return await to_thread.run_sync(work, limiter=self._threads)
 
 
 class Site:

@@ -3,7 +3,9 @@
 import base64
 import json
 import re
+import sys
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from html import unescape
 
@@ -12,10 +14,12 @@ import pytest
 pytest.importorskip("starlette")
 
 from sidekiq_py.api import Deploy
-from sidekiq_py.clock import now_seconds
+from sidekiq_py.clock import monotonic, now_seconds
+from sidekiq_py.errors import RedisError
 from sidekiq_py.web import JobLink, Page, Redaction, asgi_app, places, site
 from sidekiq_py.wire import metrics_keys
 from tests.support.waiting import eventually
+from tests.support.web_server import HttpClient, WebServer
 from tests.web.browsing import Visitor
 
 
@@ -274,6 +278,46 @@ def test_several_servers_are_shown_in_one_dashboard(visitor, redis_client, new_r
         assert client.smembers("paused") == {b"abroad"}
         assert redis_client.keys("*") == []
         assert operator.get("/at/nowhere/").status == 404
+
+
+def test_a_server_that_hangs_holds_up_no_other(redis_url, new_redis_server, tmp_path):
+    """However many look at it: neither their pages nor their streams take the threads of the other one."""
+    other = new_redis_server()
+    config = tmp_path / "dashboard.yml"
+    config.write_text(
+        f"tokens: {{a-token-of-17-letters: viewer}}\nservers: {{home: '{redis_url}', abroad: '{other.url}'}}"
+    )
+    command = [sys.executable, "-m", "sidekiq_py", "web", "--port", "{port}", "--config", str(config)]
+    with WebServer(command) as server, ThreadPoolExecutor(60) as many, other.paused():
+        viewer = HttpClient(server, {"Authorization": "Bearer a-token-of-17-letters"})
+        waiting = [many.submit(viewer.get, "/at/abroad/") for _ in range(60)]
+        eventually(lambda: all(look.running() for look in waiting))
+        started = monotonic()
+
+        assert [viewer.get(path)[0] for path in ("/", "/queues", "/retries")] == [200, 200, 200]
+
+        assert monotonic() - started < 5
+        assert not any(look.done() for look in waiting)
+        other.resume()
+        assert {look.result()[0] for look in waiting} == {200}
+
+
+def test_who_waits_for_a_server_that_hangs_waits_once(new_redis_server):
+    """Not for the timeouts of all who came before, one after the other."""
+    other = new_redis_server()
+    watch = site.Watch(other.url)
+
+    def seconds_until_it_fails():
+        started = monotonic()
+        with pytest.raises(RedisError):
+            watch.look(is_live=False)
+        return monotonic() - started
+
+    with ThreadPoolExecutor(4) as many, other.paused():
+        seconds = [look.result() for look in [many.submit(seconds_until_it_fails) for _ in range(4)]]
+
+    assert max(seconds) < 2 * min(seconds)
+    watch.look(is_live=False)
 
 
 def test_links_bear_the_prefix_of_the_place_where_it_is_mounted(visitor, failed):

@@ -73,32 +73,21 @@ def test_no_job_log_leaves_out_start_and_done(start_worker: StartWorker, client:
     assert not {"start", "done"} & set(messages)
 
 
-def test_term_stops_it_with_code_0(start_worker: StartWorker, client: Client, redis_client: redis.Redis) -> None:
-    """What does not end in time goes back to its queue."""
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_term_and_a_terminal_that_is_closed_stop_it_with_code_0(
+    name: str, start_worker: StartWorker, client: Client, redis_client: redis.Redis
+) -> None:
+    """What does not end in time goes back to its queue at once, and not when a lease has run out."""
     worker = start_worker(JOBS, arguments=["-t", "0.2"])
     client.push({"class": "Sleep", "args": [60]})
     eventually(lambda: "class=Sleep" in worker.log)
 
-    worker.send_signal(signal.SIGTERM)
+    worker.send_signal(signal.Signals[name])
 
     assert worker.wait() == 0
     assert redis_client.llen("queue:default") == 1
     assert "raising Shutdown in 1 job\n" in worker.log
     assert worker.log.endswith("INFO: Bye!\n")
-
-
-def test_a_terminal_that_is_closed_stops_it_as_term_does(
-    start_worker: StartWorker, client: Client, redis_client: redis.Redis
-) -> None:
-    """Its job goes back at once, and not when its lease has run out."""
-    worker = start_worker(JOBS, arguments=["-t", "0.2"])
-    client.push({"class": "Sleep", "args": [60]})
-    eventually(lambda: "class=Sleep" in worker.log)
-
-    worker.send_signal(signal.SIGHUP)
-
-    assert worker.wait() == 0
-    assert redis_client.llen("queue:default") == 1
 
 
 NEVER_STARTS = """

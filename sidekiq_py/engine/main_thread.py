@@ -33,15 +33,15 @@ def run_worker(
     Does not return where a job did not heed Shutdown: the process ends at once.
     """
     signals = launcher.signals
-    if not launcher.config.is_single_slot_child:
-        signals.watch()
+    # With one job at a time, jobs run in the main thread, as in Celery's prefork: there a signal interrupts a system
+    # call, and code that needs this thread works.
+    runs_jobs_here = launcher.config.is_single_slot_child
+    signals.watch(beside_jobs=runs_jobs_here)
+    if not runs_jobs_here:
         _start(launcher)
         on_ready()
         _serve(launcher, on_stop)
         return 0
-    # Jobs run in the main thread, as in Celery's prefork: there a signal interrupts a system call, and code that
-    # needs this thread works.
-    signals.watch_beside_jobs()
     _start(launcher, runs_jobs_here=True)
     on_ready()
     serving = threading.Thread(target=_serve_beside, args=(launcher, on_stop), name="sidekiq.signals", daemon=True)
@@ -66,11 +66,15 @@ def _start(launcher: Launcher, *, runs_jobs_here: bool = False) -> None:
             # Nothing was fetched. The main thread is in a hook of the program's or an extension's.
             os._exit(0)
 
-    threading.Thread(target=end_what_never_starts, name="sidekiq.start", daemon=True).start()
+    watching = threading.Thread(target=end_what_never_starts, name="sidekiq.start", daemon=True)
+    watching.start()
     try:
         launcher.start(runs_jobs_here=runs_jobs_here)
     finally:
         has_started.set()
+        # Now another thread reads the signals.
+        watching.join()
+        launcher.signals.watch_again()
 
 
 def _serve_beside(launcher: Launcher, on_stop: Callable[[str], None]) -> None:

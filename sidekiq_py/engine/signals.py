@@ -4,8 +4,9 @@ What tells a worker to quiet, stop or show itself: signals of the system, and th
 TSTP and USR1 quiet; TERM and INT stop, another one a second or more later without waiting for busy jobs;
 TTIN dumps the threads; USR2 reopens log files. Source: Sidekiq 4.2 to 8.1.7, cli.rb.
 
-Python calls handlers of signals in the main thread alone. Where that one runs a job, which may block in C code for
-hours, another thread reads the numbers of signals as the system's own handler writes them (`signal.set_wakeup_fd`).
+Python calls handlers of signals in the main thread alone, and only once that comes back from C code. So the numbers of
+signals are read as the system's own handler writes them (`signal.set_wakeup_fd`), by whichever thread waits for them:
+the main one may run a job, or hang in what the program does as it starts.
 """
 
 import os
@@ -47,15 +48,16 @@ class SignalInbox:
     def __init__(self, meanings: Mapping[str, str] | None = None) -> None:
         self._meanings = meanings or {}
         self._names: deque[str] = deque()
-        self._functions: dict[int, Callable[[], None]] = {}
+        self._functions: dict[str, Callable[[], None]] = {}
         self._read_by_number: dict[int, str] = {}
+        self._is_beside_jobs = False
         # Sent to the job that the main thread runs, and still to be passed over here.
         self._sent_to_job: deque[int] = deque()
         self._read_fd, self._write_fd = wake_pipe(self)
 
     def put(self, name: str) -> None:
         """Add a name. Safe in a signal handler and in any thread."""
-        self._names.append(name.upper().removeprefix("SIG"))
+        self._take(name.upper().removeprefix("SIG"))
         try:
             os.write(self._write_fd, b".")
         except BlockingIOError:
@@ -66,18 +68,14 @@ class SignalInbox:
         while not self._names:
             if not select.select([self._read_fd], [], [], seconds)[0]:
                 return None
-            try:
-                numbers = os.read(self._read_fd, 1024)
-            except BlockingIOError:
-                numbers = b""
-            for number in numbers:
-                self._note(number)
+            self._read()
             if seconds is not None and not self._names:
                 return None
         return self._names.popleft()
 
     def has(self, *names: str) -> bool:
-        """One of these has come and was not read yet. Safe in any thread."""
+        """One of these has come and was not taken by `next`. In any thread, while no other one waits in `next`."""
+        self._read()
         return any(name in self._names for name in names)
 
     @property
@@ -85,56 +83,58 @@ class SignalInbox:
         """Readable when a name has come; for `select`."""
         return self._read_fd
 
-    def _note(self, number: int) -> None:
-        name = self._read_by_number.get(number)
-        if name is None:
-            # A mark of `put`, or of a handler that has put the name in.
+    def _read(self) -> None:
+        try:
+            numbers = os.read(self._read_fd, 1024)
+        except BlockingIOError:
             return
-        if number in self._sent_to_job:
-            self._sent_to_job.remove(number)
-            return
-        function = self._functions.get(number)
+        for number in numbers:
+            if number in self._sent_to_job:
+                self._sent_to_job.remove(number)
+            elif number not in self._read_by_number:
+                # A mark of `put`.
+                continue
+            elif self._is_beside_jobs or not has_handler_of_program(number):
+                # What a program heeds by a function of its own is its own affair; a job decides for itself alone.
+                self._take(self._read_by_number[number])
+
+    def _take(self, name: str) -> None:
+        function = self._functions.get(name)
         if function is not None:
             function()
         else:
             self._names.append(name)
 
     def call_at(self, name: str, function: Callable[[], None]) -> None:
+        """Have *function* called at a signal of the system, by whoever reads the names. Before `watch`."""
+        self._functions[name] = function
+
+    def watch(self, more: Sequence[str] = (), *, beside_jobs: bool = False) -> None:
         """
-        Call *function* at a signal of the system. Only in the main thread.
+        Take in the signals of the system, and *more*. Only in the main thread.
 
-        After `watch_beside_jobs` it is called by whoever reads the names, and again by the main thread: it has to bear
-        that.
+        Args:
+            beside_jobs: The main thread will run jobs, and another one reads the names.
         """
-        number = getattr(signal, f"SIG{name}")
-        self._functions[number] = function
-
-        def handle(*_: Any) -> None:
-            function()
-
-        _watched[number] = (handle, signal.signal(number, handle))
-
-    def watch_beside_jobs(self) -> None:
-        """As `watch`, where the main thread runs jobs and another one reads the names. Only in the main thread."""
+        self._is_beside_jobs = beside_jobs
 
         def handle(number: int, frame: FrameType | None) -> None:
             others = signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
             if others != self._write_fd:
-                # A job runs asyncio, which has the numbers written to a place of its own.
+                # asyncio runs in the main thread, and has the numbers written to a place of its own.
                 signal.set_wakeup_fd(others)
                 self.put(self._read_by_number[number])
 
-        for name in NAMES:
+        for name in (*NAMES, *more, *self._functions):
             number = getattr(signal, f"SIG{name}")
             self._read_by_number[number] = self._meanings.get(name, name)
             _watched[number] = (handle, signal.signal(number, handle))
-        for number in self._functions:
-            self._read_by_number[number] = signal.Signals(number).name
-        _watched[WAKE] = (_ignore, signal.signal(WAKE, _ignore))
+        if beside_jobs:
+            _watched[WAKE] = (_ignore, signal.signal(WAKE, _ignore))
         signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
 
     def watch_again(self) -> None:
-        """After a job in the main thread, where asyncio may have put its own handlers and taken them back."""
+        """After a program's code in the main thread: asyncio may have put its own handlers and taken them back."""
         if signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False) != self._write_fd:
             for number, (handler, _) in _watched.items():
                 signal.signal(number, handler)
@@ -149,20 +149,6 @@ class SignalInbox:
         main = threading.main_thread().ident
         assert main is not None
         signal.pthread_kill(main, number)
-
-    def watch(self, more: Sequence[str] = ()) -> None:
-        """Take in the signals of the system, and *more*. Only in the main thread."""
-
-        def handle(number: int, frame: FrameType | None) -> None:
-            name = signal.Signals(number).name.removeprefix("SIG")
-            self.put(self._meanings.get(name, name))
-
-        for name in (*NAMES, *more):
-            number = getattr(signal, f"SIG{name}")
-            _watched[number] = (handle, signal.signal(number, handle))
-        # A process that was frozen takes a signal in any of its threads, and Python's handlers run in the main thread
-        # alone: the byte wakes it.
-        signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
 
 
 def is_watched(number: int) -> bool:

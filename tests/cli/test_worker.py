@@ -91,6 +91,7 @@ def test_term_and_a_terminal_that_is_closed_stop_it_with_code_0(
 
 
 NEVER_STARTS = """
+import ctypes
 import time
 import sidekiq_py as sidekiq
 from sidekiq_py.extension import Extension
@@ -100,22 +101,35 @@ from sidekiq_py.extension import Extension
 def report(): ...
 
 
+def lock_twice():
+    mutex, lock = ctypes.create_string_buffer(64), ctypes.CDLL(None).pthread_mutex_lock
+    lock(mutex)
+    lock(mutex)
+
+
 class Stuck(Extension):
     name = "stuck"
 
     def start(self, pool, config):
         print("stuck", flush=True)
-        time.sleep(600)
+        HANGS
 
 
 sidekiq.use(Stuck())
 """
 
 
-@pytest.mark.parametrize("arguments", [[], ["--processes", "1"]], ids=["threads", "processes"])
-def test_a_worker_that_never_starts_heeds_term(redis_url: str, tmp_path: Path, arguments: list[str]) -> None:
+@pytest.mark.parametrize("hangs", ["time.sleep(600)", "lock_twice()"], ids=["sleep", "c-code"])
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["--processes", "1"], ["--processes", "1", "-c", "1"]],
+    ids=["threads", "processes", "main-thread"],
+)
+def test_a_worker_that_never_starts_heeds_term(
+    redis_url: str, tmp_path: Path, arguments: list[str], hangs: str
+) -> None:
     """Within the time that busy jobs would have; the log shows where it hangs."""
-    (tmp_path / "stuck.py").write_text(NEVER_STARTS)
+    (tmp_path / "stuck.py").write_text(NEVER_STARTS.replace("HANGS", hangs))
     worker = WorkerProcess(
         "stuck", redis_url=redis_url, arguments=["-t", "0.2", *arguments], environment={"PYTHONPATH": str(tmp_path)}
     )
@@ -126,7 +140,7 @@ def test_a_worker_that_never_starts_heeds_term(redis_url: str, tmp_path: Path, a
 
     assert worker.wait() == 0
     assert "has not started yet" in worker.log
-    assert "time.sleep(600)" in worker.log
+    assert hangs in worker.log
 
 
 def test_an_idle_worker_raises_nothing_in_nobody(start_worker: StartWorker) -> None:

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 WAITS_FOR_A_SIGNAL_OF_ANOTHER_THREAD = """
 import os, pathlib, signal, threading
 from sidekiq_py.engine.signals import SignalInbox
@@ -34,3 +36,35 @@ def test_a_signal_that_another_thread_took_wakes_the_main_thread() -> None:
     )
 
     assert ran.stdout == "TERM\n"
+
+
+HAS_A_HANDLER_OF_ITS_OWN = """
+import os, signal
+from sidekiq_py.engine.signals import SignalInbox
+
+inbox = SignalInbox()
+inbox.call_at("HUP", lambda: inbox.put("quit"))
+inbox.watch(["WINCH"], beside_jobs={beside_jobs})
+signal.signal(signal.SIGTERM, lambda *_: print("the program's"))
+for name in ("TERM", "WINCH", "HUP"):
+    os.kill(os.getpid(), signal.Signals["SIG" + name])
+print(inbox.has("QUIT"), [inbox.next(0), inbox.next(0), inbox.next(0)])
+"""
+
+
+@pytest.mark.parametrize(
+    ("beside_jobs", "heard"), [(False, ["WINCH", "QUIT", None]), (True, ["TERM", "WINCH", "QUIT"])]
+)
+def test_a_function_of_the_program_has_its_signal_and_one_of_a_job_does_not(
+    beside_jobs: bool, heard: list[str | None]
+) -> None:
+    """In a process that runs jobs in its main thread, none may make it deaf."""
+    ran = subprocess.run(
+        [sys.executable, "-c", HAS_A_HANDLER_OF_ITS_OWN.format(beside_jobs=beside_jobs)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=20,
+    )
+
+    assert ran.stdout == f"the program's\nTrue {heard}\n"

@@ -7,11 +7,13 @@ asked for that an extension may have; a program that only pushes pays nothing fo
 """
 
 import logging
+import signal
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from sidekiq_py.errors import ConfigError, ExtensionError
+from sidekiq_py.errors import ConfigError, ExtensionError, Shutdown
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -162,7 +164,9 @@ class LoadedExtensions:
                 if extension.may_hold_up(payload):
                     return True
             return False
-        except Exception:  # noqa: BLE001 — as above
+        except BaseException as error:
+            if _is_told_from_outside(error):
+                raise
             return True
 
     def admission(self, job: "FetchedJob") -> "Postpone | Drop | DeadLetter | None":
@@ -175,8 +179,8 @@ class LoadedExtensions:
         for extension in self.minding(job.payload):
             try:
                 decision = extension.admit(job)
-            except (Exception, SystemExit) as error:
-                raise ExtensionError(extension.name, "admit", error) from error
+            except BaseException as error:
+                raise _error_of(extension, "admit", error) from error
             if decision is not None:
                 return decision
         return None
@@ -199,7 +203,10 @@ class LoadedExtensions:
             return None
         try:
             return minding[0].end_of_success(payload) if len(minding) == 1 else None
-        except Exception:  # noqa: BLE001 — `end_effects` will say what is wrong
+        except BaseException as error:
+            if _is_told_from_outside(error):
+                raise
+            # `end_effects` will say what is wrong.
             return None
 
     def end_effects(self, end: "JobEnd") -> "tuple[Effect, ...]":
@@ -214,8 +221,8 @@ class LoadedExtensions:
             for extension in reversed(self.minding(end.payload)):
                 try:
                     effects += extension.end(end)
-                except (Exception, SystemExit) as error:
-                    raise ExtensionError(extension.name, "end", error) from error
+                except BaseException as error:
+                    raise _error_of(extension, "end", error) from error
         finally:
             self.minded_runs.pop(id(end.payload), None)
         return tuple(effects)
@@ -261,8 +268,8 @@ class LoadedExtensions:
             if effects and extension.has_followed:
                 try:
                     effects = extension.followed(end, effects)
-                except (Exception, SystemExit) as error:
-                    raise ExtensionError(extension.name, "followed", error) from error
+                except BaseException as error:
+                    raise _error_of(extension, "followed", error) from error
         return effects
 
     def pretend(self, end: "JobEnd") -> None:
@@ -354,6 +361,19 @@ class LoadedExtensions:
         self._alone = {key: (one,) for key, one in self._by_key.items()}
         self._keys_around = frozenset(key for key, one in self._by_key.items() if one.has_around)
         self.keys = frozenset(self._by_key)
+
+
+def _error_of(extension: "Extension", hook: str, error: BaseException) -> BaseException:
+    """What to raise for what a hook has raised: its own mistake, whatever it is, or what was meant for the thread."""
+    return error if _is_told_from_outside(error) else ExtensionError(extension.name, hook, error)
+
+
+def _is_told_from_outside(error: BaseException) -> bool:
+    if isinstance(error, KeyboardInterrupt):
+        # Ctrl-C, where jobs run in the program's main thread, as in tests.
+        is_here = threading.current_thread() is threading.main_thread()
+        return is_here and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    return isinstance(error, Shutdown)
 
 
 def _wants(extension: "Extension", options: "Mapping[str, Any] | None", follows: "Payload | None") -> bool:

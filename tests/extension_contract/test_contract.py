@@ -1,5 +1,6 @@
 """What the contract promises an extension, hook by hook, against real Redis."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -13,13 +14,16 @@ from sidekiq_py.client.async_client import AsyncClient
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.engine.report.job_context import JobContext
 from sidekiq_py.engine.run.attempt import Surroundings
-from sidekiq_py.errors import ConfigError
+from sidekiq_py.errors import ConfigError, Shutdown
 from sidekiq_py.extension import DeadLetter, Drop, Extension, FetchedJob, JobEnd, Postpone
 from sidekiq_py.outcome import Outcome
-from sidekiq_py.registry import registry
+from sidekiq_py.registry import Payload, registry
 from sidekiq_py.testing import fake
 from tests.extension_contract.conftest import BLIND, Tally, TallyClosed, Worker
 from tests.support.waiting import eventually
+
+# What a hook may raise by mistake; `finally` and `except BaseException` are all that see some of them.
+ERRORS = [ValueError("no"), SystemExit("no"), asyncio.CancelledError("no"), GeneratorExit("no"), KeyboardInterrupt("no")]
 
 
 def counts(redis_client: redis.Redis) -> dict[str, int]:
@@ -186,7 +190,7 @@ class TestEnd:
         member = {"retry": "retry", "dead": "dead"}.get(kind)
         assert end.member == (redis_client.zrange(member, 0, -1)[0] if member else None)
 
-    @pytest.mark.parametrize("error", [ValueError("no"), SystemExit("no")], ids=["error", "exit"])
+    @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
     def test_an_error_after_a_success_makes_the_attempt_fail(
         self, redis_client, redis_url, tally: Tally, worker: Worker, error: BaseException
     ):
@@ -344,18 +348,52 @@ class TestAdmit:
         eventually(lambda: counts(redis_client) == {"pushed": 1, "dead": 1} and bool(worker.reported))
         assert "it has expired" in str(worker.reported[0][0])
 
-    def test_where_the_hook_raises_the_job_waits(self, redis_client, redis_url, tally: Tally, worker: Worker):
+    @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+    def test_where_the_hook_raises_the_job_waits(
+        self, redis_client, redis_url, tally: Tally, worker: Worker, error: BaseException
+    ):
         """It is tried again later, and the report names the extension."""
 
         def admits(job: FetchedJob) -> None:
-            raise ValueError("no")
+            raise error
 
         tally.admits = admits
         Client(redis_url, sidekiq_version="7.3.2").push({"class": "run", "args": [1]})
         worker.start()
 
         eventually(lambda: redis_client.zcard("schedule") == 1 and worker.reported)
-        assert "the extension 'tally' failed in admit" in str(worker.reported[0][0])
+        assert f"the extension 'tally' failed in admit: {type(error).__name__}: no" in str(worker.reported[0][0])
+
+    @pytest.mark.parametrize("told", [Shutdown, KeyboardInterrupt])
+    def test_what_is_meant_for_the_thread_passes_through_the_hook(self, redis_client, redis_url, tally: Tally, told):
+        """A worker that stops and Ctrl-C in the main thread are no mistake of the extension."""
+
+        def admits(job: FetchedJob) -> None:
+            raise told
+
+        tally.admits = admits
+        Client(redis_url, sidekiq_version="7.3.2").push({"class": "run", "args": [1]})
+        raw = redis_client.lindex("queue:default", 0)
+
+        with pytest.raises(told):
+            program.extensions.admission(FetchedJob(json.loads(raw), raw, "default", 0.0))
+
+    @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+    def test_where_it_cannot_be_told_whether_a_job_may_wait_it_is_asked(
+        self, redis_client, redis_url, tally: Tally, worker: Worker, error: BaseException, monkeypatch
+    ):
+        """And so for what a success writes alone."""
+
+        def fail(self: Tally, payload: Payload) -> None:
+            raise error
+
+        monkeypatch.setattr(Tally, "may_hold_up", fail)
+        monkeypatch.setattr(Tally, "end_of_success", fail)
+        Client(redis_url, sidekiq_version="7.3.2").push({"class": "run", "args": [1]})
+        worker.start()
+
+        eventually(lambda: counts(redis_client) == {"pushed": 1, "success": 1})
+        assert worker.ran == [1]
 
 
 class TestRegistration:

@@ -254,6 +254,8 @@ def _zoned(cron: str, tz: str | None) -> str:
         raise JobDeclarationError(f"a cron text is a string, and this is {cron!r}")
     stripped = cron.strip()
     if tz is not None:
+        if not isinstance(tz, str):
+            raise JobDeclarationError(f"tz={tz!r}: give the name of a time zone, such as 'Europe/Berlin'")
         # fugit cuts a name that is no zone until it is one; whoever writes tz= means a zone.
         try:
             found = parse(f"* * * * * {tz}").zone

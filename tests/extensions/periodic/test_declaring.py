@@ -55,6 +55,8 @@ def test_policies_are_kept(start: Start) -> None:
     ("given", "part"),
     [
         ({"cron": "61 * * * *"}, "character 1: '61' is not a valid minute"),
+        ({"cron": "0 9 * * *", "tz": 5}, "tz=5: give the name of a time zone, such as 'Europe/Berlin'"),
+        ({"cron": "0 9 * * *", "tz": b"UTC"}, "tz=b'UTC': give the name of a time zone"),
         ({"cron": "0 9 * * *", "tz": "Mars/Olympus"}, "tz='Mars/Olympus': Mars/Olympus is not a time zone"),
         ({"cron": "0 9 * * *", "tz": "Europe/Berlin2"}, "tz='Europe/Berlin2': it is not a time zone; did you mean"),
         ({"cron": "0 9 * * *", "tz": "Europe/Berlin2"}, "did you mean Europe/Berlin?"),

@@ -16,6 +16,7 @@ from sidekiq_celery import VERSION_BANNER, Celery
 from sidekiq_celery.beat import Scheduler
 from sidekiq_celery.bin.celery import celery
 from sidekiq_celery.platforms import EX_UNAVAILABLE
+from sidekiq_celery.utils.pidfile import write_pidfile
 
 from tests.compat.log.kept import logging_kept
 from tests.compat.worker.conftest import PROJECT
@@ -215,6 +216,62 @@ def test_a_pidfile_of_a_living_process_is_respected(call: Call, tmp_path: Path) 
     assert f"says that process {os.getppid()} runs already" in call("-q", "worker", "--pidfile", str(file)).output
     assert f"says that process {os.getppid()} runs already" in call("-q", "beat", "--pidfile", str(file)).output
     assert file.read_text() == f"{os.getppid()}\n"
+
+
+START_AT_ONCE = """
+import os, pathlib, sys
+from sidekiq_celery.exceptions import ImproperlyConfigured
+from sidekiq_celery.utils.pidfile import write_pidfile
+
+file = pathlib.Path(sys.argv[1])
+gone = os.fork() or os._exit(0)
+os.waitpid(gone, 0)
+for turn in range(20):
+    file.write_text(f"{gone} has left a line that is longer\\n" if turn % 2 else f"{gone}\\n")
+    gun, said, over = os.pipe(), os.pipe(), os.pipe()
+    children = []
+    for number in range(8):
+        child = os.fork()
+        if not child:
+            os.close(gun[1]), os.close(over[1])
+            os.read(gun[0], 1)
+            try:
+                write_pidfile(str(file))
+            except ImproperlyConfigured:
+                os.write(said[1], b".")
+            else:
+                os.write(said[1], b"1")
+            os.read(over[0], 1)
+            os._exit(0)
+        children.append(child)
+    os.close(gun[1])
+    heard = b""
+    while len(heard) < len(children):
+        heard += os.read(said[0], 8)
+    assert heard.count(b"1") == 1, heard
+    assert int(file.read_text()) in children, file.read_text()
+    os.close(over[1])
+    for child in children:
+        os.waitpid(child, 0)
+print("each time one")
+"""
+
+
+def test_of_workers_that_start_at_once_one_has_the_pidfile(tmp_path: Path) -> None:
+    """The file that all of them find was left by a process that is gone."""
+    ran = subprocess.run(
+        [sys.executable, "-c", START_AT_ONCE, str(tmp_path / "worker.pid")], capture_output=True, text=True, timeout=60
+    )
+
+    assert (ran.stdout, ran.stderr) == ("each time one\n", "")
+
+
+def test_a_pidfile_may_be_the_null_device() -> None:
+    """By which some say that they want none."""
+    remove = write_pidfile(os.devnull)
+    remove()
+
+    assert Path(os.devnull).is_char_device()
 
 
 @pytest.mark.parametrize("pool", ["prefork", "threads"])

@@ -36,8 +36,8 @@ Report = Callable[[BaseException, dict[str, Any]], None]
 _log = logging.getLogger("sidekiq")
 
 _REPORT_EVERY_SECONDS = 60.0
-# Whole milliseconds of any moment since 1973; seconds up to the year 5138. Sidekiq 8 writes milliseconds.
-_LEAST_MILLISECONDS = 100_000_000_000
+LEAST_MILLISECONDS = 100_000_000_000
+"""Whole milliseconds of any moment since 1973; seconds up to the year 5138. Sidekiq 8 writes milliseconds."""
 
 
 def _log_only(error: BaseException, context: dict[str, Any]) -> None:
@@ -325,6 +325,6 @@ def epoch_seconds(stamp: Any) -> float | None:
     if type(stamp) is not float and type(stamp) is not int:
         return None
     try:
-        return stamp / 1000 if stamp > _LEAST_MILLISECONDS else float(stamp)
+        return stamp / 1000 if stamp > LEAST_MILLISECONDS else float(stamp)
     except OverflowError:
         return None

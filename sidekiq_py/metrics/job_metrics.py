@@ -7,6 +7,7 @@ the histograms.
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from time import time
 
 import orjson
 
@@ -94,7 +95,8 @@ class JobMetrics:
                 # One that a stop interrupts runs again: it is neither a success nor a failure.
                 row[FAILED] += 1
                 run_times.add_run(row, measurements["seconds"])
-                run_times.add_latency(row, payload, measurements["seconds"])
+                latency = telemetry.latency_seconds(payload, time() - measurements["seconds"])
+                run_times.add_latencies(row, () if latency is None else (latency,))
 
     def _place(self, job_class: str, queue: str) -> Key:
         key = (label(job_class), label(queue))

@@ -93,6 +93,45 @@ def test_each_time_falls_into_the_bucket_of_its_bound(metrics: JobMetrics, secon
     assert min(reached) == min((bound for bound in PROMETHEUS_BOUNDS if seconds <= bound), default=float("inf"))
 
 
+@pytest.mark.parametrize("stamp", ["seconds", "milliseconds"])
+def test_each_wait_falls_into_the_bucket_of_its_bound(metrics: JobMetrics, stamp: str) -> None:
+    """Also of more jobs than are kept until they are put into their buckets; a job never waits less than nothing."""
+    count_success = ExecutionMetrics().success_counter()
+    for waited in (-5.0, 0.001, 0.04, 7.0, 1e6):
+        for _ in range(700):
+            enqueued_at = time.time() - 0.1 - waited
+            given = enqueued_at if stamp == "seconds" else int(enqueued_at * 1000)
+            count_success({"class": "Mail", "enqueued_at": given}, "default", 0.1)
+
+    samples = [sample for family in parse(render(families(metrics.counts()))) for sample in family.samples]
+    reached = {
+        sample.labels["le"]: sample.value for sample in samples if sample.name == "sidekiq_job_latency_seconds_bucket"
+    }
+    assert [reached[bound] for bound in ("0.025", "0.05", "5.0", "10.0", "21600.0", "+Inf")] == [
+        *(1400, 2100, 2100, 2800, 2800, 3500),
+    ]
+    found = values(metrics)
+    assert found["sidekiq_job_latency_seconds_count", "Mail", "default"] == 3500
+    assert found["sidekiq_job_latency_seconds_sum", "Mail", "default"] == pytest.approx(700 * 1_000_007.041, rel=1e-6)
+
+
+def test_what_is_read_meanwhile_never_falls(metrics: JobMetrics) -> None:
+    """Prometheus would take a counter that falls for a process that has started anew."""
+    count_success = ExecutionMetrics().success_counter()
+
+    def work() -> None:
+        for _ in range(60_000):
+            count_success({"class": "Mail", "enqueued_at": 1.0}, "default", 0.1)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    read = []
+    while thread.is_alive():
+        read.append(values(metrics).get(("sidekiq_job_latency_seconds_count", "Mail", "default"), 0.0))
+    assert read == sorted(read)
+    assert values(metrics)["sidekiq_job_latency_seconds_count", "Mail", "default"] == 60_000
+
+
 def test_classes_beyond_the_cap_are_other(metrics: JobMetrics) -> None:
     """Whoever pushes made-up classes does not fill Prometheus."""
     for number in range(10):

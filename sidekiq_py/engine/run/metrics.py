@@ -17,14 +17,10 @@ from sidekiq_py.engine.run import run_times
 from sidekiq_py.engine.run.run_times import (
     BOUNDS,
     FAILED,
-    FIRST_LATENCY,
-    LAST_LATENCY,
-    LATENCY,
-    PROMETHEUS_BOUNDS,
     RUNTIME,
     Row,
     Rows,
-    add_latency,
+    add_latencies,
     add_run,
     added,
     sidekiq_buckets,
@@ -32,10 +28,15 @@ from sidekiq_py.engine.run.run_times import (
 from sidekiq_py.errors import ReplyLostError
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.processes.metrics import ClassCounts, add_counts
+from sidekiq_py.telemetry import LEAST_MILLISECONDS, latency_seconds
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.json_writer import display_text
 
-_LEAST, _MOST = BOUNDS[0], PROMETHEUS_BOUNDS[-1]
+_LEAST = BOUNDS[0]
+# Of the year 33658; beyond the largest float a division fails.
+_MOST_MILLISECONDS = 10**15
+# To put a latency into its bucket takes as long as all else that is counted of a job; of many at once a fifth of that.
+_MOST_LATENCIES = 1000
 
 # By queue, then by job class. Attempts that did not succeed, or only for Sidekiq's page, stand under no queue.
 _Table = dict[str | None, dict[str, Row]]
@@ -50,6 +51,9 @@ class ExecutionMetrics:
     def __init__(self) -> None:
         self._mine = threading.local()
         self._tables: list[_Table] = []
+        # Of a row's runs, those not yet in their buckets; by the row's identity, as it stays for good.
+        self._latencies: dict[int, list[float]] = {}
+        self._latency_lock = threading.Lock()
         self._written: dict[str, Row] = {}
         self._flush_lock = threading.Lock()
         keeper = run_times.keeper()
@@ -62,35 +66,44 @@ class ExecutionMetrics:
 
     def success_counter(self) -> CountSuccess:
         """`record` for the successes of one thread, at less than its cost, as it is on every job's way."""
-        new_row, keeps_latency = self._new_row, self._keeps_latency
-        rows: dict[str, dict[str, Row]] = {}
+        keeps_latency, put_away = self._keeps_latency, self._put_away
+        rows: dict[str, dict[str, tuple[Row, list[float]]]] = {}
 
-        def row_of(job_class: Any, queue: str) -> Row:
+        def row_of(job_class: Any, queue: str) -> tuple[Row, list[float]]:
             name = _name_of(job_class)
-            return rows.setdefault(queue, {}).setdefault(name, new_row(name, queue))
+            row = self._new_row(name, queue)
+            return rows.setdefault(queue, {}).setdefault(name, (row, self._latencies.setdefault(id(row), [])))
 
         def count(payload: dict[str, Any], queue: str, seconds: float) -> None:
             job_class = payload["class"]
             if "wrapped" in payload:
                 job_class = payload["wrapped"] or job_class
             try:
-                row = rows[queue][job_class]
+                row, latencies = rows[queue][job_class]
             except (KeyError, TypeError):
-                row = row_of(job_class, queue)
-            # `add_run` and most of `add_latency` written out: a call more is a hundredth of a no-op job.
+                row, latencies = row_of(job_class, queue)
+            # `add_run` written out: a call more is a hundredth of a no-op job.
             row[RUNTIME] += seconds
             row[0 if seconds <= _LEAST else bisect_left(BOUNDS, seconds)] += 1
             if keeps_latency:
                 stamp = payload.get("enqueued_at")
-                if stamp.__class__ is float and (latency := time() - seconds - stamp) > _LEAST:
-                    row[LATENCY] += latency
-                    row[
-                        LAST_LATENCY if latency > _MOST else FIRST_LATENCY + bisect_left(PROMETHEUS_BOUNDS, latency)
-                    ] += 1
-                else:
-                    add_latency(row, payload, seconds)
+                # `latency_seconds` written out for what Sidekiq up to 7 writes, and from 8 on.
+                if stamp.__class__ is float:
+                    latencies.append(time() - seconds - stamp)
+                elif stamp.__class__ is int and LEAST_MILLISECONDS < stamp < _MOST_MILLISECONDS:
+                    latencies.append(time() - seconds - stamp / 1000)
+                elif (latency := latency_seconds(payload, time() - seconds)) is not None:
+                    latencies.append(latency)
+                if len(latencies) > _MOST_LATENCIES:
+                    put_away(row, latencies)
 
         return count
+
+    def _put_away(self, row: Row, latencies: list[float]) -> None:
+        """By the thread whose they are, while nobody reads them."""
+        with self._latency_lock:
+            add_latencies(row, latencies)
+            latencies.clear()
 
     def record(self, payload: dict[str, Any], seconds: float, is_success: bool) -> None:
         """
@@ -109,10 +122,20 @@ class ExecutionMetrics:
 
     def successes(self) -> list[Rows]:
         """What `success_counter` has counted, by thread."""
-        return [
-            {queue: dict(rows) for queue, rows in list(table.items()) if queue is not None}
-            for table in list(self._tables)
-        ]
+        with self._latency_lock:
+            return [
+                {
+                    queue: {job_class: self._with_latencies(row) for job_class, row in list(rows.items())}
+                    for queue, rows in list(table.items())
+                    if queue is not None
+                }
+                for table in list(self._tables)
+            ]
+
+    def _with_latencies(self, row: Row) -> Row:
+        whole = row.copy()
+        add_latencies(whole, self._latencies.get(id(row), ()))
+        return whole
 
     def attempts(self) -> dict[str, int]:
         """How often each class was tried since the process started."""

@@ -7,12 +7,9 @@ buckets of a row are bounded by both, so a run is counted once for both. Each co
 """
 
 import math
-from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
-from time import time
-from typing import Any
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from sidekiq_py.telemetry import latency_seconds
 from sidekiq_py.wire.metrics_keys import BUCKET_BOUNDS_MS
 
 PROMETHEUS_BOUNDS = (
@@ -41,7 +38,7 @@ Rows = Mapping[str, Mapping[str, Row]]
 """By queue, then by job class."""
 
 _LEAST = BOUNDS[0]
-LAST_LATENCY = ROW_LENGTH - 1
+_LAST_LATENCY = ROW_LENGTH - 1
 # Where each bucket of a row belongs.
 _AT_PROMETHEUS = (*(bisect_left(PROMETHEUS_BOUNDS, bound) for bound in BOUNDS), len(PROMETHEUS_BOUNDS))
 _AT_SIDEKIQ = (*(bisect_left(_SIDEKIQ_BOUNDS, bound) for bound in BOUNDS), len(_SIDEKIQ_BOUNDS) - 1)
@@ -80,23 +77,19 @@ def add_run(row: Row, seconds: float) -> None:
     row[0 if seconds <= _LEAST else bisect_left(BOUNDS, seconds)] += 1
 
 
-def add_latency(row: Row, payload: Mapping[str, Any], seconds: float) -> None:
-    """
-    Count how long a job had waited that has just ended, if its payload says.
-
-    Args:
-        payload: As parsed.
-        seconds: How long it ran.
-    """
-    stamp = payload.get("enqueued_at")
-    # What Sidekiq up to 7 writes costs no call.
-    latency = time() - seconds - stamp if stamp.__class__ is float else latency_seconds(payload, time() - seconds)
-    if latency is None:
+def add_latencies(row: Row, latencies: Iterable[float]) -> None:
+    """Count how long jobs had waited, in seconds."""
+    ordered = sorted(latencies)
+    if not ordered:
         return
-    if latency > 0.0:
-        # Otherwise clocks of two machines differ: a job never waits for less than nothing.
-        row[LATENCY] += latency
-    row[FIRST_LATENCY + bisect_left(PROMETHEUS_BOUNDS, latency)] += 1
+    # Where clocks of two machines differ: a job never waits for less than nothing.
+    row[LATENCY] += sum(ordered[bisect_right(ordered, 0.0) :])
+    counted = 0
+    for place, bound in enumerate(PROMETHEUS_BOUNDS, FIRST_LATENCY):
+        up_to_here = bisect_right(ordered, bound)
+        row[place] += up_to_here - counted
+        counted = up_to_here
+    row[_LAST_LATENCY] += len(ordered) - counted
 
 
 Keeper = Callable[[Callable[[], list[Rows]]], object]

@@ -335,6 +335,30 @@ def test_each_dropped_run_has_an_id_that_outlives_it(traced: Traced, work_off: W
     assert [(one.is_valid, one.trace_flags.sampled) for one in first_look] == [(True, False)] * 3
 
 
+@pytest.mark.parametrize("keeps", ["nothing", "a context", "what it saw"])
+def test_between_dropped_runs_the_context_is_that_of_before(traced: Traced, work_off: WorkOff, keeps: str) -> None:
+    """What the worker itself does there belongs to no job; a job whose code kept its context does not change that."""
+    traced.instrument(ALWAYS_OFF)
+    kept: list[object] = []
+    between: list[object] = []
+    telemetry.attach("look", "sidekiq.settle", lambda name, _: between.append(dict(context.get_current())))
+
+    @sidekiq.job(name="Charge")
+    def charge(number: int) -> None:
+        if keeps == "a context":
+            kept.append(context.get_current())
+        elif keeps == "what it saw":
+            kept.append(trace.get_current_span())
+        raise RuntimeError("no")
+
+    for number in range(3):
+        charge.perform_async(number)
+
+    work_off(3)
+
+    assert between == [{}] * 3
+
+
 def test_a_dropped_run_has_the_baggage_of_its_push_and_leaves_none_behind(traced: Traced, work_off: WorkOff) -> None:
     """Not even where its code forgets to detach a context."""
     traced.instrument(ALWAYS_OFF)

@@ -23,7 +23,7 @@ from tests.extension_contract.conftest import BLIND, Tally, TallyClosed, Worker
 from tests.support.waiting import eventually
 
 # What a hook may raise by mistake; `finally` and `except BaseException` are all that see some of them.
-ERRORS = [ValueError("no"), SystemExit("no"), asyncio.CancelledError("no"), GeneratorExit("no"), KeyboardInterrupt("no")]
+ERRORS = [kind("no") for kind in (ValueError, SystemExit, asyncio.CancelledError, GeneratorExit, KeyboardInterrupt)]
 
 
 def counts(redis_client: redis.Redis) -> dict[str, int]:

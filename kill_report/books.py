@@ -10,10 +10,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Set
 from dataclasses import dataclass, field
 
+from kill_report.stalls import Stall
 from tests.support.ledger import Run
 
 RAN = "it ran when its process was killed"
 JUST_ENDED = "it had ended within a second before its process was killed"
+STOOD_STILL = "it had ended within a second before its process was killed, but for a time when the machine stood still"
 UNEXPLAINED = "unexplained"
 # A success is handed in within milliseconds; a process that is short of CPU takes longer.
 JUST_BEFORE_SECONDS = 1.0
@@ -51,10 +53,16 @@ class Troubles:
     Attributes:
         deaths: When each process that was killed was sent its death.
         excuses: What else may have a job run again.
+        stalls: When the machine stood still.
     """
 
     deaths: dict[int, float] = field(default_factory=dict)
     excuses: list[Excuse] = field(default_factory=list)
+    stalls: list[Stall] = field(default_factory=list)
+
+    def stalled_seconds(self, begin: float, until: float) -> float:
+        """For how long it stood still between these two."""
+        return sum(max(0.0, min(until, end) - max(begin, start)) for start, end in self.stalls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +129,12 @@ def reason(first: Run, second: Run, troubles: Troubles) -> str:
     death = troubles.deaths.get(first.pid)
     if death is not None and first.end is None:
         return RAN
-    if death is not None and first.end is not None and death - first.end < JUST_BEFORE_SECONDS:
-        return JUST_ENDED
+    if death is not None and first.end is not None:
+        had_seconds = death - first.end
+        if had_seconds < JUST_BEFORE_SECONDS:
+            return JUST_ENDED
+        if had_seconds - troubles.stalled_seconds(first.end, death) < JUST_BEFORE_SECONDS:
+            return STOOD_STILL
     # A process that was cut off may also be the one that ran the job too late.
     for excuse in troubles.excuses:
         if excuse.covers(first) or excuse.covers(second):

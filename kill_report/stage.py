@@ -16,6 +16,7 @@ from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 
 from kill_report.books import Excuse, Troubles, Verdict, judge
+from kill_report.stalls import stalls, stalls_noted
 from tests.kill.conftest import Fleet, KillWorker, children_of
 from tests.support.ledger import ENDED, STARTED, Ledger, job_text, number_of, push_jobs, stock
 from tests.support.redis_server import RedisServer
@@ -95,6 +96,8 @@ class Stage:
         self.ledger = Ledger(folder / "ledger")
         self.tail = Tail(self.ledger.path)
         exits.callback(self.tail.close)
+        self._stalls = folder / "stalls"
+        exits.enter_context(stalls_noted(self._stalls))
 
     # ---- the world
 
@@ -226,6 +229,9 @@ class Stage:
 
     def verdict(self, standing: set[int]) -> Verdict:
         """Close the books."""
+        self.troubles.stalls = stalls(self._stalls)
+        if self.troubles.stalls:
+            self.notes["the machine stood still, times"] = len(self.troubles.stalls)
         return judge(self.ledger.runs(), self.expected, standing, self.troubles)
 
 

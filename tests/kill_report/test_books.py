@@ -1,7 +1,16 @@
 """The books of the reliability report: they find losses and repeats that nothing explains."""
 
-from kill_report.books import JUST_ENDED, RAN, UNEXPLAINED, Excuse, Troubles, judge
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from kill_report.books import JUST_ENDED, RAN, STOOD_STILL, UNEXPLAINED, Excuse, Troubles, judge
+from kill_report.stalls import stalls, stalls_noted
 from tests.support.ledger import Run
+from tests.support.waiting import eventually
 
 
 def ran(number: int, pid: int, start: float, end: float | None = None) -> Run:
@@ -46,3 +55,38 @@ def test_an_excuse_covers_its_process_and_its_time_alone() -> None:
     verdict = judge(runs, {0, 1}, set(), troubles)
 
     assert verdict.repeats == {"cut off": 1, UNEXPLAINED: 1}
+
+
+@pytest.mark.parametrize(
+    ("stall", "why"),
+    [((8.5, 9.2), UNEXPLAINED), ((8.5, 9.7), STOOD_STILL), ((1.0, 8.3), UNEXPLAINED), ((8.9, 20.0), STOOD_STILL)],
+    ids=["too short", "long enough", "before its end", "until after its death"],
+)
+def test_a_time_when_the_machine_stood_still_is_left_out(stall: tuple[float, float], why: str) -> None:
+    """Whoever is killed a second and more after a job's end has handed it in, unless no process could do anything."""
+    runs = [ran(0, 7, 8.0, 8.0), ran(0, 8, 15.0, 16.0)]
+
+    verdict = judge(runs, {0}, set(), Troubles({7: 10.0}, stalls=[stall]))
+
+    assert verdict.repeats == {why: 1}
+
+
+def test_it_is_noted_when_the_machine_stands_still(tmp_path: Path) -> None:
+    """Here the watching process alone does, as if it were a process like all others."""
+    noted = tmp_path / "stalls"
+    with stalls_noted(noted) as watching:
+        # It sleeps between two looks.
+        eventually(lambda: _sleeps(watching))
+        before = time.monotonic()
+        os.kill(watching, signal.SIGSTOP)
+        time.sleep(0.6)
+        os.kill(watching, signal.SIGCONT)
+        found = eventually(lambda: [stall for stall in stalls(noted) if stall[1] > before + 0.5])
+
+    [(begin, until)] = found
+    assert until - begin > 0.5
+    assert begin < before + 0.3
+
+
+def _sleeps(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "S"

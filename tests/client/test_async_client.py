@@ -2,13 +2,14 @@
 
 import asyncio
 import json
+import time
 
 import pytest
 import redis
 import redis.asyncio
 
 import sidekiq_py as sidekiq
-from sidekiq_py.errors import ConfigError, PushOutcomeUnknownError, RedisConnectionError
+from sidekiq_py.errors import ConfigError, PushOutcomeUnknownError, RedisConnectionError, RedisError
 from sidekiq_py.redis_access.connection.adopted_pool import AdoptedPool
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
@@ -168,6 +169,30 @@ def test_a_pool_of_redis_py_s_asyncio_half_is_taken_over(redis_url: str, pushed:
     sidekiq.Client(pool=pool).push({"class": "A", "args": []})
 
     assert len(pushed.queue()) == 2
+
+
+@pytest.mark.parametrize("is_awaited", [False, True], ids=["blocking", "awaited"])
+def test_a_client_of_redis_py_brings_its_time_limit(redis_server: RedisServer, *, is_awaited: bool) -> None:
+    """A web request that would rather fail than wait; without one it would be the usual five seconds."""
+    given = redis.Redis.from_url(redis_server.url, socket_timeout=0.3, socket_connect_timeout=0.3)
+    job = {"class": "A", "args": []}
+    with redis_server.paused():
+        before = time.monotonic()
+        with pytest.raises(RedisError):
+            if is_awaited:
+                asyncio.run(sidekiq.AsyncClient(pool=given).push(job))
+            else:
+                sidekiq.Client(pool=given).push(job)
+
+        assert time.monotonic() - before < 3
+
+
+@pytest.mark.parametrize("given", [None, 0, "5"])
+def test_what_is_no_time_limit_leaves_the_usual_one(redis_url: str, given: object) -> None:
+    """redis-py would wait for ever without."""
+    pool = AdoptedPool(redis.ConnectionPool.from_url(redis_url, socket_timeout=given))
+
+    assert pool.settings.socket_timeout_seconds == RedisSettings().socket_timeout_seconds
 
 
 def test_by_unix_socket(redis_server: RedisServer, pushed: Pushed) -> None:

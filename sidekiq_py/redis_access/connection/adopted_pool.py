@@ -1,5 +1,6 @@
 """Takes over the settings of a pool that a program has already made with redis-py, blocking or asyncio."""
 
+from dataclasses import replace
 from typing import Any
 
 import redis
@@ -27,7 +28,7 @@ ForeignPool = redis.ConnectionPool | redis.asyncio.ConnectionPool
 
 class AdoptedPool(Pool):
     """
-    Links to where a redis-py pool leads, with its connection class and credentials.
+    Links to where a redis-py pool leads, with its connection class, credentials and time limits.
 
     Its connections themselves stay its own: they may repeat commands silently, and decode replies.
 
@@ -36,10 +37,17 @@ class AdoptedPool(Pool):
     """
 
     def __init__(self, foreign: ForeignPool, namespace: str = "") -> None:
-        super().__init__(RedisSettings(namespace=namespace))
+        given, usual = foreign.connection_kwargs, RedisSettings(namespace=namespace)
+        super().__init__(
+            replace(
+                usual,
+                socket_timeout_seconds=_seconds(given.get("socket_timeout"), usual.socket_timeout_seconds),
+                connect_timeout_seconds=_seconds(given.get("socket_connect_timeout"), usual.connect_timeout_seconds),
+            )
+        )
         kind: Any = foreign.connection_class
         self.connection_class: type[AbstractConnection] = _BLOCKING.get(kind, kind)
-        self.connection_options = {k: v for k, v in foreign.connection_kwargs.items() if k not in _OURS}
+        self.connection_options = {k: v for k, v in given.items() if k not in _OURS}
         self._make = self._make_connection
 
     def __repr__(self) -> str:
@@ -48,6 +56,11 @@ class AdoptedPool(Pool):
     def _make_connection(self, timeout_seconds: float) -> AbstractConnection:
         options = {**self.connection_options, **timeouts(self.settings, timeout_seconds)}
         return self.connection_class(**completed(options))
+
+
+def _seconds(given: Any, usual: float) -> float:
+    """A time limit of redis-py's, where there is one: without, a call to a Redis that hangs would never return."""
+    return float(given) if isinstance(given, (int, float)) and given > 0 else usual
 
 
 def pool_of(value: Any, namespace: str = "") -> Pool:

@@ -231,7 +231,7 @@ class Dashboard:
         if visit.can_stream:
             return await visit.server.run(partial(found.run, visit))
         # There is a thread for this request alone already.
-        return found.run(visit)
+        return visit.server.run_here(partial(found.run, visit))
 
     async def _read_form(self, visit: Visit) -> Response | None:
         request = visit.request
@@ -371,21 +371,22 @@ def _error_page(visit: Visit, status: int, title: str, advice: str) -> Response:
 
 def _told(error: SidekiqError) -> tuple[int, str, str]:
     """Status, title and advice for an error of ours."""
+    said = str(error).rstrip(".")
     if isinstance(error, PushOutcomeUnknownError):
-        return 504, "Nobody knows whether that was done", f"{error}. Look for the job before you try again."
+        return 504, "Nobody knows whether that was done", f"{said}. Look for the job before you try again."
     if isinstance(error, ReplyLostError):
-        return 504, "Redis did not answer", f"{error}. Reload the page to see what was done."
+        return 504, "Redis did not answer", f"{said}. Reload the page to see what was done."
     if isinstance(error, RedisConnectionError):
-        return 503, "Redis cannot be reached", f"{error}. The page works again as soon as Redis does."
+        return 503, "Redis cannot be reached", f"{said}. The page works again as soon as Redis does."
     if isinstance(error, RedisReplyError):
         if error.code == "NOPERM":
-            return 403, "Redis does not allow that", f"This dashboard's Redis user lacks a right: {error}."
-        return 502, "Redis refused that", f"{error}. `sidekiq-py doctor` may know why."
+            return 403, "Redis does not allow that", f"This dashboard's Redis user lacks a right: {said}."
+        return 502, "Redis refused that", f"{said}. `sidekiq-py doctor` may know why."
     if isinstance(error, RedisError):
-        return 502, "Redis refused that", f"{error}."
+        return 502, "Redis refused that", f"{said}."
     if isinstance(error, PayloadError):
-        return 422, "That job cannot be used", f"{error}."
-    return 409, "That cannot be done", f"{error}."
+        return 422, "That job cannot be used", f"{said}."
+    return 409, "That cannot be done", f"{said}."
 
 
 def _event(name: str, data: bytes) -> bytes:

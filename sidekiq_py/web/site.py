@@ -17,7 +17,7 @@ from jinja2 import ChoiceLoader, DictLoader, Environment, PackageLoader, StrictU
 from sidekiq_py.api import Overview, OverviewReader, TrendPoint
 from sidekiq_py.clock import monotonic
 from sidekiq_py.doctor import Report, examine
-from sidekiq_py.errors import ConfigError, RedisError, SidekiqError
+from sidekiq_py.errors import ConfigError, RedisConnectionError, RedisError, SidekiqError
 from sidekiq_py.redaction import Redaction, current
 from sidekiq_py.web import text
 from sidekiq_py.web.access import Access
@@ -262,12 +262,17 @@ class Server:
     Args:
         name: As the address and the menu show it; empty for the only one.
         pool: As `pool=` of the data API takes it.
+
+    Attributes:
+        is_out_of_reach: The last page that somebody asked of it failed for that.
     """
 
     name: str
     pool: Any
     watch: Watch = field(init=False)
     examiner: Examiner = field(init=False)
+    is_out_of_reach: bool = field(init=False, default=False)
+    # Made at the first request: a limiter belongs to the event loop that it is made in.
     _threads: CapacityLimiter | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
@@ -275,10 +280,20 @@ class Server:
         self.examiner = Examiner(self.pool)
 
     async def run(self, work: Callable[[], T]) -> T:
-        """What *work* gives, in a thread of this server's: one that hangs holds up no other, nor the host program."""
+        """As `run_here`, in a thread of this server's: one that hangs holds up no other, nor the host program."""
         if self._threads is None:
             self._threads = CapacityLimiter(_MOST_THREADS)
-        return await to_thread.run_sync(work, limiter=self._threads)
+        return await to_thread.run_sync(self.run_here, work, limiter=self._threads)
+
+    def run_here(self, work: Callable[[], T]) -> T:
+        """What *work* gives, which asks this Redis."""
+        try:
+            found = work()
+        except RedisConnectionError:
+            self.is_out_of_reach = True
+            raise
+        self.is_out_of_reach = False
+        return found
 
 
 class Site:

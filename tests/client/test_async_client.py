@@ -1,8 +1,10 @@
 """The client that is awaited, on real loops."""
 
 import asyncio
+import inspect
 import json
 import time
+from collections.abc import Awaitable
 
 import pytest
 import redis
@@ -175,16 +177,23 @@ def test_a_pool_of_redis_py_s_asyncio_half_is_taken_over(redis_url: str, pushed:
 def test_a_client_of_redis_py_brings_its_time_limit(redis_server: RedisServer, *, is_awaited: bool) -> None:
     """A web request that would rather fail than wait; without one it would be the usual five seconds."""
     given = redis.Redis.from_url(redis_server.url, socket_timeout=0.3, socket_connect_timeout=0.3)
-    job = {"class": "A", "args": []}
+
+    def push() -> None:
+        client = sidekiq.AsyncClient(pool=given) if is_awaited else sidekiq.Client(pool=given)
+        pushed = client.push({"class": "A", "args": []})
+        if inspect.isawaitable(pushed):
+            asyncio.run(_wait_for(pushed))
+
     with redis_server.paused():
         before = time.monotonic()
         with pytest.raises(RedisError):
-            if is_awaited:
-                asyncio.run(sidekiq.AsyncClient(pool=given).push(job))
-            else:
-                sidekiq.Client(pool=given).push(job)
+            push()
 
         assert time.monotonic() - before < 3
+
+
+async def _wait_for(pushed: Awaitable[object]) -> None:
+    await pushed
 
 
 @pytest.mark.parametrize("given", [None, 0, "5"])

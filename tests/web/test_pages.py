@@ -302,6 +302,21 @@ def test_a_server_that_hangs_holds_up_no_other(redis_url, new_redis_server, tmp_
         assert {look.result()[0] for look in waiting} == {200}
 
 
+def test_the_menu_says_which_server_is_out_of_reach(redis_url, visitor):
+    """As of the last page that asked for it; the title of each page names its server."""
+    operator = visitor("operator", servers={"home": redis_url, "abroad": "redis://127.0.0.1:1/0"})
+    assert "out of reach" not in operator.get("/").text
+
+    lost = operator.get("/at/abroad/queues")
+    home = operator.get("/queues")
+
+    assert lost.status == 503
+    assert "<title>Redis cannot be reached · abroad · Sidekiq</title>" in lost.text
+    assert ".." not in re.search(r"<h1>Redis cannot.*?</p>", lost.text, re.DOTALL)[0]
+    assert "<title>Queues · home · Sidekiq</title>" in home.text
+    assert re.findall(r">(\w+ \(out of reach\))</a>", home.text) == ["abroad (out of reach)"]
+
+
 def test_who_waits_for_a_server_that_hangs_waits_once(new_redis_server):
     """Not for the timeouts of all who came before, one after the other."""
     other = new_redis_server()

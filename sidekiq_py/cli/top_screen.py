@@ -109,33 +109,37 @@ class _Feed:
 
 
 class _Work:
-    """What a key asked for, in a thread; one at a time."""
+    """
+    What a key asked for, in a thread; one at a time.
+
+    Attributes:
+        message: What to say of it.
+        is_busy: It is not done yet.
+    """
 
     def __init__(self) -> None:
         self.message = ""
-        self._thread: threading.Thread | None = None
+        self.is_busy = False
         self._is_stopped = False
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether it is not done yet."""
-        return self._thread is not None and self._thread.is_alive()
 
     def start(self, act: Callable[[], str]) -> None:
         """Do it; *act* returns what to say of it."""
         if self.is_busy:
             self.message = "Wait until the last command is done, or press x to end it."
             return
-        self._is_stopped = False
+        self.is_busy, self._is_stopped = True, False
 
         def run() -> None:
             try:
-                self.message = act()
+                said = act()
             except SidekiqError as error:
-                self.message = str(error)
+                said = str(error)
+            finally:
+                # Whoever reads the message may press the next key at once.
+                self.is_busy = False
+            self.message = said
 
-        self._thread = threading.Thread(target=run, name="sidekiq.top/command", daemon=True)
-        self._thread.start()
+        threading.Thread(target=run, name="sidekiq.top/command", daemon=True).start()
 
     def stop(self) -> None:
         """Let a long one end between two round trips."""

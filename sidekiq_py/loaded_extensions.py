@@ -11,12 +11,14 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from sidekiq_py.errors import ConfigError, ExtensionError, Shutdown
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
+    from importlib.metadata import EntryPoint
 
     # Loaded by whoever uses an extension; a program that only pushes does not.
     from sidekiq_py.extension import DeadLetter, Drop, Effect, Extension, FetchedJob, JobEnd, Postpone, PushSlice, Tally
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from sidekiq_py.wire.dialect import Dialect
 
 GROUP = "sidekiq_py.extensions"
+_OURS = ("sidekiq_py", "sidekiq_celery")
 
 _log = logging.getLogger("sidekiq")
 
@@ -48,7 +51,8 @@ class LoadedExtensions:
         self._alone: dict[str, tuple[Extension, ...]] = {}
         # Of those that wrap runs.
         self._keys_around = _NO_KEYS
-        self._has_looked = False
+        self._has_loaded = False
+        self._installed: tuple[EntryPoint, ...] | None = None
         # By the identity of a run's payload: the payload, and who minds that run, though the payload does not say so.
         # It is kept, as the next dict that Python makes in its place would count as minded, too.
         self.minded_runs: dict[int, tuple[Payload, Extension]] = {}
@@ -92,17 +96,15 @@ class LoadedExtensions:
 
     def clear(self) -> None:
         """Forget all."""
-        self._has_looked = False
+        self._has_loaded = False
         self._arrange([])
 
     def load_installed(self) -> None:
         """Take in those of installed packages, once; one that cannot be loaded is logged and left out."""
-        if self._has_looked:
+        if self._has_loaded:
             return
-        self._has_looked = True
-        from importlib.metadata import entry_points  # takes 50 ms, which a program that only pushes does not pay
-
-        for point in entry_points(group=GROUP):
+        self._has_loaded = True
+        for point in self._find_installed():
             try:
                 found = point.load()
                 extension = found() if isinstance(found, type) else found
@@ -110,6 +112,23 @@ class LoadedExtensions:
                     self.use(extension)
             except Exception as error:  # noqa: BLE001 — another package's mistake must not stop a worker
                 _log.error("the extension %s (%s) cannot be used: %s", point.name, point.value, error)
+
+    def load_before_forks(self) -> None:
+        """
+        In a parent: look for those of installed packages once for all children, and import ours.
+
+        Others may import the program, of which a parent loads nothing.
+        """
+        for point in self._find_installed():
+            if point.module.partition(".")[0] in _OURS:
+                import_module(point.module)
+
+    def _find_installed(self) -> "tuple[EntryPoint, ...]":
+        if self._installed is None:
+            from importlib.metadata import entry_points  # takes 50 ms, which a program that only pushes does not pay
+
+            self._installed = tuple(entry_points(group=GROUP))
+        return self._installed
 
     def wants_pushes(self, options: "Mapping[str, Any] | None" = None, follows: "Payload | None" = None) -> bool:
         """

@@ -19,6 +19,7 @@ from sidekiq_py.extension import DeadLetter, Drop, Extension, FetchedJob, JobEnd
 from sidekiq_py.outcome import Outcome
 from sidekiq_py.registry import Payload, registry
 from sidekiq_py.testing import fake
+from sidekiq_py.wire.dialect import Dialect
 from tests.extension_contract.conftest import BLIND, Tally, TallyClosed, Worker
 from tests.support.waiting import eventually
 
@@ -376,7 +377,7 @@ class TestAdmit:
         raw = redis_client.lindex("queue:default", 0)
 
         with pytest.raises(told):
-            program.extensions.admission(FetchedJob(json.loads(raw), raw, "default", 0.0))
+            program.extensions.admission(FetchedJob(json.loads(raw), raw, "default", 0.0, Dialect.pinned("7.3.2")))
 
     @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
     def test_where_it_cannot_be_told_whether_a_job_may_wait_it_is_asked(

@@ -142,7 +142,6 @@ def run_prefork(worker: Any, config: Config) -> int:
         sidecar=remote_control_host.role(worker, lambda: supervisor),
         scaling=scaling_policy(worker),
     )
-    settle_memory()
     code = supervisor.run()
     worker.on_stopped()
     return code

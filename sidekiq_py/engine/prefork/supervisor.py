@@ -41,6 +41,7 @@ from sidekiq_py.engine.prefork.memory_limit import MemoryLimit
 from sidekiq_py.engine.prefork.parent_service import ParentService
 from sidekiq_py.engine.prefork.pipes import Message
 from sidekiq_py.engine.prefork.pool_size import PoolSize
+from sidekiq_py.engine.prefork.preload import prepare_to_fork
 from sidekiq_py.engine.prefork.rolling_restart import RollingRestart
 from sidekiq_py.engine.prefork.scaling import ScalingPolicy
 from sidekiq_py.engine.prefork.sidecar import Role, Sidecar
@@ -136,6 +137,7 @@ class Supervisor:
     def run(self) -> int:
         """Run until all children have ended; the exit code. Only in the main thread."""
         self._signals.watch(("CHLD", *self._more_signals))
+        prepare_to_fork()
         while not self._is_over:
             for step in (
                 self._sidecar.keep,

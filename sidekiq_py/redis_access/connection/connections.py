@@ -84,18 +84,18 @@ def fixed_options() -> dict[str, Any]:
 
 def _library(options: Mapping[str, Any]) -> dict[str, Any]:
     """The option by which redis-py tells the server its name, unless *options* say another one."""
-    info = None if _NAMES_OF_A_LIBRARY & options.keys() else _driver_info()
+    info = None if _NAMES_OF_A_LIBRARY & options.keys() else driver_info()
     return {} if info is None else {"driver_info": info}
 
 
 @cache
-def _driver_info() -> Any:
+def driver_info() -> Any:
     """redis-py's own, kept: it reads its metadata for it, at each connection anew. None: a release without."""
     try:
-        driver_info: Any = import_module("redis.driver_info")
+        module: Any = import_module("redis.driver_info")
     except ImportError:
         return None
-    return driver_info.DriverInfo()
+    return module.DriverInfo()
 
 
 class Sentinels(NamedTuple):

@@ -53,7 +53,8 @@ def test_celery_reads_the_events_of_our_workers(
     told = seen["tasks"][done.id]
     assert (told["args"], told["result"], told["worker"]) == ("(1, 2)", "3", "ours@here")
     assert seen["tasks"][failed.id]["exception"] == "ValueError('no')"
-    assert seen["seen"][0] == "worker-online"
+    # What tells of the worker is no thread that runs tasks, and may be slower than the first task.
+    assert "worker-online" in seen["seen"]
 
 
 def test_our_events_have_the_form_of_celerys(

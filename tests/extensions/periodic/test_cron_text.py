@@ -14,6 +14,7 @@ from sidekiq_py.extensions.periodic.ticks import next_time, previous_time, upcom
 
 TABLE = Path(__file__).parents[3] / "ruby_fixtures" / "cron_texts.json"
 MINUTES = 75
+PARTS = 8
 
 
 def recorded() -> list[dict[str, Any]]:
@@ -21,11 +22,15 @@ def recorded() -> list[dict[str, Any]]:
     return [json.loads(line) for line in TABLE.read_text().splitlines()]
 
 
-def test_the_last_tick_is_fugit_s_minute_by_minute() -> None:
-    """Of 500 texts in six zones, around each change of the clocks of a year."""
-    lines = recorded()
-    assert len({line["cron"] for line in lines}) >= 430
-    for line in lines:
+def test_many_texts_are_compared() -> None:
+    """In six zones, around each change of the clocks of a year."""
+    assert len({line["cron"] for line in recorded()}) >= 430
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_the_last_tick_is_fugit_s_minute_by_minute(part: int) -> None:
+    """Of all these texts."""
+    for line in recorded()[part::PARTS]:
         cron = parse(line["cron"])
         turns = dict(line["previous"])
         expected = 0

@@ -321,8 +321,8 @@ def latency_seconds(payload: Mapping[str, Any], now: float) -> float | None:
 
 
 def epoch_seconds(stamp: Any) -> float | None:
-    """A payload's timestamp of any release, float seconds or whole milliseconds; None if it is none."""
-    if type(stamp) is not float and type(stamp) is not int:
+    """A payload's timestamp of any release, float seconds or whole milliseconds; None if it is none since 1970."""
+    if (type(stamp) is not float and type(stamp) is not int) or not 0 <= stamp < math.inf:
         return None
     try:
         return stamp / 1000 if stamp > LEAST_MILLISECONDS else float(stamp)

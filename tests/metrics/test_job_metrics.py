@@ -115,6 +115,21 @@ def test_each_wait_falls_into_the_bucket_of_its_bound(metrics: JobMetrics, stamp
     assert found["sidekiq_job_latency_seconds_sum", "Mail", "default"] == pytest.approx(700 * 1_000_007.041, rel=1e-6)
 
 
+@pytest.mark.parametrize("stamp", [float("-inf"), -1e308, -(10**400), float("inf"), 10**400, "1", None, True])
+def test_a_stamp_that_is_no_moment_spoils_no_sum(metrics: JobMetrics, stamp: object) -> None:
+    """Any program may write one; as text an infinite sum was none, and the sidecar of --processes could not add it."""
+    count_success = ExecutionMetrics().success_counter()
+    for enqueued_at in (stamp, time.time() - 2.1, stamp):
+        count_success({"class": "Mail", "enqueued_at": enqueued_at}, "default", 0.1)
+        job_events.raised(
+            {"class": "Mail", "enqueued_at": stamp}, "default", "me:1:abc", 0.1, ValueError(), is_failure=True
+        )
+
+    there = from_text(as_text(metrics.counts()))
+    [row] = summed([there, there]).values()
+    assert row[run_times.LATENCY] == pytest.approx(4.0, abs=0.2)
+
+
 def test_what_is_read_meanwhile_never_falls(metrics: JobMetrics) -> None:
     """Prometheus would take a counter that falls for a process that has started anew."""
     count_success = ExecutionMetrics().success_counter()

@@ -39,6 +39,7 @@ Rows = Mapping[str, Mapping[str, Row]]
 
 _LEAST = BOUNDS[0]
 _LAST_LATENCY = ROW_LENGTH - 1
+_LONGEST_SECONDS = 1e10
 # Where each bucket of a row belongs.
 _AT_PROMETHEUS = (*(bisect_left(PROMETHEUS_BOUNDS, bound) for bound in BOUNDS), len(PROMETHEUS_BOUNDS))
 _AT_SIDEKIQ = (*(bisect_left(_SIDEKIQ_BOUNDS, bound) for bound in BOUNDS), len(_SIDEKIQ_BOUNDS) - 1)
@@ -80,6 +81,8 @@ def add_run(row: Row, seconds: float) -> None:
 def add_latencies(row: Row, latencies: Iterable[float]) -> None:
     """Count how long jobs had waited, in seconds."""
     ordered = sorted(latencies)
+    # From a time stamp such as -1e999: no moment, and a sum that it is part of would be none for ever.
+    del ordered[bisect_left(ordered, _LONGEST_SECONDS) :]
     if not ordered:
         return
     # Where clocks of two machines differ: a job never waits for less than nothing.

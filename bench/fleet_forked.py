@@ -28,12 +28,8 @@ _ALSO = {
         "sidekiq_py.engine.prefork.supervisor",
         "sidekiq_py.engine.report.log_files",
         "sidekiq_py.engine.run.thread_dump",
-        "sidekiq_celery._extension",
-        "sidekiq_py.extensions.batches.extension",
+        "sidekiq_py.extensions.batches.ruby_runs",
         "sidekiq_py.extensions.batches.telling",
-        "sidekiq_py.extensions.periodic",
-        "sidekiq_py.extensions.sidekiq_batch.extension",
-        "sidekiq_py.extensions.status.extension",
         "bench.jobs",
     ),
     "sidekiq_celery": ("sidekiq_celery.bin.worker", "sidekiq_py.engine.prefork.supervisor"),
@@ -48,6 +44,9 @@ def main(count: int, program: str, arguments: list[str]) -> None:
     start = getattr(import_module(module_name), name)
     for module in _ALSO.get(module_name.partition(".")[0], ()):
         import_module(module)
+    if "sidekiq_py" in sys.modules:
+        # As the parent of --processes does.
+        import_module("sidekiq_py.engine.prefork.preload").prepare_to_fork()
     gc.collect()
     # A collection in a child would write to, and so copy, every page it shares.
     gc.freeze()

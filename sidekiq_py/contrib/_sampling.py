@@ -11,10 +11,9 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextvars import ContextVar, copy_context
+from contextvars import ContextVar
 from functools import partial
 from random import getrandbits
-from sys import getrefcount
 from typing import Any
 
 from opentelemetry import context as otel_context
@@ -59,24 +58,19 @@ class DroppedRun(Context):
     The context of a run whose trace nobody keeps.
 
     To those who look it is like any other context, with a span that records nothing, and with what the payload brought,
-    as baggage. Most jobs never look. Where none has, and none has kept it to look later, the next such run of the
-    thread uses it again, and between runs it stands for the context before: to make one and set it, and set it back,
-    took half of what a dropped run cost. (A copy that `contextvars.copy_context` made is not noticed: who looks in it
-    first when the job is over sees the context before.)
+    as baggage. Most jobs never look.
 
     Attributes:
-        before: The context to which a run's end returns.
-        payload: As parsed; None between runs.
+        before: The context to which its end returns.
+        payload: As parsed.
         trace_id: Of a trace of its own; 0: it goes on in its push's trace.
-        has_been_seen: Somebody has looked, and what was derived from it says whose it is.
     """
 
-    __slots__ = ("before", "has_been_seen", "payload", "trace_id")
+    __slots__ = ("before", "payload", "trace_id")
 
     before: Context
-    payload: Payload | None
+    payload: Payload
     trace_id: int
-    has_been_seen: bool
 
     def __repr__(self) -> str:
         return f"<DroppedRun {self._seen()!r}>"
@@ -99,7 +93,7 @@ class DroppedRun(Context):
         return len(self._seen())
 
     def copy(self) -> dict[str, object]:
-        return dict(self._seen())
+        return self._seen().copy()
 
     def get(self, key: str, default: Any = None) -> Any:
         return self._seen().get(key, default)
@@ -113,19 +107,15 @@ class DroppedRun(Context):
     def values(self) -> Any:
         return self._seen().values()
 
-    def _seen(self) -> Mapping[str, Any]:
-        payload = self.payload
-        if payload is None:
-            return self.before
-        self.has_been_seen = True
+    def _seen(self) -> dict[str, object]:
         stored: dict[str, Any] = self
         seen = dict.get(stored, _SEEN)
         # In one step: two threads that look first must not see two spans. A context's own methods refuse to write.
-        return dict.setdefault(stored, _SEEN, self._make(payload)) if seen is None else seen
+        return dict.setdefault(stored, _SEEN, self._make()) if seen is None else seen
 
-    def _make(self, payload: Payload) -> Context:
+    def _make(self) -> Context:
         try:
-            brought = extract(payload)
+            brought = extract(self.payload)
         except Exception:  # noqa: BLE001 — of a propagator of the program's own; the job's code has only looked
             _log.exception("the context of a job could not be read; it goes on without")
             brought = NO_CONTEXT
@@ -163,41 +153,17 @@ def _accessors() -> tuple[Callable[[], Context], Callable[[Context], object]]:
 get_current, set_current = _accessors()
 
 
-def _new_run(current: Context) -> DroppedRun:
-    """To be entered in this thread; one that came to no end that anybody was told of is left."""
+def _enter(payload: Payload, trace_id: int) -> None:
+    before: Any = get_current()
     run = DroppedRun()
-    run.before = current.before if isinstance(current, DroppedRun) else current
-    run.has_been_seen = False
+    # One that came to no end that anybody was told of is left now.
+    run.before = before.before if before.__class__ is DroppedRun else before
+    run.payload = payload
+    run.trace_id = trace_id
     set_current(run)
-    return run
 
 
-def leave_dropped_run() -> bool:
-    """The run of this thread or task is over, if its trace is dropped, and whether it is."""
-    run: Any = get_current()
-    if run.__class__ is not DroppedRun or run.payload is None:
-        behind = _dropped_run_behind(run)
-        if behind is None:
-            return False
-        set_current(behind.before)
-    elif run.has_been_seen or getrefcount(run) > _UNSHARED:
-        set_current(run.before)
-    else:
-        run.payload = None
-    return True
-
-
-def _count_references() -> int:
-    """Of a context that nobody else has, counted as `leave_dropped_run` does: Python's releases count differently."""
-    _new_run(get_current())
-    run: Any = get_current()
-    return getrefcount(run)
-
-
-_UNSHARED = copy_context().run(_count_references)
-
-
-def _dropped_run_behind(context: Context) -> DroppedRun | None:
+def dropped_run_behind(context: Context) -> DroppedRun | None:
     """Whose code has left *context* behind."""
     run = context.get(_RUN)
     return run if isinstance(run, DroppedRun) else None
@@ -262,10 +228,7 @@ class Sampling:
         # Other propagators may know better.
         if not fields <= _W3C:
             return False
-        current = get_current()
-        run = current if isinstance(current, DroppedRun) and not current.has_been_seen else _new_run(current)
-        run.payload = payload
-        run.trace_id = 0
+        _enter(payload, 0)
         return True
 
     def _look_first(self, payload: Payload) -> bool:
@@ -303,20 +266,21 @@ def _dropper(new_trace_id: Callable[[], int], bound: int, given: _GivenIds) -> C
     """
     `Sampling.drops_root` for a sampler that keeps what is below *bound* of the last 64 bits of a trace's id.
 
-    On every job's way, and so a closure: a call less is a fiftieth of a no-op job.
+    On every job's way, and so a closure, with `_enter` written out: a call less is a fiftieth of a no-op job.
     """
-    mask, current_context = _LAST_64_BITS, get_current
+    mask, current_context, use = _LAST_64_BITS, get_current, set_current
 
     def drops_root(payload: Payload) -> bool:
         trace_id = new_trace_id()
         if trace_id & mask < bound:
             given.give(trace_id)
             return False
-        run: Any = current_context()
-        if run.__class__ is not DroppedRun or run.has_been_seen:
-            run = _new_run(run)
+        before: Any = current_context()
+        run = DroppedRun()
+        run.before = before.before if before.__class__ is DroppedRun else before
         run.payload = payload
         run.trace_id = trace_id
+        use(run)
         return True
 
     return drops_root

@@ -27,9 +27,12 @@ try:
 
     from sidekiq_py.contrib._sampling import (
         NO_CONTEXT,
+        DroppedRun,
         Sampling,
+        dropped_run_behind,
         extract,
-        leave_dropped_run,
+        get_current,
+        set_current,
     )
 except ImportError as error:
     raise ImportError(
@@ -141,7 +144,11 @@ class _Tracing:
 
     def stop(self, name: str, measurements: Measurements) -> None:
         """It has ended."""
-        if not leave_dropped_run() and self._running.get() is not None:
+        context = get_current()
+        dropped = context if context.__class__ is DroppedRun else dropped_run_behind(context)
+        if dropped is not None:
+            set_current(dropped.before)
+        elif self._running.get() is not None:
             error = measurements.get("error")
             told = None if error is None else current().error(error, measurements["payload"])
             self._end(told, is_failure=measurements.get("is_failure", False))

@@ -31,6 +31,8 @@ Has the main thread come back from C code, so that an exception which was raised
 comes too late: the system ignores it by itself.
 """
 
+_LEFT_BY_ASYNCIO = (signal.SIG_DFL, signal.default_int_handler)
+
 # Signal to our handler and the one before it.
 _watched: dict[int, tuple[Any, Any]] = {}
 # By thread: the signals that were blocked before its fork.
@@ -57,11 +59,8 @@ class SignalInbox:
 
     def put(self, name: str) -> None:
         """Add a name. Safe in a signal handler and in any thread."""
-        self._take(name.upper().removeprefix("SIG"))
-        try:
-            os.write(self._write_fd, b".")
-        except BlockingIOError:
-            pass
+        self._names.append(name.upper().removeprefix("SIG"))
+        self._wake()
 
     def next(self, seconds: float | None = None) -> str | None:
         """The next name; waits for one, at most *seconds*."""
@@ -92,11 +91,17 @@ class SignalInbox:
             if number in self._sent_to_job:
                 self._sent_to_job.remove(number)
             elif number not in self._read_by_number:
-                # A mark of `put`.
+                # A mark of `_wake`.
                 continue
             elif self._is_beside_jobs or not has_handler_of_program(number):
                 # What a program heeds by a function of its own is its own affair; a job decides for itself alone.
                 self._take(self._read_by_number[number])
+
+    def _wake(self) -> None:
+        try:
+            os.write(self._write_fd, b".")
+        except BlockingIOError:
+            pass
 
     def _take(self, name: str) -> None:
         function = self._functions.get(name)
@@ -123,7 +128,16 @@ class SignalInbox:
             if others != self._write_fd:
                 # asyncio runs in the main thread, and has the numbers written to a place of its own.
                 signal.set_wakeup_fd(others)
-                self.put(self._read_by_number[number])
+                self._take(self._read_by_number[number])
+            elif self._is_beside_jobs:
+                return
+            elif is_watched(number):
+                # Now, before the program sets a function of its own, for which this signal was not sent.
+                self._read()
+            else:
+                # The program's own function has called the one before it; the number is passed over.
+                self._take(self._read_by_number[number])
+            self._wake()
 
         for name in (*NAMES, *more, *self._functions):
             number = getattr(signal, f"SIG{name}")
@@ -137,7 +151,8 @@ class SignalInbox:
         """After a program's code in the main thread: asyncio may have put its own handlers and taken them back."""
         if signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False) != self._write_fd:
             for number, (handler, _) in _watched.items():
-                signal.signal(number, handler)
+                if self._is_beside_jobs or signal.getsignal(number) in _LEFT_BY_ASYNCIO:
+                    signal.signal(number, handler)
             # asyncio has read them.
             self._sent_to_job.clear()
 

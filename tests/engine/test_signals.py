@@ -68,3 +68,44 @@ def test_a_function_of_the_program_has_its_signal_and_one_of_a_job_does_not(
     )
 
     assert ran.stdout == f"the program's\nTrue {heard}\n"
+
+
+OWN_HANDLERS = """
+import os, signal
+from sidekiq_py.engine.signals import SignalInbox
+
+inbox = SignalInbox()
+inbox.call_at("HUP", lambda: print("called"))
+inbox.watch(beside_jobs={beside_jobs})
+before = signal.getsignal(signal.SIGTERM)
+{what}
+print(inbox.next(1), inbox.next(0))
+"""
+
+
+@pytest.mark.parametrize("beside_jobs", [False, True])
+@pytest.mark.parametrize(
+    ("what", "heard"),
+    [
+        ("signal.signal(signal.SIGTERM, before); os.kill(os.getpid(), signal.SIGTERM)", "TERM None\n"),
+        (
+            "signal.signal(signal.SIGTERM, lambda *given: before(*given)); os.kill(os.getpid(), signal.SIGTERM)",
+            "TERM None\n",
+        ),
+        ("os.kill(os.getpid(), signal.SIGTERM); signal.signal(signal.SIGTERM, lambda *_: None)", "TERM None\n"),
+        ("inbox.put('hup')", "HUP None\n"),
+        ("os.kill(os.getpid(), signal.SIGHUP)", "called\nNone None\n"),
+    ],
+    ids=["ours", "one that calls ours", "one that came later", "left in Redis", "a function of ours"],
+)
+def test_each_signal_is_heard_once_by_whom_it_was_sent_to(beside_jobs: bool, what: str, heard: str) -> None:
+    """Whatever a program puts in our place, before or behind."""
+    ran = subprocess.run(
+        [sys.executable, "-c", OWN_HANDLERS.format(beside_jobs=beside_jobs, what=what)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=20,
+    )
+
+    assert ran.stdout == heard

@@ -10,7 +10,7 @@ import logging
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -121,7 +121,14 @@ class LoadedExtensions:
         """
         for point in self._find_installed():
             if point.module.partition(".")[0] in _OURS:
-                import_module(point.module)
+                # Each child says what is wrong with one that cannot be imported.
+                with suppress(Exception):
+                    import_module(point.module)
+
+    def look_again(self) -> None:
+        """In a parent whose children are to run new code: packages may have come, gone, or moved their extension."""
+        self._installed = None
+        self.load_before_forks()
 
     def _find_installed(self) -> "tuple[EntryPoint, ...]":
         if self._installed is None:

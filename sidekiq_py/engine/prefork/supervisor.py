@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum
 
+from sidekiq_py import program
 from sidekiq_py.clock import monotonic
 from sidekiq_py.config import Config
 from sidekiq_py.engine.prefork.child_process import ChildProcess, End, Limit, Reason, signal_name
@@ -127,6 +128,8 @@ class Supervisor:
             return
         self._phase = _Phase.WORKING
         self.size.restore()
+        with _going_on():
+            program.extensions.look_again()
         self._rolling.begin()
 
     def ask_to_stop(self) -> None:
@@ -137,7 +140,8 @@ class Supervisor:
     def run(self) -> int:
         """Run until all children have ended; the exit code. Only in the main thread."""
         self._signals.watch(("CHLD", *self._more_signals))
-        prepare_to_fork()
+        with _going_on():
+            prepare_to_fork()
         while not self._is_over:
             for step in (
                 self._sidecar.keep,

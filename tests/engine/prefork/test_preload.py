@@ -1,5 +1,6 @@
 """What the parent of `--processes` loads for its children, and what it leaves to them."""
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -38,15 +39,20 @@ class Foreign(Extension):
 """
 
 
+def install(folder: Path, name: str, extension: str) -> None:
+    """A package with an entry point."""
+    about = folder / f"{name}-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(f"[sidekiq_py.extensions]\n{name} = {extension}\n")
+
+
 @pytest.fixture
 def parent(redis_url: str, tmp_path: Path) -> WorkerProcess:
     """With one child, and an extension of a package of its own."""
     (tmp_path / "shop.py").write_text(PROGRAM)
     (tmp_path / "foreign_extension.py").write_text(FOREIGN)
-    about = tmp_path / "foreign-1.0.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: foreign\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text("[sidekiq_py.extensions]\nforeign = foreign_extension:Foreign\n")
+    install(tmp_path, "foreign", "foreign_extension:Foreign")
     worker = WorkerProcess(
         "shop", redis_url=redis_url, arguments=["--processes", "1"], environment={"PYTHONPATH": str(tmp_path)}
     )
@@ -77,3 +83,18 @@ def test_a_child_imports_extensions_of_others_itself(parent: WorkerProcess, tmp_
 
     [(_, its_parent)] = [line.split() for line in imported]
     assert its_parent == str(pid)
+
+
+def test_hup_finds_what_was_installed_meanwhile(parent: WorkerProcess, tmp_path: Path) -> None:
+    """And one that cannot be imported harms nobody: each child says so."""
+    eventually((tmp_path / "loaded").exists)
+    (tmp_path / "later_extension.py").write_text(FOREIGN.replace("imported", "later").replace("foreign", "later"))
+    install(tmp_path, "later", "later_extension:Foreign")
+    install(tmp_path, "gone", "sidekiq_py.extensions.gone:Gone")
+
+    parent.send_signal(signal.SIGHUP)
+
+    eventually((tmp_path / "later").exists)
+    eventually(lambda: "the extension gone (sidekiq_py.extensions.gone:Gone) cannot be used" in parent.log)
+    parent.send_signal(signal.SIGTERM)
+    assert parent.wait() == 0

@@ -130,6 +130,22 @@ def test_a_stamp_that_is_no_moment_spoils_no_sum(metrics: JobMetrics, stamp: obj
     assert row[run_times.LATENCY] == pytest.approx(4.0, abs=0.2)
 
 
+def test_latencies_that_were_read_are_kept_no_longer(metrics: JobMetrics) -> None:
+    """Rows stay for good: with a thousand floats each, those of a hundred classes in ten threads took 34 MB."""
+    counting = ExecutionMetrics()
+    count_success = counting.success_counter()
+    for number in range(600):
+        for _ in range(290):
+            count_success({"class": f"Mail{number}", "enqueued_at": 1.0}, "default", 0.1)
+    before = sum(map(len, counting._latencies.values()))
+
+    metrics.counts()
+
+    assert before == 290 * 600
+    assert sum(map(len, counting._latencies.values())) == 0
+    assert sum(row[-1] for row in metrics.counts().values()) == before
+
+
 def test_what_is_read_meanwhile_never_falls(metrics: JobMetrics) -> None:
     """Prometheus would take a counter that falls for a process that has started anew."""
     count_success = ExecutionMetrics().success_counter()

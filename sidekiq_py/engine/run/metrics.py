@@ -35,8 +35,8 @@ from sidekiq_py.wire.json_writer import display_text
 _LEAST = BOUNDS[0]
 # Of the year 33658; beyond the largest float a division fails.
 _MOST_MILLISECONDS = 10**15
-# To put a latency into its bucket takes as long as all else that is counted of a job; of many at once a fifth of that.
-_MOST_LATENCIES = 1000
+# To put a latency into its bucket takes as long as all else that is counted of a job; of many at once a third of that.
+_MOST_LATENCIES = 300
 
 # By queue, then by job class. Attempts that did not succeed, or only for Sidekiq's page, stand under no queue.
 _Table = dict[str | None, dict[str, Row]]
@@ -133,9 +133,13 @@ class ExecutionMetrics:
             ]
 
     def _with_latencies(self, row: Row) -> Row:
-        whole = row.copy()
-        add_latencies(whole, self._latencies.get(id(row), ()))
-        return whole
+        latencies = self._latencies.get(id(row))
+        if latencies:
+            # What its thread appends meanwhile comes behind.
+            read = latencies[:]
+            del latencies[: len(read)]
+            add_latencies(row, read)
+        return row.copy()
 
     def attempts(self) -> dict[str, int]:
         """How often each class was tried since the process started."""

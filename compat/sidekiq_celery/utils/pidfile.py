@@ -3,7 +3,7 @@
 import fcntl
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -24,36 +24,52 @@ def write_pidfile(path: str) -> Callable[[], None]:
     """
     file = Path(path)
     own = os.getpid()
-    with _locked(file) as opened:
-        before = opened.read()
-        other = _number(before)
-        if other is not None and other != own and _lives(other):
-            raise ImproperlyConfigured(f"{path} says that process {other} runs already; end it, or name another file")
-        opened.seek(0)
-        opened.write(f"{own}\n")
-        if before:
-            # /dev/null, by which some say that they want no file, has no end to move.
-            opened.truncate()
+    try:
+        with _locked(file, os.O_CREAT) as opened:
+            before = opened.read()
+            _refuse_living(path, before)
+            opened.seek(0)
+            opened.write(f"{own}\n")
+            if before:
+                # /dev/null, by which some say that they want no file, has no end to move.
+                opened.truncate()
+    except PermissionError:
+        if file.is_file():
+            # That of another user's process.
+            _refuse_living(path, file.read_text(encoding="ascii", errors="replace"))
+        raise
 
     def remove() -> None:
-        if file.exists():
-            with _locked(file) as opened:
-                if _number(opened.read()) == own:
-                    file.unlink()
+        with suppress(FileNotFoundError), _locked(file) as opened:
+            if _number(opened.read()) == own:
+                file.unlink()
 
     return remove
 
 
+def _refuse_living(path: str, text: str) -> None:
+    pid = _number(text)
+    if pid is not None and pid != os.getpid() and _lives(pid):
+        raise ImproperlyConfigured(f"{path} says that process {pid} runs already; end it, or name another file")
+
+
 @contextmanager
-def _locked(file: Path) -> Iterator[TextIO]:
+def _locked(file: Path, flags: int = 0) -> Iterator[TextIO]:
     """The file, while no other process looks at it to decide whose it is."""
     while True:
-        with open(os.open(file, os.O_RDWR | os.O_CREAT, 0o644), "r+", encoding="ascii", errors="replace") as opened:
+        with open(os.open(file, os.O_RDWR | flags, 0o644), "r+", encoding="ascii", errors="replace") as opened:
             fcntl.flock(opened, fcntl.LOCK_EX)
-            if file.exists() and os.path.samestat(os.fstat(opened.fileno()), file.stat()):
+            if _is_still(file, opened.fileno()):
                 yield opened
                 return
-            # It was taken away meanwhile.
+
+
+def _is_still(file: Path, fd: int) -> bool:
+    """It was not taken away before it was locked."""
+    try:
+        return os.path.samestat(os.fstat(fd), file.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _number(text: str) -> int | None:

@@ -5,6 +5,7 @@ A worker hands a success in within milliseconds. On a machine that shares its co
 still for seconds: who is killed then had no time for it.
 """
 
+import os
 import subprocess
 import sys
 import time
@@ -38,9 +39,9 @@ def stalls(path: Path) -> list[Stall]:
 
 
 def _watch(path: str) -> None:
-    before = time.monotonic()
+    before, parent = time.monotonic(), os.getppid()
     with open(path, "a", buffering=1) as file:
-        while True:
+        while os.getppid() == parent:
             time.sleep(LOOK_SECONDS)
             now = time.monotonic()
             if now - before > LEAST_SECONDS:

@@ -17,7 +17,7 @@ from jinja2 import ChoiceLoader, DictLoader, Environment, PackageLoader, StrictU
 from sidekiq_py.api import Overview, OverviewReader, TrendPoint
 from sidekiq_py.clock import monotonic
 from sidekiq_py.doctor import Report, examine
-from sidekiq_py.errors import ConfigError, RedisConnectionError, RedisError, SidekiqError
+from sidekiq_py.errors import ConfigError, RedisConnectionError, RedisError, RedisReplyError, SidekiqError
 from sidekiq_py.redaction import Redaction, current
 from sidekiq_py.web import text
 from sidekiq_py.web.access import Access
@@ -291,6 +291,9 @@ class Server:
             found = work()
         except RedisConnectionError:
             self.is_out_of_reach = True
+            raise
+        except RedisReplyError:
+            self.is_out_of_reach = False
             raise
         self.is_out_of_reach = False
         return found

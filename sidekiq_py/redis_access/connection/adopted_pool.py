@@ -60,7 +60,7 @@ class AdoptedPool(Pool):
 
 def _seconds(given: Any, usual: float) -> float:
     """A time limit of redis-py's, where there is one: without, a call to a Redis that hangs would never return."""
-    return float(given) if isinstance(given, (int, float)) and given > 0 else usual
+    return float(given) if type(given) in (int, float) and given > 0 else usual
 
 
 def pool_of(value: Any, namespace: str = "") -> Pool:

@@ -106,10 +106,10 @@ class Launcher:
             chores.start()
         parts.life.has_started = True
 
-    def run_jobs_here(self, after_each: Callable[[], None]) -> None:
-        """Run jobs in the calling thread until no more are taken, and call *after_each* after each."""
+    def run_jobs_here(self, between_jobs: Callable[[], None]) -> None:
+        """Run jobs in the calling thread until no more are taken; see `Processor.run_here`."""
         for manager in self.parts.managers:
-            manager.run_here(after_each)
+            manager.run_here(between_jobs)
 
     def quiet(self) -> None:
         """Fetch no more; give back what has not started. Idempotent."""

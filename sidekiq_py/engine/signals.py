@@ -148,7 +148,11 @@ class SignalInbox:
         signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
 
     def watch_again(self) -> None:
-        """After a program's code in the main thread: asyncio may have put its own handlers and taken them back."""
+        """
+        After a program's code in the main thread: asyncio may have put its own handlers and taken them back.
+
+        Not after each job of a drain: Python lets go of its lock meanwhile, which was an eighth of a no-op task's time.
+        """
         if signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False) != self._write_fd:
             for number, (handler, _) in _watched.items():
                 if self._is_beside_jobs or signal.getsignal(number) in _LEFT_BY_ASYNCIO:

@@ -59,14 +59,16 @@ revoked.
 class JobRun(TaskRun):
     """A run for a payload."""
 
-    __slots__ = ("definition", "lock", "payload", "refusal", "sets_off")
+    __slots__ = ("definition", "is_unknown", "lock", "payload", "refusal", "sets_off")
 
     def __init__(self, definition: "TaskDefinition", payload: dict[str, Any]) -> None:
         self.definition = definition
         self.payload = payload
         self.refusal: Exception | None = None
         request = self._request_of(payload.get("args") or [])
-        if isinstance(definition.task, UnknownTask):
+        # Nobody has registered the task: it has no hooks, and only `task_unknown` is sent.
+        self.is_unknown = isinstance(definition.task, UnknownTask)
+        if self.is_unknown:
             self.refusal = definition.task.not_registered()
         super().__init__(definition.plan, request)
 
@@ -74,11 +76,6 @@ class JobRun(TaskRun):
     def is_part(self) -> bool:
         """The end sets something off."""
         return self.sets_off
-
-    @property
-    def is_unknown(self) -> bool:
-        """Nobody has registered the task: it has no hooks, and only `task_unknown` is sent."""
-        return isinstance(self.definition.task, UnknownTask)
 
     def __call__(self, *args: Any) -> Any:
         """Run the task; what the engine calls."""

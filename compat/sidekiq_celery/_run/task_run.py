@@ -69,6 +69,7 @@ class TaskRun:
     )
 
     is_eager = False
+    is_unknown: bool = False
 
     def __init__(self, plan: Plan, request: Context, propagate: bool = False) -> None:
         self.plan = plan
@@ -256,11 +257,6 @@ class TaskRun:
         return self.retval if self.state == states.SUCCESS else None
 
     # ---- what the end writes
-
-    @property
-    def is_unknown(self) -> bool:
-        """Nobody has registered the task."""
-        return False
 
     @property
     def ignores_result(self) -> bool:

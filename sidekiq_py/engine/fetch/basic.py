@@ -97,6 +97,11 @@ class BasicFetcher:
         """See `Fetcher`."""
         return []
 
+    @property
+    def has_next(self) -> bool:
+        """See `Fetcher`."""
+        return False
+
     def acknowledge(self, unit: UnitOfWork, seconds: float) -> None:
         """Count it; it is in no structure any more."""
         self.settle(unit, (), job_counts.count_commands(utc_day(now_seconds()), failed=False))

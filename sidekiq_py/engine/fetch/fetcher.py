@@ -89,6 +89,10 @@ class Fetcher(Protocol):
     def reserved(self) -> list[UnitOfWork]:
         """What has been taken out of its queue and has not started."""
 
+    @property
+    def has_next(self) -> bool:
+        """There is a job that has not started: a single processor's `take` need not wait."""
+
     def acknowledge(self, unit: UnitOfWork, seconds: float) -> None:
         """The job succeeded; it ran for *seconds*."""
 

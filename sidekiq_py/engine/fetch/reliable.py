@@ -208,6 +208,11 @@ class ReliableFetcher:
         """See `Fetcher`."""
         return list(self._buffer.jobs)
 
+    @property
+    def has_next(self) -> bool:
+        """See `Fetcher`."""
+        return bool(self._buffer.jobs)
+
     def acknowledge(self, unit: UnitOfWork, seconds: float) -> None:
         """The job succeeded; it ran for *seconds*."""
         self._buffer.size.ran(seconds)

@@ -314,9 +314,9 @@ class AttemptEnd:
             RedisError: As `failed`.
         """
         around = self._around
-        now = now_seconds()
         outcome = None
         if definition.decide_outcome is not None:
+            now = now_seconds()
             attempt = Attempt(unit.raw, payload, unit.queue, result, None, around.config, around.dialect(), now)
             try:
                 outcome = definition.decide_outcome(attempt)
@@ -336,19 +336,21 @@ class AttemptEnd:
         may_wait: bool = False,
     ) -> None:
         around = self._around
+        if outcome is None and not around.extensions.minds(payload):
+            self.acknowledge(unit, payload, 0.0 if may_wait else seconds)
+            return
         now = now_seconds()
         effects: Sequence[settle_script.Effect] = ()
-        if around.extensions.minds(payload):
-            try:
-                if outcome is None:
-                    end = JobEnd("success", payload, unit.raw, unit.queue, now, around.dialect(), None, seconds)
-                    effects = around.extensions.end_effects(end)
-                else:
-                    ended = Ended(unit.raw, payload, unit.queue, None, now, seconds)
-                    outcome = around.with_ends_of_extensions(ended, outcome)
-            except ExtensionError as error:
-                self._fail(unit, payload, definition, error, seconds)
-                return
+        try:
+            if outcome is None:
+                end = JobEnd("success", payload, unit.raw, unit.queue, now, around.dialect(), None, seconds)
+                effects = around.extensions.end_effects(end)
+            else:
+                ended = Ended(unit.raw, payload, unit.queue, None, now, seconds)
+                outcome = around.with_ends_of_extensions(ended, outcome)
+        except ExtensionError as error:
+            self._fail(unit, payload, definition, error, seconds)
+            return
         if may_wait:
             seconds = 0.0
         if outcome is None and effects:

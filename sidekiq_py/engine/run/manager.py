@@ -49,10 +49,10 @@ class Manager:
         for processor in self._processors:
             processor.keep_for_here()
 
-    def run_here(self, after_each: Callable[[], None]) -> None:
-        """Run jobs in the calling thread until no more are taken, and call *after_each* after each. One processor."""
+    def run_here(self, between_jobs: Callable[[], None]) -> None:
+        """Run jobs in the calling thread until no more are taken; see `Processor.run_here`. One processor."""
         for processor in self._processors:
-            processor.run_here(after_each)
+            processor.run_here(between_jobs)
 
     def quiet(self) -> None:
         """Take no more jobs; what has not started goes back. Idempotent."""

@@ -49,6 +49,7 @@ from sidekiq_py.wire.payload import parse_job, score_text
 _log = logging.getLogger("sidekiq")
 
 _PAUSE_SECONDS = 1.0
+_MOST_IN_A_ROW = 50
 
 
 class AsyncExecutor(Protocol):
@@ -101,7 +102,7 @@ class Processor:
         self._ended: UnitOfWork | None = None
         self._thread = background_thread(name, self._run)
         self._is_here = False
-        self._after_each: Callable[[], None] | None = None
+        self._between_jobs: Callable[[], None] | None = None
 
     def __repr__(self) -> str:
         return f"<Processor {self._thread.name} tid={self._tid}>"
@@ -119,9 +120,14 @@ class Processor:
         """Instead of `start`: a thread is about to call `run_here`."""
         self._is_here = True
 
-    def run_here(self, after_each: Callable[[], None]) -> None:
-        """Run jobs in the calling thread until there is nothing more to take, and call *after_each* after each."""
-        self._after_each = after_each
+    def run_here(self, between_jobs: Callable[[], None]) -> None:
+        """
+        Run jobs in the calling thread until there is nothing more to take.
+
+        Args:
+            between_jobs: Called after a job before the thread waits for the next one, and else now and then.
+        """
+        self._between_jobs = between_jobs
         try:
             self._run()
         finally:
@@ -168,7 +174,8 @@ class Processor:
                 threading.Event().wait(_PAUSE_SECONDS)
 
     def _work(self) -> None:
-        take, after_each = self._fetcher.take, self._after_each
+        fetcher, between_jobs = self._fetcher, self._between_jobs
+        take, run_in_a_row = fetcher.take, 0
         while (unit := take()) is not None:
             self._unit = unit
             try:
@@ -178,8 +185,11 @@ class Processor:
             finally:
                 self._around.state.running.pop(self._tid, None)
             self._unit = None
-            if after_each is not None:
-                after_each()
+            if between_jobs is not None:
+                run_in_a_row += 1
+                if run_in_a_row == _MOST_IN_A_ROW or not fetcher.has_next:
+                    run_in_a_row = 0
+                    between_jobs()
 
     def _give_back(self) -> None:
         """What this thread had in hand when it failed goes back to its queue, unless its end has been handed in."""
@@ -364,7 +374,12 @@ class Processor:
 
     def _succeed(self, unit: UnitOfWork, payload: Payload, definition: JobDefinition, seconds: float) -> None:
         result, self._result = self._result, None
-        self._settle(unit, lambda: self._ending.succeeded(unit, payload, definition, result, seconds))
+        # `_settle` written out: with three calls less, a no-op task is a fortieth quicker.
+        try:
+            self._ending.succeeded(unit, payload, definition, result, seconds)
+        except RedisError as error:
+            tell_left_behind(unit, error)
+        self._ended = unit
 
     def _perform(
         self, unit: UnitOfWork, payload: Payload, definition: JobDefinition, chain: Chain[ServerMiddleware]

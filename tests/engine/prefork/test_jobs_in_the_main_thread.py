@@ -67,6 +67,14 @@ def serve():
         await asyncio.sleep(60)
     asyncio.run(wait())
 
+quick_ones = []
+
+@sidekiq.job(name="Quick")
+def quick():
+    quick_ones.append(1)
+    if len(quick_ones) == 500:
+        (here / "many").touch()
+
 @sidekiq.job(name="Where")
 def where():
     note("where", threading.current_thread().name)
@@ -86,6 +94,10 @@ class Worker:
     def push(self, name: str) -> None:
         """Enqueue one of the jobs."""
         self._client.push({"class": name, "args": []})
+
+    def push_many(self, name: str, count: int) -> None:
+        """Enqueue one of the jobs so often."""
+        self._client.push_bulk({"class": name, "args": [[]] * count})
 
     def has(self, name: str) -> bool:
         """A job has made this file."""
@@ -158,6 +170,22 @@ def test_a_job_may_run_an_event_loop_that_handles_signals(start: Callable[[int],
     worker.process.send_signal(signal.SIGTERM)
     assert worker.process.wait(20) == 0
     assert "was killed by SIGTERM" not in worker.process.log
+
+
+def test_term_is_heard_in_a_drain_after_a_job_has_run_an_event_loop(
+    start: Callable[[int], Worker], redis_client: redis.Redis
+) -> None:
+    """Though the thread never waits for a job, so that it looks after its handlers only now and then."""
+    worker = start(1)
+    worker.push("Loop")
+    worker.push_many("Quick", 200_000)
+    eventually(lambda: worker.has("many"), within_seconds=30)
+
+    worker.process.send_signal(signal.SIGTERM)
+
+    assert worker.process.wait(20) == 0
+    assert "was killed by SIGTERM" not in worker.process.log
+    assert redis_client.llen("queue:default") > 0
 
 
 def test_term_is_heard_while_a_job_runs_an_event_loop(

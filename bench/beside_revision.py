@@ -1,21 +1,27 @@
 """
 Is this version slower than an older one?
 
-    python -m bench.beside_revision b23b8db --pairs 10
+    python -m bench.beside_revision b23b8db
 
-Each pair asks both versions the same questions, one after the other, on a Redis that has a core of its own; who is
-first takes turns. Both use the packages of this Python. The rows give the median of each side, and of the ratios of the
-pairs the median with the lowest and the highest. Above 1, this version is faster or smaller.
+Processes of both versions live at the same time, each with queues of its own, and are asked in turns, which last some
+hundredths of a second; who is first is drawn. A machine that is slower now than a second ago is so for both. Of whole
+drains one after the other, ten pairs gave ratios from 0.6 to 1.2. Redis has a core of its own, and both versions use
+the packages of this Python.
+
+The rows give the median of each side, and of the ratios of all turns the median with the middle half. Above 1, this
+version is faster or smaller.
 """
 
 import argparse
 import os
+import random
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -24,126 +30,217 @@ import redis
 from bench import ground
 from bench.footprint import rss_mb
 
-PUSHES = """
+CALLER = """
 import sys, time
 import sidekiq_py as sidekiq
+from bench import celery_program
+
 sidekiq.configure(redis_url=sys.argv[1], sidekiq_version="7.3.2")
 job = sidekiq.ruby_job("Elsewhere", queue="bench:pushed")
-for _ in range(200):
-    job.perform_async(1, "x")
-began = time.perf_counter()
-for number in range(10_000):
-    job.perform_async(number, "x")
-print((time.perf_counter() - began) / 10_000 * 1e6)
-arguments = [[number, "x"] for number in range(100_000)]
-began = time.perf_counter()
-job.perform_bulk(arguments)
-print((time.perf_counter() - began) / 100_000 * 1e6)
+
+def seconds(what, count):
+    arguments = [[number, "x"] for number in range(count)]
+    call = {"async": job.perform_async, "delay": celery_program.noop.delay}.get(what)
+    began = time.perf_counter()
+    if call is None:
+        job.perform_bulk(arguments)
+    else:
+        for number in range(count):
+            call(number, "x")
+    return time.perf_counter() - began
+
+for line in sys.stdin:
+    what, count = line.split()
+    print(seconds(what, int(count)) / int(count) * 1e6, flush=True)
 """
-TASKS = 20_000
-JOBS = 200_000
-STAMPS = 300
+STARTS = 6
+TURNS = 15
+JOBS = 10_000
+TASKS = 3_000
+STAMPS = 20
+
+Rows = dict[str, list[tuple[float, float]]]
 
 
 class Version:
-    """The library's code in *tree*, and what it takes for things to do."""
+    """The library's code in *tree*; *name* tells its queues from the other one's."""
 
-    def __init__(self, tree: Path) -> None:
-        self.tree = tree
+    def __init__(self, tree: Path, name: str) -> None:
+        self._tree = tree
+        self.queue = f"bench:{name}"
 
-    def answers(self, url: str) -> dict[str, float]:
-        """All questions, on an empty Redis; less is better."""
-        with redis.Redis.from_url(url) as client, tempfile.TemporaryDirectory() as folder:
-            client.flushall()
-            async_us, bulk_us = map(float, self._say(["-c", PUSHES, url], url).split())
-            client.flushall()
-            found = {"perform_async, µs": async_us, "perform_bulk, µs a job": bulk_us}
-            found |= self._worker_answers(url, client, Path(folder) / "stamps")
-            client.flushall()
-            return found | self._celery_answers(url, client)
-
-    def _worker_answers(self, url: str, client: "redis.Redis[bytes]", stamps: Path) -> dict[str, float]:
-        stamps.touch()
-        words = ["-m", "sidekiq_py", "worker", "-r", "bench.jobs", "-c", "10", "--no-job-log"]
-        with self._running(words, url, BENCH_STAMPS=str(stamps)) as worker:
-            ground.wait_for(lambda: client.scard("processes"), 30)
-            time.sleep(1)
-            start_cpu, memory = _cpu_seconds(worker.pid), rss_mb(worker.pid)
-            for _ in range(STAMPS):
-                text = b'{"class":"Stamp","jid":"x","retry":true,"queue":"default","args":[%.9f]}' % time.monotonic()
-                client.lpush("queue:default", text)
-                time.sleep(0.004)
-            ground.wait_for(lambda: stamps.read_bytes().count(b"\n") >= STAMPS, 10)
-            ground.drain_seconds(client, "NoOp", JOBS // 10)
-            before = _cpu_seconds(worker.pid)
-            seconds = ground.drain_seconds(client, "NoOp", JOBS)
-            cpu = _cpu_seconds(worker.pid) - before
-        return {
-            "start of a worker, s of CPU": start_cpu,
-            "an idle worker, MB": memory,
-            "push to perform on it, ms": 1000 * median(float(line) for line in stamps.read_text().split()),
-            f"drain of {JOBS:,} no-op jobs, µs a job": 1e6 * seconds / JOBS,
-            "… µs of CPU a job": 1e6 * cpu / JOBS,
-        }
-
-    def _celery_answers(self, url: str, client: "redis.Redis[bytes]") -> dict[str, float]:
-        program = ["-m", "bench.celery_program"]
-        found = {"delay(), µs": 1e6 * float(self._say([*program, "delay", "10000"], url)) / 10_000}
-        client.flushall()
-        self._say([*program, "fill", str(TASKS)], url, BENCH_QUEUE="bench")
-        words = [
-            "-m",
-            "sidekiq_celery",
-            "-A",
-            "bench.celery_program",
-            "worker",
-            "-l",
-            "WARNING",
-            "-P",
-            "prefork",
-            "-c",
-            "2",
-        ]
-        with self._running(words, url):
-            self._say([*program, "chain", "1"], url)
-            began = time.perf_counter()
-            client.rename("queue:bench", ground.QUEUE)
-            ground.wait_for(lambda: not client.llen(ground.QUEUE) and not ground.is_in_flight(client), 300)
-            found[f"drain of {TASKS:,} no-op tasks, -P prefork, µs a task"] = (
-                1e6 * (time.perf_counter() - began) / TASKS
-            )
-            for name, size in (("chain", 100), ("chord", 1000)):
-                asked = [float(self._say([*program, name, str(size)], url)) for _ in range(3)]
-                found[f"a {name} of {size:,}, ms"] = 1000 * median(asked)
-        return found
-
-    def _say(self, words: list[str], url: str, **more: str) -> str:
-        done = subprocess.run(
-            [sys.executable, *words], cwd=self.tree, env=self._environment(url, more), capture_output=True, check=False
-        )
+    def say(self, words: list[str], url: str) -> str:
+        """What a program of this version prints."""
+        command = [sys.executable, *words]
+        done = subprocess.run(command, cwd=self._tree, env=self._environment(url), capture_output=True, check=False)
         if done.returncode:
-            raise RuntimeError(f"{words} in {self.tree} ended with {done.returncode}: {done.stderr.decode()[-2000:]}")
+            raise RuntimeError(f"{words} in {self._tree} ended with {done.returncode}: {done.stderr.decode()[-2000:]}")
         return done.stdout.decode()
 
     @contextmanager
-    def _running(self, words: list[str], url: str, **more: str) -> Iterator[subprocess.Popen[bytes]]:
+    def caller(self, url: str) -> Iterator[Callable[[str, int], float]]:
+        """Makes so many calls of a kind, and gives µs a call."""
+        command = [sys.executable, "-c", CALLER, url]
+        with subprocess.Popen(
+            command,
+            cwd=self._tree,
+            env=self._environment(url),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            asked, told = process.stdin, process.stdout
+
+            def call(what: str, count: int) -> float:
+                print(what, count, file=asked, flush=True)
+                return float(told.readline())
+
+            for what in ("async", "bulk", "delay"):
+                call(what, 300)
+            yield call
+            asked.close()
+
+    @contextmanager
+    def worker(self, words: list[str], url: str, **more: str) -> Iterator["subprocess.Popen[bytes]"]:
+        """One that is at work."""
         process = subprocess.Popen(
-            [sys.executable, *words], cwd=self.tree, env=self._environment(url, more), stdout=subprocess.DEVNULL
+            [sys.executable, *words], cwd=self._tree, env=self._environment(url) | more, stdout=subprocess.DEVNULL
         )
         try:
             yield process
         finally:
             ground.end(process)
 
-    def _environment(self, url: str, more: dict[str, str]) -> dict[str, str]:
-        path = os.pathsep.join([str(self.tree), str(self.tree / "compat")])
-        known = {"PYTHONPATH": path, "REDIS_URL": url, "BENCH_PACKAGE": "sidekiq_celery", "BENCH_URL": url}
-        return {**os.environ, **known, **more}
+    def _environment(self, url: str) -> dict[str, str]:
+        path = os.pathsep.join([str(self._tree), str(self._tree / "compat")])
+        known = {"PYTHONPATH": path, "REDIS_URL": url}
+        bench = {"BENCH_PACKAGE": "sidekiq_celery", "BENCH_URL": url, "BENCH_QUEUE": self.queue}
+        return {**os.environ, **known, **bench}
 
 
-def _cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+class Comparison:
+    """Asks both versions on one Redis."""
+
+    def __init__(self, older: Version, here: Version, url: str, client: "redis.Redis[bytes]") -> None:
+        self._older, self._here = older, here
+        self._url, self._client = url, client
+        self.rows: Rows = {}
+
+    def _take(self, name: str, ask: Callable[[Version], float], turns: int = TURNS) -> None:
+        """Ask both, so many times."""
+        for _ in range(turns):
+            first, second = random.sample([self._older, self._here], 2)
+            told = {first: ask(first), second: ask(second)}
+            self.rows.setdefault(name, []).append((told[self._older], told[self._here]))
+
+    def pushes(self) -> None:
+        """What a call takes, while no worker runs."""
+        self._client.flushall()
+        with self._older.caller(self._url) as older, self._here.caller(self._url) as here:
+            callers = {self._older: older, self._here: here}
+            self._take("perform_async, µs", lambda side: callers[side]("async", 300))
+            self._take("perform_bulk, µs a job", lambda side: callers[side]("bulk", 5_000))
+            self._take("delay(), µs", lambda side: callers[side]("delay", 100))
+
+    def starts(self) -> None:
+        """One of each at a time."""
+        memory: dict[Version, float] = {}
+
+        def start_cpu(side: Version) -> float:
+            self._client.flushall()
+            with side.worker(_words(side), self._url) as worker:
+                ground.wait_for(lambda: self._client.scard("processes"), 30)
+                time.sleep(1)
+                memory[side] = rss_mb(worker.pid)
+                return _cpu_seconds([worker.pid])
+
+        self._take("start of a worker, s of CPU", start_cpu, turns=2)
+        self.rows.setdefault("an idle worker, MB", []).append((memory[self._older], memory[self._here]))
+
+    def jobs(self) -> None:
+        """What workers take for jobs that do nothing."""
+        self._client.flushall()
+        ground.load(self._client, "NoOp", JOBS, "bench:prepared")
+        with ExitStack() as living, tempfile.TemporaryDirectory() as folder:
+            stamps = {side: Path(folder) / side.queue for side in (self._older, self._here)}
+            for path in stamps.values():
+                path.touch()
+            workers = {
+                side: living.enter_context(side.worker(_words(side), self._url, BENCH_STAMPS=str(path)))
+                for side, path in stamps.items()
+            }
+            ground.wait_for(lambda: self._client.scard("processes") == len(workers), 30)
+            self._take("push to perform on an idle worker, ms", lambda side: self._latency_ms(side, stamps[side]))
+            pids = {side: [worker.pid] for side, worker in workers.items()}
+            self._drains("no-op jobs", pids, lambda side: "bench:prepared", JOBS)
+
+    def tasks(self) -> None:
+        """The same for tasks of Celery's surface, and what its workflows take."""
+        self._client.flushall()
+        sides = (self._older, self._here)
+        for side in sides:
+            side.say(["-m", "bench.celery_program", "fill", str(TASKS)], self._url)
+            self._client.rename(f"queue:{side.queue}", f"prepared:{side.queue}")
+        program = ["-m", "sidekiq_celery", "-A", "bench.celery_program"]
+        words = [*program, "worker", "-l", "WARNING", "-P", "prefork", "-c", "2"]
+        with ExitStack() as living:
+            workers = {side: living.enter_context(side.worker(words, self._url)) for side in sides}
+            for name, size in (("chain", 100), ("chord", 1000)):
+                for side in sides:
+                    side.say(["-m", "bench.celery_program", name, "1"], self._url)
+                self._take(f"a {name} of {size:,}, ms", partial(self._canvas_ms, name, size), turns=3)
+            pids = {side: [worker.pid, *_children(worker.pid)] for side, worker in workers.items()}
+            self._drains("no-op tasks, -P prefork", pids, lambda side: f"prepared:{side.queue}", TASKS)
+
+    def _drains(
+        self, what: str, pids: dict[Version, list[int]], prepared: Callable[[Version], str], count: int
+    ) -> None:
+        cpu_us: dict[Version, float] = {}
+
+        def drain(side: Version) -> float:
+            before, began = _cpu_seconds(pids[side]), time.perf_counter()
+            self._client.copy(prepared(side), f"queue:{side.queue}")
+            ground.wait_for(lambda: self._is_drained(side), 300)
+            seconds = time.perf_counter() - began
+            cpu_us[side] = (_cpu_seconds(pids[side]) - before) / count * 1e6
+            return seconds / count * 1e6
+
+        for side in pids:
+            drain(side)
+        for _ in range(TURNS):
+            self._take(f"drain of {what}, µs each", drain, turns=1)
+            self.rows.setdefault(f"… {what}, µs of CPU each", []).append((cpu_us[self._older], cpu_us[self._here]))
+
+    def _is_drained(self, side: Version) -> bool:
+        return not self._client.exists(f"queue:{side.queue}") and not ground.is_in_flight(self._client)
+
+    def _latency_ms(self, side: Version, stamps: Path) -> float:
+        stamps.write_bytes(b"")
+        for _ in range(STAMPS):
+            text = b'{"class":"Stamp","jid":"x","retry":true,"queue":"q","args":[%.9f]}' % time.monotonic()
+            self._client.lpush(f"queue:{side.queue}", text)
+            time.sleep(0.004)
+        ground.wait_for(lambda: stamps.read_bytes().count(b"\n") >= STAMPS, 10)
+        return 1000 * median(float(line) for line in stamps.read_text().split())
+
+    def _canvas_ms(self, name: str, size: int, side: Version) -> float:
+        return 1000 * float(side.say(["-m", "bench.celery_program", name, str(size)], self._url))
+
+
+def _words(side: Version) -> list[str]:
+    return ["-m", "sidekiq_py", "worker", "-r", "bench.jobs", "-c", "10", "-q", side.queue, "--no-job-log"]
+
+
+def _children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def _cpu_seconds(pids: Iterable[int]) -> float:
+    # Of each thread in nanoseconds; a process's own figure is in hundredths of a second.
+    threads = (thread for pid in pids for thread in Path(f"/proc/{pid}/task").glob("*/schedstat"))
+    return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
 
 
 def checkout(revision: str, folder: Path) -> Path:
@@ -158,24 +255,26 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(prog="python -m bench.beside_revision", description=__doc__.split("\n\n")[0])
     parser.add_argument("revision", help="the older commit, such as b23b8db")
-    parser.add_argument("--pairs", type=int, default=10)
+    parser.add_argument("--starts", type=int, default=STARTS, help="how often all processes are started anew")
     chosen = parser.parse_args()
-    pairs: list[list[dict[str, float]]] = []
+    rows: Rows = {}
     with tempfile.TemporaryDirectory() as old, tempfile.TemporaryDirectory() as new:
         # What is measured is what is committed, so that both stand at a path of the same kind.
-        sides = [Version(checkout(chosen.revision, Path(old))), Version(checkout("HEAD", Path(new)))]
-        for number in range(chosen.pairs):
-            with ground.pinned_redis_server() as url:
-                order = [0, 1] if number % 2 else [1, 0]
-                found = {side: sides[side].answers(url) for side in order}
-            pairs.append([found[0], found[1]])
-            print(f"pair {number + 1} of {chosen.pairs}, load average {os.getloadavg()[0]:.0f}", file=sys.stderr)
+        older, here = Version(checkout(chosen.revision, Path(old)), "old"), Version(checkout("HEAD", Path(new)), "new")
+        for number in range(chosen.starts):
+            with ground.pinned_redis_server() as url, redis.Redis.from_url(url) as client:
+                comparison = Comparison(older, here, url, client)
+                for question in (comparison.pushes, comparison.starts, comparison.jobs, comparison.tasks):
+                    question()
+            for name, pairs in comparison.rows.items():
+                rows.setdefault(name, []).extend(pairs)
+            print(f"{number + 1} of {chosen.starts}, load average {os.getloadavg()[0]:.0f}", file=sys.stderr)
     print(f"| {ground.machine()} | {chosen.revision} | here | ratio |\n|---|---|---|---|")
-    for name in pairs[0][0]:
-        older, here = ([pair[side][name] for pair in pairs] for side in (0, 1))
-        ratios = [before / now for before, now in zip(older, here, strict=True)]
-        spread = f"{median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
-        print(f"| {name} | {median(older):.4g} | {median(here):.4g} | {spread} |")
+    for name, pairs in rows.items():
+        ratios = sorted(before / now for before, now in pairs)
+        middle = f"{ratios[len(ratios) // 4]:.2f} to {ratios[-1 - len(ratios) // 4]:.2f}"
+        sides = " | ".join(f"{median(side):.4g}" for side in zip(*pairs, strict=True))
+        print(f"| {name} | {sides} | {median(ratios):.2f} ({middle}) |")
 
 
 if __name__ == "__main__":

@@ -216,7 +216,7 @@ class AsyncClient:
             await self._pool.push(batch.commands(self._twin.pool.key_prefix))
         except ReplyLostError as error:
             raise PushOutcomeUnknownError(batch.jids, error) from error
-        bulk.tell_pushed_batch(batch)
+        outgoing.tell_pushed_batch(batch)
 
     async def _infos(self) -> list[bytes]:
         [identities] = await self._pool.batch([versions.IDENTITIES])

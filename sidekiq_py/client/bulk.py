@@ -22,13 +22,11 @@ from sidekiq_py.client.outgoing import (
     options_of,
     order_of_item,
     span_seconds,
-    tell_pushed,
     through,
 )
 from sidekiq_py.errors import PayloadError
 from sidekiq_py.redis_access.job_path.push import Outgoing, PushBatch, UnrenderedBatch, push_batches_of
 from sidekiq_py.registry import JobDefinition
-from sidekiq_py.telemetry import PUSH
 from sidekiq_py.wire import payload as payloads
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.json_dialect import dump_args_many
@@ -58,12 +56,6 @@ class Slice(NamedTuple):
     def push_batches(self) -> list[PushBatch]:
         """The same, with their bytes."""
         return [self.jobs.render()] if isinstance(self.jobs, UnrenderedBatch) else self.jobs
-
-
-def tell_pushed_batch(batch: PushBatch) -> None:
-    """Its jobs stand in Redis."""
-    if PUSH.handlers:
-        tell_pushed(batch.queue, batch.jids, batch.payloads, is_scheduled=batch.scores is not None)
 
 
 class BulkOrder(NamedTuple):

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from sidekiq_py import program
-from sidekiq_py.client.bulk import tell_pushed_batch
+from sidekiq_py.client.outgoing import tell_pushed_batch
 from sidekiq_py.errors import PushOutcomeUnknownError, RedisError, RedisReplyError, ReplyLostError
 from sidekiq_py.extension import PushSlice
 from sidekiq_py.redis_access.connection.link import Link

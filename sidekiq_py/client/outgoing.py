@@ -17,7 +17,7 @@ from sidekiq_py.client.jids import new_jid
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, ConfigError, PayloadError
 from sidekiq_py.middleware.chain import Chain, ClientMiddleware
-from sidekiq_py.redis_access.job_path.push import Outgoing
+from sidekiq_py.redis_access.job_path.push import Outgoing, PushBatch
 from sidekiq_py.registry import JobDefinition, Payload
 from sidekiq_py.telemetry import PUSH
 from sidekiq_py.wire import payload as payloads
@@ -274,6 +274,12 @@ def as_outgoing(payload: Payload, dialect: Dialect, now: float) -> Outgoing:
 def tell_pushed(queue: str, jids: list[str], raws: list[bytes], *, is_scheduled: bool) -> None:
     """Jobs stand in Redis. Called only where somebody listens: `if PUSH.handlers: …`."""
     PUSH.emit({"queue": None if is_scheduled else queue, "jids": jids, "payloads": raws, "is_scheduled": is_scheduled})
+
+
+def tell_pushed_batch(batch: PushBatch) -> None:
+    """The same of a batch, whoever listens."""
+    if PUSH.handlers:
+        tell_pushed(batch.queue, batch.jids, batch.payloads, is_scheduled=batch.scores is not None)
 
 
 def apply_strictness(payload: Payload) -> None:

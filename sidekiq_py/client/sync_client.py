@@ -222,7 +222,7 @@ class Client:
                         commands = batch.commands(self.pool.key_prefix)
                         stream.settle()
                         if sent is not None:
-                            bulk.tell_pushed_batch(sent)
+                            outgoing.tell_pushed_batch(sent)
                         sent = batch
                         in_doubt = batch.jids
                         stream.send(commands)
@@ -232,7 +232,7 @@ class Client:
         except ReplyLostError as error:
             raise PushOutcomeUnknownError(in_doubt, error) from error
         if sent is not None:
-            bulk.tell_pushed_batch(sent)
+            outgoing.tell_pushed_batch(sent)
         return jids
 
     def repush(self, payload: Mapping[str, Any], *, job: Any = None) -> Outgoing | None:

@@ -13,11 +13,11 @@ ended, or when this process ends.
 
 import logging
 import threading
-from collections.abc import Callable
 
 from sidekiq_py.engine.assembly import WorkerParts
 from sidekiq_py.engine.boot_checks import check_redis
 from sidekiq_py.engine.ownership.owner import UnitOfWork
+from sidekiq_py.engine.run.processor import BetweenJobs
 from sidekiq_py.engine.upkeep.shutdown_watchdog import ShutdownWatchdog
 from sidekiq_py.redis_access.reads import versions
 
@@ -106,7 +106,7 @@ class Launcher:
             chores.start()
         parts.life.has_started = True
 
-    def run_jobs_here(self, between_jobs: Callable[[], None]) -> None:
+    def run_jobs_here(self, between_jobs: BetweenJobs) -> None:
         """Run jobs in the calling thread until no more are taken; see `Processor.run_here`."""
         for manager in self.parts.managers:
             manager.run_here(between_jobs)

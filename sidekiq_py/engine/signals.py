@@ -31,6 +31,9 @@ Has the main thread come back from C code, so that an exception which was raised
 comes too late: the system ignores it by itself.
 """
 
+# Without what makes enumerations of numbers, in which it took ten times as long.
+_getsignal: Callable[[int], Any] = getattr(signal.getsignal, "__wrapped__", signal.getsignal)
+
 _LEFT_BY_ASYNCIO = (signal.SIG_DFL, signal.default_int_handler)
 
 # Signal to our handler and the one before it.
@@ -147,12 +150,17 @@ class SignalInbox:
             _watched[WAKE] = (_ignore, signal.signal(WAKE, _ignore))
         signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
 
-    def watch_again(self) -> None:
+    def watch_again(self, *, thoroughly: bool = True) -> None:
         """
         After a program's code in the main thread: asyncio may have put its own handlers and taken them back.
 
-        Not after each job of a drain: Python lets go of its lock meanwhile, which was an eighth of a no-op task's time.
+        Args:
+            thoroughly: Else nothing is done where our handlers are all there. They will hear of a signal once Python
+                comes back from C code. After each job of a drain that has to do: Python lets go of its lock when it is
+                asked where it writes signals, which was an eighth of a no-op task's time.
         """
+        if not thoroughly and _are_all_watched():
+            return
         if signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False) != self._write_fd:
             for number, (handler, _) in _watched.items():
                 if self._is_beside_jobs or signal.getsignal(number) in _LEFT_BY_ASYNCIO:
@@ -173,6 +181,13 @@ class SignalInbox:
 def is_watched(number: int) -> bool:
     """A handler of ours heeds this signal."""
     return number in _watched and signal.getsignal(number) is _watched[number][0]
+
+
+def _are_all_watched() -> bool:
+    for number, (handler, _) in _watched.items():  # noqa: SIM110 — after each job; a generator takes twice as long
+        if _getsignal(number) is not handler:
+            return False
+    return True
 
 
 def has_handler_of_program(number: int) -> bool:

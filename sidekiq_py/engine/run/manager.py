@@ -13,7 +13,7 @@ from sidekiq_py.engine.fetch.fetcher import Fetcher
 from sidekiq_py.engine.ownership.owner import UnitOfWork
 from sidekiq_py.engine.run.attempt import HardLimitWatch, Surroundings
 from sidekiq_py.engine.run.interrupts import SoftLimits
-from sidekiq_py.engine.run.processor import AsyncExecutor, Processor
+from sidekiq_py.engine.run.processor import AsyncExecutor, BetweenJobs, Processor
 from sidekiq_py.errors import Shutdown
 
 
@@ -49,7 +49,7 @@ class Manager:
         for processor in self._processors:
             processor.keep_for_here()
 
-    def run_here(self, between_jobs: Callable[[], None]) -> None:
+    def run_here(self, between_jobs: BetweenJobs) -> None:
         """Run jobs in the calling thread until no more are taken; see `Processor.run_here`. One processor."""
         for processor in self._processors:
             processor.run_here(between_jobs)

@@ -61,6 +61,13 @@ class AsyncExecutor(Protocol):
         """Start the job; False: no room now."""
 
 
+class BetweenJobs(Protocol):
+    """What a thread of the program's does between two jobs; see `Processor.run_here`."""
+
+    def __call__(self, *, thoroughly: bool) -> None:
+        """A job has ended."""
+
+
 class Processor:
     """
     A thread of a capsule.
@@ -102,7 +109,7 @@ class Processor:
         self._ended: UnitOfWork | None = None
         self._thread = background_thread(name, self._run)
         self._is_here = False
-        self._between_jobs: Callable[[], None] | None = None
+        self._between_jobs: BetweenJobs | None = None
 
     def __repr__(self) -> str:
         return f"<Processor {self._thread.name} tid={self._tid}>"
@@ -120,12 +127,12 @@ class Processor:
         """Instead of `start`: a thread is about to call `run_here`."""
         self._is_here = True
 
-    def run_here(self, between_jobs: Callable[[], None]) -> None:
+    def run_here(self, between_jobs: BetweenJobs) -> None:
         """
         Run jobs in the calling thread until there is nothing more to take.
 
         Args:
-            between_jobs: Called after a job before the thread waits for the next one, and else now and then.
+            between_jobs: Called after each; thoroughly before the thread waits for the next one, and else now and then.
         """
         self._between_jobs = between_jobs
         try:
@@ -187,9 +194,10 @@ class Processor:
             self._unit = None
             if between_jobs is not None:
                 run_in_a_row += 1
-                if run_in_a_row == _MOST_IN_A_ROW or not fetcher.has_next:
+                is_time = run_in_a_row == _MOST_IN_A_ROW or not fetcher.has_next
+                between_jobs(thoroughly=is_time)
+                if is_time:
                     run_in_a_row = 0
-                    between_jobs()
 
     def _give_back(self) -> None:
         """What this thread had in hand when it failed goes back to its queue, unless its end has been handed in."""

@@ -1,5 +1,6 @@
 """A child with one job at a time runs it in its main thread: signals interrupt it, and what needs that thread works."""
 
+import json
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -186,6 +187,26 @@ def test_term_is_heard_in_a_drain_after_a_job_has_run_an_event_loop(
     assert worker.process.wait(20) == 0
     assert "was killed by SIGTERM" not in worker.process.log
     assert redis_client.llen("queue:default") > 0
+
+
+def test_a_job_that_came_with_one_that_ran_an_event_loop_is_not_killed(
+    start: Callable[[int], Worker], redis_client: redis.Redis
+) -> None:
+    """TERM waits for it, although asyncio has left the system's own action for TERM behind."""
+    worker = start(1)
+    worker.push_many("Quick", 200_000)
+    eventually(lambda: worker.has("many"), within_seconds=30)
+    # Amid a drain jobs come in batches; who is pushed at this end is fetched next, the last one first.
+    names = ("Read", "Loop")
+    jobs = [{"class": name, "args": [], "jid": f"{number:024}"} for number, name in enumerate(names)]
+    redis_client.rpush("queue:default", *map(json.dumps, jobs))
+    eventually(lambda: worker.has("reading"), within_seconds=30)
+
+    worker.process.send_signal(signal.SIGTERM)
+
+    assert worker.process.wait(20) == 0
+    assert "was killed by SIGTERM" not in worker.process.log
+    assert (worker.noted("loop"), worker.noted("read")) == ("done", "Shutdown")
 
 
 def test_term_is_heard_while_a_job_runs_an_event_loop(

@@ -8,6 +8,7 @@ asked for that an extension may have; a program that only pushes pays nothing fo
 
 import logging
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -53,6 +54,8 @@ class LoadedExtensions:
         self._keys_around = _NO_KEYS
         self._has_loaded = False
         self._installed: tuple[EntryPoint, ...] | None = None
+        # Where they were looked for.
+        self._searched: set[str] = set()
         # By the identity of a run's payload: the payload, and who minds that run, though the payload does not say so.
         # It is kept, as the next dict that Python makes in its place would count as minded, too.
         self.minded_runs: dict[int, tuple[Payload, Extension]] = {}
@@ -135,6 +138,15 @@ class LoadedExtensions:
             from importlib.metadata import entry_points  # takes 50 ms, which a program that only pushes does not pay
 
             self._installed = tuple(entry_points(group=GROUP))
+            self._searched = set(sys.path)
+        # A parent has looked before its children put the program's own folders there.
+        added = [place for place in sys.path if place not in self._searched]
+        if added:
+            from importlib.metadata import distributions
+
+            found = (point for package in distributions(path=added) for point in package.entry_points)
+            self._installed += tuple(point for point in found if point.group == GROUP)
+            self._searched.update(added)
         return self._installed
 
     def wants_pushes(self, options: "Mapping[str, Any] | None" = None, follows: "Payload | None" = None) -> bool:
@@ -206,7 +218,9 @@ class LoadedExtensions:
             try:
                 decision = extension.admit(job)
             except BaseException as error:
-                raise _error_of(extension, "admit", error) from error
+                if _is_told_from_outside(error):
+                    raise
+                raise ExtensionError(extension.name, "admit", error) from error
             if decision is not None:
                 return decision
         return None
@@ -248,7 +262,9 @@ class LoadedExtensions:
                 try:
                     effects += extension.end(end)
                 except BaseException as error:
-                    raise _error_of(extension, "end", error) from error
+                    if _is_told_from_outside(error):
+                        raise
+                    raise ExtensionError(extension.name, "end", error) from error
         finally:
             self.minded_runs.pop(id(end.payload), None)
         return tuple(effects)
@@ -295,7 +311,9 @@ class LoadedExtensions:
                 try:
                     effects = extension.followed(end, effects)
                 except BaseException as error:
-                    raise _error_of(extension, "followed", error) from error
+                    if _is_told_from_outside(error):
+                        raise
+                    raise ExtensionError(extension.name, "followed", error) from error
         return effects
 
     def pretend(self, end: "JobEnd") -> None:
@@ -389,12 +407,8 @@ class LoadedExtensions:
         self.keys = frozenset(self._by_key)
 
 
-def _error_of(extension: "Extension", hook: str, error: BaseException) -> BaseException:
-    """What to raise for what a hook has raised: its own mistake, whatever it is, or what was meant for the thread."""
-    return error if _is_told_from_outside(error) else ExtensionError(extension.name, hook, error)
-
-
 def _is_told_from_outside(error: BaseException) -> bool:
+    """It was meant for the thread; whatever else a hook raises is the hook's own mistake."""
     if isinstance(error, KeyboardInterrupt):
         # Ctrl-C, where jobs run in the program's main thread, as in tests.
         is_here = threading.current_thread() is threading.main_thread()

@@ -85,6 +85,22 @@ def test_a_child_imports_extensions_of_others_itself(parent: WorkerProcess, tmp_
     assert its_parent == str(pid)
 
 
+def test_a_child_finds_extensions_where_its_program_alone_looks(redis_url: str, tmp_path: Path) -> None:
+    """As a worker without a parent does: a folder with the program's own copies of packages."""
+    vendored = tmp_path / "vendored"
+    vendored.mkdir()
+    (tmp_path / "shop.py").write_text(f"import sys\nsys.path.append({str(vendored)!r})\n{PROGRAM}")
+    (vendored / "foreign_extension.py").write_text(FOREIGN)
+    install(vendored, "foreign", "foreign_extension:Foreign")
+    worker = WorkerProcess("shop", redis_url=redis_url, arguments=["--processes", "1"], python_path=[tmp_path])
+
+    worker.start()
+
+    eventually((tmp_path / "loaded").exists)
+    assert (vendored / "imported").exists()
+    worker.kill()
+
+
 def test_hup_finds_what_was_installed_meanwhile(parent: WorkerProcess, tmp_path: Path) -> None:
     """And one that cannot be imported harms nobody: each child says so."""
     eventually((tmp_path / "loaded").exists)

@@ -1,7 +1,9 @@
 """The file with the process id of a worker, a beat or a camera."""
 
+import errno
 import fcntl
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -10,6 +12,9 @@ from typing import TextIO
 from sidekiq_celery.exceptions import ImproperlyConfigured
 
 __all__ = ("write_pidfile",)
+
+_MOST_LOCKED_SECONDS = 1.0
+_LOCK_PAUSE_SECONDS = 0.01
 
 
 def write_pidfile(path: str) -> Callable[[], None]:
@@ -40,9 +45,15 @@ def write_pidfile(path: str) -> Callable[[], None]:
         raise
 
     def remove() -> None:
-        with suppress(FileNotFoundError), _locked(file) as opened:
-            if _number(opened.read()) == own:
-                file.unlink()
+        try:
+            with suppress(FileNotFoundError), _locked(file) as opened:
+                if _number(opened.read()) == own:
+                    file.unlink()
+        except PermissionError:
+            # The program may have become another user since.
+            with suppress(OSError):
+                if _number(file.read_text(encoding="ascii", errors="replace")) == own:
+                    file.unlink()
 
     return remove
 
@@ -58,10 +69,29 @@ def _locked(file: Path, flags: int = 0) -> Iterator[TextIO]:
     """The file, while no other process looks at it to decide whose it is."""
     while True:
         with open(os.open(file, os.O_RDWR | flags, 0o644), "r+", encoding="ascii", errors="replace") as opened:
-            fcntl.flock(opened, fcntl.LOCK_EX)
+            _lock(opened)
             if _is_still(file, opened.fileno()):
                 yield opened
                 return
+
+
+def _lock(opened: TextIO) -> None:
+    """
+    Go on without where somebody holds the lock for long, as `flock worker.pid sidekiq-celery worker …` does, or where
+    the file system has none: those that start hold it for a moment.
+    """
+    end = time.monotonic() + _MOST_LOCKED_SECONDS
+    while time.monotonic() < end:
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_LOCK_PAUSE_SECONDS)
+        except OSError as error:
+            if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
+                raise
+            return
+        else:
+            return
 
 
 def _is_still(file: Path, fd: int) -> bool:

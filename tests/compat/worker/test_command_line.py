@@ -1,5 +1,6 @@
 """`sidekiq-celery`: finding the app, its commands, and what it refuses."""
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -268,6 +269,19 @@ def test_of_workers_that_start_at_once_one_has_the_pidfile(tmp_path: Path) -> No
     )
 
     assert (ran.stdout, ran.stderr) == ("each time one\n", "")
+
+
+def test_a_pidfile_that_another_program_has_locked_is_written_all_the_same(tmp_path: Path) -> None:
+    """As by `flock worker.pid sidekiq-celery worker …`, which holds its lock for as long as the worker runs."""
+    file = tmp_path / "worker.pid"
+    with file.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+
+        remove = write_pidfile(str(file))
+
+        assert int(file.read_text()) == os.getpid()
+        remove()
+    assert not file.exists()
 
 
 def test_a_pidfile_may_be_the_null_device() -> None:

@@ -9,6 +9,7 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qs, quote
 
+from anyio import to_thread
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -228,10 +229,12 @@ class Dashboard:
         return await self._run(visit, found)
 
     async def _run(self, visit: Visit, found: Handler) -> Response:
-        if visit.can_stream:
-            return await visit.server.run(partial(found.run, visit))
-        # There is a thread for this request alone already.
-        return visit.server.run_here(partial(found.run, visit))
+        answer = partial(found.run, visit)
+        # Where there is no stream, there is a thread for this request alone already.
+        if found.need is None:
+            # To sign in or out asks no Redis, and says nothing of it.
+            return await to_thread.run_sync(answer) if visit.can_stream else answer()
+        return await visit.server.run(answer) if visit.can_stream else visit.server.run_here(answer)
 
     async def _read_form(self, visit: Visit) -> Response | None:
         request = visit.request

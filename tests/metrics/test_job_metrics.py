@@ -115,7 +115,7 @@ def test_each_wait_falls_into_the_bucket_of_its_bound(metrics: JobMetrics, stamp
     assert found["sidekiq_job_latency_seconds_sum", "Mail", "default"] == pytest.approx(700 * 1_000_007.041, rel=1e-6)
 
 
-@pytest.mark.parametrize("stamp", [float("-inf"), -1e308, -(10**400), float("inf"), 10**400, "1", None, True])
+@pytest.mark.parametrize("stamp", [float("-inf"), -1e308, -5.0, -(10**400), float("inf"), 10**400, "1", None, True])
 def test_a_stamp_that_is_no_moment_spoils_no_sum(metrics: JobMetrics, stamp: object) -> None:
     """Any program may write one; as text an infinite sum was none, and the sidecar of --processes could not add it."""
     count_success = ExecutionMetrics().success_counter()

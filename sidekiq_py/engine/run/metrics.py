@@ -88,7 +88,7 @@ class ExecutionMetrics:
             if keeps_latency:
                 stamp = payload.get("enqueued_at")
                 # `latency_seconds` written out for what Sidekiq up to 7 writes, and from 8 on.
-                if stamp.__class__ is float:
+                if stamp.__class__ is float and 0.0 <= stamp < LEAST_MILLISECONDS:
                     latencies.append(time() - seconds - stamp)
                 elif stamp.__class__ is int and LEAST_MILLISECONDS < stamp < _MOST_MILLISECONDS:
                     latencies.append(time() - seconds - stamp / 1000)

@@ -1,13 +1,13 @@
 """The timetable in Redis: read whole, and changed one job at a time, each change a script."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.extensions.periodic import verbs
 from sidekiq_py.extensions.periodic.cron_text import CronText, CronTextError, parse
-from sidekiq_py.extensions.periodic.keys import CHANGES, DECLARED, DEFAULT_NAMESPACE, OWN_PREFIX
+from sidekiq_py.extensions.periodic.keys import CHANGES, DECLARED, DEFAULT_NAMESPACE, OWN_PREFIX, set_key
 from sidekiq_py.extensions.periodic.layout import (
     LAYOUTS,
     CronEntry,
@@ -123,21 +123,43 @@ def layout_in_use(pool: Pool, cron_version: str | None) -> Layout:
 
 
 def read_all(pool: Pool, *, namespaces: Iterable[str] = (DEFAULT_NAMESPACE,)) -> list[StoredJob]:
-    """All periodic jobs of both layouts, by name."""
+    """All periodic jobs of both layouts, by name: of *namespaces*, and those that Python has declared in others."""
     sets = {LAYOUTS["1.8"].set_key(): LAYOUTS["1.8"]}
     sets |= {LAYOUTS["2"].set_key(namespace): LAYOUTS["2"] for namespace in namespaces}
-    stored = pool.run(lambda link: link.batch([("SMEMBERS", key) for key in sets]))
+    *stored, declared = pool.run(lambda link: link.batch([("SMEMBERS", key) for key in (*sets, DECLARED)]))
     keys = [
         (key.decode(errors="surrogateescape"), layout)
         for layout, found in zip(sets.values(), stored, strict=True)
         if not isinstance(found, RedisReplyError)
         for key in sorted(found)
     ]
+    keys += [(key, LAYOUTS["2"]) for key in _declared_elsewhere(pool, declared, sets)]
     commands = [command for key, _ in keys for command in (("HGETALL", key), ("HGETALL", OWN_PREFIX + key))]
     replies = pool.run(lambda link: link.batch(commands)) if commands else []
     return [
         _stored(key, layout, hashed, own)
         for (key, layout), hashed, own in zip(keys, replies[::2], replies[1::2], strict=True)
+    ]
+
+
+def _declared_elsewhere(pool: Pool, declared: Any, sets: Collection[str]) -> list[str]:
+    """Keys of jobs that Python has declared in a namespace with another set than these."""
+    by_set: dict[str, list[str]] = {}
+    for raw in () if isinstance(declared, RedisReplyError) else sorted(declared):
+        key = raw.decode(errors="surrogateescape")
+        # Of a job of release 1, whose name may hold a colon, there is no such set.
+        parts = key.split(":", 2)
+        if len(parts) == 3 and set_key(parts[1]) not in sets:
+            by_set.setdefault(set_key(parts[1]), []).append(key)
+    if not by_set:
+        return []
+    replies = pool.run(lambda link: link.batch([("SMISMEMBER", name, *keys) for name, keys in by_set.items()]))
+    return [
+        key
+        for keys, found in zip(by_set.values(), replies, strict=True)
+        if not isinstance(found, RedisReplyError)
+        for key, is_there in zip(keys, found, strict=True)
+        if is_there
     ]
 
 

@@ -13,6 +13,7 @@ from sidekiq_py.errors import RedisReplyError, ReplyLostError
 from sidekiq_py.extensions.periodic import store
 from sidekiq_py.extensions.periodic.cron_jobs import CronJobs
 from sidekiq_py.extensions.periodic.firing import Firing
+from sidekiq_py.extensions.periodic.loading import restore
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.job_path import settle_script
@@ -43,6 +44,19 @@ def test_a_tick_is_pushed_once(start: Start, look: Look, queued: Queued) -> None
     [raw] = queued()
     payload = json.loads(raw)
     assert (payload["class"], payload["args"], payload["jid"]) == ("Report", ["a"], first[0])
+
+
+def test_a_namespace_that_nobody_has_named_is_fired_all_the_same(
+    start: Start, look: Look, queued: Queued, pool: Pool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is declared, so it is listed and fired, and its keeper does not take it for deleted."""
+    sidekiq.periodic("* * * * *", job_named(), name="report", namespace="reports")
+    start()
+
+    assert len(look(NOON + 60.2)) == len(queued()) == 1
+    assert [(job.name, job.namespace) for job in CronJobs()] == [("report", "reports")]
+    restore(pool)
+    assert "was deleted by others" not in caplog.text
 
 
 def test_of_two_processes_one_fires(start: Start, pool: Pool, queued: Queued) -> None:

@@ -56,7 +56,7 @@ def test_batches(confined: Confined, tmp_path: Path, *, track: bool) -> None:
     assert json.loads(confined.command("batches", "show", batch.bid, "--json"))["pending"] == 1
     assert confined.command("batches", "list")
     assert confined.command("batches", "retry", batch.bid)
-    assert confined.command("batches", "invalidate", batch.bid)
+    assert confined.command("batches", "invalidate", batch.bid, "--yes")
     assert confined.command("batches", "delete", batch.bid, "--yes")
 
 

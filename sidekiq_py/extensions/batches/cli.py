@@ -108,10 +108,14 @@ def retry(bid: str, as_json: bool) -> None:
 
 @batches.command()
 @click.argument("bid")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @pushes_jobs
 @reads_redis
-def invalidate(bid: str, as_json: bool) -> None:
+def invalidate(bid: str, yes: bool, as_json: bool) -> None:
     """Make the remaining jobs of a batch and of its children end without running."""
+    _found(bid)
+    if not yes:
+        ask(lambda: f"Let the remaining jobs of batch {bid} end without running", what="invalidate")
     count = _done(bid, Batch.invalidate)
     text = f"{counted(count, 'batch', 'batches')} invalidated" if count else "it was already invalidated"
     _tell(bid, as_json, "invalidated", count, text)

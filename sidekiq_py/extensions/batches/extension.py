@@ -71,7 +71,13 @@ class BatchExtension(Extension):
         TRACKED_KEY: "",
     }
     verbs = (steps.VERB,)
-    public_names = {"Batch": "sidekiq_py.extensions.batches.batch"}
+    public_names = {
+        "Batch": "sidekiq_py.extensions.batches.batch",
+        **dict.fromkeys(
+            ("BatchError", "BatchGoneError", "BatchDoneError", "BatchClosedError"),
+            "sidekiq_py.extensions.batches.errors",
+        ),
+    }
     api_names = {"Batches": "sidekiq_py.extensions.batches.api"}
     commands = {
         "batches": (

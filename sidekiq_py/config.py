@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from sidekiq_py.errors import ConfigError
-from sidekiq_py.options import unseen_in
+from sidekiq_py.options import closest, unseen_in
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.wire.dialect import Dialect, FloatText
-from sidekiq_py.wire.extensions import EXTENSION_KEYS, OUR_PREFIX
+from sidekiq_py.wire.extensions import EXTENSION_KEYS
 
 QueueMode = Literal["strict", "weighted", "random"]
 
@@ -241,14 +241,17 @@ def check_extension_keys(given: Any) -> Mapping[str, ExtensionPolicy]:
     *given*, if it maps keys of extensions to policies.
 
     Raises:
-        ConfigError: It is no mapping, or names a key or a policy that is unknown.
+        ConfigError: It is no mapping, names a policy that is unknown, or a key that looks misspelled. Extensions of the
+            program's own have keys that are not known here.
     """
     if not isinstance(given, Mapping):
         raise ConfigError(f"extension_keys is {given!r}; it must map keys to policies, as in {{'bid': 'run'}}")
     for key, policy in given.items():
-        if key not in EXTENSION_KEYS and not str(key).startswith(OUR_PREFIX):
+        near = None if key in EXTENSION_KEYS else closest(str(key), EXTENSION_KEYS)
+        if near is not None or type(key) is not str or not key:
             raise ConfigError(
-                f"extension_keys names {key!r}; it can name {', '.join(EXTENSION_KEYS)}. Jobs with other keys are run"
+                f"extension_keys names {key!r}"
+                + (f"; did you mean {near}?" if near else ". Name a key of job payloads, such as bid")
             )
         if policy not in _EXTENSION_POLICIES:
             raise ConfigError(

@@ -32,8 +32,8 @@ EndKind = Literal[
 ]
 """
 How a job left where it was. `success`. `retry`: it failed and waits for another try. `dead`: it is in the dead set,
-also where it was too large, unreadable, buried, or had killed its process thrice. `discarded`: by one of its blocks or
-`dead: false`. `dropped`: it failed and has `retry: false`. `interrupted`: an iterable job goes on later.
+also where it was too large, unreadable, buried, or its process died four times while it ran. `discarded`: by one of its
+blocks or `dead: false`. `dropped`: it failed and has `retry: false`. `interrupted`: an iterable job goes on later.
 `invalidated`: an extension's `Drop`. `deleted`: by the data API or the command line. `stopped`: a client middleware
 stopped it when it came due.
 """

@@ -46,6 +46,8 @@ _OTHER_OPTIONS = frozenset(
     )
 )
 _KNOWN_OPTIONS = _OTHER_OPTIONS.union(_PLAIN_OPTIONS)
+# Of `Config.extra`, what our own extensions read there.
+_OF_EXTENSIONS = frozenset(("schedule", "cron_schedule_file"))
 _OF_CAPSULES = frozenset(("concurrency", "queues"))
 
 
@@ -171,7 +173,7 @@ def unknown_keys(options: Options) -> str | None:
     capsules = options.values.get("capsules")
     own = capsules.items() if isinstance(capsules, Mapping) else ()
     found = [
-        *_misspelled(options.values, _KNOWN_OPTIONS, ""),
+        *_misspelled({k: v for k, v in options.values.items() if k not in _OF_EXTENSIONS}, _KNOWN_OPTIONS, ""),
         *(text for name, capsule in own for text in _misspelled(capsule, _OF_CAPSULES, f"capsules: {name}: ")),
     ]
     if not found:

@@ -18,7 +18,7 @@ from sidekiq_py.cli.settings import FETCHERS, Options, make_config, read_all
 from sidekiq_py.cli.version import show_version
 from sidekiq_py.config import Config
 from sidekiq_py.engine.prefork.memory import collect_less_often
-from sidekiq_py.errors import SidekiqError
+from sidekiq_py.errors import ConfigError, SidekiqError
 from sidekiq_py.logs import FORMAT_NAMES
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ def _supervise(options: Options, config: Config) -> int:
             return error.exit_code
         except SidekiqError as error:
             click.echo(f"Error: {error}", err=True)
-            return 1
+            return 2 if isinstance(error, ConfigError) else 1
 
     set_up_logging(
         format_name=options.log_format,

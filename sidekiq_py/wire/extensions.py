@@ -38,10 +38,6 @@ EXTENSION_KEYS: Mapping[str, ExtensionKey] = {
 """By key."""
 
 
-OUR_PREFIX = "sidekiq_py_"
-"""Begins the payload keys of extensions of this project."""
-
-
 def extension_keys_of(payload: Mapping[str, Any], known: Iterable[str] = EXTENSION_KEYS) -> list[str]:
     """
     The keys above, or those of *known*, that mean something in *payload*.

@@ -126,7 +126,8 @@ def test_policies_for_keys_of_extensions_go_over_each_other_one_by_one(tmp_path:
     [
         ("bid", "--extension-key bid gives no policy; give KEY=POLICY, as in bid=run"),
         ("bid=", "extension_keys: bid is ''; it must be one of refuse, run, bury"),
-        ("batch=run", "extension_keys names 'batch'; it can name bid, encrypt, unique_token, overrated, lock_digest"),
+        ("unique_tokens=run", "extension_keys names 'unique_tokens'; did you mean unique_token?"),
+        ("=run", "extension_keys names ''. Name a key of job payloads, such as bid"),
     ],
 )
 def test_an_unusable_flag_for_a_key_is_named(tmp_path: Path, flag: str, message: str) -> None:
@@ -191,7 +192,7 @@ def test_a_release_directory_of_capistrano_is_not_the_tag(tmp_path: Path) -> Non
         ("sidekiq_version: next", "sidekiq_version is 'next'"),
         ("lease_seconds: 0.5", "lease_seconds is 0.5"),
         ("extension_keys: run", "extension_keys is 'run'; it must map keys to policies"),
-        ("extension_keys: {bidd: run}", "extension_keys names 'bidd'; it can name bid, encrypt"),
+        ("extension_keys: {bidd: run}", "extension_keys names 'bidd'; did you mean bid?"),
         ("extension_keys: {bid: yes}", "extension_keys: bid is True; it must be one of refuse, run, bury"),
     ],
 )

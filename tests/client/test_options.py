@@ -107,6 +107,9 @@ def test_keys_of_the_file_that_mean_nothing_are_named_in_one_line(tmp_path: Path
     values = {
         "quues": ["low"],
         "pidfile": "x",
+        # For periodic jobs.
+        "schedule": "jobs.yml",
+        "cron_schedule_file": "cron.yml",
         "staging": {"concurrency": 3},
         "scheduler": {"schedule": {}},
         "capsuls": {"a": {}},

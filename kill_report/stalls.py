@@ -1,5 +1,5 @@
 """
-When the machine stood still, as seen by a process that does nothing but look at the clock.
+When the machine stood still, as seen by processes that do nothing but look at the clock, one on each core.
 
 A worker hands a success in within milliseconds. On a machine that shares its cores with others, all processes may stand
 still for seconds: who is killed then had no time for it.
@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,26 +21,38 @@ Stall = tuple[float, float]
 
 
 @contextmanager
-def stalls_noted(path: Path) -> Iterator[int]:
-    """Meanwhile a process of its own notes them in this file; its id."""
-    path.touch()
-    watching = subprocess.Popen([sys.executable, "-S", str(Path(__file__)), str(path)])
+def stalls_noted(folder: Path) -> Iterator[list[int]]:
+    """Meanwhile a process on each core notes in this folder when it could not run; their ids."""
+    folder.mkdir()
+    command = [sys.executable, "-S", str(Path(__file__)), str(os.getpid()), str(folder)]
+    watching = [subprocess.Popen([*command, str(core)]) for core in sorted(os.sched_getaffinity(0))]
     try:
-        yield watching.pid
+        yield [one.pid for one in watching]
     finally:
-        watching.kill()
-        watching.wait()
+        for one in watching:
+            one.kill()
+            one.wait()
 
 
-def stalls(path: Path) -> list[Stall]:
-    """Those that were noted so far."""
-    lines = path.read_text().rpartition("\n")[0].splitlines()
-    return [(float(begin), float(until)) for begin, until in map(str.split, lines)]
+def stalls(folder: Path) -> list[Stall]:
+    """When none of them could, as far as they have noted: one alone may have had to wait for its turn."""
+    together: list[Stall] | None = None
+    for path in folder.iterdir():
+        lines = path.read_text().rpartition("\n")[0].splitlines()
+        noted = [(float(begin), float(until)) for begin, until in map(str.split, lines)]
+        together = noted if together is None else _both(together, noted)
+    return together or []
 
 
-def _watch(path: str) -> None:
-    before, parent = time.monotonic(), os.getppid()
-    with open(path, "a", buffering=1) as file:
+def _both(these: Sequence[Stall], those: Sequence[Stall]) -> list[Stall]:
+    pairs = [(max(a, c), min(b, d)) for a, b in these for c, d in those]
+    return [(begin, until) for begin, until in pairs if begin < until]
+
+
+def _watch(parent: int, folder: str, core: int) -> None:
+    os.sched_setaffinity(0, {core})
+    before = time.monotonic()
+    with open(Path(folder, str(core)), "a", buffering=1) as file:
         while os.getppid() == parent:
             time.sleep(LOOK_SECONDS)
             now = time.monotonic()
@@ -50,4 +62,4 @@ def _watch(path: str) -> None:
 
 
 if __name__ == "__main__":
-    _watch(sys.argv[1])
+    _watch(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]))

@@ -72,20 +72,30 @@ def test_a_time_when_the_machine_stood_still_is_left_out(stall: tuple[float, flo
 
 
 def test_it_is_noted_when_the_machine_stands_still(tmp_path: Path) -> None:
-    """Here the watching process alone does, as if it were a process like all others."""
+    """Here only the processes that watch do; and one alone may have waited for its turn."""
     noted = tmp_path / "stalls"
     with stalls_noted(noted) as watching:
-        # It sleeps between two looks.
-        eventually(lambda: _sleeps(watching))
+        # They sleep between two looks.
+        eventually(lambda: all(map(_sleeps, watching)))
+        _stop_for(watching[:1], 0.4)
         before = time.monotonic()
-        os.kill(watching, signal.SIGSTOP)
-        time.sleep(0.6)
-        os.kill(watching, signal.SIGCONT)
+        _stop_for(watching, 0.6)
         found = eventually(lambda: [stall for stall in stalls(noted) if stall[1] > before + 0.5])
+        alone = [stall for stall in stalls(noted) if stall[1] < before and len(watching) > 1]
 
     [(begin, until)] = found
     assert until - begin > 0.5
     assert begin < before + 0.3
+    assert len(watching) == len(os.sched_getaffinity(0))
+    assert not alone
+
+
+def _stop_for(pids: list[int], seconds: float) -> None:
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(seconds)
+    for pid in pids:
+        os.kill(pid, signal.SIGCONT)
 
 
 def _sleeps(pid: int) -> bool:

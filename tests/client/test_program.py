@@ -65,7 +65,7 @@ def test_jobs_may_be_declared_before_the_program_is_configured(redis_url: str, p
         ({"float_text": "python"}, "'json3'"),
         ({"strict_args": "maybe"}, "'warn'"),
         ({"extension_keys": {"bid": "ignore"}}, "refuse, run, bury"),
-        ({"extension_keys": {"batch": "run"}}, "bid, encrypt"),
+        ({"extension_keys": {"unique_tokens": "run"}}, "did you mean unique_token?"),
     ],
 )
 def test_an_unusable_setting_is_refused_and_nothing_changes(settings: dict[str, str], said: str) -> None:

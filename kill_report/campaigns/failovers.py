@@ -17,10 +17,13 @@ from kill_report.stage import Stage
 def failovers(stage: Stage) -> set[int]:
     """The primary is killed, with or without having handed on what it had, or told to hand over; a way a round."""
     way = stage.turn(failover.WAYS)
-    # The failover has a ledger of its own, with its own books.
+    # The failover has a ledger of its own, with its own books: in the round's own what the new primary had not heard of
+    # would count a second time, as a repeat without a reason.
+    folder = stage.folder / "failover"
+    folder.mkdir()
     before = dict(os.environ)
     stage.exits.callback(os.environ.update, before)
-    found = failover.Stage(release("8.1"), stage.start_redis, stage.folder, stage.exits)
+    found = failover.Stage(release("8.1"), stage.start_redis, folder, stage.exits)
     os.environ.update(found.environment)
     books, ran_after = failover.play(found, way)
     stage.faults[f"Sentinel failover: {way.__name__.replace('_', ' ')}"] += 1

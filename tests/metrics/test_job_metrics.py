@@ -11,6 +11,7 @@ pytest.importorskip("prometheus_client")
 
 from prometheus_client.parser import text_string_to_metric_families as parse
 
+from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.report import job_events
 from sidekiq_py.engine.run import run_times
 from sidekiq_py.engine.run.metrics import ExecutionMetrics
@@ -34,7 +35,7 @@ def metrics() -> Iterator[JobMetrics]:
 def run(job_class: Any = "Mail", queue: str = "default", *, seconds: float = 0.2, waited: float = 2.0) -> None:
     """A job that succeeds."""
     payload = {"class": job_class, "enqueued_at": time.time() - seconds - waited}
-    ExecutionMetrics().success_counter()(payload, queue, seconds)
+    ExecutionMetrics().success_counter()(payload, queue, seconds, monotonic() - seconds)
 
 
 def fail(*, is_failure: bool = True) -> None:
@@ -101,7 +102,7 @@ def test_each_wait_falls_into_the_bucket_of_its_bound(metrics: JobMetrics, stamp
         for _ in range(700):
             enqueued_at = time.time() - 0.1 - waited
             given = enqueued_at if stamp == "seconds" else int(enqueued_at * 1000)
-            count_success({"class": "Mail", "enqueued_at": given}, "default", 0.1)
+            count_success({"class": "Mail", "enqueued_at": given}, "default", 0.1, monotonic() - 0.1)
 
     samples = [sample for family in parse(render(families(metrics.counts()))) for sample in family.samples]
     reached = {
@@ -120,7 +121,7 @@ def test_a_stamp_that_is_no_moment_spoils_no_sum(metrics: JobMetrics, stamp: obj
     """Any program may write one; as text an infinite sum was none, and the sidecar of --processes could not add it."""
     count_success = ExecutionMetrics().success_counter()
     for enqueued_at in (stamp, time.time() - 2.1, stamp):
-        count_success({"class": "Mail", "enqueued_at": enqueued_at}, "default", 0.1)
+        count_success({"class": "Mail", "enqueued_at": enqueued_at}, "default", 0.1, monotonic() - 0.1)
         job_events.raised(
             {"class": "Mail", "enqueued_at": stamp}, "default", "me:1:abc", 0.1, ValueError(), is_failure=True
         )
@@ -136,7 +137,7 @@ def test_latencies_that_were_read_are_kept_no_longer(metrics: JobMetrics) -> Non
     count_success = counting.success_counter()
     for number in range(600):
         for _ in range(290):
-            count_success({"class": f"Mail{number}", "enqueued_at": 1.0}, "default", 0.1)
+            count_success({"class": f"Mail{number}", "enqueued_at": 1.0}, "default", 0.1, monotonic() - 0.1)
     before = sum(map(len, counting._latencies.values()))
 
     metrics.counts()
@@ -152,7 +153,7 @@ def test_what_is_read_meanwhile_never_falls(metrics: JobMetrics) -> None:
 
     def work() -> None:
         for _ in range(60_000):
-            count_success({"class": "Mail", "enqueued_at": 1.0}, "default", 0.1)
+            count_success({"class": "Mail", "enqueued_at": 1.0}, "default", 0.1, monotonic() - 0.1)
 
     thread = threading.Thread(target=work)
     thread.start()
@@ -184,7 +185,7 @@ def test_a_class_that_is_no_text_is_counted_as_one(metrics: JobMetrics) -> None:
 def test_an_active_job_counts_under_its_own_class(metrics: JobMetrics) -> None:
     """Not under Rails' wrapper."""
     payload = {"class": "Sidekiq::ActiveJob::Wrapper", "wrapped": "MailJob"}
-    ExecutionMetrics().success_counter()(payload, "default", 0.1)
+    ExecutionMetrics().success_counter()(payload, "default", 0.1, monotonic() - 0.1)
 
     assert values(metrics)["sidekiq_jobs_executed_total", "MailJob", "default"] == 1
 

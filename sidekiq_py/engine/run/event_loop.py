@@ -257,7 +257,7 @@ class EventLoop:
             leave_if_forked(self._pid, failure)
             seconds = monotonic() - started
             if failure is None:
-                self._count_success(run.payload, run.unit.queue, seconds)
+                self._count_success(run.payload, run.unit.queue, seconds, started)
                 await self._acknowledge(run, seconds)
                 run.has_ended = True
                 around.tell_stopped(run.payload, run.unit.queue, seconds)

@@ -10,9 +10,9 @@ Source: Sidekiq 7.3.2 and 8.1.7, metrics/tracking.rb.
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
-from time import time
 from typing import Any
 
+from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.engine.run import run_times
 from sidekiq_py.engine.run.run_times import (
     BOUNDS,
@@ -28,11 +28,13 @@ from sidekiq_py.engine.run.run_times import (
 from sidekiq_py.errors import ReplyLostError
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.processes.metrics import ClassCounts, add_counts
-from sidekiq_py.telemetry import LEAST_MILLISECONDS, latency_seconds
+from sidekiq_py.telemetry import LEAST_MILLISECONDS, epoch_seconds
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.json_writer import display_text
 
 _LEAST = BOUNDS[0]
+# A float: to compare a float with an int takes three times as long.
+_LEAST_MILLISECONDS = float(LEAST_MILLISECONDS)
 # Of the year 33658; beyond the largest float a division fails.
 _MOST_MILLISECONDS = 10**15
 # To put a latency into its bucket takes as long as all else that is counted of a job; of many at once a third of that.
@@ -41,8 +43,8 @@ _MOST_LATENCIES = 300
 # By queue, then by job class. Attempts that did not succeed, or only for Sidekiq's page, stand under no queue.
 _Table = dict[str | None, dict[str, Row]]
 
-CountSuccess = Callable[[dict[str, Any], str, float], None]
-"""Counts one success: payload as parsed, queue, how long it ran."""
+CountSuccess = Callable[[dict[str, Any], str, float, float], None]
+"""Counts one success: payload as parsed, queue, how many seconds it ran, and when it started (`clock.monotonic`)."""
 
 
 class ExecutionMetrics:
@@ -51,7 +53,8 @@ class ExecutionMetrics:
     def __init__(self) -> None:
         self._mine = threading.local()
         self._tables: list[_Table] = []
-        # Of a row's runs, those not yet in their buckets; by the row's identity, as it stays for good.
+        # Latencies that are not in their buckets yet, by the identity of their row, which is never freed. Each is the start
+        # by the monotonic clock less the time stamp, so all of them lack the same offset (`_with_offset`).
         self._latencies: dict[int, list[float]] = {}
         self._latency_lock = threading.Lock()
         self._written: dict[str, Row] = {}
@@ -74,7 +77,7 @@ class ExecutionMetrics:
             row = self._new_row(name, queue)
             return rows.setdefault(queue, {}).setdefault(name, (row, self._latencies.setdefault(id(row), [])))
 
-        def count(payload: dict[str, Any], queue: str, seconds: float) -> None:
+        def count(payload: dict[str, Any], queue: str, seconds: float, started: float) -> None:
             job_class = payload["class"]
             if "wrapped" in payload:
                 job_class = payload["wrapped"] or job_class
@@ -87,13 +90,13 @@ class ExecutionMetrics:
             row[0 if seconds <= _LEAST else bisect_left(BOUNDS, seconds)] += 1
             if keeps_latency:
                 stamp = payload.get("enqueued_at")
-                # `latency_seconds` written out for what Sidekiq up to 7 writes, and from 8 on.
-                if stamp.__class__ is float and 0.0 <= stamp < LEAST_MILLISECONDS:
-                    latencies.append(time() - seconds - stamp)
+                # `epoch_seconds` inlined for the two kinds of stamps that Sidekiq writes: up to 7, and from 8 on.
+                if stamp.__class__ is float and 0.0 <= stamp < _LEAST_MILLISECONDS:
+                    latencies.append(started - stamp)
                 elif stamp.__class__ is int and LEAST_MILLISECONDS < stamp < _MOST_MILLISECONDS:
-                    latencies.append(time() - seconds - stamp / 1000)
-                elif (latency := latency_seconds(payload, time() - seconds)) is not None:
-                    latencies.append(latency)
+                    latencies.append(started - stamp / 1000)
+                elif (enqueued_at := epoch_seconds(stamp)) is not None:
+                    latencies.append(started - enqueued_at)
                 if len(latencies) > _MOST_LATENCIES:
                     put_away(row, latencies)
 
@@ -102,7 +105,7 @@ class ExecutionMetrics:
     def _put_away(self, row: Row, latencies: list[float]) -> None:
         """By the thread whose they are, while nobody reads them."""
         with self._latency_lock:
-            add_latencies(row, latencies)
+            add_latencies(row, _with_offset(latencies))
             latencies.clear()
 
     def record(self, payload: dict[str, Any], seconds: float, is_success: bool) -> None:
@@ -138,7 +141,7 @@ class ExecutionMetrics:
             # What its thread appends meanwhile comes behind.
             read = latencies[:]
             del latencies[: len(read)]
-            add_latencies(row, read)
+            add_latencies(row, _with_offset(read))
         return row.copy()
 
     def attempts(self) -> dict[str, int]:
@@ -209,3 +212,13 @@ class ExecutionMetrics:
 def _name_of(job_class: Any) -> str:
     # A payload from elsewhere may name anything, a list too.
     return job_class if isinstance(job_class, str) else display_text(job_class)
+
+
+def _with_offset(latencies: Iterable[float]) -> list[float]:
+    """
+    Latencies in seconds, from starts by the monotonic clock.
+
+    Reading the wall clock for every job cost as much as all else that is kept of its latency.
+    """
+    offset = now_seconds() - monotonic()
+    return [latency + offset for latency in latencies]

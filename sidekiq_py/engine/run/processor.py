@@ -369,7 +369,7 @@ class Processor:
                 self._ended = unit
             if JOB_STOP.handlers:
                 JOB_STOP.emit({"payload": payload, "queue": unit.queue, "identity": self._identity, "seconds": seconds})
-            self._count_success(payload, unit.queue, seconds)
+            self._count_success(payload, unit.queue, seconds, started)
         else:
             around.tell_raised(payload, unit.queue, seconds, failure)
             if self._is_settled:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import pytest
 import redis
 
+from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.run.metrics import ExecutionMetrics
 from sidekiq_py.errors import RedisConnectionError
 from sidekiq_py.redis_access.connection.pool import Pool
@@ -132,7 +133,7 @@ def test_a_run_that_a_flush_reads_halfway_keeps_its_time(pool: Pool, redis_clien
             return super().__le__(other)
 
     count_success = metrics.success_counter()
-    count_success(JOB, "default", Seconds(0.5))
+    count_success(JOB, "default", Seconds(0.5), monotonic() - Seconds(0.5))
     metrics.flush(pool, now=AT, dialect=V7)
 
     assert redis_client.hgetall("j|20250204|8:3") == {b"HardJob|ms": b"500", b"HardJob|p": b"1"}
@@ -142,10 +143,10 @@ def test_successes_of_a_thread_add_up_with_all_else(pool: Pool, redis_client: re
     """Counted on a shorter way of their own, whichever queue they came from."""
     metrics = ExecutionMetrics()
     count_success = metrics.success_counter()
-    count_success(JOB, "default", 0.0199)
-    count_success(JOB, "low", 0.020)
-    count_success({"class": "Wrapper", "wrapped": ["odd"]}, "default", 0.001)
-    count_success({"class": "Wrapper", "wrapped": ["odd"]}, "default", 0.001)
+    count_success(JOB, "default", 0.0199, monotonic() - 0.0199)
+    count_success(JOB, "low", 0.020, monotonic() - 0.020)
+    count_success({"class": "Wrapper", "wrapped": ["odd"]}, "default", 0.001, monotonic() - 0.001)
+    count_success({"class": "Wrapper", "wrapped": ["odd"]}, "default", 0.001, monotonic() - 0.001)
     metrics.record(JOB, 5.0, False)
 
     metrics.flush(pool, now=AT, dialect=V7)

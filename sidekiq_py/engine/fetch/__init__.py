@@ -1,1 +1,1 @@
-"""From a queue to a processor, and a job's end back to Redis. May import `ownership` and `report`."""
+"""Fetching jobs from queues for processors, and settling them in Redis. May import `ownership` and `report`."""

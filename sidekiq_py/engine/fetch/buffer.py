@@ -1,8 +1,8 @@
 """
-Jobs that were fetched and have not started.
+The buffer of jobs that were fetched and have not started.
 
-Who finds few of them left fetches the next batch, and hands in what is due in the same round trip (`exchange`). What
-does not start soon goes back to its queue, where another process may find it.
+A processor that finds few jobs left fetches the next batch, and settles the jobs that have ended in the same round trip
+(`exchange`). A job that does not start soon goes back to its queue, where another process can fetch it.
 """
 
 import threading
@@ -23,18 +23,18 @@ from sidekiq_py.errors import RedisConnectionError, RedisError, ReplyLostError
 
 class Buffer:
     """
-    One capsule's. Jobs may be taken by any thread.
+    The buffer of one capsule. Any thread may take jobs from it.
 
     Args:
-        side: By which jobs go back.
-        alarm: Rung when there are jobs that may have to go back.
-        buffer_seconds: Within which a job fetched ahead should start.
+        side: The connection over which jobs go back.
+        alarm: Armed when there are jobs that may have to go back.
+        buffer_seconds: The time within which a job that was fetched ahead should start.
 
     Attributes:
-        jobs: What is to run first comes first.
-        low_water: With fewer jobs left the next batch is to be fetched.
-        size: How many to fetch ahead.
-        fetching: Held by who fetches, or may let nobody fetch.
+        jobs: The jobs, in the order in which they run.
+        low_water: The next batch is due when fewer jobs than this are left.
+        size: Decides how many jobs to fetch ahead.
+        fetching: Held by the thread that fetches, or by one that has to keep others from fetching.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Buffer:
         self.low_water = 0
         self.size = BatchSize(buffer_seconds)
         self.fetching = threading.Lock()
-        # How many there were when jobs came last, and when that was.
+        # The size of the buffer after the last jobs arrived, and when that was.
         self._left = 0
         self._refilled_at = monotonic()
         self._is_stopped = False
@@ -64,23 +64,23 @@ class Buffer:
         return f"<Buffer {len(self.jobs)}>"
 
     def stop(self) -> None:
-        """Fetch no more."""
+        """Stop fetching."""
         self._is_stopped = True
 
     @property
     def shut_queues(self) -> set[str]:
-        """Those that nothing is to be waited for from: paused, without room, or not in the registry yet."""
+        """The queues not to wait on: paused, without room on the event loop, or not in the registry yet."""
         return {*self._exchange.paused, *self._queues.full(), *self._exchange.fresh}
 
     def refill(self, idle: int) -> None:
         """
-        Hand in what is due and fetch a batch, in one round trip. The caller holds `fetching`.
+        Settle the jobs that have ended and fetch a batch, in one round trip. The caller holds `fetching`.
 
         Args:
-            idle: Processors that wait.
+            idle: The number of waiting processors.
 
         Raises:
-            RedisError: Redis is out of reach, or refuses it.
+            RedisError: Redis is unreachable or refuses the commands.
         """
         now = monotonic()
         buffered = len(self.jobs)
@@ -105,7 +105,7 @@ class Buffer:
             self._alarm.arm()
 
     def refill_beside(self) -> None:
-        """As `refill`, by a processor that has a job to run, unless another one does."""
+        """Refill on behalf of a processor that already has a job to run, unless another thread is fetching."""
         if self.fetching.acquire(blocking=False):
             try:
                 self._trouble.attempt(lambda: self.refill(0), "fetching", "fetching")
@@ -114,10 +114,10 @@ class Buffer:
 
     def keep(self, units: Sequence[UnitOfWork]) -> int:
         """
-        Take in what moves have brought; what came too late from a queue that is served no more goes back.
+        Add the jobs that moves have brought. A job from a queue that is no longer served goes back.
 
         Returns:
-            How many were kept.
+            The number of jobs kept.
         """
         unserved = self._queues.unserved
         served = [unit for unit in units if unit.queue not in unserved] if unserved else units
@@ -128,23 +128,24 @@ class Buffer:
         return len(served)
 
     def note_arrival(self) -> float:
-        """Jobs have come by themselves; returns when, on the monotonic clock."""
+        """Note that jobs arrived without a fetch. Returns the time on the monotonic clock."""
         self._left = len(self.jobs)
         self._refilled_at = monotonic()
         return self._refilled_at
 
     def give_back(self, older_than: float | None) -> None:
         """
-        Give back what waits here; None: all of it, else if its first job was fetched more seconds ago.
+        Put late jobs back, or all jobs if *older_than* is None. A job is late if it was fetched more than that many
+        seconds ago.
 
-        With a late job goes all that stands behind it: it would start later still, and before the late one. From the
-        end, so that a processor that comes free meanwhile takes what is to run first.
+        All jobs behind a late one go back with it: they would start even later, and yet before the late one. Jobs are
+        taken from the end, so that a processor that becomes free meanwhile gets the job that should run first.
         """
         deadline = None if older_than is None else monotonic() - older_than
         if not self._is_any_late(deadline):
             return
         late: list[UnitOfWork] = []
-        # A fetch meanwhile would bring less urgent jobs than those that are on their way back.
+        # A fetch at the same time would bring jobs that are less urgent than those on their way back.
         with self.fetching:
             try:
                 while self._is_any_late(deadline):
@@ -158,7 +159,10 @@ class Buffer:
                     self._side.give_back(late[::-1])
 
     def _is_any_late(self, deadline: float | None) -> bool:
-        """A job at either end of the buffer was fetched before *deadline*; None: there is one at all."""
+        """
+        True if a job at either end of the buffer was fetched before *deadline*. Without a deadline, every job counts as
+        late.
+        """
         try:
             return deadline is None or min(self.jobs[0].fetched_at, self.jobs[-1].fetched_at) <= deadline
         except IndexError:

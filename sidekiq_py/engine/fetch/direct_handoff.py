@@ -1,8 +1,8 @@
 """
-The job that another's end pushes, such as a chain's next step, where it is the only one to be had.
+Runs a job that another job's end pushes, such as the next step of a chain, without a fetch.
 
-It need not go through its queue then: the script that ends the one puts the other in flight, as a fetch right behind
-would (`settle_script.Take`), and the fetch is spared.
+If the pushed job is the only one available, it need not go through its queue: the script that settles the first job
+puts the second one in flight, as a fetch right after it would have done (`settle_script.Take`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,11 +18,11 @@ _PUSHES = frozenset({"LPUSH", "RPUSH"})
 
 class DirectHandoff(NamedTuple):
     """
-    Two jobs, of which the one is the other's end.
+    The command that settles a job, and the job that its end pushes.
 
     Args:
-        call: The command that ends the one. Its reply is a list if it has taken the other.
-        next_job: The other, as if it had been fetched; when is to be filled in.
+        call: The command that settles the ended job. It replies with a list if it has also put the next job in flight.
+        next_job: The next job, as if it had been fetched. The caller fills in `fetched_at`.
     """
 
     call: tuple[Any, ...]
@@ -31,14 +31,14 @@ class DirectHandoff(NamedTuple):
 
 def direct_handoff_of(ended: UnitOfWork, owner: Owner, batch: int, queues: Mapping[str, str]) -> DirectHandoff | None:
     """
-    How to end a job and take the one that its end pushes.
+    Build the command that settles a job and takes the one that its end pushes.
 
     Args:
-        batch: A number of *owner*'s, for this job alone.
-        queues: Those that are fetched from: from the key of each to its name.
+        batch: A batch number of *owner*, for the next job alone.
+        queues: The queues that are fetched from: key to name.
 
     Returns:
-        None if the end pushes none, or several, or to another queue.
+        None if the end pushes no job, several, or one to another queue.
     """
     if ended.end is None or isinstance(ended.end, settle_script.Tally):
         return None

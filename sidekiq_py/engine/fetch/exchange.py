@@ -1,8 +1,8 @@
 """
-One round trip with Redis between jobs: the ends of those that were run go out, the next ones come in.
+One round trip to Redis that settles the jobs which have ended and fetches the next ones.
 
-What has ended is handed in first, so that what it pushes can come back at once. A lone job whose end pushes one, where
-no other is to be had, does even without a fetch (`direct_handoff`).
+Ended jobs are settled first, so that the jobs they push can be fetched in the same round trip. If a single job has
+ended, its end pushes exactly one job, and no other job is available, not even a fetch is needed (`direct_handoff`).
 """
 
 import logging
@@ -25,13 +25,13 @@ from sidekiq_py.wire import keys
 
 _log = logging.getLogger("sidekiq")
 
-# More would keep Redis from others for longer than is saved.
+# The most ends that go into one transaction with a fetch. More would block Redis for others longer than it saves.
 _MOST_ENDS_IN_A_TURN = 4
-# So long after other jobs were there nobody tries whether there are none.
+# After a direct handoff found other jobs in the queues, none is tried for this long.
 _PAUSE_OF_HANDOFF_SECONDS = 1.0
-# Up to so many jobs are taken by plain moves: a script costs as much as some of them.
+# Plain moves take up to this many jobs: a script costs as much as several of them.
 _MOST_SINGLE = 8
-# So long after something was paused, suspect or revoked, or a move was refused, it is the script that fetches.
+# After anything was paused, suspect or revoked, or a move was refused, only the script fetches for this long.
 _PAUSE_OF_SINGLES_SECONDS = 0.5
 
 Gathered = dict[Owner, list[UnitOfWork]]
@@ -39,16 +39,16 @@ Gathered = dict[Owner, list[UnitOfWork]]
 
 class Exchange:
     """
-    Of one capsule. One thread at a time may use it.
+    Settles and fetches the jobs of one capsule. Only one thread at a time may use it.
 
     Args:
-        queue_names: All that are served.
-        max_bytes: Of jobs in one fetch.
-        on_notices: Handed the orders that come along with jobs; see `fetch.lua`.
+        queue_names: All queues that are served.
+        max_bytes: The most bytes of jobs that one fetch may bring.
+        on_notices: Called with the notices that arrive along with jobs; see `fetch.lua`.
 
     Attributes:
-        paused: Queues that the last fetch has left alone: paused, or their key is no list.
-        fresh: Queues that are not in the registry yet: nobody would look into their inboxes.
+        paused: Queues that the last fetch skipped because they are paused or their key is not a list.
+        fresh: Queues that this owner's registry entry does not name yet, so recovery would not look into their inboxes.
     """
 
     def __init__(
@@ -66,23 +66,23 @@ class Exchange:
         self._ownership = ownership
         self._max_bytes = max_bytes
         self._on_notices = on_notices
-        # By how fields, and how commands, name them. A queue that is served no more may still be named by a field.
+        # Queue names by the form used in fields, and by key. A field may still name a queue that is no longer served.
         self._by_field = {name.encode(): name for name in queue_names}
         self._by_key = {keys.queue(name): name for name in queue_names}
         self.paused: list[str] = []
         self.fresh: set[str] = set()
         self._foreign: set[str] = set()
-        # Before that no job is taken by the end of another.
+        # The earliest time for the next direct handoff.
         self._next_jobs_at = 0.0
-        # Before that no job is taken by a plain move.
+        # The earliest time for the next plain move.
         self._singles_at = 0.0
-        # Of several queues, those that had a job when they were asked last.
+        # With several queues: those that had a job the last time they were tried.
         self._filled: set[str] = set()
-        # Bytes of the longest job that came last: plain moves ask for no sizes.
+        # Bytes of the longest job in the last batch. It serves as an estimate, because plain moves cannot limit sizes.
         self._longest = 0
 
     def serve(self, queue_names: Collection[str], begun: Collection[str]) -> None:
-        """Take jobs from these queues and no others; *begun* are new."""
+        """Fetch from exactly these queues; *begun* are the new ones among them."""
         self.fresh.update(begun)
         self.fresh.intersection_update(queue_names)
         self._by_field = {**self._by_field, **{name.encode(): name for name in begun}}
@@ -91,20 +91,20 @@ class Exchange:
         self._filled.intersection_update(queue_names)
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._link.close()
 
     def run(self, queues: Sequence[tuple[str, int]], wanted: int, asked_at: float) -> list[UnitOfWork]:
         """
-        Hand in all ends that are due, and take jobs.
+        Settle all jobs that have ended, and fetch new ones.
 
         Args:
-            queues: In order of precedence, each with its weight.
-            wanted: At most so many.
-            asked_at: Now, on the monotonic clock.
+            queues: Each queue with its weight, in order of precedence.
+            wanted: The most jobs to fetch.
+            asked_at: The current time on the monotonic clock.
 
         Raises:
-            RedisError: Redis is out of reach, or refuses it. What was due is kept for the next time.
+            RedisError: Redis is unreachable or refuses the commands. The ends are kept for the next call.
         """
         owner = self._ownership.current
         gathered = self._settler.drain()
@@ -115,7 +115,7 @@ class Exchange:
             take = self._taken_singly if self._may_take_singly(owner, wanted, asked_at) else self._fetched
             units = take(owner, gathered, queues, wanted, asked_at)
         except BaseException:
-            # Of what was handed in it is empty. What is handed in twice is written once.
+            # If the ends were sent, `gathered` is empty by now. Sending an end twice is harmless: it is written once.
             self._settler.restore(gathered)
             raise
         if units:
@@ -125,7 +125,10 @@ class Exchange:
     # ---- the job that another's end pushes
 
     def _next_job(self, owner: Owner, gathered: Gathered, asked_at: float) -> UnitOfWork | None:
-        """Where one job has ended and its end pushes one, and no other is to be had: take that. None: fetch."""
+        """
+        If a single job has ended and its end pushes one job, settle the one and take the other, unless the queues hold
+        other jobs. Returns None if a fetch is needed.
+        """
         ended = gathered.get(owner, ())
         is_due = asked_at >= self._next_jobs_at and owner.is_registered and owner.told == owner.about
         if len(ended) != 1 or len(gathered) != 1 or not is_due:
@@ -144,7 +147,7 @@ class Exchange:
             self._settler.note_ends(self._link, ended, [reply])
             if type(reply) is not list:
                 if not isinstance(reply, RedisReplyError):
-                    # There are other jobs, as a rule; or something is paused, suspect or revoked.
+                    # Usually because there are other jobs; or something is paused, suspect or revoked.
                     self._next_jobs_at = asked_at + _PAUSE_OF_HANDOFF_SECONDS
                 return None
             owner.confirmed_at = asked_at
@@ -162,8 +165,10 @@ class Exchange:
 
     def _may_take_singly(self, owner: Owner, wanted: int, asked_at: float) -> bool:
         """
-        Few jobs are wanted, and nothing was there lately that only the script heeds. One that slept may have been
-        struck off meanwhile: nobody looks into its inboxes any more.
+        Returns True if few jobs are wanted and nothing came up lately that only the script handles.
+
+        The lease has to be fresh, too: an owner that slept may have been recovered meanwhile, and then nobody looks
+        into its inboxes any more.
         """
         return (
             wanted <= _MOST_SINGLE
@@ -189,14 +194,14 @@ class Exchange:
             found, refused, look = self._moved(gathered, plan, orders)
             is_plain = plan.is_plain(look)
             if not is_plain or refused:
-                # What it is, a fetch says.
+                # The next fetch finds out what it is.
                 self._singles_at = asked_at + _PAUSE_OF_SINGLES_SECONDS
             if is_plain:
                 owner.confirmed_at = asked_at
                 if self._on_notices is not None:
                     self._on_notices(plan.notices(look))
             if not is_plain:
-                # One may be a suspect, which is to come alone.
+                # One of them may be a suspect, and a suspect must be the only job that is fetched.
                 self._give_back(owner, batch, found[1:])
                 found = found[:1]
             now = monotonic()
@@ -206,7 +211,7 @@ class Exchange:
                     field = f"{batch}.{number}@{queue}".encode()
                     unit = UnitOfWork(raw, queue, owner, field, False, now, is_listed=True)
                 else:
-                    # A queue with one job that a script has to take has more of them, as a rule.
+                    # A queue with one job that only a script may take usually has more of them.
                     self._singles_at = asked_at + _PAUSE_OF_SINGLES_SECONDS
                     unit = claimed(self._link, owner, f"{batch}.{number}", queue, raw, self._on_notices, paused.append)
                 if unit is not None:
@@ -216,7 +221,7 @@ class Exchange:
                 in_flight.give_back(self._link, owner.name, [unit.field for unit in paused], listed_among(paused))
             return units
         except BaseException:
-            # Nobody will run them: as orphans they go back.
+            # No processor will get these jobs. Once they are out of the table they go back as orphans.
             forget(owner, [unit.field for unit in units])
             raise
         finally:
@@ -226,13 +231,13 @@ class Exchange:
         self, gathered: Gathered, plan: in_flight.TakePlan, orders: Sequence[Sequence[int]]
     ) -> tuple[list[tuple[str, bytes]], bool, list[Any]]:
         """
-        Move one job for each order, if there is one.
+        Move up to one job per order.
 
-        Of several queues the first of each order is asked by a plain move, if it had a job last time: with a backlog
-        that suffices, and the script would be half of what such a job costs Redis.
+        With several queues, a plain move tries the first queue of each order if those queues had a job last time. With
+        a backlog that is enough, and the script would be half of what such a job costs Redis.
 
         Returns:
-            Queue and bytes of each job; whether a move was refused; the replies to the look.
+            The queue and bytes of each job; whether a move was refused; the replies to the check behind the moves.
         """
         names = plan.queue_names
         firsts = [names[order[0]] for order in orders]
@@ -254,7 +259,7 @@ class Exchange:
         return found, isinstance(reply, RedisReplyError), look
 
     def _note_filled(self, names: Sequence[str], orders: Sequence[Sequence[int]], found: Sequence[str]) -> None:
-        """Which queues had a job, as the script has *found* them: those asked before in an order had none."""
+        """Note which queues had a job: the one the script *found*, but none of those before it in the order."""
         if len(found) < len(orders):
             self._filled.clear()
             return
@@ -264,7 +269,7 @@ class Exchange:
             self._filled.add(name)
 
     def _give_back(self, owner: Owner, batch: int, jobs: Sequence[tuple[str, bytes]]) -> None:
-        """Queue and bytes of jobs that moves have brought into inboxes; the first of them is to run first."""
+        """Put back jobs (queue and bytes) that moves have brought into inboxes. The first of them will run first."""
         listed = {f"{batch}.{number}@{queue}".encode(): raw for number, (queue, raw) in enumerate(jobs)}
         if listed:
             in_flight.give_back(self._link, owner.name, listed, listed)
@@ -296,12 +301,15 @@ class Exchange:
             return units
         finally:
             if takes_exclusive:
-                # A marked one comes alone.
+                # A marked job is always the only one in its batch.
                 self._ownership.release_exclusive(owner, units[0].field if units and units[0].is_marked else None)
             owner.close_batch(batch)
 
     def _handed_in(self, gathered: Gathered, fetch: Sequence[Command]) -> list[Any]:
-        """Ends and fetch in one round trip; the fetch's replies. What is not taken is kept for later."""
+        """
+        Send the ends and the fetch in one round trip and return the replies to the fetch. Ends that Redis refuses are
+        kept for later.
+        """
         ended = [unit for units in gathered.values() for unit in units if unit.end is not None]
         done = Acknowledgements(
             self._settler, {owner: [unit for unit in units if unit.end is None] for owner, units in gathered.items()}
@@ -314,8 +322,8 @@ class Exchange:
             *fetch,
             *[question.command for question in questions],
         ]
-        # Of a few ends what they push is fetched here before one who waits is served: going on costs less than
-        # waking him.
+        # If there are only a few ends, a transaction lets this process fetch the jobs they push before Redis serves
+        # another waiting process: carrying on here costs less than waking that one up.
         together = 0 < len(ends.commands) <= _MOST_ENDS_IN_A_TURN
         replies = self._link.transaction(commands) if together else self._link.batch(commands)
         rest = iter(replies)
@@ -326,7 +334,7 @@ class Exchange:
             _tell(question, answer)
         if ended:
             ends.note(self._link, ended_replies)
-        # What is refused is handed in by itself; the fetch beside it may have brought jobs.
+        # A refused acknowledgement is sent again by itself and raises nothing here: the fetch may have brought jobs.
         done.note(done_replies)
         gathered.clear()
         return fetched
@@ -355,18 +363,19 @@ class Exchange:
         marked = len(reply) == 4 and b"!" in reply[2] and in_flight.split_field(reply[2])[1]
         for at in range(2, len(reply), 2):
             field = reply[at]
-            # Shorter than to split it; not where the mark stands, as a queue's own name may hold a colon.
+            # Faster than splitting the field. A marked field has no colon as separator, but its queue name may hold
+            # one.
             name = None if marked else names.get(field.partition(b":")[2])
             name = name or in_flight.split_field(field)[2]
             units.append(UnitOfWork(reply[at + 1], name, owner, field, marked, now))
-        # All in one step: of a reply that could not be read to its end, every job is an orphan and goes back.
+        # All jobs enter the table in one step. If part of the reply is unreadable, all of them go back as orphans.
         table.update(zip(reply[2::2], units, strict=True))
         return units
 
     def _note_foreign(self, names: set[str]) -> None:
         for name in names - self._foreign:
             _log.error(
-                "queue:%s is no list: something else wrote to this key. The queue is left alone; "
+                "queue:%s is not a list: something else wrote to this key. The queue is skipped; "
                 "rename or delete the key",
                 name,
             )
@@ -374,11 +383,11 @@ class Exchange:
 
 
 def _drawn_order(queues: Sequence[tuple[str, int]]) -> list[int]:
-    """The numbers of the queues, drawn by weight; in order of precedence where there are no weights."""
+    """The queues' indexes in a random order drawn by weight, or in order of precedence if there are no weights."""
     numbers = list(range(len(queues)))
     if len(queues) == 1 or not any(weight for _, weight in queues):
         return numbers
-    # Efraimidis and Spirakis: the order of these is that of draws by weight without putting back.
+    # Efraimidis and Spirakis: sorting by these keys gives the order of weighted draws without replacement.
     return sorted(numbers, key=lambda number: random.random() ** (1 / max(queues[number][1], 1)), reverse=True)
 
 
@@ -387,5 +396,5 @@ def _tell(question: Question, answer: Any) -> None:
         return
     try:
         question.tell(answer)
-    except Exception:  # noqa: BLE001 — the fetch beside it may have brought jobs
-        _log.exception("an answer could not be taken in")
+    except Exception:  # noqa: BLE001 — the same round trip may have fetched jobs
+        _log.exception("the answer to an ended job's question could not be processed")

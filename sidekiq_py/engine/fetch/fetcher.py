@@ -1,7 +1,8 @@
 """
-What a fetcher is, and what it hands to a processor.
+The `Fetcher` protocol, and helpers that its implementations share.
 
-`ReliableFetcher` (`reliable.py`) keeps a job in Redis until it is settled; `BasicFetcher` (`basic.py`) is Ruby's BRPOP.
+`ReliableFetcher` (`reliable.py`) keeps each job in Redis until it is settled. `BasicFetcher` (`basic.py`) uses BRPOP,
+as Ruby does.
 """
 
 from collections import Counter
@@ -29,14 +30,15 @@ def claimed(
     on_paused: Callable[[UnitOfWork], object],
 ) -> UnitOfWork | None:
     """
-    A job that a plain move has put into an inbox, where a script has to look whether it may start.
+    Claim a job that a plain move has put into an inbox, when only a script can tell whether it may start.
 
     Args:
-        on_paused: Handed the job if its queue is paused: to put it back, in order with others from there.
+        on_paused: Called with the job if its queue is paused. It has to put the job back, in order with other jobs from
+            that queue.
 
     Returns:
-        None if it is not to start here, or went back to its queue. One that must run alone does: the fetch script takes
-        it.
+        None if the job must not start here or went back to its queue. A job that must run alone always goes back; the
+        fetch script takes it from there.
     """
     reply = in_flight.claim(link, owner.name, number, queue, raw)
     if reply == in_flight.PAUSED:
@@ -52,15 +54,15 @@ def claimed(
 
 
 def note_fetched(units: Collection[UnitOfWork]) -> None:
-    """One round trip has brought these."""
+    """Emit the telemetry event for the jobs that one round trip brought."""
     if FETCH.handlers and units:
         FETCH.emit({"count": len(units), "queues": dict(Counter(unit.queue for unit in units))})
 
 
 def strike_off(units: Iterable[UnitOfWork]) -> None:
     """
-    Nobody here has these jobs any more, as something went wrong on their way. What is in flight and not in its owner's
-    table is an orphan, and goes back to its queue at the next comparison.
+    Drop jobs from their owners' tables after something went wrong on their way to a processor. A job that is in flight
+    but not in its owner's table is an orphan, and goes back to its queue at the next comparison.
     """
     for unit in units:
         if unit.owner is not None:
@@ -69,43 +71,45 @@ def strike_off(units: Iterable[UnitOfWork]) -> None:
 
 class Fetcher(Protocol):
     """
-    Where processors get their jobs and hand in the ends of them. All calls are safe from any thread.
+    Gives processors their jobs, and acknowledges, settles or requeues them afterwards. Safe to call from any thread.
 
-    A job has one holder at a time: the fetcher, from `take` on the processor, from `submit` on the event loop, and the
-    fetcher again when one of the calls below has returned. Where a call raises, the job is still the caller's.
+    A job has one holder at a time: first the fetcher, then the processor that called `take`, then the event loop once
+    it is submitted there, and the fetcher again as soon as one of the calls below returns. If a call raises, the caller
+    still holds the job.
     """
 
     def start(self) -> None:
-        """Begin to fetch. Does not block."""
+        """Start fetching. Does not block."""
 
     def take(self) -> UnitOfWork | None:
-        """The next job to run; waits for one. None: stop."""
+        """Wait for the next job and return it. Returns None when the processor should exit."""
 
     @property
     def pulse(self) -> Pulse:
-        """Of fetching, while a processor is idle."""
+        """The pulse of the fetch loop while a processor is idle."""
 
     @property
     def reserved(self) -> list[UnitOfWork]:
-        """What has been taken out of its queue and has not started."""
+        """The jobs that have left their queues and not started yet."""
 
     @property
     def has_next(self) -> bool:
-        """There is a job that has not started: a single processor's `take` need not wait."""
+        """True while the fetcher holds a job that has not started, so a single processor's `take` need not wait."""
 
     def acknowledge(self, unit: UnitOfWork, seconds: float) -> None:
-        """The job succeeded; it ran for *seconds*."""
+        """Acknowledge a job that succeeded after *seconds*."""
 
     def acknowledge_early(self, unit: UnitOfWork, *, hard_limit_seconds: float | None = None) -> bool:
         """
-        A job that may run at most once is about to start: it leaves Redis, and its end is written without condition.
+        Remove a job that may run at most once from Redis just before it starts. Its end is then written
+        unconditionally.
 
         Args:
-            hard_limit_seconds: It may be killed then and ended by another process: its bytes are kept aside, where
-                nobody takes them for a job to run.
+            hard_limit_seconds: After this long the job may be killed and settled by another process. Its bytes are
+                therefore kept under another key, where no worker mistakes them for a job to run.
 
         Returns:
-            False if it is not ours any more, or Redis cannot be asked: it is not to start.
+            False if the job is no longer ours or Redis cannot be reached. The job must not start then.
         """
 
     def finish(
@@ -116,37 +120,39 @@ class Fetcher(Protocol):
         seconds: float,
         question: Question | None = None,
     ) -> None:
-        """The job succeeded after *seconds*, and these commands are its end: handed in soon, with others."""
+        """Settle a job that succeeded after *seconds*: these commands are sent soon, together with other jobs'."""
 
     def settle(self, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect]) -> bool:
-        """The job ended otherwise: run these commands if it is still ours. True if it was."""
+        """
+        Settle a job that did not simply succeed: run these commands if the job is still ours. Returns True if it was.
+        """
 
     def requeue(self, units: Sequence[UnitOfWork]) -> None:
-        """Put jobs back that are not to be run to their end here. Does not raise: it is made good later if need be."""
+        """Requeue jobs that will not finish here. Does not raise: after a failure the fetcher tries again later."""
 
     def note_async(self, queue: str) -> None:
-        """*queue* brings `async def` jobs: leave it alone while the event loop is full."""
+        """Record that *queue* brings `async def` jobs, so that it is skipped while the event loop is full."""
 
     def stop_serving(self, queue: str) -> None:
-        """Take no more jobs from *queue*; what has come from it and not started goes back. Idempotent."""
+        """Stop fetching from *queue* and requeue its jobs that have not started. Idempotent."""
 
     def serve(self, weights: Mapping[str, int]) -> None:
         """
-        Take jobs from these queues, in this order, and from no others; what has come from others and not started goes
-        back. Weights are all 0 or all above it, as they were.
+        Fetch from exactly these queues, in this order, and requeue jobs from other queues that have not started. The
+        weights are either all 0 or all positive, as before the call.
         """
 
     def release(self, processors: int) -> None:
-        """So many processors are to end, idle ones first: `take` gives them None."""
+        """Ask this many processors to exit, idle ones first: their `take` returns None."""
 
     def awaits(self, queue: str) -> bool:
-        """A job of *queue*, which is served no more, may still be on its way here."""
+        """True while a job from *queue*, which is no longer served, may still arrive here."""
 
     def quiet(self) -> None:
-        """Fetch no more; give back what has not started. Idempotent."""
+        """Stop fetching and requeue the jobs that have not started. Idempotent."""
 
     def wake(self) -> None:
-        """The event loop has room again."""
+        """Tell the fetcher that the event loop has room again."""
 
     def close(self) -> None:
-        """Hand in what is due and let go of all connections."""
+        """Send what is still pending and close all connections."""

@@ -1,8 +1,8 @@
 """
-Processors that have nothing to run, of which one leads.
+Coordinates the idle processors of a capsule: one of them is the leader.
 
-The leader fetches, and where there is nothing to fetch it waits on all queues at once. It runs what comes itself;
-another idle processor takes its place.
+The leader fetches jobs. If there are none, it waits on all queues at once. It runs the job that arrives itself, and
+another idle processor takes over as leader.
 """
 
 import os
@@ -21,33 +21,33 @@ from sidekiq_py.engine.ownership.owner import Ownership
 from sidekiq_py.engine.pulse import Pulse
 from sidekiq_py.errors import RedisError, RedisReplyError
 
-# A job that came sooner was there when it was asked for: a trip to Redis and back takes longer than to wait for none.
+# A job that arrives sooner than this was already in the queue when the move was sent.
 _AT_ONCE_SECONDS = 0.001
-# A job that came while nobody led goes back so much sooner than what was fetched ahead.
+# A job that arrives while there is no leader goes back this much sooner than one that was fetched ahead.
 _LATE_ARRIVAL_SECONDS = 0.010
-# A leader that waits for a reply from a Redis that hangs cannot be called off.
+# How long `quiet` waits for the leader: one that waits for a reply from a hanging Redis cannot be interrupted.
 _LEADER_EXIT_SECONDS = 5.0
-# What the leader is told through its pipe: to look whether it is to go on, or to hand in what has succeeded.
+# Messages to the leader through its pipe: check whether to go on, or send the pending acknowledgements.
 _LOOK_UP = b"."
 _HAND_IN = b"!"
 
 
 class Leader:
     """
-    One capsule's. Safe from any thread.
+    Makes one idle processor of a capsule the leader and wakes the others. Safe to use from any thread.
 
     Args:
-        waiters: Used by the leader, or by the flusher while there is none.
-        buffer: Where jobs go.
-        settler: Has what is handed in along the way.
-        alarm: Rung when the flusher is to look after open moves.
-        poll_seconds: So often queues are looked at that nobody waits for.
+        waiters: The blocking moves. Used by the leader, or by the flusher while there is no leader.
+        buffer: Receives the jobs.
+        settler: Supplies the acknowledgements that travel with a fetch.
+        alarm: Armed when the flusher has to read the open moves.
+        poll_seconds: How often to check the queues that no connection blocks on.
 
     Attributes:
-        is_quiet: Nobody leads any more.
-        idle: How many processors wait.
-        leaving: How many are to end.
-        pulse: Of whoever leads; it rests while no processor is idle.
+        is_quiet: True once `quiet` was called; no processor leads after that.
+        idle: The number of waiting processors.
+        leaving: The number of processors that still have to exit.
+        pulse: The leader's pulse; at rest while no processor is idle.
     """
 
     def __init__(
@@ -74,9 +74,9 @@ class Leader:
         self.leaving = 0
         self.pulse = Pulse()
         self._is_led = False
-        # More jobs may wait than the last look has brought, so that the next is to be a fetch.
+        # The queues may hold more jobs than the last request brought, so the next request is a fetch.
         self._has_backlog = True
-        # Moves on all queues are open while the leader waits.
+        # While the leader waits, a blocking move is open on every queue.
         self._waits_for_all = False
         self._wake_read, self._wake_write = wake_pipe(self)
         self.is_quiet = False
@@ -88,8 +88,11 @@ class Leader:
     # ---- for processors
 
     def wait(self) -> bool:
-        """Until there are jobs in the buffer; False: stop. One of those that wait leads."""
-        # With a backlog the next fetch is near, and takes it along.
+        """
+        Block until the buffer has jobs. Returns False when the processor should exit. One of the waiting processors
+        becomes the leader.
+        """
+        # With a backlog the next fetch is close and carries the acknowledgements.
         if self._is_led and self._settler.has_pending and not self._has_backlog:
             if self._settler.has_plain_pending:
                 self._signal(_HAND_IN)
@@ -104,8 +107,9 @@ class Leader:
                     if not self.idle:
                         self.pulse.rests()
                     elif not self._is_led:
-                        # It was woken to lead, perhaps, and has found a job that came meanwhile. Unless another one
-                        # leads, idle processors stand beside a full queue until one of those at work has ended.
+                        # This processor may have been woken to lead and found a job that arrived meanwhile. Another one
+                        # has to lead instead: without a leader, the idle processors would ignore a full queue until a
+                        # busy processor finishes its job.
                         self._change.wake(1)
                     return not self.is_quiet
                 if not self._is_led:
@@ -119,20 +123,20 @@ class Leader:
                 self._is_led = False
                 self.idle -= 1
                 if self.idle:
-                    # Another one takes the lead, or a job.
+                    # One of them will lead or take a job.
                     self.pulse.waits(0.0)
                 else:
                     self.pulse.rests()
                 is_last = self.idle < max(1, len(jobs))
-                # As many as there is work for, and always one to take the lead.
+                # Wake one processor per job, and always one to take the lead.
                 self._change.wake(max(1, len(jobs)))
             if is_last and self._waiters.any_open:
-                # Nobody leads until a job has ended, and what the other moves bring must not wait for that.
+                # There is no leader until a job ends, and jobs from the other open moves must not wait that long.
                 self._alarm.arm()
         return True
 
     def may_leave(self) -> bool:
-        """The processor that asks is one of those that are to end."""
+        """Returns True if the calling processor should exit, and counts it as gone."""
         with self._change:
             may = self.leaving > 0
             self.leaving -= may
@@ -141,19 +145,19 @@ class Leader:
     # ---- for others
 
     def release(self, processors: int) -> None:
-        """So many processors are to end."""
+        """Ask this many processors to exit."""
         with self._change:
             self.leaving += processors
             self._change.wake(processors)
-        # Of idle ones, the leader may be the only one.
+        # The leader may be the only idle one.
         self.wake()
 
     def wake(self) -> None:
-        """Let the leader look up: there is room again, or it is time to stop."""
+        """Make the leader check its state: the event loop has room again, or it is time to stop."""
         self._signal(_LOOK_UP)
 
     def quiet(self) -> None:
-        """Send the processors away; late arrivals are the flusher's from here on."""
+        """Send all processors away. From here on the flusher handles late arrivals."""
         with self._change:
             self.is_quiet = True
             self._change.wake_all()
@@ -166,13 +170,16 @@ class Leader:
     @property
     def has_untended_moves(self) -> bool:
         """
-        Moves are open, and nobody leads who would look after them. A leader that was told to go may still be opening
-        one: who reads that connection beside it takes its replies away, and it waits for them until a timeout.
+        True while blocking moves are open and there is no leader to read their replies.
+
+        Checking for the leader matters even in shutdown: one that was asked to exit may still be opening a move.
+        Another thread that reads its connection then takes its replies away, and the leader waits for them until a
+        timeout.
         """
         return not self._is_led and self._waiters.any_open
 
     def read_late_arrivals(self) -> None:
-        """While nobody leads: what the waiters bring now has no processor free."""
+        """Collect the jobs that arrive while there is no leader, and so no free processor."""
         with self._change:
             if not self.has_untended_moves:
                 return
@@ -185,17 +192,18 @@ class Leader:
                 self._change.wake(has_come)
                 is_led = self._is_led
             if is_led:
-                # By one that came in between, and waits for other jobs.
+                # A processor became the leader in between, and is waiting for other jobs.
                 self.wake()
 
     # ---- leading
 
     def _lead(self) -> None:
         """
-        Fetch or wait until the buffer holds something, or it is time to stop.
+        Fetch or wait until the buffer holds a job or it is time to stop.
 
-        Where no end is to be written, one move is to be opened, and the last job had to be waited for, nothing is
-        fetched first: the move brings what there is just as well, and takes along what has succeeded.
+        The first fetch is skipped if all of these hold: no job's end has commands to write, only one move has to be
+        opened, and the last job had to be waited for. The move then brings whatever is there just as well, and carries
+        the pending acknowledgements.
         """
         has_ends = self._settler.has_pending and not self._settler.has_plain_pending
         is_due = self._has_backlog or has_ends or not self._waits_for_all or self._waiters.closed > 1
@@ -203,7 +211,7 @@ class Leader:
             work = "waiting"
             self.pulse.waits(0.0)
             try:
-                # After a long sleep this owner may have been struck off: a fetch finds out, a move would not.
+                # After a long sleep this owner may have been recovered. A fetch notices that; a move would not.
                 if is_due or not self._ownership.trusts(monotonic()):
                     work = "fetching"
                     owner = self._ownership.current
@@ -214,7 +222,7 @@ class Leader:
                         return
                     self._has_backlog = False
                     if owner is not self._ownership.current:
-                        # The next epoch can wait for jobs only when a fetch has entered it.
+                        # The new epoch may wait for jobs only after a fetch has registered it.
                         continue
                     work = "waiting"
                 is_due = self._watch()
@@ -222,14 +230,14 @@ class Leader:
             except RedisError as error:
                 is_due = True
                 if isinstance(error, RedisReplyError) and error.code == "OOM":
-                    # Into a full Redis nothing is moved by a blocking command; a fetch goes through.
+                    # With its memory full, Redis refuses blocking moves, but the fetch script still works.
                     self._quiet.wait(self._poll_seconds)
                     continue
                 self._trouble.offline(error, work)
                 self._quiet.wait(RETRY_SECONDS)
 
     def _watch(self) -> bool:
-        """Wait on the queues; True if a fetch is due afterwards."""
+        """Wait on the queues. Returns True if a fetch is due afterwards."""
         shut = self._buffer.shut_queues
         self._waiters.open(shut)
         if self._settler.has_pending:
@@ -245,7 +253,7 @@ class Leader:
         must_look_up = is_signalled and _LOOK_UP in self._signals()
         has_come = self._buffer.keep(units)
         if has_come:
-            # A move that did not have to wait has met a queue with jobs.
+            # The queue already had jobs if the move did not have to wait.
             self._has_backlog = self._buffer.note_arrival() - asked_at < _AT_ONCE_SECONDS
         return must_look_up or (seconds is not None and not has_come)
 
@@ -259,7 +267,6 @@ class Leader:
             pass
 
     def _signals(self) -> bytes:
-        """What came through the pipe."""
         found = b""
         try:
             while part := os.read(self._wake_read, 1024):

@@ -1,14 +1,15 @@
 """
-Waiting for jobs on several queues at once, without losing any.
+Waits for jobs on several queues at once, without losing any.
 
-Redis has no blocking pop over several lists that also moves, so each queue has a connection of its own with a
-blocking move in it. The move puts the job into this owner's inbox, where it stays in flight until it is settled.
-Behind it stands one look at what rarely is there (`in_flight.TakePlan`); only if there is something, a script has to
-claim the job.
+Redis has no command that blocks on several lists and moves an element, so each queue gets a connection of its own with
+a blocking move on it. The move puts the job into this owner's inbox, where it stays in flight until it is settled. The
+same packet carries one check for rare conditions (`in_flight.TakePlan`): paused queues, suspects, revoked jobs, a lost
+lease. Only if one of them holds does a script have to claim the job.
 
-Where jobs come one by one, a queue has more connections than one. The one that has brought a job is used again when
-that job has ended: acknowledgement and next move are one packet then. Meanwhile another one waits, so no job is kept
-waiting for it. For a job that comes alone Redis mostly wakes up and reads a socket; so it does that once less.
+When jobs arrive one at a time, a queue uses more than one connection. The connection that brought a job is used again
+when that job ends: it carries the acknowledgement and the next move in one packet. Meanwhile another connection waits,
+so no job is delayed. Most of what such a lone job costs Redis is waking up and reading a socket, and this way Redis
+does so once less per job.
 """
 
 import select
@@ -25,19 +26,20 @@ from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.job_path import in_flight
 from sidekiq_py.registry import OnNotices
 
-# Ends each blocking move, so that a connection that died unnoticed is found and a quiet process soon holds none.
-# Shorter than an ordinary lease, so a process that was recovered has no move open. Ruby's BRPOP waits 2 s; but what all
-# threads of a process of Ruby's ask costs a Redis at rest one waking, and so does each of ours.
+# The timeout of each blocking move. It bounds how long a dead connection goes unnoticed and how long a quiet process
+# has moves open. It is shorter than an ordinary lease, so a process that was recovered has no move open. Ruby's BRPOP
+# waits 2 s. But all threads of a Ruby process together wake an idle Redis once, whereas each of our connections wakes
+# it.
 BLOCK_SECONDS = 5
-# One waits while the jobs of the others run. With two, at 100 jobs a second of 5 ms for a process, every third
-# acknowledgement found none that it could go along with.
+# One connection waits while the jobs of the others run. With two, in a process that ran 100 jobs of 5 ms per second,
+# every third acknowledgement found no move to travel with.
 _MOST_PER_QUEUE = 3
-# Redis reads 16 kB at a time, and may have become fit to write between two reads.
+# Redis reads 16 kB at a time, and may become able to write again between two reads.
 _ONE_READ_BYTES = 15_000
 
 
 class Waiter:
-    """A connection that waits for one queue."""
+    """A connection that blocks on one queue."""
 
     __slots__ = (
         *("_is_answered", "_probed_on", "_skips", "acknowledgements", "batch", "cool_until", "link", "overdue_at"),
@@ -50,43 +52,45 @@ class Waiter:
         self.owner: Owner | None = None
         self.plan: in_flight.TakePlan | None = None
         self.batch = 0
-        # Sent before the move, and not known yet to be done.
+        # Sent before the move, and not confirmed yet.
         self.acknowledgements: Acknowledgements | None = None
-        # They get replies of their own.
+        # True if the acknowledgements get replies of their own.
         self._is_answered = True
-        # On which socket it was found out whether the server leaves replies out, and what came of it.
+        # The generation of the socket that was probed for CLIENT REPLY SKIP, and whether the server supports it there.
         self._probed_on = 0
         self._skips = False
-        # When the reply must have come; a network that is gone without a word closes no connection.
+        # The deadline for the reply: when a network goes away silently, no connection is closed.
         self.overdue_at = 0.0
-        # A queue whose job could not be claimed (paused, or kept for later) is not waited on until then.
+        # After a job could not be claimed (paused, or must run alone), its queue is left alone until then.
         self.cool_until = 0.0
 
     @property
     def is_open(self) -> bool:
-        """A move was sent and its reply has not been read."""
+        """True while a move has been sent and its reply not been read."""
         return self.owner is not None
 
     def send(
         self, owner: Owner, acknowledgements: Acknowledgements | None, *, wants_notices: bool, is_trusted: bool
     ) -> None:
         """
-        Send the move, and the look behind it; the acknowledgements go before it.
+        Send the acknowledgements, the move, and the check that goes with it, in this order.
 
-        Their replies would go out by themselves, as the move behind them waits, and wake this process for nothing: a
-        write in three of what a job costs Redis where jobs come one by one. So they get none where the server leaves
-        replies out, once it has accepted some here. What it refuses to write (as READONLY, NOREPLICAS), it refuses the
-        move behind it, too: it reads both at once, unless they are large. But a user may lose the right to LREM alone,
-        so a reply is asked for now and then (`may_be_unanswered`).
+        Replies to the acknowledgements would be sent by themselves, because the move behind them blocks, and would wake
+        this process for nothing. When jobs arrive one at a time, that is one of the three writes that a job costs
+        Redis. So the acknowledgements get no reply if the server supports CLIENT REPLY SKIP, once it has accepted some
+        on this connection. An error that makes Redis refuse them (READONLY, NOREPLICAS) also makes it refuse the move
+        behind them, because it reads both at once unless they are large. But a user may lose the right to LREM alone,
+        so a reply is still requested from time to time (`may_be_unanswered`).
 
         Args:
-            is_trusted: The owner's lease has not run out. Of a job that others may have recovered, a reply has to say
-                whether it still was this owner's: else it would count as processed here and there.
+            is_trusted: True if the owner's lease cannot have run out. Otherwise another process may have recovered the
+                jobs, and only a reply tells whether they were still this owner's. Without it they would count as
+                processed twice.
         """
         self.acknowledgements = acknowledgements
         plan = self.plan = in_flight.take_plan(owner.name, (self.queue,), wants_notices=wants_notices)
         self.owner, self.batch = owner, owner.open_batch()
-        # Redis closes a connection that was idle while every processor was busy (its setting `timeout`).
+        # With its `timeout` setting, Redis closes connections that were idle while every processor was busy.
         self.link.drop_if_idle()
         self.overdue_at = monotonic() + self.link.timeout_seconds
         move = plan.wait(self.queue, BLOCK_SECONDS)
@@ -111,8 +115,11 @@ class Waiter:
         self, cool_seconds: float, on_notices: OnNotices | None, on_paused: Callable[[UnitOfWork], object]
     ) -> UnitOfWork | None:
         """
-        The job that came, or None: the time ran out, or it went back to its queue or to *on_paused*; or only the
-        acknowledgements were answered, and the move is still open.
+        Read the reply and return the job that arrived.
+
+        Returns:
+            None if the move timed out, the job went back to its queue or was passed to *on_paused*, or only the
+            acknowledgements were answered and the move is still open.
         """
         owner, plan = self.owner, self.plan
         assert owner is not None
@@ -127,8 +134,8 @@ class Waiter:
             raw, *look = self.link.receive_all(1 + len(plan.look))
             if isinstance(raw, RedisReplyError):
                 if not self._is_answered:
-                    # It may be the server's word on CLIENT REPLY, if the user has lost the right to it: every reply
-                    # would be taken for that to something else from here on.
+                    # If the user has lost the right to CLIENT REPLY, this is the reply to that command, and every reply
+                    # from here on would be matched to the wrong command.
                     self.link.close()
                 raise raw
             if self.acknowledgements is not None:
@@ -154,12 +161,12 @@ class Waiter:
                 self.close_batch()
 
     def _note_acknowledged(self, acknowledgements: Acknowledgements) -> None:
-        """Read the replies to what was sent before the move."""
+        """Read the replies to the acknowledgements that were sent before the move."""
         replies = self.link.receive_all(len(acknowledgements.commands))
         try:
             is_accepted = acknowledgements.note(replies)
         except BaseException:
-            # The reply to the move is still to come, and would be taken for that to whatever is asked next.
+            # The reply to the move is still on its way, and would be taken for the reply to the next command.
             self.link.close()
             raise
         self.acknowledgements = None
@@ -169,14 +176,14 @@ class Waiter:
                 self._probed_on, self._skips = self.link.generation, skips
 
     def give_up(self) -> None:
-        """Wait no longer for a reply that is overdue."""
+        """Stop waiting for an overdue reply and close the connection."""
         self.link.close()
         self.close_batch()
 
     def close_batch(self) -> None:
         """
-        Nothing is awaited any more; a job that may come all the same counts as an orphan, and what was acknowledged is
-        handed in once more.
+        Stop expecting a reply. A job that arrives nevertheless counts as an orphan, and the acknowledgements are sent
+        once more.
         """
         if self.acknowledgements is not None:
             acknowledgements, self.acknowledgements = self.acknowledgements, None
@@ -188,14 +195,14 @@ class Waiter:
 
 class Waiters:
     """
-    The waiters of one capsule. Used by one thread at a time: the leader, or the flusher while there is none.
+    The waiters of one capsule. Used by one thread at a time: the leader, or the flusher while there is no leader.
 
     Args:
-        queues: Each gets a connection, and up to two more while jobs come one by one.
-        cool_seconds: For how long a queue is left alone after a job there could not be claimed.
-        on_trouble: Called after a lost connection: what it carried may have been done.
-        on_notices: Handed the orders that come along with jobs; see `fetch.lua`.
-        settler: Has the successes that go along with a move.
+        queues: The queues to wait on. Each gets a connection, and up to two more while jobs arrive one at a time.
+        cool_seconds: How long to leave a queue alone after one of its jobs could not be claimed.
+        on_trouble: Called after a lost connection, whose commands may have been carried out.
+        on_notices: Called with the notices that arrive along with jobs; see `fetch.lua`.
+        settler: Supplies the acknowledgements that travel with a move.
     """
 
     def __init__(
@@ -215,15 +222,18 @@ class Waiters:
         self._on_trouble = on_trouble
         self._on_notices = on_notices
         self._settler = settler
-        # The queue of the last job that came.
+        # The queue of the last job that arrived.
         self._served = ""
-        # Jobs of paused queues that are to go back.
+        # Jobs from paused queues that have to go back.
         self._held: list[UnitOfWork] = []
         self._ended: set[str] = set()
         self._opening = threading.Lock()
 
     def serve(self, queues: Iterable[str]) -> None:
-        """Wait for these queues and no others; what open moves still bring is to be collected. From any thread."""
+        """
+        Wait on exactly these queues. Moves that are open on other queues may still bring jobs, which have to be
+        collected. Safe to call from any thread.
+        """
         wanted = list(queues)
         with self._opening:
             known = {waiter.queue for waiter in self._waiters}
@@ -243,27 +253,28 @@ class Waiters:
         return Waiter(self._pool.new_link(timeout_seconds=seconds), queue)
 
     def awaits(self, queue: str) -> bool:
-        """A move on *queue* is open. From any thread."""
+        """True while a blocking move on *queue* is open. Safe to call from any thread."""
         return any(waiter.is_open for waiter in self._waiters if waiter.queue == queue)
 
     @property
     def closed(self) -> int:
-        """On how many queues no move is open."""
+        """The number of queues without an open blocking move."""
         return len({waiter.queue for waiter in self._waiters} - self._open_queues())
 
     @property
     def any_open(self) -> bool:
-        """Some reply is still to come."""
+        """True while a blocking move is waiting for its reply."""
         return any(waiter.is_open for waiter in self._waiters)
 
     @property
     def cool_until(self) -> float:
-        """When the first queue that is left alone may be waited for again; 0 if there is none."""
+        """When the first of the queues that are left alone may be waited on again; 0 if there is none."""
         return min((waiter.cool_until for waiter in self._waiters if waiter.cool_until), default=0.0)
 
     def open(self, paused: Iterable[str]) -> None:
         """
-        Wait for every queue that is neither paused nor left alone for now; plain successes that are due go along.
+        Open a blocking move on every queue that is neither paused nor left alone for now. Pending acknowledgements
+        travel with the moves.
 
         Raises:
             RedisError: Redis is out of reach.
@@ -285,7 +296,7 @@ class Waiters:
             self._open_another(self._served)
 
     def _open_another(self, queue: str) -> None:
-        """One more move on a queue, for what is sent along with it."""
+        """Open one more move on a queue, to carry the pending acknowledgements."""
         with self._opening:
             here = [waiter for waiter in self._waiters if waiter.queue == queue]
             closed = [waiter for waiter in here if not waiter.is_open]
@@ -315,16 +326,16 @@ class Waiters:
 
     def collect(self, wake_fd: int | None, seconds: float | None) -> tuple[list[UnitOfWork], bool]:
         """
-        Wait until something comes, at most *seconds*.
+        Wait up to *seconds* for a job to arrive.
 
         Args:
-            wake_fd: Ends the wait when it becomes readable.
+            wake_fd: A file descriptor that ends the wait when it becomes readable.
 
         Returns:
-            The jobs that came, and whether *wake_fd* was woken.
+            The jobs that arrived, and whether *wake_fd* became readable.
 
         Raises:
-            RedisError: A connection broke; what it held will be found as an orphan.
+            RedisError: A connection broke. A job that it was carrying will be found as an orphan.
         """
         by_fd = {waiter.link.fileno(): waiter for waiter in self._waiters if self._is_alive(waiter)}
         if by_fd:
@@ -345,7 +356,7 @@ class Waiters:
         return units, wake_fd in ready
 
     def _read(self, ready: Iterable[Waiter], others: Iterable[Waiter], units: list[UnitOfWork]) -> None:
-        """Add what has come to *units*, and give up those of the *others* that are overdue."""
+        """Add the jobs that arrived to *units*, and give up on those of the *others* that are overdue."""
         trouble: Exception | None = None
         for waiter in ready:
             try:
@@ -359,7 +370,7 @@ class Waiters:
         for waiter in others:
             if monotonic() >= waiter.overdue_at:
                 waiter.give_up()
-                trouble = ReplyLostError(f"no word on {waiter.queue} for {waiter.link.timeout_seconds:g} seconds")
+                trouble = ReplyLostError(f"no reply on {waiter.queue} for {waiter.link.timeout_seconds:g} seconds")
         if self._held:
             try:
                 self._put_back_held()
@@ -372,16 +383,17 @@ class Waiters:
 
     def _hold(self, unit: UnitOfWork) -> None:
         assert unit.owner is not None
-        # Known here, so that it does not go back as an orphan.
+        # Keep it in the owner's table, so that it does not go back as an orphan.
         unit.owner.units[unit.field] = unit
         self._held.append(unit)
 
     def _put_back_held(self) -> None:
         """
-        Put back what has come from paused queues on which no move is open any more.
+        Put back the jobs of paused queues, one queue at a time, once no move is open on the queue any more.
 
-        While one is, it may have brought a job of its own: put back one by one, jobs changed places, and the open move
-        was served what another one had just put back. Where none brings anything, that is after `BLOCK_SECONDS`.
+        An open move may bring another job of the queue. When jobs were put back one by one, they changed places, and
+        the open move picked up the job that had just been put back. If no move brings a job, all have ended after
+        `BLOCK_SECONDS`.
         """
         awaited = self._open_queues()
         leaving = [unit for unit in self._held if unit.queue not in awaited]
@@ -400,7 +412,7 @@ class Waiters:
             strike_off(leaving)
 
     def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         strike_off(self._held)
         for waiter in self._waiters:
             waiter.close_batch()

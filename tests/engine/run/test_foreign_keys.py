@@ -88,7 +88,7 @@ def test_a_queue_that_is_no_list_keeps_no_other_from_being_served(
             wait_for_runs(worker, number + 1)
 
     assert [record.message for record in caplog.records if "queue:x" in record.message] == [
-        "queue:x is no list: something else wrote to this key. The queue is left alone; rename or delete the key"
+        "queue:x is not a list: something else wrote to this key. The queue is skipped; rename or delete the key"
     ]
     assert worker.reported == []
     redis_client.delete("queue:x")

@@ -262,7 +262,7 @@ class TestEnd:
         Client(redis_url, sidekiq_version="7.3.2").push({"class": "fail", "args": [1]})
         worker.start()
 
-        eventually(lambda: "stay in flight until what Redis refuses is repaired" in caplog.text)
+        eventually(lambda: "stay in flight until this error is fixed" in caplog.text)
         assert redis_client.zcard("retry") == 0
         redis_client.delete("blind")
         eventually(lambda: redis_client.zcard("retry") == 1)

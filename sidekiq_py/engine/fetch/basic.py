@@ -1,8 +1,9 @@
 """
-Ruby's own fetcher: BRPOP. A job exists only in this process from fetch to end, so a killed process loses what it ran.
+The basic fetcher: BRPOP, as Ruby's own. From fetch to end a job exists only in this process, so a process that is
+killed loses the jobs it was running.
 
-For those who must not have any key of ours in Redis. Failures, retries and counters are written as with the reliable
-fetcher, only without the check that the job is still ours.
+It is meant for Redis servers that must not hold any key of ours. Failures, retries and counters are written as with the
+reliable fetcher, but without the check that the job is still ours.
 """
 
 import logging
@@ -36,7 +37,7 @@ _FIRST_PAUSE_SECONDS = 0.05
 
 
 class BasicFetcher:
-    """One capsule's jobs, by one connection a processor."""
+    """Fetches one capsule's jobs, over one connection per processor."""
 
     def __init__(
         self,
@@ -59,7 +60,7 @@ class BasicFetcher:
         self._links: list[Link] = []
         self._leaving = 0
         self._leaving_lock = threading.Lock()
-        # What was taken, and is to go back, and that Redis has not taken yet.
+        # Fetched jobs that have to go back and that Redis has not accepted yet.
         self._returning: deque[UnitOfWork] = deque()
         self._return_lock = threading.Lock()
         self._is_closed = False
@@ -73,7 +74,7 @@ class BasicFetcher:
         """Nothing to start: each processor fetches for itself."""
 
     def take(self) -> UnitOfWork | None:
-        """The next job to run; waits for one. None: stop."""
+        """Wait for the next job and return it. Returns None when the processor should exit."""
         while not self._stopping.is_set():
             if self._leaving and self._may_leave():
                 return None
@@ -89,7 +90,7 @@ class BasicFetcher:
 
     @property
     def pulse(self) -> Pulse:
-        """Rests: each processor asks for itself, for two seconds at a time, and none waits for another."""
+        """Always at rest: each processor fetches for itself, for two seconds at a time, and none waits for another."""
         return Pulse()
 
     @property
@@ -103,11 +104,11 @@ class BasicFetcher:
         return False
 
     def acknowledge(self, unit: UnitOfWork, seconds: float) -> None:
-        """Count it; it is in no structure any more."""
+        """Count the job. No key in Redis holds it any more."""
         self.settle(unit, (), job_counts.count_commands(utc_day(now_seconds()), failed=False))
 
     def acknowledge_early(self, unit: UnitOfWork, *, hard_limit_seconds: float | None = None) -> bool:
-        """It has left Redis already."""
+        """Always True: the job has already left Redis."""
         return True
 
     def finish(
@@ -118,16 +119,16 @@ class BasicFetcher:
         seconds: float,
         question: Question | None = None,
     ) -> None:
-        """Write it at once."""
+        """Write the commands at once."""
         self.settle(unit, vital, counters)
 
     def settle(self, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect]) -> bool:
         """
-        Write what the job's end calls for, as often as it takes: a retry that is written nowhere is a job lost.
+        Write the job's end, and try again until it works: if its retry were not written, the job would be lost.
 
         Raises:
-            RedisError: It may have been written, as the reply was lost, and would be written twice; or the process
-                leaves.
+            RedisError: The reply was lost, so the commands may have been carried out, and they must not be repeated. Or
+                the process is exiting.
         """
         pause = _FIRST_PAUSE_SECONDS
         while True:
@@ -138,12 +139,12 @@ class BasicFetcher:
                 if isinstance(error, ReplyLostError):
                     if not _may_be_repeated(vital):
                         raise
-                    # They may have been written, and add up.
+                    # The counters may have been written already, and would count twice.
                     counters = ()
                 if self._is_closed:
                     raise
                 if error.is_lasting:
-                    _log.error("the end of a job waits in this process until what Redis refuses is repaired: %s", error)
+                    _log.error("the result of a job stays in this process until this error is fixed: %s", error)
                     self._deferred.add(partial(self._write, vital, counters))
                     return True
                 if pause == _FIRST_PAUSE_SECONDS:
@@ -155,7 +156,10 @@ class BasicFetcher:
         self._pool.run(lambda link: settle_script.write(link, vital, counters), idempotent=False)
 
     def requeue(self, units: Sequence[UnitOfWork]) -> None:
-        """Back to the tail of their queues; the first of them is to run first. What Redis does not take now is kept."""
+        """
+        Put jobs back to the tail of their queues. The first of them will run first. Those that Redis does not accept
+        now are kept.
+        """
         with self._return_lock:
             self._returning.extend(units)
         try:
@@ -169,10 +173,10 @@ class BasicFetcher:
 
     def _return_all(self) -> None:
         """
-        Put back what is to go back.
+        Put back all jobs that have to go back.
 
         Raises:
-            RedisError: Redis did not take all of it; the rest is kept.
+            RedisError: Redis did not accept all of them. The rest is kept.
         """
         with self._return_lock:
             while self._returning:
@@ -180,50 +184,53 @@ class BasicFetcher:
                 try:
                     self._pool.command("RPUSH", keys.queue(unit.queue), unit.raw, idempotent=False)
                 except ReplyLostError as error:
-                    _log.error("a job was put back and Redis has not said so; it may be lost: %s: %s", unit, error)
+                    _log.error("a job was put back, but Redis did not confirm it; it may be lost: %s: %s", unit, error)
                 self._returning.pop()
 
     def _lose(self, error: RedisError) -> None:
         with self._return_lock:
             if self._returning:
                 lost = counted(len(self._returning), "job")
-                _log.error("lost, as the basic fetcher holds them nowhere: %s: %s", lost, error)
+                _log.error("lost %s, because the basic fetcher keeps no copy in Redis: %s", lost, error)
                 self._returning.clear()
 
     def note_async(self, queue: str) -> None:
-        """*queue* brings `async def` jobs: leave it alone while the event loop is full."""
+        """Record that *queue* brings `async def` jobs, so that it is skipped while the event loop is full."""
         self._async_queues.add(queue)
 
     def stop_serving(self, queue: str) -> None:
-        """Take no more jobs from *queue*; one that is on its way to another processor goes back."""
+        """Stop fetching from *queue*. A job that is still on its way to a processor goes back."""
         self._unserved |= {queue}
 
     def serve(self, weights: Mapping[str, int]) -> None:
-        """Take jobs from these queues, in this order, and from no others."""
+        """Fetch from exactly these queues, in this order."""
         self._unserved = (self._unserved | set(self._draws)) - weights.keys()
         self._draws = _draws(weights)
         self._has_room.set()
 
     def awaits(self, queue: str) -> bool:
-        """No: what is to go back is nowhere else, so it goes at once, though a BRPOP here may bring it once more."""
+        """
+        Always False: no copy of a job that has to go back exists elsewhere, so it goes back at once, although a BRPOP
+        of this process may bring it again.
+        """
         return False
 
     def release(self, processors: int) -> None:
-        """So many processors are to end."""
+        """Ask this many processors to exit."""
         with self._leaving_lock:
             self._leaving += processors
 
     def quiet(self) -> None:
-        """Fetch no more."""
+        """Stop fetching."""
         self._stopping.set()
         self._has_room.set()
 
     def wake(self) -> None:
-        """The event loop has room again."""
+        """Tell the fetcher that the event loop has room again."""
         self._has_room.set()
 
     def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         self._is_closed = True
         self._stopping.set()
         self._closing.set()
@@ -250,7 +257,7 @@ class BasicFetcher:
             return None
         queue = found[0].removeprefix(b"queue:").decode()
         unit = UnitOfWork(found[1], queue, None, b"", False, monotonic())
-        # It is in Redis no more: from here on nothing may raise before somebody has it.
+        # The job has left Redis. Nothing may raise from here on until the caller or `requeue` holds it.
         if queue in self._unserved or self._stopping.is_set():
             self.requeue([unit])
             return None
@@ -260,7 +267,7 @@ class BasicFetcher:
     def _open_queues(self, link: Link) -> list[str]:
         order = self._draws if self._is_strict else random.sample(self._draws, len(self._draws))
         names = list(dict.fromkeys(order))
-        # A name that is no UTF-8 is none of ours, and stops nothing.
+        # A name that is not valid UTF-8 is not ours and must not cause an error.
         paused = {name.decode(errors="replace") for name in link.command("SMEMBERS", keys.PAUSED)}
         shut = paused | self._full_queues() | self._unserved
         return [name for name in names if name not in shut] if shut else names
@@ -279,7 +286,7 @@ class BasicFetcher:
 
 
 def _may_be_repeated(vital: Sequence[Effect]) -> bool:
-    """A retry or a dead job, which a second ZADD finds where the first has put it."""
+    """True if all commands are ZADD, as for a retry or a dead job: a second ZADD changes nothing."""
     return bool(vital) and all(effect[0] == "ZADD" for effect in vital)
 
 

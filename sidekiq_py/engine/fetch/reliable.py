@@ -1,16 +1,16 @@
 """
-The fetcher that loses nothing, and keeps Redis round trips out of a job's way.
+The fetcher that loses no job, and keeps a job from waiting for Redis round trips.
 
-1. Processors take jobs from a local buffer (`buffer`). One that finds it empty becomes the leader (`leader`): it hands
-   in the acknowledgements that are due and fetches the next batch in the same round trip (`exchange`).
-2. Where there is nothing to fetch, the leader waits on all queues at once and runs what comes itself; another idle
-   processor takes its place.
-3. While no processor is free the flusher watches: acknowledgements go out within milliseconds, what was fetched ahead
-   and does not start soon goes back (`side_channel`), and so does what still arrives.
-4. Whoever meets an error of Redis notes it (`trouble`): it is told once, and what is in flight is compared with what is
-   known here.
+1. Processors take jobs from a local buffer (`buffer`). A processor that finds it empty becomes the leader (`leader`):
+   it sends the pending acknowledgements and fetches the next batch in the same round trip (`exchange`).
+2. If there is nothing to fetch, the leader waits on all queues at once (`waiters`). It runs the job that arrives
+   itself, and another idle processor takes over as leader.
+3. While no processor is free, the flusher is on watch. It sends acknowledgements within milliseconds and puts back
+   (`side_channel`) the jobs that were fetched ahead but do not start soon, as well as those that still arrive.
+4. Any part that hits a Redis error records it (`trouble`). The error is reported once, and the jobs in flight are then
+   compared with the jobs that this process knows.
 
-It ends when `quiet` was called and the buffer is empty: `take` returns None.
+Fetching ends once `quiet` was called and the buffer is empty: `take` then returns None.
 """
 
 import logging
@@ -43,25 +43,25 @@ from sidekiq_py.registry import OnNotices
 
 _log = logging.getLogger("sidekiq")
 
-# A job that ran as long is acknowledged by itself: the round trip weighs little, and a kill would repeat real work.
+# A job that ran this long is acknowledged by itself: the round trip costs little, and a kill would repeat real work.
 _SLOW_SECONDS = 0.005
-# What was fetched ahead and has not started by then goes back.
+# A job that was fetched ahead and has not started after this long goes back.
 _GIVE_BACK_SECONDS = 0.020
-# What was fetched longer ago may have been revoked since: a revoke of a job in flight waits as long before it returns.
+# A job fetched longer ago may have been revoked since. A revoke of a job in flight waits this long before it returns.
 _FRESH_SECONDS = 0.050
-# A hard limit that comes due while Redis is away is kept when it is back.
+# Kept so long that a hard limit that is reached while Redis is down can still be enforced when Redis is back.
 _KEPT_AFTER_LIMIT_SECONDS = 24 * 3600
 
 
 class ReliableFetcher:
     """
-    One capsule's jobs.
+    Fetches and settles one capsule's jobs.
 
     Args:
-        report: Told of errors that nobody else would hear of.
-        room: How many more `async def` jobs may start; see `ServedQueues`.
-        on_notices: Handed the orders that come along with jobs; see `fetch.lua`.
-        count: Takes how many jobs have succeeded.
+        report: Called with errors that would otherwise go unreported.
+        room: Returns how many more `async def` jobs may start; see `ServedQueues`.
+        on_notices: Called with the notices that arrive along with jobs; see `fetch.lua`.
+        count: Called with the number of jobs that have succeeded.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class ReliableFetcher:
             on_offline=self._trouble.offline,
             report=report,
         )
-        # Threads of processors: what they hand in is followed by a fetch.
+        # The processors' threads. After one of them acknowledges a job, a fetch follows.
         self._takers: set[int] = set()
 
     def __repr__(self) -> str:
@@ -126,11 +126,11 @@ class ReliableFetcher:
     # ---- for the manager
 
     def start(self) -> None:
-        """Start the flusher; processors do the rest."""
+        """Start the flusher. The processors do the rest."""
         self._flusher.start()
 
     def quiet(self) -> None:
-        """Fetch no more, and give back what has not started."""
+        """Stop fetching and put back the jobs that have not started."""
         self._buffer.stop()
         self._side.quiet()
         self._leader.quiet()
@@ -138,15 +138,16 @@ class ReliableFetcher:
         self._alarm.arm()
 
     def release(self, processors: int) -> None:
-        """So many processors are to end."""
+        """Ask this many processors to exit."""
         self._leader.release(processors)
 
     def close(self) -> None:
-        """Hand in what is due and let go of all connections."""
+        """Send what is still pending and close all connections."""
         self._settler.give_up()
         self._side.stop()
         self._flusher.stop()
-        # What was sent along with a move and has no answer yet is handed in once more.
+        # Acknowledgements that travelled with a move and are not confirmed yet go back to the settler, to be sent
+        # again.
         self._waiters.close()
         try:
             self._settler.flush()
@@ -157,13 +158,13 @@ class ReliableFetcher:
         self._settler.close()
 
     def wake(self) -> None:
-        """Let the leader look up: there is room again, or it is time to stop."""
+        """Make the leader check its state: the event loop has room again, or it is time to stop."""
         self._leader.wake()
 
     # ---- for processors
 
     def take(self) -> UnitOfWork | None:
-        """The next job to run; waits for one. None: stop."""
+        """Wait for the next job and return it. Returns None when the processor should exit."""
         buffer, leader, ownership = self._buffer, self._leader, self._ownership
         jobs = buffer.jobs
         while True:
@@ -181,19 +182,20 @@ class ReliableFetcher:
                     buffer.refill_beside()
                 owner = unit.owner
                 if owner is not ownership.current:
-                    # Recovered meanwhile: this copy is not ours to start.
+                    # The job was recovered meanwhile, so this copy must not start.
                     continue
                 now = monotonic()
                 if now - owner.confirmed_at > ownership.trust_seconds and not self._side.confirm(owner):
                     if owner is ownership.current:
-                        # The process stops and Redis is away; it may stay quiet for hours.
+                        # The process is stopping and Redis is down. A quiet process may go on for hours, so the job
+                        # should not wait for its end.
                         self.requeue([unit])
                     continue
                 if now - unit.fetched_at > _FRESH_SECONDS:
                     self._side.hear_again(unit)
                 return unit
             except BaseException:
-                # Whatever it was: the next who asks gets the job, or the flusher gives it back.
+                # Whatever happened, the next caller gets the job, or the flusher puts it back.
                 jobs.appendleft(unit)
                 self._alarm.arm()
                 raise
@@ -214,7 +216,7 @@ class ReliableFetcher:
         return bool(self._buffer.jobs)
 
     def acknowledge(self, unit: UnitOfWork, seconds: float) -> None:
-        """The job succeeded; it ran for *seconds*."""
+        """Acknowledge a job that succeeded after *seconds*."""
         self._buffer.size.ran(seconds)
         if unit.owner is None:
             self.settle(unit, (), job_counts.count_commands(utc_day(now_seconds()), failed=False))
@@ -234,12 +236,12 @@ class ReliableFetcher:
         seconds: float,
         question: Question | None = None,
     ) -> None:
-        """The job succeeded after *seconds*, and these commands are its end: handed in with the acknowledgements."""
+        """Settle a job that succeeded after *seconds*: these commands are sent with the acknowledgements."""
         self._buffer.size.ran(seconds)
         if unit.owner is None or unit.is_marked:
             self.settle(unit, vital, counters)
             return
-        # As few objects as can be: a drain keeps them by the thousand.
+        # Few objects per job matter: while a large queue is drained, thousands of these are kept.
         unit.end = vital[0] if len(vital) == 1 and type(vital[0]) is Tally else (vital, counters)
         unit.question = question
         self._settler.acknowledge(unit)
@@ -247,7 +249,7 @@ class ReliableFetcher:
             self._hand_in_at_once()
 
     def acknowledge_early(self, unit: UnitOfWork, *, hard_limit_seconds: float | None = None) -> bool:
-        """The job is about to start and is to run at most once: acknowledge it."""
+        """Acknowledge a job that runs at most once, just before it starts."""
         counters = [in_flight.clear_suspect_command(unit.raw)] if unit.is_marked else []
         vital: Sequence[Effect] = ()
         kept_by = ""
@@ -259,7 +261,7 @@ class ReliableFetcher:
         try:
             was_ours = self._settler.acknowledge_early(unit, vital, counters)
         except RedisError as error:
-            # Whether it has left Redis is not known; if it has not, it is an orphan and goes back.
+            # It is unknown whether the job has left Redis. If not, it is an orphan and goes back.
             self._trouble.offline(error)
             was_ours = False
         if unit.owner is not None:
@@ -269,37 +271,42 @@ class ReliableFetcher:
         return was_ours
 
     def settle(self, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect]) -> bool:
-        """The job ended otherwise: run these commands if it is still ours. True if it was."""
+        """
+        Settle a job that did not simply succeed: run these commands if the job is still ours. Returns True if it was.
+        """
         if unit.is_marked:
             counters = (*counters, in_flight.clear_suspect_command(unit.raw))
         return self._settler.settle(unit, vital, counters)
 
     def requeue(self, units: Sequence[UnitOfWork]) -> None:
-        """Put jobs back that are not to be run to their end here; the first of them is to run first."""
+        """Requeue jobs that will not finish here. The first of them will run first."""
         self._side.give_back(units)
 
     def note_async(self, queue: str) -> None:
-        """*queue* brings `async def` jobs."""
+        """Record that *queue* brings `async def` jobs."""
         self._queues.note_async(queue)
 
     # ---- which queues
 
     def stop_serving(self, queue: str) -> None:
-        """Take no more jobs from *queue*. The whole buffer goes back; what is still served is fetched again at once."""
+        """
+        Stop fetching from *queue*. The whole buffer goes back; jobs from queues that are still served are fetched again
+        at once.
+        """
         with self._buffer.fetching:
             self._change_queues({name: weight for name, weight in self._queues.weights if name != queue})
             self._queues.unserved |= {queue}
         self._after_change(has_ended=True)
 
     def serve(self, weights: Mapping[str, int]) -> None:
-        """Take jobs from these queues, in this order, and from no others."""
+        """Fetch from exactly these queues, in this order."""
         with self._buffer.fetching:
             has_ended = any(name not in weights for name in self._queues.names)
             self._change_queues(weights)
         self._after_change(has_ended)
 
     def _change_queues(self, weights: Mapping[str, int]) -> None:
-        """While nobody fetches: no batch is on its way."""
+        """Apply the new weights. The caller holds `fetching`, so no batch is on its way."""
         before = set(self._queues.names)
         begun = [name for name in weights if name not in before]
         if begun:
@@ -312,11 +319,11 @@ class ReliableFetcher:
         if has_ended:
             self._buffer.give_back(older_than=None)
         self.wake()
-        # Where nobody leads, it is the flusher who collects what the open moves bring.
+        # If there is no leader, the flusher collects the jobs that the open moves bring.
         self._alarm.arm()
 
     def awaits(self, queue: str) -> bool:
-        """A blocking move on *queue* is still open."""
+        """True while a blocking move on *queue* is open."""
         return self._waiters.awaits(queue)
 
     # ---- settling
@@ -326,9 +333,9 @@ class ReliableFetcher:
         self._settler.settle(unit, (), [*counters, in_flight.clear_suspect_command(unit.raw)])
 
     def _hand_in_at_once(self) -> None:
-        """After a slow job; by a processor that is about to fetch, with that."""
+        """Acknowledge a slow job now, unless the calling processor is about to fetch: then it goes with the fetch."""
         if self._buffer.jobs or self._leader.is_quiet or threading.get_ident() not in self._takers:
-            # What is gathered is kept, and the job that calls is among it.
+            # If this fails, the settler keeps its acknowledgements, including the caller's.
             self._trouble.attempt(self._settler.flush, "acknowledging")
 
     # ---- for the flusher

@@ -1,11 +1,11 @@
 """
-One job's end in one atomic step.
+Settles each job in one atomic step.
 
-Successes are gathered and go out together: with the next fetch, at once after a slow job, within milliseconds
-otherwise. How many there were is added up in this process and written with each heartbeat, as Ruby does. Every other
-end is one script of its own: acknowledge, and with it the retry, the dead entry and the
-counters. Each may be sent again after a lost reply, because a job that is no longer in flight is not settled twice. An
-end that Redis refuses for good reasons is put off (`deferred.py`), and the thread goes on.
+Successes are collected and acknowledged together: with the next fetch, at once after a slow job, or otherwise within
+milliseconds. This process counts them and writes the count with each heartbeat, as Ruby does. Any other end is a script
+of its own, which acknowledges the job and writes its retry or dead entry and the counters. All of it may be sent again
+after a lost reply, because a job that is no longer in flight is not settled twice. If Redis refuses an end for a
+lasting reason, it is deferred (`deferred.py`) and the thread goes on.
 """
 
 import logging
@@ -38,15 +38,15 @@ _SLICE = 1000
 
 class Settler:
     """
-    Gathers and hands in the ends of one capsule's jobs.
+    Collects the ends of one capsule's jobs and sends them to Redis.
 
     Args:
-        link: A connection of its own.
-        on_pending: Called when something has been gathered that nobody has yet promised to hand in.
+        link: A connection that only this object uses.
+        on_pending: Called when an end was collected that no thread has undertaken to send yet.
         on_trouble: Called after a lost connection.
-        count: Takes how many jobs have succeeded.
-        trust_seconds: For how long one reply says that acknowledgements are accepted. What is refused unheard runs
-            again.
+        count: Called with the number of jobs that have succeeded.
+        trust_seconds: How long one reply counts as proof that Redis accepts acknowledgements. Jobs whose unanswered
+            acknowledgement is refused run again.
     """
 
     def __init__(
@@ -67,24 +67,24 @@ class Settler:
         self._count = count
         self._is_given_up = False
         self._deferred = Deferred(lambda: self._is_given_up)
-        # Of which refusals the log has spoken, until an end goes through.
+        # Refusals that were logged already; cleared when an end goes through.
         self._told: set[str] = set()
         self.flushed_at = monotonic()
-        # When a reply has last said that Redis accepts acknowledgements.
+        # When a reply last showed that Redis accepts acknowledgements.
         self._accepted_at = -math.inf
 
     @property
     def has_pending(self) -> bool:
-        """Successes wait to be handed in."""
+        """True while successes are waiting to be sent."""
         return bool(self._done)
 
     def acknowledge(self, unit: UnitOfWork) -> None:
-        """Gather a success."""
+        """Collect a success."""
         self._done.append(unit)
         self._on_pending()
 
     def drain(self) -> dict[Owner, list[UnitOfWork]]:
-        """Everything gathered, by owner; the caller now has to hand it in, or to `restore` it."""
+        """Remove and return all collected successes by owner. The caller has to send or `restore` them."""
         gathered: dict[Owner, list[UnitOfWork]] = {}
         pop = self._done.popleft
         units: list[UnitOfWork] = []
@@ -104,28 +104,31 @@ class Settler:
 
     @property
     def is_accepted(self) -> bool:
-        """A reply has lately said that Redis accepts acknowledgements, and none was in doubt since."""
+        """True if a recent reply showed that Redis accepts acknowledgements, and none has been in doubt since."""
         return monotonic() - self._accepted_at < self._trust_seconds
 
     @property
     def has_plain_pending(self) -> bool:
-        """Successes wait to be handed in, and none of them has anything to write."""
+        """True while successes are waiting to be sent and none of them has anything to write."""
         pending = list(self._done)
         return bool(pending) and all(unit.end is None for unit in pending)
 
     def drain_plain(self) -> "Acknowledgements | None":
-        """Everything gathered, to be sent along with something else; None if there is nothing, or an end to write."""
+        """
+        Drain the collected successes, so that they can travel with another command. Returns None if there are none, or
+        if one has something to write.
+        """
         if not self.has_plain_pending:
             return None
         gathered = self.drain()
         if any(unit.end is not None for units in gathered.values() for unit in units):
-            # It came just now.
+            # It was added after the check.
             self.restore(gathered)
             return None
         return Acknowledgements(self, gathered)
 
     def restore(self, gathered: dict[Owner, list[UnitOfWork]]) -> None:
-        """What was drained could not be handed in: keep it for the next time, so that it can be."""
+        """Put drained successes back after they could not be sent, in a form that can be sent the next time."""
         self._accepted_at = -math.inf
         for units in gathered.values():
             for unit in units:
@@ -135,16 +138,17 @@ class Settler:
             self._done.extend(units)
 
     def take_back(self, gathered: dict[Owner, list[UnitOfWork]]) -> None:
-        """As `restore`, where nobody is about to hand in anything else."""
+        """Restore successes and announce them, for callers that will not send anything else soon."""
         self.restore(gathered)
         self._on_pending()
 
     def flush(self) -> None:
         """
-        Hand in everything gathered so far. Threads that come meanwhile find their own handed in, too.
+        Send everything collected so far. A thread that waits for another thread's flush finds its own ends sent as
+        well.
 
         Raises:
-            RedisError: Redis is out of reach; everything is kept.
+            RedisError: Redis is unreachable. Everything is kept.
         """
         with self._lock:
             gathered = self.drain()
@@ -159,17 +163,19 @@ class Settler:
 
     def settle(self, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect]) -> bool:
         """
-        End one job, as often as it takes until Redis has said so; later where it refuses, so that the thread is free.
+        Settle one job, and try again until Redis confirms it. If Redis keeps refusing, the end is deferred so that the
+        thread is free.
 
-        Of a job that was acknowledged early and not kept elsewhere, what adds up is written under marks, so that it may
-        be sent again after a lost reply, too. Its counters can then count it twice.
+        If the job was acknowledged early and its bytes are not kept elsewhere, commands that are not idempotent are
+        guarded by markers, so that they, too, can be sent again after a lost reply. Its counters may then count it
+        twice.
 
         Returns:
-            False if the job was not ours any more.
+            False if the job was no longer ours.
 
         Raises:
-            RedisError: Redis is out of reach and the process leaves; the job stays in flight and will be recovered, but
-                for one that was acknowledged early, whose end is lost.
+            RedisError: Redis is unreachable and the process is exiting. The job stays in flight and will be recovered.
+                If it was acknowledged early, its end is lost.
         """
         end = self._end_of(unit, vital, counters)
         tries = 0
@@ -192,18 +198,18 @@ class Settler:
                     self._defer(unit, end, error)
                     return True
         self._told.clear()
-        # After a lost reply "not in flight" most likely means that the first try went through.
+        # After a lost reply, "not in flight" most likely means that the first attempt went through.
         return was_ours or reply_was_lost
 
     def acknowledge_early(self, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect]) -> bool:
         """
-        Let one job leave Redis before it starts; *vital* is what is kept of it.
+        Remove one job from Redis before it starts; *vital* writes what is kept of it.
 
         Returns:
-            False if it was not ours any more.
+            False if the job was no longer ours.
 
         Raises:
-            RedisError: It is not known.
+            RedisError: It is unknown whether the job has left Redis.
         """
         owner = unit.owner
         assert owner is not None
@@ -214,11 +220,11 @@ class Settler:
             raise
 
     def give_up(self) -> None:
-        """The process leaves: nothing is tried again any more."""
+        """Stop retrying, because the process is exiting."""
         self._is_given_up = True
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._deferred.stop()
         with self._lock:
             self._link.close()
@@ -230,7 +236,7 @@ class Settler:
         return was_ours
 
     def _end_of(self, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect]) -> Callable[[], bool]:
-        """What ends *unit*, and may be called again."""
+        """Return a function that settles *unit* and can safely be called again."""
         if unit.owner is not None:
             return partial(self._end, unit.owner, unit, vital, counters)
         if unit.kept_by:
@@ -248,16 +254,18 @@ class Settler:
         return True
 
     def _defer(self, unit: UnitOfWork, end: Callable[[], object], refusal: RedisError) -> None:
-        """Try *end* aside from now on; of a run of refusals of one kind the log says it once."""
+        """Retry *end* in the background from now on. A series of refusals of the same kind is logged once."""
         is_here_to_stay = refusal.is_lasting
         what = str(refusal) if is_here_to_stay else type(refusal).__name__ + getattr(refusal, "code", "")
         if what not in self._told:
             self._told.add(what)
-            until = "what Redis refuses is repaired" if is_here_to_stay else "Redis takes writes again"
+            until = "this error is fixed" if is_here_to_stay else "Redis accepts writes again"
             if unit.is_acknowledged_early and not unit.kept_by:
-                _log.error("the end of a job that runs at most once waits in this process until %s: %s", until, refusal)
+                _log.error(
+                    "the result of a job that runs at most once stays in this process until %s: %s", until, refusal
+                )
             else:
-                _log.error("jobs that have ended stay in flight until %s: %s", until, refusal)
+                _log.error("finished jobs stay in flight until %s: %s", until, refusal)
         self._deferred.add(end)
 
     def _acknowledge(self, owner: Owner, units: list[UnitOfWork]) -> None:
@@ -270,33 +278,33 @@ class Settler:
 
     def _make_sendable(self, unit: UnitOfWork) -> None:
         """
-        An end with a word that no command can carry would keep back all that is handed in beside it, again and again:
-        its job is kept in `dead` instead.
+        Make sure that the end of *unit* can be sent at all. A value that no command can carry would block all ends that
+        are sent with it, again and again. Such a job goes to `dead` instead.
         """
-        # That is no part of the end, and may be what cannot be sent.
+        # The question is not part of the end, and may be what cannot be sent.
         unit.question = None
         try:
             self._link.pack([end_call(unit)])
         except Exception as error:  # noqa: BLE001 — what a job wants written may be anything
-            _log.error("the end of a job cannot be sent to Redis, the job is kept in dead: %s; %s", error, unit)
+            _log.error("the result of a job cannot be sent to Redis; the job goes to the dead set: %s; %s", error, unit)
             now = now_seconds()
             unit.end = ([add_to_dead(unit.raw, now)], job_counts.count_commands(utc_day(now), failed=True))
 
     def note_done(self, owner: Owner, units: Sequence[UnitOfWork], replies: Iterable[int]) -> None:
-        """Successes were handed in by `done_commands`, and these are the replies."""
+        """Process the replies to `done_commands`."""
         removed = sum(replies)
         self._accepted_at = monotonic()
         gone = len(units) - removed
-        # One that is gone was most likely removed by the first try, whose reply was lost; it is counted now.
+        # A resent job that is gone was most likely removed by the first attempt, whose reply was lost. It counts now.
         self._count(removed + (min(sum(unit.is_sent_again for unit in units), gone) if gone else 0))
         forget(owner, [unit.field for unit in units])
 
     def note_count(self, jobs: int) -> None:
-        """So many more have succeeded; or fewer, where that is in doubt again."""
+        """Add to the number of succeeded jobs. A negative number takes back jobs that are in doubt again."""
         self._count(jobs)
 
     def note_tallied(self, link: Link, units: Sequence[UnitOfWork], reply: Any) -> None:
-        """What became of ends that were handed in as one; where that was refused, each is handed in by itself."""
+        """Process the reply to ends that were sent as one command. If it was refused, each end is sent by itself."""
         owner = units[0].owner
         assert owner is not None
         if isinstance(reply, RedisReplyError) and reply.code == "NOSCRIPT":
@@ -309,11 +317,11 @@ class Settler:
 
     def note_ends(self, link: Link, units: Sequence[UnitOfWork], replies: Sequence[Any]) -> None:
         """
-        What became of ends that were handed in.
+        Process the replies to ends.
 
         Args:
-            link: By which; it is free again.
-            replies: To the `end_call` of each of *units*.
+            link: The connection that carried the ends; it is free again.
+            replies: The reply to the `end_call` of each of *units*.
         """
         for unit, answer in zip(units, replies, strict=True):
             owner, reply = unit.owner, answer
@@ -321,13 +329,15 @@ class Settler:
             if isinstance(reply, RedisReplyError):
                 reply = self._ended_by_itself(link, owner, unit, reply)
             if reply is not None and not reply:
-                _log.info("a job's end was written before, or it was given to somebody else meanwhile: %s", unit)
+                _log.info("a job was already settled, or is no longer ours: %s", unit)
             if reply is not None:
                 self._told.clear()
                 owner.units.pop(unit.field, None)
 
     def _ended_by_itself(self, link: Link, owner: Owner, unit: UnitOfWork, refusal: RedisError) -> bool | None:
-        """An end was refused: perhaps its script has to be brought along; None: it is tried until it is accepted."""
+        """
+        Send a refused end by itself, with its script if Redis does not know it. Returns None if the end was deferred.
+        """
         vital, counters = written_with(unit)
         if isinstance(refusal, RedisReplyError) and refusal.code == "NOSCRIPT":
             try:
@@ -340,14 +350,14 @@ class Settler:
 
 class Acknowledgements:
     """
-    Plain successes that are sent along with something else.
+    Acknowledgements of plain successes that travel with other commands.
 
     Args:
-        settler: Where they were gathered.
-        gathered: By owner.
+        settler: The settler that collected the successes.
+        gathered: The successes by owner.
 
     Attributes:
-        commands: What to send.
+        commands: The commands to send.
     """
 
     __slots__ = ("_is_counted", "_parts", "_settler", "commands")
@@ -361,7 +371,7 @@ class Acknowledgements:
         self.commands = [command for _, _, commands in self._parts for command in commands]
 
     def note(self, replies: Iterable[Any]) -> bool:
-        """They were handed in, and these are the replies. What Redis refuses is tried again; false if it has."""
+        """Process the replies. Acknowledgements that Redis refused are tried again; returns False if there were any."""
         rest = iter(replies)
         is_accepted = True
         for owner, units, commands in self._parts:
@@ -375,31 +385,31 @@ class Acknowledgements:
 
     @property
     def may_be_unanswered(self) -> bool:
-        """A reply need not say whether Redis accepts them: another one has said so lately."""
+        """True if they can do without a reply, because a recent one has shown that Redis accepts acknowledgements."""
         return self._settler.is_accepted
 
     @property
     def bytes_of_jobs(self) -> int:
-        """Nearly all that is to be sent."""
+        """The total length of the jobs, which is nearly all that is sent."""
         return sum(len(unit.raw) for _, units, _ in self._parts for unit in units)
 
     def are_all_of(self, owner: Owner) -> bool:
-        """None is of an earlier epoch."""
+        """True if all of them belong to *owner* and none to an earlier epoch."""
         return all(one is owner for one, _, _ in self._parts)
 
     def count(self) -> None:
-        """They were sent without a reply, and count from now on: `note_accepted` may come seconds later."""
+        """Count the jobs after sending them without a reply: `note_accepted` may come seconds later."""
         self._is_counted = True
         for _, units, _ in self._parts:
             self._settler.note_count(len(units))
 
     def note_accepted(self) -> None:
-        """What was sent behind them was accepted, and so were they."""
+        """Drop the jobs: the command behind them was accepted, and so were they."""
         for owner, units, _ in self._parts:
             forget(owner, [unit.field for unit in units])
 
     def take_back(self) -> None:
-        """Nobody knows what became of them."""
+        """Return the successes to the settler, because it is unknown whether they were accepted."""
         for owner, units, _ in self._parts:
             if self._is_counted:
                 self._settler.note_count(-len(units))
@@ -407,21 +417,21 @@ class Acknowledgements:
 
 
 def settled(link: Link, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect]) -> bool:
-    """End a job that this process holds in one atomic step; False if it was not ours any more."""
+    """Settle a job that this process holds, in one atomic step. Returns False if it was no longer ours."""
     owner = unit.owner
     assert owner is not None
     return in_flight.settle(link, owner.name, unit.field, vital=vital, counters=counters, listed=unit.listed)
 
 
 def end_call(unit: UnitOfWork) -> tuple[Any, ...]:
-    """The command that ends a job as its `end` says."""
+    """Return the command that settles a job as its `end` says."""
     owner = unit.owner
     assert owner is not None
     return in_flight.settle_call(owner.name, unit.field, *written_with(unit), unit.listed)
 
 
 def written_with(unit: UnitOfWork) -> tuple[Sequence[Effect], Sequence[Effect]]:
-    """The vital commands of its `end`, and the counters."""
+    """Return the vital commands of a job's `end`, and its counters."""
     end = unit.end
     assert end is not None
     if isinstance(end, settle_script.Tally):
@@ -431,10 +441,10 @@ def written_with(unit: UnitOfWork) -> tuple[Sequence[Effect], Sequence[Effect]]:
 
 class Ends:
     """
-    Ends to be handed in with others: those that are shares of one verb go as one command.
+    The ends of several jobs as commands. Ends that are shares of the same verb (`Tally`) go into one command.
 
     Args:
-        units: Each with an `end`.
+        units: Jobs that have an `end`.
     """
 
     def __init__(self, settler: Settler, units: Iterable[UnitOfWork]) -> None:
@@ -442,7 +452,7 @@ class Ends:
         self._single: list[UnitOfWork] = []
         self._groups: list[list[UnitOfWork]] = []
         found: dict[Any, list[UnitOfWork]] = {}
-        # As a rule the next one is of the same batch: its group is found by comparing, not by hashing.
+        # The next job usually belongs to the same group, which a comparison finds without hashing.
         last: Any = None
         group: list[UnitOfWork] = []
         for unit in units:
@@ -465,10 +475,10 @@ class Ends:
 
     def note(self, link: Link, replies: Sequence[Any]) -> None:
         """
-        Take in the replies.
+        Process the replies.
 
         Args:
-            link: By which they were handed in; it is free again.
+            link: The connection that carried the ends; it is free again.
         """
         self._settler.note_ends(link, self._single, replies[: len(self._single)])
         for group, reply in zip(self._groups, replies[len(self._single) :], strict=True):
@@ -476,7 +486,7 @@ class Ends:
 
 
 def tallied_call(units: Sequence[UnitOfWork], *, has_script: bool = True) -> Command:
-    """The command that ends them as one; without *has_script* it brings its script along."""
+    """Return the command that settles all of *units*. Without *has_script* it carries its script."""
     owner = units[0].owner
     assert owner is not None
     shares = [(unit.field, unit.raw if unit.is_listed else None, unit.end) for unit in units]
@@ -484,19 +494,19 @@ def tallied_call(units: Sequence[UnitOfWork], *, has_script: bool = True) -> Com
 
 
 def done_commands(owner: Owner, units: Sequence[UnitOfWork]) -> Sequence[Command]:
-    """The commands that acknowledge successes of an owner."""
+    """Return the commands that acknowledge an owner's successes."""
     fields = [unit.field for unit in units if not unit.is_listed]
     listed = [(unit.queue, unit.raw) for unit in units if unit.is_listed]
     return in_flight.acknowledge_commands(owner.name, fields, listed)
 
 
 def sliced(units: list[UnitOfWork]) -> Iterator[list[UnitOfWork]]:
-    """At most a thousand at a time."""
+    """Split *units* into slices of at most a thousand."""
     return (units[start : start + _SLICE] for start in range(0, len(units), _SLICE))
 
 
 def forget(owner: Owner, fields: Sequence[bytes]) -> None:
-    """Strike settled jobs off the local table."""
+    """Remove settled jobs from the owner's table."""
     pop = owner.units.pop
     for field in fields:
         pop(field, None)

@@ -539,4 +539,4 @@ def test_what_cannot_be_put_back_before_the_end_is_named(
 
     fetcher.close()
 
-    assert "lost, as the basic fetcher holds them nowhere: 1 job" in caplog.text
+    assert "lost 1 job, because the basic fetcher keeps no copy in Redis" in caplog.text

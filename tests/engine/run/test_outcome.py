@@ -557,7 +557,7 @@ def test_one_spell_of_refused_writes_is_told_once(
     try:
         redis_client.replicaof("127.0.0.1", 1)
         gate.set()
-        eventually(lambda: any("Redis takes writes again" in line for line in caplog.messages))
+        eventually(lambda: any("Redis accepts writes again" in line for line in caplog.messages))
     finally:
         redis_client.replicaof("no", "one")
     eventually(lambda: redis_client.hget("ended", "n") == b"10")

@@ -1,9 +1,9 @@
 """
-Ends of jobs that Redis refuses for now, tried again aside.
+Retries, in the background, the ends of jobs that Redis refuses for now.
 
-A set of a foreign type, or a command that this user may not give, is no outage that goes by: a thread that waited for
-it would be lost to all other jobs. So the thread goes on, and the end is handed in when somebody has repaired what is
-wrong. Until then the job stays in flight, and its owner's: nobody else runs it.
+A key of the wrong type, or a command that this Redis user may not run, is not an outage that passes. A thread that
+waited for it would be lost to all other jobs. So the thread goes on, and the end is sent once the cause has been fixed.
+Until then the job stays in flight under its owner, so no other process runs it.
 """
 
 import logging
@@ -20,10 +20,12 @@ _PAUSE_SECONDS = 1.0
 
 class Deferred:
     """
-    Calls what was put off about once a second each, until it raises no more, in a thread that lives as long as needed.
+    Calls each deferred function about once a second until it no longer raises, in a thread that lives as long as
+    needed.
 
     Args:
-        is_given_up: The process leaves: nothing is tried any more, and the jobs go back to their queues.
+        is_given_up: Returns True when the process is exiting. Nothing is retried then, and the jobs go back to their
+            queues.
     """
 
     def __init__(self, is_given_up: Callable[[], bool]) -> None:
@@ -37,7 +39,7 @@ class Deferred:
         return len(self._ends)
 
     def add(self, end: Callable[[], object]) -> None:
-        """Try *end* from now on; it may raise any error."""
+        """Retry *end* from now on. It may raise any error."""
         with self._lock:
             self._ends.append(end)
             if self._thread is None:
@@ -45,7 +47,7 @@ class Deferred:
                 self._thread.start()
 
     def stop(self) -> None:
-        """End the thread; what is left is left in flight."""
+        """End the thread. Jobs whose end is still deferred stay in flight."""
         self._pause.wake()
 
     def _run(self) -> None:
@@ -63,7 +65,7 @@ class Deferred:
     def _is_done(end: Callable[[], object]) -> bool:
         try:
             end()
-        except Exception as error:  # noqa: BLE001 — it is tried again, whatever it is
-            _log.debug("a job's end is still refused: %s", error)
+        except Exception as error:  # noqa: BLE001 — any error leads to another try
+            _log.debug("a job's result is still refused: %s", error)
             return False
         return True

@@ -1,8 +1,8 @@
 """
-The thread that looks after a capsule's jobs while every processor is busy.
+The thread that takes care of a capsule's jobs while every processor is busy.
 
-It sleeps until it is armed, ticks every few milliseconds for as long as there is something to look after, and sleeps
-again: an idle process has no flusher that wakes up.
+It sleeps until its alarm is armed, ticks every few milliseconds as long as there is work, and goes back to sleep. In an
+idle process it never wakes up.
 """
 
 import threading
@@ -17,7 +17,7 @@ RETRY_SECONDS = 0.5
 
 
 class Alarm:
-    """Tells the flusher that there is something to look after. From any thread."""
+    """Wakes the flusher when there is work. Safe to use from any thread."""
 
     __slots__ = ("_event", "is_armed")
 
@@ -26,32 +26,32 @@ class Alarm:
         self._event = threading.Event()
 
     def arm(self) -> None:
-        """There is something to look after. Costs next to nothing where that is known already."""
+        """Announce work for the flusher. Costs next to nothing if the alarm is already armed."""
         if not self.is_armed:
             self.is_armed = True
             self._event.set()
 
     def ring(self) -> None:
-        """Let who waits look, whether it is armed or not."""
+        """Wake the flusher whether or not the alarm is armed."""
         self._event.set()
 
     def wait(self) -> None:
-        """Until it is armed."""
+        """Block until the alarm is armed or rung."""
         self._event.wait()
         self._event.clear()
 
 
 class Flusher:
     """
-    Calls `tick` while it is needed. Stopping twice is fine.
+    Calls `tick` as long as there is work. Stopping twice is fine.
 
     Args:
-        name: Of the thread.
-        alarm: Wakes it.
-        tick: Looks after whatever there is.
-        is_needed: There is something to look after.
-        on_offline: Told when Redis was out of reach in a tick.
-        report: Told of any other error.
+        name: The thread's name.
+        alarm: Wakes the thread.
+        tick: Does the work that is due.
+        is_needed: Returns True while there is work.
+        on_offline: Called with a Redis error that a tick raised.
+        report: Called with any other error.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Flusher:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread; one that waits for Redis is not waited for."""
+        """End the thread. Waits at most one second for it, even if it is waiting for Redis."""
         self._is_stopped = True
         self._alarm.ring()
         if self._thread.is_alive():
@@ -86,7 +86,7 @@ class Flusher:
     def _run(self) -> None:
         pause = threading.Event()
         if self._alarm.is_armed:
-            # It was, when this thread failed.
+            # The alarm was armed when an earlier run of this thread failed.
             self._alarm.ring()
         while not self._is_stopped:
             self._alarm.wait()
@@ -96,7 +96,7 @@ class Flusher:
                     pause.wait(RETRY_SECONDS)
                 if not self._is_needed():
                     self._alarm.is_armed = False
-                    # What came between the look and the flag would go unseen.
+                    # Work that came between the check and the flag would go unnoticed.
                     if self._is_needed():
                         self._alarm.arm()
                     break
@@ -107,7 +107,7 @@ class Flusher:
         except RedisError as error:
             self._on_offline(error)
             return False
-        except Exception as error:  # noqa: BLE001 — the flusher must outlive any single failure
+        except Exception as error:  # noqa: BLE001 — the flusher must survive any single failure
             self._report(error, {"context": "flusher"})
             return False
         return True

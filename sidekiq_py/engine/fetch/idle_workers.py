@@ -1,8 +1,8 @@
 """
-Where idle processors wait.
+A condition variable on which idle processors wait.
 
-A `threading.Condition` for one purpose: waking somebody is one release of a lock, which is a third of what `notify`
-costs, and it stands in the way of a job that has just arrived.
+It replaces `threading.Condition` for this one purpose. Waking a thread is a single release of a lock, which costs a
+third of `notify`. The cost matters because it delays a job that has just arrived.
 """
 
 import threading
@@ -12,9 +12,9 @@ from types import TracebackType
 
 class IdleWorkers:
     """
-    A lock with places to wait. Everything but `with` needs the lock.
+    A lock that threads can park on. All methods require holding the lock (`with`).
 
-    Whoever parked last is woken first: its stack and its connection are still warm.
+    The thread that parked last is woken first: its stack and its connection are still warm.
     """
 
     __slots__ = ("_mutex", "_parked")
@@ -32,7 +32,7 @@ class IdleWorkers:
         self._mutex.release()
 
     def park(self) -> None:
-        """Let go of the lock until woken, then take it again."""
+        """Release the lock until woken, then acquire it again."""
         place = threading.Lock()
         place.acquire()
         self._parked.append(place)
@@ -43,10 +43,10 @@ class IdleWorkers:
             self._mutex.acquire()
 
     def wake_all(self) -> None:
-        """Wake everybody."""
+        """Wake all parked threads."""
         self.wake(len(self._parked))
 
     def wake(self, count: int) -> None:
-        """Wake up to *count* of those that wait."""
+        """Wake up to *count* of the parked threads."""
         for _ in range(min(count, len(self._parked))):
             self._parked.pop().release()

@@ -1,22 +1,23 @@
-"""Which queues a capsule is served from, and how many of their jobs could start."""
+"""The queues that a capsule fetches from, and how many of their jobs could start."""
 
 from collections.abc import Callable, Mapping, Sequence
 
 
 class ServedQueues:
     """
-    They may change while the process runs. Read from any thread, changed by one at a time.
+    The queues of one capsule, which may change while the process runs. Any thread may read them; only one thread at a
+    time may change them.
 
     Args:
-        weights: By name, in order of precedence.
-        most_waited_for: Up to so many have a connection that waits for their jobs.
-        room: How many more `async def` jobs may start; None: none runs. While there is none, queues that have brought
-            such jobs are left alone, and the others are not.
+        weights: Weights by queue name, in order of precedence.
+        most_waited_for: The most queues that get a connection of their own to wait on.
+        room: Returns how many more `async def` jobs may start, or None if no event loop runs. While it returns 0, the
+            queues that have brought such jobs are skipped and the others are not.
 
     Attributes:
-        weights: Name and weight of each, in order of precedence.
-        waited_for: Names of those that are waited for.
-        unserved: Names of those that were served before.
+        weights: The name and weight of each queue, in order of precedence.
+        waited_for: The names of the queues that have a connection to wait on.
+        unserved: The names of queues that were served before.
     """
 
     def __init__(
@@ -34,16 +35,16 @@ class ServedQueues:
 
     @property
     def names(self) -> list[str]:
-        """In order of precedence."""
+        """The names of the queues, in order of precedence."""
         return [name for name, _ in self.weights]
 
     @property
     def are_all_waited_for(self) -> bool:
-        """None has to be looked at."""
+        """True if every queue has a connection to wait on, so none has to be polled."""
         return all(name in self.waited_for for name, _ in self.weights)
 
     def change(self, weights: Mapping[str, int]) -> None:
-        """Serve these from now on, and no others. Who has a connection keeps it."""
+        """Serve exactly these queues from now on. Queues that have a connection keep it."""
         before = self.names
         self.weights = list(weights.items())
         self.unserved = self.unserved.union(before) - weights.keys()
@@ -51,21 +52,21 @@ class ServedQueues:
         self.waited_for = tuple(ordered[: self._most_waited_for])
 
     def note_async(self, name: str) -> None:
-        """This one brings `async def` jobs."""
+        """Record that a queue brings `async def` jobs."""
         self._async.add(name)
 
     def full(self) -> set[str]:
-        """Those to leave alone, as the event loop has no room for what they bring."""
+        """Return the queues to skip because the event loop has no room for their jobs."""
         room = self._room() if self._async else None
         return self._async if room is not None and room <= 0 else set()
 
     def with_room(self) -> Sequence[tuple[str, int]]:
-        """Those that are not full."""
+        """Return the queues that are not full, with their weights."""
         full = self.full()
         return [entry for entry in self.weights if entry[0] not in full] if full else self.weights
 
     def startable(self, idle: int, ahead: int) -> int:
-        """How many jobs to have: for the *idle* processors, and *ahead*, as far as they can start."""
+        """Return how many jobs to hold: one per *idle* processor and *ahead* more, limited by what can start."""
         room = self._room() if self._async else None
         if room is None:
             return idle + ahead

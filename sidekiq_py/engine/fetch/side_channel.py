@@ -1,6 +1,6 @@
 """
-What is asked of Redis, and given back to it, beside the exchange: over a connection of its own, so that neither a fetch
-nor an acknowledgement waits for it.
+Gives jobs back and asks Redis questions outside of the exchange. It uses a connection of its own, so that neither a
+fetch nor an acknowledgement waits for it.
 """
 
 import logging
@@ -23,11 +23,11 @@ _log = logging.getLogger("sidekiq")
 
 class SideChannel:
     """
-    Of one capsule. Safe from any thread.
+    The side channel of one capsule. Safe to use from any thread.
 
     Args:
-        link: A connection of its own.
-        on_notices: Handed the orders that are told of a job; see `fetch.lua`.
+        link: A connection that only this object uses.
+        on_notices: Called with the notices about a job; see `fetch.lua`.
     """
 
     def __init__(self, link: Link, ownership: Ownership, trouble: Trouble, on_notices: OnNotices | None) -> None:
@@ -40,20 +40,20 @@ class SideChannel:
         self._is_stopped = False
 
     def quiet(self) -> None:
-        """Who asks about a job that has not started is not to wait until Redis is back."""
+        """From now on, do not let `confirm` wait until Redis is back."""
         self._is_quiet = True
 
     def stop(self) -> None:
-        """Nobody is to wait for Redis any more."""
+        """From now on, do not wait for Redis at all."""
         self._is_stopped = True
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         with self._lock:
             self._link.close()
 
     def give_back(self, units: Sequence[UnitOfWork]) -> None:
-        """Put jobs back that are not to be run to their end here; the first of them is to run first. Does not raise."""
+        """Put back jobs that will not finish here. The first of them will run first. Does not raise."""
         by_owner: dict[Owner, list[UnitOfWork]] = {}
         for unit in units:
             if unit.owner is None:
@@ -67,25 +67,30 @@ class SideChannel:
                     in_flight.give_back(self._link, owner.name, fields, listed_among(theirs))
             except RedisError as error:
                 self._trouble.offline(error)
-            except Exception as error:  # noqa: BLE001 — the callers have nobody else to hand the jobs to
+            except Exception as error:  # noqa: BLE001 — the callers have no other place for the jobs
                 self._trouble.note()
-                self._trouble.report(error, {"context": "giving jobs back; those that are left go back later"})
+                self._trouble.report(error, {"context": "giving jobs back; the rest goes back later"})
             finally:
-                # What is still in flight is an orphan from now on, and goes back once Redis answers again.
+                # A job that is still in flight is an orphan from now on, and goes back once Redis replies again.
                 forget(owner, fields)
 
     def give_back_orphans(self) -> None:
         """
-        Put jobs back that are in flight and unknown here.
+        Put back the jobs that are in flight but unknown to this process.
 
         Raises:
-            RedisError: Redis did not say.
+            RedisError: Redis did not reply.
         """
         with self._lock:
             self._ownership.give_back_orphans(self._link)
 
     def confirm(self, owner: Owner) -> bool:
-        """Ask Redis whether *owner* stands, for as long as it takes; False: it does not, or it is time to stop."""
+        """
+        Ask Redis whether *owner* is still registered, and retry until it replies or the process stops.
+
+        Returns:
+            False if the owner was recovered, or Redis is unreachable and this process is quiet.
+        """
         while not self._is_stopped:
             try:
                 with self._lock:
@@ -101,7 +106,10 @@ class SideChannel:
         return owner is self._ownership.current
 
     def hear_again(self, unit: UnitOfWork) -> None:
-        """Ask what a fetch would tell of *unit* now. Where Redis cannot be asked, nobody can have revoked it."""
+        """
+        Ask for the notices that a fetch of *unit* would bring now. If Redis is unreachable, this is skipped: nobody can
+        have revoked the job in the meantime.
+        """
         if self._on_notices is None:
             return
         try:
@@ -109,5 +117,5 @@ class SideChannel:
                 self._on_notices(revoked.told_of(self._link, unit.raw))
         except RedisError as error:
             self._trouble.offline(error)
-        except Exception as error:  # noqa: BLE001 — what is told is a hint, and the job is at hand
-            self._trouble.report(error, {"context": "what was told of a job could not be taken in"})
+        except Exception as error:  # noqa: BLE001 — notices are only hints, and the job is waiting to start
+            self._trouble.report(error, {"context": "the notices about a job could not be processed"})

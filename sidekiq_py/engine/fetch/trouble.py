@@ -1,4 +1,4 @@
-"""What is wrong between one capsule and Redis: told once, and followed by a comparison of what is in flight."""
+"""Records the Redis errors of one capsule: each outage is reported once, then the jobs in flight are compared."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,13 +10,13 @@ from sidekiq_py.errors import RedisError, RedisReplyError
 
 class Trouble:
     """
-    Noted by whoever meets it. Safe from any thread.
+    The Redis errors of one capsule, recorded by any part that hits one. Safe to use from any thread.
 
     Args:
-        name: The capsule's.
-        alarm: Rung when something is to be compared.
-        downtime: Of the process.
-        report: Told of errors that nobody else would hear of.
+        name: The capsule's name.
+        alarm: Armed when the jobs in flight have to be compared.
+        downtime: The process's record of outages.
+        report: Called with errors that would otherwise go unreported.
     """
 
     def __init__(
@@ -32,37 +32,41 @@ class Trouble:
         return f"<Trouble {self._name}{' is noted' if self.is_noted else ''}>"
 
     def note(self) -> None:
-        """A connection broke: what it carried may have been done."""
+        """Record a broken connection, whose commands may have been carried out."""
         self.is_noted = True
         self._alarm.arm()
 
     def clear(self) -> bool:
-        """Whether any was noted since; the caller sees to it."""
+        """Return True if any trouble was recorded since the last call. The caller has to deal with it."""
         was_noted, self.is_noted = self.is_noted, False
         return was_noted
 
     def offline(self, error: RedisError, work: str = "keeping") -> None:
         """
-        A call failed.
+        Record that a call failed.
 
         Args:
-            work: What it was part of. Redis may refuse the one and do the other; while it is away it does nothing.
+            work: The kind of work it belonged to. Redis may refuse one kind and carry out another; while it is down,
+                all kinds fail.
         """
         self.note()
         if self._downtime.failed(error, f"{self._name}: {work}"):
-            what = "refuses what a worker needs" if isinstance(error, RedisReplyError) else "is out of reach"
+            what = "refuses commands that a worker needs" if isinstance(error, RedisReplyError) else "is out of reach"
             self.report(error, {"context": f"Redis {what}; trying again until it is back"})
 
     def online(self, work: str) -> None:
-        """A call that was part of *work* went through."""
+        """Record that a call of this kind of *work* succeeded."""
         if self._downtime.is_on:
             self._downtime.works(f"{self._name}: {work}")
 
     def attempt(self, call: Callable[[], object], context: str, work: str = "keeping") -> None:
-        """Make a *call* that is made again later if it fails: nobody is to suffer from that who has a job at hand."""
+        """
+        Make a *call* that is repeated later if it fails. It does not raise, because the calling thread may have a job
+        to run.
+        """
         try:
             call()
         except RedisError as error:
             self.offline(error, work)
-        except Exception as error:  # noqa: BLE001 — as above
+        except Exception as error:  # noqa: BLE001 — see the docstring
             self.report(error, {"context": context})

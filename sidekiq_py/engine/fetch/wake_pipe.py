@@ -1,4 +1,4 @@
-"""A pipe by which one thread, or a signal, wakes another one."""
+"""A pipe through which a thread or a signal wakes another thread."""
 
 import os
 import weakref
@@ -6,9 +6,9 @@ import weakref
 
 def wake_pipe(owner: object) -> tuple[int, int]:
     """
-    The ends to read and to write, neither of which blocks.
+    Return the read end and the write end of a new pipe, both non-blocking.
 
-    They are closed when *owner* is no more: a program may start and stop embedded workers for as long as it lives.
+    They are closed when *owner* is garbage-collected: a long-running program may start and stop many embedded workers.
     """
     ends = os.pipe()
     for fd in ends:

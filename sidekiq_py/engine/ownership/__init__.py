@@ -1,1 +1,1 @@
-"""Whose a job is: owner, lease, and recovery of what a dead owner had."""
+"""Which process owns a job: owners, their leases, and the recovery of a dead owner's jobs."""

@@ -1,14 +1,14 @@
 """
-Where a process lives, and whether it is provably dead.
+Where a process runs, and whether it is provably dead.
 
-A lease says that a process was not heard of; this says more, where it can: the same boot of the same machine, the
-same PID namespace, and no such process any more. So a worker that is restarted on its machine takes up the jobs of
-its killed predecessor at once.
+A lapsed lease only says that a process has not been heard from. This module can say more: the process belongs to the
+same boot of this machine and to the same PID namespace, and no longer exists. So a worker that is restarted on its
+machine recovers the jobs of its killed predecessor at once.
 
-A process can be in a PID namespace of its own and still see the `/proc` of the namespace around it (`unshare --pid
---fork`, containers that mount the host's). There `/proc/7` is another process than the one that has the number 7 here:
-only `/proc/self` is right. The start of another process cannot be told then, and a number alone proves death only by
-being nobody's.
+A process can have a PID namespace of its own and still see the `/proc` of the surrounding namespace (`unshare --pid
+--fork`, or containers that mount the host's). Its `/proc/7` is then not the process with PID 7 in its own namespace;
+only `/proc/self` is right. In that case the start time of another process is unknown, and a PID proves death only if no
+process has it.
 """
 
 import hashlib
@@ -25,11 +25,11 @@ _PROC = Path("/proc")
 @dataclass(frozen=True, slots=True)
 class ProcessPlace:
     """
-    A process and where it runs; empty text and 0 where the system does not tell.
+    A process and where it runs. Facts that the system does not reveal are empty strings or 0.
 
     Args:
-        start: The time at which it was started, in clock ticks since boot: tells it from a later process of that
-            number.
+        start: When the process started, in clock ticks since boot. It distinguishes the process from a later one with
+            the same PID.
     """
 
     boot: str
@@ -39,12 +39,12 @@ class ProcessPlace:
 
     @classmethod
     def here(cls, proc: Path = _PROC) -> "ProcessPlace":
-        """This process."""
+        """Return the place of this process."""
         stat = _stat_in(proc / "self")
         return cls(_boot_id(), _pid_namespace(), os.getpid(), stat.start if stat is not None else 0)
 
     def is_provably_dead(self, proc: Path = _PROC) -> bool:
-        """True only if it certainly runs no more; False where that cannot be told from here."""
+        """Returns True only if the process is certainly gone, and False if that cannot be determined from here."""
         if not self.is_within_sight():
             return False
         try:
@@ -59,26 +59,28 @@ class ProcessPlace:
         return stat.state in "ZX" or stat.start != self.start
 
     def cpu_ticks(self, proc: Path = _PROC) -> int | None:
-        """The CPU time it has used so far; None where that cannot be told from here."""
+        """Return the CPU time that the process has used so far, or None if that cannot be determined from here."""
         stat = _stat_of(self.pid, proc) if self.start and self.is_within_sight() else None
         return stat.cpu_ticks if stat is not None and stat.start == self.start else None
 
     @property
     def machine(self) -> str:
-        """Its boot and PID namespace in a word: those that have it in common see each other. Empty where unknown."""
+        """
+        A digest of the boot and the PID namespace, the same for processes that can see each other. Empty if unknown.
+        """
         if not (self.boot and self.pid_namespace):
             return ""
         return hashlib.sha1(f"{self.boot} {self.pid_namespace}".encode(), usedforsecurity=False).hexdigest()[:16]
 
     def is_within_sight(self) -> bool:
-        """Its number means the same process here."""
+        """Returns True if its PID refers to the same process here."""
         is_this_boot = bool(self.boot) and self.boot == _boot_id()
         return is_this_boot and bool(self.pid_namespace) and self.pid_namespace == _pid_namespace()
 
 
 @dataclass(frozen=True, slots=True)
 class _Stat:
-    """What `/proc/<pid>/stat` says; times in clock ticks."""
+    """The contents of `/proc/<pid>/stat`; times are in clock ticks."""
 
     state: str
     start: int
@@ -86,7 +88,7 @@ class _Stat:
 
 
 def registration(place: ProcessPlace, queues: Sequence[str]) -> str:
-    """What an owner writes about itself into `sidekiq_py:owners`."""
+    """Return the text that an owner writes about itself into `sidekiq_py:owners`."""
     facts = {
         "boot": place.boot,
         "pidns": place.pid_namespace,
@@ -98,7 +100,7 @@ def registration(place: ProcessPlace, queues: Sequence[str]) -> str:
 
 
 def parse_registration(text: bytes) -> tuple[ProcessPlace, list[str]]:
-    """The place and the queues of an owner; what cannot be read counts as unknown."""
+    """Return the place and the queues of an owner. An unreadable text yields an unknown place and no queues."""
     try:
         facts: Any = json.loads(text)
         place = ProcessPlace(str(facts["boot"]), str(facts["pidns"]), int(facts["pid"]), int(facts["start"]))
@@ -122,7 +124,7 @@ def _pid_namespace() -> str:
 
 
 def _stat_of(pid: int, proc: Path) -> _Stat | None:
-    """Of the process that has this number here; None where *proc* counts otherwise."""
+    """Return the stat of the process with this PID, or None if *proc* shows another PID namespace than ours."""
     try:
         is_of_this_namespace = os.readlink(proc / "self") == str(os.getpid())
     except OSError:
@@ -135,6 +137,6 @@ def _stat_in(folder: Path) -> _Stat | None:
         text = (folder / "stat").read_text()
     except OSError:
         return None
-    # The name stands in parentheses and may hold any character, parentheses too.
+    # The process name is in parentheses and may contain any character, including parentheses.
     words = text[text.rindex(")") + 2 :].split()
     return _Stat(state=words[0], start=int(words[19]), cpu_ticks=int(words[11]) + int(words[12]))

@@ -1,10 +1,10 @@
 """
-The thread that brings back jobs: those of others that died, and those of this process that it does not know of.
+The thread that recovers jobs: those of dead owners, and jobs of this process whose fetch lost its reply.
 
-Each beat: look after owners that are known to be dead, compare what is in flight with what is known here, and look
-after all others where it is this process's turn (`lookout.py`). A pass that has more to do than it may take goes on at
-once, after a look at what has come up meanwhile. The lease of this process is kept by another thread
-(`lease_keeper.py`), so nothing here can cost it.
+At each beat it recovers the jobs of owners that are known to be dead, compares the jobs in flight with those that this
+process knows, and checks all other owners if it is this process's turn (`lookout.py`). A pass that runs out of time
+continues at once, after a check for new work. Another thread renews the lease of this process (`lease_keeper.py`), so
+nothing here can cost it the lease.
 """
 
 import threading
@@ -27,14 +27,14 @@ _ANNOUNCE_SECONDS = 0.5
 
 class Housekeeper:
     """
-    Starts, beats until stopped. Stopping twice, or before a start, is fine.
+    Recovers jobs at each beat until stopped. Stopping twice, or before a start, is fine.
 
     Args:
-        link: The recovery's, which this thread alone uses.
-        report: Told of errors; it must not wait for handlers of the program.
+        link: The connection of *recovery*, which only this thread uses.
+        report: Called with errors. It must not wait for the program's handlers.
 
     Attributes:
-        pulse: Of the thread.
+        pulse: The thread's pulse.
     """
 
     def __init__(
@@ -55,11 +55,11 @@ class Housekeeper:
         self._pause = Wakeable()
         self.pulse = Pulse()
         self._is_stopped = False
-        self._refusal = Outage(report, "the jobs of dead workers cannot be brought back; trying again")
+        self._refusal = Outage(report, "the jobs of dead workers cannot be recovered; trying again")
         self._thread = background_thread("sidekiq.housekeeper", self._run)
 
     def start(self) -> None:
-        """Start the thread; its first look is at once."""
+        """Start the thread. The first pass begins at once."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -71,7 +71,7 @@ class Housekeeper:
         self._recovery.close()
 
     def declare_dead(self, owner: str) -> None:
-        """An owner is known to be dead: look after it at once."""
+        """Report that an owner is known to be dead, so that its jobs are recovered at once."""
         self._known_dead.append(owner)
         self._pause.wake()
 
@@ -85,22 +85,22 @@ class Housekeeper:
             self._lookout.leave()
 
     def _turn(self) -> float:
-        """One pass; returns the seconds until the next."""
+        """Make one pass. Returns the seconds until the next one."""
         try:
             self._look()
             self._refusal.over()
         except RedisReplyError as error:
             self._refusal.failed(error)
         except RedisError:
-            # Redis is away; whoever renews the lease has said so.
+            # Redis is unreachable. The lease keeper has already reported it.
             return min(0.5, self._beat_seconds)
-        except Exception as error:  # noqa: BLE001 — without this thread the jobs of the dead would stay where they are
+        except Exception as error:  # noqa: BLE001 — without this thread no job of a dead owner would be recovered
             self._report(error, {"context": "recovery"})
         else:
             if self._recovery.has_more:
                 return 0.0
             if not self._lookout.has_announced:
-                # The first fetch enters this process, in an instant as a rule.
+                # The first fetch registers this process, usually within an instant.
                 return min(_ANNOUNCE_SECONDS, self._beat_seconds)
         return self._beat_seconds
 

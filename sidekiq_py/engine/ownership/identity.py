@@ -1,4 +1,4 @@
-"""Who a process is in Redis: `<hostname>:<pid>:<12 hex>`. Source: Sidekiq 8.1.7, component.rb, `identity`."""
+"""The identity of a process in Redis: `<hostname>:<pid>:<12 hex>`. Source: Sidekiq 8.1.7, component.rb, `identity`."""
 
 import os
 import secrets
@@ -6,10 +6,10 @@ import socket
 
 
 def hostname() -> str:
-    """The dyno's name where there is one, else the host's."""
+    """Return the name of the Heroku dyno if there is one, else that of the host."""
     return os.environ.get("DYNO") or socket.gethostname()
 
 
 def new_identity() -> str:
-    """A name that no other process bears, in this process or a later one of the same number."""
+    """Return an identity that no other worker has, not even in this process or a later one with the same PID."""
     return f"{hostname()}:{os.getpid()}:{secrets.token_hex(6)}"

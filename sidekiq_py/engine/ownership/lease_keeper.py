@@ -1,13 +1,14 @@
 """
 The thread that renews the lease, and does nothing else.
 
-Whoever misses a lease for long enough takes the jobs behind it. So this thread waits for nothing but its own
-connection: recovery, handlers of the program, locks that others hold across a round trip and a log that is read slowly
-are all the business of other threads. Renewed by the thread that also looked after 1,200 departed owners over a link of
-40 ms, the lease ran out in the middle of a job, which then ran twice.
+When a lease has been missing for long enough, other processes recover the owner's jobs. So this thread waits for
+nothing but its own connection. Everything else that can block is left to other threads: recovery, the program's
+handlers, locks that are held across a round trip, and a log whose reader is slow. When the thread that renewed the
+lease also checked 1,200 departed owners over a connection with 40 ms latency, the lease ran out during a job, which
+then ran twice.
 
-One thing it cannot do without is Python's interpreter lock. A job that keeps it (a C extension, a regular expression
-without end) keeps the lease from being renewed, and all that can be done here is to say so afterwards.
+The one thing it cannot avoid is Python's interpreter lock. While a job holds that lock (a C extension, a regular
+expression that never ends), the lease is not renewed. All this thread can do is to log it afterwards.
 """
 
 import logging
@@ -31,16 +32,16 @@ _RETRY_SECONDS = 0.5
 
 class LeaseKeeper:
     """
-    Starts, renews until stopped. Stopping twice, or before a start, is fine.
+    Renews the lease until stopped. Stopping twice, or before a start, is fine.
 
     Args:
-        pool: A link of its own comes from there.
-        beat_seconds: From one renewal to the next.
-        callbacks: Where *report* is called, and the log written.
-        report: Told of errors.
+        pool: Opens this thread's own connection.
+        beat_seconds: The time from one renewal to the next.
+        callbacks: The thread that calls *report* and writes to the log.
+        report: Called with errors.
 
     Attributes:
-        pulse: Of the thread.
+        pulse: The thread's pulse.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class LeaseKeeper:
         report: Report,
     ) -> None:
         self._lease_seconds = ownership.lease_ms / 1000
-        # A reply that has not come by then is not waited for: another connection may still be in time.
+        # Give up on a reply early enough to try another connection before the lease runs out.
         patience = min(pool.settings.socket_timeout_seconds, self._lease_seconds / 3)
         self._link = pool.new_link(timeout_seconds=patience)
         self._ownership = ownership
@@ -70,7 +71,7 @@ class LeaseKeeper:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread; from here on nothing keeps this process's claim to its jobs."""
+        """End the thread. From here on nothing protects this process's jobs from recovery."""
         self._end.wake()
         if self._thread is not threading.current_thread() and self._thread.is_alive():
             self._thread.join(timeout=self._link.timeout_seconds + 1)
@@ -83,7 +84,7 @@ class LeaseKeeper:
             asked_at = monotonic()
             self._note_delay(asked_at - due, time.process_time() - cpu_seconds)
             is_renewed = self._renew()
-            # From the question, not from the reply: a slow link must not stretch the beat.
+            # Counted from the request, not from the reply: a slow connection must not stretch the beat.
             due = asked_at + (self._beat_seconds if is_renewed else min(_RETRY_SECONDS, self._beat_seconds))
             cpu_seconds = time.process_time()
 
@@ -92,12 +93,12 @@ class LeaseKeeper:
             try:
                 self._ownership.renew(self._link)
             except ReplyLostError:
-                # Redis may have closed the connection, as it was idle, while the question was on its way.
+                # Redis may have closed the idle connection while the request was on its way.
                 self._ownership.renew(self._link)
         except RedisError as error:
             self._outage.failed(error)
             return False
-        except Exception as error:  # noqa: BLE001 — without this thread the process would be taken for dead
+        except Exception as error:  # noqa: BLE001 — without this thread the process would count as dead
             self._tell(error, {"context": "lease"})
             return False
         self._outage.over()
@@ -107,17 +108,17 @@ class LeaseKeeper:
         self._callbacks.call(lambda: self._report(error, context))
 
     def _note_delay(self, seconds: float, cpu_seconds: float) -> None:
-        """It got no turn for so long, in which this process used so much CPU time."""
+        """Log it if the thread was kept from running for too long. *cpu_seconds* is what this process used meanwhile."""
         if seconds < self._lease_seconds / 3:
             return
         if cpu_seconds > seconds / 2:
             reason = (
-                "A job kept Python's interpreter lock (a C extension, or a regular expression without end). Make it "
-                "release the lock, or run it in a worker with a longer --lease-seconds"
+                "A job held Python's interpreter lock (a C extension, or a regular expression that never ends). Make "
+                "it release the lock, or run it in a worker with a longer --lease-seconds"
             )
         else:
             reason = (
-                "The process was frozen, the machine is overloaded, or native code waited with the lock in its hands"
+                "The process was frozen, the machine is overloaded, or native code was waiting while it held the lock"
             )
-        text = "The lease was renewed %.1f seconds late, of the %g after which others may run this worker's jobs. %s"
+        text = "The lease was renewed %.1f seconds late; after %g, other workers may run this worker's jobs. %s"
         self._callbacks.call(lambda: _log.warning(text, seconds, self._lease_seconds, reason))

@@ -1,13 +1,14 @@
 """
-Calls death handlers at least once, though the process that owes it to a job may be killed.
+Calls death handlers at least once, even if the process that has to call them is killed.
 
-1. The script that ends the job writes down in Redis that its death is to be announced, and who is to do that.
-2. The handlers are called; then the record is struck off. Killed between, the handlers are called twice.
-3. Every process that has handlers looks at each beat for records whose owner has gone, takes them over, and goes on
-   with step 2.
+1. The script that settles the dead job also writes a record to Redis: the handlers of this job are pending, and which
+   owner has to call them.
+2. That process calls the handlers and then deletes the record. If it is killed in between, they are called twice.
+3. At each beat, every process that has death handlers looks for records whose owner is gone, takes them over and
+   continues with step 2.
 
-Nothing is written where the process has no handler for this error, and none with the basic fetcher, whose jobs are lost
-with their process as well.
+No record is written if the process has no handler for the error, or with the basic fetcher, whose jobs are lost with
+their process, too.
 """
 
 import itertools
@@ -29,16 +30,19 @@ from sidekiq_py.wire.failure import error_class_name, error_text
 
 _log = logging.getLogger("sidekiq")
 
-# What one beat takes over: the handlers of others may be as slow as those that killed them.
+# The most records taken over per beat: the handlers may be so slow that they are why the other process was killed.
 _MOST_AT_A_TIME = 100
 _POISON_PILL = error_class_name(PoisonPillError())
 
 
 class OwedDeaths:
     """
+    The pending death handlers of one process.
+
     Args:
-        is_kept: Whether anything is written down.
-        must_keep: Whether for a process that calls no handlers itself; the next that has some does.
+        is_kept: Whether any records are written.
+        must_keep: Whether to write records even if this process has no handlers; the next process that has some calls
+            them.
     """
 
     def __init__(
@@ -58,12 +62,12 @@ class OwedDeaths:
         self._is_kept = is_kept
         self._must_keep = must_keep
         self._numbers = itertools.count(1)
-        # What stands there and is none of ours, once that was logged.
+        # Fields that hold no record of ours, and were logged as such.
         self._unreadable: set[bytes] = set()
         self._is_refused = False
 
     def owe(self, payload: Mapping[str, Any], raw: bytes, error: BaseException) -> "OwedDeath":
-        """What to write along with the end of a job that will not be tried again."""
+        """Return what to write when a job is settled that will not be retried."""
         is_minded = self._must_keep or self._hooks.minds_death(error)
         if not self._is_kept or not is_minded or "class" not in payload:
             return OwedDeath(self, None, ())
@@ -72,21 +76,23 @@ class OwedDeaths:
         return OwedDeath(self, field, tuple(owed_deaths.owe(field, text)))
 
     def announce(self, field: bytes | None, payload: dict[str, Any], error: BaseException) -> None:
-        """Call the handlers, and strike off *field*, if the death is written down."""
+        """Call the handlers, then delete the record *field* if there is one."""
         self._hooks.announce_death(payload, error)
         if field is None:
             return
         try:
             owed_deaths.strike_off(self._pool, field)
         except RedisError as failure:
-            _log.warning("death handlers were called, which Redis was not told: they may be called again: %s", failure)
+            _log.warning(
+                "death handlers were called, but Redis could not record it; they may be called again: %s", failure
+            )
 
     def take_over(self, link: Link) -> Iterator[tuple["OwedDeath", dict[str, Any], BaseException]]:
         """
-        What processes have left that are gone, each for `announce`.
+        Take over the records of processes that are gone. Each has to be passed to `announce`.
 
         Raises:
-            RedisError: Redis is out of reach.
+            RedisError: Redis is unreachable.
         """
         if not self._is_kept or not self._hooks.has_death_handlers:
             return
@@ -99,8 +105,8 @@ class OwedDeaths:
             if not self._is_refused:
                 self._is_refused = True
                 _log.error(
-                    "death handlers that others have not called cannot be called: %s; look at the key %s, which is to "
-                    "be a hash that this Redis user may read and write",
+                    "death handlers that other processes left uncalled cannot be called: %s; check that the key %s is "
+                    "a hash and that this Redis user may read and write it",
                     error,
                     keys.DEATHS,
                 )
@@ -119,13 +125,13 @@ class OwedDeaths:
             death = owed_deaths.death_of(text)
             if death is None:
                 self._unreadable.add(field)
-                _log.error("the field %r of %s is no death of a job; it is left alone", field, keys.DEATHS)
+                _log.error("the field %r of %s is not the death of a job; it is ignored", field, keys.DEATHS)
                 continue
             error = _error_of(death)
             new = self._new_field()
             if self._hooks.minds_death(error) and owed_deaths.take_over(link, field, new, text):
                 with log_context(death.payload):
-                    _log.info("%s was gone before it had called the death handlers", owed_deaths.owner_in(field))
+                    _log.info("%s ended before it called the death handlers", owed_deaths.owner_in(field))
                 yield OwedDeath(self, new, ()), death.payload, error
 
     def _new_field(self) -> bytes:
@@ -134,11 +140,11 @@ class OwedDeaths:
 
 class OwedDeath:
     """
-    Handlers that are to be called.
+    One job's death whose handlers have not been called yet.
 
     Args:
-        field: Names the death in Redis; None: it is not written down.
-        commands: To be sent with the end of the job, where they may fail.
+        field: The field of the record in Redis, or None if there is no record.
+        commands: Commands to send when the job is settled, in a place where they may fail.
     """
 
     __slots__ = ("_deaths", "_field", "commands")

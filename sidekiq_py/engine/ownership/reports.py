@@ -1,4 +1,4 @@
-"""What the lease keeper and the housekeeper have to say, told in a thread for which they need not wait."""
+"""Passes on what the lease keeper and the housekeeper report, in a thread that they need not wait for."""
 
 import logging
 from typing import Any
@@ -15,10 +15,10 @@ _log = logging.getLogger("sidekiq")
 
 class OwnershipReports:
     """
-    Calls handlers of the program in the callback thread.
+    Calls the program's handlers in the callback thread.
 
     Args:
-        callbacks: Where they are called.
+        callbacks: The thread that calls them.
         hooks: The program's error and death handlers.
     """
 
@@ -27,20 +27,20 @@ class OwnershipReports:
         self._hooks = hooks
 
     def report(self, error: BaseException, context: dict[str, Any]) -> None:
-        """An error that is nobody's."""
+        """Report an error that belongs to no job."""
         self._callbacks.call(lambda: self._hooks.report(error, context))
 
     def warn(self, text: str) -> None:
-        """A line for the log."""
+        """Log a warning."""
         self._callbacks.call(lambda: _log.warning("%s", text))
 
     def recovered(self, owner: str, count: int, dead: int) -> None:
-        """A dead owner's jobs went back."""
+        """Emit the telemetry event for a dead owner's recovered jobs."""
         if RECOVER.handlers:
             self._callbacks.call(lambda: RECOVER.emit({"owner": owner, "count": count, "dead": dead}))
 
     def dead_lettered(self, raw: bytes, error: BaseException, owed: OwedDeath | None) -> None:
-        """A job went to the dead set, as its process died too often."""
+        """Report a job that went to the dead set because its process died too often."""
         payload = parse_job_or_empty(raw)
         about: dict[str, Any] = {"context": "Poison pill", "jobstr": raw}
         if payload:
@@ -55,5 +55,5 @@ class OwnershipReports:
         self._callbacks.call(announce)
 
     def owed_death(self, owed: OwedDeath, payload: dict[str, Any], error: BaseException) -> None:
-        """Another process has not called the death handlers."""
+        """Call the death handlers that another process left uncalled."""
         self._callbacks.call(lambda: owed.announce(payload, error))

@@ -111,7 +111,7 @@ def test_what_is_no_death_stays_and_is_named_once(
         assert len([*deaths.take_over(link)]) == 1
         assert [*deaths.take_over(link)] == []
 
-    assert len([line for line in caplog.records if "is no death of a job" in line.getMessage()]) == 3
+    assert len([line for line in caplog.records if "is not the death of a job" in line.getMessage()]) == 3
     assert redis_client.hlen(KEY) == 4
 
 

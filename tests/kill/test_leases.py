@@ -47,7 +47,7 @@ def test_a_worker_that_was_frozen_past_its_lease_drops_what_it_had_not_started(
     push_jobs(fleet.client, [job_text(jobs + number, args=[0.003]) for number in range(500)])
     eventually(lambda: fleet.ledger.count(STARTED) >= jobs + 500)
     fleet.wait_until_done()
-    eventually(lambda: "taken for dead" in frozen.log)
+    eventually(lambda: "considered dead" in frozen.log)
 
     books = fleet.books(jobs + 500)
     stale = [run for run in fleet.ledger.runs() if run.start > thawed_at and run.number in starts_before]
@@ -247,7 +247,7 @@ def test_a_death_handler_that_hangs_does_not_cost_its_process_the_lease(
     books = fleet.books(100)
     report(books)
     assert "is dead" not in other.log
-    assert "taken for dead" not in worker.log
+    assert "considered dead" not in worker.log
     assert fleet.client.zcard("dead") == 1
     worker.send_signal(signal.SIGTERM)
     assert worker.wait(60) == 0

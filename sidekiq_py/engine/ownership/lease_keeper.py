@@ -108,7 +108,7 @@ class LeaseKeeper:
         self._callbacks.call(lambda: self._report(error, context))
 
     def _note_delay(self, seconds: float, cpu_seconds: float) -> None:
-        """Log it if the thread was kept from running for too long. *cpu_seconds* is what this process used meanwhile."""
+        """Log it if a renewal was *seconds* late, which is too much. The process used *cpu_seconds* meanwhile."""
         if seconds < self._lease_seconds / 3:
             return
         if cpu_seconds > seconds / 2:

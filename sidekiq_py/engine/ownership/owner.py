@@ -1,9 +1,9 @@
 """
-Who this process is to the jobs it has taken.
+Owners: the name under which this process holds the jobs it has taken.
 
-An `Owner` is one epoch of a process: a name, an in-flight hash, a lease. When a process finds that it was recovered
-(it had been frozen, or cut off), it drops what it had not started and goes on as the next epoch: nothing that the old
-epoch still does can touch a later run of the same job.
+An `Owner` is one epoch of a process: a name, an in-flight hash, a lease. A process that was frozen or cut off may find
+that others have recovered its jobs. It then drops the jobs it had not started and continues as the next epoch. Nothing
+that the old epoch still does can affect a later run of the same job.
 """
 
 import itertools
@@ -27,18 +27,18 @@ _log = logging.getLogger("sidekiq")
 
 class Owner:
     """
-    One epoch.
+    One epoch of a process.
 
     Args:
         name: `<identity>:<epoch>`.
-        about: What to write into the registry.
+        about: The text to write into the registry.
 
     Attributes:
-        told: What stands there: recovery looks for inboxes of the queues that it names.
-        units: Field to job of everything taken and not yet known to be settled.
-        outstanding: Batches that were asked for and whose reply has not been read.
-        exclusive_field: The marked job that was let in by `Ownership.reserve_exclusive`.
-        confirmed_at: When this owner was last known to be entered, on the monotonic clock.
+        told: The text that is in the registry now. Recovery looks for inboxes of the queues that it names.
+        units: All jobs taken and not yet known to be settled, by field.
+        outstanding: The batches that were requested and whose reply has not been read.
+        exclusive_field: The field of the marked job that `Ownership.reserve_exclusive` admitted.
+        confirmed_at: When this owner was last known to be registered, on the monotonic clock.
     """
 
     def __init__(self, name: str, about: str) -> None:
@@ -56,25 +56,25 @@ class Owner:
         return f"<Owner {self.name} units={len(self.units)}>"
 
     def open_batch(self) -> int:
-        """A number for a fetch that is about to be sent."""
+        """Return a number for a fetch that is about to be sent."""
         batch = next(self._batches)
         self.outstanding.add(batch)
         return batch
 
     def close_batch(self, batch: int) -> None:
-        """The reply was read and its jobs are in `units`, or it never will be."""
+        """Note that the batch's reply was read and its jobs are in `units`, or that it will never be read."""
         self.outstanding.discard(batch)
 
     def listed(self, queue: str) -> Counter[bytes]:
-        """The bytes of the jobs that are known to stand in this owner's inbox for *queue*."""
+        """Count, by their bytes, the jobs known to be in this owner's inbox for *queue*."""
         return Counter(unit.raw for unit in list(self.units.values()) if unit.is_listed and unit.queue == queue)
 
     def orphans(self, fields: Iterable[bytes]) -> list[bytes]:
         """
-        Those of *fields* that nobody here knows of: their fetch's reply was lost.
+        Return the *fields* that this process does not know, because the reply to their fetch was lost.
 
-        A batch is closed when its jobs stand in `units`. So it is looked up first: a reply that is read between the two
-        looks is found by the second.
+        A batch is closed after its jobs are in `units`. So the batch is checked first: if its reply is read between the
+        two checks, the second one finds the job.
         """
         return [
             field
@@ -85,13 +85,13 @@ class Owner:
 
 class Ownership:
     """
-    The present epoch of this process, shared by all its capsules.
+    The current epoch of this process, shared by all its capsules.
 
     Args:
-        identity: As in the heartbeat.
-        queues: Of all capsules: where recovery looks for inboxes.
+        identity: The process's identity, as in the heartbeat.
+        queues: The queues of all capsules; recovery looks for their inboxes.
         on_epoch: Called with the name of each new owner.
-        warn: Writes to the log; the thread that renews the lease waits for it.
+        warn: Writes to the log. The thread that renews the lease waits for it.
     """
 
     def __init__(
@@ -110,33 +110,37 @@ class Ownership:
         self._exclusive_lock = threading.Lock()
         self._epoch = 0
         self._on_epoch = on_epoch
-        # Jobs seen in an inbox that nobody here knew of, each with the moves that were under way then.
+        # Jobs seen in an inbox but unknown to this process, each with the moves that were open at the time.
         self._unknown: dict[tuple[str, str, bytes], frozenset[int]] = {}
         self._warn = warn
         self.lease_ms = round(lease_seconds * 1000)
-        # Past this many seconds without word from Redis the lease may have run out: no job is started unasked.
+        # This long after the last confirmation the lease may have run out: no job starts without asking Redis first.
         self.trust_seconds = lease_seconds * 0.6
         self.current = self._next_owner()
 
     def widen(self, queues: Sequence[str]) -> None:
-        """Jobs may come from these queues, too. None may be moved from there before a fetch has written that."""
+        """
+        Allow jobs from these queues, too. No job may be moved from them before a fetch has written them to the
+        registry.
+        """
         with self._lock:
-            # One that is served no more stays: something may still lie in its inbox.
+            # Queues that are no longer served stay in the list: their inboxes may still hold jobs.
             self._queues = list(dict.fromkeys((*self._queues, *queues)))
             self._about = self.current.about = registration(self._place, self._queues)
 
     def renew(self, link: Link) -> Owner:
         """
-        Renew the lease of the present owner, or go on under the next epoch if it was recovered.
+        Renew the lease of the current owner, or continue as the next epoch if it was recovered.
 
         Raises:
-            RedisError: Redis did not say.
+            RedisError: Redis did not reply.
         """
         owner = self.current
         asked_at = monotonic()
         if owner.is_registered:
             if in_flight.renew(link, owner.name, self.lease_ms):
-                # Not from now: the reply may have taken most of a lease. Somebody else may have asked since.
+                # Not the current time: the reply may have taken most of a lease. And another thread may have confirmed
+                # the owner since.
                 owner.confirmed_at = max(owner.confirmed_at, asked_at)
             else:
                 self.advance(owner)
@@ -145,7 +149,7 @@ class Ownership:
         return self.current
 
     def advance(self, fenced: Owner) -> Owner:
-        """*fenced* was recovered: go on under the next epoch. Returns the present owner."""
+        """Continue as the next epoch because *fenced* was recovered. Returns the current owner."""
         with self._lock:
             if self.current is not fenced:
                 return self.current
@@ -155,10 +159,10 @@ class Ownership:
 
     def reserve_exclusive(self) -> bool:
         """
-        Ask for leave to fetch a suspect that already bears a death: one such job runs in a process at a time.
+        Reserve the right to fetch a suspect that has already counted a death. A process runs one such job at a time.
 
         Returns:
-            True: the caller holds the leave until `release_exclusive`.
+            True if the caller now holds the reservation, until it calls `release_exclusive`.
         """
         if not self._exclusive_lock.acquire(blocking=False):
             return False
@@ -169,33 +173,36 @@ class Ownership:
         return True
 
     def release_exclusive(self, owner: Owner, field: bytes | None) -> None:
-        """Give the leave back; *field* is the marked job that came, which keeps others away until it is settled."""
+        """
+        Release the reservation. If a marked job was fetched, *field* is its field, and no other such job is fetched
+        until it is settled.
+        """
         if field is not None:
             owner.exclusive_field = field
         self._exclusive_lock.release()
 
     def trusts(self, now: float) -> bool:
-        """The present owner was confirmed lately enough to start a job."""
+        """Returns True if the current owner was confirmed recently enough to start a job."""
         return now - self.current.confirmed_at < self.trust_seconds
 
     def give_back_orphans(self, link: Link) -> int:
         """
-        Compare what Redis has in flight with what is known here, and give back the rest.
+        Compare the jobs in flight in Redis with those that this process knows, and put back the rest.
 
-        A job in an inbox bears no number of the move that brought it. So one that nobody knows goes back when it is
-        still there after all moves have ended that were under way when it was first seen.
+        A job in an inbox does not carry the number of the move that brought it. So an unknown one goes back only if it
+        is still there after all moves have ended that were open when it was first seen.
 
         Returns:
-            How many jobs went back.
+            The number of jobs that went back.
         """
         return self._compared(link, ())[0]
 
     def give_back_orphans_and_ask(self, link: Link, question: Command) -> Any:
-        """As `give_back_orphans`, with a question in the same round trip; returns the answer to it."""
+        """Do the same as `give_back_orphans` and send a command in the same round trip. Returns the reply to it."""
         return self._compared(link, [question])[1][0]
 
     def _compared(self, link: Link, questions: Sequence[Command]) -> tuple[int, list[Any]]:
-        """How many jobs went back, and the answers."""
+        """Put orphans back. Returns how many went back, and the replies to *questions*."""
         owner = self.current
         if not owner.is_registered:
             return 0, raise_first(link.batch(questions))
@@ -205,12 +212,13 @@ class Ownership:
         moved = in_flight.give_back(link, owner.name, orphans) if orphans else 0
         moved += self._give_back_listed(link, owner, self._listed_orphans(owner, queues, raise_first(inboxes)))
         if moved:
-            _log.info("gave back %s whose fetch had lost its reply", counted(moved, "job"))
+            _log.info("put back %s because the reply to the fetch was lost", counted(moved, "job"))
         return moved, raise_first(answers)
 
     def leave(self, link: Link, now: float, *, but: Collection["UnitOfWork"] = ()) -> None:
         """
-        Strike this owner off, though nobody here may have heard of its entry, and give back whatever it holds.
+        Remove this owner from the registry, even if this process never learned that it was entered there, and put back
+        all its jobs.
 
         Args:
             but: Jobs that still run here; `let_go` puts them back.
@@ -226,7 +234,7 @@ class Ownership:
             self._give_back_listed(link, owner, [(queue, raw) for raw in _without(listed, running_there)])
 
     def let_go(self, link: Link, units: Sequence["UnitOfWork"]) -> None:
-        """Give jobs back as this process ends, which must be at once, and they with it."""
+        """Put back the jobs that still run, just before this process exits and ends them. It must exit at once."""
         if units:
             fields = [unit.field for unit in units]
             in_flight.give_back_at_process_end(link, self.current.name, fields, listed_among(units))
@@ -234,7 +242,7 @@ class Ownership:
     def _listed_orphans(
         self, owner: Owner, queues: Sequence[str], found: Sequence[list[bytes]]
     ) -> list[tuple[str, bytes]]:
-        """Queue and bytes of what stands in an inbox and has lost its reply; what is to run first comes first."""
+        """Return queue and bytes of the jobs in inboxes whose reply was lost, in the order in which they should run."""
         under_way = frozenset(owner.outstanding)
         unknown: dict[tuple[str, str, bytes], frozenset[int]] = {}
         orphans = []
@@ -261,7 +269,7 @@ class Ownership:
 
 
 def _without(raws: Sequence[bytes], known: Counter[bytes]) -> list[bytes]:
-    """What stands in an inbox besides *known*; the oldest, which is to run first, comes first."""
+    """Return the contents of an inbox except *known*. The oldest job comes first and should run first."""
     left = known.copy()
     others = []
     for raw in reversed(raws):
@@ -273,13 +281,13 @@ def _without(raws: Sequence[bytes], known: Counter[bytes]) -> list[bytes]:
 
 
 def _loss(jobs: int) -> str:
-    """What it means that Redis knows nothing of an owner: it was fenced, or all data is gone."""
-    start = "Redis does not know this process any more: it was taken for dead, or Redis has lost its data"
+    """Return the warning for an owner that Redis does not know: it was fenced, or all data is gone."""
+    start = "Redis no longer knows this process: it was considered dead, or Redis has lost its data"
     if not jobs:
-        return f"{start}. It held no job, and goes on under a new entry"
+        return f"{start}. It held no jobs and continues under a new entry"
     return (
-        f"{start}. What it held, {counted(jobs, 'job')}, went to others, or was lost with the data. "
-        "It drops what it had not started; what runs will not be settled twice"
+        f"{start}. Other workers have taken over the {counted(jobs, 'job')} that it held, unless the data is gone. "
+        "It drops jobs that it had not started; running jobs will not be settled twice"
     )
 
 
@@ -288,21 +296,22 @@ class UnitOfWork:
     One job that this process has taken.
 
     Args:
-        raw: The original bytes.
+        raw: The job's original bytes.
         queue: The name of the queue it came from.
-        owner: Under which it is in flight, and `field`, its field there; None with the basic fetcher, and for a job
-            that was acknowledged early.
-        is_marked: A suspect, marked as started.
-        fetched_at: On the monotonic clock.
+        owner: The owner under which it is in flight. None with the basic fetcher, and for a job that was acknowledged
+            early.
+        field: Its field in the owner's in-flight hash, or the equivalent for a job in an inbox.
+        is_marked: True for a suspect, which is marked as started.
+        fetched_at: When it was fetched, on the monotonic clock.
 
     Attributes:
-        is_acknowledged_early: It runs at most once, and has left Redis but for `kept_by`.
-        is_listed: It stands in an inbox, where its bytes name it, and not in the in-flight hash.
-        kept_by: The name under which its bytes are kept aside while it runs under a hard limit; else empty.
-        end: What its success writes, until that is handed in: the vital commands and the counters, or its share of
-            what others write, too.
-        question: What it asks along with that.
-        is_sent_again: Its success was handed in before, and whether that went through is not known.
+        is_acknowledged_early: True if it runs at most once and has left Redis, apart from what is under `kept_by`.
+        is_listed: True if it is in an inbox, where its bytes identify it, and not in the in-flight hash.
+        kept_by: The name under which its bytes are kept while it runs under a hard limit; otherwise empty.
+        end: What its success has to write, until that is sent: the vital commands and the counters, or its share of a
+            command that settles several jobs (`Tally`).
+        question: What to ask Redis along with `end`.
+        is_sent_again: True if its success was sent before, with unknown result.
     """
 
     __slots__ = (
@@ -347,10 +356,10 @@ class UnitOfWork:
 
     @property
     def listed(self) -> bytes | None:
-        """What names it in flight beside its field: its bytes, where it stands in an inbox."""
+        """The job's bytes if it is in an inbox, where they identify it; otherwise None."""
         return self.raw if self.is_listed else None
 
 
 def listed_among(units: Iterable[UnitOfWork]) -> dict[bytes, bytes]:
-    """What `UnitOfWork.listed` says of those that stand in inboxes, by field."""
+    """Return the bytes of those units that are in inboxes, by field."""
     return {unit.field: unit.raw for unit in units if unit.is_listed}

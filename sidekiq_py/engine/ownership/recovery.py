@@ -1,20 +1,22 @@
 """
-Brings back the jobs of owners that died.
+Recovers the jobs of dead owners.
 
-1. Walk the registry. An owner is dead if its process is provably gone, if its parent says so, or if its lease was seen
-   missing twice, more than two beats apart, over one unbroken connection, while we could renew our own. A process of
-   this machine that uses CPU time meanwhile is not silent: a job of it keeps Python's lock from all other threads.
-2. Fence it: from then on it can neither fetch nor claim.
-3. Put its jobs back, each only if it was still in flight. What was in flight at a death is a suspect; a suspect that
-   was marked as started bears a death more, and with the third in 72 hours, so after four runs, it goes to `dead`.
-4. Look at it again for a minute: an inbox may hold what Redis moved in the last instant.
+1. Walk the registry. An owner is dead if its process is provably gone, if its parent says so, or if its lease was
+   missing twice, more than two beats apart. Both observations must come over one unbroken connection, while this
+   process could renew its own lease. A process on this machine that uses CPU time in between does not count as silent:
+   one of its jobs is holding Python's interpreter lock and keeps all other threads from running.
+2. Fence the owner: from then on it can neither fetch nor claim.
+3. Put its jobs back, each only if it is still in flight. A job that was in flight when its owner died is a suspect. A
+   suspect that was also marked as started counts one death more. With the third death in 72 hours, that is after four
+   runs, it goes to `dead`.
+4. Check the owner again for a minute: an inbox may hold a job that Redis moved at the last instant.
 
-After an outage of Redis every lease is gone while all workers live. So the first look only remembers, and a broken
-connection forgets what was remembered.
+After a Redis outage every lease is gone although all workers are alive. So the first observation is only remembered,
+and is forgotten when the connection breaks.
 
-A deploy leaves hundreds of departed owners, and a crash may leave thousands of jobs. So owners are asked about by the
-page, those that have left something get a slice each in turn, and a look can be cut short: the next one goes on behind
-the owner at which it stopped.
+A deploy leaves hundreds of departed owners, and a crash may leave thousands of jobs. So owners are queried in pages,
+and those that left jobs behind get one slice each in turn. A pass can be cut short; the next one continues after the
+owner at which it stopped.
 """
 
 import logging
@@ -50,24 +52,26 @@ _log = logging.getLogger("sidekiq")
 
 MOST_DEATHS = 3
 DEATHS_WINDOW_SECONDS = 72 * 3600
-# No call keeps Python's lock for as long; a process that lives on without its worker (an embedded one) may.
+# The longest time for which CPU use keeps a process without a lease alive. No call holds Python's interpreter lock for
+# that long, but a process that goes on without its embedded worker may use CPU for longer.
 _LONGEST_GRIP_SECONDS = 3600
 _FORGET_SUSPECTS_EVERY_SECONDS = 3600
-# A blocking move is open for five seconds at most; after this nothing can come into an inbox any more.
+# A blocking move is open for at most five seconds. After this time no job can arrive in an inbox any more.
 _AFTERCARE_SECONDS = 60
-# Asked about, or fenced, in one round trip.
+# The number of owners that one round trip queries or fences.
 _OWNERS_PER_PAGE = 200
 
 
 @dataclass(frozen=True, slots=True)
 class _Missing:
     """
-    A lease that was not there.
+    A lease that was missing.
 
     Args:
         first: When it was first seen missing.
-        since: When its process was last seen at work.
-        cpu_ticks: What that had used by then; None where it cannot be told.
+        since: When its process was last known to be working.
+        generation: The generation of the connection that saw it.
+        cpu_ticks: The CPU time that the process had used by then; None if unknown.
     """
 
     first: float
@@ -79,11 +83,11 @@ class _Missing:
 @dataclass(slots=True)
 class _Round:
     """
-    What is brought back of one departed owner.
+    The recovery of one departed owner's jobs.
 
     Args:
-        entries: Its jobs, a slice at a time.
-        moved: How many have gone back so far.
+        entries: Its jobs, one slice at a time.
+        moved: The number of jobs recovered so far.
     """
 
     entries: Iterator[list[recover.Entry]]
@@ -92,21 +96,21 @@ class _Round:
 
 class Recovery:
     """
-    One process's share of the work.
+    Recovers jobs on behalf of one process. None of the callbacks may wait for the program's handlers.
 
     Args:
-        link: A connection of its own.
-        dialect: Gives the release to write for.
-        extensions: Told of each job that goes to `dead`.
-        owed: Writes down that the death handlers are to be called for those.
-        report: Told of what goes wrong; it must not wait for handlers.
-        on_dead_lettered: Called with the bytes of each job that went to `dead`; likewise.
-        on_owed_death: Called with each job whose death handlers another process has not called; likewise.
+        link: A connection that only this object uses.
+        dialect: Returns the Sidekiq release to write for.
+        extensions: Asked what else to write for each job that goes to `dead`.
+        owed: Records that the death handlers of those jobs are pending.
+        report: Called with errors.
+        on_dead_lettered: Called with the bytes of each job that went to `dead`.
+        on_owed_death: Called with each job whose death handlers another process left uncalled.
         on_recovered: Called with an owner's name, how many of its jobs are no longer in flight, and how many of these
             went to `dead`.
 
     Attributes:
-        has_more: The last look was cut short.
+        has_more: True if the last pass was cut short.
     """
 
     def __init__(
@@ -136,11 +140,11 @@ class Recovery:
         self._missing: dict[str, _Missing] = {}
         self._neighbours: list[ProcessPlace] = []
         self._under_way: dict[str, _Round] = {}
-        # The departed owner at which the last look stopped.
+        # The departed owner at which the last pass stopped.
         self._asked_last = ""
-        # The owners whose jobs cannot be brought back, once that was logged.
+        # The owners whose jobs cannot be recovered, as logged already.
         self._left: set[str] = set()
-        # Likewise jobs that cannot be put into `dead`.
+        # The jobs that cannot be moved to `dead`, as logged already.
         self._stuck: set[tuple[str, bytes]] = set()
         self._forget_suspects_at = 0.0
         self._suspects_cursor = b"0"
@@ -148,13 +152,13 @@ class Recovery:
 
     def look(self, within_seconds: float = math.inf) -> int:
         """
-        One round; returns how many jobs were brought back.
+        Make one pass over the registry. Returns the number of recovered jobs.
 
         Args:
-            within_seconds: Stop after about so long, in the midst of it; a little is always done.
+            within_seconds: Stop after about this long, even if there is more to do. Some work is always done.
 
         Raises:
-            RedisError: Redis is out of reach; the next round goes on.
+            RedisError: Redis is unreachable. The next pass continues.
         """
         until = monotonic() + within_seconds
         self._ownership.renew(self._link)
@@ -174,10 +178,10 @@ class Recovery:
 
     def take_over_deaths(self) -> None:
         """
-        See to the death handlers that processes owe which are gone.
+        Take over the pending death handlers of processes that are gone.
 
         Raises:
-            RedisError: Redis is out of reach.
+            RedisError: Redis is unreachable.
         """
         if self._owed is not None:
             for owed, payload, error in self._owed.take_over(self._link):
@@ -185,15 +189,15 @@ class Recovery:
 
     @property
     def neighbours(self) -> Sequence[ProcessPlace]:
-        """The other owners of this machine that the last look has found."""
+        """The other owners on this machine that the last pass found."""
         return self._neighbours
 
     def forget_silent(self) -> None:
-        """There was a beat without a look: whose lease was missing before may have renewed it meanwhile."""
+        """Forget all missing leases after a beat without a pass: their owners may have renewed them in between."""
         self._missing.clear()
 
     def _forget_suspects(self) -> None:
-        """A page of them each time, once an hour from the first."""
+        """Drop expired suspects, one page per call; after the last page, start over an hour later."""
         if monotonic() < self._forget_suspects_at:
             return
         self._suspects_cursor = recover.forget_suspects(self._link, self._suspects_cursor, now=now_seconds())
@@ -201,27 +205,27 @@ class Recovery:
             self._forget_suspects_at = monotonic() + _FORGET_SUSPECTS_EVERY_SECONDS
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._link.close()
 
     def declare_dead(self, *names: str, within_seconds: float = math.inf) -> int:
-        """Owners are known to be dead: bring their jobs back at once, before those of others."""
+        """Recover the jobs of owners that are known to be dead at once, before those of other owners."""
         until = monotonic() + within_seconds
         for page in _pages(names):
             self._fence(page, certain=True)
         return self._collect(until, first=names)
 
     def _silent_twice(self, places: Mapping[str, ProcessPlace]) -> set[str]:
-        """Those whose lease has been missing for more than two beats, as seen over one unbroken connection."""
+        """Return the owners whose lease has been missing for over two beats, as seen over one unbroken connection."""
         leased = recover.leased(self._link, list(places))
         self._missing = {name: self._look_at(name, place) for name, place in places.items() if name not in leased}
         now = monotonic()
         return {name for name, seen in self._missing.items() if now - seen.since > 2 * self._config.lease_beat_seconds}
 
     def _look_at(self, name: str, place: ProcessPlace) -> _Missing:
-        """What is known of a process without a lease."""
+        """Update what is known about an owner without a lease."""
         now, generation = monotonic(), self._link.generation
-        # This very process plainly runs: there an owner without a lease has no worker any more.
+        # CPU use says nothing about an owner in this very process: without a lease, it has no worker any more.
         cpu_ticks = None if place.pid == os.getpid() else place.cpu_ticks()
         seen = self._missing.get(name)
         if seen is None or seen.generation != generation:
@@ -239,7 +243,7 @@ class Recovery:
             self._missing.pop(name, None)
 
     def _collect(self, until: float, first: Sequence[str] = ()) -> int:
-        """Bring back what those who departed left behind."""
+        """Recover the jobs that departed owners left behind."""
         departed = recover.departed(self._link)
         names = [name for name in first if name in departed]
         names += _from_behind(self._asked_last, sorted(departed.keys() - set(names)))
@@ -253,7 +257,7 @@ class Recovery:
                 if monotonic() >= until:
                     break
         except RedisError:
-            # What was read before a connection broke is asked for again.
+            # After a broken connection, all entries are read again.
             self._under_way.clear()
             raise
         finally:
@@ -261,11 +265,12 @@ class Recovery:
         return moved
 
     def _ask(self, departed: Mapping[str, tuple[float, bytes]], first: Sequence[str]) -> None:
-        """Begin with those of a page that have left something; strike off those of whom nothing comes any more."""
+        """Start recovering the owners of a page that left jobs behind, and forget those that no longer can."""
         queues = {name: parse_registration(about)[1] for name, (_, about) in departed.items()}
         left = recover.leaving_something(self._link, queues)
         now = now_seconds()
-        # What could not go back (its queue's key is of a foreign type) must be found again.
+        # An owner with jobs stays listed: those that could not go back (the queue's key has a wrong type) are tried
+        # again.
         done = [name for name, (at, _) in departed.items() if name not in left and now - at > _AFTERCARE_SECONDS]
         recover.strike_off(self._link, done)
         begun = [name for name in departed if name in left and name not in self._under_way]
@@ -275,7 +280,7 @@ class Recovery:
         *_, self._asked_last = departed
 
     def _take_turns(self, until: float) -> int:
-        """A slice of each owner that is under way; who was not reached is the first in the next round."""
+        """Recover one slice per started owner. Owners that were not reached come first in the next round."""
         moved = 0
         for name in list(self._under_way):
             round_ = self._under_way.pop(name)
@@ -286,13 +291,16 @@ class Recovery:
                 moved += found
                 self._under_way[name] = round_
             elif round_.moved:
-                _log.info("brought back %s of %s", counted(round_.moved, "job"), name)
+                _log.info("recovered %s of %s", counted(round_.moved, "job"), name)
             if monotonic() >= until:
                 break
         return moved
 
     def _next_page(self, name: str, round_: _Round) -> list[recover.Entry] | None:
-        """None where there is no more, or an owner's key is of a foreign type, which must not hold up the others."""
+        """
+        Return the owner's next slice. Returns None if there are no more jobs, or if one of the owner's keys has a wrong
+        type, which must not hold up the others.
+        """
         try:
             return next(round_.entries, None)
         except RedisReplyError as error:
@@ -300,7 +308,7 @@ class Recovery:
                 raise
             if name not in self._left:
                 self._left.add(name)
-                _log.error("what %s had in flight cannot be brought back: %s; see sidekiq-py doctor", name, error)
+                _log.error("the jobs that %s had in flight cannot be recovered: %s; see sidekiq-py doctor", name, error)
             return None
 
     def _bring_back(self, name: str, entries: Sequence[recover.Entry]) -> int:
@@ -315,10 +323,10 @@ class Recovery:
 
     def _dead_letter(self, name: str, entry: recover.Entry) -> bool:
         """
-        To `dead`, in one script with what extensions want written, and with the death that is to be announced.
+        Move a job to `dead`. The same script writes what extensions add, and the record of the pending death handlers.
 
         Returns:
-            False if it is not there any more, or Redis refuses that.
+            False if the job is no longer in flight, or Redis refuses the script.
         """
         now, error, payload = now_seconds(), PoisonPillError(), parse_job_or_empty(entry.raw)
         member = self._dead_member(entry.raw)
@@ -338,7 +346,7 @@ class Recovery:
                 self._link,
                 name,
                 entry.field,
-                # Theirs first: where a verb fails as it writes, the job must not be in both places.
+                # The extensions' commands come first: if one fails halfway, the job must not be in both places.
                 vital=[*effects, add_to_dead(member, now)],
                 counters=[
                     *(owed.commands if owed is not None else ()),
@@ -359,15 +367,15 @@ class Recovery:
         return was_there
 
     def _note_stuck(self, name: str, entry: recover.Entry, error: RedisReplyError) -> None:
-        """Once a job: each pass tries again."""
+        """Log it once per job, because each pass tries again."""
         if (name, entry.field) in self._stuck:
             return
         self._stuck.add((name, entry.field))
         with log_context(parse_job_or_empty(entry.raw)):
             _log.error(
-                "a job that has killed its process too often cannot be put into dead, and stays in flight at %s: %s. "
-                "Repair what Redis names (`sidekiq-py doctor` shows keys of a wrong type): then the job goes there by "
-                "itself. It is %s",
+                "a job that has killed its process too often cannot be moved to the dead set and stays in flight under "
+                "%s: %s. Fix this error (`sidekiq-py doctor` shows keys of a wrong type), and the job is moved "
+                "automatically. The job: %s",
                 name,
                 error,
                 entry.raw[:200].decode(errors="replace"),
@@ -383,7 +391,10 @@ class Recovery:
         return recover.Fate(entry, deaths=deaths, first=first, is_poison=deaths >= MOST_DEATHS)
 
     def _dead_member(self, raw: bytes) -> bytes:
-        """The job with the reason why it is dead, for the Web UI; what cannot be read, or written again, stays raw."""
+        """
+        Return the job with the reason for its death, for the Web UI. A payload that cannot be parsed or dumped again
+        stays as it is.
+        """
         payload = parse_job_or_empty(raw)
         if not payload:
             return raw
@@ -401,6 +412,6 @@ def _pages(names: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def _from_behind(name: str, names: Sequence[str]) -> list[str]:
-    """*names*, which are sorted, from the first behind *name* on, and then those before it."""
+    """Rotate the sorted *names* so that they begin after *name*."""
     at = bisect_right(names, name)
     return [*names[at:], *names[:at]]

@@ -115,9 +115,9 @@ def test_an_owner_that_was_recovered_goes_on_as_the_next_epoch(link: Link, redis
 @pytest.mark.parametrize(
     ("jobs", "message"),
     [
-        (0, "It held no job, and goes on"),
-        (1, "What it held, 1 job, went to others, or was lost with the data"),
-        (2, "What it held, 2 jobs, went to others"),
+        (0, "It held no jobs and continues"),
+        (1, "Other workers have taken over the 1 job that it held, unless the data is gone"),
+        (2, "Other workers have taken over the 2 jobs that it held"),
     ],
 )
 def test_an_owner_that_redis_forgot_says_what_that_may_mean(
@@ -136,7 +136,7 @@ def test_an_owner_that_redis_forgot_says_what_that_may_mean(
 
     ownership.renew(link)
 
-    assert "it was taken for dead, or Redis has lost its data" in caplog.text
+    assert "it was considered dead, or Redis has lost its data" in caplog.text
     assert message in caplog.text
 
 

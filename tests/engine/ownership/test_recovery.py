@@ -489,8 +489,8 @@ def test_a_poison_pill_that_dead_refuses_is_named_once_and_stays(
 
     die_with(b"poison", recovery, link, redis_client, batch=4)
     assert recovery.look() == 0
-    [line] = [line.getMessage() for line in caplog.records if "cannot be put into dead" in line.getMessage()]
-    assert "Repair what Redis names (`sidekiq-py doctor` shows keys of a wrong type)" in line
+    [line] = [line.getMessage() for line in caplog.records if "cannot be moved to the dead set" in line.getMessage()]
+    assert "Fix this error (`sidekiq-py doctor` shows keys of a wrong type)" in line
     redis_client.delete("dead")
 
     assert recovery.look() == 1

@@ -1,5 +1,5 @@
 """
-One process at work: launcher, managers, processors, poller, heartbeat.
+The worker engine of one process: launcher, managers, processors, poller, heartbeat.
 
 May import `running` and below; neither `api` nor `testing`.
 """

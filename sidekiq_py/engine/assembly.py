@@ -1,4 +1,4 @@
-"""Builds the parts of a worker process, and connects them. Nothing runs yet."""
+"""Builds the parts of a worker process and connects them, without starting anything."""
 
 import logging
 import os
@@ -60,19 +60,19 @@ _log = logging.getLogger("sidekiq")
 
 class WorkerParts:
     """
-    What a worker process is made of; `Launcher` starts and stops the parts.
+    The parts of a worker process. `Launcher` starts and stops them.
 
     Args:
-        config: What it was told.
-        registry: The jobs it can run.
-        hooks: Its event, error and death handlers.
-        server_middleware: Wraps every run.
-        client: Pushes what jobs enqueue, what is due and what was interrupted.
-        extensions: Their hooks; by default the program's.
-        on_epoch: Told the name of each owner that this process becomes; for a parent that watches it.
+        config: The process's configuration.
+        registry: The jobs that the process can run.
+        hooks: The program's event, error and death handlers.
+        server_middleware: The middleware around every run.
+        client: Pushes the jobs that other jobs enqueue, that come due, and that were interrupted.
+        extensions: The extensions to use; by default the program's.
+        on_epoch: Called with the name of each owner that this process becomes, for a parent that watches it.
 
     Raises:
-        ConfigError: A declared job needs what this process cannot give.
+        ConfigError: A declared job needs something that this process does not offer.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class WorkerParts:
                 config,
                 hooks,
                 fetchers=lambda: [manager.fetcher for manager in self.managers],
-                # It is made later.
+                # `self.heartbeat` is created below.
                 on_unserved=lambda queue: self.heartbeat.leave_out(queue),  # noqa: PLW0108
                 is_stopping=lambda: life.is_quieting,
                 takes_over=lambda key, payload: extensions.takes_over(key, payload, pool),
@@ -170,9 +170,9 @@ class WorkerParts:
             self.extension_start.exchange_keys()
 
         def take_remote_signal(name: str) -> None:
-            # Somebody else's program must not be stopped from a web page.
+            # The Web UI must not stop the program that embeds this worker.
             if config.embedded:
-                _log.info("%s was sent to an embedded process and is ignored", name)
+                _log.info("ignoring %s, which was sent to an embedded worker", name)
             else:
                 signals.put(name)
 
@@ -234,13 +234,13 @@ class WorkerParts:
 
 
 def _dialect(config: Config, client: Client, life: LifeCycle) -> Callable[[], Dialect]:
-    """The release to write for: pinned by the config, or what is known of the Ruby processes alive."""
+    """Return a function for the release to write for: the config's, or what is known of the running Ruby processes."""
     pinned = config.pinned_dialect()
 
     def dialect() -> Dialect:
         if pinned is not None:
             return pinned
-        # While it stops, what was known last is good enough, and costs no wait for a Redis that hangs.
+        # During a stop, the last known release is good enough and avoids waiting for a hanging Redis.
         return client.detection.last if life.is_stopping else client.detection.dialect(now_seconds())
 
     return dialect
@@ -249,7 +249,7 @@ def _dialect(config: Config, client: Client, life: LifeCycle) -> Callable[[], Di
 def _loop(surroundings: Surroundings, managers: list[Manager]) -> "EventLoop | None":
     if not any(definition.is_async for definition in surroundings.registry):
         return None
-    # Only now: asyncio weighs more than all the rest of an idle worker.
+    # Imported only when needed: asyncio takes more memory than all the rest of an idle worker.
     from sidekiq_py.engine.run.event_loop import EventLoop
 
     def wake_fetchers() -> None:

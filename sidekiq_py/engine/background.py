@@ -1,4 +1,4 @@
-"""Threads of a worker that no error ends."""
+"""Background threads of a worker that survive any error."""
 
 import logging
 import threading
@@ -13,11 +13,11 @@ _PAUSE_SECONDS = 1.0
 
 def background_thread(name: str, loop: Callable[[], None]) -> threading.Thread:
     """
-    A daemon thread, not started yet, that runs *loop* until it returns. Where it raises, the log says so and it is run
-    again.
+    Create a daemon thread that runs *loop* until it returns. If *loop* raises, that is logged and it runs again. The
+    thread is not started.
 
-    Each loop handles the errors that it expects. This is for the others: a thread that ends by one is missed by
-    nobody (of a SystemExit Python does not print a word) until the lease is gone, or jobs no longer start.
+    Each loop handles the errors that it expects. This is for all others: if one of them ended the thread, it would go
+    unnoticed until the lease is gone or jobs no longer start. For a SystemExit, Python prints nothing at all.
     """
 
     def run() -> None:
@@ -25,8 +25,8 @@ def background_thread(name: str, loop: Callable[[], None]) -> threading.Thread:
             try:
                 loop()
                 return
-            except BaseException:  # noqa: BLE001 — whatever it is, nobody else would go on with this work
-                # Without memory, or by a log handler that exits, not even that may be possible.
+            except BaseException:  # noqa: BLE001 — no other thread would take over this work
+                # Logging may fail, too: without memory, or with a log handler that exits.
                 with suppress(BaseException):
                     _log.critical("the thread %s failed unexpectedly; it starts again", name, exc_info=True)
             time.sleep(_PAUSE_SECONDS)

@@ -1,5 +1,5 @@
 """
-What a worker looks at before it starts: can this Redis do what is needed, and will it keep what it is given?
+Checks Redis before a worker starts: does it support what is needed, and will it keep the jobs?
 
 Source: Sidekiq 8.1.7, cli.rb, `run`.
 """
@@ -28,7 +28,7 @@ _SHARED_KEYS = (
     keys.STAT_PROCESSED,
     keys.STAT_FAILED,
 )
-# What an ACL lets a worker use; docs/redis.md has the commands one by one.
+# The keys that an ACL has to allow for a worker; docs/redis.md lists the commands one by one.
 ACL_KEYS = (
     "~queue* ~paused ~schedule ~retry ~dead ~process* ~stat:* ~it-* ~sidekiq_py:* "
     "~*:[0-9]*:????????????* ~j|* ~h|* ~*-[0-9][0-9]-[0-9]*:*"
@@ -39,15 +39,15 @@ _log = logging.getLogger("sidekiq")
 
 def check_redis(pool: Pool, *, keeps_in_flight: bool = True) -> ServerInfo:
     """
-    Refuse a server that cannot serve, warn of one that may lose jobs.
+    Reject a server that a worker cannot use, and warn about one that may lose jobs.
 
     Args:
-        keeps_in_flight: The worker writes keys of ours, as the reliable fetcher does.
+        keeps_in_flight: Whether the worker writes keys of ours, as the reliable fetcher does.
 
     Raises:
-        ConfigError: It does not let this user in, lacks the database, or forbids this user what a worker needs.
-        UnsupportedRedisError: It is too old, a Cluster or a Sentinel.
-        RedisError: It is out of reach.
+        ConfigError: The server does not let this user in, lacks the database, or forbids something a worker needs.
+        UnsupportedRedisError: The server is too old, a Cluster or a Sentinel.
+        RedisError: The server is unreachable.
     """
     url = place(pool.settings)
     try:
@@ -75,7 +75,8 @@ def warn_of_ruby_outside(pool: Pool) -> None:
     """
     Warn if the Ruby side seems to have left the namespace, as it must for Sidekiq 7.
 
-    Where several programs share a Redis, another one may work outside; so nothing is said while Ruby is seen within.
+    If several programs share a Redis, another one may run outside the namespace. So nothing is logged while a Ruby
+    process is seen within it.
     """
     try:
         if dialect_of(versions.infos(pool)) is not None:
@@ -83,37 +84,36 @@ def warn_of_ruby_outside(pool: Pool) -> None:
         with closing(Pool(replace(pool.settings, namespace=""))) as bare:
             outside = dialect_of(versions.infos(bare))
     except RedisError:
-        # An ACL may keep this user within the namespace.
+        # An ACL may confine this user to the namespace.
         return
     if outside is not None and not outside.knows_namespaces:
         _log.warning(
-            "No Ruby process works under the namespace %s, but one of Sidekiq %s does without a namespace on the same "
-            "Redis. Sidekiq 7 and later know no namespaces: if it is to share jobs with this worker, leave the "
-            "namespace out",
+            "No Ruby process uses the namespace %s, but one of Sidekiq %s works on the same Redis without a namespace. "
+            "Sidekiq 7 and later have no namespaces: if it should share jobs with this worker, remove the namespace",
             pool.settings.namespace,
             ".".join(map(str, outside.version)),
         )
 
 
 def _refuse_forbidden(pool: Pool, url: str, *, keeps_in_flight: bool) -> None:
-    """Raise if this user may not use the keys of a worker, or run scripts; nothing is written."""
+    """Raise if this user may not use a worker's keys or run scripts. Nothing is written."""
     names = [keys.queue("default"), *_SHARED_KEYS]
     owned = [keys.OWNERS, keys.in_flight(""), keys.lease("")] if keeps_in_flight else []
     try:
         pool.command("EXISTS", *names, *owned)
         if keeps_in_flight:
-            # Nobody bears this name, so nothing is renewed, and nothing stands in its inbox.
+            # No owner has the empty name, so nothing is renewed and its inbox is empty.
             pool.run(lambda link: in_flight.renew(link, "", 1))
             inbox = keys.inbox("", "default")
-            # A job that was moved and cannot be removed would run again and again.
+            # A job that could be moved but not removed would run again and again.
             for command in (("LMOVE", inbox, inbox, "RIGHT", "LEFT"), ("LPOS", inbox, ""), ("LREM", inbox, -1, "")):
                 pool.command(*command)
     except RedisReplyError as error:
-        # Whatever else it says may be over in a moment.
+        # Any other error may be temporary.
         if error.code != "NOPERM":
             return
         raise ConfigError(
-            f"{url} forbids this user what a worker needs: {error}. Let it use the keys {_acl_keys(pool)} "
+            f"{url} forbids this user something that a worker needs: {error}. Allow the keys {_acl_keys(pool)} "
             "and the commands +@all -@dangerous, or those that docs/redis.md lists one by one"
         ) from error
 
@@ -125,10 +125,10 @@ def _acl_keys(pool: Pool) -> str:
 
 def refuse_unsupported(server: ServerInfo, url: str) -> None:
     """
-    Raise if *server* cannot serve.
+    Raise if a worker cannot use *server*.
 
     Args:
-        url: For the message, without a password.
+        url: The URL for the message, without a password.
     """
     if server.mode == "cluster":
         raise UnsupportedRedisError(

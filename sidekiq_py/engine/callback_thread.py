@@ -1,8 +1,8 @@
 """
-Calls the program's handlers apart from threads that must not wait for them.
+Calls the program's handlers in a separate thread, on behalf of threads that must not wait for them.
 
-The lease keeps this process's claim to its jobs, and the housekeeper brings back those of the dead: neither may wait
-for an error handler that talks to a slow service, or a death handler that sends a mail.
+The lease keeper protects this process's jobs, and the housekeeper recovers those of dead processes. Neither may wait for
+an error handler that talks to a slow service, or for a death handler that sends an email.
 """
 
 import logging
@@ -17,7 +17,10 @@ _log = logging.getLogger("sidekiq")
 
 
 class CallbackThread:
-    """One call after the other, in a thread that starts with the first. Stopping twice, or before a start, is fine."""
+    """
+    Makes one call after the other, in a thread that starts with the first call. Stopping twice, or before a start, is
+    fine.
+    """
 
     def __init__(self) -> None:
         self._calls: deque[Callable[[], object]] = deque()
@@ -26,7 +29,7 @@ class CallbackThread:
         self._is_stopped = False
 
     def call(self, handler: Callable[[], object]) -> None:
-        """Have *handler* called soon."""
+        """Call *handler* soon, in the callback thread."""
         with self._change:
             self._calls.append(handler)
             if self._thread is None:
@@ -35,14 +38,14 @@ class CallbackThread:
             self._change.notify()
 
     def stop(self, within_seconds: float) -> None:
-        """Wait for what was asked for, at most so long."""
+        """Wait up to this long for the pending calls."""
         with self._change:
             self._is_stopped = True
             self._change.notify()
         if self._thread is not None:
             self._thread.join(within_seconds)
             if self._calls:
-                _log.warning("not called: %s, as those before took too long", counted(len(self._calls), "handler"))
+                _log.warning("%s not called, because earlier ones took too long", counted(len(self._calls), "handler"))
 
     def _run(self) -> None:
         while True:
@@ -54,5 +57,5 @@ class CallbackThread:
                 handler = self._calls.popleft()
             try:
                 handler()
-            except BaseException:  # noqa: BLE001 — the handlers behind it are still to be called
+            except BaseException:  # noqa: BLE001 — the next handlers must still be called
                 _log.exception("a handler failed")

@@ -1,9 +1,10 @@
 """
-What is told of Redis being away, or of anything else that fails again and again.
+Reports outages of Redis, or of anything else that fails repeatedly, without repetition.
 
-`Outage` is for one thread: the first error of a stretch is reported, and not the same one with every try. `Downtime` is
-for the process, and says how long Redis was away in one line of the log: the fetchers notice at once, the heartbeat at
-its next beat, and each found Redis back at a time of its own, so that two lines told of one outage with two durations.
+`Outage` is for one thread: it reports the first error of an outage, but not the errors of further tries. `Downtime` is
+for the whole process and logs in a single line how long Redis was down. The fetchers notice an outage at once and the
+heartbeat at its next beat, and each finds Redis back at a different time. So there used to be two lines about one outage,
+with two durations.
 """
 
 import logging
@@ -22,17 +23,17 @@ Report = Callable[[BaseException, dict[str, Any]], None]
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 5.0
 
-# What a broken connection stops: all work, whoever it is that notices.
+# A broken connection stops all work, no matter which part notices it.
 _ALL_WORK = ""
 
 
 class Outage:
     """
-    A stretch of time in which nothing works.
+    A period of time in which a task keeps failing.
 
     Args:
-        report: Takes the first error of each outage.
-        context: Told along with it.
+        report: Called with the first error of each outage.
+        context: The description to report with it.
     """
 
     def __init__(self, report: Report, context: str) -> None:
@@ -42,7 +43,7 @@ class Outage:
         self._pause_seconds = 0.0
 
     def failed(self, error: BaseException) -> float:
-        """Note a failure; returns how many seconds to wait before the next try."""
+        """Record a failure. Returns how many seconds to wait before the next try."""
         if not self._is_on:
             self._is_on = True
             self._pause_seconds = FIRST_PAUSE_SECONDS
@@ -52,16 +53,16 @@ class Outage:
         return self._pause_seconds
 
     def over(self) -> None:
-        """Note that it works."""
+        """Record that the task works again."""
         self._is_on = False
 
 
 class Downtime:
     """
-    Of one process. Safe from any thread.
+    The Redis outages of one process. Safe to use from any thread.
 
-    Redis may refuse one kind of work and do another, so a refusal is over when that kind of work succeeds; a broken
-    connection is over as soon as anything does.
+    Redis may refuse one kind of work and carry out another. So a refusal is over when that kind of work succeeds, while
+    a broken connection is over as soon as any work does.
     """
 
     def __init__(self, *, monotonic: Callable[[], float] = clock_monotonic) -> None:
@@ -75,15 +76,15 @@ class Downtime:
 
     @property
     def is_on(self) -> bool:
-        """Something fails; looked at with every fetch, so that one that works costs no more than that."""
+        """True while something fails. Callers check this first, so that a successful fetch costs only this check."""
         return bool(self._failing)
 
     def failed(self, error: RedisError, work: str) -> bool:
         """
-        Note that *work* failed.
+        Record that *work* failed.
 
         Returns:
-            Whether it is the first failure since all worked, and so the one to report.
+            True if it is the first failure since everything worked, and so the one to report.
         """
         with self._lock:
             is_first = not self._failing
@@ -95,7 +96,7 @@ class Downtime:
         return is_first
 
     def works(self, work: str) -> None:
-        """Note that *work* succeeded; once nothing is left that fails, the log says how long it took."""
+        """Record that *work* succeeded. When nothing fails any more, log how long the outage was."""
         if not self._failing:
             return
         with self._lock:

@@ -6,7 +6,7 @@ A worker inside another program: a web server, a script, a test.
     ...
     worker.stop()
 
-It takes no signals and cannot be stopped from a Web UI: the program around it decides. Source: Sidekiq 8.1.7,
+It handles no signals and cannot be stopped from a Web UI: the surrounding program decides. Source: Sidekiq 8.1.7,
 embedded.rb.
 """
 
@@ -31,10 +31,10 @@ _log = logging.getLogger("sidekiq")
 
 class EmbeddedWorker:
     """
-    Starting does not block; starting twice, stopping twice and stopping before a start is fine. After a stop it can be
-    started again. As a context manager it works within the block.
+    A worker that runs inside this program. Starting does not block. Starting twice, stopping twice and stopping before a
+    start are fine. After a stop it can be started again. As a context manager it runs for the duration of the block.
 
-    A program that forks (gunicorn with --preload) starts it in the child: threads do not survive a fork.
+    A program that forks (gunicorn with --preload) has to start it in the child, because threads do not survive a fork.
     """
 
     def __init__(self, config: Config) -> None:
@@ -56,17 +56,17 @@ class EmbeddedWorker:
 
     @property
     def identity(self) -> str | None:
-        """Under which it is registered in Redis; None while it does not run."""
+        """The worker's identity in Redis; None while it is not running."""
         return self._launcher.identity if self._launcher is not None else None
 
     def start(self) -> None:
         """
-        Begin to work.
+        Start the worker.
 
         Raises:
             ConfigError: No job is declared.
-            UnsupportedRedisError: This Redis is too old, or a Cluster.
-            RedisError: Redis is out of reach.
+            UnsupportedRedisError: The Redis server is too old, or a Cluster.
+            RedisError: Redis is unreachable.
         """
         with self._lock:
             if self._launcher is not None:
@@ -86,17 +86,18 @@ class EmbeddedWorker:
             self._launcher = launcher
 
     def quiet(self) -> None:
-        """Fetch no more jobs; those that run go on."""
+        """Stop fetching jobs. Running jobs continue."""
         with self._lock:
             if self._launcher is not None:
                 self._launcher.quiet()
 
     def stop(self, *, timeout_seconds: float | None = None) -> None:
         """
-        Stop; busy jobs are given until the timeout, then Shutdown is raised in them, and they go back to their queues.
+        Stop the worker. Busy jobs have until the timeout; then Shutdown is raised in them and they go back to their
+        queues.
 
         Args:
-            timeout_seconds: Instead of the config's 25.
+            timeout_seconds: Overrides the config's timeout (25 seconds by default).
         """
         with self._lock:
             launcher, self._launcher = self._launcher, None
@@ -105,25 +106,24 @@ class EmbeddedWorker:
             stubborn = launcher.stop(timeout_seconds=timeout_seconds)
             if stubborn:
                 _log.warning(
-                    "Shutdown was not heeded by %s; what it did not stop still runs in this program, "
-                    "and will run again elsewhere",
+                    "%s did not stop at Shutdown, still running in this program, and will run again elsewhere",
                     counted(len(stubborn), "job"),
                 )
 
 
 def embed(*, concurrency: int = 2, queues: Sequence[Any] | str = ("default",), **settings: Any) -> EmbeddedWorker:
     """
-    A worker for this program; call its `start` and `stop`.
+    Create a worker that runs inside this program. Call its `start` and `stop`.
 
     Args:
-        concurrency: Threads that run jobs. 2 by default, as in Ruby, as the program has other work to do.
-        queues: Names, `"name,weight"` or `("name", weight)`, in order of precedence.
-        settings: Any field of `Config`, such as `shutdown_timeout_seconds=8`. Redis and the release of the Ruby side
-        are
-            as configured.
+        concurrency: The number of threads that run jobs. The default is 2, as in Ruby, because the program has other
+            work to do.
+        queues: `"name"`, `"name,weight"` or `("name", weight)`, in order of precedence.
+        settings: Any field of `Config`, such as `shutdown_timeout_seconds=8`. The Redis settings and the release of the
+            Ruby side come from the program's configuration.
 
     Raises:
-        ConfigError: A setting is unusable.
+        ConfigError: A setting is invalid.
     """
     given = program.settings()
     named = [queues] if isinstance(queues, str) else queues

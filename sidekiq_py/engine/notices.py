@@ -1,9 +1,9 @@
 """
-What Redis tells a worker along with its jobs: which of them were revoked, and that the notices have changed.
+Notices that arrive along with jobs: which of the jobs were revoked, and that the notices have changed.
 
-A fetch and a claim look both up in the script that takes the jobs, so it costs no round trip, and a job that was
-revoked before it left its queue is never missed. What is heard here is a hint: an id may stand in an argument, and a
-revoke may have run out since. Who is about to act on it asks Redis.
+The script that fetches or claims jobs looks both up. So it costs no round trip, and no job that was revoked before it
+left its queue is missed. A notice is only a hint: the id may occur in an argument of the job, and the revocation may have
+expired since. Ask Redis before acting on it.
 """
 
 import logging
@@ -20,12 +20,12 @@ _MOST_HINTS = 20_000
 
 class Notices:
     """
-    What one process has heard.
+    The notices that one process has received.
 
     Args:
-        on_change: Called by the thread that fetches, when the notices are others than before. Whatever it
-            raises is logged and goes no further: the jobs that came along have left their queue by then. After a
-            `RedisError` it is called again at the next fetch, else when the orders change again.
+        on_change: Called by the fetching thread when the notices have changed. Errors are logged and not passed on,
+            because the jobs that came along have left their queue by then. After a `RedisError` it is called again at
+            the next fetch; after any other error, at the next change.
     """
 
     __slots__ = ("_lock", "_number", "_on_change", "_refused", "_revoked")
@@ -41,15 +41,15 @@ class Notices:
         return f"<Orders {self._number!r} hints={len(self._revoked)}>"
 
     def may_be_revoked(self, jid: str) -> bool:
-        """A job of this id was told of."""
+        """Returns True if a notice named a job with this id."""
         return jid in self._revoked
 
     def note(self, told: Sequence[bytes]) -> None:
         """
-        Take in what a script has replied.
+        Process the notices in a script's reply.
 
         Args:
-            told: The number of the notices, and the ids.
+            told: The number of the notices, followed by the ids of revoked jobs.
         """
         if len(told) > 1:
             self._remember(told[1:])
@@ -69,9 +69,9 @@ class Notices:
                 self._on_change()
             except RedisError as error:
                 if number != self._refused:
-                    _log.warning("the notices could not be read; they are asked for again: %s", error)
+                    _log.warning("the notices could not be read; trying again with the next fetch: %s", error)
                 self._refused = number
                 return
-            except Exception:  # noqa: BLE001 - whatever it is, the jobs must not be dropped with it
-                _log.exception("the notices could not be applied; those from before stay in force")
+            except Exception:  # noqa: BLE001 - the jobs that came along must not be dropped
+                _log.exception("the notices could not be applied; the previous ones stay in force")
             self._number = number

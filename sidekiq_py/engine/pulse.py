@@ -1,4 +1,4 @@
-"""When a loop of this process is to turn next: what tells a process that hangs from one that waits."""
+"""Records when a loop's next turn is due. This distinguishes a process that hangs from one that waits."""
 
 import math
 
@@ -6,7 +6,7 @@ from sidekiq_py.clock import monotonic
 
 
 class Pulse:
-    """Of one thread's loop."""
+    """The pulse of one thread's loop."""
 
     __slots__ = ("_due_at",)
 
@@ -14,15 +14,15 @@ class Pulse:
         self._due_at = math.inf
 
     def waits(self, seconds: float) -> float:
-        """The loop has turned, and turns again after *seconds*, which are returned."""
+        """Note that the loop has turned and will turn again after *seconds*. Returns *seconds*."""
         self._due_at = monotonic() + seconds
         return seconds
 
     def rests(self) -> None:
-        """The loop turns again when there is a reason to, and nobody knows when."""
+        """Note that the loop will turn again at an unknown time, when there is a reason to."""
         self._due_at = math.inf
 
     @property
     def overdue_seconds(self) -> float:
-        """How long ago the loop should have turned; below 0 while it waits, rests, or has not started."""
+        """How long ago the loop should have turned. Negative while it waits, rests, or has not started."""
         return monotonic() - self._due_at

@@ -1,1 +1,1 @@
-"""Threads beside the jobs: poller, heartbeat, and what they share. May import `run` and below."""
+"""Background threads that run beside the jobs: poller, heartbeat, and helpers. May import `run` and below."""

@@ -1,7 +1,7 @@
 """
-Says in Redis which classes this process can run, for `sidekiq-py doctor`: what it cannot know of Ruby's processes.
+Publishes in Redis which classes this process can run, for `sidekiq-py doctor`. Ruby's processes offer no such list.
 
-One EXPIRE after each heartbeat; the names themselves are sent once, and again where Redis has lost them.
+It costs one EXPIRE after each heartbeat. The names themselves are sent once, and again if Redis has lost them.
 """
 
 from sidekiq_py.errors import RedisReplyError
@@ -12,12 +12,12 @@ from sidekiq_py.registry import Registry
 
 class Declared:
     """
-    What one process has declared.
+    The classes that one process has declared.
 
     Args:
-        pool: To the Redis where it is registered.
-        identity: As in the heartbeat.
-        registry: The jobs it can run.
+        pool: Connections to the Redis where the process is registered.
+        identity: The process's identity, as in the heartbeat.
+        registry: The jobs that the process can run.
     """
 
     def __init__(self, pool: Pool, identity: str, registry: Registry) -> None:
@@ -31,10 +31,11 @@ class Declared:
 
     def keep(self) -> None:
         """
-        Let it stand for another minute.
+        Keep the list alive for another minute.
 
         Raises:
-            RedisError: Redis is out of reach. A user who may not write keys of ours is not told: nothing rests on them.
+            RedisError: Redis is unreachable. If this Redis user may not write our keys, nothing is raised or reported,
+                because nothing depends on the list.
         """
         if self._is_forbidden:
             return

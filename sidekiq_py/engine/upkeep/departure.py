@@ -1,4 +1,4 @@
-"""The end of a worker process in Redis: it is struck off, and what it still holds goes back."""
+"""Takes an exiting worker process out of Redis: removes it from the registry and puts back the jobs it still holds."""
 
 import logging
 import os
@@ -16,11 +16,11 @@ _log = logging.getLogger("sidekiq")
 
 class Departure:
     """
-    Of one process.
+    The departure of one process.
 
     Args:
-        ownership: None with the basic fetcher, which keeps no job in Redis.
-        flush_counts: Writes what has been counted and is not in Redis yet.
+        ownership: None with the basic fetcher, which keeps no jobs in Redis.
+        flush_counts: Writes the counts that are not in Redis yet.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Departure:
         self._left: Sequence[UnitOfWork] = ()
 
     def leave(self, left: Sequence[UnitOfWork]) -> None:
-        """Strike this process off; whatever it still holds goes back, but for *left*, which still runs here."""
+        """Remove this process from the registry and put back all jobs it holds, except *left*, which still run here."""
         self._left = left
         try:
             self._flush_counts()
@@ -47,21 +47,21 @@ class Departure:
             elif left:
                 self._managers[0].fetcher.requeue(left)
         except RedisError as error:
-            _log.warning("Redis is out of reach; whoever finds this process dead brings its jobs back: %s", error)
+            _log.warning("Redis is out of reach; another worker will recover the jobs of this process: %s", error)
         self._pool.close()
 
     def let_go_and_exit(self, code: int) -> None:
         """
-        The very last step: the process's threads end, and what still runs goes back to its queue.
+        Take the very last step: end the process with all its threads, and put the jobs that still run back.
 
-        Somebody else may start these jobs as soon as Redis has read the command, so it is to read it when all threads
-        have ended; if the command is lost, whoever looks after this owner brings them back.
+        Another worker may start these jobs as soon as Redis has read the command. So Redis must not read it before all
+        threads have ended. If the command is lost, another worker recovers the jobs.
         """
         link = self._pool.new_link()
         try:
             link.connect()
             logging.shutdown()
-            # Where the kernel keeps nothing back, other threads are to get no turn between the command and the exit.
+            # If the kernel cannot hold back the last byte, no other thread should run between the command and the exit.
             sys.setswitchinterval(1e-6)
             if self._ownership is not None:
                 self._ownership.let_go(link, self._left)

@@ -1,4 +1,4 @@
-"""Starts the extensions of a worker, and has processes know which payload keys each other's extensions own."""
+"""Starts a worker's extensions, and exchanges with other processes which payload keys their extensions own."""
 
 import logging
 
@@ -21,7 +21,7 @@ class ExtensionStart:
     The extensions of one process.
 
     Args:
-        foreign: Turns away jobs that bear a key whose extension is not here.
+        foreign: Turns away jobs with a payload key whose extension is not loaded here.
     """
 
     def __init__(self, extensions: LoadedExtensions, foreign: ForeignFeatures, pool: Pool, hooks: Hooks) -> None:
@@ -33,12 +33,13 @@ class ExtensionStart:
 
     def start(self, config: Config) -> None:
         """
-        Start all of them.
+        Start all extensions.
 
-        What Redis refuses one of them, as where it is full, stops no worker: it is there to empty it.
+        If Redis refuses a command of one of them, the worker starts nevertheless. A full Redis, for example, needs
+        workers to drain it.
 
         Raises:
-            RedisError: Redis is out of reach.
+            RedisError: Redis is unreachable.
         """
         self.exchange_keys()
         for extension in self._extensions:
@@ -48,7 +49,7 @@ class ExtensionStart:
                 self._hooks.report(ExtensionError(extension.name, "start", error), {"context": "Extension"})
 
     def exchange_keys(self) -> None:
-        """Tell others which payload keys the extensions here own, and hear of theirs; once a minute at most."""
+        """Publish the payload keys that the extensions here own, and read those of others; at most once a minute."""
         if monotonic() < self._exchange_at:
             return
         self._exchange_at = monotonic() + _EXCHANGE_EVERY_SECONDS
@@ -57,7 +58,7 @@ class ExtensionStart:
         try:
             announced = extension_keys.exchange(self._pool, own)
         except RedisReplyError as error:
-            # A user with few rights, or a Redis that is full: other processes' extensions are watched for later.
-            _log.debug("the payload keys of extensions are not exchanged now: %s", error)
+            # The user has few rights, or Redis is full. It is tried again later.
+            _log.debug("could not exchange the payload keys of extensions: %s", error)
             return
         self._foreign.learn(announced, own.keys())

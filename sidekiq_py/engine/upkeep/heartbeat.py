@@ -1,11 +1,11 @@
 """
-The thread that tells Redis every few seconds that this process lives and what it runs, and brings back signals.
+The thread that tells Redis every few seconds that this process is alive and what it runs, and receives signals.
 
-1. Write the beat: what Ruby's Web UI shows on its Busy page.
+1. Write the beat, which Ruby's Web UI shows on its Busy page.
 2. Fire `heartbeat` if Redis did not know the process (any more), then `beat`, then call `on_beat`.
-3. Hand on the one signal that may have come from the Web UI.
+3. Pass on a signal if the Web UI has sent one.
 
-The lease that keeps the process's jobs its own is not renewed here: no hook of the program stands in its way.
+The lease on the process's jobs is not renewed here, so the program's hooks cannot delay it.
 
 Source: Sidekiq 6.4.1 and 8.1.7, launcher.rb.
 """
@@ -37,23 +37,23 @@ _log = logging.getLogger("sidekiq")
 
 class Heartbeat:
     """
-    Starting does not block; stopping twice, or before a start, is fine.
+    The heartbeat of one process. Starting does not block; stopping twice, or before a start, is fine.
 
     Args:
-        process: What this process says of itself.
-        pool: To the Redis where it is registered.
-        dialect: The release whose Web UI reads it, asked each time.
-        running: What runs now.
-        is_quiet: No more jobs are fetched.
-        hooks: `heartbeat` and `beat` are fired; errors are reported.
-        on_signal: Takes a signal's name: `TSTP` or `USR1` (quiet), `TERM` (stop), `TTIN` (thread dump).
-        on_beat: Called after each beat that went through.
-        period_seconds: Between two beats; `None` for the release's own.
-        now: Seconds since the epoch.
-        downtime: Of the process, which other parts note as well.
+        process: The facts that this process publishes about itself.
+        pool: Connections to the Redis where the process is registered.
+        dialect: Returns the Sidekiq release whose Web UI reads the beat; called each time.
+        running: Returns the running jobs.
+        is_quiet: Returns True once no more jobs are fetched.
+        hooks: Fires `heartbeat` and `beat`, and reports errors.
+        on_signal: Called with a signal's name: `TSTP` or `USR1` (quiet), `TERM` (stop), `TTIN` (thread dump).
+        on_beat: Called after each successful beat.
+        period_seconds: The time between two beats; `None` for the release's own.
+        now: Returns the seconds since the epoch.
+        downtime: The process's record of outages, which it shares with other parts.
 
     Attributes:
-        pulse: Of the thread.
+        pulse: The thread's pulse.
     """
 
     def __init__(
@@ -96,35 +96,35 @@ class Heartbeat:
         return f"<Heartbeat {self._process.identity}{' ended' if self._is_ended else ''}>"
 
     def start(self) -> None:
-        """Start the thread; the first beat is at once."""
+        """Start the thread. The first beat comes at once."""
         if self._thread is None:
             self._thread = background_thread("sidekiq.heartbeat", self._run)
             self._thread.start()
 
     def beat_soon(self) -> None:
-        """Beat now and not when the period is over: something that the Web UI shows has changed."""
+        """Beat now, before the period is over, because something that the Web UI shows has changed."""
         self._pause.wake()
 
     def leave_out(self, queue: str) -> None:
-        """Say from now on that *queue* is not served."""
+        """From now on, publish that *queue* is not served."""
         with self._changing:
             self._process = self._process.without(queue)
         self.beat_soon()
 
     def change(self, capsule: str, *, concurrency: int | None = None, weights: Mapping[str, int] | None = None) -> None:
-        """Say this of the capsule of that name from now on."""
+        """From now on, publish these values for the capsule of that name."""
         with self._changing:
             self._process = self._process.with_capsule(capsule, concurrency=concurrency, weights=weights)
         self.beat_soon()
 
     def change_coroutines(self, number: int) -> None:
-        """Say from now on that so many `async def` jobs run at once."""
+        """From now on, publish that this many `async def` jobs may run at once."""
         with self._changing:
             self._process = replace(self._process, coroutines=number)
         self.beat_soon()
 
     def stop(self) -> None:
-        """End the thread and take the process out of the registry; where Redis is away, its entry expires by itself."""
+        """End the thread and remove the process from the process set. If Redis is down, its entry expires by itself."""
         self._is_ended = True
         self._pause.wake()
         if self._thread is None:
@@ -138,10 +138,10 @@ class Heartbeat:
 
     def beat(self) -> None:
         """
-        One beat, in this thread.
+        Beat once, in the calling thread.
 
         Raises:
-            RedisError: Redis is out of reach or refuses.
+            RedisError: Redis is unreachable or refuses the command.
         """
         reply = beats.beat(self._pool, self._facts(), dialect=self._dialect())
         self._outage.over()
@@ -158,15 +158,15 @@ class Heartbeat:
         self.pulse.waits(0.0)
         while not self._is_ended:
             self._pause.wait(self.pulse.waits(self._turn()))
-            # Woken by `stop`, the flag is set already; woken by `beat_soon`, the next wait must wait again.
+            # If `stop` ended the wait, the loop ends anyway; if `beat_soon` did, the next wait must block again.
             self._pause.rearm()
 
     def _turn(self) -> float:
-        """Beat; returns the seconds until the next one."""
+        """Beat. Returns the seconds until the next beat."""
         try:
             self.beat()
             return self._period_seconds or self._dialect().beat_seconds
-        except Exception as error:  # noqa: BLE001 - a process that does not beat is taken for dead
+        except Exception as error:  # noqa: BLE001 - a process that does not beat counts as dead
             if isinstance(error, RedisError):
                 self._downtime.failed(error, "heartbeat")
             return self._outage.failed(error)
@@ -191,7 +191,7 @@ class Heartbeat:
     def _info_for(self, dialect: Dialect) -> bytes:
         process = self._process
         if self._info is None or self._info[0] is not process or self._info[1] != dialect:
-            # The release that it writes for now: Ruby's may have been found out, or have changed, since the start.
+            # The release that it writes for now: Ruby's release may have been detected, or changed, since the start.
             told = replace(process, version=".".join(map(str, dialect.version)))
             self._info = (process, dialect, info_json(told, dialect))
         return self._info[2]
@@ -199,7 +199,7 @@ class Heartbeat:
     def _after_beat(self) -> None:
         try:
             self._on_beat()
-        except Exception as error:  # noqa: BLE001 - the beat itself went through
+        except Exception as error:  # noqa: BLE001 - the beat itself succeeded
             self._trouble_after.failed(error)
         else:
             self._trouble_after.over()

@@ -1,4 +1,4 @@
-"""Whether a worker process turns and fetches, for those who probe it."""
+"""Tells health probes whether a worker process's loops run, and whether it fetches jobs."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -8,29 +8,29 @@ from sidekiq_py.engine.pulse import Pulse
 from sidekiq_py.engine.run.life_cycle import LifeCycle
 from sidekiq_py.redis_access.connection.pool import Pool
 
-# How often one turn of a loop may wait in vain for a Redis that hangs.
+# How many timeouts of a hanging Redis one turn of a loop may run into.
 _TIMEOUTS_IN_A_TURN = 3
 
 
 class Loop(Protocol):
-    """A part with a thread that turns."""
+    """A part that runs a loop in a thread."""
 
     @property
     def pulse(self) -> Pulse:
-        """When it turns next."""
+        """Says when the loop's next turn is due."""
 
 
 class Liveness:
     """
-    Of one process.
+    The liveness of one process.
 
     Args:
-        life: How far it is.
-        pool: To its Redis.
-        downtime: Of that Redis.
-        loops: Its own, by name.
-        fetching: Those of its own that end when the process takes no more jobs.
-        stall_seconds: How long one may take for a turn.
+        life: The phase that the process is in.
+        pool: Connections to its Redis.
+        downtime: The outages of that Redis.
+        loops: Loops that run the whole time, by name.
+        fetching: Loops that end when the process stops fetching, by name.
+        stall_seconds: How long a loop may take for one turn.
     """
 
     def __init__(
@@ -47,15 +47,16 @@ class Liveness:
         self._downtime = downtime
         self._loops = loops
         self._fetching = fetching
-        # A Redis that hangs holds a loop up for so long.
+        # A hanging Redis may hold up a loop for this long.
         self._patience_seconds = stall_seconds + _TIMEOUTS_IN_A_TURN * pool.settings.socket_timeout_seconds
 
     def stalled_loops(self) -> list[str]:
         """
-        Those of this process's own loops that have not turned for too long; none while it stops. Asks nobody.
+        Return the names of the loops that have been stuck for too long; none while the process stops. Sends nothing to
+        Redis.
 
-        How long a job runs is not looked at. The loops that run code of the program's are, too: without the heartbeat
-        the process vanishes from the Web UI, without the poller due jobs may wait.
+        The running time of jobs does not matter. Loops that run the program's own code are checked as well: without the
+        heartbeat the process vanishes from the Web UI, and without the poller due jobs may wait.
         """
         if self._life.is_stopping:
             return []
@@ -63,19 +64,19 @@ class Liveness:
         return [name for name, loop in loops.items() if loop.pulse.overdue_seconds > self._patience_seconds]
 
     def why_not_fetching(self) -> str | None:
-        """Why this process takes no jobs now, or None. Asks nobody."""
+        """Return why this process fetches no jobs now, or None if it does. Sends nothing to Redis."""
         if not self._life.has_started:
             return "starting"
         if self._life.is_quieting:
             return "it takes no more jobs"
-        return "Redis is out of reach, or refuses what a worker needs" if self._downtime.is_on else None
+        return "Redis is out of reach, or refuses commands that a worker needs" if self._downtime.is_on else None
 
     def ping(self, *, within_seconds: float) -> None:
         """
-        Ask Redis for a sign of life.
+        Ping Redis.
 
         Raises:
-            RedisError: It gives none.
+            RedisError: Redis did not reply, or replied with an error.
         """
         link = self._pool.new_link(timeout_seconds=within_seconds)
         try:

@@ -1,8 +1,8 @@
 """
-Runs the maintenance of the fleet, the extensions' included, in the process that has the poller's lease.
+Runs the maintenance tasks of the fleet and of the extensions in the process that holds the poller's lease.
 
-Each extension has a thread of its own, so that a round that takes long, or never ends, holds up neither due jobs nor
-the lease nor another extension. A round that raises is reported, and comes again with the next pause.
+Each extension has a thread of its own. So a task that takes long or never ends holds up neither due jobs, nor the
+lease, nor another extension. A task that raises is reported and runs again after the next pause.
 """
 
 import threading
@@ -14,20 +14,20 @@ from sidekiq_py.engine.downtime import Outage, Report
 from sidekiq_py.extension import Maintenance
 from sidekiq_py.redis_access.connection.pool import Pool
 
-# How often a process that has no lease looks whether it has one by now.
+# How often a process without the lease checks whether it holds it by now.
 _LOOK_SECONDS = 0.5
 
 
 class MaintenanceThread:
     """
-    Starting does not block; ending twice, or before a start, is fine.
+    Runs maintenance tasks in a thread. Starting does not block; ending twice, or before a start, is fine.
 
     Args:
-        name: Whose tasks these are.
-        tasks: What is to be done.
-        is_ours: This process has the lease.
-        report: Takes an error and its context.
-        monotonic: Seconds that never go back.
+        name: The name of the tasks' owner, such as an extension.
+        tasks: The tasks to run.
+        is_ours: Returns True while this process holds the lease.
+        report: Called with an error and its context.
+        monotonic: Returns the time in monotonic seconds.
     """
 
     def __init__(
@@ -52,26 +52,26 @@ class MaintenanceThread:
         return f"<MaintenanceThread {[task.about.name for task in self._due]}>"
 
     def start(self) -> None:
-        """Start the thread, if there is anything to do."""
+        """Start the thread if there are any tasks."""
         if self._thread is None and self._due:
             self._thread = background_thread(f"sidekiq.maintenance.{self._name}", self._run)
             self._thread.start()
 
     def end(self) -> None:
-        """End it after the round at hand. Does not block."""
+        """End the thread after the task that runs now. Does not block."""
         self._end.wake()
 
     def join(self) -> None:
-        """Wait for its end; a round that hangs is not waited for."""
+        """Wait for the thread's end, but not forever: a task may hang."""
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout=self._pool.join_seconds)
 
     def turn(self) -> float:
-        """Do what is due; the seconds until the next turn."""
+        """Run the tasks that are due. Returns the seconds until the next turn."""
         if not self._is_ours():
             return _LOOK_SECONDS
         for task in self._due:
-            # Asked before each: while another one took long, the lease may have passed on.
+            # Checked before each task: if the previous one took long, another process may hold the lease by now.
             if self._monotonic() >= task.at and not self._end.wait(0) and self._is_ours():
                 task.at = self._monotonic() + self._round(task)
         return max(0.0, min(task.at for task in self._due) - self._monotonic())
@@ -82,19 +82,19 @@ class MaintenanceThread:
             pause = self.turn()
 
     def _round(self, task: "_Task") -> float:
-        """One round; the pause behind it."""
+        """Run one task. Returns the pause after it."""
         try:
             sooner = task.about.run(self._pool)
             pause = task.about.every_seconds if sooner is None else min(task.about.every_seconds, max(0.0, sooner))
-        # Also `sys.exit()`: the thread would begin anew with this very task, and no other would ever have its turn.
-        except BaseException as error:  # noqa: BLE001 — the thread must outlive whatever an extension does
+        # Also `sys.exit()`: it would restart the thread with this very task, and no other task would ever run.
+        except BaseException as error:  # noqa: BLE001 — the thread must survive whatever an extension does
             return max(task.about.every_seconds, task.outage.failed(error))
         task.outage.over()
         return pause
 
 
 class _Task:
-    """A piece of work, and when it is due."""
+    """A maintenance task, and when it is due."""
 
     __slots__ = ("about", "at", "outage")
 

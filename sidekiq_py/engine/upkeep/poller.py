@@ -2,20 +2,22 @@
 Moves due jobs from `retry` and `schedule` to their queues.
 
 1. Read up to 100 due members, or 4 MB of them.
-2. Make of each what a push makes of it: parse, client middleware, bytes.
-3. Swap them in one script, each only if it is still in the set. So any number of pollers, Ruby's too, may work at once.
+2. Process each as a push does: parse it, run the client middleware, produce the bytes.
+3. Swap them in one script, each only if it is still in the set. So any number of pollers, including Ruby's, may work at
+   the same time.
 
-One process holds the lease `sidekiq_py:poller`. It looks every 100 ms whether anything comes due before the next look,
-and every 50 ms while something does. So a job that waits for longer than that is moved on time and any other within
-100 ms. While nothing comes due within two seconds, it looks every two seconds, and when Redis says that a set has
-changed (`due_watch`); where Redis cannot say that, every 100 ms all the same. A Redis with nothing else to do wakes up
-for each look, which costs it 0.1 ms: looks every 100 ms were all that two idle processes cost it more than Ruby's. The
-others keep Sidekiq's interval, which grows with the number of processes, and so do their tries for the lease: all of
-them together try twice a second at most.
+One process holds the lease `sidekiq_py:poller`. Every 100 ms it checks whether anything comes due before the next
+check, and every 50 ms while something does. So a job that has to wait for longer than that is moved on time, and any
+other within 100 ms. While nothing comes due within two seconds, it checks every two seconds, and whenever Redis reports
+that a set has changed (`due_watch`). If Redis cannot report changes, it keeps checking every 100 ms. An otherwise idle
+Redis wakes up for each check, which costs it 0.1 ms: checks every 100 ms were all that two idle processes cost Redis
+more than Ruby's. The other processes keep Sidekiq's interval, which grows with the number of processes. So does the
+interval at which they try to get the lease: together they try at most twice a second.
 
-No job is lost on the way, where Ruby loses some: a member that is no job goes to `dead`, one whose middleware raises or
-that Redis refuses stays where it is and is tried again, and neither stops those behind it. However many stay: each has
-a back-off of its own, a look goes on where the last one ended, and what comes due meanwhile is looked at first.
+Where Ruby loses some jobs on the way, none is lost here. A member that is not a job goes to `dead`. A job whose
+middleware raises, or which Redis refuses, stays in its set and is tried again. Neither stops the jobs behind it,
+however many stay: each has a backoff of its own, each pass continues where the last one ended, and jobs that have come
+due since are checked first.
 """
 
 import logging
@@ -57,23 +59,23 @@ Repush = Callable[[dict[str, Any]], Outgoing | None]
 
 LEASE_SECONDS = 3.0
 LEASE_TRY_SECONDS = 2.0
-# Tries of all processes together. With one of each process every two seconds, those of 20 were a fifth of what Redis
-# did at rest.
+# The limit for all processes together. When each process tried every two seconds, the tries of 20 processes were a
+# fifth of the work of an idle Redis.
 MOST_LEASE_TRIES_PER_SECOND = 2
-# Where the lease lapsed and few of many processes are ours, Sidekiq's own interval has passed by then.
+# If the lease lapsed and only few of many processes are ours, Sidekiq's own interval has passed by then.
 LONGEST_LEASE_TRY_SECONDS = 30.0
 INITIAL_WAIT_SECONDS = 10
-# From so many processes on, their draws spread evenly by themselves.
+# From this number of processes on, their random intervals spread evenly by themselves.
 MANY_PROCESSES = 10
-# With so many jobs that stay in a set, it is not read from its start at every look, twenty times a second.
+# A set in which this many jobs stay is no longer read from its start at every check, twenty times a second.
 MANY_STAYING = 100
-# A pass over one set ends after so many jobs that stay, or so long: the other set has waited meanwhile.
+# A pass over one set ends after this many staying jobs or this much time, because the other set is waiting.
 MOST_STAYING = 1000
 PASS_SECONDS = 1.0
-# The quick poller looks so many times more rarely while nothing comes due before the next look.
+# While nothing comes due before the next check, the interval of the quick poller is this many times longer.
 LOOK_AHEAD = 2
 REST_SECONDS = 2.0
-# Longer than from one renewal of the lease to the next: of these it hears where it hears of changes.
+# Longer than the time between two renewals of the lease: if Redis reports changes at all, it reports those.
 QUIET_SECONDS = 2.0
 
 _log = logging.getLogger("sidekiq")
@@ -82,13 +84,13 @@ _log = logging.getLogger("sidekiq")
 @dataclass(slots=True)
 class _Scan:
     """
-    How far the poller has come in one set.
+    The poller's progress in one set.
 
     Args:
-        skip: How many due members, the earliest, stay where they are and have had their turn in this round.
-        seen_until: Epoch s; what came due later was not looked at yet.
-        rests_until: Monotonic s; until then only what came due since is looked at.
-        is_cut: The last pass ended before its set did.
+        skip: How many of the earliest due members stay in the set and have been tried in this round.
+        seen_until: Epoch seconds; members that came due later have not been read yet.
+        rests_until: Monotonic seconds; until then, only members that came due since are read.
+        is_cut: True if the last pass ended before the end of the set.
     """
 
     set_key: str
@@ -100,10 +102,10 @@ class _Scan:
 
 def initial_wait_seconds(config: Config, draw: float) -> float:
     """
-    How long a process without the lease waits before its first look.
+    Return how long a process without the lease waits before its first pass.
 
     Args:
-        draw: From [0, 1).
+        draw: A random number from [0, 1).
 
     Source: Sidekiq 4.2 to 8.1.7, scheduled.rb, `initial_wait`.
     """
@@ -112,12 +114,12 @@ def initial_wait_seconds(config: Config, draw: float) -> float:
 
 def poll_interval_seconds(process_count: int, draw: float, *, config: Config, dialect: Dialect) -> float:
     """
-    How long a process without the lease waits before its next look. Ruby up to 6.5.3 computed the average once for a
-    process's life; here it follows the number of processes.
+    Return how long a process without the lease waits before its next pass. Ruby up to 6.5.3 computed the average once
+    for the life of a process; here it follows the number of processes.
 
     Args:
-        process_count: Of all processes on this Redis, Ruby's too.
-        draw: From [0, 1).
+        process_count: The number of all processes on this Redis, including Ruby's.
+        draw: A random number from [0, 1).
 
     Source: Sidekiq 6.4.1 and 8.1.7, scheduled.rb, `random_poll_interval`.
     """
@@ -132,20 +134,24 @@ class Poller:
     A thread that moves due jobs. Starting does not block; stopping twice, or before a start, is fine.
 
     Args:
-        config: The intervals and the limits of the dead set.
-        pool: To the Redis whose sets are watched.
-        identity: Of this process, for the lease.
-        repush: A parsed payload to its queue and bytes through the client middleware, with a score if it is to wait
-            longer; `None` if that stopped it.
-        dialect: The release to follow, asked each time.
-        report: Takes an error and its context.
-        extensions: Told of jobs that a middleware stops, and of those that go to `dead`.
-        now: Seconds since the epoch.
-        monotonic: Seconds that never go back.
-        draw: From [0, 1).
+        config: The intervals, and the limits of the dead set.
+        pool: Connections to the Redis whose sets are watched.
+        identity: The process's identity, for the lease.
+        repush: Passes a parsed payload through the client middleware. Returns its queue and bytes, with a score if the
+            job has to wait longer, or `None` if a middleware stopped it.
+        dialect: Returns the Sidekiq release to follow; called each time.
+        report: Called with an error and its context.
+        extensions: Asked what else to write for jobs that a middleware stops, and for those that go to `dead`.
+        now: Returns the seconds since the epoch.
+        monotonic: Returns the time in monotonic seconds.
+        draw: Returns a random number from [0, 1).
 
     Attributes:
-        pulse: Of the thread.
+        pulse: The thread's pulse.
+        is_quick: True while this process holds the lease.
+        moved: The number of jobs moved so far.
+        stopped: The number of jobs that a client middleware stopped.
+        unusable: The number of members that went to `dead`.
     """
 
     def __init__(
@@ -175,17 +181,17 @@ class Poller:
         self._limits = DeadLimits(config.dead_max_jobs, config.dead_timeout_seconds)
         self._end = clock.Wakeable()
         self._watch = DueWatch(pool)
-        # Nothing comes due soon, and a change would be heard.
+        # True while nothing comes due soon and Redis would report a change.
         self._is_at_rest = False
         self.pulse = Pulse()
         self._thread: threading.Thread | None = None
         self._backoffs = Backoffs(report)
         self._scans = [_Scan(set_key) for set_key in promote.WAITING_SETS]
         self._outage = Outage(report, "Error moving due jobs")
-        # The sets that cannot be read, once that was reported.
+        # The sets that cannot be read, as reported already.
         self._unreadable: set[str] = set()
         self._lease_at = self._look_at = self._looked_at = self._clean_at = 0.0
-        # Of the fleet, when it was asked for the lease.
+        # The number of processes in the fleet at the last try for the lease.
         self._processes = 1
         self.is_quick = False
         self.moved = 0
@@ -197,29 +203,29 @@ class Poller:
         return f"<Poller {pace} moved={self.moved} stopped={self.stopped} unusable={self.unusable}>"
 
     def start(self) -> None:
-        """Start the thread; it goes for the lease at once, and without it waits as Sidekiq does."""
+        """Start the thread. It tries to get the lease at once; without the lease it waits as Sidekiq does."""
         if self._thread is None:
             self._begin()
             self._thread = background_thread("sidekiq.poller", self._run)
             self._thread.start()
 
     def terminate(self) -> None:
-        """Ask it to end after the slice at hand; returns at once."""
+        """Ask the thread to end after the current slice. Returns at once."""
         self._end.wake()
         self._watch.abandon()
 
     def stop(self) -> None:
-        """End it, and give the lease up, so that another process goes on; a Redis that hangs is not waited for."""
+        """End the thread and release the lease, so that another process goes on. Does not wait for a hanging Redis."""
         self.terminate()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout=self._pool.join_seconds)
 
     def move_due(self) -> None:
         """
-        Move what is due, `retry` before `schedule`. A second in each at most: what is left comes with the next call.
+        Move the due jobs, `retry` before `schedule`. It spends at most a second on each; the next call does the rest.
 
         Raises:
-            RedisError: The server is in trouble; what was moved stays moved.
+            RedisError: The server is in trouble. Jobs that were moved stay moved.
         """
         for scan in self._scans:
             try:
@@ -232,10 +238,10 @@ class Poller:
 
     def _pass(self, scan: _Scan, *, after: float | None = None) -> None:
         """
-        Go through what is due in a set: on from where the last pass ended, then from the start again.
+        Go through the due members of a set, from where the last pass ended; after the end, start over.
 
         Args:
-            after: Only what came due since, epoch s.
+            after: If given, read only members that came due since then, epoch seconds.
         """
         now = self._now()
         skip = start = scan.skip if after is None else 0
@@ -268,24 +274,24 @@ class Poller:
         self._leave()
 
     def _waited(self, seconds: float) -> bool:
-        """Wait until the next turn; True if it is time to end."""
+        """Wait until the next turn. Returns True if it is time to end."""
         if not self._is_at_rest:
             return self._end.wait(seconds)
         if not self._end.wait(0) and self._watch.wait(seconds):
-            # Once for all that changes until then.
+            # One check covers everything that changes until then.
             self._look_at = min(self._look_at, self._looked_at + self._config.poll_seconds * LOOK_AHEAD)
             self._is_at_rest = False
             return self._end.wait(max(0.0, min(self._look_at, self._lease_at) - self._monotonic()))
         return self._end.wait(0)
 
     def _turn(self) -> float:
-        """Do what is due; returns the seconds until the next turn."""
+        """Do the work that is due. Returns the seconds until the next turn."""
         try:
             self._keep_lease()
             self._look()
             self._clean()
-        except Exception as error:  # noqa: BLE001 - the thread must outlive whatever fails in it
-            # What this process believes about the lease is as old as the connection.
+        except Exception as error:  # noqa: BLE001 - the thread must survive whatever fails in it
+            # After a failure, this process no longer knows whether it holds the lease.
             self.is_quick = self._is_at_rest = False
             self._lease_at = self._monotonic()
             return self._outage.failed(error)
@@ -298,7 +304,7 @@ class Poller:
             return
         was_quick = self.is_quick
         self.is_quick = self._holds_lease()
-        # A third leaves room for two attempts that fail before another process takes over.
+        # A third of the lease leaves room for two failed attempts before another process takes over.
         self._lease_at = at + (LEASE_SECONDS / 3 if self.is_quick else self._lease_try_seconds())
         if self.is_quick and not was_quick:
             self._look_at = at
@@ -315,7 +321,7 @@ class Poller:
             self.move_due()
             pause = self._interval()
         else:
-            # Unless it is heard of, a job may be scheduled for sooner than the next look.
+            # Unless Redis reports changes, a job may be scheduled for a time before the next check.
             ahead_seconds = pause * LOOK_AHEAD
             (is_due, comes_soon, comes), is_heard = self._watch.look(self._now(), (0.0, ahead_seconds, QUIET_SECONDS))
             self._is_at_rest = is_heard and not comes
@@ -334,7 +340,7 @@ class Poller:
         return poll_interval_seconds(count, self._draw(), config=self._config, dialect=self._dialect())
 
     def _holds_lease(self) -> bool:
-        """Take it or renew it; False if another process has it."""
+        """Take or renew the lease. Returns False if another process holds it."""
         if not self.is_quick:
             holder, self._processes = promote.look_at_poller(self._pool)
             if holder not in (None, self._identity.encode()):
@@ -342,12 +348,15 @@ class Poller:
         return promote.hold_poller(self._pool, self._identity, int(LEASE_SECONDS * 1000))
 
     def _lease_try_seconds(self) -> float:
-        """Drawn, so that the tries of processes that were started together spread."""
+        """Return a random interval, so that the tries of processes that started together spread out."""
         average = max(LEASE_TRY_SECONDS, self._processes / MOST_LEASE_TRIES_PER_SECOND)
         return min(average, LONGEST_LEASE_TRY_SECONDS) * (0.5 + self._draw())
 
     def _clean(self) -> None:
-        """Once: the number of processes decides how often each one looks, so the dead should not count."""
+        """
+        Prune the process set once: the number of processes decides how often each one polls, so dead ones should not
+        count.
+        """
         if self._monotonic() >= self._clean_at:
             process_set.prune(self._pool)
             self._clean_at = math.inf
@@ -359,12 +368,15 @@ class Poller:
         try:
             promote.leave_poller(self._pool, self._identity)
         except RedisError:
-            _log.debug("the poller's lease was not given up; it ends by itself within %s s", LEASE_SECONDS)
+            _log.debug("the poller's lease was not released; it expires by itself within %s s", LEASE_SECONDS)
 
     # One slice
 
     def _due_members(self, set_key: str, now: float, after: float | None, skip: int) -> tuple[list[bytes], bool]:
-        """Those that are due, and if there are more; none from a set that cannot be read: the other must go on."""
+        """
+        Return the due members, and whether there are more. A set that cannot be read yields none, so that the other one
+        is still served.
+        """
         try:
             due = promote.due_members(self._pool, set_key, now, after=after, skip=skip)
         except RedisReplyError as error:
@@ -379,13 +391,13 @@ class Poller:
 
     def _move_slice(self, set_key: str, members: list[bytes], until: float) -> tuple[int, int]:
         """
-        Move what can be moved.
+        Move the members that can be moved.
 
         Args:
-            until: Look at no further member from then on, monotonic s: a middleware that raises may take its time.
+            until: Monotonic seconds. No further member is tried after that, because a middleware may be slow.
 
         Returns:
-            How many members were looked at, and how many of these stay in the set.
+            How many members were tried, and how many of these stay in the set.
         """
         refusals: dict[bytes, BaseException] = {}
         moves: list[Move] = []
@@ -407,13 +419,13 @@ class Poller:
         return looked_at, looked_at - sum(result.refusal is None for result in moved)
 
     def _plan(self, set_key: str, member: bytes, refusals: dict[bytes, BaseException]) -> Move | None:
-        """What is to become of a member; `None` if it stays for now."""
+        """Decide where a member goes. Returns `None` if it stays for now."""
         if self._backoffs.must_wait(member, self._monotonic()):
             return None
         payload: dict[str, Any] = {}
         try:
             payload = parse_job(member)
-            # Its own copy: what a middleware does to the payload is not what is stored.
+            # The middleware gets a copy, so that `payload` stays as it was stored.
             pushed = self._repush(dict(payload))
             effects = self._ends_of_stopped(payload, member) if pushed is None else ()
         except (PayloadError, ArgumentTypeError, ArgumentValueError) as error:
@@ -453,7 +465,7 @@ class Poller:
             _log.info("client middleware stopped a job that was due in %s: %r", set_key, member)
         else:
             self.unusable += 1
-            context = {"context": f"A member of {set_key} is no usable job; it is kept in dead", "jobstr": member}
+            context = {"context": f"A member of {set_key} is not a usable job; it goes to dead", "jobstr": member}
             self._report(refusals[member], context)
 
     def _hold_back(self, member: bytes, error: BaseException, context: str) -> None:

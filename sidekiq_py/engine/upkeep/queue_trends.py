@@ -1,8 +1,8 @@
 """
-Notes once a minute how long each queue is and how long its next job has waited, for the charts of the dashboard and for
-handlers of telemetry.
+Records, once a minute, the size of each queue and how long its next job has waited. The dashboard's charts and
+telemetry handlers use it.
 
-One process of the fleet does, so that there is a history also of times when nobody looked.
+One process of the fleet does this, so that there is a history even of times when nobody watched the dashboard.
 """
 
 from sidekiq_py import clock
@@ -19,10 +19,10 @@ _EVERY_SECONDS = 60.0
 
 def note_sizes(pool: Pool, now: float | None = None) -> float:
     """
-    Note the size of each queue that has jobs, or has had any lately; returns the seconds until the next minute.
+    Record the size of each queue that has jobs, or had any recently. Returns the seconds until the next minute.
 
     Args:
-        now: Epoch s; the clock's time if it is left out.
+        now: The time in seconds since the epoch; by default the clock's.
     """
     at = clock.now_seconds() if now is None else now
     minute = int(at // 60) * 60

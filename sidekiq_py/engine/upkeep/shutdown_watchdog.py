@@ -1,10 +1,10 @@
 """
-Watches Redis while a worker stops, so that one that hangs does not hold the process.
+Watches Redis while a worker stops, so that a hanging Redis does not hold up the process.
 
-A Redis that is down says so at once. One that accepts and never answers (a frozen server, a network that is gone)
-costs a whole timeout at every step of the stop, one after the other. Here it is asked all the time; when it has been
-silent for long enough and nothing is left to be waited for, every call fails at once, as if it were down. Whoever finds
-the process gone brings its jobs back.
+If Redis is down, every call fails at once. If it accepts connections but never replies (a frozen server, a broken
+network), every step of the stop runs into a timeout, one after the other. So the watchdog pings Redis all the time.
+When Redis has been silent for long enough and there is nothing left to wait for, the watchdog makes every call fail at
+once, as if Redis were down. Another worker then recovers the jobs of this process.
 """
 
 import logging
@@ -30,8 +30,9 @@ class ShutdownWatchdog:
     A context manager around a stop.
 
     Args:
-        pool: What is abandoned.
-        may_give_up: No job runs any more, or its time is over; before that a Redis that comes back is still of use.
+        pool: The connections to abandon.
+        may_give_up: Returns True when no job runs any more or the jobs' time is over. Before that, it is still worth
+            waiting for Redis to come back.
     """
 
     def __init__(self, pool: Pool, may_give_up: Callable[[], bool]) -> None:
@@ -60,8 +61,8 @@ class ShutdownWatchdog:
             pause = self._look()
             if monotonic() - self._answered_at > self._patience_seconds and self._may_give_up():
                 _log.warning(
-                    "Redis has not answered for %g seconds; leaving without it. Whoever finds this process gone brings "
-                    "its jobs back",
+                    "Redis has not replied for %g seconds; stopping without it. Another worker will recover the jobs "
+                    "of this process",
                     self._patience_seconds,
                 )
                 self._pool.abandon()
@@ -69,11 +70,11 @@ class ShutdownWatchdog:
         self._link.close()
 
     def _look(self) -> float:
-        """Ask, or see whether the answer has come; returns the seconds until the next look."""
+        """Send a ping, or check for the reply. Returns the seconds until the next check."""
         try:
             return self._ask(self._link)
         except RedisReplyError:
-            # It refuses, and so it lives.
+            # An error reply shows that Redis is alive.
             self._answered_at = monotonic()
         except (RedisConnectionError, ReplyLostError):
             pass

@@ -1,8 +1,8 @@
 """
 Calls the program's handlers in a separate thread, on behalf of threads that must not wait for them.
 
-The lease keeper protects this process's jobs, and the housekeeper recovers those of dead processes. Neither may wait for
-an error handler that talks to a slow service, or for a death handler that sends an email.
+The lease keeper protects this process's jobs, and the housekeeper recovers those of dead processes. Neither may wait
+for an error handler that talks to a slow service, or for a death handler that sends an email.
 """
 
 import logging

@@ -3,8 +3,8 @@ Reports outages of Redis, or of anything else that fails repeatedly, without rep
 
 `Outage` is for one thread: it reports the first error of an outage, but not the errors of further tries. `Downtime` is
 for the whole process and logs in a single line how long Redis was down. The fetchers notice an outage at once and the
-heartbeat at its next beat, and each finds Redis back at a different time. So there used to be two lines about one outage,
-with two durations.
+heartbeat at its next beat, and each finds Redis back at a different time. So there used to be two lines about one
+outage, with two durations.
 """
 
 import logging

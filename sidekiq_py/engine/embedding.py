@@ -31,8 +31,8 @@ _log = logging.getLogger("sidekiq")
 
 class EmbeddedWorker:
     """
-    A worker that runs inside this program. Starting does not block. Starting twice, stopping twice and stopping before a
-    start are fine. After a stop it can be started again. As a context manager it runs for the duration of the block.
+    A worker that runs inside this program. Starting does not block. Starting twice, stopping twice and stopping before
+    a start are fine. After a stop it can be started again. As a context manager it runs for the duration of the block.
 
     A program that forks (gunicorn with --preload) has to start it in the child, because threads do not survive a fork.
     """
@@ -106,7 +106,7 @@ class EmbeddedWorker:
             stubborn = launcher.stop(timeout_seconds=timeout_seconds)
             if stubborn:
                 _log.warning(
-                    "%s did not stop at Shutdown, still running in this program, and will run again elsewhere",
+                    "Shutdown did not stop %s; whatever still runs in this program will run again elsewhere",
                     counted(len(stubborn), "job"),
                 )
 

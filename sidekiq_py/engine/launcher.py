@@ -1,14 +1,14 @@
 """
 Starts the parts of a worker process, and stops them by a deadline.
 
-1. `start`: boot checks, recovery of what dead processes left, heartbeat, managers, poller.
-2. `quiet`: no more jobs are fetched, what has not started goes back.
-3. `stop`: quiet, then busy jobs have until the deadline, then Shutdown is raised in them, then up to three seconds
-   more; what is still left goes back to its queue as the very last step, and the process leaves. A Redis that hangs
-   is not waited for beyond that.
+1. `start`: run the boot checks, then start the lease, recovery of dead processes' jobs, heartbeat, managers and poller.
+2. `quiet`: fetch no more jobs and put back those that have not started.
+3. `stop`: quiet, then give busy jobs time until the deadline, then raise Shutdown in them and wait up to three more
+   seconds. Jobs that still run go back to their queues as the very last step, and the process exits. It does not wait
+   longer than that for a hanging Redis.
 
-Ruby puts busy jobs back first and then stops them, and so runs them twice at a time; here a job goes back when it has
-ended, or when this process ends.
+Ruby puts busy jobs back first and then stops them, so it may run a job twice at the same time. Here a job goes back
+when it has ended, or when this process ends.
 """
 
 import logging
@@ -23,7 +23,7 @@ from sidekiq_py.redis_access.reads import versions
 
 _log = logging.getLogger("sidekiq")
 
-# For handlers of the program that are still to be called.
+# How long a stop waits for the program's handlers that have not been called yet.
 _HANDLERS_SECONDS = 3.0
 
 
@@ -32,16 +32,16 @@ class Launcher:
     One worker process.
 
     Args:
-        parts: What it is made of.
+        parts: The parts of the process.
 
     Attributes:
-        identity: Under which it is registered in Redis.
-        signals: Those that it was sent, and has not handled.
-        state: What runs.
+        identity: The process's identity in Redis.
+        signals: The signals that were received and not handled yet.
+        state: The running jobs.
         metrics: How often each class ran.
-        reconfiguration: Changes what it serves, and how many jobs it runs at once.
+        reconfiguration: Changes the served queues, and how many jobs run at once.
         termination: Ends jobs from outside.
-        liveness: Whether it turns and fetches.
+        liveness: Tells whether the process's loops run and whether it fetches.
     """
 
     def __init__(self, parts: WorkerParts) -> None:
@@ -61,12 +61,12 @@ class Launcher:
 
     @property
     def reserved(self) -> list[UnitOfWork]:
-        """Jobs that were taken out of their queues and have not started."""
+        """The jobs that have left their queues and not started yet."""
         return self.parts.jobs.reserved
 
     @property
     def is_quiet(self) -> bool:
-        """No more jobs are fetched."""
+        """True once the process no longer fetches jobs."""
         return self.parts.life.is_quieting
 
     def start(self, *, runs_jobs_here: bool = False) -> None:
@@ -74,16 +74,16 @@ class Launcher:
         Start everything. Does not block.
 
         Args:
-            runs_jobs_here: The caller's thread is about to call `run_jobs_here`, and no other runs jobs.
+            runs_jobs_here: The calling thread will call `run_jobs_here`, and no other thread runs jobs.
 
         Raises:
-            UnsupportedRedisError: This Redis is too old, or a Cluster.
-            RedisError: It is out of reach.
+            UnsupportedRedisError: The Redis server is too old, or a Cluster.
+            RedisError: Redis is unreachable.
         """
         parts = self.parts
         is_reliable = self.config.fetcher == "reliable"
         check_redis(parts.pool, keeps_in_flight=is_reliable)
-        # Not before: it writes, and to a Redis that is too old nothing is written.
+        # Only after the checks: it writes, and nothing may be written to a Redis that is too old.
         parts.detection.look_by(lambda: versions.shared_infos(parts.pool))
         parts.extension_start.start(self.config)
         parts.hooks.fire("startup", reraise=True)
@@ -107,12 +107,12 @@ class Launcher:
         parts.life.has_started = True
 
     def run_jobs_here(self, between_jobs: BetweenJobs) -> None:
-        """Run jobs in the calling thread until no more are taken; see `Processor.run_here`."""
+        """Run jobs in the calling thread until the process is quiet; see `Processor.run_here`."""
         for manager in self.parts.managers:
             manager.run_here(between_jobs)
 
     def quiet(self) -> None:
-        """Fetch no more; give back what has not started. Idempotent."""
+        """Stop fetching and put back the jobs that have not started. Idempotent."""
         parts = self.parts
         if not parts.life.begin_quiet():
             return
@@ -120,21 +120,21 @@ class Launcher:
         parts.poller.terminate()
         for manager in parts.managers:
             manager.quiet()
-        # Only now: whoever reads it in Redis may rely on it that what is pushed from here on is not started.
+        # Set only now: readers in Redis may rely on it that this process starts no job that is pushed from here on.
         parts.life.is_quiet = True
         parts.heartbeat.beat_soon()
         parts.hooks.fire("quiet")
 
     def stop(self, *, timeout_seconds: float | None = None) -> list[str]:
         """
-        Stop within the timeout and the grace that follows it.
+        Stop within the timeout and the grace period that follows it.
 
         Args:
-            timeout_seconds: Instead of the config's.
+            timeout_seconds: Overrides the config's timeout.
 
         Returns:
-            The threads whose jobs did not heed Shutdown: they still run, and the process should end at once. These jobs
-            stay in flight under the name of an owner that has left, and go back when others look after it.
+            The ids of the threads whose jobs ignored Shutdown and still run. The process should end at once. These jobs
+            stay in flight under a departed owner, and go back when another worker recovers them.
         """
         parts = self.parts
         parts.jobs.set_deadline(self.config.shutdown_timeout_seconds if timeout_seconds is None else timeout_seconds)
@@ -166,7 +166,7 @@ class Launcher:
         parts.job_logger.detach()
         for manager in parts.managers:
             manager.fetcher.close()
-        # Not earlier: what would not end still runs, and the program's exit handlers may take longer than a lease.
+        # Not earlier: jobs that did not stop still run, and the program's exit handlers may take longer than a lease.
         parts.lease.stop()
         parts.departure.leave([job.unit for job in left])
         if parts.loop is not None and not left:
@@ -174,14 +174,14 @@ class Launcher:
         return [job.tid for job in left]
 
     def ask_to_stop(self) -> None:
-        """As if TERM had come; a stop that is under way goes on as it is. Safe in any thread."""
+        """Act as if TERM had been received. A stop that has begun continues unchanged. Safe to call from any thread."""
         if not self.parts.life.is_stopping:
             self.signals.put("TERM")
 
     def hurry(self) -> None:
-        """A stop that is under way waits no longer for busy jobs."""
+        """Make a stop that has begun wait no longer for busy jobs."""
         self.parts.jobs.hurry()
 
     def declare_dead(self, owner: str) -> None:
-        """An owner is known to be dead: bring its jobs back at once."""
+        """Recover the jobs of an owner that is known to be dead at once."""
         self.parts.housekeeper.declare_dead(owner)

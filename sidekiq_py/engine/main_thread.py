@@ -24,17 +24,18 @@ def run_worker(
     on_stop: Callable[[str], None] = lambda name: None,
 ) -> int:
     """
-    Start, and handle signals until told to stop; the exit code. Only in the main thread.
+    Start the worker and handle signals until it is asked to stop. Returns the exit code. Call it only from the main
+    thread.
 
     Args:
-        on_ready: Called once everything runs.
-        on_stop: Told of the signal, `TERM` or `INT`, by which it stops.
+        on_ready: Called once everything is running.
+        on_stop: Called with the signal that stops the worker, `TERM` or `INT`.
 
-    Does not return where a job did not heed Shutdown: the process ends at once.
+    If a job ignores Shutdown, it does not return: the process ends at once.
     """
     signals = launcher.signals
-    # With one job at a time, jobs run in the main thread, as in Celery's prefork: there a signal interrupts a system
-    # call, and code that needs this thread works.
+    # With one job at a time, jobs run in the main thread, as in Celery's prefork pool. Signals interrupt system calls
+    # there, and code that needs the main thread works.
     runs_jobs_here = launcher.config.is_single_slot_child
     signals.watch(beside_jobs=runs_jobs_here)
     if not runs_jobs_here:
@@ -52,7 +53,7 @@ def run_worker(
 
 
 def _start(launcher: Launcher, *, runs_jobs_here: bool = False) -> None:
-    """Start; a stop that comes meanwhile waits for it as long as it would for busy jobs."""
+    """Start the worker. A stop signal in the meantime waits for the start as long as it would for busy jobs."""
     has_started = threading.Event()
 
     def end_what_never_starts() -> None:
@@ -61,9 +62,9 @@ def _start(launcher: Launcher, *, runs_jobs_here: bool = False) -> None:
                 return
         if not has_started.wait(launcher.config.shutdown_timeout_seconds):
             _log.critical(
-                "This worker was told to stop and has not started yet: it ends now\n%s", thread_dump(launcher.state)
+                "This worker was asked to stop before it had started; exiting now\n%s", thread_dump(launcher.state)
             )
-            # Nothing was fetched. The main thread is in a hook of the program's or an extension's.
+            # Nothing was fetched. The main thread is stuck in a hook of the program or of an extension.
             os._exit(0)
 
     watching = threading.Thread(target=end_what_never_starts, name="sidekiq.start", daemon=True)
@@ -72,7 +73,7 @@ def _start(launcher: Launcher, *, runs_jobs_here: bool = False) -> None:
         launcher.start(runs_jobs_here=runs_jobs_here)
     finally:
         has_started.set()
-        # Now another thread reads the signals.
+        # From here on another thread reads the signals.
         watching.join()
         launcher.signals.watch_again()
 
@@ -81,13 +82,13 @@ def _serve_beside(launcher: Launcher, on_stop: Callable[[str], None]) -> None:
     try:
         _serve(launcher, on_stop)
     except BaseException:  # noqa: BLE001 — it ends the process in any case
-        # Nobody would heed a signal any more; whoever keeps this process sees a crash.
-        _log.exception("Internal error while signals were awaited")
+        # No thread would handle signals any more. Exiting lets the supervisor of this process see a crash.
+        _log.exception("Internal error while waiting for signals")
         os._exit(1)
 
 
 def _serve(launcher: Launcher, on_stop: Callable[[str], None]) -> None:
-    """Handle signals until told to stop, and stop."""
+    """Handle signals until asked to stop, then stop."""
     service = ServiceNotifier(os.environ)
     service.ready()
     while (name := launcher.signals.next()) not in ("TERM", "INT"):
@@ -122,7 +123,7 @@ def _stop_heeding_signals(launcher: Launcher) -> list[str]:
     asked_at = monotonic()
     while stopping.is_alive():
         name = launcher.signals.next(0.05)
-        # A process manager that passes Ctrl-C on as TERM means one stop.
+        # A process manager may pass Ctrl-C on as TERM in addition to INT. Together they mean one stop.
         if name in ("TERM", "INT") and monotonic() - asked_at > _ONE_STOP_SECONDS:
             launcher.hurry()
         elif name == "TTIN":

@@ -2,8 +2,8 @@
 Notices that arrive along with jobs: which of the jobs were revoked, and that the notices have changed.
 
 The script that fetches or claims jobs looks both up. So it costs no round trip, and no job that was revoked before it
-left its queue is missed. A notice is only a hint: the id may occur in an argument of the job, and the revocation may have
-expired since. Ask Redis before acting on it.
+left its queue is missed. A notice is only a hint: the id may occur in an argument of the job, and the revocation may
+have expired since. Ask Redis before acting on it.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""What of a worker process may change while it runs: the queues that it serves, and how many jobs it runs at once."""
+"""Changes a worker process while it runs: the queues that it serves, and how many jobs it runs at once."""
 
 import threading
 import time
@@ -18,19 +18,20 @@ from sidekiq_py.redis_access.reads import queues as queue_reads
 if TYPE_CHECKING:
     from sidekiq_py.engine.run.event_loop import EventLoop
 
-# Between two short jobs a process is idle for less than a look takes; who runs nothing at any of so many has no work.
+# Between two short jobs, a process is idle for a shorter time than these checks span. If it runs nothing at any of
+# them, it has no work.
 _LOOKS = 5
 _BETWEEN_LOOKS_SECONDS = 0.002
 
 
 class Reconfiguration:
     """
-    Safe from any thread.
+    Changes one process. Safe to use from any thread.
 
     Args:
-        config: How it was at first.
-        managers: By the name of their capsule.
-        loop: Where `async def` jobs run, if any is declared.
+        config: The configuration at the start.
+        managers: The managers, by the name of their capsule.
+        loop: The event loop for `async def` jobs, if any is declared.
     """
 
     def __init__(
@@ -58,16 +59,16 @@ class Reconfiguration:
 
     @property
     def queues(self) -> list[str]:
-        """The queues that are to be served, of all capsules."""
+        """The queues that all capsules together should serve."""
         return list(dict.fromkeys(name for weights in self._asked_for.values() for name in weights))
 
     def serve(self, queues: Sequence[QueueConfig], capsule: str = "default") -> None:
         """
-        Take jobs from these queues and no others.
+        Fetch from exactly these queues.
 
         Args:
-            queues: In order of precedence, with weights of the same mode as before. One that was refused as it holds
-                jobs of an extension stays so, unless it is new here.
+            queues: The queues in order of precedence, with weights of the same mode as before. A queue that was refused
+                because it holds jobs of an extension stays refused, unless it is new here.
         """
         weights = CapsuleConfig(queues=tuple(queues)).weights if queues else {}
         with self._lock:
@@ -84,19 +85,22 @@ class Reconfiguration:
             self._foreign.change(added, dropped, serve)
 
     def resize(self, threads: int, capsule: str = "default") -> None:
-        """Run so many jobs at once in threads; what runs is not stopped."""
+        """Run this many jobs at once in threads. Running jobs are not stopped."""
         with self._lock:
             self._managers[capsule].resize(threads)
             self._heartbeat.change(capsule, concurrency=threads)
 
     def resize_loop(self, coroutines: int) -> None:
-        """Run so many `async def` jobs at once; what runs is not stopped."""
+        """Run this many `async def` jobs at once. Running jobs are not stopped."""
         if self._loop is not None:
             self._loop.resize(coroutines)
             self._heartbeat.change_coroutines(coroutines)
 
     def load(self, asks_waiting: bool) -> list[int]:
-        """How many jobs run, and, if that is asked and Redis says so, how many wait in the queues."""
+        """
+        Return the number of running jobs, followed by the number of jobs that wait in the queues if *asks_waiting* is
+        set and Redis replies.
+        """
         running = self._running()
         try:
             return [running, self._waiting()] if asks_waiting else [running]

@@ -1,12 +1,12 @@
 """
-What tells a worker to quiet, stop or show itself: signals of the system, and those that a Web UI left in Redis.
+The signals that control a worker: those of the operating system, and those that a Web UI left in Redis.
 
-TSTP and USR1 quiet; TERM and INT stop, another one a second or more later without waiting for busy jobs;
-TTIN dumps the threads; USR2 reopens log files. Source: Sidekiq 4.2 to 8.1.7, cli.rb.
+TSTP and USR1 quiet the worker. TERM and INT stop it; another one a second or more later stops it without waiting for
+busy jobs. TTIN dumps the threads. USR2 reopens the log files. Source: Sidekiq 4.2 to 8.1.7, cli.rb.
 
-Python calls handlers of signals in the main thread alone, and only once that comes back from C code. So the numbers of
-signals are read as the system's own handler writes them (`signal.set_wakeup_fd`), by whichever thread waits for them:
-the main one may run a job, or hang in what the program does as it starts.
+Python calls signal handlers only in the main thread, and only once that returns from C code. But the main thread may be
+running a job, or hang in the program's start-up code. So the signal numbers are read by whichever thread waits for
+them, from the file descriptor to which Python's C-level handler writes them (`signal.set_wakeup_fd`).
 """
 
 import os
@@ -28,27 +28,28 @@ USR1_DUMPS = {"USR1": "TTIN"}
 
 WAKE = signal.SIGURG
 """
-Has the main thread come back from C code, so that an exception which was raised there strikes. Nothing happens where it
-comes too late: the system ignores it by itself.
+Makes the main thread return from C code, so that an exception that was raised in it takes effect. It does no harm if it
+arrives too late: by default, the system ignores this signal.
 """
 
-# Without what makes enumerations of its answers: of a function it took 6 µs to find that it is none.
+# The C function, without the wrapper that turns results into enum members: given a function, that took 6 µs to find out
+# that it is not one.
 _getsignal: Callable[[int], Any] = import_module("_signal").getsignal
 
 _LEFT_BY_ASYNCIO = (signal.SIG_DFL, signal.default_int_handler)
 
-# Signal to our handler and the one before it.
+# By signal number: our handler and the previous one.
 _watched: dict[int, tuple[Any, Any]] = {}
-# By thread: the signals that were blocked before its fork.
+# Per thread: the signals that were blocked before it forked.
 _held = threading.local()
 
 
 class SignalInbox:
     """
-    Names of signals, put in from anywhere, read by one thread.
+    A queue of signal names. Any thread may add to it; one thread reads it.
 
     Args:
-        meanings: Signals of the system that are taken for others.
+        meanings: System signals to treat as other signals.
     """
 
     def __init__(self, meanings: Mapping[str, str] | None = None) -> None:
@@ -57,17 +58,17 @@ class SignalInbox:
         self._functions: dict[str, Callable[[], None]] = {}
         self._read_by_number: dict[int, str] = {}
         self._is_beside_jobs = False
-        # Sent to the job that the main thread runs, and still to be passed over here.
+        # Signals that were sent to the job in the main thread, and that this inbox still has to skip.
         self._sent_to_job: deque[int] = deque()
         self._read_fd, self._write_fd = wake_pipe(self)
 
     def put(self, name: str) -> None:
-        """Add a name. Safe in a signal handler and in any thread."""
+        """Add a name. Safe to call from a signal handler and from any thread."""
         self._names.append(name.upper().removeprefix("SIG"))
         self._wake()
 
     def next(self, seconds: float | None = None) -> str | None:
-        """The next name; waits for one, at most *seconds*."""
+        """Wait up to *seconds* for the next name and return it, or None if there is none."""
         while not self._names:
             if not select.select([self._read_fd], [], [], seconds)[0]:
                 return None
@@ -77,13 +78,16 @@ class SignalInbox:
         return self._names.popleft()
 
     def has(self, *names: str) -> bool:
-        """One of these has come and was not taken by `next`. In any thread, while no other one waits in `next`."""
+        """
+        Returns True if one of these was received and not taken by `next`. Safe to call from any thread while no other
+        thread waits in `next`.
+        """
         self._read()
         return any(name in self._names for name in names)
 
     @property
     def fd(self) -> int:
-        """Readable when a name has come; for `select`."""
+        """A file descriptor for `select` that becomes readable when a name arrives."""
         return self._read_fd
 
     def _read(self) -> None:
@@ -95,10 +99,11 @@ class SignalInbox:
             if number in self._sent_to_job:
                 self._sent_to_job.remove(number)
             elif number not in self._read_by_number:
-                # A mark of `_wake`.
+                # The byte that `_wake` wrote.
                 continue
             elif self._is_beside_jobs or not has_handler_of_program(number):
-                # What a program heeds by a function of its own is its own affair; a job decides for itself alone.
+                # A signal for which the program has a handler of its own is left to the program. But a handler that a
+                # job sets counts for that job alone.
                 self._take(self._read_by_number[number])
 
     def _wake(self) -> None:
@@ -115,31 +120,34 @@ class SignalInbox:
             self._names.append(name)
 
     def call_at(self, name: str, function: Callable[[], None]) -> None:
-        """Have *function* called at a signal of the system, by whoever reads the names. Before `watch`."""
+        """
+        Call *function* when a system signal arrives, in the thread that reads the names. Has to be called before
+        `watch`.
+        """
         self._functions[name] = function
 
     def watch(self, more: Sequence[str] = (), *, beside_jobs: bool = False) -> None:
         """
-        Take in the signals of the system, and *more*. Only in the main thread.
+        Start to receive the usual system signals, and *more*. Call it only from the main thread.
 
         Args:
-            beside_jobs: The main thread will run jobs, and another one reads the names.
+            beside_jobs: The main thread will run jobs, and another thread reads the names.
         """
         self._is_beside_jobs = beside_jobs
 
         def handle(number: int, frame: FrameType | None) -> None:
             others = signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
             if others != self._write_fd:
-                # asyncio runs in the main thread, and has the numbers written to a place of its own.
+                # asyncio runs in the main thread, and has the numbers written to its own file descriptor.
                 signal.set_wakeup_fd(others)
                 self._take(self._read_by_number[number])
             elif self._is_beside_jobs:
                 return
             elif is_watched(number):
-                # Now, before the program sets a function of its own, for which this signal was not sent.
+                # Read it now, before the program sets a handler of its own, for which this signal was not meant.
                 self._read()
             else:
-                # The program's own function has called the one before it; the number is passed over.
+                # The program's own handler has called ours, which it replaced. The reader will skip the number.
                 self._take(self._read_by_number[number])
             self._wake()
 
@@ -153,12 +161,14 @@ class SignalInbox:
 
     def watch_again(self, *, thoroughly: bool = True) -> None:
         """
-        After a program's code in the main thread: asyncio may have put its own handlers and taken them back.
+        Restore our handlers after the program's code has run in the main thread: asyncio may have set its own handlers
+        and removed them again.
 
         Args:
-            thoroughly: Else nothing is done where our handlers are all there. They will hear of a signal once Python
-                comes back from C code. After each job of a drain that has to do: Python lets go of its lock when it is
-                asked where it writes signals, which was an eighth of a no-op task's time.
+            thoroughly: If false, nothing is done as long as all our handlers are in place. They receive a signal once
+                Python returns from C code, which is good enough after each job while a queue is drained: Python
+                releases its interpreter lock when it sets the wakeup file descriptor, which took an eighth of a no-op
+                task's time.
         """
         if not thoroughly and _are_all_watched():
             return
@@ -166,13 +176,16 @@ class SignalInbox:
             for number, (handler, _) in _watched.items():
                 if self._is_beside_jobs or signal.getsignal(number) in _LEFT_BY_ASYNCIO:
                     signal.signal(number, handler)
-            # asyncio has read them.
+            # asyncio has read these numbers.
             self._sent_to_job.clear()
 
     def send_to_job(self, number: int) -> None:
-        """Send a signal to the main thread, for the job that runs there and not for this inbox. From another thread."""
+        """
+        Send a signal to the main thread that is meant for the job there and not for this inbox. Call it from another
+        thread.
+        """
         if number in self._read_by_number and has_handler_of_program(number):
-            # Only then the system tells us of it, too.
+            # Only in this case will this inbox receive the signal as well.
             self._sent_to_job.append(number)
         main = threading.main_thread().ident
         assert main is not None
@@ -180,7 +193,7 @@ class SignalInbox:
 
 
 def is_watched(number: int) -> bool:
-    """A handler of ours heeds this signal."""
+    """Returns True if our handler is in place for this signal."""
     return number in _watched and signal.getsignal(number) is _watched[number][0]
 
 
@@ -192,22 +205,22 @@ def _are_all_watched() -> bool:
 
 
 def has_handler_of_program(number: int) -> bool:
-    """The program, or a job, heeds this signal by a function of its own."""
+    """Returns True if the program or a job has set its own handler for this signal."""
     return callable(signal.getsignal(number)) and not is_watched(number)
 
 
 def _ignore(number: int, frame: FrameType | None) -> None:
-    """Only a handler in Python has a system call interrupted."""
+    """Do nothing. A signal interrupts a system call only if it has a Python handler."""
 
 
 def _hold_back() -> None:
-    """Before a fork: no signal may reach the child before it has handlers of its own; Python would forget it."""
+    """Block signals before a fork: Python would lose one that reached the child before it has handlers of its own."""
     if _watched:
         _held.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _watched)
 
 
 def _let_through() -> None:
-    """After a fork."""
+    """Unblock the signals after a fork."""
     mask = getattr(_held, "mask", None)
     if mask is not None:
         _held.mask = None
@@ -216,10 +229,10 @@ def _let_through() -> None:
 
 def _unwatch_in_child() -> None:
     """
-    A forked process heeds signals as the program did before: its inbox is a copy that nobody reads.
+    Restore the program's previous handlers in a forked process, because its inbox is a copy that nobody reads.
 
-    Otherwise a child of `--processes` would not hear TERM until its program is imported, and `multiprocessing` in a job
-    could not terminate what it has started.
+    Otherwise a child of `--processes` would ignore TERM until its program is imported, and `multiprocessing` in a job
+    could not terminate the processes that it has started.
     """
     for number, (handler, before) in _watched.items():
         if signal.getsignal(number) is handler:

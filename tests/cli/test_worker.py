@@ -139,7 +139,7 @@ def test_a_worker_that_never_starts_heeds_term(
     worker.send_signal(signal.SIGTERM)
 
     assert worker.wait() == 0
-    assert "has not started yet" in worker.log
+    assert "before it had started" in worker.log
     assert hangs in worker.log
 
 

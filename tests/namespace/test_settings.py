@@ -146,7 +146,7 @@ def test_a_ruby_side_that_has_left_the_namespace_is_told_of(
 
     [record] = caplog.records
     assert record.levelno == logging.WARNING
-    assert "No Ruby process works under the namespace myapp, but one of Sidekiq 7.3.2 does without" in caplog.text
+    assert "No Ruby process uses the namespace myapp, but one of Sidekiq 7.3.2 works" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -181,6 +181,6 @@ def test_who_is_confined_to_the_namespace_starts_without_a_word(
 
     check_redis(Pool(RedisSettings(url, namespace="myapp")))
     assert caplog.records == []
-    with pytest.raises(ConfigError, match=r"#other forbids this user.*Let it use the keys ~other:\* and"):
+    with pytest.raises(ConfigError, match=r"#other forbids this user.*Allow the keys ~other:\* and"):
         check_redis(Pool(RedisSettings(url, namespace="other")))
     redis_client.execute_command("ACL", "DELUSER", "worker")

@@ -121,7 +121,7 @@ class LeaseKeeper:
                 "The process was frozen, the machine is overloaded, or native code was waiting while it held the lock"
             )
         text = (
-            "The lease was renewed %.1f seconds late. After %g s without a renewal, other workers may run this worker's "
-            "jobs. %s"
+            "The lease was renewed %.1f seconds late. After %g s without a renewal, other workers may run this "
+            "worker's jobs. %s"
         )
         self._callbacks.call(lambda: _log.warning(text, seconds, self._lease_seconds, reason))

@@ -233,7 +233,7 @@ def test_a_job_that_keeps_the_interpreter_lock_is_told_of(
     flusher.stop()
     pool.close()
 
-    assert "After 1 s without a renewal, other workers may run this worker's jobs. The process was frozen" in caplog.text
+    assert "After 1 s without a renewal, other workers may run this worker's jobs. The process was" in caplog.text
 
 
 def test_a_worker_that_is_robbed_all_the_same_goes_on(

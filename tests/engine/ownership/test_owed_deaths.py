@@ -126,7 +126,7 @@ def test_a_key_of_a_wrong_type_is_named_and_stops_nothing(
         assert [*deaths.take_over(link), *deaths.take_over(link)] == []
 
     [line] = [line.getMessage() for line in caplog.records if line.name == "sidekiq"]
-    assert "look at the key sidekiq_py:deaths" in line
+    assert "check that the key sidekiq_py:deaths is a hash" in line
 
 
 def test_a_payload_that_cannot_be_written_again_is_told_by_its_own_bytes(

@@ -562,4 +562,4 @@ def test_one_spell_of_refused_writes_is_told_once(
         redis_client.replicaof("no", "one")
     eventually(lambda: redis_client.hget("ended", "n") == b"10")
 
-    assert not [line for line in caplog.messages if "is repaired" in line]
+    assert not [line for line in caplog.messages if "is fixed" in line]

@@ -2,10 +2,10 @@
 Settles each job in one atomic step.
 
 Successes are collected and acknowledged together: with the next fetch, at once after a slow job, or otherwise within
-milliseconds. This process counts them and writes the count with each heartbeat, as Ruby does. Any other end is a script
-of its own, which acknowledges the job and writes its retry or dead entry and the counters. All of it may be sent again
-after a lost reply, because a job that is no longer in flight is not settled twice. If Redis refuses an end for a
-lasting reason, it is deferred (`deferred.py`) and the thread goes on.
+milliseconds. This process counts them and writes the count every few seconds (`ProcessedCount`). Any other end is a
+script of its own, which acknowledges the job and writes its retry or dead entry and the counters. All of it may be sent
+again after a lost reply, because a job that is no longer in flight is not settled twice. If Redis keeps refusing an end
+for a lasting reason, the end is deferred (`deferred.py`) and the thread goes on.
 """
 
 import logging

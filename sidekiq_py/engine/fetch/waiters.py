@@ -28,8 +28,7 @@ from sidekiq_py.registry import OnNotices
 
 # The timeout of each blocking move. It bounds how long a dead connection goes unnoticed and how long a quiet process
 # has moves open. It is shorter than an ordinary lease, so a process that was recovered has no move open. Ruby's BRPOP
-# waits 2 s. But all threads of a Ruby process together wake an idle Redis once, whereas each of our connections wakes
-# it.
+# waits 2 s; but all threads of a Ruby process together wake an idle Redis once, and each of our connections does.
 BLOCK_SECONDS = 5
 # One connection waits while the jobs of the others run. With two, in a process that ran 100 jobs of 5 ms per second,
 # every third acknowledgement found no move to travel with.
@@ -76,7 +75,7 @@ class Waiter:
         Send the acknowledgements, the move, and the check that goes with it, in this order.
 
         Replies to the acknowledgements would be sent by themselves, because the move behind them blocks, and would wake
-        this process for nothing. When jobs arrive one at a time, that is one of the three writes that a job costs
+        this process for nothing. When jobs arrive one at a time, that is one in three of the writes that a job costs
         Redis. So the acknowledgements get no reply if the server supports CLIENT REPLY SKIP, once it has accepted some
         on this connection. An error that makes Redis refuse them (READONLY, NOREPLICAS) also makes it refuse the move
         behind them, because it reads both at once unless they are large. But a user may lose the right to LREM alone,

@@ -1,5 +1,5 @@
 """
 The worker engine of one process: launcher, managers, processors, poller, heartbeat.
 
-May import `running` and below; neither `api` nor `testing`.
+May import the layers below it (import-linter's in pyproject.toml), but neither `api` nor `testing`.
 """

@@ -1,8 +1,8 @@
 """
-How one attempt at a job ends.
+The end of one attempt at a job.
 
-Threads and the event loop run jobs each in their own way; what comes before and after is the same for both: find the
-declared job, then settle success, failure, interruption or shutdown.
+Threads and the event loop each run jobs in their own way. Both settle them here: success, failure, interruption or
+shutdown.
 """
 
 import logging
@@ -58,30 +58,30 @@ Repush = Callable[[Payload], Outgoing | None]
 
 
 class HardLimitWatch(Protocol):
-    """Who kills this process when a job runs past its hard limit."""
+    """Gets this process killed when a job runs past its hard limit."""
 
     def begin(self, unit: UnitOfWork, seconds: float) -> None:
-        """A job starts."""
+        """A job with a hard limit of this many seconds starts."""
 
     def end(self) -> None:
-        """It ended, and is not settled yet."""
+        """The job has ended and is not settled yet."""
 
     def terminate(self, unit: UnitOfWork, signal_number: int) -> None:
-        """The job that runs is to be ended from outside."""
+        """Have the running job ended from outside."""
 
     def replace(self) -> None:
-        """This process takes no more jobs, and another one is to take its place."""
+        """Have this process, which takes no more jobs, replaced by another one."""
 
 
 class Ended(NamedTuple):
     """
-    An attempt whose outcome is known, or an order that it is not to be run.
+    A job whose attempt is over, or which will not be run at all.
 
     Args:
         raw: The bytes as they were fetched.
-        payload: As the run left it; empty where the bytes are no job.
-        queue: Where it was fetched.
-        error: What was raised, or None.
+        payload: The payload as the run left it; empty if the bytes are not a job.
+        queue: The queue it was fetched from.
+        error: The exception it raised, or None.
         now: Seconds since the epoch.
         seconds: How long it ran.
     """
@@ -95,12 +95,12 @@ class Ended(NamedTuple):
 
 
 Settle = Callable[[Sequence[settle_script.Effect], Sequence[settle_script.Effect]], bool]
-"""Writes what must be written and what may fail, if the job is still ours. True if it was."""
+"""Runs the commands that must succeed and those that may fail, if the job is still ours. Returns True if it was."""
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a capsule's jobs run in; shared by all its processors."""
+    """Everything that a capsule's jobs need to run; shared by all its processors."""
 
     config: Config
     registry: Registry
@@ -118,7 +118,7 @@ class Surroundings:
     is_stopping: Callable[[], bool]
 
     def chain_for(self, payload: Payload) -> Chain[ServerMiddleware]:
-        """What wraps the run of a job: the program's middleware, and outside of it that of extensions that mind it."""
+        """The middleware for a job: the program's, wrapped in that of the extensions that handle the job."""
         found = self.extensions.around(payload)
         if not found:
             return self.chain
@@ -129,15 +129,16 @@ class Surroundings:
 
     def with_ends_of_extensions(self, ended: Ended, outcome: Outcome) -> Outcome:
         """
-        *outcome* with what extensions want written with it.
+        Add to *outcome* the effects that extensions want written with it.
 
-        Theirs comes first: a verb may fail as it writes, and Redis takes back nothing that was written before that. The
-        job would wait for its retry and be in flight at the same time.
+        Their effects come first. A verb may fail while it writes, and Redis does not roll back what was written before
+        it: the job would wait for its retry and be in flight at the same time.
 
-        Where one of them fails after a failure, the job's bytes go to `dead`: what it minds would not be in order.
+        If an extension fails after the job itself failed, the job's bytes go to `dead`, because the extension's own
+        records would otherwise be wrong.
 
         Raises:
-            ExtensionError: One of them fails after a success.
+            ExtensionError: An extension failed after the job succeeded.
         """
         raw, payload, queue, error, now, seconds = ended
         kind = outcome.end or _END_KINDS.get(outcome.kind)
@@ -147,8 +148,9 @@ class Surroundings:
         try:
             own = self.extensions.followed(end, outcome.vital)
             theirs = self.extensions.end_effects(end)
-            # What an extension has put in place of the definition's own is a verb, which looks before it writes. It
-            # has to know of the next step before this end counts: a batch was a success after a chain's first step.
+            # An extension that replaces the definition's own effects does so with a verb, which checks before it
+            # writes. It has to record the next step before this end is counted: otherwise a batch succeeded after the
+            # first step of a chain.
             vital = (*theirs, *own) if own == outcome.vital else (*own, *theirs)
             return outcome._replace(vital=vital)
         except ExtensionError as failure:
@@ -159,14 +161,14 @@ class Surroundings:
 
     def carry_out(self, ended: Ended, outcome: Outcome, settle: Settle, *, is_told: bool = False) -> bool:
         """
-        Settle a job of this process, or of a sibling's, as *outcome* says, and tell the handlers.
+        Settle a job of this process, or of a sibling, as *outcome* says, and call the handlers.
 
         Args:
-            outcome: Anything but `"requeue"`, with the ends of extensions.
-            is_told: The handlers know the error.
+            outcome: Any outcome but `"requeue"`, with the effects of extensions already added.
+            is_told: True if the error has already been reported to the error handlers.
 
         Returns:
-            False if the job was not ours any more: nothing was written.
+            False if the job was no longer ours; then nothing was written.
         """
         raw, payload, queue, error, now, _ = ended
         has_failed = outcome.kind != "done"
@@ -178,7 +180,7 @@ class Surroundings:
         if SETTLE.handlers:
             job_events.settled(outcome.kind, payload, raw, queue)
         if payload and has_failed and error is not None and not is_told:
-            # What is no job at all has been reported as such on the way here.
+            # Bytes that are not a job have no payload, and were reported on the way here.
             tell = self.hooks.tell if outcome.is_logged else self.hooks.report
             tell(error, {"context": "Job raised exception", "job": payload, "jobstr": raw})
         if owed is not None and error is not None:
@@ -187,28 +189,28 @@ class Surroundings:
             try:
                 outcome.afterwards()
             except RedisError as failure:
-                _log.warning("a job has ended, and what was to follow its end was not done: %s", failure)
+                _log.warning("a job has ended, but its follow-up work failed: %s", failure)
         return True
 
     def enter(self, payload: Payload, queue: str) -> None:
-        """A job is about to run in this thread or task."""
+        """Enter the job's context and emit `sidekiq.job.start`: a job is about to run in this thread or task."""
         self.context.enter(payload)
         if JOB_START.handlers:
             JOB_START.emit({"payload": payload, "queue": queue, "identity": self.identity})
 
     def tell_stopped(self, payload: Payload, queue: str, seconds: float) -> None:
-        """It ended well, and its end has been handed in."""
+        """Emit `sidekiq.job.stop`: the job succeeded, and its acknowledgement is queued or written."""
         if JOB_STOP.handlers:
             JOB_STOP.emit({"payload": payload, "queue": queue, "identity": self.identity, "seconds": seconds})
 
     def tell_raised(self, payload: Payload, queue: str, seconds: float, error: BaseException) -> None:
-        """It raised, or was cut off; what becomes of it is decided next."""
+        """Emit `sidekiq.job.exception`: the job raised or was interrupted. Its outcome is decided after this."""
         if JOB_EXCEPTION.handlers:
             is_failure = not (is_success(error) or retry.is_caused_by_shutdown(error))
             job_events.raised(payload, queue, self.identity, seconds, error, is_failure=is_failure)
 
     def death_owed(self, outcome: Outcome, raw: bytes, error: BaseException | None) -> OwedDeath | None:
-        """What is to be written along with this outcome, so that the death handlers are called whatever happens."""
+        """The record to write along with this outcome, so that the death handlers run even if this process dies."""
         if not outcome.announce_death or error is None:
             return None
         return self.owed.owe(outcome.payload, raw, error)
@@ -216,7 +218,7 @@ class Surroundings:
     def after_failure(
         self, raw: bytes, queue: str, error: BaseException, definition: JobDefinition | None, now: float
     ) -> Outcome:
-        """What becomes of a job of this process, or of a sibling's, whose run has raised; see `retry.after_failure`."""
+        """Decide the outcome of a job of this process, or of a sibling, that raised; see `retry.after_failure`."""
         return retry.after_failure(
             raw,
             queue=queue,
@@ -238,17 +240,17 @@ class AttemptEnd:
         self._fetcher = fetcher
 
     def unusable(self, unit: UnitOfWork, error: PayloadError) -> None:
-        """The bytes are no job: keep them raw in `dead`."""
+        """Settle bytes that are not a job: they go to `dead` unchanged."""
         self._fail(unit, {}, None, error)
 
     def buried(self, unit: UnitOfWork, payload: Payload, error: SidekiqError) -> None:
-        """The job is not to be run: keep it in `dead` as it is."""
+        """Settle a job that must not run here: it goes to `dead` unchanged."""
         now = now_seconds()
         outcome = retry.dead_letter_untouched(unit.raw, payload, self._around.config, now)
         self._end(unit, Ended(unit.raw, payload, unit.queue, error, now), outcome)
 
     def too_large(self, unit: UnitOfWork) -> None:
-        """It has more bytes than are taken here: keep them in `dead`, unread."""
+        """Settle a job larger than `max_job_bytes`: its bytes go to `dead` unread."""
         around = self._around
         now = now_seconds()
         text = f"the job has {len(unit.raw):,} bytes, and max_job_bytes is {around.config.max_job_bytes:,}"
@@ -262,11 +264,11 @@ class AttemptEnd:
         self._end(unit, Ended(unit.raw, self._minded(unit), unit.queue, None, now), outcome)
 
     def postponed(self, unit: UnitOfWork, at: float) -> None:
-        """It did not start, and waits in `schedule` until *at*, epoch s: nothing is counted."""
+        """Move a job that did not start to `schedule` until *at* (epoch seconds). Nothing is counted."""
         self._fetcher.finish(unit, [("ZADD", keys.SCHEDULE, score_text(at), unit.raw)], (), 0.0)
 
     def invalidated(self, unit: UnitOfWork, payload: Payload, reason: str) -> None:
-        """An extension drops the job, which has not started."""
+        """Settle a job that an extension drops before it starts."""
         around = self._around
         end = JobEnd("invalidated", payload, unit.raw, unit.queue, now_seconds(), around.dialect())
         self._fetcher.finish(unit, around.extensions.end_effects(end), (), 0.0)
@@ -281,10 +283,10 @@ class AttemptEnd:
         seconds: float = 0.0,
     ) -> None:
         """
-        The attempt raised after so many seconds.
+        Settle an attempt that raised *error* after *seconds*.
 
         Raises:
-            RedisError: Redis is out of reach and the process leaves; the job stays in flight and will be recovered.
+            RedisError: Redis is unreachable and the process is exiting. The job stays in flight and will be recovered.
         """
         if isinstance(error, Interrupted):
             self._interrupted(unit, payload, definition, seconds)
@@ -304,14 +306,14 @@ class AttemptEnd:
         may_wait: bool = False,
     ) -> None:
         """
-        The attempt returned, and its definition or an extension may want more written than that the job is done.
+        Settle an attempt that returned. Its definition or an extension may write more than the acknowledgement.
 
         Args:
             seconds: How long it ran.
-            may_wait: Its end is handed in with those of others, however long it ran.
+            may_wait: Send the acknowledgement together with others, no matter how long the job ran.
 
         Raises:
-            RedisError: As `failed`.
+            RedisError: As in `failed`.
         """
         around = self._around
         outcome = None
@@ -320,7 +322,7 @@ class AttemptEnd:
             attempt = Attempt(unit.raw, payload, unit.queue, result, None, around.config, around.dialect(), now)
             try:
                 outcome = definition.decide_outcome(attempt)
-            except Exception as error:  # noqa: BLE001 — a job whose end cannot be decided has not ended
+            except Exception as error:  # noqa: BLE001 — a job whose outcome cannot be decided has failed
                 self._fail(unit, payload, None, error, seconds)
                 return
         self._succeed(unit, payload, definition, outcome, seconds, may_wait=may_wait)
@@ -358,7 +360,7 @@ class AttemptEnd:
         elif outcome is None:
             self.acknowledge(unit, payload, seconds)
         elif outcome.kind == "done" and outcome.afterwards is None:
-            # Like any success it may wait a moment for others, as nobody waits for word of it.
+            # Like any success it may wait a moment for others: nothing depends on hearing that it was written.
             counters: Sequence[settle_script.Effect] = job_counts.count_commands(utc_day(now), failed=False)
             if outcome.trims:
                 counters = [*outcome.trims, *counters]
@@ -381,13 +383,13 @@ class AttemptEnd:
 
     def tallied(self, unit: UnitOfWork, payload: Payload, minding: Sequence[Extension], seconds: float) -> bool:
         """
-        The attempt succeeded, and all there is to write is its share of what others write, too.
+        Settle a success whose only extra effect is a tally; those of many jobs are written together.
 
         Args:
-            minding: The extensions that mind it.
+            minding: The extensions that handle this job.
 
         Returns:
-            False if more may have to be written, or nobody knows yet: `succeeded` decides.
+            False if more may have to be written, or if that is not known yet; call `succeeded` then.
         """
         tally = self._around.extensions.end_of_success(payload, minding)
         if tally is None:
@@ -400,16 +402,20 @@ class AttemptEnd:
         return True
 
     def acknowledge(self, unit: UnitOfWork, payload: Payload, seconds: float) -> None:
-        """The attempt succeeded, and that is all there is to write."""
+        """Settle a success that needs nothing but its acknowledgement."""
         self._fetcher.acknowledge(unit, seconds)
         if SETTLE.handlers:
             job_events.settled("done", payload, unit.raw, unit.queue)
 
     def rescued(self, unit: UnitOfWork, error: BaseException) -> None:
-        """Something went wrong beside the job, so it has failed. Where not even this can be written, it is dead."""
+        """
+        Settle a job as failed because something outside its own code went wrong.
+
+        If the failure cannot be written either, the job goes to `dead`.
+        """
         try:
             settle_or_leave(lambda: self._fail(unit, self._minded(unit), None, error, is_told=True), unit)
-        except Exception as failure:  # noqa: BLE001 — whatever it is, the job must not stay in flight for good
+        except Exception as failure:  # noqa: BLE001 — no error may leave the job in flight for good
             context = {"context": "A job's end cannot be written; it is kept in dead", "jobstr": unit.raw}
             around = self._around
             around.hooks.report(failure, context)
@@ -428,11 +434,11 @@ class AttemptEnd:
             settle_or_leave(lambda: self._fetcher.settle(unit, vital, counters), unit)
 
     def _minded(self, unit: UnitOfWork) -> Payload:
-        """The payload where extensions mind it, for a job that was not read on its way."""
+        """The payload of a job that has not been parsed, if an extension handles it; else an empty one."""
         return parse_job_or_empty(unit.raw) if self._around.extensions.minds_bytes(unit.raw) else {}
 
     def unstarted(self, unit: UnitOfWork) -> None:
-        """The job was taken, and has not started: back to its queue."""
+        """Return a job that was taken and has not started to its queue."""
         if unit.is_acknowledged_early:
             self._fetcher.settle(unit, push_back(unit.queue, unit.raw), ())
         else:
@@ -462,13 +468,13 @@ class AttemptEnd:
             if SETTLE.handlers:
                 job_events.settled("requeue", ended.payload, unit.raw, unit.queue)
         elif not self._around.carry_out(ended, outcome, partial(self._fetcher.settle, unit), is_told=is_told):
-            _log.info("a job ended that was given to somebody else meanwhile; nothing was written: %s", unit)
+            _log.info("a job ended after another process had taken it over; nothing was written: %s", unit)
 
     def _requeue(self, unit: UnitOfWork, error: BaseException | None, other: tuple[settle_script.Effect, ...]) -> None:
         """
-        Back to its queue, or *other*, what the job itself has in its place.
+        Return the job to its queue, or run *other*, the commands that the job itself wants instead.
 
-        One that runs at most once goes back only where it wants that itself, not by a stop.
+        A job that runs at most once goes back only if it asks for that itself, never because of a shutdown.
         """
         if other:
             self._fetcher.settle(unit, other, ())
@@ -480,7 +486,7 @@ class AttemptEnd:
     def _interrupted(
         self, unit: UnitOfWork, payload: Payload, definition: JobDefinition | None, seconds: float
     ) -> None:
-        """An iterable job has saved where it is: back to its queue, in the same step that ends this attempt."""
+        """Return an iterable job that has saved its position to its queue, in the step that ends this attempt."""
         try:
             again = self._around.repush(payload)
             ends = self._ends_of_interrupted(unit, payload, seconds, "stopped" if again is None else "interrupted")
@@ -492,7 +498,7 @@ class AttemptEnd:
             vital = [("SADD", keys.QUEUES, again.queue), ("LPUSH", keys.queue(again.queue), again.payload)]
             if again.score is not None:
                 vital = [("ZADD", keys.SCHEDULE, again.score, again.payload)]
-        # Counted as processed and failed, as in Ruby, where the interruption passes the counters as an exception.
+        # Counted as processed and as failed, as in Ruby, where the counters see the interruption as an exception.
         self._fetcher.settle(unit, [*ends, *vital], job_counts.count_commands(utc_day(now_seconds()), failed=True))
         if SETTLE.handlers:
             job_events.settled("interrupted", payload, unit.raw, unit.queue)
@@ -509,23 +515,23 @@ class AttemptEnd:
 
 
 def push_back(queue: str, raw: bytes) -> Sequence[settle_script.Effect]:
-    """The commands that put a job back where it was fetched."""
+    """The commands that return a job to the queue it was fetched from, where it is next in line."""
     return [("SADD", keys.QUEUES, queue), ("RPUSH", keys.queue(queue), raw)]
 
 
 def is_success(failure: BaseException | None) -> bool:
-    """For the metrics: an interrupted iterable job has done its part, as in Ruby, and so has one that was stopped."""
+    """True if the metrics count it as a success. As in Ruby, an iterable job that was interrupted or stopped is one."""
     return failure is None or isinstance(failure, Interrupted | Stopped)
 
 
 @lru_cache(maxsize=2)
 def _counters_of_success(day: int) -> Sequence[settle_script.Effect]:
-    """On the day that is so many days after 1970-01-01."""
+    """The counters of one success; *day* counts from 1970-01-01."""
     return job_counts.count_commands(utc_day(day * _DAY_SECONDS), failed=False)
 
 
 def settle_or_leave(settle: Callable[[], object], unit: UnitOfWork) -> None:
-    """Settle; where Redis is out of reach and the process leaves, the job is left in flight, to be recovered."""
+    """Settle the job. If Redis is unreachable while the process exits, leave it in flight to be recovered."""
     try:
         settle()
     except RedisError as error:
@@ -533,6 +539,6 @@ def settle_or_leave(settle: Callable[[], object], unit: UnitOfWork) -> None:
 
 
 def tell_left_behind(unit: UnitOfWork, error: RedisError) -> None:
-    """The end of a job could not be written."""
-    fate = "it will be recovered" if unit.owner is not None else "it was in flight nowhere, so its end is lost"
+    """Log that a job could not be settled, and what happens to it."""
+    fate = "it will be recovered" if unit.owner is not None else "it was no longer in flight, so its outcome is lost"
     _log.error("a job could not be settled before the process ended; %s: %s", fate, error)

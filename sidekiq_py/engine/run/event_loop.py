@@ -1,8 +1,8 @@
 """
-`async def` jobs: one event loop per process, with a concurrency of its own.
+The event loop that runs `async def` jobs: one per process, with its own concurrency.
 
-Processors fetch and decode and hand the job over; the loop runs it and gathers its acknowledgement, which the flusher
-hands in. Whatever would block the loop (settling a failure) is done by a thread of its own.
+Processors fetch and decode a job and hand it to the loop. The loop runs it and queues its acknowledgement, which the
+flusher sends. Work that would block the loop, such as settling a failure, runs in separate threads.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ class _Run:
         self.fetcher = fetcher
         self.slot = 0
         self.has_started = False
-        # Its end has been handed in, or the job is somebody else's.
+        # Its end has been queued or written, or another process owns the job.
         self.has_ended = False
         self.is_performing = False
         self.task: asyncio.Task[None] | None = None
@@ -61,11 +61,11 @@ class _Run:
 
 class EventLoop:
     """
-    The loop of a process.
+    The event loop of a process.
 
     Args:
         concurrency: How many jobs run on it at once.
-        on_room: Called when a full loop has room again.
+        on_room: Called when a full loop has a free slot again.
     """
 
     def __init__(self, surroundings: Surroundings, concurrency: int, on_room: Callable[[], None]) -> None:
@@ -91,11 +91,11 @@ class EventLoop:
 
     @property
     def running(self) -> int:
-        """How many jobs are on the loop."""
+        """The number of jobs on the loop."""
         return self._concurrency - len(self._free_slots)
 
     def room(self) -> int | None:
-        """How many more may start; None while there are none: nothing then says that the next ones are async."""
+        """How many more jobs may start. None while the loop is idle: then the next jobs need not be async ones."""
         free = len(self._free_slots)
         return None if free == self._concurrency else free
 
@@ -106,7 +106,7 @@ class EventLoop:
     def submit(
         self, unit: UnitOfWork, payload: Payload, definition: JobDefinition, ending: AttemptEnd, fetcher: Fetcher
     ) -> bool:
-        """Start a job; False: the loop is full."""
+        """Start a job. Returns False if the loop is full."""
         run = _Run(unit, payload, definition, ending, fetcher)
         try:
             run.slot = self._free_slots.popleft()
@@ -119,7 +119,7 @@ class EventLoop:
             if not is_told:
                 self._loop.call_soon_threadsafe(self._start_waiting)
         except BaseException:
-            # The next one tells the loop; if that has this job already, the job is the loop's.
+            # The next job wakes the loop. If the loop has taken this job already, it keeps it.
             self._is_told = False
             if not self._take_back(run):
                 return True
@@ -135,27 +135,32 @@ class EventLoop:
         return True
 
     def resize(self, concurrency: int) -> None:
-        """Run so many at once from now on; of too many, none is stopped."""
+        """Run this many jobs at once from now on. Jobs above the new limit are not stopped."""
         self._wanted = concurrency
         self._loop.call_soon_threadsafe(self._resize)
 
     def shut_down_jobs(self) -> None:
-        """Cancel what runs; each goes back to its queue."""
+        """Cancel all running jobs; each goes back to its queue."""
         self._loop.call_soon_threadsafe(self._cancel_all)
 
     def runs(self, unit: UnitOfWork) -> bool:
-        """The job runs here. From any thread."""
+        """True if the job runs on this loop. Safe to call from any thread."""
         return unit in self._runs
 
     def cancel(self, unit: UnitOfWork, error: Exception) -> bool:
-        """Cancel one job, which ends as by *error*. False: it is not here. From any thread."""
+        """
+        Cancel one job, which then ends as if it had raised *error*. Safe to call from any thread.
+
+        Returns:
+            False if the job is not on this loop.
+        """
         if unit not in self._runs:
             return False
         self._loop.call_soon_threadsafe(self._cancel, unit, error)
         return True
 
     def close(self) -> None:
-        """Stop the loop. What still runs there is abandoned."""
+        """Stop the loop. Jobs that still run on it are abandoned."""
         self._is_closing = True
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -163,7 +168,7 @@ class EventLoop:
         self._settling.shutdown(wait=False)
 
     def task_lines(self) -> list[str]:
-        """What runs, for a thread dump."""
+        """One line for each running job, for a thread dump."""
         return [f"{run.definition.name} {run.task!r}" for run in list(self._runs.values())]
 
     def _serve(self) -> None:
@@ -171,11 +176,11 @@ class EventLoop:
         self._pid = os.getpid()
         while not self._is_closing:
             try:
-                # A task of the program that ends by SystemExit ends this call, and so does a job that stops the loop:
-                # the other jobs go on.
+                # This call ends when a task of the program raises SystemExit, or when a job stops the loop. The other
+                # jobs must go on.
                 self._loop.run_forever()
             except BaseException as error:  # noqa: BLE001 — without this thread no async job would ever run again
-                self._around.hooks.report(error, {"context": "A task of the program ended the event loop; it goes on"})
+                self._around.hooks.report(error, {"context": "A task stopped the event loop; the loop restarts"})
         self._loop.close()
 
     def _start_waiting(self) -> None:
@@ -200,12 +205,12 @@ class EventLoop:
         except BaseException:
             steps.close()
             raise
-        # Also where the task is cancelled before its first step, which then never comes.
+        # The callback also covers a task that is cancelled before its first step and so never enters `_run`.
         task.add_done_callback(lambda task: self._finish(run))
         return task
 
     def _finish(self, run: _Run) -> None:
-        """The task is over: its slot is free, and a job that has not ended goes back."""
+        """Free the slot of a finished task, and return its job to the queue if the job has not ended."""
         try:
             if not run.has_ended:
                 give_back = partial(run.fetcher.requeue, [run.unit])
@@ -224,7 +229,7 @@ class EventLoop:
             try:
                 self._free_slots.pop()
             except IndexError:
-                # All are taken; whoever ends first gives one up.
+                # All slots are taken: the next job that ends gives up its slot.
                 return
             self._concurrency -= 1
         if was_full and self._free_slots:
@@ -238,7 +243,7 @@ class EventLoop:
 
     def _cancel(self, unit: UnitOfWork, error: Exception) -> None:
         run = self._runs.get(unit)
-        # Whose end is being written has ended.
+        # A job that is no longer performing has ended, even if its end is still being written.
         if run is not None and run.task is not None and run.is_performing:
             run.task.cancel(error)
 
@@ -263,14 +268,14 @@ class EventLoop:
                 around.tell_stopped(run.payload, run.unit.queue, seconds)
             else:
                 around.metrics.record(run.payload, seconds, is_success(failure))
-                # Before its end is written, as in a thread: the line `fail` stands before what is said of the error.
+                # Before the end is written, as in a thread, so that the log line `fail` precedes the error report.
                 around.tell_raised(run.payload, run.unit.queue, seconds, failure)
                 await self._settle(run, failure, seconds)
                 run.has_ended = True
         except asyncio.CancelledError:
-            # Beside the job, which has not ended: it goes back.
+            # The cancellation came outside the job's own code: the job has not ended and goes back.
             pass
-        except BaseException as error:  # noqa: BLE001 — whatever goes wrong beside the job, it must come to an end
+        except BaseException as error:  # noqa: BLE001 — whatever goes wrong outside the job, it must come to an end
             around.hooks.report(error, {"context": "Internal error", "jobstr": run.unit.raw})
             if not run.has_ended:
                 await self._rescue(run, error)
@@ -316,7 +321,7 @@ class EventLoop:
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
-            # Whether the job is still ours is to be known before it goes back.
+            # We must know whether the job is still ours before it goes back.
             if not await _to_its_end(future):
                 return False
             raise
@@ -330,11 +335,12 @@ class EventLoop:
             return
 
         def acknowledge() -> None:
-            # Never by this thread: 0 seconds says that the acknowledgement may wait for others.
+            # 0 seconds lets the acknowledgement wait for others, so this thread never sends it.
             run.ending.acknowledge(run.unit, run.payload, 0.0)
 
         if run.unit.is_marked or run.unit.owner is None:
-            # Their ends are scripts of their own. The latter have left Redis: with the basic fetcher, or early.
+            # These jobs need a script of their own to settle. Those without an owner have left Redis already: with the
+            # basic fetcher, or because they were acknowledged early.
             await self._settle_in_thread(acknowledge, run.unit)
         else:
             acknowledge()
@@ -345,7 +351,7 @@ class EventLoop:
         )
 
     async def _rescue(self, run: _Run, error: BaseException) -> None:
-        """As in a thread: the job must not stay in flight for as long as this process lives."""
+        """Settle the job as failed, as a thread does: it must not stay in flight for the life of this process."""
         try:
             await self._settle_in_thread(lambda: run.ending.rescued(run.unit, error), run.unit)
             run.has_ended = True
@@ -353,10 +359,10 @@ class EventLoop:
             self._around.hooks.report(failure, {"context": "Internal error", "jobstr": run.unit.raw})
 
     async def _settle_in_thread(self, settle: Callable[[], None], unit: UnitOfWork) -> None:
-        """What waits for Redis would stop all other jobs of the loop."""
-        # A job's own decision (`decide_outcome`) may have left itself a note in the context in which it ran.
+        """Settle in another thread: waiting for Redis here would block every other job on the loop."""
+        # `decide_outcome` may read context variables that the job set while it ran.
         run = contextvars.copy_context().run
-        # The job has ended: who cancels its task meanwhile comes too late.
+        # The job has ended, so a cancellation of its task comes too late.
         await _to_its_end(self._loop.run_in_executor(self._settling, run, settle_or_leave, settle, unit))
 
     def _release(self, run: _Run) -> None:
@@ -370,7 +376,7 @@ class EventLoop:
 
 
 async def _to_its_end(future: "asyncio.Future[T]") -> T:
-    """What *future* comes to, though the task that waits for it is cancelled meanwhile."""
+    """Wait for *future* and return its result, even if the waiting task is cancelled meanwhile."""
     while not future.done():
         with suppress(asyncio.CancelledError):
             await asyncio.wait((future,))

@@ -1,15 +1,16 @@
 """
-Jobs that an extension of Sidekiq minds: turned away before they start, as only its own code, in Ruby, can end them as
-it should.
+Jobs that use a feature of Sidekiq Pro, Enterprise or a gem. They are turned away before they start, because only that
+feature's own code, in Ruby, can end them correctly.
 
-1. A payload bears a key of Pro, Enterprise or a gem. The key's policy decides; of several keys the most careful one's.
-   Where the program has chosen none, an extension that knows how such a job ends may take it over.
-2. `refuse`: this process takes no more jobs from the queue in any capsule, puts the job back to where the next fetch
-   finds it, and says so. Put back first, the job would come round to this process again, and so would the next one.
-3. `bury`: its bytes go to `dead`. `run`: it is a job like any other.
+1. The payload carries a key of Pro, Enterprise or a gem. The key's policy decides; if there are several keys, the
+   strictest policy wins. If the program has not chosen a policy for the key, an extension that knows how such a job
+   ends may take it over.
+2. `refuse`: this process stops serving the queue in every capsule, then puts the job back to where the next fetch finds
+   it, and logs an error. If it put the job back first, this process would fetch it again, and the next such job too.
+3. `bury`: the job's bytes go to `dead`. `run`: the job runs like any other.
 
-A queue stays unserved until the process is restarted or told to begin with it again: whether all such jobs are gone
-from it cannot be seen.
+The queue stays unserved until the process is restarted or told to serve it again, because there is no way to see
+whether all such jobs are gone from it.
 """
 
 import logging
@@ -34,18 +35,18 @@ _CAREFUL_FIRST: tuple[ExtensionPolicy, ...] = ("refuse", "bury")
 
 class ForeignFeatures:
     """
-    What one process does with such jobs.
+    The policies of one process for such jobs, and the queues it has refused because of them.
 
     Args:
-        config: Its policies and queues.
-        hooks: Told of each queue that is served no more.
-        fetchers: Of all capsules, asked when it is needed.
-        on_unserved: Called with the name of each queue that is served no more.
-        is_stopping: The process takes no jobs from any queue.
-        takes_over: Whether an extension runs and ends a job that bears this key.
+        config: The policies and queues of the process.
+        hooks: Receives an error for each queue that this process stops serving.
+        fetchers: Returns the fetchers of all capsules; called when they are needed.
+        on_unserved: Called with the name of each queue that this process stops serving.
+        is_stopping: True once the process takes no more jobs from any queue.
+        takes_over: True if an extension runs and ends jobs that carry this key.
 
     Attributes:
-        watched: The keys that are not simply run, for a quick look at each payload.
+        watched: The keys whose policy is not `run`, for a quick check of each payload.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class ForeignFeatures:
         self._on_unserved = on_unserved
         self._is_stopping = is_stopping
         self._takes_over = takes_over
-        # By then a blocking move has ended, or its connection is given up.
+        # After this time a blocking move has ended, or its connection has been given up.
         self._patience_seconds = BLOCK_SECONDS + config.redis.socket_timeout_seconds + 1
         self._lock = threading.Lock()
 
@@ -79,11 +80,11 @@ class ForeignFeatures:
 
     def learn(self, announced: Mapping[str, str], own: Set[str]) -> None:
         """
-        Watch the keys of extensions that other processes have and this one has not, too.
+        Also watch the keys of extensions that other processes have and this one lacks.
 
         Args:
-            announced: Each with what is left undone without its extension.
-            own: Those of this process's extensions.
+            announced: Each key with what is left undone if its job runs without the extension.
+            own: The keys of this process's extensions.
         """
         missing = announced.keys() - own - self._meanings.keys()
         if missing:
@@ -96,10 +97,13 @@ class ForeignFeatures:
 
     def decide(self, unit: UnitOfWork, payload: Payload) -> tuple[ExtensionPolicy, ExtensionKeyError] | None:
         """
-        What is to be done with a job that bears one of the watched keys, and why; None: it is run.
+        The policy for a job that carries one of the watched keys, and the error that explains it.
+
+        Returns:
+            None if the job may run.
 
         Raises:
-            RedisError: That cannot be told now.
+            RedisError: The decision needs Redis, and Redis is unreachable.
         """
         found = reversed(extension_keys_of(payload, self._meanings))
         by_policy = {self._policies[key]: key for key in found if not self._is_taken_over(key, payload)}
@@ -120,23 +124,23 @@ class ForeignFeatures:
         return key not in self._wanted and self._takes_over(key, payload)
 
     def refuse(self, unit: UnitOfWork, payload: Payload, error: ExtensionKeyError, fetcher: Fetcher) -> None:
-        """Serve the job's queue no more, and put the job back; returns when it is."""
+        """Stop serving the job's queue, then put the job back. Blocks until it is back."""
         is_first = self._stop_serving(unit.queue)
         self._wait_for_open_moves(unit.queue)
         fetcher.requeue([unit])
         if is_first:
             with log_context(payload):
                 _log.error("%s. The job went back to its queue. %s", error, self._state(unit.queue))
-                self._hooks.tell(error, {"context": "A queue is served no more", "job": payload, "jobstr": unit.raw})
+                self._hooks.tell(error, {"context": "A queue is no longer served", "job": payload, "jobstr": unit.raw})
 
     def change(self, added: Set[str], dropped: Set[str], serve: Callable[[Set[str]], None]) -> None:
         """
-        Other queues are to be served.
+        Change the queues that this process serves.
 
         Args:
-            added: These, too, though they may have been refused.
-            dropped: These no more.
-            serve: Makes it so; it is handed the queues that stay refused.
+            added: Queues to serve as well, even if they were refused before.
+            dropped: Queues to stop serving.
+            serve: Applies the change; called with the queues that stay refused.
         """
         with self._lock:
             self._refused -= added | dropped
@@ -144,7 +148,7 @@ class ForeignFeatures:
             serve(frozenset(self._refused))
 
     def _stop_serving(self, queue: str) -> bool:
-        """False: another thread has seen to it."""
+        """Returns False if another thread has already stopped serving it."""
         with self._lock:
             if queue not in self._served:
                 return False
@@ -156,7 +160,11 @@ class ForeignFeatures:
         return True
 
     def _wait_for_open_moves(self, queue: str) -> None:
-        """Until nothing of this process waits at the queue any more: it would be handed the very job that goes back."""
+        """
+        Wait until no blocking move of this process is open on the queue.
+
+        Such a move would be served with the very job that goes back.
+        """
         give_up_at = monotonic() + self._patience_seconds
         pause = threading.Event()
         while any(fetcher.awaits(queue) for fetcher in self._fetchers()):

@@ -1,9 +1,9 @@
 """
-What is left of a worker in a process that a job has forked.
+Ends a process that a job has forked when it would return into the engine.
 
-`os.fork()` in a job gives a second process that stands in the same place of the same thread. What it was forked for is
-the job's affair; when the job's function ends there, by `sys.exit()`, an exception or a return, that process ends,
-too: on the engine's side of the call it would settle the job and fetch more over its parent's sockets.
+`os.fork()` in a job gives a second process that continues at the same point of the same thread. What the job does there
+is its own business. But when the job's function ends there, by `sys.exit()`, an exception or a return, that process
+must end too: back in the engine, it would settle the job and fetch more over its parent's sockets.
 """
 
 import os
@@ -13,10 +13,10 @@ import traceback
 
 def leave_if_forked(pid: int, error: BaseException | None) -> None:
     """
-    End this process if it is not *pid*; with the exit code that Python gives a program that ends so.
+    Exit if this process is not *pid*, with the exit code that Python would give a program that ends this way.
 
     Args:
-        pid: Of the worker.
+        pid: The worker's process ID.
         error: How the job's function ended; None if it returned.
     """
     if os.getpid() == pid:

@@ -1,11 +1,11 @@
 """
-Exceptions that come from outside into a running job: the soft time limit, Shutdown at the deadline of a stop, and
-Terminated where somebody ends the job by a signal.
+Exceptions raised in a running job from outside: the soft time limit, Shutdown at the deadline of a stop, and Terminated
+when someone ends the job with a signal.
 
-CPython can have an exception raised in another thread. It strikes at some later instruction, so it must be armed only
-while the job itself runs: never while the job is being settled, and never in the next one. A thread that blocks in C
-code (a database driver, `time.sleep`) is struck when it comes back. Where a job runs in the main thread, a signal has
-it come back: the exception then strikes in that signal's handler.
+CPython can raise an exception in another thread. It takes effect at some later instruction, so it may be armed only
+while the job itself runs: never while the job is being settled, and never in the next job. A thread that blocks in C
+code (a database driver, `time.sleep`) gets the exception when that call returns. If the job runs in the main thread, a
+signal makes the call return early, and the exception is raised in that signal's handler.
 """
 
 import ctypes
@@ -24,19 +24,19 @@ from sidekiq_py.errors import Shutdown, SoftTimeLimitError
 
 
 class Terminated(SystemExit):
-    """Raised in a job that somebody ends by a signal: its `finally` blocks run, and then its process is replaced."""
+    """Raised in a job that someone ends with a signal: its `finally` blocks run, and then its process is replaced."""
 
 
 INTERRUPTS = (Shutdown, SoftTimeLimitError, Terminated)
 
-# What raises SystemExit in a process of Celery's (billiard 4.3, common.py, TERMSIGS_DEFAULT), and what ends it without
-# a word, but means something else to a worker of ours.
+# The signals that raise SystemExit in a Celery process (billiard 4.3, common.py, TERMSIGS_DEFAULT), and those that end
+# it silently but mean something else to our workers.
 _ENDS_THE_JOB = frozenset((signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR2))
 
-# With so many limits it is worth a look which of their jobs still run.
+# With this many limits it is worth checking which of their jobs still run.
 _MANY_LIMITS = 256
 
-# One signal may come just before the system call that it is to interrupt.
+# A single signal may arrive just before the system call that it should interrupt.
 _WAKE_AGAIN_SECONDS = (0.05, 0.2, 1.0)
 
 _set_async_exception = ctypes.pythonapi.PyThreadState_SetAsyncExc
@@ -44,11 +44,11 @@ _set_async_exception = ctypes.pythonapi.PyThreadState_SetAsyncExc
 
 class Guard:
     """
-    What one processor thread opens for interrupts, and when.
+    Decides when one processor thread may be interrupted.
 
-    The thread sets `performing` and clears it without a lock, as this stands on every job's way. An interrupter first
-    raises `is_requested`, then looks at `performing`; the thread first clears `performing`, then looks at
-    `is_requested`. So one of them always sees the other, and the thread then waits for the interrupter in `absorb`.
+    The thread sets and clears `performing` without a lock, because every job does it. An interrupter first sets
+    `is_requested`, then reads `performing`; the thread first clears `performing`, then reads `is_requested`. So one of
+    them always sees the other, and the thread then waits for the interrupter in `absorb`.
     """
 
     __slots__ = (
@@ -63,17 +63,23 @@ class Guard:
         self.performing: UnitOfWork | None = None
         self.is_requested = False
         self._terminated: UnitOfWork | None = None
-        # Of the terminated job: what it was sent after another process had settled it; and Terminated was raised in it.
+        # About the terminated job: the signal it was sent after another process had settled it, and whether Terminated
+        # was raised in it.
         self._sent_signal: int | None = None
         self._has_raised = False
 
     @property
     def is_terminated(self) -> bool:
-        """The job that runs, or has just ended, is to be ended from outside."""
+        """True if the job that runs, or has just ended, is being ended from outside."""
         return self._terminated is not None
 
     def interrupt(self, unit: UnitOfWork, kind: type[BaseException]) -> bool:
-        """Raise *kind* in the thread if it performs *unit*. From any other thread."""
+        """
+        Raise *kind* in the thread if it performs *unit*. Call it from any other thread.
+
+        Returns:
+            False if the thread does not perform *unit*.
+        """
         with self._lock:
             self.is_requested = True
             if self.performing is not unit:
@@ -84,7 +90,7 @@ class Guard:
         return struck == 1
 
     def _wake(self, unit: UnitOfWork) -> None:
-        """Have the job's system call end early. A call that goes on after it, as nothing is to strike, goes on."""
+        """Interrupt the job's system call. Python resumes the call if there is no exception to raise by then."""
         for pause in (*_WAKE_AGAIN_SECONDS, 0.0):
             if self.performing is not unit:
                 return
@@ -93,8 +99,12 @@ class Guard:
 
     def terminate(self, unit: UnitOfWork, tell: Callable[[], None]) -> bool:
         """
-        Call *tell* if the thread performs *unit*, which cannot end meanwhile. When it ends it finds `is_terminated`,
-        and calls `pardon`. From any other thread.
+        Call *tell* if the thread performs *unit*; the job cannot end meanwhile. Call it from any other thread.
+
+        When the job ends, its thread finds `is_terminated` and calls `pardon`.
+
+        Returns:
+            False if the thread does not perform *unit*.
         """
         with self._lock:
             self.is_requested = True
@@ -106,10 +116,11 @@ class Guard:
 
     def pardon(self) -> tuple[int | None, bool]:
         """
-        The terminated job has ended. From the thread itself, after `absorb`.
+        Reset the state of the terminated job, which has ended. Called by the thread itself, after `absorb`.
 
         Returns:
-            The signal that it was sent, if another process has settled it; whether Terminated was raised in it.
+            The signal that the job was sent, or None if no other process has settled it; and whether Terminated was
+            raised in it.
         """
         said = self._sent_signal, self._has_raised
         self._terminated = self._sent_signal = None
@@ -118,11 +129,11 @@ class Guard:
 
     def send_signal(self, number: int, send: Callable[[int], None]) -> None:
         """
-        Have a signal reach the terminated job, which another process has settled; it may survive that.
+        Deliver a signal to the terminated job, which another process has settled. The job may survive it.
 
-        What ends a process of Celery's raises Terminated, unless the program has a handler of its own. Everything else
-        is sent, and does what the program or the system has for it; but for what a worker of ours would take for an
-        order to itself: the job goes on, as Celery's does at SIGINT. From any other thread.
+        A signal that ends a Celery process raises Terminated, unless the program has its own handler for it. Any other
+        signal is sent and has its usual effect, except signals that our workers would act on themselves: those are not
+        sent and the job goes on, as it does in Celery at SIGINT. Call it from any other thread.
         """
         with self._lock:
             unit = self._terminated
@@ -138,9 +149,9 @@ class Guard:
 
     def absorb(self) -> None:
         """
-        Take back what was raised and has not struck yet. Afterwards nothing strikes until the next job.
+        Cancel an exception that was raised from outside and has not taken effect. None can arrive until the next job.
 
-        It may strike in the call of this method: whoever calls catches that and calls again.
+        The exception may still arrive while this method is being called: the caller catches it and calls again.
         """
         lock = self._lock
         while True:
@@ -151,9 +162,9 @@ class Guard:
                 break
             except INTERRUPTS:
                 continue
-        # Nothing is raised any more, as the job is no longer performed. What struck may have left the lock taken:
-        # Python 3.14.8 also looks for exceptions between taking a lock and entering the block of `with`. Of 460 in a
-        # loop, 13 left the lock behind, and this thread then waited for itself.
+        # The job is no longer performing, so nothing more is raised. An exception may have left the lock held: Python
+        # 3.14.8 also checks for exceptions between taking a lock and entering the block of `with`. Of 460 in a loop,
+        # 13 left the lock held, and this thread then deadlocked on itself.
         while lock._is_owned():
             lock.release()
 
@@ -171,13 +182,13 @@ class SoftLimits:
 
     @property
     def watched(self) -> int:
-        """How many limits are kept, those of some jobs among them that have ended."""
+        """The number of limits kept, including some of jobs that have ended."""
         return len(self._heap)
 
     def watch(
         self, guard: Guard, unit: UnitOfWork, seconds: float, error: type[SoftTimeLimitError] = SoftTimeLimitError
     ) -> None:
-        """Raise *error* in *unit* if *guard*'s thread still performs it in *seconds*."""
+        """Raise *error* in *unit* if *guard*'s thread still performs it after *seconds*."""
         with self._change:
             if len(self._heap) >= self._clear_at:
                 self._drop_ended()
@@ -188,13 +199,13 @@ class SoftLimits:
             self._change.notify()
 
     def close(self) -> None:
-        """Let the thread end."""
+        """Ask the thread to exit."""
         with self._change:
             self._is_closed = True
             self._change.notify()
 
     def _drop_ended(self) -> None:
-        # One long job at the top would otherwise keep the limits, and payloads, of all that ran after it.
+        # Otherwise one long job at the top would keep the limits and payloads of all jobs that ran after it.
         self._heap = [entry for entry in self._heap if entry[2].performing is entry[3]]
         heapq.heapify(self._heap)
         self._clear_at = max(_MANY_LIMITS, 2 * len(self._heap))

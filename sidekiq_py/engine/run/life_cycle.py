@@ -1,17 +1,17 @@
-"""How far a worker process is between its start and its end."""
+"""The state of a worker process between its start and its end."""
 
 import threading
 
 
 class LifeCycle:
     """
-    What has begun stays so.
+    The states that a process has reached. A flag that is set is never cleared.
 
     Attributes:
-        has_started: All its parts run.
-        is_quieting: It fetches no more; what was fetched and has not started goes back.
-        is_quiet: That is done: a job that is pushed from here on is not started.
-        is_stopping: It was told to stop.
+        has_started: True once all parts of the process run.
+        is_quieting: True once the process fetches no more jobs; fetched jobs that have not started go back.
+        is_quiet: True once that is done: a job pushed from then on does not start here.
+        is_stopping: True once the process was asked to stop.
     """
 
     __slots__ = ("_lock", "has_started", "is_quiet", "is_quieting", "is_stopping")
@@ -25,7 +25,7 @@ class LifeCycle:
         return f"<LifeCycle {' '.join(begun) or 'starting'}>"
 
     def begin_quiet(self) -> bool:
-        """The process is to fetch no more; False if it was told so before."""
+        """Record that the process fetches no more jobs. Returns False if that was recorded before."""
         with self._lock:
             is_first = not self.is_quieting
             self.is_quieting = True

@@ -1,8 +1,8 @@
 """
-Keeps one capsule's processors at work, and stops them by a deadline.
+Runs one capsule's processors, resizes them, and shuts them down.
 
-A processor's thread ends neither by a job's failure nor by any other error (`background.py`), so none has to be
-replaced: it says what went wrong, sees to the job at hand, and begins anew.
+No job failure or other error ends a processor's thread (`background.py`), so none has to be replaced: the thread
+reports the error, settles or returns its current job, and continues.
 """
 
 import threading
@@ -44,18 +44,18 @@ class Manager:
             processor.start()
 
     def start_for_here(self) -> None:
-        """Instead of `start`: start the fetcher; a thread is about to call `run_here`. Does not block."""
+        """Start only the fetcher, as a thread is about to call `run_here`. Used instead of `start`; does not block."""
         self.fetcher.start()
         for processor in self._processors:
             processor.keep_for_here()
 
     def run_here(self, between_jobs: BetweenJobs) -> None:
-        """Run jobs in the calling thread until no more are taken; see `Processor.run_here`. One processor."""
+        """Run jobs in the calling thread until there are none left. For one processor; see `Processor.run_here`."""
         for processor in self._processors:
             processor.run_here(between_jobs)
 
     def quiet(self) -> None:
-        """Take no more jobs; what has not started goes back. Idempotent."""
+        """Take no more jobs. Fetched jobs that have not started go back. Idempotent."""
         with self._quiet_once:
             if not self._is_quiet:
                 self._is_quiet = True
@@ -65,7 +65,7 @@ class Manager:
         return Processor(f"sidekiq.{self.name}/processor", self.fetcher, self._surroundings, self._limits, self._loop)
 
     def resize(self, concurrency: int) -> None:
-        """Run so many jobs at once from now on; processors that are too many end, idle ones first."""
+        """Run this many jobs at once from now on. Surplus processors exit, idle ones first."""
         with self._quiet_once:
             if self._is_quiet:
                 return
@@ -82,25 +82,25 @@ class Manager:
 
     @property
     def is_idle(self) -> bool:
-        """No processor is alive any more: quiet, and every job at its end."""
+        """True once no processor is alive: the capsule is quiet and every job has ended."""
         return not any(processor.is_alive for processor in self._processors)
 
     def watch_hard_limits(self, watch: HardLimitWatch) -> None:
-        """Tell *watch* of jobs with a hard limit."""
+        """Report jobs that have a hard limit to *watch*."""
         self._watch = watch
         for processor in self._processors:
             processor.watch_hard_limits(watch)
 
     def processor_of(self, unit: UnitOfWork) -> Processor | None:
-        """The processor that runs *unit*."""
+        """The processor that runs *unit*, or None."""
         return next((processor for processor in self._processors if processor.running is unit), None)
 
     def send_signal(self, number: int, send: Callable[[int], None]) -> None:
-        """Have a signal reach the job here that was to be ended from outside, and that another process has settled."""
+        """Deliver a signal to the terminated job, if it runs here; another process has settled it."""
         for processor in self._processors:
             processor.send_signal(number, send)
 
     def interrupt(self) -> None:
-        """Raise Shutdown in every job that runs."""
+        """Raise Shutdown in every running job."""
         for processor in self._processors:
             processor.interrupt(Shutdown)

@@ -1,8 +1,8 @@
 """
-How often each job class ran, failed, and how long it took: what the Web UI's Metrics page shows.
+Counts how often each job class ran and failed, and how long it took, for the Metrics page of Sidekiq's Web UI.
 
-Each thread counts in a table of its own that only ever grows, so a job costs no lock; a flush adds the tables up and
-writes what has come since the last one.
+Each thread counts in its own table, whose numbers only grow, so counting a job takes no lock. A flush adds the tables
+up and writes the difference since the last flush.
 
 Source: Sidekiq 7.3.2 and 8.1.7, metrics/tracking.rb.
 """
@@ -33,28 +33,29 @@ from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.json_writer import display_text
 
 _LEAST = BOUNDS[0]
-# A float: to compare a float with an int takes three times as long.
+# A float: comparing a float with an int takes three times as long.
 _LEAST_MILLISECONDS = float(LEAST_MILLISECONDS)
-# Of the year 33658; beyond the largest float a division fails.
+# In the year 33658. A stamp beyond the largest float would make the division fail.
 _MOST_MILLISECONDS = 10**15
-# To put a latency into its bucket takes as long as all else that is counted of a job; of many at once a third of that.
+# Putting one latency into its bucket takes as long as everything else that is counted for a job. Putting in many at
+# once takes a third of that each.
 _MOST_LATENCIES = 300
 
-# By queue, then by job class. Attempts that did not succeed, or only for Sidekiq's page, stand under no queue.
+# By queue, then by job class. The queue is None for attempts that failed, or that count only for Sidekiq's page.
 _Table = dict[str | None, dict[str, Row]]
 
 CountSuccess = Callable[[dict[str, Any], str, float, float], None]
-"""Counts one success: payload as parsed, queue, how many seconds it ran, and when it started (`clock.monotonic`)."""
+"""Counts one success: `(parsed payload, queue, seconds it ran, when it started by clock.monotonic)`."""
 
 
 class ExecutionMetrics:
-    """The counts of one process."""
+    """The metrics of one process."""
 
     def __init__(self) -> None:
         self._mine = threading.local()
         self._tables: list[_Table] = []
-        # Latencies that are not in their buckets yet, by the identity of their row, which is never freed. Each is the start
-        # by the monotonic clock less the time stamp, so all of them lack the same offset (`_with_offset`).
+        # The latencies that are not in their buckets yet, by the `id` of their row; rows are never freed. Each is the
+        # start by the monotonic clock minus the time stamp, so all of them lack the same offset (`_with_offset`).
         self._latencies: dict[int, list[float]] = {}
         self._latency_lock = threading.Lock()
         self._written: dict[str, Row] = {}
@@ -68,7 +69,7 @@ class ExecutionMetrics:
         return f"<ExecutionMetrics classes={len(self._totals())}>"
 
     def success_counter(self) -> CountSuccess:
-        """`record` for the successes of one thread, at less than its cost, as it is on every job's way."""
+        """A function that counts the successes of one thread. Every job calls it, so it is cheaper than `record`."""
         keeps_latency, put_away = self._keeps_latency, self._put_away
         rows: dict[str, dict[str, tuple[Row, list[float]]]] = {}
 
@@ -85,12 +86,12 @@ class ExecutionMetrics:
                 row, latencies = rows[queue][job_class]
             except (KeyError, TypeError):
                 row, latencies = row_of(job_class, queue)
-            # `add_run` written out: a call more is a hundredth of a no-op job.
+            # Inlined from `add_run`: the extra call cost 1 % of a no-op job.
             row[RUNTIME] += seconds
             row[0 if seconds <= _LEAST else bisect_left(BOUNDS, seconds)] += 1
             if keeps_latency:
                 stamp = payload.get("enqueued_at")
-                # `epoch_seconds` inlined for the two kinds of stamps that Sidekiq writes: up to 7, and from 8 on.
+                # Inlined from `epoch_seconds` for the stamps of Sidekiq up to 7 (float) and from 8 on (integer).
                 if stamp.__class__ is float and 0.0 <= stamp < _LEAST_MILLISECONDS:
                     latencies.append(started - stamp)
                 elif stamp.__class__ is int and LEAST_MILLISECONDS < stamp < _MOST_MILLISECONDS:
@@ -103,7 +104,7 @@ class ExecutionMetrics:
         return count
 
     def _put_away(self, row: Row, latencies: list[float]) -> None:
-        """By the thread whose they are, while nobody reads them."""
+        """Move latencies into their buckets. Called by their own thread, while no other thread reads them."""
         with self._latency_lock:
             add_latencies(row, _with_offset(latencies))
             latencies.clear()
@@ -113,9 +114,9 @@ class ExecutionMetrics:
         Count one attempt that raised.
 
         Args:
-            payload: As parsed; an Active Job counts under the class that it wraps.
-            seconds: How long it ran; counted for successes, as a failure may end at any point.
-            is_success: For an iterable job that was interrupted.
+            payload: The parsed payload; an Active Job counts under the class that it wraps.
+            seconds: How long it ran. Counted for successes only, because a failure may come at any point.
+            is_success: True for an iterable job that was interrupted or stopped.
         """
         row = self._new_row(_name_of(payload.get("wrapped") or payload["class"]), None)
         if is_success:
@@ -124,7 +125,7 @@ class ExecutionMetrics:
             row[FAILED] += 1
 
     def successes(self) -> list[Rows]:
-        """What `success_counter` has counted, by thread."""
+        """The rows that `success_counter` has counted, one table per thread."""
         with self._latency_lock:
             return [
                 {
@@ -138,29 +139,29 @@ class ExecutionMetrics:
     def _with_latencies(self, row: Row) -> Row:
         latencies = self._latencies.get(id(row))
         if latencies:
-            # What its thread appends meanwhile comes behind.
+            # Its thread may append meanwhile: those latencies come after the ones read here.
             read = latencies[:]
             del latencies[: len(read)]
             add_latencies(row, _with_offset(read))
         return row.copy()
 
     def attempts(self) -> dict[str, int]:
-        """How often each class was tried since the process started."""
+        """The number of attempts of each class since the process started."""
         return {job_class: int(sum(row[: FAILED + 1])) for job_class, row in self._totals().items()}
 
     def flush(self, pool: Pool, *, now: float, dialect: Dialect) -> None:
         """
-        Write what has come since the last flush, under the names of the dialect's release.
+        Write what was counted since the last flush, under the key names of the dialect's release.
 
-        A release that has no metrics (before 6.5.2) gets none: its UI has no page for them. Where nothing is known of
-        the readers, the dialect's own generation is written; the keys expire within hours.
+        For a release without metrics (before 6.5.2) nothing is written: its UI has no page for them. If nothing is
+        known about the readers, the dialect's own generation is written; the keys expire within hours.
 
         Args:
-            now: Seconds since the epoch: the minute under which everything counts, as in Ruby.
+            now: Seconds since the epoch; everything counts in this minute, as in Ruby.
 
         Raises:
-            RedisError: What was not written comes with the next flush; after a lost reply it is taken for written, as
-                a count twice would be worse than a count that is missing.
+            RedisError: What was not written comes with the next flush. After a lost reply it counts as written, because
+                counting twice would be worse than a missing count.
         """
         with self._flush_lock:
             totals = self._totals()
@@ -174,7 +175,7 @@ class ExecutionMetrics:
             self._note_written(totals, changes)
 
     def _table(self) -> _Table:
-        """The calling thread's."""
+        """The calling thread's table."""
         table: _Table | None = getattr(self._mine, "table", None)
         if table is None:
             table = self._mine.table = {}
@@ -194,7 +195,8 @@ class ExecutionMetrics:
         return totals
 
     def _note_written(self, totals: dict[str, Row], job_classes: Iterable[str]) -> None:
-        # No other class: a run that was read between its sum and its count would have its time noted and never written.
+        # Only these classes: for a run that was read between its sum and its count, the time would be noted but never
+        # written.
         self._written.update((job_class, totals[job_class]) for job_class in job_classes)
 
     def _changes(self, totals: dict[str, Row]) -> dict[str, ClassCounts]:
@@ -203,14 +205,14 @@ class ExecutionMetrics:
             before = self._written.get(job_class) or run_times.new_row()
             new = [a - b for a, b in zip(row[: FAILED + 1], before[: FAILED + 1], strict=True)]
             if any(new):
-                # Of the sums, as many short runs are longer together than none.
+                # Rounded after summing: many short runs together take more than 0 ms.
                 milliseconds = round(row[RUNTIME] * 1000) - round(before[RUNTIME] * 1000)
                 changes[job_class] = ClassCounts(int(new[FAILED]), milliseconds, tuple(sidekiq_buckets(new)))
         return changes
 
 
 def _name_of(job_class: Any) -> str:
-    # A payload from elsewhere may name anything, a list too.
+    # A payload from elsewhere may have any value as its class, even a list.
     return job_class if isinstance(job_class, str) else display_text(job_class)
 
 

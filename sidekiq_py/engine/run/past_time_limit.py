@@ -1,9 +1,9 @@
 """
-Settles the job of another process that ran past its hard limit, or is to be ended by somebody's order, before that
-process is killed.
+Settles a job of another process that ran past its hard limit, or that someone terminated, before that process is
+killed.
 
-The killed job counts as failed and goes its way from there: retry, or dead, or what its definition makes of it. It is
-not recovered as the job of a dead owner, which would run it again at once.
+The job counts as failed, and its outcome follows from that: retry, dead, or what its definition decides. It is not
+recovered as the job of a dead owner, which would run it again at once.
 """
 
 from collections.abc import Sequence
@@ -23,17 +23,18 @@ BY_SIGNAL = "signal:"
 
 def settle_past_time_limit(around: Surroundings, pool: Pool, owner: str, field: bytes, limit: str) -> bool:
     """
-    End the job as failed.
+    Settle the job as failed.
 
     Args:
-        owner: Under which it is in flight.
-        limit: The seconds of its hard limit, or `terminated_by`.
+        owner: The owner that the job is in flight under.
+        field: The job's in-flight field.
+        limit: The seconds of its hard limit, or a `terminated_by` text.
 
     Returns:
-        False if it had ended by itself.
+        False if the job had already ended by itself.
 
     Raises:
-        RedisError: Redis is out of reach.
+        RedisError: Redis is unreachable.
     """
     found = pool.run(lambda link: in_flight.find_job(link, owner, field))
     if found is None:
@@ -53,8 +54,8 @@ def settle_past_time_limit(around: Surroundings, pool: Pool, owner: str, field: 
         try:
             return pool.run(once, idempotent=False)
         except ReplyLostError:
-            # Sent again it writes nothing if it went through, and its process stands still: nobody else can have ended
-            # it.
+            # If the first script went through, the second one writes nothing. The job's own process is frozen, so no
+            # one else can have ended the job.
             pool.run(once)
             return True
 

@@ -1,13 +1,13 @@
 """
-How many jobs have succeeded in this process and are not in Redis's counters yet.
+Counts the jobs that succeeded in this process, and adds them to Redis's counters from time to time.
 
-One INCRBY per job would cost Redis as much as the job itself. Ruby adds them up and writes them with each heartbeat;
-here they are written two seconds after the first of them, so that a page that shows them is never far behind, and then
-every five seconds: in a fleet of 20 processes with 100 jobs a second, writes every two seconds were one in twelve of
-all packets that Redis got. A process that is killed takes the last seconds' count with it, and no job.
+One INCRBY per job would cost Redis as much as the job itself. Ruby adds the jobs up and writes the sum with each
+heartbeat. Here the sum is written two seconds after the first job, so that a page that shows it is never far behind,
+and then every five seconds: in a fleet of 20 processes with 100 jobs a second, writes every two seconds made up one in
+twelve of all packets that Redis received. A process that is killed loses the count of its last seconds, but no job.
 
-Each write bears a number that Redis remembers, so that one whose reply was lost is sent again and counts once: a
-restart of Redis at that moment cost the count of two seconds, 1,092 of 6,000 jobs in one run.
+Each write carries a number that Redis remembers, so a write whose reply was lost can be sent again and counts once.
+Without it, a restart of Redis at that moment cost the count of two seconds: 1,092 of 6,000 jobs in one run.
 
 Source: Sidekiq 8.1.7, launcher.rb, `flush_stats`.
 """
@@ -33,7 +33,7 @@ PERIOD_SECONDS = 5.0
 
 
 class _Write(NamedTuple):
-    """What is sent, again and again until Redis has answered."""
+    """A write that is sent until Redis has answered it."""
 
     day: str
     jobs: int
@@ -42,12 +42,12 @@ class _Write(NamedTuple):
 
 class ProcessedCount:
     """
-    Starting does not block; stopping twice, or before a start, is fine.
+    The count of one process. Starting does not block; stopping twice, or before a start, is fine.
 
     Args:
-        pool: To the Redis whose counters they are.
-        after_seconds: From the first count to its write.
-        period_seconds: From one write to the next.
+        pool: Connections to the Redis that holds the counters.
+        after_seconds: The delay from the first count to its write.
+        period_seconds: The least time between two writes.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class ProcessedCount:
         self._period_seconds = period_seconds
         self._count = 0
         self._lock = threading.Lock()
-        # One write at a time; the last one, until it is known to be done.
+        # One write at a time. `_write` is the last one until Redis has confirmed it.
         self._writing = threading.Lock()
         self._write: _Write | None = None
         self._is_begun = False
@@ -76,22 +76,22 @@ class ProcessedCount:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread; what has not been written is left to `flush`."""
+        """Stop the thread. Call `flush` for what has not been written."""
         self._end.set()
         self._is_due.set()
 
     def add(self, jobs: int) -> None:
-        """So many more."""
+        """Add to the count."""
         with self._lock:
             self._count += jobs
         self._is_due.set()
 
     def flush(self) -> None:
         """
-        Write them. What is added meanwhile is left to the next time.
+        Write the count. What is added meanwhile waits for the next flush.
 
         Raises:
-            RedisError: They come with the next flush.
+            RedisError: The count was not written, and is kept for the next flush.
         """
         with self._writing:
             if self._write is not None:
@@ -123,12 +123,13 @@ class ProcessedCount:
             if self._end.wait(max(self._after_seconds, next_at - monotonic())):
                 return
             self._is_due.clear()
-            # A stop since the wait has set both, and of these one is gone: the thread would sleep for good.
+            # A stop since the wait has set both events, and the line above has cleared one of them: without this check
+            # the thread would sleep forever.
             if self._end.is_set():
                 return
             next_at = monotonic() + self._period_seconds
             try:
                 self.flush()
             except RedisError:
-                # The heartbeat, which tries next, says what is wrong.
+                # The heartbeat tries next and logs the error.
                 continue

@@ -1,9 +1,9 @@
 """
-What becomes of a failed job: it waits for a retry, is dead, is discarded, is dropped, or goes back to its queue.
+Decides what happens to a failed job: it is retried, dead, discarded, dropped, or goes back to its queue.
 
-Nothing here talks to Redis. The payload is parsed anew from the stored bytes, so what middleware and the job did to
-their copy is not kept. Where Ruby would lose the job (a class nobody knows without a `retry` of its own, a payload that
-can be read and not written), it goes to `dead`, and a report says why.
+Nothing here talks to Redis. The payload is parsed again from the stored bytes, so changes that middleware and the job
+made to their copy are not kept. Where Ruby would lose the job (an unknown class without a `retry` in the payload, or a
+payload that can be read but not written), it goes to `dead`, and a report says why.
 
 Source: Sidekiq 6.4.1, 7.3.2 and 8.1.7, job_retry.rb.
 """
@@ -29,15 +29,15 @@ _LEAST_MILLISECONDS = 100_000_000_000
 
 
 class FailingJob(Protocol):
-    """What is asked of a declared job."""
+    """What this module needs to know about a declared job."""
 
     @property
     def name(self) -> str:
-        """The wire's `class`."""
+        """The payload's `class`."""
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """Its own options; `retry` if it declares one."""
+        """The options that the job declares; `retry` may be among them."""
 
     @property
     def retry_in_block(self) -> Callable[[int, BaseException, Payload], Any] | None:
@@ -49,12 +49,12 @@ class FailingJob(Protocol):
 
     @property
     def decide_outcome(self) -> DecideOutcome | None:
-        """Decides for itself what becomes of it, before the rules of this module."""
+        """The job's own decision about its outcome. It comes before the rules of this module."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """One failed run and all that its fate depends on."""
+    """One failed run and everything that its outcome depends on."""
 
     raw: bytes
     queue: str
@@ -67,7 +67,7 @@ class _Failure:
     report: Callable[[BaseException, dict[str, Any]], None]
 
     def tell(self, problem: BaseException, context: str, **facts: Any) -> None:
-        """Report what went wrong on the way; a report that fails changes nothing."""
+        """Report what went wrong on the way. An error in the report itself is ignored."""
         try:
             self.report(problem, {"context": context, **facts})
         except BaseException:  # noqa: BLE001 - a handler that calls sys.exit(), too
@@ -87,18 +87,18 @@ def after_failure(
     report: Callable[[BaseException, dict[str, Any]], None],
 ) -> Outcome:
     """
-    Decide what becomes of a job whose run has raised. Calls the job's blocks, and never raises.
+    Decide what happens to a job that raised. Calls the job's blocks, and never raises.
 
     Args:
         raw: The bytes as they were fetched.
-        queue: Where they were fetched.
-        error: What was raised; its traceback gives the lines of `error_backtrace`.
-        definition: The declared job, or `None` where no declared job bears the class.
+        queue: The queue they were fetched from.
+        error: The exception that was raised; its traceback gives the lines of `error_backtrace`.
+        definition: The declared job, or `None` if no declared job has this class.
         config: The limits.
         dialect: The release to follow.
         now: Seconds since the epoch.
-        draw: A random number from [0, 1), for the jitter.
-        report: Takes errors of the blocks, and why a job is kept in `dead` where Ruby would lose it.
+        draw: Returns a random number from [0, 1), for the jitter.
+        report: Called with errors of the blocks, and with the reason when a job is kept in `dead` that Ruby would lose.
     """
     failure = _Failure(raw, queue, error, definition, config, dialect, now, draw, report)
     if is_caused_by_shutdown(error):
@@ -110,7 +110,7 @@ def after_failure(
     except PayloadError as problem:
         return _keep_as_it_is(failure, payload, problem, "The payload is no usable job; it is kept in dead")
     except Shutdown:
-        # The process is being stopped meanwhile: the job runs again elsewhere.
+        # The process has begun to stop meanwhile: the job runs again elsewhere.
         return Outcome("requeue", {})
     except BaseException as problem:  # noqa: BLE001 - whatever is wrong with this payload must not cost the job
         return _keep_as_it_is(failure, payload, problem, "The failure cannot be recorded; the job is kept in dead")
@@ -118,11 +118,11 @@ def after_failure(
 
 def dead_letter_untouched(raw: bytes, payload: Payload, config: Config, now: float) -> Outcome:
     """
-    The outcome of a job that is not to be run here: its bytes go to `dead` as they are.
+    The outcome of a job that must not run here: its bytes go to `dead` unchanged.
 
     Args:
-        raw: As they were fetched.
-        payload: The same, parsed; for death handlers.
+        raw: The bytes as they were fetched.
+        payload: The parsed payload, for death handlers.
         now: Seconds since the epoch.
     """
     return _in_dead(raw, payload, config, now, announce_death=True)
@@ -130,7 +130,7 @@ def dead_letter_untouched(raw: bytes, payload: Payload, config: Config, now: flo
 
 def is_caused_by_shutdown(error: BaseException) -> bool:
     """
-    Whether the process's stop made the job fail, also where the job has put an error of its own around it.
+    True if the process's shutdown made the job fail, even if the job wrapped that in an error of its own.
 
     Source: Sidekiq 8.1.7, job_retry.rb, `exception_caused_by_shutdown?`.
     """
@@ -151,11 +151,11 @@ def is_caused_by_shutdown(error: BaseException) -> bool:
 
 def retry_jitter_seconds(count: int, draw: Callable[[], float], dialect: Dialect) -> int:
     """
-    The random part of a delay.
+    The random part of a retry's delay.
 
     Args:
-        count: As in the payload: 0 after the first failure.
-        draw: From [0, 1).
+        count: The retry count as in the payload: 0 after the first failure.
+        draw: Returns a random number from [0, 1).
     """
     if dialect.jitter == "rand_range":
         return int(draw() * 10 * (count + 1))
@@ -184,7 +184,7 @@ def _judge(failure: _Failure, payload: Payload) -> Outcome:
     if retry is None:
         failure.tell(
             failure.error,
-            f"Nobody declares {payload['class']!r} here, and the job itself does not say if it is to be retried; "
+            f"{payload['class']!r} is not declared here, and the payload does not say whether to retry the job; "
             "it is kept in dead",
             job=payload,
         )
@@ -223,18 +223,18 @@ def _is_exhausted(failure: _Failure, payload: Payload, retry: Any, count: int) -
 
 
 def _seconds(stamp: Any) -> float:
-    """A payload's time in seconds, of any release: 8 writes whole milliseconds, those before it float seconds."""
+    """A payload's time stamp in seconds. Sidekiq 8 writes whole milliseconds, earlier releases write float seconds."""
     return stamp / 1000 if type(stamp) is int and stamp >= _LEAST_MILLISECONDS else float(stamp)
 
 
 def _wanted_delay(failure: _Failure, payload: Payload, count: int) -> int | Literal["kill", "discard"] | None:
-    """What the job's own block says; `None` for the default, also where the block fails."""
+    """What the job's `retry_in` block returns; `None` for the default delay, also if the block fails."""
     block = failure.job.retry_in_block if failure.job else None
     if block is None:
         return None
     try:
         return _as_delay(_with_draft(failure, payload, lambda draft: block(count, failure.error, draft)))
-    except BaseException as problem:  # noqa: BLE001 - as in Ruby: no failure of this block may cost the job
+    except BaseException as problem:  # noqa: BLE001 - as in Ruby, an error in this block must not lose the job
         name = failure.job.name if failure.job else ""
         failure.tell(problem, f"Failure scheduling retry using the `retry_in` of {name}, falling back to default")
         return None
@@ -242,9 +242,9 @@ def _wanted_delay(failure: _Failure, payload: Payload, count: int) -> int | Lite
 
 def _with_draft(failure: _Failure, payload: Payload, call: Callable[[Payload], Any]) -> Any:
     """
-    Call a block with a copy of *payload*, and take over what it has changed.
+    Call a block with a copy of *payload*, and keep its changes.
 
-    In Ruby blocks change the payload itself. Here what they leave must still be this job: an empty one would be lost.
+    In Ruby, blocks change the payload itself. Here the result must still be this job: an empty payload would lose it.
     """
     draft = deepcopy(payload)
     try:
@@ -255,7 +255,7 @@ def _with_draft(failure: _Failure, payload: Payload, call: Callable[[Payload], A
             if (written["class"], written.get("jid")) != (payload["class"], payload.get("jid")):
                 raise PayloadError(f"class and jid are now {written['class']!r} and {written.get('jid')!r}")
         except Exception as problem:  # noqa: BLE001 - whatever cannot be written
-            failure.tell(problem, "A block spoiled the payload; its changes are dropped", job=payload)
+            failure.tell(problem, "A block made the payload invalid; its changes are dropped", job=payload)
         else:
             payload.clear()
             payload.update(draft)
@@ -314,7 +314,11 @@ def _dead_letter(failure: _Failure, payload: Payload) -> Outcome:
 
 
 def _keep_as_it_is(failure: _Failure, payload: Payload, problem: BaseException, context: str) -> Outcome:
-    """The last resort: the bytes that came go to `dead`. Who is not even a job has no death to announce, as in Ruby."""
+    """
+    Keep the fetched bytes in `dead`, as a last resort.
+
+    If they are not even a job, no death handlers are called, as in Ruby.
+    """
     failure.tell(problem, context, jobstr=failure.raw)
     return _dead(failure, payload, failure.raw, announce_death=bool(payload))
 

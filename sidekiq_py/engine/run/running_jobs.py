@@ -1,4 +1,4 @@
-"""The jobs that run in this process, and the time that a stop gives them."""
+"""The jobs that run in this process, and the time that a shutdown gives them."""
 
 import logging
 import threading
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("sidekiq")
 
-# What a job is given to heed Shutdown. Source: Sidekiq 6.4 and later, manager.rb.
+# How long a job may take to react to Shutdown. Source: Sidekiq 6.4 and later, manager.rb.
 _GRACE_SECONDS = 3.0
 _LOOK_SECONDS = 0.02
 
 
 class RunningJobs:
     """
-    Of all capsules, and of the event loop.
+    The running jobs of all capsules and of the event loop.
 
     Args:
-        state: What runs.
-        managers: Of the jobs in threads.
-        loop: Where `async def` jobs run, if any is declared.
+        state: Knows which jobs run.
+        managers: The managers of the jobs in threads.
+        loop: The event loop that runs `async def` jobs, if any is declared.
     """
 
     def __init__(self, state: WorkState, managers: Sequence[Manager], loop: "EventLoop | None") -> None:
@@ -42,19 +42,19 @@ class RunningJobs:
 
     @property
     def reserved(self) -> list[UnitOfWork]:
-        """Jobs that were taken out of their queues and have not started."""
+        """The jobs that were fetched from their queues and have not started."""
         return [unit for manager in self._managers for unit in manager.fetcher.reserved]
 
     def set_deadline(self, seconds: float) -> None:
-        """A stop gives them so long."""
+        """Give the jobs this long to finish when the process stops."""
         self._deadline = monotonic() + seconds
 
     def hurry(self) -> None:
-        """A stop that is under way waits no longer for them."""
+        """End the wait of a stop that is under way."""
         self._deadline = 0.0
 
     def stop(self) -> None:
-        """Wait for them until the deadline, then raise Shutdown in those that are left and wait for the grace."""
+        """Wait for the jobs until the deadline, then raise Shutdown in those that are left and wait 3 more seconds."""
         if self._wait_until_idle(lambda: self._deadline):
             return
         if self._state.busy:
@@ -66,10 +66,10 @@ class RunningJobs:
         end = monotonic() + _GRACE_SECONDS
         if not self._wait_until_idle(lambda: end) and self._state.busy:
             count = counted(self._state.busy, "job")
-            _log.warning("Shutdown was not heeded by %s; what it did not stop goes back to its queue", count)
+            _log.warning("%s did not stop on Shutdown; unfinished work goes back to its queue", count)
 
     def may_be_left(self) -> bool:
-        """None runs, or their time is over, grace included."""
+        """True if no job runs, or if the deadline and the grace period have passed."""
         is_running = self._state.busy > 0 or self._is_loop_busy
         return not is_running or monotonic() >= self._deadline + _GRACE_SECONDS
 
@@ -83,7 +83,7 @@ class RunningJobs:
 
     @property
     def _is_busy(self) -> bool:
-        # A job that was handed to the loop runs a moment later.
+        # A job that was handed to the loop is not in `state` until a moment later.
         return self._is_loop_busy or self._state.busy > 0 or not all(manager.is_idle for manager in self._managers)
 
     @property

@@ -1,4 +1,4 @@
-"""Ends jobs that run, from outside: by the command of somebody, or as their time is up."""
+"""Ends running jobs from outside: because someone asked for it, or because their time is up."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -16,19 +16,19 @@ from sidekiq_py.redis_access.job_path import in_flight
 if TYPE_CHECKING:
     from sidekiq_py.engine.run.event_loop import EventLoop
 
-# How long a job that is ended by force is kept for whoever settles it.
+# How long the bytes of a terminated job are kept for the process that settles it.
 _KEPT_SECONDS = 24 * 3600
 
 
 class Termination:
     """
-    For the jobs of one process. Safe in any thread.
+    Ends the jobs of one process. Safe to call from any thread.
 
     Args:
-        around: What runs share.
-        pool: To their Redis.
-        managers: Of the jobs in threads.
-        loop: Where `async def` jobs run, if any is declared.
+        around: What the jobs share.
+        pool: Connections to their Redis.
+        managers: The managers of the jobs in threads.
+        loop: The event loop that runs `async def` jobs, if any is declared.
     """
 
     def __init__(self, around: Surroundings, pool: Pool, managers: Sequence[Manager], loop: "EventLoop | None") -> None:
@@ -39,40 +39,50 @@ class Termination:
         self._is_single_slot_child = around.config.is_single_slot_child
 
     def watch_hard_limits(self, watch: HardLimitWatch) -> None:
-        """Tell *watch*, which can kill this process, of jobs with a hard limit."""
+        """Report jobs that have a hard limit to *watch*, which can have this process killed."""
         for manager in self._managers:
             manager.watch_hard_limits(watch)
 
     def settle_past_time_limit(self, owner: str, field: bytes, limit: str) -> bool | None:
         """
-        A sibling's job ran past its *limit*, or was ended by force (`terminated_by`): settle it as failed. False: it
-        had ended; None: Redis is away.
+        Settle a sibling's job as failed: it ran past its *limit*, or was terminated (`terminated_by`).
+
+        Returns:
+            False if the job had ended; None if Redis is unreachable.
         """
         try:
             return settle_past_time_limit(self._around, self._pool, owner, field, limit)
         except RedisError as error:
-            self._around.hooks.report(error, {"context": "a job that is ended by force could not be settled"})
+            self._around.hooks.report(error, {"context": "A terminated job could not be settled"})
             return None
 
     def interrupt(self, unit: UnitOfWork, kind: type[BaseException]) -> bool:
-        """Raise *kind*, one of `interrupts.INTERRUPTS`, in a job that runs in a thread here. False: there is none."""
+        """
+        Raise *kind*, one of `interrupts.INTERRUPTS`, in a job that runs in a thread of this process.
+
+        Returns:
+            False if the job does not run in a thread here.
+        """
         processor = self._processor_of(unit)
         return processor is not None and processor.interrupt(kind, only=unit)
 
     def can_terminate(self, unit: UnitOfWork) -> bool:
-        """A job that runs here can be ended: it is a coroutine, or it is alone in this process and a parent watches."""
+        """True if a job that runs here can be ended: as a coroutine, or as the only job of a child process."""
         return self._is_single_slot_child or (self._loop is not None and self._loop.runs(unit))
 
     def terminate(self, unit: UnitOfWork, signal_number: int) -> bool:
         """
-        End a job that runs here: a coroutine is cancelled; else the parent has another process settle the job as ended
-        by `TerminatedError`, and then has the signal reach it. It may survive that; SIGKILL ends its process.
+        End a job that runs here.
+
+        A coroutine is cancelled. For a job in a thread, the parent has another process settle the job as failed with
+        `TerminatedError`, and then has the signal delivered to it. The job may survive the signal, but SIGKILL ends
+        its process.
 
         Returns:
-            False if it has ended, or cannot be ended: it runs in a thread, beside others or without a parent.
+            False if the job has ended, or cannot be ended because its thread runs beside others or has no parent.
 
         Raises:
-            RedisError: It runs at most once, and its bytes could not be kept for whoever settles it.
+            RedisError: The job runs at most once, and its bytes could not be kept for the process that settles it.
         """
         if self._loop is not None and self._loop.cancel(unit, TerminatedError(signal_number)):
             return True
@@ -87,7 +97,7 @@ class Termination:
 
     def send_signal_to_job(self, number: int, send: Callable[[int], None]) -> None:
         """
-        The job that `terminate` was called for has been settled by another process: have the signal reach it.
+        Deliver a signal to the job that `terminate` was called for, which another process has settled.
 
         Args:
             send: Sends a signal to the thread that runs the job.

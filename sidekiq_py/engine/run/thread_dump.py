@@ -1,4 +1,4 @@
-"""What every thread is doing, in a form that can be read in a log: for the signal TTIN and the Web UI's button."""
+"""A readable dump of what every thread is doing, for the log: on the signal TTIN and the Web UI's button."""
 
 import sys
 import threading
@@ -17,11 +17,11 @@ _THIS_FILE = __file__
 
 def thread_dump(state: WorkState, tasks: Iterable[str] = ()) -> str:
     """
-    All threads of this process, busy ones first, then the jobs on the event loop.
+    Describe all threads of this process, busy ones first, then the jobs on the event loop.
 
     Args:
-        state: Who runs what.
-        tasks: A text for each job on the event loop.
+        state: Knows which thread runs which job.
+        tasks: One line for each job on the event loop.
     """
     jobs = {job.tid: job for job in state.snapshot()}
     frames = sys._current_frames()
@@ -32,7 +32,7 @@ def thread_dump(state: WorkState, tasks: Iterable[str] = ()) -> str:
     for ident, frame in threads:
         name = tid.of_thread(ident)
         parts.append(_thread(name, names.get(ident, "unknown to Python"), jobs.pop(name, None), frame, now))
-    # What is left has a slot of the event loop for a name.
+    # The jobs that are left run on the event loop; their tid is the name of a slot.
     parts += [f"On the event loop: TID-{name} {_job(job, now)}" for name, job in jobs.items()]
     parts += [f"Task: {text}" for text in tasks]
     return "\n".join(parts)
@@ -42,12 +42,12 @@ def _thread(name: str, title: str, job: RunningJob | None, frame: FrameType, now
     head = f"Thread TID-{name} {title}" + (f" runs {_job(job, now)}" if job is not None else "")
     stack = [entry for entry in traceback.extract_stack(frame) if entry.filename != _THIS_FILE]
     lines = [f"  {entry.filename}:{entry.lineno} in {entry.name}: {entry.line or ''}".rstrip(": ") for entry in stack]
-    # Ruby's order: where it is now stands first.
+    # Ruby's order: the innermost frame comes first.
     return "\n".join([head, *reversed(lines)]) if lines else f"{head}\n  <no backtrace available>"
 
 
 def _job(job: RunningJob, now: float) -> str:
-    """Class, jid, queue and how long, for a job whose bytes may be anything."""
+    """The job's class, jid, queue and running time. Its bytes need not be a valid payload."""
     try:
         payload = parse_job(job.unit.raw)
     except PayloadError:

@@ -1,4 +1,7 @@
-"""What runs in this process: one object, made by the launcher, written by processors, read by heartbeat and stop."""
+"""
+The jobs that run in this process, in one object: the launcher creates it, processors write to it, and the heartbeat and
+the shutdown read it.
+"""
 
 import time
 from dataclasses import dataclass
@@ -10,11 +13,11 @@ from sidekiq_py.engine.ownership.owner import UnitOfWork
 @dataclass(frozen=True, slots=True)
 class RunningJob:
     """
-    One job that runs.
+    A running job.
 
     Args:
-        tid: Of the thread or loop slot.
-        started_at: Epoch seconds.
+        tid: The tid of its thread or event-loop slot.
+        started_at: Seconds since the epoch.
     """
 
     tid: str
@@ -24,11 +27,11 @@ class RunningJob:
 
 class WorkState:
     """
-    Who runs what.
+    Which thread or event-loop slot runs which job.
 
     Attributes:
-        running: tid to the job and its start on the monotonic clock. Each tid is written by its own thread alone, so no
-            lock is needed on a job's way.
+        running: tid to the job and its start on the monotonic clock. Only its own thread writes a tid's entry, so
+            starting and ending a job needs no lock.
     """
 
     __slots__ = ("running",)
@@ -41,10 +44,10 @@ class WorkState:
 
     @property
     def busy(self) -> int:
-        """How many jobs run."""
+        """The number of running jobs."""
         return len(self.running)
 
     def snapshot(self) -> list[RunningJob]:
-        """What runs now."""
+        """The jobs that run now."""
         to_epoch = time.time() - monotonic()
         return [RunningJob(tid, unit, started + to_epoch) for tid, (unit, started) in list(self.running.items())]

@@ -147,7 +147,7 @@ def test_shutdown_interrupts_a_blocked_system_call(start: Callable[[int], Worker
     assert worker.process.wait(20) == 0
     assert worker.noted("read") == "Shutdown"
     assert redis_client.llen("queue:default") == 1
-    assert "Shutdown was not heeded" not in worker.process.log
+    assert "did not stop on Shutdown" not in worker.process.log
 
 
 def test_a_job_may_handle_signals(start: Callable[[int], Worker]) -> None:

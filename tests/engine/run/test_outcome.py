@@ -179,7 +179,7 @@ def test_what_follows_an_end_may_be_refused(
     eventually(lambda: worker.ran == [2])
     assert redis_client.get("result") == b"42"
     [said] = [record.getMessage() for record in caplog.records if "NOPERM" in record.getMessage()]
-    assert said == "a job has ended, and what was to follow its end was not done: NOPERM not for you"
+    assert said == "a job has ended, but its follow-up work failed: NOPERM not for you"
 
 
 @pytest.mark.parametrize("error", [ValueError("boom"), SystemExit(3)])

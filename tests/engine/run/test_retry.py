@@ -410,7 +410,7 @@ def test_a_block_that_spoils_the_payload_does_not_lose_the_job(change: Callable[
     assert json.loads(outcome.member or b"") == outcome.payload
     assert JOB.items() <= outcome.payload.items()
     assert [context["context"] for _, context in attempt.reported] == [
-        "A block spoiled the payload; its changes are dropped"
+        "A block made the payload invalid; its changes are dropped"
     ]
 
 

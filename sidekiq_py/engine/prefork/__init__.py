@@ -1,1 +1,1 @@
-"""`--processes N`: the parent, its children, and the pipes between them. May import `launcher` and below."""
+"""`--processes N`: the parent, its child processes, and the pipes between them. May import `launcher` and below."""

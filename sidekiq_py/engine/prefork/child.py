@@ -1,4 +1,4 @@
-"""A child of `--processes N`: a worker process that hears of its dead siblings from its parent."""
+"""A child of `--processes N`: a worker process that talks to its parent, which reports dead siblings to it."""
 
 import os
 import signal
@@ -20,16 +20,17 @@ def run_child(
     parent: Parent, make_launcher: MakeLauncher, handle: Callable[[Launcher, str], str] = lambda launcher, text: ""
 ) -> int:
     """
-    Work until told to stop, or until the parent is gone; the exit code.
+    Run a worker until it is asked to stop or the parent is gone. Returns the exit code.
 
     Args:
-        make_launcher: Imports the program and gives a launcher that tells the names of its owners to what it is handed.
-        handle: Called with what a sidecar tells or asks, one after the other; gives the answer.
+        make_launcher: Imports the program and returns a launcher. The launcher calls the function that it is given with
+            the name of each owner that it registers.
+        handle: Called with each message or question of a sidecar, one at a time; returns the answer.
     """
-    # Out of the terminal's foreground group: Ctrl-C reaches the parent alone, which then asks the children once.
+    # Leave the terminal's foreground group, so that Ctrl-C reaches only the parent, which then asks the children once.
     os.setpgid(0, 0)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    # The parent speaks with systemd.
+    # Only the parent talks to systemd.
     os.environ.pop("NOTIFY_SOCKET", None)
     launcher = make_launcher(lambda owner: parent.say("OWNER", owner))
     launcher.termination.watch_hard_limits(_Watch(parent))
@@ -37,7 +38,7 @@ def run_child(
     relayed = CallbackThread()
 
     def hear(message: Message) -> None:
-        # What a sidecar wants may take its time: a dead sibling's jobs do not wait behind it.
+        # A sidecar's request may take long and runs in another thread: a dead sibling's jobs must not wait behind it.
         if message.word == "TELL":
             text = " ".join(message.details)
             relayed.call(lambda: handle(launcher, text))
@@ -48,7 +49,7 @@ def run_child(
             asks_waiting = "waiting" in message.details
             relayed.call(lambda: parent.say("LOAD", *map(str, launcher.reconfiguration.load(asks_waiting))))
         elif message.word == "DEAD":
-            # Said only now: this thread may have waited long for the interpreter, and somebody else is told meanwhile.
+            # Confirm only now: if this thread waited long for the interpreter lock, the parent has asked another child.
             launcher.declare_dead(message.details[0])
             parent.say("HEARD", message.details[0])
         elif message.word == "SIGNAL":
@@ -68,7 +69,7 @@ def run_child(
     return run_worker(
         launcher,
         on_ready=lambda: parent.say("READY"),
-        # Whoever ends without it has crashed: a job may end its process with exit code 0.
+        # A child that ends without this message has crashed: a job may end its process with exit code 0.
         on_stop=lambda name: parent.say("LEAVING", name),
     )
 
@@ -78,17 +79,17 @@ def _bytes_of(field: str) -> bytes:
 
 
 class _Watch:
-    """Tells the parent of jobs with a hard limit."""
+    """Reports jobs that have a hard limit to the parent."""
 
     def __init__(self, parent: Parent) -> None:
         self._parent = parent
 
     def begin(self, unit: UnitOfWork, seconds: float) -> None:
-        """A job starts."""
+        """Report that a job with a hard limit starts."""
         self._say("BEGIN", repr(seconds), unit)
 
     def terminate(self, unit: UnitOfWork, signal_number: int) -> None:
-        """The job that runs is to be ended from outside."""
+        """Ask the parent to have the running job ended."""
         self._say("TERMINATE", terminated_by(signal_number), unit)
 
     def _say(self, word: str, limit: str, unit: UnitOfWork) -> None:
@@ -98,9 +99,9 @@ class _Watch:
             self._parent.say(word, limit, owner, field.decode(errors="surrogateescape"))
 
     def replace(self) -> None:
-        """This process takes no more jobs, and another one is to take its place."""
+        """Ask the parent to replace this process, which takes no more jobs."""
         self._parent.say("RENEW")
 
     def end(self) -> None:
-        """It ended, and is not settled yet."""
+        """Report that the job has ended; it is not settled yet."""
         self._parent.say("END")

@@ -13,32 +13,32 @@ from sidekiq_py.engine.run.past_time_limit import BY_SIGNAL
 
 
 def terminated_by(signal_number: int) -> str:
-    """Stands for an order to end a job, where the seconds of its hard limit would stand."""
+    """The text for a job that someone terminates, used in place of the seconds of a hard limit."""
     return f"{BY_SIGNAL}{signal_number}"
 
 
 class State(Enum):
     """
-    Where the life of a child process stands.
+    The states of a child process.
 
         STARTING ──> READY ──> LEAVING
             │          ^ │        ^ │
             │          │ v        │ v
-            │        FREEZING   FREEZING     its job is past its time limit, or is to be terminated
+            │        FREEZING   FREEZING     its job is past its time limit, or is being terminated
             │          ^ │        ^ │
             │          │ v        │ v
-            │         FROZEN     FROZEN      back from there: the job had ended by itself
+            │         FROZEN     FROZEN      and back if the job had ended by itself
             v            └────┬─────┘
         CANCELLED             v
-            └──────────────> KILLED          and from everywhere: DEAD
+            └──────────────> KILLED          and from every state: DEAD
     """
 
     STARTING = "imports the program: a signal other than TERM would end or stop it"
     READY = "takes jobs"
-    CANCELLED = "was told to stop before it was ready"
-    LEAVING = "was told to stop, or has said that it does"
-    FREEZING = "was sent SIGSTOP; what it said before is still to be read"
-    FROZEN = "stands still until its job is settled by another one"
+    CANCELLED = "was asked to stop before it was ready"
+    LEAVING = "was asked to stop, or reported that it stops"
+    FREEZING = "was sent SIGSTOP; messages it sent before are still to be read"
+    FROZEN = "is stopped until another child has settled its job"
     KILLED = "was sent SIGKILL"
     DEAD = "has ended"
 
@@ -48,36 +48,38 @@ _STANDING_STILL = (State.FREEZING, State.FROZEN)
 
 
 class Reason(Enum):
-    """Why a child is to go."""
+    """Why a child must exit."""
 
-    STOPPED = "somebody stopped this child alone, as from a Web UI"
-    REPLACED = "another one takes its place"
+    STOPPED = "someone stopped only this child, for example from a Web UI"
+    REPLACED = "another child takes its place"
     ALL_STOP = "the parent stops"
     PAST_LIMIT = "its job is past its time limit, or was terminated"
 
 
 class End(Enum):
-    """What the end of a child was."""
+    """How a child ended."""
 
-    CANCELLED = "it was not needed any more before it was ready"
-    LEFT = "it was told to stop, or said that it would, and did so in order"
-    CUT_SHORT = "it was to go, and died instead of leaving in order"
+    CANCELLED = "it was no longer needed before it was ready"
+    LEFT = "it was asked to stop, or reported that it stops, and stopped cleanly"
+    CUT_SHORT = "it was asked to stop, and died before it had stopped cleanly"
     FAILED_START = "it died before it was ready"
-    CRASHED = "nobody wanted it"
+    CRASHED = "it ended without being asked to"
 
 
 @dataclass(slots=True)
 class Limit:
     """
-    A job that runs under a hard limit, or is to be ended now.
+    A job that runs under a hard limit, or that someone terminates now.
 
     Args:
-        seconds: The limit as the child has told it, or `terminated_by`.
-        due: When the job is past it, on the monotonic clock.
-        times_asked: How many children were asked to settle it.
-        is_settled: It was, and the job goes on: it has survived the signal that it was to be ended by, or has not yet
-            been hit by it.
-        beneath: The hard limit of a job that is to be ended now.
+        seconds: The limit as the child reported it, or a `terminated_by` text.
+        owner: The owner that the job is in flight under.
+        field: The job's in-flight field.
+        due: When the job is past the limit, on the monotonic clock.
+        times_asked: How many children were asked to settle the job.
+        is_settled: True if the job has been settled but still runs: it survived the signal that should end it, or the
+            signal has not reached it yet.
+        beneath: The job's own hard limit, while the job is being terminated.
     """
 
     seconds: str
@@ -94,21 +96,21 @@ class Limit:
 
     @property
     def is_order(self) -> bool:
-        """Somebody wants the job to end."""
+        """True if someone terminates the job, rather than its hard limit."""
         return self.seconds.startswith(BY_SIGNAL)
 
     @property
     def signal_number(self) -> int:
-        """What its process is sent in the end."""
+        """The signal that the job's process is sent once the job is settled."""
         return int(self.seconds.removeprefix(BY_SIGNAL)) if self.is_order else signal.SIGKILL
 
     def after_signal(self) -> "Limit":
-        """What holds on for a job that may have survived its signal."""
+        """The limit that applies after the signal, which the job may survive."""
         return replace(self.beneath or replace(self, due=math.inf), is_settled=True)
 
     @property
     def reason(self) -> str:
-        """Why its process is killed, or sent a signal, for the log."""
+        """Why the job's process is killed or sent a signal, for the log."""
         if self.is_order:
             return "a job is ended by remote control"
         return f"a job ran past its hard limit of {self.seconds} s"
@@ -120,10 +122,13 @@ class ChildProcess:
     A child process.
 
     Args:
-        owners: Under which it has taken jobs.
-        limit: Of the job that runs, if it has one.
-        reason: Why it is to go; None: it is to stay.
-        kill_at: When it is killed if it has not left by then, on the monotonic clock.
+        up: The pipe that the child writes to.
+        down: The pipe that the parent writes to.
+        born_at: When the child was forked, on the monotonic clock.
+        owners: The owners under which the child has taken jobs.
+        limit: The limit of the running job, if it has one.
+        reason: Why the child must exit; None if it may stay.
+        kill_at: When the child is killed if it has not exited by then, on the monotonic clock.
     """
 
     pid: int
@@ -138,61 +143,65 @@ class ChildProcess:
 
     @property
     def is_ready(self) -> bool:
-        """It has started, lives, and hears what it is told."""
+        """True while the child is alive, has started, and reads the parent's messages."""
         return self.state not in _DEAF
 
     @property
     def is_staying(self) -> bool:
-        """It is counted on: it runs jobs, or will, and nothing is known that ends it."""
+        """True if the child runs jobs or soon will, and is not known to be ending. Such children count as the pool."""
         return self.reason is None and self.state in (State.STARTING, State.READY, State.FREEZING)
 
     @property
     def is_freezable(self) -> bool:
-        """It runs jobs, be it to the last one."""
+        """True if the child may be running a job, even if it is leaving after that."""
         return self.state in (State.READY, State.LEAVING)
 
     def send_signal(self, number: int) -> None:
-        """Send a signal, unless it has ended: its pid may be another's by now."""
+        """Send a signal, unless the child has ended: another process may have its PID by now."""
         if self.state is not State.DEAD:
             send_signal(self.pid, number)
 
     def note_ready(self) -> None:
-        """It says that it takes jobs."""
+        """The child reports that it takes jobs."""
         if self.state is State.STARTING:
             self.state = State.READY
         elif self.state is State.CANCELLED:
             self.state = State.LEAVING
 
     def note_leaving(self, kill_at: float) -> bool:
-        """It says that it stops. True if nobody here told it to."""
+        """The child reports that it stops. Returns True if the parent has not asked it to."""
         if self.reason is not None or not self.is_ready:
             return False
         self._go(Reason.STOPPED, kill_at)
         return True
 
     def stop(self, reason: Reason, kill_at: float) -> None:
-        """Tell it to stop; told again, it hurries. One that stands still heeds it when it goes on."""
+        """
+        Ask the child to stop. If it is asked again, it no longer waits for its jobs.
+
+        A frozen child reacts once it is resumed.
+        """
         self._go(reason, kill_at)
         self.send_signal(signal.SIGTERM)
 
     def freeze(self) -> None:
-        """Have it stand still, which takes a moment on another core."""
+        """Send SIGSTOP. A child on another core takes a moment to stop."""
         self.state = State.FREEZING
         self.send_signal(signal.SIGSTOP)
 
     def note_frozen(self) -> None:
-        """It stands still, all that it said before is read, and its job has not ended."""
+        """The child is stopped, all its messages have been read, and its job has not ended."""
         self.state = State.FROZEN
 
     def thaw(self) -> None:
-        """Let it go on where it stood, unless it was killed."""
+        """Resume the child, unless it was killed."""
         if self.state not in _STANDING_STILL:
             return
         self.state = State.READY if self.reason is None else State.LEAVING
         self.send_signal(signal.SIGCONT)
 
     def begin_order(self, limit: Limit) -> None:
-        """Its job is to be ended; one that has survived a signal needs no more settling."""
+        """Begin to terminate the child's job. A job that has survived a signal is already settled."""
         before = self.limit
         if before is not None:
             limit.beneath = before.beneath if before.is_order else before
@@ -200,18 +209,22 @@ class ChildProcess:
         self.limit = limit
 
     def pass_signal(self, limit: Limit) -> None:
-        """Its job has been settled: have it sent the signal that is to end it."""
+        """Have the child deliver the signal that should end its job, which has been settled."""
         self.limit = limit.after_signal()
         self.down.write("SIGNAL", str(limit.signal_number))
         self.thaw()
 
     def kill(self, reason: Reason) -> None:
-        """End it at once."""
+        """Kill the child with SIGKILL."""
         self.state, self.reason, self.limit, self.kill_at = State.KILLED, reason, None, None
         self.send_signal(signal.SIGKILL)
 
     def note_end(self, exit_code: int) -> End:
-        """It has ended. Without a word before, that is a crash, whatever the code: a job may call `os._exit(0)`."""
+        """
+        Record that the child has ended, and return how.
+
+        If it did not announce its end, it crashed, whatever its exit code: a job may call `os._exit(0)`.
+        """
         was, self.state = self.state, State.DEAD
         if was is State.CANCELLED:
             return End.CANCELLED
@@ -230,7 +243,7 @@ class ChildProcess:
 
 
 def rss_kb_of(pid: int) -> int:
-    """Resident memory of a process in KB; 0 where the system does not tell."""
+    """The resident memory of a process in KB; 0 if the system does not report it."""
     try:
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     except (OSError, ValueError, IndexError):
@@ -239,11 +252,11 @@ def rss_kb_of(pid: int) -> int:
 
 
 def signal_name(number: int) -> str:
-    """For the log."""
+    """A signal's name for the log."""
     try:
         return signal.Signals(number).name
     except ValueError:
-        # One of those for real time has no name.
+        # Most real-time signals have no name.
         return f"signal {number}"
 
 

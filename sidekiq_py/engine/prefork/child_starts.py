@@ -1,22 +1,22 @@
-"""How the children of a prefork pool start: how long to wait after one that died young, and when there is no hope."""
+"""When a prefork pool starts its children: the backoff after one that died young, and when to give up."""
 
-# After a child that died young the next one waits: a program that cannot start must not take the machine.
+# After a child that died young, the next start waits: a program that cannot start must not use up the machine.
 _YOUNG_SECONDS = 2.0
 _LONGEST_PAUSE_SECONDS = 10.0
-# How often each may fail before any has started: a service manager then sees the failure, and tries again in its way.
+# How often each child may fail before any has started. A service manager then sees the failure and can restart us.
 _ROUNDS = 3
 
 
 class ChildStarts:
     """
-    What is known of starts so far.
+    Keeps track of starts and failures.
 
     Args:
-        processes: How many children are wanted.
+        processes: The wanted number of children.
 
     Attributes:
-        tries: How many children have died before any was ready.
-        next_at: When the next one may start, on the monotonic clock.
+        tries: The number of children that have died.
+        next_at: When the next child may start, on the monotonic clock.
     """
 
     def __init__(self, processes: int) -> None:
@@ -28,15 +28,15 @@ class ChildStarts:
 
     @property
     def has_given_up(self) -> bool:
-        """None has ever become ready, and enough have tried."""
+        """True if no child has ever become ready and enough have tried."""
         return not self._has_any_started and self.tries >= self._most_tries
 
     def note_ready(self) -> None:
-        """A child works."""
+        """A child has become ready."""
         self._has_any_started = True
 
     def note_stop(self) -> None:
-        """A child has ended as it was told to."""
+        """A child has ended as it was asked to."""
         self._deaths_in_a_row = 0
 
     def note_death(self, *, was_ready: bool, age_seconds: float, now: float) -> float | None:
@@ -44,16 +44,16 @@ class ChildStarts:
         A child has died.
 
         Args:
-            now: On the monotonic clock.
+            now: The current time on the monotonic clock.
 
         Returns:
-            For how many seconds no child is to be started; None where that is no start that failed.
+            How many seconds to wait before the next start; None if the child did not die young.
         """
         self.tries += 1
         if was_ready and age_seconds > _YOUNG_SECONDS:
             self._deaths_in_a_row = 0
             return None
-        # Five are enough for the longest pause; the power of thousands is no float any more.
+        # Five deaths reach the longest pause. Without this bound, 2.0 ** thousands would overflow a float.
         self._deaths_in_a_row = min(self._deaths_in_a_row + 1, 5)
         pause = min(0.5 * 2.0**self._deaths_in_a_row, _LONGEST_PAUSE_SECONDS)
         self.next_at = now + pause

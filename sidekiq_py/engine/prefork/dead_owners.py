@@ -1,9 +1,9 @@
 """
-Has the jobs of children that died brought back: another one is told of each owner, and confirms that it has heard.
+Has the jobs of dead children recovered: the parent reports each dead owner to another child, which confirms it.
 
-Whoever is told may not hear it, as its own job holds the interpreter lock. So the next one is told, too, after a moment
-without an answer: bringing jobs back twice does no harm. Where nobody can be told, the news waits for a child that
-starts.
+That child may not read the message soon, because its own job holds the interpreter lock. If it does not answer within
+a moment, the next child gets the message too: recovering jobs twice does no harm. If there is no child to ask, the
+message waits until one starts.
 """
 
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from sidekiq_py.engine.prefork.child_process import ChildProcess
 from sidekiq_py.engine.prefork.fleet import Children
 
 _ANSWER_SECONDS = 0.3
-# Who has heard and dies sooner may not have brought all jobs back.
+# A child that confirms and then dies within this time may not have recovered all jobs.
 _DOUBTED_SECONDS = 10.0
 
 
@@ -26,7 +26,7 @@ class _News:
 
 class DeadOwners:
     """
-    Used by the parent's one thread.
+    The dead owners that no child has confirmed yet. Used only by the parent's single thread.
 
     Args:
         fleet: The children.
@@ -35,35 +35,35 @@ class DeadOwners:
     def __init__(self, fleet: Children) -> None:
         self._fleet = fleet
         self._news: list[_News] = []
-        # Owner to who has confirmed, and when.
+        # Owner to the PID of the child that confirmed it, and when.
         self._heard: dict[str, tuple[int, float]] = {}
 
     def __repr__(self) -> str:
         return f"<DeadOwners {[news.owner for news in self._news]}>"
 
     def add(self, owner: str) -> None:
-        """An owner has died."""
+        """Add an owner that has died."""
         self._news.append(_News(owner, monotonic()))
 
     def note_heard(self, owner: str, child: ChildProcess) -> None:
-        """A child brings its jobs back."""
+        """A child confirms that it recovers the jobs of *owner*."""
         self._news = [news for news in self._news if news.owner != owner]
         self._heard = {name: heard for name, heard in self._heard.items() if not _is_over(heard)}
         self._heard[owner] = child.pid, monotonic()
 
     def note_end(self, child: ChildProcess) -> None:
-        """A child has ended: of what it has heard lately, another one is told anew."""
+        """A child has ended: the owners that it confirmed lately are reported to another child."""
         doubted = [name for name, heard in self._heard.items() if heard[0] == child.pid and not _is_over(heard)]
         for owner in doubted:
             del self._heard[owner]
             self.add(owner)
 
     def next_at(self) -> float | None:
-        """When somebody is to be told, on the monotonic clock; None: there is no news, or nobody to hear it."""
+        """When to report the next owner, on the monotonic clock; None if none is pending or no child can be asked."""
         return min((news.next_at for news in self._news if self._listeners(news)), default=None)
 
     def step(self) -> None:
-        """Tell one more child what nobody has confirmed."""
+        """Report each unconfirmed owner that is due to one more child."""
         now = monotonic()
         for news in self._news:
             if now < news.next_at:
@@ -75,7 +75,7 @@ class DeadOwners:
                     break
 
     def _listeners(self, news: _News) -> list[ChildProcess]:
-        """Those not told yet; first those that run no job with a hard limit, which may be frozen."""
+        """The children that have not been asked yet. Those with a hard-limited job come last: they may be frozen."""
         others = [child for child in self._fleet.staying if child.is_ready and child.pid not in news.told]
         return sorted(others, key=lambda child: child.limit is not None)
 

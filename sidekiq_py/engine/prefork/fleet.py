@@ -1,4 +1,4 @@
-"""The child processes that run jobs: who is there, who joins, who has to go."""
+"""The child processes that run jobs: which ones there are, starting new ones, and stopping them."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -9,31 +9,32 @@ from sidekiq_py.engine.prefork.forks import Forks, Run
 
 
 class Children(Protocol):
-    """What the parts of the parent need of the children."""
+    """The children, as the other parts of the parent use them."""
 
     @property
     def children(self) -> list[ChildProcess]:
-        """All that live, also those that are to go."""
+        """All living children, including those that must exit."""
 
     @property
     def staying(self) -> list[ChildProcess]:
-        """Those that are counted on."""
+        """The children that are not known to be ending; see `ChildProcess.is_staying`."""
 
     def start(self) -> ChildProcess:
-        """One more; OSError if the system has no room for it."""
+        """Start one more child. Raises OSError if the system cannot create it."""
 
     def stop(self, child: ChildProcess, reason: Reason) -> None:
-        """Tell one to stop; it is killed if it takes too long."""
+        """Ask a child to stop. It is killed if it takes too long."""
 
 
 class Fleet:
     """
-    Used by the parent's one thread.
+    The children of the parent. Used only by the parent's single thread.
 
     Args:
-        run: What each child does, and its exit code.
-        stop_seconds: What a child may take to stop before it is killed.
-        before_fork: Called before each child is made.
+        forks: Forks the children.
+        run: Called in each child; returns its exit code.
+        stop_seconds: How long a child may take to stop before it is killed.
+        before_fork: Called before each child is forked.
     """
 
     def __init__(self, forks: Forks, run: Run, *, stop_seconds: float, before_fork: Callable[[], None]) -> None:
@@ -48,25 +49,25 @@ class Fleet:
 
     @property
     def children(self) -> list[ChildProcess]:
-        """All that live, also those that are to go."""
+        """All living children, including those that must exit."""
         return list(self._children)
 
     @property
     def staying(self) -> list[ChildProcess]:
-        """Those that are counted on."""
+        """The children that are not known to be ending; see `ChildProcess.is_staying`."""
         return [child for child in self._children if child.is_staying]
 
     @property
     def ready(self) -> list[ChildProcess]:
-        """Those that hear what they are told."""
+        """The children that read the parent's messages."""
         return [child for child in self._children if child.is_ready]
 
     def start(self) -> ChildProcess:
         """
-        Make one more.
+        Start one more child.
 
         Raises:
-            OSError: The system has no room for it.
+            OSError: The system cannot create another process.
         """
         self._before_fork()
         child = self._forks.fork(self._run)
@@ -74,23 +75,23 @@ class Fleet:
         return child
 
     def stop(self, child: ChildProcess, reason: Reason) -> None:
-        """Tell one to stop; it is killed if it takes too long."""
+        """Ask a child to stop. It is killed if it takes too long."""
         child.stop(reason, monotonic() + self._stop_seconds)
 
     def note_leaving(self, child: ChildProcess) -> bool:
-        """One says that it stops. True if nobody here told it to."""
+        """A child reports that it stops. Returns True if the parent has not asked it to."""
         return child.note_leaving(monotonic() + self._stop_seconds)
 
     def remove(self, child: ChildProcess) -> None:
-        """It has ended."""
+        """Remove a child that has ended."""
         self._children.remove(child)
 
     def next_kill_at(self) -> float | None:
-        """When the next one that is still there is killed, on the monotonic clock."""
+        """When the next late child is killed, on the monotonic clock; None if no child is stopping."""
         return min((child.kill_at for child in self._children if child.kill_at is not None), default=None)
 
     def kill_late(self) -> None:
-        """Kill those that had their time to stop."""
+        """Kill the children whose time to stop is over."""
         for child in self._children:
             if child.kill_at is not None and monotonic() >= child.kill_at:
                 child.kill(child.reason or Reason.REPLACED)

@@ -1,4 +1,4 @@
-"""The processes that the parent of `--processes N` has forked, with two pipes each: made, listened to, and reaped."""
+"""Forks the processes of `--processes N`, with two pipes each, reads their messages, and reaps them."""
 
 import logging
 import os
@@ -12,7 +12,7 @@ from sidekiq_py.engine.prefork.process_end import end_process
 
 _log = logging.getLogger("sidekiq")
 
-# Of a process whose end somebody else has taken note of, so that its exit code is lost.
+# The exit code of a process that other code has waited for, so that the real one is lost.
 _UNKNOWN_CODE = 255
 
 Run = Callable[[Parent], int]
@@ -24,8 +24,8 @@ class Ended:
     A process that has ended.
 
     Args:
-        exit_code: Negative: the signal that ended it.
-        last_words: What it said and nobody had read.
+        exit_code: Its exit code. A negative number is the signal that ended it.
+        last_words: The messages that it sent and that were still unread.
     """
 
     process: ChildProcess
@@ -34,7 +34,7 @@ class Ended:
 
 
 class Forks:
-    """Used by the parent's one thread."""
+    """The forked processes. Used only by the parent's single thread."""
 
     def __init__(self) -> None:
         self._by_pid: dict[int, ChildProcess] = {}
@@ -44,10 +44,10 @@ class Forks:
 
     def fork(self, run: Run) -> ChildProcess:
         """
-        Make a process that ends with what *run* returns.
+        Fork a process that calls *run* and exits with the code that it returns.
 
         Raises:
-            OSError: The system has no room for one more.
+            OSError: The system cannot create another process.
         """
         fds: list[int] = []
         try:
@@ -71,7 +71,7 @@ class Forks:
         code = 70
         try:
             for sibling in self._by_pid.values():
-                # With a sibling's pipe open here, the sibling would not hear of the parent's end.
+                # If a sibling's pipe stayed open here, the sibling would not notice that the parent is gone.
                 sibling.up.close()
                 sibling.down.close()
             for fd in not_ours:
@@ -79,17 +79,21 @@ class Forks:
             code = run(parent)
         except SystemExit as error:
             code = error.code if isinstance(error.code, int) else 1
-        except BaseException:  # noqa: BLE001 — whatever it is, a child must never go on as a second parent
+        except BaseException:  # noqa: BLE001 — no error may let a child continue as a second parent
             _log.exception("a child process could not start")
         finally:
             end_process(code)
 
     def exchange(self, wake_fd: int, seconds: float | None) -> list[tuple[ChildProcess, Message]]:
         """
-        Wait until a process says something or *wake_fd* is readable; what they say. Meanwhile they are handed what is
-        kept for them.
+        Wait until a process sends a message or *wake_fd* is readable, for *seconds* at most (None: without a limit).
+
+        Messages that are queued for the processes are sent meanwhile.
+
+        Returns:
+            The messages that were read, each with its process.
         """
-        # A pipe may end long before its process, which closes what it does not know; its end comes by SIGCHLD.
+        # A pipe may end long before its process, which may close files that it does not know. SIGCHLD reports the end.
         speakers = {process.up.fd: process for process in self._by_pid.values() if not process.up.has_ended}
         takers = {process.down.fd: process.down for process in self._by_pid.values() if process.down.waiting_bytes}
         said: list[tuple[ChildProcess, Message]] = []
@@ -102,12 +106,12 @@ class Forks:
         return said
 
     def reap(self) -> Iterator[Ended]:
-        """Those that have ended; their pipes are closed."""
+        """Yield the processes that have ended. Their pipes are closed."""
         while self._by_pid:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                # Code of the program has waited for them, or has SIGCHLD ignored.
+                # Code of the program has waited for them, or has set SIGCHLD to be ignored.
                 for process in list(self._by_pid.values()):
                     yield self._bid_farewell(process, _UNKNOWN_CODE)
                 return

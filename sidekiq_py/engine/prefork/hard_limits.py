@@ -1,18 +1,19 @@
 """
-What the parent does about a job that is past its hard limit, or is to be terminated.
+How the parent ends a job that is past its hard limit, or that someone terminates.
 
-1. FREEZING: its child is sent SIGSTOP, so that it can neither finish the job nor begin another one. When it stands
-   still, what it has said until then is read: if the job had ended in that very moment, the child goes on.
-2. FROZEN: another child, a helper, settles the job as failed (`past_time_limit.py`). If it does not answer within a
-   second, the next one is asked too, and where no other is left, one is started: a helper's own job may hold its
-   interpreter lock.
-3. KILLED: the job is settled, and the child is killed and replaced. If a helper finds that the job had ended, the child
-   goes on instead. Where the job is to be ended by another signal than SIGKILL, the child goes on as well, and has its
-   job hit by that; what survives it is ended by its hard limit, or by the next signal, without another settling.
+1. FREEZING: the job's child is sent SIGSTOP, so that it can neither finish the job nor start another one. Once it has
+   stopped, the messages that it sent before are read: if the job had just ended, the child is resumed.
+2. FROZEN: another child, a helper, settles the job as failed (`past_time_limit.py`). A helper's own job may hold its
+   interpreter lock. So if the helper does not answer within a second, the next one is asked too, and if there is none
+   left, one is started.
+3. KILLED: once the job is settled, the child is killed and replaced. If a helper finds that the job had ended, the
+   child is resumed instead. If the job is terminated with a signal other than SIGKILL, the child is resumed too, and
+   delivers that signal to its job. A job that survives it is ended by its hard limit or by the next signal, and is not
+   settled again.
 
-One at a time. Redis settles a job for one helper alone, so several may be asked: whoever comes second finds nothing to
-settle. Where nobody settles the job soon, the child is killed all the same, and its job comes back as that of a dead
-owner.
+Jobs are handled one at a time. Several helpers may be asked, because Redis settles a job only once: the second helper
+finds nothing to settle. If no helper settles the job in time, the child is killed anyway, and its job is recovered as
+that of a dead owner.
 """
 
 import logging
@@ -30,26 +31,27 @@ _log = logging.getLogger("sidekiq")
 _SETTLE_SECONDS = 10.0
 _SETTLE_AGAIN_SECONDS = 1.0
 _ANSWER_SECONDS = 1.0
-# One that does not stop, as it has ended or hangs in the kernel, is waited for no longer.
+# How long to wait for a child that does not stop, because it has ended or hangs in the kernel.
 _STOPPED_SECONDS = 0.2
-# SIGCHLD tells of the stop; another signal may have come with it and hidden it.
+# SIGCHLD reports the stop, but it may be merged with another one. So the child is also checked this often.
 _STOPPED_LOOK_SECONDS = 0.02
 
 
 @dataclass(slots=True)
 class _Settling:
     """
-    One job that is being settled.
+    A job that is being settled.
 
     Args:
-        child: That runs it.
-        next_at: When there is something to do: look whether the child stands still, or ask one more.
-        give_up_at: When the child is waited for no longer, or the helpers are not.
-        has_stopped: It stands still, and what it said before can be read.
-        asked: Who was asked, and lives.
-        waiting: Of those, who has not answered.
-        has_started_one: One was started for this.
-        is_later: One has answered that Redis is away.
+        child: The child that runs the job.
+        limit: The limit that the job is past.
+        next_at: When to check whether the child has stopped, or to ask one more helper.
+        give_up_at: When to stop waiting, for the child to stop or for the helpers to answer.
+        has_stopped: True once the child has stopped; the messages that it sent before can then be read.
+        asked: The helpers that were asked and are alive.
+        waiting: Those of them that have not answered.
+        has_started_one: True if a child was started as a helper for this job.
+        is_later: True if a helper has answered that Redis is unreachable.
     """
 
     child: ChildProcess
@@ -65,7 +67,8 @@ class _Settling:
 
 class HardLimits:
     """
-    Used by the parent's one thread, which reads what children say before each `step`.
+    Ends jobs one at a time. Used only by the parent's single thread, which reads the children's messages before each
+    `step`.
 
     Args:
         fleet: The children.
@@ -80,11 +83,11 @@ class HardLimits:
 
     @property
     def involved(self) -> tuple[ChildProcess, ...]:
-        """The children that are needed until a job is settled."""
+        """The children that must stay until the current job is settled."""
         return () if self._settling is None else (self._settling.child, *self._settling.waiting)
 
     def moments(self) -> Iterator[float]:
-        """When there is something to do, on the monotonic clock."""
+        """Yield the times at which `step` has something to do, on the monotonic clock."""
         if self._settling is not None:
             yield min(self._settling.next_at, self._settling.give_up_at)
         else:
@@ -93,7 +96,7 @@ class HardLimits:
                     yield child.limit.due
 
     def step(self) -> None:
-        """Go on with what is due."""
+        """Do what is due."""
         settling, now = self._settling, monotonic()
         if settling is None:
             self._freeze_next(now)
@@ -118,10 +121,11 @@ class HardLimits:
 
     def note_settled(self, helper: ChildProcess, answer: str, owner: str, job: str) -> None:
         """
-        A child answers what became of a job: `yes`, `no` (it had ended) or `later` (Redis is away).
+        A helper reports whether it has settled a job.
 
         Args:
-            owner: Of the job that it was asked about, as `job`: it may be a former one.
+            answer: `yes`, `no` (the job had ended), or `later` (Redis is unreachable).
+            owner, job: The job that the helper was asked about; it may be an earlier one than the current job.
         """
         settling = self._settling
         if settling is None or (settling.limit.owner, settling.limit.field) != (owner, job):
@@ -132,7 +136,8 @@ class HardLimits:
             settling.waiting.remove(helper)
         settling.is_later = settling.is_later or answer == "later"
         if answer == "yes" or (answer == "no" and settling.limit.times_asked > 1):
-            # No, of one that was not asked alone: the others' answer is on its way. It is not in flight in either case.
+            # "no" from one of several helpers: another may have settled the job, and its answer is on the way. Either
+            # way the job is no longer in flight.
             self._end(settling.child, settling.limit)
         elif answer == "no" or not settling.waiting:
             self._let_go_on(settling)
@@ -152,7 +157,7 @@ class HardLimits:
     def _watch_freezing(self, settling: _Settling, now: float) -> None:
         child, limit = settling.child, settling.limit
         if child.limit is not limit:
-            # It had ended in that very moment.
+            # The job had just ended.
             self._settling = None
             child.thaw()
         elif settling.has_stopped:
@@ -160,7 +165,7 @@ class HardLimits:
             settling.give_up_at = now + _SETTLE_SECONDS
             self._ask_next(settling)
         elif _has_stopped(child.pid) or now >= settling.give_up_at:
-            # What it said until then is read before the next step.
+            # The messages that it sent before are read before the next step.
             settling.has_stopped = True
             settling.next_at = now
         else:
@@ -169,7 +174,7 @@ class HardLimits:
     # ---- settling
 
     def _ask_next(self, settling: _Settling) -> None:
-        """Have one more child settle the job: rather one that is ready, and runs nothing that may be overdue itself."""
+        """Ask one more helper to settle the job, preferably one that is ready and runs no hard-limited job itself."""
         others = [each for each in self._fleet.staying if each is not settling.child and each not in settling.asked]
         helper = min(others, key=lambda each: (not each.is_ready, each.limit is not None), default=None)
         settling.next_at = monotonic() + _ANSWER_SECONDS
@@ -188,29 +193,29 @@ class HardLimits:
         child, limit = settling.child, settling.limit
         self._settling = None
         if settling.is_later:
-            # Killed now, it would come back as the job of a dead owner and run again at once.
+            # If the child were killed now, its job would be recovered as that of a dead owner and run again at once.
             limit.due = monotonic() + _SETTLE_AGAIN_SECONDS
         else:
-            # It had ended in that very moment.
+            # The job had just ended.
             child.limit = None
         child.thaw()
 
     def _give_up(self, settling: _Settling) -> None:
-        """Nobody could settle the job in time."""
+        """Stop waiting for a helper to settle the job."""
         if settling.is_later:
             self._let_go_on(settling)
         else:
-            # It comes back as the job of a dead owner.
+            # The job is recovered as that of a dead owner.
             self._kill(settling.child)
 
     def _end_late(self, owner: str, job: str) -> None:
-        """A job has been settled that was let go on when Redis was away."""
+        """End a job that was resumed while Redis was unreachable, and that a helper has settled after all."""
         for child in self._fleet.children:
             if child.limit is not None and (child.limit.owner, child.limit.field) == (owner, job):
                 self._end(child, child.limit)
 
     def _end(self, child: ChildProcess, limit: Limit) -> None:
-        """Its job is settled."""
+        """Kill the child whose job is settled, or have it deliver the signal."""
         if limit.signal_number == signal.SIGKILL:
             _log.warning("%s: child %d is killed", limit.reason, child.pid)
             self._kill(child)
@@ -227,9 +232,9 @@ class HardLimits:
 
 
 def _has_stopped(pid: int) -> bool:
-    """No thread of a child runs any more."""
+    """True once no thread of the child runs any more."""
     try:
         return os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG) is not None
     except ChildProcessError:
-        # It has ended in that very moment, and says no more either.
+        # The child has just ended, and sends no more messages either.
         return True

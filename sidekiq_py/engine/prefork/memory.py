@@ -1,15 +1,20 @@
-"""The garbage collector of a process that is about to work."""
+"""Garbage collector settings for a worker process."""
 
 import gc
 
-# Of Python's default, unless the program has set its own: with some hundred objects a job, the youngest are looked
-# through every other job, and nearly all of them are alive or gone by themselves.
+# Replaces Python's default threshold, unless the program has set its own. A job makes some hundred objects, so by
+# default the youngest generation is collected about every other job, and nearly all of its objects are still alive or
+# already freed by reference counting.
 _DEFAULT_YOUNG = 700
 _YOUNG = 10_000
 
 
 def collect_less_often() -> None:
-    """Imports and jobs make many objects and few cycles. A worker that calls it first starts in a tenth less time."""
+    """
+    Make collections rarer: imports and jobs make many objects and few cycles.
+
+    A worker that calls this first starts in 10 % less time.
+    """
     young, middle, old = gc.get_threshold()
     if young == _DEFAULT_YOUNG:
         gc.set_threshold(_YOUNG, middle, old)
@@ -17,14 +22,14 @@ def collect_less_often() -> None:
 
 def settle_memory() -> None:
     """
-    Put what was loaded so far out of the garbage collector's sight: next to none of it will ever be garbage. And let it
-    look less often.
+    Exclude everything loaded so far from garbage collection, because almost none of it will ever be garbage. Also make
+    collections rarer.
 
-    A process that forks calls it before, so that its children need not copy what they only look through. Ruby does as
-    much before it starts to work (`Process.warmup`).
+    A process that forks calls this before it forks, so that its children do not copy memory pages only because the
+    collector visits them. Ruby does something similar before it starts to work (`Process.warmup`).
     """
-    # What is older was looked through while it was young: in a worker that has just started a look through all of it
-    # found nothing, and took 15 of 300 ms.
+    # Older objects were checked while they were young: in a worker that has just started, a full collection found
+    # nothing and took 15 of 300 ms.
     gc.collect(1)
     gc.freeze()
     collect_less_often()

@@ -1,4 +1,4 @@
-"""Replaces child processes that hold too much memory."""
+"""Replaces child processes that use too much memory."""
 
 import logging
 
@@ -13,14 +13,14 @@ _LOOK_SECONDS = 5.0
 
 class MemoryLimit:
     """
-    Used by the parent's one thread.
+    Checks the children's memory. Used only by the parent's single thread.
 
     Args:
         fleet: The children.
-        limit_kb: A child that is larger is replaced; None: there is no limit.
+        limit_kb: A child with more resident memory than this is replaced; None means no limit.
 
     Attributes:
-        next_at: When to look, on the monotonic clock; None: never.
+        next_at: When the next check is due, on the monotonic clock; None if there is no limit.
     """
 
     def __init__(self, fleet: Children, limit_kb: int | None) -> None:
@@ -29,13 +29,13 @@ class MemoryLimit:
         self.next_at = None if limit_kb is None else 0.0
 
     def step(self) -> None:
-        """Look if it is time."""
+        """Check the children if it is time."""
         if self._limit_kb is None or self.next_at is None or monotonic() < self.next_at:
             return
         self.next_at = monotonic() + _LOOK_SECONDS
         for child in self._fleet.staying:
             size = rss_kb_of(child.pid)
-            # One that still imports the program is replaced by another that does the same.
+            # A child that still imports the program is left alone: its replacement would do the same.
             if child.is_ready and size > self._limit_kb:
-                _log.warning("child %d holds %d MB, more than the limit; it is replaced", child.pid, size // 1024)
+                _log.warning("child %d uses %d MB, more than the limit; it is replaced", child.pid, size // 1024)
                 self._fleet.stop(child, Reason.REPLACED)

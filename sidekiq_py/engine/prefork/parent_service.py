@@ -1,4 +1,4 @@
-"""What the parent of `--processes N` tells systemd, if it listens. By its one thread: there is no other."""
+"""Reports the state of the parent of `--processes N` to systemd, from the parent's only thread."""
 
 from collections.abc import Mapping
 
@@ -11,8 +11,8 @@ class ParentService:
     The parent as a service of `Type=notify`.
 
     Args:
-        variables: The environment's variables.
-        pid: Of this process.
+        variables: The environment variables.
+        pid: The PID of this process.
     """
 
     def __init__(self, variables: Mapping[str, str], pid: int) -> None:
@@ -23,11 +23,11 @@ class ParentService:
 
     @property
     def next_at(self) -> float | None:
-        """When the watchdog is to be fed, on the monotonic clock; None: never."""
+        """When the next watchdog ping is due, on the monotonic clock; None if there is no watchdog."""
         return None if self._watchdog_seconds is None else self._ping_at
 
     def step(self, *, is_ready: bool) -> None:
-        """Say READY once, and feed the watchdog when it is time."""
+        """Send READY once, and ping the watchdog when it is time."""
         if is_ready and not self._is_ready_sent:
             self._is_ready_sent = self._notifier.send("READY=1")
         if self._watchdog_seconds is not None and monotonic() >= self._ping_at:
@@ -35,5 +35,5 @@ class ParentService:
             self._notifier.send("WATCHDOG=1")
 
     def stopping(self) -> None:
-        """The stop has begun. The watchdog is fed on."""
+        """Report that the stop has begun. Watchdog pings continue."""
         self._notifier.stopping()

@@ -1,21 +1,36 @@
 """
-What a parent and its children say to each other, over two pipes each.
+The messages between a parent and its children, over two pipes for each child.
 
-- Up: `OWNER <name>` (the child takes jobs under this name from now on), `READY`, `BEGIN <seconds> <owner> <field>` and
-`END` (a job with a hard limit starts and ends), `TERMINATE signal:<number> <owner> <field>` (the job that runs is to be
-ended by force; `END` if it ends by itself), `SETTLED <yes|no|later> <owner> <field>` (the answer to `KILLED`; `no`: it
-had ended, `later`: Redis is away), `RENEW` (replace me: I take no more jobs), `LOAD <running> [<waiting>]` (the
-answer to `LOAD`), `HEARD <owner>` (the answer to `DEAD`), `LEAVING <signal>` (I was told to stop, and do: an end
-without this word is a crash, whatever its exit code).
-- Down: `DEAD <owner>` (bring its jobs back), `KILLED <seconds> <owner> <field>` (its job ran past its hard limit,
-or was terminated: settle it as failed), `SIGNAL <number>` (your job was settled so: have this signal reach it), `LOAD
-[waiting]` (how many jobs run, and how many wait). The end of the down pipe says that the parent is gone.
-- Between a sidecar (`sidecar.py`) and the rest, each text being one line. From the sidecar: `TELL <who> <text>`
-and `ASK <number> <who> <text>`, where who is `parent`, `children` or `all`. To a child: `TELL <text>`, `ASK <number>
-<text>`. From a child: `ANSWER <number> <text>`, and `SAY <text>`. To the sidecar: `ASKED <number> <pid>…` (who was
-asked), `ANSWER <number> <pid> <text>`, `SAID <pid> <text>`, `GONE <pid>` (a child has ended).
+Up, from a child to the parent:
 
-Whoever reads passes over what it does not understand: a job may write to any file that its process has open.
+- `OWNER <name>`: the child takes jobs under this owner from now on.
+- `READY`: the child takes jobs.
+- `BEGIN <seconds> <owner> <field>` and `END`: a job with a hard limit starts and ends.
+- `TERMINATE signal:<number> <owner> <field>`: the running job must be ended; followed by `END` if it ends by itself.
+- `SETTLED <yes|no|later> <owner> <field>`: the answer to `KILLED`. `no`: the job had ended; `later`: Redis is
+  unreachable.
+- `RENEW`: replace this child, which takes no more jobs.
+- `LOAD <running> [<waiting>]`: the answer to `LOAD`.
+- `HEARD <owner>`: the answer to `DEAD`.
+- `LEAVING <signal>`: the child was asked to stop and does so. A child that ends without this message has crashed,
+  whatever its exit code.
+
+Down, from the parent to a child:
+
+- `DEAD <owner>`: recover the jobs of this owner.
+- `KILLED <seconds> <owner> <field>`: this job ran past its hard limit or was terminated; settle it as failed.
+- `SIGNAL <number>`: your job was settled that way; deliver this signal to it.
+- `LOAD [waiting]`: report how many jobs run, and how many wait.
+- The end of the down pipe means that the parent is gone.
+
+Between a sidecar (`sidecar.py`) and the others; each text is one line:
+
+- From the sidecar: `TELL <who> <text>` and `ASK <number> <who> <text>`, where who is `parent`, `children` or `all`.
+- To a child: `TELL <text>`, `ASK <number> <text>`. From a child: `ANSWER <number> <text>`, `SAY <text>`.
+- To the sidecar: `ASKED <number> <pid>…` (the processes that were asked), `ANSWER <number> <pid> <text>`,
+  `SAID <pid> <text>`, `GONE <pid>` (a child has ended).
+
+A reader ignores messages that it does not understand: a job may write to any file that its process has open.
 """
 
 import logging
@@ -28,13 +43,13 @@ from dataclasses import dataclass
 _log = logging.getLogger("sidekiq")
 
 _CHUNK = 65536
-# The system waits for no longer than 24 days at a time.
+# poll() takes at most 24 days at a time.
 _LONGEST_WAIT_SECONDS = 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A word and what goes with it."""
+    """A message: a word and its details."""
 
     word: str
     details: tuple[str, ...] = ()
@@ -42,10 +57,11 @@ class Message:
 
 class LinePipe:
     """
-    Reads whole messages from one end of a pipe, or writes them to the other.
+    One end of a pipe, which reads or writes whole messages.
 
     Attributes:
-        has_ended: Nothing more will come.
+        fd: The file descriptor.
+        has_ended: True once the other end is closed and everything has been read.
     """
 
     def __init__(self, fd: int) -> None:
@@ -55,11 +71,11 @@ class LinePipe:
         self._lock = threading.Lock()
 
     def write(self, word: str, *details: str) -> bool:
-        """Send a message; False if nobody reads any more."""
+        """Send a message. Returns False if the other end is closed."""
         line = _line_of(word, details)
         try:
             with self._lock:
-                # A line that is longer than the pipe goes in parts where a signal comes in between.
+                # A signal may interrupt the write of a line that is longer than the pipe, which is then sent in parts.
                 while line:
                     line = line[os.write(self.fd, line) :]
             return True
@@ -67,7 +83,7 @@ class LinePipe:
             return False
 
     def read(self) -> Iterator[Message] | None:
-        """What has come; None at the end of the pipe. Waits if nothing has."""
+        """Return the messages that have arrived, or None at the end of the pipe. Blocks if there are none."""
         try:
             data = os.read(self.fd, _CHUNK)
         except OSError:
@@ -76,7 +92,7 @@ class LinePipe:
             self.has_ended = True
             return None
         *lines, self._buffer = (self._buffer + data).split(b"\n")
-        # The name of a queue may be any bytes, and comes back as it was.
+        # The name of a queue may be any bytes; surrogateescape preserves them.
         words = [line.decode(errors="surrogateescape").split(" ") for line in lines if line]
         return iter([Message(first, tuple(rest)) for first, *rest in words])
 
@@ -90,10 +106,10 @@ class LinePipe:
 
 class Outbox:
     """
-    The parent's end of a pipe to a child. Writing never waits: what the child does not take yet is kept.
+    The parent's end of a pipe to a child. Writing never blocks: what the child does not take yet is buffered.
 
     Attributes:
-        waiting_bytes: How much is kept.
+        fd: The file descriptor.
     """
 
     def __init__(self, fd: int) -> None:
@@ -103,16 +119,16 @@ class Outbox:
 
     @property
     def waiting_bytes(self) -> int:
-        """How much has not been taken yet."""
+        """The number of buffered bytes."""
         return len(self._waiting)
 
     def write(self, word: str, *details: str) -> bool:
-        """Send a message; False if nobody reads any more."""
+        """Send or buffer a message. Returns False if the other end is closed."""
         self._waiting += _line_of(word, details)
         return self.flush()
 
     def flush(self) -> bool:
-        """Send what the other end takes; False if nobody reads any more."""
+        """Send as much as the other end takes. Returns False if the other end is closed."""
         try:
             while self._waiting:
                 written = os.write(self.fd, self._waiting[:_CHUNK])
@@ -133,14 +149,14 @@ class Outbox:
 
 
 class Parent:
-    """The parent as a child sees it. Starts a thread that listens."""
+    """A child's connection to its parent. `listen` starts a thread that reads the parent's messages."""
 
     def __init__(self, up: LinePipe, down: LinePipe) -> None:
         self._up = up
         self._down = down
 
     def say(self, word: str, *details: str) -> None:
-        """Tell the parent; one that is gone is heard of by the end of the other pipe."""
+        """Send a message to the parent. If the parent is gone, `listen` notices it at the end of the other pipe."""
         self._up.write(word, *details)
 
     def listen(self, hear: Callable[[Message], None], on_end: Callable[[], None]) -> None:
@@ -155,8 +171,8 @@ class Parent:
                 for message in messages:
                     try:
                         hear(message)
-                    except Exception:  # noqa: BLE001 — what a sidecar asks for may be code of the program
-                        # This thread also hears of the parent's end.
+                    except Exception:  # noqa: BLE001 — a sidecar's request may run code of the program
+                        # This thread must go on: it also notices the parent's end.
                         _log.exception("a message of the parent process could not be handled: %.200r", message)
 
         threading.Thread(target=run, name="sidekiq.parent", daemon=True).start()
@@ -167,7 +183,12 @@ def _line_of(word: str, details: tuple[str, ...]) -> bytes:
 
 
 def readable(fds: list[int], seconds: float | None, *, writers: Iterable[int] = ()) -> list[int]:
-    """Those of *fds* on which something can be read within *seconds* or a day, and of *writers* that take more."""
+    """
+    Wait until one of *fds* can be read or one of *writers* can be written to, and return those that can.
+
+    Args:
+        seconds: The longest wait, a day at most; None waits without a limit.
+    """
     poll = select.poll()
     for fd in fds:
         poll.register(fd, select.POLLIN)

@@ -1,12 +1,13 @@
 """
-How many children a pool is to have, and which of them go when there are too many.
+Decides how many children a pool should have, and which of them must exit when there are too many.
 
-1. Now and then, if a policy decides, or when there are too many, the children are asked what they run; one of them
-   also how many jobs wait.
-2. When all have answered, or have had a second, the policy may want another number.
-3. Of too many those go first that have not started yet, then idle ones, then busy ones, which finish first.
+1. Once a second if there is a scaling policy, and whenever there are too many children, the children are asked how many
+   jobs they run. One of them is also asked how many jobs wait.
+2. When all have answered, or after a second, the policy may choose another number.
+3. Surplus children exit in this order: those that have not started yet, idle ones, then busy ones, which finish their
+   jobs first.
 
-A child that does not answer counts as busy: it may be deep in C code.
+A child that does not answer counts as busy: it may be running C code.
 """
 
 from collections.abc import Sequence
@@ -21,18 +22,18 @@ _MOST_CHILDREN = 1_000
 
 class PoolSize:
     """
-    Used by the parent's one thread.
+    The wanted size of a pool. Used only by the parent's single thread.
 
     Args:
-        wanted: How many children at first.
-        policy: Changes that by itself; without one it stays as it is told.
+        wanted: The number of children at the start.
+        policy: Changes the number by load. Without a policy, only `resize` and stopped children change it.
     """
 
     def __init__(self, wanted: int, policy: ScalingPolicy | None = None) -> None:
         self.wanted = wanted
         self.policy = policy
         self._stopped = 0
-        # The policy's most and least before children were stopped on purpose.
+        # The policy's `most` and `least` before children were stopped on purpose.
         self._range_before: tuple[int, int] | None = None
         self.running: dict[int, int] = {}
         self._waiting = 0
@@ -45,19 +46,19 @@ class PoolSize:
         return f"<PoolSize wanted={self.wanted} policy={self.policy}>"
 
     def resize(self, wanted: int) -> int:
-        """Keep so many from now on, from 1 to 1,000; returns how many."""
+        """Keep this many children from now on, from 1 to 1,000. Returns the number that applies."""
         self.wanted = min(max(wanted, 1), _MOST_CHILDREN)
         self._forget_stopped()
         return self.wanted
 
     def rescale(self, most: int | None = None, least: int | None = None) -> None:
-        """Have the policy stay between these from now on."""
+        """Set the policy's bounds."""
         if self.policy is not None:
             self.policy.change(most, least)
             self._forget_stopped()
 
     def note_stopped(self) -> None:
-        """A child was stopped on purpose: there is to be one less until `restore`, also where a policy wants more."""
+        """A child was stopped on purpose: keep one less until `restore`, even if a policy wants more."""
         if self.wanted == 0:
             return
         self.wanted -= 1
@@ -67,7 +68,7 @@ class PoolSize:
             self.policy.change(most=self.policy.most - 1)
 
     def restore(self) -> None:
-        """Those that were stopped on purpose are wanted again; not if another number has been asked for since."""
+        """Undo `note_stopped`, unless another number has been asked for since."""
         self.wanted += self._stopped
         if self.policy is not None and self._range_before is not None:
             self.policy.change(*self._range_before)
@@ -77,7 +78,7 @@ class PoolSize:
         self._stopped, self._range_before = 0, None
 
     def due_at(self, children: Sequence[ChildProcess], *, may_scale: bool = True) -> float | None:
-        """When `step` has something to do, on the monotonic clock; None: when somebody has answered."""
+        """When `step` has something to do, on the monotonic clock; None if only an answer can change anything."""
         if self._asked_at is not None:
             return self._asked_at + _PATIENCE_SECONDS
         if len(children) > self.wanted:
@@ -89,14 +90,15 @@ class PoolSize:
 
     def step(self, children: Sequence[ChildProcess], now: float, *, may_scale: bool = True) -> list[ChildProcess]:
         """
-        Go on with what is under way.
+        Ask the children for their load if it is due, and evaluate their answers.
 
         Args:
-            children: Those that stay and may go.
-            may_scale: The policy may want another number; not while the pool is to fetch nothing.
+            children: The children that are not ending and may be stopped.
+            now: The current time on the monotonic clock.
+            may_scale: False while the pool is quiet: the policy is then not asked.
 
         Returns:
-            Those that are to go now.
+            The children that must exit now.
         """
         if self._asked_at is None:
             is_look_due = self._scales(may_scale) and now >= self._next_look_at
@@ -111,7 +113,7 @@ class PoolSize:
         return sorted(children, key=self._worth)[:surplus]
 
     def hear(self, child: ChildProcess, running: int, waiting: int | None = None) -> None:
-        """A child answers: how many jobs it runs, and how many wait for all, if it was asked that."""
+        """A child reports how many jobs it runs, and how many wait in the queues, if it was asked for that."""
         self.running[child.pid] = running
         if waiting is not None:
             self._waiting = waiting
@@ -123,18 +125,18 @@ class PoolSize:
         self.running.clear()
         self._looks += 1
         may_grow = self.policy is not None and len(ready) < self.policy.most
-        # Another one each time: one may hang.
+        # A different child each time, because one may hang.
         teller = ready[self._looks % len(ready)] if ready and may_grow else None
         told = [child for child in ready if child.down.write("LOAD", *(("waiting",) if child is teller else ()))]
         self._asked = frozenset(child.pid for child in told)
 
     def _are_owed(self, children: Sequence[ChildProcess]) -> bool:
-        """An answer is still to come."""
+        """True while an answer is pending."""
         return any(child.pid in self._asked and child.pid not in self.running for child in children)
 
     def _load(self, children: Sequence[ChildProcess]) -> Load:
         busy = sum(child.is_ready and self.running.get(child.pid, 1) > 0 for child in children)
-        # One that still starts will take a job of those that wait.
+        # A child that is still starting does not count as busy: it will take one of the waiting jobs.
         return Load(len(children), busy, self._waiting)
 
     def _worth(self, child: ChildProcess) -> tuple[bool, int]:

@@ -1,4 +1,4 @@
-"""What a parent loads before it forks, so that no child has to."""
+"""Modules and data that a parent loads before it forks, so that no child has to."""
 
 from importlib import import_module
 
@@ -9,11 +9,14 @@ from sidekiq_py.redis_access.connection.connections import driver_info
 
 def prepare_to_fork() -> None:
     """
-    Load what each child would load for itself: that was two thirds of a child's start. Nothing of the program, which
-    may start threads as it is imported, and of which a child has the newest code.
+    Load what each child would otherwise load for itself, which took two thirds of a child's start.
+
+    The program itself is not loaded here: it may start threads when it is imported, and each child must import its
+    newest code.
     """
     program.extensions.load_before_forks()
-    # redis-py reads its metadata for what it tells the server, and Python this codec for each host name.
+    # redis-py reads its package metadata to identify itself to the server, and Python loads this codec to resolve a
+    # host name.
     driver_info()
     import_module("encodings.idna")
     settle_memory()

@@ -1,8 +1,8 @@
 """
-How a worker process ends once its work is done: at once.
+Ends a worker process at once when its work is done.
 
-Python would first wait for threads of executors, for threads that are no daemons and for processes of
-`multiprocessing`, which a job of long ago may have left behind: a deploy would wait with it for ever.
+Python itself would first wait for executor threads, for non-daemon threads and for `multiprocessing` processes. A job
+may have left one behind long ago, and a deploy would then wait forever.
 """
 
 import atexit
@@ -13,12 +13,12 @@ import threading
 import time
 from typing import NoReturn
 
-# What the handlers of `atexit` are given, all together.
+# The time for all `atexit` handlers together.
 _HANDLERS_SECONDS = 3.0
 
 
 def end_process(code: int) -> NoReturn:
-    """Call the program's `atexit` handlers, write out what is buffered, and end this process. In the main thread."""
+    """Call the program's `atexit` handlers, flush the output streams, and exit. Call it from the main thread."""
     try:
         threading.Thread(target=_end_later, args=(code,), name="sidekiq.end", daemon=True).start()
         _flush()
@@ -39,7 +39,7 @@ def _flush() -> None:
         try:
             stream.flush()
         except (AttributeError, OSError, ValueError):
-            # There is none, it is closed, or nobody reads it any more.
+            # There is no such stream, it is closed, or its reader is gone.
             pass
 
 
@@ -48,7 +48,8 @@ def _call_exit_handlers() -> None:
     if multiprocessing is None:
         atexit._run_exitfuncs()
         return
-    # Its own handler waits for processes without a limit: it comes last, and waits for none but daemons, which it ends.
+    # The handler of `multiprocessing` waits for processes without a limit. So it runs last, and waits only for daemon
+    # processes, which it terminates.
     atexit.unregister(multiprocessing._exit_function)
     atexit._run_exitfuncs()
     children = sys.modules["multiprocessing.process"].active_children

@@ -1,4 +1,4 @@
-"""Restarts the children one after the other: the new one first, and when it is ready, the old one goes."""
+"""Restarts the children one by one: a new child starts first, and once it is ready, an old one is stopped."""
 
 import logging
 
@@ -10,13 +10,13 @@ _log = logging.getLogger("sidekiq")
 
 class RollingRestart:
     """
-    Used by the parent's one thread.
+    The progress of one restart. Used only by the parent's single thread.
 
     Args:
         fleet: The children.
 
     Attributes:
-        newcomer: The one that is to take an old one's place, as long as it starts.
+        newcomer: The child that will replace an old one, while it starts; else None.
     """
 
     def __init__(self, fleet: Children) -> None:
@@ -28,18 +28,18 @@ class RollingRestart:
         return f"<RollingRestart old={[child.pid for child in self._old]}>"
 
     def begin(self) -> None:
-        """Replace all that are there now."""
+        """Begin to replace all current children."""
         self._old = self._fleet.staying
-        _log.info("Restarting %d children one after the other", len(self._old))
+        _log.info("Restarting %d children one by one", len(self._old))
 
     def cancel(self) -> None:
-        """Leave all as they are."""
+        """Keep the children that have not been replaced."""
         self._old.clear()
         self.newcomer = None
 
     def step(self) -> None:
-        """Go on."""
-        # Others have gone meanwhile; a frozen one may still go on.
+        """Start the next new child, or stop an old one if the new one is ready."""
+        # Forget old children that are ending or have ended. A frozen one stays on the list: it may be resumed.
         self._old = [child for child in self._old if child.reason is None and child.state is not State.DEAD]
         if not self._old:
             self.newcomer = None
@@ -50,10 +50,10 @@ class RollingRestart:
             self.newcomer = None
 
     def note_end(self, child: ChildProcess, end: End) -> None:
-        """A child has ended."""
+        """A child has ended. If it was the new one and it failed, the restart is given up."""
         if child is not self.newcomer:
             return
         self.newcomer = None
         if end in (End.FAILED_START, End.CRASHED):
-            _log.error("the restarted program does not start; the children that are at work stay as they are")
+            _log.error("the restarted program does not start; the running children are kept")
             self._old.clear()

@@ -1,7 +1,8 @@
 """
-How many processes, or threads, a worker should have: between a least and a most, by what it has to do.
+Decides by load how many processes or threads a worker should have, between a minimum and a maximum.
 
-It grows as soon as there is more to do than it can run at once, and shrinks when for some time there was less.
+The worker grows as soon as there are more jobs than it can run at once, and shrinks when there were fewer for some
+time.
 """
 
 from dataclasses import dataclass
@@ -10,12 +11,12 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class Load:
     """
-    What a worker has to do at one instant.
+    The load of a worker at one moment.
 
     Args:
         size: How many jobs it can run at once.
-        busy: How many it runs.
-        waiting: How many wait in its queues.
+        busy: How many jobs it runs.
+        waiting: How many jobs wait in its queues.
     """
 
     size: int
@@ -25,11 +26,12 @@ class Load:
 
 class ScalingPolicy:
     """
-    Decides on a size from one look to the next.
+    Chooses a size each time it is given the load.
 
     Args:
-        most, least: What it stays between; at least 1 each.
-        keepalive_seconds: It shrinks when it could have done with less for so long, to the most that it needed then.
+        most, least: The bounds of the size, each at least 1.
+        keepalive_seconds: The size shrinks after the worker needed less for this long, to the most that it needed in
+            that time.
     """
 
     def __init__(self, most: int, least: int = 1, *, keepalive_seconds: float = 30.0) -> None:
@@ -43,7 +45,7 @@ class ScalingPolicy:
         return f"<ScalingPolicy {self.least} to {self.most}>"
 
     def change(self, most: int | None = None, least: int | None = None) -> None:
-        """Stay between other numbers; the one that is named wins over the other."""
+        """Change the bounds. If they conflict, the bound that is not given moves; if both are, `least` wins."""
         if most is not None:
             self.most = max(most, 1)
             self.least = min(self.least, self.most)
@@ -53,10 +55,11 @@ class ScalingPolicy:
 
     def wanted(self, load: Load, now: float) -> int:
         """
-        The size that it should have.
+        The size that the worker should have.
 
         Args:
-            now: On the monotonic clock.
+            load: The current load.
+            now: The current time on the monotonic clock.
         """
         needed = load.busy + load.waiting
         if load.size < self.least or needed >= load.size:

@@ -1,10 +1,10 @@
 """
-The sidecar of a prefork pool: a process beside the children that runs no jobs and may speak with the world.
+The sidecar of a prefork pool: a process beside the children that runs no jobs and may open connections.
 
-The parent never connects to anything and has one thread; what has to listen somewhere, as remote control does, is its
-sidecar. The parent forks it before the children, replaces it when it dies, relays what it tells and asks them, and
-ends it when all of them have ended. Texts pass as they are: what they mean is known at both ends alone. Nothing here
-waits for anybody: what a child does not take is kept up to a limit, beyond that the child is left out.
+The parent has one thread and never connects to anything. What has to listen somewhere, such as remote control, runs in
+the sidecar. The parent forks it before the children, replaces it when it dies, relays messages between it and the
+children, and ends it when all children have ended. Texts are relayed unchanged; only the two ends know their meaning.
+Nothing here blocks: messages that a child does not take are buffered up to a limit, and beyond that they are dropped.
 """
 
 import logging
@@ -23,7 +23,7 @@ from sidekiq_py.engine.prefork.pipes import Message, Parent
 
 _log = logging.getLogger("sidekiq")
 
-# What a child or the sidecar has not taken of what was relayed to it; beyond that it is left out.
+# The limit of what is buffered for one child or the sidecar; beyond it, messages are dropped.
 _MOST_WAITING_BYTES = 4_000_000
 _END_SECONDS = 3.0
 
@@ -33,12 +33,12 @@ PARENT, CHILDREN, ALL = "parent", "children", "all"
 @dataclass(frozen=True, slots=True)
 class Role:
     """
-    What a sidecar does.
+    The code that makes up a sidecar.
 
     Args:
-        run: Called in the sidecar; gives its exit code. It has to end when the parent's pipe does.
-        handle: Called in the parent with what the sidecar tells it or asks; gives the answer. It must not wait for
-            anything, and never connect to Redis.
+        run: Called in the sidecar; returns its exit code. It must return when the parent's pipe ends.
+        handle: Called in the parent with each message or question from the sidecar; returns the answer. It must not
+            block, and must never connect to Redis.
     """
 
     run: Callable[[Parent], int]
@@ -47,15 +47,15 @@ class Role:
 
 class Sidecar:
     """
-    The sidecar as the parent sees it.
+    The parent's side of the sidecar.
 
     Args:
-        role: None: there is none, and nothing here does anything.
-        forks: Where it is made.
-        fleet: Whom it speaks with.
+        role: What the sidecar does. None means there is no sidecar, and every method does nothing.
+        forks: Forks the sidecar's process.
+        fleet: The children that the sidecar talks to.
 
     Attributes:
-        process: The one that lives; None: there is none now.
+        process: The sidecar's process; None while there is none.
     """
 
     def __init__(self, role: Role | None, forks: Forks, fleet: Children) -> None:
@@ -67,21 +67,21 @@ class Sidecar:
 
     @property
     def next_start_at(self) -> float | None:
-        """When one is to be started, on the monotonic clock; None: not now."""
+        """When to start the sidecar, on the monotonic clock; None if it runs or there is none to start."""
         return self._starts.next_at if self._role is not None and self.process is None else None
 
     def keep(self) -> None:
-        """Start one if there is none, and it is time."""
+        """Start the sidecar if it does not run and it is time."""
         if self._role is None or self.process is not None or monotonic() < self._starts.next_at:
             return
         try:
             self.process = self._forks.fork(self._role.run)
         except OSError as error:
             pause = self._starts.note_death(was_ready=False, age_seconds=0.0, now=monotonic())
-            _log.error("the sidecar process could not be started (%s); the next try is in %.1f s", error, pause)
+            _log.error("the sidecar process could not be started (%s); trying again in %.1f s", error, pause)
 
     def note_end(self, code: int) -> None:
-        """It has ended, and another one is started soon."""
+        """The sidecar has ended; another one is started soon."""
         process, self.process = self.process, None
         if process is None:
             return
@@ -90,7 +90,7 @@ class Sidecar:
         _log.warning("the sidecar process %d ended (%d) and is replaced", process.pid, code)
 
     def stop(self) -> None:
-        """End it: it is asked to, and killed if it does not heed that."""
+        """Ask the sidecar to exit, and kill it if it does not. Blocks until it has ended."""
         process, self.process = self.process, None
         if process is None:
             return
@@ -105,25 +105,25 @@ class Sidecar:
     # ---- the relay
 
     def hear(self, message: Message) -> None:
-        """What the sidecar says."""
+        """Handle a message from the sidecar."""
         match message.word, message.details:
             case "TELL", (who, *text):
                 self._tell(who, " ".join(text))
             case "ASK", (number, who, *text):
                 self._ask(number, who, " ".join(text))
             case _:
-                raise ValueError("the sidecar process does not speak so")
+                raise ValueError("no such message from a sidecar")
 
     def pass_answer(self, child: ChildProcess, number: str, text: list[str]) -> None:
-        """A child answers the sidecar's question."""
+        """Relay a child's answer to the sidecar."""
         self._to_sidecar("ANSWER", number, str(child.pid), *text)
 
     def pass_on(self, child: ChildProcess, text: tuple[str, ...]) -> None:
-        """A child tells the sidecar something."""
+        """Relay a child's message to the sidecar."""
         self._to_sidecar("SAID", str(child.pid), *text)
 
     def note_gone(self, child: ChildProcess) -> None:
-        """A child has ended, and answers no more."""
+        """Report to the sidecar that a child has ended and will not answer any more."""
         self._to_sidecar("GONE", str(child.pid))
 
     def _tell(self, who: str, text: str) -> None:
@@ -134,7 +134,7 @@ class Sidecar:
                 _send(child, "TELL", text)
 
     def _ask(self, number: str, who: str, text: str) -> None:
-        # One that is not ready does not listen yet.
+        # A child that is not ready does not read messages yet.
         children = [] if who == PARENT else [child for child in self._fleet.children if child.is_ready]
         asked = [str(child.pid) for child in children if _send(child, "ASK", number, text)]
         if who != CHILDREN:
@@ -148,7 +148,7 @@ class Sidecar:
         try:
             return self._role.handle(text)
         except Exception:  # noqa: BLE001 — the parent goes on, whatever was asked of it
-            _log.exception("what the sidecar process wants of the parent failed")
+            _log.exception("a request of the sidecar process failed in the parent")
             return ""
 
     def _to_sidecar(self, word: str, *details: str) -> None:

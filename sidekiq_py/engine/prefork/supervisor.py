@@ -1,24 +1,25 @@
 """
 The parent of `--processes N`.
 
-It forks the children (`forks.py`, `fleet.py`), watches them, replaces those that die, and tells another child which
-owner died, so that its jobs come back at once (`dead_owners.py`). It has one thread, imports nothing of the program and
-never connects to Redis: there is nothing in it that could hang. Whatever a child does, the parent goes on: each of its
-steps is guarded.
+It forks the children (`forks.py`, `fleet.py`), watches them and replaces those that die. It reports the owner of a dead
+child to another child, so that its jobs are recovered at once (`dead_owners.py`). The parent has one thread, imports
+nothing of the program and never connects to Redis, so nothing in it can hang. Each of its steps is guarded: whatever a
+child does, the parent goes on.
 
-- A child that says that it leaves was stopped on purpose (from a Web UI) and is not replaced before the next HUP; when
-all have ended, the parent ends with 0. One that ends without a word has crashed, whatever its exit code.
-- Where no child ever becomes ready, the parent gives up after a few tries, with the exit code of the last.
+- A child that announces its end was stopped on purpose (from a Web UI) and is not replaced before the next HUP. When
+  all children have ended that way, the parent exits with 0. A child that ends without announcing it has crashed,
+  whatever its exit code.
+- If no child ever becomes ready, the parent gives up after a few tries and exits with the exit code of the last one.
 - A child over the memory limit is asked to stop and replaced (`memory_limit.py`).
-- HUP restarts the children one after the other, each with freshly imported code; the next one only when its
-forerunner is ready (`rolling_restart.py`).
-- A child that says that it has run its share of jobs is stopped and replaced.
-- QUIT, where it is asked for, stops without waiting for busy jobs; a child handles it by itself.
-- A job past its hard limit: the child is frozen, another one settles the job as failed, then the child is killed and
-replaced (`hard_limits.py`).
-- How many are wanted may change at any time (`pool_size.py`): missing ones are started, of too many the idle go
-first, and busy ones finish what they run.
-- A sidecar, where one is asked for, is kept beside the children (`sidecar.py`).
+- HUP restarts the children one by one with freshly imported code, each only when the one before it is ready
+  (`rolling_restart.py`).
+- A child that reports that it has run its share of jobs is stopped and replaced.
+- QUIT, if it is watched, stops without waiting for busy jobs; each child handles it by itself.
+- If a job is past its hard limit, its child is frozen, another child settles the job as failed, and the frozen child is
+  killed and replaced (`hard_limits.py`).
+- The wanted number of children may change at any time (`pool_size.py`): missing ones are started; if there are too
+  many, idle ones exit first, and busy ones finish their jobs before they exit.
+- A sidecar, if there is one, is kept running beside the children (`sidecar.py`).
 """
 
 import logging
@@ -50,33 +51,34 @@ from sidekiq_py.engine.signals import USR1_DUMPS, SignalInbox
 
 _log = logging.getLogger("sidekiq")
 
-# Beyond the stop's timeout, before a child is killed.
+# How long after the shutdown timeout a child is killed.
 _STOP_MORE_SECONDS = 10
-# An error that comes again at once must not take the machine, nor fill the disk with its traceback.
+# An error that repeats at once must not use up the CPU or fill the disk with tracebacks.
 _AFTER_ERROR_SECONDS = 0.5
 
 
 class _Phase(Enum):
-    """What the parent has its children do."""
+    """What the children are supposed to do."""
 
     WORKING = "take jobs"
     QUIET = "take no more jobs"
-    STOPPING = "end"
+    STOPPING = "exit"
 
 
 class Supervisor:
     """
-    Keeps children at work.
+    Runs the children and keeps their number.
 
     Args:
-        run_child: Called in each child, gives its exit code.
-        memory_limit_kb: A child that is larger is replaced.
-        before_fork: Called in the parent before each child is made.
-        on_ready: Called in the parent once all children have been ready.
-        on_signal: Told of each signal to the parent, by a name such as `TERM`, before it is handled.
-        more_signals: Names of signals to watch beside those of any worker: `HUP`, `QUIT`.
-        sidecar: What a process beside the children does.
-        scaling: Changes how many children there are by what they have to do.
+        processes: The wanted number of children.
+        run_child: Called in each child; returns its exit code.
+        memory_limit_kb: A child with more resident memory than this is replaced; None means no limit.
+        before_fork: Called in the parent before each child is forked.
+        on_ready: Called in the parent once, when all children are ready.
+        on_signal: Called with the name of each signal to the parent, such as `TERM`, before it is handled.
+        more_signals: Names of signals to watch in addition to those of any worker: `HUP`, `QUIT`.
+        sidecar: What the sidecar does; None means there is no sidecar.
+        scaling: Changes the number of children by load.
     """
 
     def __init__(
@@ -116,13 +118,13 @@ class Supervisor:
 
     @property
     def children(self) -> list[ChildProcess]:
-        """All that live, also those that are about to leave."""
+        """All living children, including those that are stopping."""
         return self._fleet.children
 
     def restart(self) -> None:
         """
-        Restart the children one after the other, each with the code that this process has then; those that were stopped
-        from a Web UI come back.
+        Restart the children one by one with freshly imported code. Children that were stopped from a Web UI are started
+        again.
         """
         if self._phase is _Phase.STOPPING:
             return
@@ -133,12 +135,12 @@ class Supervisor:
         self._rolling.begin()
 
     def ask_to_stop(self) -> None:
-        """As if TERM had come; a stop that is under way goes on as it is."""
+        """Stop as if TERM had been received. Does nothing if the parent is stopping already."""
         if not self._is_stopping:
             self._signals.put("TERM")
 
     def run(self) -> int:
-        """Run until all children have ended; the exit code. Only in the main thread."""
+        """Run until all children have ended, and return the exit code. Call it only from the main thread."""
         self._signals.watch(("CHLD", *self._more_signals))
         with _going_on():
             prepare_to_fork()
@@ -225,7 +227,7 @@ class Supervisor:
     def _note_failed_start(self, age_seconds: float, code: int) -> None:
         pause = self._starts.note_death(was_ready=False, age_seconds=age_seconds, now=monotonic())
         if self._starts.has_given_up:
-            _log.error("no child has started in %d tries; each has said above what stopped it", self._starts.tries)
+            _log.error("no child has started in %d tries; their errors are logged above", self._starts.tries)
             self._exit_code = max(code, 1)
             self._stop()
         else:
@@ -259,14 +261,14 @@ class Supervisor:
         return max(0.0, min(known) - monotonic()) if known else None
 
     def _hear(self, process: ChildProcess, message: Message) -> None:
-        """A process may say anything: a job can write to each file that is open."""
+        """Handle a message, which may be anything: a job can write to every file that its process has open."""
         try:
             if process is self._sidecar.process:
                 self._sidecar.hear(message)
             else:
                 self._hear_child(process, message)
         except Exception as error:  # noqa: BLE001 — as above
-            _log.warning("process %d says %.200r, which is passed over: %s", process.pid, message, error)
+            _log.warning("ignoring a message from process %d, %.200r: %s", process.pid, message, error)
 
     def _hear_child(self, child: ChildProcess, message: Message) -> None:
         match message.word, message.details:
@@ -295,7 +297,7 @@ class Supervisor:
             case "SAY", text:
                 self._sidecar.pass_on(child, text)
             case _:
-                raise ValueError("no child speaks so")
+                raise ValueError("no such message from a child")
 
     def _note_ready(self, child: ChildProcess) -> None:
         child.note_ready()
@@ -306,7 +308,7 @@ class Supervisor:
     def _note_leaving(self, child: ChildProcess) -> None:
         if self._fleet.note_leaving(child) and not self._is_stopping:
             self.size.note_stopped()
-            _log.info("child %d was stopped and is not replaced; %d stay", child.pid, self.size.wanted)
+            _log.info("child %d was stopped and is not replaced; %d remain", child.pid, self.size.wanted)
 
     def _handle_signal(self, name: str) -> None:
         with _going_on():
@@ -324,7 +326,7 @@ class Supervisor:
             self._send_to_ready(getattr(signal, f"SIG{name}"))
 
     def _send_to_ready(self, number: int) -> None:
-        # A child that still imports the program would be stopped or ended by it.
+        # The signal would suspend or kill a child that still imports the program.
         for child in self._fleet.ready:
             child.send_signal(number)
 
@@ -346,7 +348,7 @@ class Supervisor:
             self._fleet.stop(child, Reason.ALL_STOP)
 
     def _dismiss_helpers(self) -> None:
-        """Who was started while all stop, to settle the job of another, stops when that is done."""
+        """Stop the helpers that were started during the stop, once they have settled the jobs of others."""
         if self._is_stopping:
             for child in self._may_go():
                 self._fleet.stop(child, Reason.ALL_STOP)
@@ -356,7 +358,7 @@ class Supervisor:
         return self._phase is _Phase.WORKING
 
     def _may_go(self) -> list[ChildProcess]:
-        """Of whom there may be too many: neither the extra child of a restart nor one that settles for another."""
+        """The children that may be stopped: not the new child of a restart, and not one involved in settling a job."""
         busy = (self._rolling.newcomer, *self._hard_limits.involved)
         return [child for child in self._fleet.staying if child not in busy]
 
@@ -364,8 +366,8 @@ class Supervisor:
         if self._is_stopping:
             return
         for child in self.size.step(self._may_go(), monotonic(), may_scale=self._may_scale):
-            _log.info("child %d goes, as %d are enough", child.pid, self.size.wanted)
-            # Its place is gone with it.
+            _log.info("child %d is stopped, because %d are enough", child.pid, self.size.wanted)
+            # No other child replaces it, because `wanted` is smaller.
             self._fleet.stop(child, Reason.REPLACED)
 
     def _roll_on(self) -> None:
@@ -375,7 +377,7 @@ class Supervisor:
 
 @contextmanager
 def _going_on() -> Iterator[None]:
-    """Nothing that goes wrong in here ends the parent, with which its children would stop."""
+    """Log any error instead of raising it: if the parent ended, its children would stop too."""
     try:
         yield
     except Exception:  # noqa: BLE001 — as above

@@ -196,7 +196,7 @@ def test_a_child_that_was_stopped_alone_comes_back_with_a_restart(family: Family
     os.kill(stopped, signal.SIGTERM)
 
     eventually(lambda: family.children == [kept], within_seconds=30)
-    assert f"child {stopped} was stopped and is not replaced; 1 stay" in family.parent.log
+    assert f"child {stopped} was stopped and is not replaced; 1 remain" in family.parent.log
 
     family.parent.send_signal(signal.SIGHUP)
     eventually(lambda: len(family.children) == 2 and kept not in family.children, within_seconds=30)
@@ -211,7 +211,7 @@ def test_a_child_may_say_anything(family: Family, redis_client: redis.Redis) -> 
 
     family.push("Babble")
 
-    eventually(lambda: "which is passed over" in family.parent.log)
+    eventually(lambda: "ignoring a message from process" in family.parent.log)
     eventually(lambda: redis_client.get("stat:processed") == b"1")
     assert family.children == children
     family.parent.send_signal(signal.SIGTERM)

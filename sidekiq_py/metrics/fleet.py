@@ -1,7 +1,7 @@
 """
-What Redis says of all processes of both languages, under sidekiq-prometheus-exporter's names.
+Metrics of all processes in both languages, read from Redis, under sidekiq-prometheus-exporter's names.
 
-Every scrape reads Redis, so one place exports it: the dashboard. A worker's own port does not.
+Every scrape reads Redis, so only the dashboard exports them, and not each worker's own port.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,25 +16,25 @@ from sidekiq_py.clock import now_seconds
 from sidekiq_py.metrics.text import Family, Labels, Sample, label, render
 
 MOST_QUEUES = 1000
-"""Queues that are told apart, by name; those beyond are one, `other`: any program may push to any queue."""
+"""How many queues get their own label; the rest share `other`. Any program may push to any queue."""
 
 MOST_HOSTS = 1000
-"""As well: a process writes of itself what it likes."""
+"""How many hosts get their own label; the rest share `other`. A process may report any host name."""
 
 OTHER = "other"
 
 
 def fleet_text(*, pool: Any = None, client: Client | None = None, most_queues: int = MOST_QUEUES) -> str:
     """
-    The text that `/metrics` of the dashboard serves; its content type is `CONTENT_TYPE`.
+    The text that the dashboard serves at `/metrics`; its content type is `CONTENT_TYPE`.
 
     Args:
-        pool: Whose Redis: a `Pool`, a redis-py client, or a URL. Without it and *client*, the program's.
-        client: Instead of *pool*.
-        most_queues: Queues beyond so many are summed up as `other`.
+        pool: The Redis to read: a `Pool`, a redis-py client, or a URL. Without *pool* and *client*, the program's.
+        client: A client to use instead of *pool*.
+        most_queues: How many queues get their own label; the rest are summed up as `other`.
 
     Raises:
-        RedisError: Redis is out of reach.
+        RedisError: Redis is unreachable.
     """
     stats = Stats(pool=pool, client=client)
     processes = list(ProcessSet(clean=False, pool=pool, client=client))
@@ -42,16 +42,14 @@ def fleet_text(*, pool: Any = None, client: Client | None = None, most_queues: i
     names = {queue.name: label(queue.name) if at < most_queues else OTHER for at, queue in enumerate(queues)}
     return render(
         [
-            _single(
-                "sidekiq_processed_jobs_total", "Attempts that ended, those that failed included.", stats.processed
-            ),
+            _single("sidekiq_processed_jobs_total", "Attempts that ended, including failed ones.", stats.processed),
             _single("sidekiq_failed_jobs_total", "Attempts that raised.", stats.failed),
             _gauge(
                 "sidekiq_workers", "Jobs that all processes can run at once.", sum(p.concurrency for p in processes)
             ),
             _gauge("sidekiq_processes", "Processes.", len(processes)),
             _host_processes(processes),
-            _gauge("sidekiq_busy_workers", "Jobs that run.", sum(process.busy for process in processes)),
+            _gauge("sidekiq_busy_workers", "Jobs that are running.", sum(process.busy for process in processes)),
             _gauge("sidekiq_enqueued_jobs", "Jobs that wait in queues.", sum(queue.size for queue in queues)),
             _gauge("sidekiq_scheduled_jobs", "Jobs that wait for their time.", stats.scheduled_size),
             _gauge("sidekiq_retry_jobs", "Jobs that wait for their next try.", stats.retry_size),
@@ -122,7 +120,7 @@ def _by_queue(
 ) -> Family:
     merged: dict[str, float] = {}
     for queue, value in values:
-        # A queue that a process serves, and that nobody has ever pushed to, is not in the set of queues.
+        # A queue that a process serves but that has never received a job is not in the set of queues.
         place = names.get(queue) or label(queue)
         if place not in merged and len(merged) >= most:
             place = OTHER

@@ -1,8 +1,9 @@
 """
-What this process has run, by job class and queue: successes as the engine counts them, failures as telemetry tells.
+Metrics of the jobs that this process has run, by job class and queue. The engine counts successes; failures are counted
+from telemetry events.
 
-The names and the labels `queue` and `worker` (the job's class) are those of yabeda-sidekiq, and so are the bounds of
-the histograms.
+The names, the labels `queue` and `worker` (the job's class) and the bounds of the histograms are those of
+yabeda-sidekiq.
 """
 
 import threading
@@ -31,7 +32,7 @@ from sidekiq_py.telemetry import JOB_EXCEPTION, Measurements
 from sidekiq_py.wire.json_writer import display_text
 
 MOST_SERIES = 500
-"""Pairs of class and queue that are told apart; each has some 40 lines, and any program may push any class."""
+"""How many pairs of class and queue are kept apart. Each pair has some 40 lines, and any program may push any class."""
 
 OTHER = ("other", "other")
 
@@ -46,7 +47,7 @@ class JobMetrics:
     The counts of one process.
 
     Args:
-        most_series: Pairs of class and queue beyond so many are counted as `other`.
+        most_series: How many pairs of class and queue are kept apart; the rest are counted as `other`.
     """
 
     def __init__(self, most_series: int = MOST_SERIES) -> None:
@@ -54,24 +55,24 @@ class JobMetrics:
         self._lock = threading.Lock()
         self._failures: dict[str, dict[str, Row]] = {}
         self._workers: list[Callable[[], list[Rows]]] = []
-        # Who has a place keeps it, so that no counter ever falls.
+        # A pair that is known stays known, so that no counter ever decreases.
         self._known: set[Key] = set()
 
     def __repr__(self) -> str:
         return f"<JobMetrics series={len(self._known)}>"
 
     def attach(self) -> None:
-        """Count from now on, what the workers do that are made from now on."""
+        """Start to count what workers of this process run that are created after this call."""
         telemetry.attach(_EXCEPTIONS, JOB_EXCEPTION.name, self._count_failure)
         run_times.keep(self._workers.append)
 
     def detach(self) -> None:
-        """Count no more."""
+        """Stop counting."""
         telemetry.detach(_EXCEPTIONS)
         run_times.keep(None)
 
     def counts(self) -> Counts:
-        """What was counted so far."""
+        """The counts so far."""
         with self._lock:
             parts = [rows for successes in self._workers for rows in successes()]
             totals: Counts = {}
@@ -84,7 +85,7 @@ class JobMetrics:
 
     def _count_failure(self, name: str, measurements: Measurements) -> None:
         payload, error = measurements["payload"], measurements["error"]
-        # Whatever a program has pushed: names that nobody declared would take the places of those that run.
+        # A program may push any class name. Undeclared names would use up the series of classes that run.
         is_declared = not isinstance(error, JobNotFoundError)
         given = (payload.get("wrapped") or payload["class"]) if is_declared else OTHER[0]
         job_class = given if isinstance(given, str) else display_text(given)
@@ -92,7 +93,7 @@ class JobMetrics:
             rows = self._failures.setdefault(measurements["queue"], {})
             row = rows.setdefault(job_class, run_times.new_row())
             if measurements["is_failure"]:
-                # One that a stop interrupts runs again: it is neither a success nor a failure.
+                # A job interrupted by a shutdown runs again, so it is neither a success nor a failure.
                 row[FAILED] += 1
                 run_times.add_run(row, measurements["seconds"])
                 latency = telemetry.latency_seconds(payload, time() - measurements["seconds"])
@@ -108,7 +109,7 @@ class JobMetrics:
 
 
 def summed(tables: Iterable[Mapping[Key, Row]], most_series: int = MOST_SERIES) -> Counts:
-    """The counts of several threads or processes; beyond *most_series* pairs the rest is `other`."""
+    """The sum of the counts of several threads or processes. Pairs beyond *most_series* are counted as `other`."""
     totals: Counts = {}
     for table in tables:
         for key, row in list(table.items()):
@@ -125,16 +126,16 @@ def as_text(counts: Counts) -> str:
 
 def from_text(text: str) -> Counts:
     """
-    The counts that `as_text` has written.
+    Parse the counts that `as_text` has written.
 
     Raises:
-        ValueError: They are not.
+        ValueError: *text* is not such a line.
     """
     return {(job_class, queue): row for job_class, queue, row in orjson.loads(text) if len(row) == ROW_LENGTH}
 
 
 def families(counts: Counts) -> list[Family]:
-    """The lines of `/metrics`."""
+    """The metric families that `/metrics` shows."""
     labelled = [({"queue": queue, "worker": job_class}, row) for (job_class, queue), row in sorted(counts.items())]
     executed = [(labels, int(sum(row[:BUCKETS])), int(row[FAILED])) for labels, row in labelled]
     return [

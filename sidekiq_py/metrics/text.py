@@ -1,7 +1,7 @@
 """
-Prometheus's text format, the part of it that is needed here.
+Writes the part of Prometheus's text format that is needed here.
 
-Source: prometheus.io, "Exposition formats", version 0.0.4. The tests read it with prometheus_client's own parser.
+Source: prometheus.io, "Exposition formats", version 0.0.4. The tests parse it with prometheus_client's own parser.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 MOST_CHARACTERS = 200
-"""Of a label's value."""
+"""The longest value of a label."""
 
 Labels = Mapping[str, str]
 
@@ -20,7 +20,9 @@ class Sample(NamedTuple):
     One line.
 
     Args:
-        suffix: Of the family's name: `_bucket`, `_sum`, `_count`, or nothing.
+        labels: The labels, by name.
+        value: The value.
+        suffix: Appended to the family's name: `_bucket`, `_sum`, `_count`, or nothing.
     """
 
     labels: Labels
@@ -29,7 +31,7 @@ class Sample(NamedTuple):
 
 
 class Family(NamedTuple):
-    """All lines of one name."""
+    """All lines with one name."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
@@ -42,8 +44,9 @@ def histogram_samples(labels: Labels, bounds: Sequence[float], counts: Sequence[
     The lines of one histogram.
 
     Args:
+        labels: The labels of all lines, without `le`.
         bounds: The buckets' upper bounds, ascending.
-        counts: How many fell into each bucket alone; the last is of those above all bounds.
+        counts: How many values fell into each bucket alone; the last count is of those above all bounds.
         total: The sum of all values.
     """
     seen = 0
@@ -55,12 +58,16 @@ def histogram_samples(labels: Labels, bounds: Sequence[float], counts: Sequence[
 
 
 def label(text: str) -> str:
-    """*text* as the value of a label: cut, as any program may push a class of a megabyte, which stands in 40 lines."""
+    """
+    *text* as the value of a label, shortened.
+
+    Any program may push a class name of a megabyte, which would appear in 40 lines.
+    """
     return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}\N{HORIZONTAL ELLIPSIS}"
 
 
 def render(families: Iterable[Family]) -> str:
-    """The text that a scrape gets."""
+    """The text that a scrape receives."""
     return "".join(line + "\n" for family in families for line in _lines(family))
 
 
@@ -85,6 +92,6 @@ def _escaped(text: str) -> str:
 
 
 def _quoted(value: str) -> str:
-    # A class or queue of a stranger's payload may hold lone surrogates, which no UTF-8 can.
+    # A class or queue from a foreign payload may contain lone surrogates, which UTF-8 cannot encode.
     sound = value.encode("utf-8", "replace").decode()
     return _escaped(sound).replace('"', '\\"')

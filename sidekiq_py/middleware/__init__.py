@@ -1,1 +1,1 @@
-"""The two chains, and one run of one payload through the server's. May import `registry` and below."""
+"""The client and server chains, and the run of a payload through the server chain. May import `registry` and below."""

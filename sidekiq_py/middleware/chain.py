@@ -1,16 +1,16 @@
 """
-What wraps a push (client) and a run (server).
+Middleware chains around a push (client) and around a run (server).
 
-A middleware is one callable:
+A middleware is a callable:
 
     def log_pushes(job, payload, queue, call_next):
         print(payload["jid"])
         return call_next()
 
-*job* is the declared job, or the class name of a job that is not declared here; *payload* is the live dict and may be
-changed. A client middleware that does not return what `call_next()` returned stops the push. It runs again when the
-poller, a retry from the Web UI or an interrupted job pushes the payload once more, so it must be idempotent. Source:
-Sidekiq 8.1.7, middleware/chain.rb.
+*job* is the declared job, or the class name of a job that is not declared here. *payload* is the actual dict, and a
+middleware may change it. A client middleware that does not return what `call_next()` returned stops the push. It runs
+again when the poller, a retry from the Web UI or an interrupted job pushes the payload again, so it must be idempotent.
+Source: Sidekiq 8.1.7, middleware/chain.rb.
 """
 
 from collections.abc import Awaitable, Callable, Iterator
@@ -21,13 +21,13 @@ from sidekiq_py.errors import ConfigError
 
 
 class ClientMiddleware(Protocol):
-    """Wraps a push; returns the payload to let it happen, anything false to stop it."""
+    """Wraps a push. Returns the payload to let it happen, or a falsy value to stop it."""
 
     def __call__(self, job: Any, payload: dict[str, Any], queue: str, call_next: Callable[[], Any], /) -> Any: ...
 
 
 class ServerMiddleware(Protocol):
-    """Wraps a run; for `async def` jobs best an `async def` of the same shape that awaits `call_next()`."""
+    """Wraps a run. For `async def` jobs, use an `async def` with the same arguments that awaits `call_next()`."""
 
     def __call__(
         self, job: Any, payload: dict[str, Any], queue: str, call_next: Callable[[], Any], /
@@ -44,7 +44,7 @@ class _Entry:
     options: tuple[tuple[str, Any], ...]
 
     def make(self) -> Callable[..., Any]:
-        """The callable to use for one job: a class gives a new instance each time, as in Ruby."""
+        """The callable to use for one job. A class is instantiated for each job, as in Ruby."""
         if isinstance(self.middleware, type):
             return self.middleware(*self.arguments, **dict(self.options))  # type: ignore[no-any-return]
         return self.middleware
@@ -69,45 +69,50 @@ class Chain(Generic[M]):
         return any(entry.middleware is middleware for entry in self._entries)
 
     def add(self, middleware: M, *arguments: Any, **options: Any) -> M:
-        """Append: it becomes the innermost; one that is there already moves. Returns it, to serve as a decorator."""
+        """
+        Append *middleware*, which becomes the innermost one. If it is in the chain already, it moves.
+
+        Returns:
+            The middleware, so that the method can be used as a decorator.
+        """
         entry = self._entry(middleware, arguments, options)
         self._entries = (*self._without(middleware), entry)
         return middleware
 
     def prepend(self, middleware: M, *arguments: Any, **options: Any) -> M:
-        """Put it first: it becomes the outermost."""
+        """Put *middleware* first, so that it becomes the outermost one. If it is in the chain already, it moves."""
         entry = self._entry(middleware, arguments, options)
         self._entries = (entry, *self._without(middleware))
         return middleware
 
     def insert_before(self, existing: Callable[..., Any], middleware: M, *arguments: Any, **options: Any) -> M:
-        """Put it right outside *existing*; first, if that is not in the chain."""
+        """Put *middleware* right outside *existing*, or first if *existing* is not in the chain."""
         return self._insert(existing, 0, 0, middleware, arguments, options)
 
     def insert_after(self, existing: Callable[..., Any], middleware: M, *arguments: Any, **options: Any) -> M:
-        """Put it right inside *existing*; last, if that is not in the chain."""
+        """Put *middleware* right inside *existing*, or last if *existing* is not in the chain."""
         return self._insert(existing, 1, len(self._without(middleware)), middleware, arguments, options)
 
     def remove(self, middleware: Callable[..., Any]) -> None:
-        """Take it out; nothing happens if it is not there."""
+        """Remove *middleware*. Does nothing if it is not in the chain."""
         self._entries = self._without(middleware)
 
     def clear(self) -> None:
-        """Take all out."""
+        """Remove all middleware."""
         self._entries = ()
 
     def make(self) -> list[Callable[..., Any]]:
-        """The callables for one job, outermost first; a class among them gives a new instance."""
+        """The callables for one job, outermost first. Classes are instantiated."""
         return [entry.make() for entry in self._entries]
 
     def copy(self) -> "Chain[M]":
-        """A chain of the same entries that can be changed apart."""
+        """A chain with the same entries that can be changed independently."""
         twin: Chain[M] = Chain()
         twin._entries = self._entries
         return twin
 
     def invoke(self, job: Any, payload: dict[str, Any], queue: str, innermost: Callable[[], Any]) -> Any:
-        """Call the chain around *innermost*; returns what the outermost middleware returns."""
+        """Call the chain around *innermost*, and return what the outermost middleware returns."""
         if not self._entries:
             return innermost()
         return _invoke(self._entries, 0, job, payload, queue, innermost)

@@ -1,10 +1,10 @@
 """
-Server middleware of both kinds around jobs of both kinds.
+Runs server middleware of both kinds, plain and `async def`, around jobs of both kinds.
 
-Around an `async def` job an `async def` middleware is awaited on the loop. A plain one gets a thread, in which its
-`call_next()` blocks until the job has really ended: it must not be shown a coroutine that has only been made. Around a
-plain job an `async def` middleware is driven to its end on a loop of its own, in the job's thread. An object may spare
-both: one with an `async def acall` beside its plain `__call__` is asked in the job's own way.
+Around an `async def` job, an `async def` middleware is awaited on the loop. A plain middleware runs in a thread, where
+its `call_next()` blocks until the job has really ended, instead of returning a coroutine that has not run. Around a
+plain job, an `async def` middleware runs on its own loop in the job's thread. A middleware object can avoid both
+detours: if it has an `async def acall` beside its plain `__call__`, the one that fits the job is called.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from typing import Any
 Middleware = Callable[..., Any]
 _Outcome = tuple[Any, BaseException | None]
 
-# Each running `async def` job may hold a thread for its plain middleware; threads are made as they are needed.
+# Each running `async def` job may need a thread for its plain middleware. Threads are created on demand.
 _MOST_THREADS = 4096
 
 _threads: ThreadPoolExecutor | None = None
@@ -32,8 +32,8 @@ def invoke(
     Call the chain around a plain job.
 
     Args:
-        chain: Outermost first.
-        job: What each middleware is shown.
+        chain: The middleware, outermost first.
+        job: Passed to each middleware as its *job* argument.
         innermost: Runs the job.
     """
     if not chain:
@@ -59,7 +59,7 @@ async def ainvoke(
     queue: str,
     innermost: Callable[[], Coroutine[Any, Any, Any]],
 ) -> Any:
-    """Call the chain around an `async def` job; as `invoke`."""
+    """Call the chain around an `async def` job; see `invoke`."""
     if not chain:
         return await innermost()
     middleware, rest = chain[0], chain[1:]
@@ -75,15 +75,16 @@ async def ainvoke(
 
 
 def is_async(middleware: Middleware) -> bool:
-    """Whether it is an `async def`, or an object whose `__call__` is one."""
+    """True if the middleware is an `async def`, or an object whose `__call__` is one."""
     return iscoroutinefunction(middleware) or iscoroutinefunction(type(middleware).__call__)
 
 
 def drive(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """Run a coroutine to its end in this thread, also if a loop is running in it: that one waits."""
+    """Run a coroutine to its end in this thread. A loop that is running in the thread is blocked until then."""
     outer = events._get_running_loop()
     task = None if outer is None else asyncio.current_task(outer)
-    # From Python 3.14 on a thread has one current task, whatever its loops: the outer one would lock inner ones out.
+    # From Python 3.14 on, a thread has one current task for all its loops: the outer task would keep inner ones from
+    # running.
     if outer is not None and task is not None:
         tasks._leave_task(outer, task)
     events._set_running_loop(None)
@@ -96,7 +97,7 @@ def drive(coroutine: Coroutine[Any, Any, Any]) -> Any:
 
 
 class _InThread:
-    """One plain middleware around the rest of an async chain."""
+    """Runs one plain middleware in a thread, around the rest of an async chain."""
 
     def __init__(self, call_next: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         self._call_next = call_next
@@ -112,7 +113,7 @@ class _InThread:
         try:
             return await asyncio.shield(outer)
         except asyncio.CancelledError:
-            # The job is cancelled; the middleware then sees that as its call_next() raising, and may clean up.
+            # The job is cancelled. The middleware's `call_next()` then raises, so that the middleware can clean up.
             self._is_cancelled = True
             if self._inner is not None:
                 self._inner.cancel()
@@ -122,7 +123,7 @@ class _InThread:
             raise
 
     def _call_next_blocking(self) -> Any:
-        """What the middleware calls, in its thread. Context variables that it has set hold in the job."""
+        """The middleware's `call_next`, called in its thread. The job sees context variables that were set there."""
         context = copy_context()
         done: Future[Any] = Future()
         self._loop.call_soon_threadsafe(lambda: self._start(done), context=context)
@@ -137,12 +138,16 @@ class _InThread:
 
 
 async def _outcome_of(coroutine: Coroutine[Any, Any, Any]) -> _Outcome:
-    """What a coroutine came to. A SystemExit that left the task would end the loop and with it every other job."""
+    """
+    Await a coroutine, and return its result and its error.
+
+    A SystemExit that left the task would end the loop, and with it every other job.
+    """
     try:
         return await coroutine, None
     except asyncio.CancelledError:
         raise
-    except BaseException as error:  # noqa: BLE001 — as said above; the middleware sees it raised
+    except BaseException as error:  # noqa: BLE001 — see the docstring; it is raised again in the middleware
         return None, error
 
 

@@ -1,8 +1,9 @@
 """
-One run of one payload: the current job, the server middleware, the call. Shared by engine, inline and testing.
+Runs one payload: sets the current job, calls the server middleware, and calls the job. The engine, inline runs and the
+test helpers share it.
 
-Two ways in: `run` for jobs that are plain functions, in the thread that calls it; `arun` for `async def` jobs, on their
-event loop. Middleware of either kind works around jobs of either kind (`mixed_chain`).
+`run` runs plain functions in the calling thread; `arun` runs `async def` jobs on their event loop. Middleware of either
+kind works around jobs of either kind (`mixed_chain`).
 """
 
 import asyncio
@@ -16,17 +17,17 @@ from sidekiq_py.registry import JobDefinition, Payload, never_stopping
 
 ServerChain = Chain[ServerMiddleware]
 
-# Payload, queue and deadline; the object for users (`running_job.py`) is made when somebody asks.
+# Payload, queue and deadline. The object for users (`running_job.py`) is created when it is asked for.
 _current: ContextVar[tuple[Payload, str, float | None] | None] = ContextVar("sidekiq_current_job", default=None)
 
 
 def running_here() -> tuple[Payload, str, float | None] | None:
-    """Payload, queue and deadline of the job that runs here, or None."""
+    """Payload, queue and deadline of the job that runs in this thread or task, or None."""
     return _current.get()
 
 
 def is_in_loop() -> bool:
-    """A loop runs in this thread, so that a coroutine is to be awaited."""
+    """True if an event loop runs in this thread, so that a coroutine must be awaited."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -43,18 +44,18 @@ def run(
     deadline: float | None = None,
 ) -> Any:
     """
-    Run a job that is no `async def`, in this thread.
+    Run a job that is not an `async def`, in this thread.
 
     Args:
-        definition: From the registry.
-        payload: As parsed; middleware may change it, its args too.
-        queue: Where it was fetched from.
+        definition: The job's definition, from the registry.
+        payload: The parsed payload; middleware may change it, including its args.
+        queue: The queue it was fetched from.
         chain: The server middleware.
-        stopping: True once the process is about to stop; for `interrupted()`.
+        stopping: Returns True once the process is about to stop; for `interrupted()`.
         deadline: Seconds since the epoch, for `current_job().deadline`.
 
     Returns:
-        What the outermost middleware returned; without middleware what the job returned.
+        What the outermost middleware returned, or what the job returned if there is no middleware.
     """
     token = _current.set((payload, queue, deadline))
     try:
@@ -76,7 +77,7 @@ async def arun(
     stopping: Callable[[], bool] = never_stopping,
     deadline: float | None = None,
 ) -> Any:
-    """Run an `async def` job on this loop; otherwise as `run`."""
+    """Run an `async def` job on this loop; otherwise like `run`."""
     token = _current.set((payload, queue, deadline))
     try:
         call = definition.bind(payload, stopping)

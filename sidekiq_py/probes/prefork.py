@@ -1,10 +1,10 @@
 """
-Probes of `--processes`, answered by a process beside the children.
+Probes of a worker with `--processes`, answered by a process beside the children (a sidecar).
 
-It asks the parent and all children, over the pipes between them, and gives each three seconds: a process that hangs
-gives no answer, and one that misses makes the whole worker not live. What the children have run is added up here and
-kept when one of them ends, so that counters never fall. A child says what it has run when it is asked, every few
-seconds, and once more when it ends; one that crashes takes the last seconds' counts with it.
+It asks the parent and all children over the pipes between them, and gives each three seconds. A process that hangs
+does not answer, and one missing answer makes the whole worker not live. The children's counts are added up here and
+kept when a child ends, so that counters never decrease. A child reports its counts when it is asked, every few seconds,
+and once more when it ends. A child that crashes loses the counts of its last seconds.
 """
 
 import itertools
@@ -24,7 +24,7 @@ from sidekiq_py.probes.server import Answer, ProbeServer
 from sidekiq_py.probes.worker import WorkerProbes
 
 COLLECT_SECONDS = 5.0
-"""What the children have run is asked for so often."""
+"""How often the children are asked for their counts."""
 
 _ANSWER_SECONDS = 3.0
 _GOOD = "good"
@@ -33,22 +33,22 @@ LIVE, READY, METRICS = "probe-live", "probe-ready", "probe-metrics"
 
 
 def role(port: int) -> Role:
-    """What the process beside the children does, and what the parent answers to it."""
+    """The sidecar role that serves the probes at *port*."""
     return Role(run=lambda parent: _serve(port, parent), handle=in_parent)
 
 
 def is_probe(text: str) -> bool:
-    """Whether that is what probes say and ask, where a process beside the children has other things to do, too."""
+    """True if *text* is a message of the probes, for a sidecar that also has other work."""
     return text.partition(" ")[0] in (LIVE, READY, METRICS)
 
 
 def in_parent(text: str) -> str:
-    """The parent's answer: that it gives one is all there is to know."""
+    """The parent's answer. Any answer shows that the parent is live."""
     return _GOOD
 
 
 def in_child(parent: Parent) -> Callable[[Launcher, str], str]:
-    """Count what this child runs; what it answers to questions."""
+    """Start to count what this child runs, and return the function that answers the probes' questions."""
     counts = JobMetrics()
     counts.attach()
     probes = WorkerProbes(counts)
@@ -65,7 +65,14 @@ def in_child(parent: Parent) -> Callable[[Launcher, str], str]:
 
 
 class Question:
-    """What was asked of all, and who has not answered yet."""
+    """
+    A question to the parent and all children, and the answers so far.
+
+    Attributes:
+        text: The question.
+        awaited: The PIDs of the processes that were asked; None until the parent has reported them.
+        answers: The answers, by PID.
+    """
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -74,17 +81,17 @@ class Question:
 
     @property
     def is_answered(self) -> bool:
-        """Nobody is missing."""
+        """True once every process that was asked has answered."""
         return self.awaited is not None and self.awaited <= self.answers.keys()
 
 
 class PreforkProbes:
     """
-    The parent and its children.
+    Probes the parent and its children.
 
     Args:
-        parent: By whom questions are passed on.
-        parent_pid: Its process id.
+        parent: The connection to the parent, which relays questions.
+        parent_pid: The parent's PID.
         answer_seconds: How long an answer may take.
     """
 
@@ -99,29 +106,29 @@ class PreforkProbes:
         self._running: dict[str, Counts] = {}
 
     def live(self) -> Answer:
-        """All of them turn."""
+        """Good if the parent answers and the loops of all children that have started still turn."""
         problem, _ = self._asked(LIVE)
         return Answer(True, "live\n") if problem is None else Answer(False, problem)
 
     def ready(self) -> Answer:
-        """All children that have started fetch, and there is one."""
+        """Good if there is at least one started child, and all started children fetch."""
         problem, count = self._asked(READY)
         if problem is None and not count:
             problem = "no child has started yet\n"
         return Answer(True, "ready\n") if problem is None else Answer(False, problem)
 
     def metrics(self) -> str:
-        """What all children have run, also those that have ended."""
+        """The counts of all children in Prometheus's text format, including those that have ended."""
         self.collect()
         with self._change:
             return render(families(summed([self._ended, *self._running.values()])))
 
     def collect(self) -> None:
-        """Ask all children what they have run."""
+        """Ask all children for their counts."""
         self._ask(METRICS)
 
     def hear(self, message: Message) -> None:
-        """What the parent passes on."""
+        """Handle a message that the parent relays."""
         match message.word, message.details:
             case "ASKED", (number, *pids):
                 with self._change:
@@ -142,7 +149,7 @@ class PreforkProbes:
         if question is None:
             return
         if question.text == METRICS and pid != self._parent_pid:
-            # Here, by the one who hears of ends as well: noted after its end, a child would count twice.
+            # Counts are noted in this thread, which also handles GONE: a child noted after its end would count twice.
             self._note_counts(pid, text)
         with self._change:
             question.answers[pid] = text
@@ -152,7 +159,7 @@ class PreforkProbes:
         try:
             counts = from_text(text)
         except (ValueError, TypeError):
-            # A child that ends while it is asked may answer nothing.
+            # A child that ends while it is asked may send an empty answer.
             return
         with self._change:
             self._running[pid] = counts
@@ -166,7 +173,7 @@ class PreforkProbes:
             self._change.notify_all()
 
     def _ask(self, text: str) -> Question:
-        # Others in this process may count their questions, too.
+        # The prefix keeps the number apart from those of other questions asked in this process.
         number, question = f"probe-{next(self._numbers)}", Question(text)
         with self._change:
             self._questions[number] = question
@@ -179,7 +186,7 @@ class PreforkProbes:
         return question
 
     def _asked(self, text: str) -> tuple[str | None, int]:
-        """What is wrong, or None; and how many children were asked."""
+        """Ask all processes. Returns what is wrong, or None, and how many children were asked."""
         question = self._ask(text)
         if question.awaited is None:
             return f"the parent {self._parent_pid} gives no answer\n", 0
@@ -191,8 +198,8 @@ class PreforkProbes:
 
 
 def _serve(port: int, parent: Parent) -> int:
-    """Answer until told to stop, or until the parent is gone; the exit code."""
-    # Out of the terminal's foreground group, as the children: the parent says when to end.
+    """Answer probes until TERM or until the parent is gone. Returns the exit code."""
+    # Leave the terminal's foreground group, as the children do: the parent decides when to stop.
     os.setpgid(0, 0)
     is_over = threading.Event()
     signal.signal(signal.SIGTERM, lambda number, frame: is_over.set())

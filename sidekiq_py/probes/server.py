@@ -1,4 +1,4 @@
-"""A small HTTP server for probes: three pages, no state, no secrets, nothing to write."""
+"""A small HTTP server for probes: three read-only pages, no state, no secrets."""
 
 import logging
 import socket
@@ -13,40 +13,42 @@ from sidekiq_py.metrics.text import CONTENT_TYPE
 
 _log = logging.getLogger("sidekiq")
 
-# Who connects and sends nothing is left after so long, and so many may do so at once.
+# A client that connects and sends nothing is dropped after this time. This many requests may be open at once.
 _PATIENCE_SECONDS = 5.0
 _MOST_REQUESTS = 16
 
 
 class Answer(NamedTuple):
-    """What a probe comes to."""
+    """The result of a probe."""
 
     is_good: bool
     text: str
 
 
 class Probed(Protocol):
-    """What is probed."""
+    """The worker that is probed."""
 
     def live(self) -> Answer:
-        """Whether the worker turns; if not, it is to be restarted."""
+        """Good while the worker's loops turn; otherwise the worker should be restarted."""
 
     def ready(self) -> Answer:
-        """Whether it fetches, and Redis answers."""
+        """Good while the worker fetches and Redis answers."""
 
     def metrics(self) -> str:
-        """What it has run, in Prometheus's text format."""
+        """Counts of the jobs it has run, in Prometheus's text format."""
 
 
 class ProbeServer:
     """
-    Listens from its creation on; answers, in threads of its own, from `start` on.
+    The probes' HTTP server. It listens as soon as it is created, and answers from `start` on, in its own threads.
 
     Args:
-        port: On all addresses of this machine, as a kubelet and Prometheus come from outside; 0: any.
+        port: The port to listen on, at all addresses of this machine, because a kubelet and Prometheus connect from
+            outside. 0 picks a free port.
+        probed: Provides the answers.
 
     Raises:
-        ConfigError: Somebody else listens there.
+        ConfigError: The port cannot be used.
     """
 
     def __init__(self, port: int, probed: Probed) -> None:
@@ -57,21 +59,21 @@ class ProbeServer:
         return f"<ProbeServer :{self.port}>"
 
     def start(self) -> None:
-        """Start to answer. Does not block."""
+        """Start to answer requests. Does not block."""
         threading.Thread(target=self._server.serve_forever, name="sidekiq.probes", daemon=True).start()
 
     def close(self) -> None:
-        """Answer no more; only after `start`."""
+        """Stop the server. Call it only after `start`."""
         self._server.shutdown()
         self._server.server_close()
 
 
 def check_port(port: int) -> None:
     """
-    Whether a probe server can listen there, for a process that leaves that to another.
+    Check that a probe server can listen on *port*, for a process that leaves listening to another one.
 
     Raises:
-        ConfigError: It cannot.
+        ConfigError: The port cannot be used.
     """
     _listening(port).close()
 
@@ -81,7 +83,7 @@ def _listening(port: int) -> socket.socket:
         if socket.has_dualstack_ipv6():
             return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=_MOST_REQUESTS)
     except OSError:
-        # Built in, and switched off on this machine; or the port is taken, which is said below.
+        # IPv6 is built in but switched off on this machine. Or the port is taken, which is reported below.
         pass
     try:
         return socket.create_server(("", port), backlog=_MOST_REQUESTS)
@@ -104,21 +106,21 @@ class _Server(ThreadingMixIn, HTTPServer):
         self._room = threading.BoundedSemaphore(_MOST_REQUESTS)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """In a thread of its own, while there are not too many."""
+        """Handle a request in its own thread, or drop it if too many are open."""
         if self._room.acquire(blocking=False):
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """One request, and its place is free again."""
+        """Handle a request, then free its slot."""
         try:
             super().process_request_thread(request, client_address)
         finally:
             self._room.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that breaks off is no news."""
+        """Log at debug level only: a client that disconnects is not an error."""
         _log.debug("a probe was not answered", exc_info=True)
 
 
@@ -127,7 +129,7 @@ class _Request(BaseHTTPRequestHandler):
     server: _Server
 
     def do_GET(self) -> None:
-        """One of the pages."""
+        """Serve one of the pages."""
         probed = self.server.probed
         pages: dict[str, Callable[[], Answer]] = {
             "/live": probed.live,
@@ -141,7 +143,7 @@ class _Request(BaseHTTPRequestHandler):
             return
         try:
             answer = page()
-        except Exception as error:  # noqa: BLE001 — a probe that fails is answered, and is not good
+        except Exception as error:  # noqa: BLE001 — a probe that fails gets an answer, and is not good
             _log.warning("the probe %s failed: %s: %s", path, type(error).__name__, error)
             answer = Answer(False, f"the probe failed: {type(error).__name__}\n")
         is_metrics = path == "/metrics" and answer.is_good
@@ -159,8 +161,8 @@ class _Request(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def version_string(self) -> str:
-        """Nobody needs to know more."""
+        """The `Server` header, without version numbers."""
         return "sidekiq-py"
 
     def log_message(self, format: str, *args: Any) -> None:
-        """A line for each probe would drown the rest."""
+        """Log nothing: a line for each probe would drown out everything else."""

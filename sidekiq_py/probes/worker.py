@@ -1,8 +1,8 @@
 """
-One worker process as probes see it.
+The probes of one worker process.
 
-*Live*: its own loops turn. That is known here without asking Redis, and says nothing of how long a job runs. *Ready*:
-it fetches, and Redis answers.
+*Live* means that the engine's loops turn. It is checked without asking Redis, and does not depend on how long jobs run.
+*Ready* means that the process fetches and Redis answers.
 """
 
 import threading
@@ -14,21 +14,21 @@ from sidekiq_py.metrics.job_metrics import JobMetrics, families
 from sidekiq_py.metrics.text import render
 from sidekiq_py.probes.server import Answer
 
-# Redis is asked once a second at most, and given as long to answer: probes come from many sides.
+# Redis is asked once a second at most, because there may be many probes, and gets a second to answer.
 _REDIS_SECONDS = 1.0
 
-STARTING = "starting: the program is imported\n"
+STARTING = "starting: the program is being imported\n"
 
 
 class WorkerProbes:
     """
-    Of this process.
+    The probes of this process.
 
     Args:
-        counts: What it has run.
+        counts: Counts the jobs it has run.
 
     Attributes:
-        launcher: None while the program is imported: the process lives, and is not ready.
+        launcher: None while the program is being imported; the process is then live but not ready.
     """
 
     def __init__(self, counts: JobMetrics) -> None:
@@ -39,7 +39,7 @@ class WorkerProbes:
         self._redis_error: str | None = None
 
     def live(self) -> Answer:
-        """Its loops turn."""
+        """Good while the engine's loops turn."""
         launcher = self.launcher
         stalled = [] if launcher is None else launcher.liveness.stalled_loops()
         if stalled:
@@ -47,7 +47,7 @@ class WorkerProbes:
         return Answer(True, "live\n")
 
     def ready(self) -> Answer:
-        """It fetches, and Redis answers."""
+        """Good while the process fetches and Redis answers."""
         launcher = self.launcher
         if launcher is None:
             return Answer(False, STARTING)
@@ -55,7 +55,7 @@ class WorkerProbes:
         return Answer(True, "ready\n") if problem is None else Answer(False, f"{problem}\n")
 
     def metrics(self) -> str:
-        """What it has run."""
+        """Counts of the jobs it has run, in Prometheus's text format."""
         return render(families(self._counts.counts()))
 
     def _ask_redis(self, launcher: Launcher) -> str | None:

@@ -1,1 +1,1 @@
-"""Jobs that are handed to somebody else's consumer, as by the kombu transport, and settled when it says so."""
+"""Delivers jobs to another library's consumer, as the kombu transport does, and settles them when it says so."""

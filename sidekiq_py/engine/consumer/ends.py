@@ -1,9 +1,9 @@
 """
-How jobs ended, on its way to Redis.
+Writes the outcome of delivered jobs to Redis, and retries the writes that failed.
 
-An end that Redis did not hear, as it was away, waits, and those after it wait behind it: a consumer must not wait for
-Redis once for each job. An end that Redis has refused, as where a key is of another type or the user has no right to
-it, waits apart: others may go well. Each may be told twice.
+If Redis is unreachable, the write is queued, and all later ones queue behind it: a consumer must not wait for Redis
+once for each job. If Redis refuses a write, because a key has another type or the user lacks the permission, that write
+is set aside, because others may succeed. A write may be sent twice.
 """
 
 import logging
@@ -17,14 +17,14 @@ __all__ = ("Ends",)
 _log = logging.getLogger("sidekiq")
 
 _MOST_REFUSED = 10_000
-# In one round; where so many are refused, the next will be as well.
+# Per round: after this many refusals, the next write would be refused too.
 _MOST_REFUSALS = 100
 
 End = Callable[[], None]
 
 
 class Ends:
-    """Those of one process. Ends are told in any thread, and told again in one at a time."""
+    """The pending writes of one process. `tell` is safe to call from any thread, `tell_again` from one at a time."""
 
     def __init__(self) -> None:
         self._unheard: deque[End] = deque()
@@ -35,26 +35,26 @@ class Ends:
 
     @property
     def is_full(self) -> bool:
-        """Redis has refused so many that no more jobs should be taken."""
+        """True if Redis has refused so many writes that no more jobs should be fetched."""
         return len(self._refused) >= _MOST_REFUSED
 
     def tell(self, end: End) -> None:
-        """Tell of one. Does not raise."""
+        """Write the end of one job, or queue it for later. Does not raise."""
         if self._unheard:
             self._unheard.append(end)
             return
         try:
             self._tell_or_set_apart(end)
         except RedisError as error:
-            _log.warning("the end of a job could not be told, trying again until it works: %s", error)
+            _log.warning("the end of a job could not be written; trying again until it works: %s", error)
             self._unheard.append(end)
 
     def tell_again(self) -> None:
         """
-        Tell what Redis has not heard of, and try again what it has refused.
+        Send the queued writes, and retry those that Redis has refused.
 
         Raises:
-            RedisError: Redis is out of reach.
+            RedisError: Redis is unreachable.
         """
         refused_before = len(self._refused)
         while self._unheard:
@@ -73,7 +73,7 @@ class Ends:
                 return
 
     def forget(self) -> None:
-        """The jobs are others' now."""
+        """Drop all pending writes, because this process no longer owns the jobs."""
         self._unheard.clear()
         self._refused.clear()
 
@@ -81,5 +81,5 @@ class Ends:
         try:
             end()
         except RedisReplyError as error:
-            _log.warning("Redis refuses the end of a job, which stays in flight and is tried again: %s", error)
+            _log.warning("Redis refused the end of a job; the job stays in flight, and the write is retried: %s", error)
             self._refused.append(end)

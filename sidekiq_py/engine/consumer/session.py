@@ -1,15 +1,16 @@
 """
-This process's claim to the jobs that it delivers: one owner for each Redis, shared by all connections to it.
+This process's ownership of the jobs that it delivers: one owner for each Redis, shared by all connections to it.
 
-It is the engine's own: what is taken stands in the owner's in-flight hash until it is settled, the lease is renewed,
-what the dead had is brought back, and while somebody consumes, the poller moves due jobs to their queues. All of it in
-threads of its own, so that a task that fills the consumer's thread costs neither lease nor schedule.
+The session works as the engine does. Fetched jobs stay in the owner's in-flight hash until they are settled, the lease
+is renewed, the jobs of dead owners are recovered, and while there is a consumer, the poller moves due jobs to their
+queues. All this runs in separate threads, so a task that keeps the consumer's thread busy delays neither the lease nor
+the schedule.
 
-Owner, scripts, blocking moves and ends are those of a worker's fetcher; the round trip itself (`fetch`) is not its
-`Exchange`. That belongs to one capsule and one thread: it hands in the ends that its processors have gathered along
-with the fetch, and remembers of a fixed set of queues what was paused, empty or long. Here connections of several
-threads take from queues of their own with each call, and an end is told before `acknowledge` returns: gathered, it
-would wait for a fetch that a consumer without room does not make.
+Owners, scripts, blocking moves and the way jobs are settled are those of a worker's fetcher. The round trip itself
+(`fetch`) is not its `Exchange`, which belongs to one capsule and one thread: it sends the acknowledgements that its
+processors have queued along with the fetch, and remembers which of a fixed set of queues were paused, empty or long.
+Here, connections of several threads each name their own queues with each call. And an acknowledgement is written before
+`acknowledge` returns: if it were queued, it would wait for a fetch that a consumer with a full prefetch does not make.
 """
 
 import logging
@@ -50,16 +51,17 @@ _log = logging.getLogger("sidekiq")
 
 Change = Callable[[dict[str, Any]], dict[str, Any]]
 Fetched = tuple[list[UnitOfWork], list[str]]
-"""Jobs, and the names of queues that are paused."""
+"""The fetched jobs, and the names of paused queues."""
 
 
 class ConsumerSession:
     """
-    One Redis.
+    The session of this process at one Redis.
 
     Args:
-        sidekiq_version: Pins the release to write for; else the program's, or what is found alive.
-        lease_seconds: As of a worker.
+        settings: How to connect to the Redis.
+        sidekiq_version: Pins the release to write for. None uses the program's setting, or else the release detected.
+        lease_seconds: How long the lease lasts, as for a worker.
     """
 
     def __init__(self, settings: RedisSettings, sidekiq_version: str | None, lease_seconds: float) -> None:
@@ -85,22 +87,23 @@ class ConsumerSession:
 
     @property
     def is_inherited(self) -> bool:
-        """It is the parent process's, whose jobs are none of ours."""
+        """True if the session belongs to the parent process that forked us; its jobs are not ours."""
         return self.pid != os.getpid()
 
-    # ---- coming and going
+    # ---- connections and consumers
 
     def visit(self) -> None:
-        """One more connection uses it."""
+        """Count one more connection that uses the session."""
         with self._lock:
             self._visitors += 1
 
     def leave(self) -> bool:
         """
-        One connection less.
+        Count one connection less.
 
         Returns:
-            True if that was the last one, and the owner has left. If Redis is away it stays, and gives back later.
+            True if that was the last one and the owner has left. If Redis is unreachable, the owner stays and requeues
+            its jobs later.
         """
         if self.is_inherited:
             return True
@@ -111,7 +114,7 @@ class ConsumerSession:
             return self._close()
 
     def begin_consuming(self) -> None:
-        """Somebody waits for jobs: due ones are moved from now on."""
+        """Count one more consumer. While there is one, due jobs are moved to their queues."""
         with self._lock:
             self._consumers += 1
             if self._poller is None:
@@ -126,7 +129,7 @@ class ConsumerSession:
                 self._poller.start()
 
     def end_consuming(self) -> None:
-        """Somebody waits no longer."""
+        """Count one consumer less."""
         with self._lock:
             self._consumers -= 1
             poller = self._poller if self._consumers <= 0 else None
@@ -136,7 +139,7 @@ class ConsumerSession:
             poller.stop()
 
     def ownership_for(self, queues: Sequence[str]) -> Ownership:
-        """Who this process is to jobs of these queues; makes it an owner if it is none yet."""
+        """The ownership under which this process takes jobs from these queues; created on the first call."""
         with self._lock:
             if self._ownership is None:
                 self._ownership = Ownership(new_identity(), queues, self.config.lease_seconds)
@@ -147,7 +150,7 @@ class ConsumerSession:
             return self._ownership
 
     def _keep(self, ownership: Ownership) -> None:
-        """Start the threads that renew the lease, and bring back jobs."""
+        """Start the threads that renew the lease and recover jobs."""
         beat_seconds = self.config.lease_beat_seconds
         link = self.pool.new_link()
         recovery = _Rounds(
@@ -163,21 +166,22 @@ class ConsumerSession:
         self._housekeeper.start()
 
     def leave_for_good(self) -> None:
-        """The process ends."""
+        """Close the session because the process exits."""
         self._is_ending = True
         self._close()
 
     def _close(self) -> bool:
         ownership, housekeeper, lease = self._ownership, self._housekeeper, self._lease
         if ownership is not None and housekeeper is not None and lease is not None:
-            # First of all: they would take a strike from the registry for a death, and enter anew.
+            # Stop these first: when the owner leaves the registry, they would take it for declared dead and register
+            # again.
             housekeeper.stop()
             lease.stop()
             try:
                 self._ends.tell_again()
                 self.pool.run(lambda link: ownership.leave(link, now_seconds()))
             except RedisError as error:
-                _log.warning("Redis is out of reach; what was delivered and not settled goes back later: %s", error)
+                _log.warning("Redis is unreachable; delivered jobs that are not settled go back later: %s", error)
                 if not self._is_ending:
                     self._keep(ownership)
                 return False
@@ -187,17 +191,17 @@ class ConsumerSession:
         self.pool.close()
         return True
 
-    # ---- taking
+    # ---- fetching
 
     def fetch(self, queues: Sequence[tuple[str, int]], most: int) -> Fetched:
         """
-        Take up to *most* jobs.
+        Fetch up to *most* jobs.
 
         Args:
-            queues: Names, in order of precedence, each with its weight; all 0 is strict order.
+            queues: Queue names in order of precedence, each with its weight; weights of 0 mean strict order.
 
         Raises:
-            RedisError: Redis is out of reach or refuses.
+            RedisError: Redis is unreachable or refused the command.
         """
         if self._is_ending or self._ends.is_full:
             return [], []
@@ -238,7 +242,7 @@ class ConsumerSession:
         return units, [queues[number if number >= 0 else ~number][0] for number in reply[0]]
 
     def may_deliver(self, unit: UnitOfWork) -> bool:
-        """A job that was taken is still ours."""
+        """True if a job that was fetched is still ours."""
         ownership = self._ownership
         if ownership is None or unit.owner is not ownership.current:
             return False
@@ -246,13 +250,13 @@ class ConsumerSession:
             try:
                 self.pool.run(ownership.renew)
             except RedisError:
-                # It stays in flight, and is given back once Redis answers.
+                # The job stays in flight, and is requeued once Redis answers.
                 _forget(unit)
                 return False
         return unit.owner is ownership.current
 
     def is_revoked(self, jid: str) -> bool:
-        """A program of ours has revoked that job. Where Redis cannot be asked, nobody has."""
+        """True if the job was revoked. False if Redis is unreachable."""
         if not self.notices.may_be_revoked(jid):
             return False
         try:
@@ -263,17 +267,21 @@ class ConsumerSession:
     # ---- settling
 
     def acknowledge(self, unit: UnitOfWork) -> None:
-        """A job is done. Does not raise: where Redis is away, it is told later."""
+        """Acknowledge a job. Does not raise: if Redis is unreachable, the acknowledgement is sent later."""
         self._ends.tell(partial(self._acknowledge, unit))
 
     def dead_letter(self, unit: UnitOfWork, reason: str, error_class: str) -> None:
-        """A job is not to be delivered again: it goes to `dead`. Does not raise."""
+        """Move a job to `dead`, so that it is not delivered again. Does not raise."""
         self._ends.tell(
             partial(self._dead_letter, unit, self._dead_member(unit.raw, reason, error_class), now_seconds())
         )
 
     def give_back(self, units: Sequence[UnitOfWork]) -> None:
-        """Put jobs back; the first of them is to come first again. Does not raise: it is made good later if need be."""
+        """
+        Return jobs to their queues, so that they are fetched next, in the same order.
+
+        Does not raise: jobs that could not be returned now go back later.
+        """
         by_owner: dict[Owner, list[UnitOfWork]] = {}
         for unit in units:
             if unit.owner is not None:
@@ -284,17 +292,17 @@ class ConsumerSession:
             try:
                 self.pool.run(give_back)
             except RedisError as error:
-                # What is still in flight and unknown here is given back by the housekeeper.
-                _log.warning("jobs could not be given back yet: %s", error)
+                # The housekeeper requeues jobs that are in flight and unknown here.
+                _log.warning("jobs could not be requeued yet: %s", error)
             for field in fields:
                 owner.units.pop(field, None)
 
     def put_last(self, unit: UnitOfWork, change: Change) -> None:
         """
-        Put a job back to the end of its queue, as its consumer wants it later. Does not raise.
+        Put a job at the end of its queue, because its consumer wants it later. Does not raise.
 
         Args:
-            change: What becomes of its payload.
+            change: Takes the payload and returns the one to write.
         """
         self._ends.tell(partial(self._put_last, unit, self._rewritten(unit.raw, change)))
 
@@ -325,11 +333,11 @@ class ConsumerSession:
         _forget(unit)
 
     def _dead_member(self, raw: bytes, reason: str, error_class: str) -> bytes:
-        """The job with the reason why it is dead, for the Web UI."""
+        """The job's bytes with the reason why it is dead, for the Web UI."""
         return self._rewritten(raw, lambda job: {**job, "error_message": reason, "error_class": error_class})
 
     def _rewritten(self, raw: bytes, change: Change) -> bytes:
-        """A changed job; what cannot be read, or written again, stays raw."""
+        """The changed job's bytes; the original ones if they cannot be parsed or the change cannot be written."""
         try:
             return dump(change(parse_job(raw)), dialect=self.client.detection.dialect(now_seconds()))
         except (PayloadError, ArgumentTypeError, ArgumentValueError, TypeError):
@@ -337,23 +345,23 @@ class ConsumerSession:
 
 
 class _Rounds(Recovery):
-    """The housekeeper's rounds, which also tell what Redis has not heard of."""
+    """The housekeeper's rounds, which also retry the writes that failed."""
 
     def __init__(self, tell_again: Callable[[], None], *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._tell_again = tell_again
 
     def look(self, within_seconds: float = math.inf) -> int:
-        """One round."""
+        """Run one round."""
         self._tell_again()
         return super().look(within_seconds)
 
 
 def _units(owner: Owner, reply: Sequence[Any]) -> list[UnitOfWork]:
-    """The jobs in a fetch's reply, entered among the owner's."""
+    """The jobs in a fetch's reply, which are also added to the owner's units."""
     now = monotonic()
     units = []
-    # Before them stand the queues that are paused, and notices.
+    # The first two elements are the paused queues and the notices.
     for field, raw in zip(reply[2::2], reply[3::2], strict=True):
         _, is_marked, queue = in_flight.split_field(field)
         unit = owner.units[field] = UnitOfWork(raw, queue, owner, field, is_marked, now)

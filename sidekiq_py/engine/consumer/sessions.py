@@ -1,4 +1,4 @@
-"""The sessions of this process: one for each Redis, shared by all connections to it."""
+"""The consumer sessions of this process: one for each Redis, shared by all connections to it."""
 
 import atexit
 import os
@@ -20,10 +20,13 @@ def enter(
     settings: RedisSettings, sidekiq_version: str | None, lease_seconds: float
 ) -> tuple[ConsumerSession, Callable[[], None]]:
     """
-    The session of this process at that Redis, and what to call when it is used no longer.
+    Get or create this process's session for a Redis.
 
     Args:
-        sidekiq_version, lease_seconds: As of `ConsumerSession`.
+        settings, sidekiq_version, lease_seconds: As for `ConsumerSession`.
+
+    Returns:
+        The session, and a function to call when the session is no longer used.
     """
     key = settings, sidekiq_version, lease_seconds
     with _sessions_lock:

@@ -1,4 +1,4 @@
-"""A child process as the parent of `--processes N` sees it: a state machine."""
+"""The parent's view of one child of `--processes N`: a state machine."""
 
 import math
 import os
@@ -148,7 +148,7 @@ class ChildProcess:
 
     @property
     def is_staying(self) -> bool:
-        """True if the child runs jobs or soon will, and is not known to be ending. Such children count as the pool."""
+        """True if the child counts towards the pool's size: it runs jobs or soon will, and is not about to end."""
         return self.reason is None and self.state in (State.STARTING, State.READY, State.FREEZING)
 
     @property

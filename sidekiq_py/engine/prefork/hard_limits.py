@@ -96,7 +96,7 @@ class HardLimits:
                     yield child.limit.due
 
     def step(self) -> None:
-        """Do what is due."""
+        """Carry out the next step that is due."""
         settling, now = self._settling, monotonic()
         if settling is None:
             self._freeze_next(now)
@@ -108,7 +108,7 @@ class HardLimits:
             self._ask_next(settling)
 
     def note_gone(self, child: ChildProcess) -> None:
-        """A child has ended."""
+        """A child has ended. If it was a helper, the next one is asked at once."""
         settling = self._settling
         if settling is None:
             return

@@ -78,7 +78,7 @@ class PoolSize:
         self._stopped, self._range_before = 0, None
 
     def due_at(self, children: Sequence[ChildProcess], *, may_scale: bool = True) -> float | None:
-        """When `step` has something to do, on the monotonic clock; None if only an answer can change anything."""
+        """When `step` has something to do, on the monotonic clock; None if nothing is scheduled."""
         if self._asked_at is not None:
             return self._asked_at + _PATIENCE_SECONDS
         if len(children) > self.wanted:

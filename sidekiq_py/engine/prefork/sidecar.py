@@ -147,7 +147,7 @@ class Sidecar:
         assert self._role is not None
         try:
             return self._role.handle(text)
-        except Exception:  # noqa: BLE001 — the parent goes on, whatever was asked of it
+        except Exception:  # noqa: BLE001 — no request may stop the parent
             _log.exception("a request of the sidecar process failed in the parent")
             return ""
 

@@ -237,7 +237,7 @@ class Supervisor:
         if pause_seconds is not None:
             _log.warning("a child could not start, or died at once; the next one starts in %.1f s", pause_seconds)
 
-    # ---- what comes in
+    # ---- messages and signals
 
     def _wait(self) -> None:
         for process, message in self._forks.exchange(self._signals.fd, self._pause_seconds()):
@@ -267,7 +267,7 @@ class Supervisor:
                 self._sidecar.hear(message)
             else:
                 self._hear_child(process, message)
-        except Exception as error:  # noqa: BLE001 — as above
+        except Exception as error:  # noqa: BLE001 — no message may stop the parent
             _log.warning("ignoring a message from process %d, %.200r: %s", process.pid, message, error)
 
     def _hear_child(self, child: ChildProcess, message: Message) -> None:
@@ -337,7 +337,7 @@ class Supervisor:
             on_ready, self._on_ready = self._on_ready, None
             on_ready()
 
-    # ---- children that are to go
+    # ---- stopping children
 
     def _stop(self) -> None:
         if not self._is_stopping:

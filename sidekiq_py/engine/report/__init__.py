@@ -1,1 +1,1 @@
-"""What a worker says: log lines, log files, systemd."""
+"""A worker's reports: log lines, log files, systemd."""

@@ -1,4 +1,4 @@
-"""Lets every line that is logged while a job runs say whose it is, and heeds the job's own log level."""
+"""Adds the running job to every line that is logged while it runs, and applies the job's own log level."""
 
 import logging
 from collections.abc import Mapping
@@ -12,23 +12,23 @@ _log = logging.getLogger("sidekiq")
 
 class JobContext:
     """
-    Of one worker. Both calls belong to the thread or the asyncio task that runs the job.
+    The job context of one worker. Call `enter` and `leave` in the thread or asyncio task that runs the job.
 
     Attributes:
-        gate: What keeps lines back that only the level of another job lets through; None while no job had one.
+        gate: Drops lines that pass only because another job has a lower log level; None until a job has set a level.
     """
 
     def __init__(self) -> None:
         self.gate: LevelGate | None = None
 
     def enter(self, payload: Mapping[str, Any]) -> None:
-        """The job *payload* starts in this thread or task."""
+        """Set *payload* as the job that runs in this thread or task."""
         running_payload.set(payload)
         if "log_level" in payload:
             self._use_level(payload["log_level"])
 
     def leave(self) -> None:
-        """The thread or task has nothing to do with the job any more."""
+        """Clear the job of this thread or task."""
         running_payload.set(None)
         if self.gate is not None:
             self.gate.leave()

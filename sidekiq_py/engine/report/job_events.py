@@ -1,4 +1,4 @@
-"""What is told of a job's run besides its start and stop. To be called where somebody listens: `if SETTLE.handlers`."""
+"""Emits a job's telemetry events other than start and stop. Check for handlers first: `if SETTLE.handlers`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ Payload = dict[str, Any]
 def raised(
     payload: Payload, queue: str, identity: str, seconds: float, error: BaseException, *, is_failure: bool
 ) -> None:
-    """It raised, or was cut off; what becomes of it is decided next."""
+    """Emit `sidekiq.job.exception`: the job raised or was interrupted. Its outcome is decided after this."""
     JOB_EXCEPTION.emit(
         {
             "payload": payload,
@@ -25,5 +25,5 @@ def raised(
 
 
 def settled(outcome: str, payload: Mapping[str, Any], raw: bytes, queue: str) -> None:
-    """An attempt's end has been handed in. Successes are written with others, within milliseconds."""
+    """Emit that an attempt was settled. Successes are queued then, and written with others within milliseconds."""
     SETTLE.emit({"outcome": outcome, "payload": payload, "raw": raw, "queue": queue})

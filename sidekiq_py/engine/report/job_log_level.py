@@ -1,9 +1,9 @@
 """
 A log level for one job: the key `log_level` of its payload.
 
-The standard library asks a logger's level before anything else, and that is one for all threads. So while a job that
-wants more runs, the logger lets more through, and the gate behind it stops what other jobs did not ask for. Source:
-Sidekiq 6.4.1, logger.rb, `log_at`.
+The standard library checks a logger's level first, and that level is the same for all threads. So while a job with a
+lower level runs, the logger's level is lowered too, and the gate behind it drops the lines that other jobs did not ask
+for. Source: Sidekiq 6.4.1, logger.rb, `log_at`.
 """
 
 import logging
@@ -19,10 +19,10 @@ _own_level: ContextVar[int | None] = ContextVar("sidekiq_job_log_level", default
 
 class LevelGate(logging.Filter):
     """
-    Stops records below the level of the running job; without a level of its own, below the program's.
+    Drops records below the level of the running job, or below the program's level if the job has none.
 
     Args:
-        loggers: Those that are opened while a job wants more than they let through.
+        loggers: The loggers whose level is lowered while a job wants more than they let through.
     """
 
     def __init__(self, loggers: Sequence[logging.Logger]) -> None:
@@ -33,18 +33,18 @@ class LevelGate(logging.Filter):
         self._usual: list[tuple[logging.Logger, int, int]] = []
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether *record* may pass."""
+        """True if *record* may pass."""
         return self.allows(record.levelno)
 
     def allows(self, level: int) -> bool:
-        """Whether the running thread or task may log at *level*."""
+        """True if the current thread or task may log at *level*."""
         if not self._usual:
             return True
         own = _own_level.get()
         return level >= (self._usual[0][2] if own is None else own)
 
     def enter(self, level: int) -> None:
-        """The running job logs at *level* until `leave`."""
+        """Let the running job log at *level* until `leave`."""
         self.leave()
         _own_level.set(level)
         with self._lock:
@@ -54,7 +54,7 @@ class LevelGate(logging.Filter):
             self._open()
 
     def leave(self) -> None:
-        """The job is over; nothing happens if it had no level of its own."""
+        """End the running job's level. Does nothing if the job had no level of its own."""
         level = _own_level.get()
         if level is None:
             return
@@ -75,7 +75,7 @@ class LevelGate(logging.Filter):
 
 
 def chain_of(logger: logging.Logger) -> list[logging.Logger]:
-    """*logger* and those above it whose handlers see what it logs."""
+    """*logger* and its ancestors whose handlers receive what it logs."""
     chain = [logger]
     while chain[-1].propagate and chain[-1].parent is not None:
         chain.append(chain[-1].parent)
@@ -83,7 +83,7 @@ def chain_of(logger: logging.Logger) -> list[logging.Logger]:
 
 
 def find_gate() -> LevelGate | None:
-    """The gate that what the job log says comes to; None if there is none yet."""
+    """The gate that the job log's records pass, or None if there is none yet."""
     logger = logging.getLogger(JOB_LOGGER_NAME)
     handlers = [handler for link in chain_of(logger) for handler in link.handlers]
     gates = [gate for place in (logger, *handlers) for gate in place.filters if isinstance(gate, LevelGate)]
@@ -91,7 +91,7 @@ def find_gate() -> LevelGate | None:
 
 
 def new_gate() -> LevelGate:
-    """A gate before our own loggers, for a program that set up its logging itself."""
+    """Put a gate on our own loggers, for a program that has set up its logging itself."""
     ours, jobs = logging.getLogger("sidekiq"), logging.getLogger(JOB_LOGGER_NAME)
     gate = LevelGate([ours, jobs])
     ours.addFilter(gate)

@@ -1,13 +1,13 @@
 """
-The lines `start`, `done` and `fail` of every job.
+Logs the lines `start`, `done` and `fail` of every job.
 
-Two lines a job are a good part of what a short job costs, so there are two ways. When a line can reach nothing but one
-`LineHandler`, it is formatted and written straight away. When anybody else listens (handlers, filters or patches of the
-program's own, such as an error tracker's) it goes through the standard library as any record does. Which way is
-open is looked up once a second.
+Two lines per job are a good part of the cost of a short job, so there is a fast path. If a line can reach only one
+`LineHandler`, it is formatted and written directly. If the program has handlers, filters or patches of its own, such as
+an error tracker's, the line goes through the standard library like any other record. Which path applies is checked once
+a second.
 
-Two lines a job to a file cost some 10 µs of CPU by the first way and 28 by the second (`bench/job_log.py`). Source:
-Sidekiq 6.4.1 and 8.1.7, job_logger.rb.
+Two lines per job, written to a file, cost some 10 µs of CPU on the fast path and 28 µs on the other
+(`bench/job_log.py`). Source: Sidekiq 6.4.1 and 8.1.7, job_logger.rb.
 """
 
 import logging
@@ -28,11 +28,11 @@ _MESSAGES = {JOB_START.name: "start", JOB_STOP.name: "done", JOB_EXCEPTION.name:
 
 class JobLogger:
     """
-    Says when a job of one worker starts and ends. A handler of telemetry events like any other.
+    Logs when the jobs of one worker start and end. It is a telemetry handler like any other.
 
     Args:
-        context: Of that worker.
-        identity: Its name; jobs of another worker in this process are that one's to log.
+        context: The worker's job context.
+        identity: The worker's identity. Jobs of another worker in this process are logged by that worker's own logger.
     """
 
     def __init__(self, context: JobContext, identity: str) -> None:
@@ -43,11 +43,11 @@ class JobLogger:
         self._looked_at = -1
 
     def attach(self) -> None:
-        """Log from now on."""
+        """Start to log."""
         telemetry.attach(self._id, _MESSAGES, self)
 
     def detach(self) -> None:
-        """Log no more; nothing happens if it does not."""
+        """Stop logging. Does nothing if it is not attached."""
         telemetry.detach(self._id)
 
     @property
@@ -55,7 +55,7 @@ class JobLogger:
         return f"sidekiq.job_log {self._identity}"
 
     def __call__(self, name: str, measurements: Measurements) -> None:
-        """A job has started or ended."""
+        """Handle the event that a job has started or ended."""
         if measurements["identity"] == self._identity and self._logger.isEnabledFor(logging.INFO):
             seconds = measurements.get("seconds")
             self._say(_MESSAGES[name], measurements["payload"], None if seconds is None else round(seconds, 3))
@@ -79,7 +79,7 @@ class JobLogger:
         if elapsed is not None:
             fields["elapsed"] = elapsed
         shown = " ".join(f"{key}={value}" for key, value in fields.items())
-        # Other formatters may write all that a record holds.
+        # Other formatters may write every attribute of the record, so the payload is redacted here.
         marks = {"sidekiq_job": current().apply(payload), "sidekiq_message": message, "sidekiq_elapsed": elapsed}
         self._logger.info("%s %s", message, shown, extra=marks)
 
@@ -90,7 +90,7 @@ class JobLogger:
 
 
 def _only_line_handler(logger: logging.Logger) -> LineHandler | None:
-    """The handler that alone sees what *logger* logs, if that is ours and nobody looks over its shoulder."""
+    """The only handler of *logger*, if it is ours and there are no filters or patches of the program; else None."""
     handlers = [handler for link in chain_of(logger) for handler in link.handlers]
     if len(handlers) != 1 or type(handlers[0]) is not LineHandler or handlers[0].level > logging.INFO:
         return None

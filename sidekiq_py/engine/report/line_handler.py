@@ -1,10 +1,10 @@
 """
-Where a worker's log lines go: a handler of the standard library that stays quick when many threads log.
+A `logging` handler for a worker's log lines that stays fast when many threads log.
 
-A thread hangs its line on a queue and, if nobody writes, writes everything that hangs there; if somebody does, it goes
-on with its job and the writer takes the line along. So a lone line is written at once, before the caller goes on, and
-lines of many threads share a system call. In CPython that is worth a lot: whoever writes lets go of the interpreter
-lock and has to queue for it again.
+A thread appends its line to a queue. If no thread is writing, it then writes everything in the queue; otherwise it goes
+on with its job, and the writing thread takes the line along. So a single line is written at once, before the caller
+continues, and lines of many threads share a system call. That matters in CPython, where a thread that writes releases
+the interpreter lock and has to wait to get it back.
 """
 
 import io
@@ -21,11 +21,11 @@ from typing import Any, TextIO
 from sidekiq_py.errors import SoftTimeLimitError
 from sidekiq_py.logs import LineFormatter
 
-# What a pipe takes in one piece: lines of several processes that share it are not torn apart.
+# A pipe takes this much in one piece, so lines of several processes that share it are not torn apart.
 _CHUNK_BYTES = 4096
-# So many rounds a writer takes other threads' lines along before it lets them wait for their turn.
+# For this many rounds a writer takes other threads' lines along; after that, the threads wait for their turn.
 _ROUNDS = 4
-# More lines than this hang on the queue only if whoever reads the log stands still; then threads wait.
+# The queue gets longer than this only if the reader of the log has stopped; then threads wait.
 _CROWD = 1000
 _PAUSE_SECONDS = 0.002
 
@@ -37,8 +37,8 @@ class LineHandler(logging.Handler):
     Writes lines to a file descriptor.
 
     Args:
-        formatter: Makes the lines.
-        stream: Standard output by default. One without a descriptor (`io.StringIO`) is written to as it is.
+        formatter: Formats the lines.
+        stream: Standard output by default. A stream without a descriptor (`io.StringIO`) is written to directly.
     """
 
     def __init__(self, formatter: LineFormatter, stream: TextIO | None = None) -> None:
@@ -48,9 +48,9 @@ class LineHandler(logging.Handler):
         self._stream = stream or sys.stdout
         self._has_descriptor = _descriptor_of(self._stream) is not None
         self._pending: deque[str] = deque()
-        # Who writes now. A dict and not a lock: taking a turn is one step whose outcome can be read afterwards, so that
-        # an exception which is raised in this thread from outside (a job's time limit) never leaves a turn taken for
-        # ever.
+        # The thread that writes now. This is a dict and not a lock: taking a turn is one step whose outcome can be read
+        # afterwards, so an exception raised in this thread from outside (a job's time limit) never leaves a turn taken
+        # forever.
         self._turn: dict[str, int] = {}
         self._is_crowded = False
         _start_afresh_after_fork(self)
@@ -62,10 +62,10 @@ class LineHandler(logging.Handler):
         """
         Filter and write *record*.
 
-        Without the lock that other handlers take here: `write_line` needs none, and until Python 3.13 a time limit that
-        strikes a job in the midst of taking it would leave it locked for ever.
+        This does not take the lock that other handlers take here. `write_line` needs none, and until Python 3.13 a time
+        limit raised in a job while it takes the lock would leave it locked forever.
         """
-        # From Python 3.12 on a filter may put another record in its place.
+        # From Python 3.12 on, a filter may replace the record.
         passed: Any = self.filter(record)
         if not passed:
             return False
@@ -73,17 +73,17 @@ class LineHandler(logging.Handler):
         return True
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Format and write *record*; a failure is reported as the standard library's handlers do, and not raised."""
+        """Format and write *record*. An error is reported as the standard library's handlers do, and not raised."""
         try:
             self.write_line(self.format(record))
         except SoftTimeLimitError:
-            # It struck the job while it was logging, and is the job's to see.
+            # It was raised in the job while the job was logging, and the job must see it.
             raise
         except Exception:  # noqa: BLE001
             self.handleError(record)
 
     def write_line(self, line: str) -> None:
-        """Write *line*, or leave it to the thread that is writing now."""
+        """Write *line*, or leave it to the thread that is writing."""
         pending, turn, me = self._pending, self._turn, threading.get_ident()
         pending.append(line)
         try:
@@ -110,7 +110,7 @@ class LineHandler(logging.Handler):
             turn.pop(_WRITER, None)
 
     def start_afresh(self) -> None:
-        """In a forked child: the parent writes what hangs on its queue, and its writing thread is not here."""
+        """Reset the state in a forked child: the parent writes its queued lines, and its writing thread is not here."""
         self._pending.clear()
         self._turn = {}
         self._is_crowded = False
@@ -120,8 +120,8 @@ class LineHandler(logging.Handler):
             self._write_pending()
             if not self._pending:
                 return
-        # This thread has a job of its own. Threads that log from here on wait for their turn instead of leaving their
-        # lines to us; what was left to us before is written below.
+        # This thread has its own job to do. From here on, threads that log wait for their turn instead of leaving their
+        # lines to this one. The lines left so far are written below.
         self._is_crowded = True
         try:
             self._write_pending()
@@ -140,10 +140,10 @@ class LineHandler(logging.Handler):
                 chunk += line
                 chunk += b"\n"
         except IndexError:
-            # A signal handler has logged, and taken along what hung here.
+            # A signal handler has logged, and has written the queued lines.
             pass
         finally:
-            # Also when the job of this thread is cut off just now: most of these lines are other jobs'.
+            # Write even if this thread's job is interrupted right now: most of these lines belong to other jobs.
             if chunk:
                 self._write(chunk)
 
@@ -154,7 +154,7 @@ class LineHandler(logging.Handler):
             return
         view = memoryview(data)
         while view:
-            # Asked anew each time: the number of a stream that was closed may by now be that of a connection to Redis.
+            # Read again each time: the descriptor of a closed stream may by now belong to a connection to Redis.
             descriptor = _descriptor_of(self._stream)
             if descriptor is None:
                 return
@@ -163,7 +163,7 @@ class LineHandler(logging.Handler):
             except BlockingIOError:
                 select.select([], [descriptor], [])
             except OSError:
-                # The reader is gone or the disk is full: no reason to fail a job.
+                # The reader is gone or the disk is full. That must not fail a job.
                 return
 
 
@@ -171,7 +171,7 @@ def _descriptor_of(stream: TextIO) -> int | None:
     try:
         return stream.fileno()
     except (AttributeError, io.UnsupportedOperation, OSError, ValueError):
-        # A ValueError says that it was closed.
+        # A closed stream raises ValueError.
         return None
 
 

@@ -1,7 +1,7 @@
 """
-Tells systemd how a service of `Type=notify` is: ready, stopping, alive.
+Reports the state of a `Type=notify` service to systemd: ready, stopping, alive.
 
-Messages go as datagrams to the socket that `NOTIFY_SOCKET` names; where there is none, nothing is sent. Source:
+Messages are sent as datagrams to the socket that `NOTIFY_SOCKET` names; without it, nothing is sent. Source:
 sd_notify(3); Sidekiq 6.0.6 and later, systemd.rb.
 """
 
@@ -19,10 +19,10 @@ _SHORTEST_WATCHDOG_SECONDS = 1.0
 
 class ServiceNotifier:
     """
-    The line to systemd; does nothing where there is none. Starting twice, and stopping before a start, is fine.
+    Sends messages to systemd; does nothing without it. Starting twice, and stopping before a start, is fine.
 
     Args:
-        variables: The environment's variables: `NOTIFY_SOCKET`, `WATCHDOG_USEC`, `WATCHDOG_PID`.
+        variables: The environment variables: `NOTIFY_SOCKET`, `WATCHDOG_USEC`, `WATCHDOG_PID`.
     """
 
     def __init__(self, variables: Mapping[str, str]) -> None:
@@ -36,32 +36,32 @@ class ServiceNotifier:
 
     @property
     def is_wanted(self) -> bool:
-        """Somebody listens."""
+        """True if systemd expects messages."""
         return bool(self._address)
 
     def ready(self) -> None:
-        """The worker runs; from now on the watchdog is fed, if one waits."""
+        """Report that the worker runs, and start to ping the watchdog if there is one."""
         self.send("READY=1")
         if self._watchdog_seconds is not None and self._pinging is None:
-            # Half the time it waits, as sd_watchdog_enabled(3) recommends.
+            # Half the watchdog's timeout, as sd_watchdog_enabled(3) recommends.
             pause = self._watchdog_seconds / 2
             _log.info("Pinging systemd watchdog every %.1f sec", pause)
             self._pinging = threading.Thread(target=self._ping, args=(pause,), name="sidekiq.watchdog", daemon=True)
             self._pinging.start()
 
     def stopping(self) -> None:
-        """The worker has begun to stop. The watchdog is fed on: busy jobs may take their time."""
+        """Report that the worker has begun to stop. Watchdog pings continue, because busy jobs may take their time."""
         self.send("STOPPING=1")
 
     def close(self) -> None:
-        """Feed the watchdog no more."""
+        """Stop pinging the watchdog."""
         self._is_over.set()
 
     def send(self, state: str) -> bool:
-        """One message, such as `STATUS=…`; False where nobody listens."""
+        """Send one message, such as `STATUS=…`. Returns False if it was not sent."""
         if not self._address:
             return False
-        # A leading @ stands for the NUL byte of an address outside of the file system.
+        # A leading @ means the NUL byte of an abstract socket address.
         address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as line:
@@ -79,10 +79,11 @@ class ServiceNotifier:
 
 def watchdog_seconds(variables: Mapping[str, str], pid: int) -> float | None:
     """
-    How long the watchdog waits for a sign of life; None if none waits for this process.
+    The watchdog's timeout; None if there is no watchdog for this process.
 
     Args:
-        pid: Of this process: `WATCHDOG_PID` may name another one.
+        variables: The environment variables.
+        pid: The PID of this process; `WATCHDOG_PID` may name another one.
     """
     try:
         seconds = int(variables.get("WATCHDOG_USEC", "0")) / 1_000_000

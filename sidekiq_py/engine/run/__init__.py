@@ -1,1 +1,1 @@
-"""One attempt at a job: processor, limits, retry. May import `fetch`, `ownership` and `report`."""
+"""Running jobs: processor, time limits, retry. May import `fetch`, `ownership` and `report`."""

@@ -415,7 +415,7 @@ class AttemptEnd:
         """
         try:
             settle_or_leave(lambda: self._fail(unit, self._minded(unit), None, error, is_told=True), unit)
-        except Exception as failure:  # noqa: BLE001 — no error may leave the job in flight for good
+        except Exception as failure:  # noqa: BLE001 — no error may leave the job in flight forever
             context = {"context": "A job's end cannot be written; it is kept in dead", "jobstr": unit.raw}
             around = self._around
             around.hooks.report(failure, context)
@@ -438,7 +438,7 @@ class AttemptEnd:
         return parse_job_or_empty(unit.raw) if self._around.extensions.minds_bytes(unit.raw) else {}
 
     def unstarted(self, unit: UnitOfWork) -> None:
-        """Return a job that was taken and has not started to its queue."""
+        """Put a job that was taken and has not started back into its queue."""
         if unit.is_acknowledged_early:
             self._fetcher.settle(unit, push_back(unit.queue, unit.raw), ())
         else:
@@ -459,7 +459,7 @@ class AttemptEnd:
         self._end(unit, Ended(unit.raw, payload, unit.queue, error, now, seconds), outcome, is_told=is_told)
 
     def _end(self, unit: UnitOfWork, ended: Ended, outcome: Outcome, *, is_told: bool = False) -> None:
-        """Settle the job as *outcome* and the extensions say."""
+        """Settle the job with *outcome* and the effects of extensions."""
         self._carry_out(unit, ended, self._around.with_ends_of_extensions(ended, outcome), is_told=is_told)
 
     def _carry_out(self, unit: UnitOfWork, ended: Ended, outcome: Outcome, *, is_told: bool = False) -> None:
@@ -472,7 +472,7 @@ class AttemptEnd:
 
     def _requeue(self, unit: UnitOfWork, error: BaseException | None, other: tuple[settle_script.Effect, ...]) -> None:
         """
-        Return the job to its queue, or run *other*, the commands that the job itself wants instead.
+        Put the job back into its queue, or run *other*, the commands that the job itself wants instead.
 
         A job that runs at most once goes back only if it asks for that itself, never because of a shutdown.
         """
@@ -486,7 +486,7 @@ class AttemptEnd:
     def _interrupted(
         self, unit: UnitOfWork, payload: Payload, definition: JobDefinition | None, seconds: float
     ) -> None:
-        """Return an iterable job that has saved its position to its queue, in the step that ends this attempt."""
+        """Put an iterable job that has saved its position back into its queue, in the step that ends this attempt."""
         try:
             again = self._around.repush(payload)
             ends = self._ends_of_interrupted(unit, payload, seconds, "stopped" if again is None else "interrupted")
@@ -498,7 +498,7 @@ class AttemptEnd:
             vital = [("SADD", keys.QUEUES, again.queue), ("LPUSH", keys.queue(again.queue), again.payload)]
             if again.score is not None:
                 vital = [("ZADD", keys.SCHEDULE, again.score, again.payload)]
-        # Counted as processed and as failed, as in Ruby, where the counters see the interruption as an exception.
+        # Counted as processed and as failed, as in Ruby, where the interruption reaches the counters as an exception.
         self._fetcher.settle(unit, [*ends, *vital], job_counts.count_commands(utc_day(now_seconds()), failed=True))
         if SETTLE.handlers:
             job_events.settled("interrupted", payload, unit.raw, unit.queue)

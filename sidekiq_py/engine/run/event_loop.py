@@ -194,7 +194,7 @@ class EventLoop:
             self._runs[run.unit] = run
             try:
                 run.task = self._new_task(run)
-            except BaseException as error:  # noqa: BLE001 — a task factory of the program must not cost the job
+            except BaseException as error:  # noqa: BLE001 — the program's task factory must not lose the job
                 self._around.hooks.report(error, {"context": "An async job could not be started"})
                 self._finish(run)
 
@@ -355,7 +355,7 @@ class EventLoop:
         try:
             await self._settle_in_thread(lambda: run.ending.rescued(run.unit, error), run.unit)
             run.has_ended = True
-        except Exception as failure:  # noqa: BLE001 — then it goes back
+        except Exception as failure:  # noqa: BLE001 — the job then goes back
             self._around.hooks.report(failure, {"context": "Internal error", "jobstr": run.unit.raw})
 
     async def _settle_in_thread(self, settle: Callable[[], None], unit: UnitOfWork) -> None:

@@ -25,7 +25,7 @@ class LifeCycle:
         return f"<LifeCycle {' '.join(begun) or 'starting'}>"
 
     def begin_quiet(self) -> bool:
-        """Record that the process fetches no more jobs. Returns False if that was recorded before."""
+        """Record that the process stops fetching. Returns False if that was recorded before."""
         with self._lock:
             is_first = not self.is_quieting
             self.is_quieting = True

@@ -139,7 +139,7 @@ class ExecutionMetrics:
     def _with_latencies(self, row: Row) -> Row:
         latencies = self._latencies.get(id(row))
         if latencies:
-            # Its thread may append meanwhile: those latencies come after the ones read here.
+            # Its thread may append at the same time: those latencies come after the ones read here.
             read = latencies[:]
             del latencies[: len(read)]
             add_latencies(row, _with_offset(read))

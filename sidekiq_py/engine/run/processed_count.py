@@ -28,7 +28,7 @@ from sidekiq_py.redis_access.job_path.job_counts import begin_count, count_proce
 from sidekiq_py.wire import keys
 
 WRITE_AFTER_SECONDS = 2.0
-# From one write to the next.
+# The least time between two writes.
 PERIOD_SECONDS = 5.0
 
 

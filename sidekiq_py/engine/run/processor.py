@@ -201,7 +201,7 @@ class Processor:
             self._unit = unit
             try:
                 self._process(unit)
-            except BaseException as error:  # noqa: BLE001 — as above
+            except BaseException as error:  # noqa: BLE001 — no error may end the thread
                 self._rescue(unit, error)
             finally:
                 self._around.state.running.pop(self._tid, None)
@@ -214,7 +214,7 @@ class Processor:
                     run_in_a_row = 0
 
     def _give_back(self) -> None:
-        """Return the job that this thread had when it failed to its queue, unless its end was queued or written."""
+        """Put back the job that this thread had when it failed, unless the job's end was queued or written."""
         unit = self._unit
         if self._guard is not None:
             self._guard.performing = None
@@ -223,7 +223,7 @@ class Processor:
         self._unit = None
 
     def _rescue(self, unit: UnitOfWork, error: BaseException) -> None:
-        """Settle the job after an error outside its code, so that it does not stay in flight for the process's life."""
+        """Settle the job after an error outside its code: it must not stay in flight for the life of this process."""
         self._report(error, {"context": "Internal error", "jobstr": unit.raw})
         if self._ended is not unit:
             self._ending.rescued(unit, error)
@@ -276,7 +276,7 @@ class Processor:
                 self._extensions.forget_run(payload)
 
     def _is_turned_away(self, unit: UnitOfWork, payload: Payload) -> bool:
-        """Returns True if the job must not run here: it was settled or put back, and does not count as started."""
+        """Settle or put back a job that must not run here, without counting it. Returns False if the job may run."""
         try:
             decision = self._foreign.decide(unit, payload)
         except RedisError:
@@ -293,7 +293,7 @@ class Processor:
         return True
 
     def _is_held_up(self, unit: UnitOfWork, payload: Payload) -> bool:
-        """Returns True if an extension does not let the job start: it was settled, and does not count as started."""
+        """Settle a job that an extension does not let start, without counting it. Returns False if it may start."""
         around = self._around
         now = now_seconds()
         try:
@@ -318,7 +318,7 @@ class Processor:
         return True
 
     def _is_rescheduled(self, unit: UnitOfWork, payload: Payload, admit: Admit) -> bool:
-        """Returns True if the job has been moved to `schedule` to start later. It does not count as started."""
+        """Move a job that must start later to `schedule`, without counting it. Returns False if it may start now."""
         try:
             later = admit(payload, self._around.dialect())
         except RedisError:

@@ -24,7 +24,7 @@ from sidekiq_py.wire.payload import dump, parse_job
 
 Payload = dict[str, Any]
 
-# Whole milliseconds of any year since 1973 are above this, whole seconds of any year up to 5138 below.
+# Time stamps in milliseconds are above this from 1973 on; time stamps in seconds are below it until the year 5138.
 _LEAST_MILLISECONDS = 100_000_000_000
 
 
@@ -70,7 +70,7 @@ class _Failure:
         """Report what went wrong on the way. An error in the report itself is ignored."""
         try:
             self.report(problem, {"context": context, **facts})
-        except BaseException:  # noqa: BLE001 - a handler that calls sys.exit(), too
+        except BaseException:  # noqa: BLE001 - not even a handler that calls sys.exit() may interfere
             pass
 
 

@@ -82,7 +82,7 @@ def add_run(row: Row, seconds: float) -> None:
 def add_latencies(row: Row, latencies: Iterable[float]) -> None:
     """Count how long jobs had waited, in seconds."""
     ordered = sorted(latencies)
-    # A time stamp such as -1e999 is not a point in time, and it would make the sum infinite for good.
+    # A time stamp such as -1e999 is not a point in time, and it would make the sum infinite forever.
     del ordered[bisect_left(ordered, _LONGEST_SECONDS) :]
     if not ordered:
         return

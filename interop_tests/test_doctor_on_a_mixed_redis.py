@@ -99,7 +99,7 @@ def test_a_queue_that_only_ruby_pushes_to(ruby: RunRuby, start_ruby: StartRuby, 
 
     [finding] = found(examine(), "unworked-queues")
 
-    assert finding.seen == "1 job waits in `python`, and no process works that queue."
+    assert finding.seen == "1 job waits in `python`, and no process serves that queue."
 
 
 def test_a_ruby_process_whose_clock_is_ahead(start_ruby: StartRuby, tmp_path: Path) -> None:

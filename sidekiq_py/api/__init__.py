@@ -1,13 +1,14 @@
 """
-The system's state as objects to read and edit: Sidekiq's data API.
+The state of the system as objects to read and edit: Sidekiq's data API.
 
     from sidekiq_py.api import Queue, RetrySet
 
     Queue("mailers").size
     RetrySet().find_job(jid).retry()
 
-Every object looks at the program's Redis, or at that of `pool=` or `client=`. Calls block; in `async` code use
-`asyncio.to_thread`. May import `client` and below, never the engine. Examples: `docs/data_api.md`.
+Every object uses the program's Redis, or the one given as `pool=` or `client=`. Calls block; in `async` code, use
+`asyncio.to_thread`. This package may import `client` and the layers below it, never the engine. Examples:
+`docs/data_api.md`.
 """
 
 from importlib import import_module
@@ -75,7 +76,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """A name that an extension adds."""
+    """Look up a name that an extension adds."""
     is_ours = name.startswith("_") or find_spec(f"{__name__}.{name}") is not None
     home = None if is_ours else program.extensions.api_home(name)
     if home is None:

@@ -1,4 +1,4 @@
-"""For type checkers: what the module has, and what extensions add to it, which it cannot import without a circle."""
+"""For type checkers: the module's names, including those of extensions, which it cannot import without a cycle."""
 
 from typing import Any
 

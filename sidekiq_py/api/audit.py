@@ -1,4 +1,4 @@
-"""What people did to the jobs, the queues and the processes, from the dashboard or from programs that note it."""
+"""The audit log: what users did to jobs, queues and processes, from the dashboard or from programs that record it."""
 
 import re
 from dataclasses import dataclass
@@ -15,15 +15,15 @@ _ENTRY_ID = re.compile(r"[1-9]\d{0,18}-\d{1,19}", re.ASCII)
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
     """
-    One thing that somebody did.
+    One action of a user.
 
     Args:
-        id: Its place in the log.
-        at: When, by the clock of Redis.
-        user: Who.
-        action: A verb, as `retry` or `pause`.
-        subject: What it was done to: a queue, a set, a process, a job.
-        details: More about it.
+        id: Its position in the log.
+        at: When, by Redis's clock.
+        user: Who did it.
+        action: A verb, such as `retry` or `pause`.
+        subject: The queue, set, process or job that was acted on.
+        details: More about the action.
     """
 
     id: str
@@ -36,28 +36,28 @@ class AuditEntry:
 
 class AuditLog(OfRedis):
     """
-    The last 10,000 actions or so, the latest first.
+    The last 10,000 actions or so, newest first.
 
     Args:
-        pool: Whose Redis: a `Pool`, a redis-py client, or a URL. Without it and *client*, the program's.
-        client: Instead of *pool*.
+        pool: The Redis to use: a `Pool`, a redis-py client, or a URL. By default the program's own.
+        client: A client whose Redis to use, instead of *pool*.
     """
 
     def record(self, user: str, action: str, subject: str, details: str = "") -> None:
-        """Note what somebody does. Texts are cut after 500 letters."""
+        """Record an action. Texts are cut after 500 characters."""
         fields = {"user": user, "action": action, "subject": subject, "details": details}
         kept = {name: _storable(text) for name, text in fields.items()}
         audit.add(self._pool, kept, most=MOST_ENTRIES)
 
     def page(self, limit: int = 50, *, before: str | None = None) -> list[AuditEntry]:
         """
-        The latest entries.
+        The latest entries, newest first.
 
         Args:
-            before: The `id` of an entry; only what came before it.
+            before: The `id` of an entry; only older entries are returned.
 
         Raises:
-            ValueError: *before* is no such id.
+            ValueError: *before* is not an entry's id.
         """
         if before is not None and not _ENTRY_ID.fullmatch(before):
             raise ValueError(f"{before!r} is not an entry's id; take it from an AuditEntry")

@@ -1,4 +1,4 @@
-"""What becomes of many entries that are moved at once."""
+"""Process many entries at once, at a limited pace, and count the results."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -14,30 +14,30 @@ T = TypeVar("T")
 
 _KEPT_ERRORS = 100
 _SLICE_JOBS = 100
-# At a pace, so many slices a second: what is watched goes smoothly, and what is stopped stops soon.
+# At a limited pace, this many slices per second, so that progress is smooth and a stop takes effect soon.
 _SLICES_PER_SECOND = 10
 
-# A pause between two slices is no longer than this without a look whether to stop.
+# A pause between two slices checks for a stop at least this often.
 _LOOK_SECONDS = 0.2
 
 Progress = Callable[[int], None]
-"""Called after each slice with the number of entries dealt with so far."""
+"""Called after each slice with the number of entries processed so far."""
 
 Stop = Callable[[], bool]
-"""Asked before each slice; where it says True, what was not dealt with yet stays as it is."""
+"""Called before each slice. If it returns True, the remaining entries stay as they are."""
 
 
 @dataclass(frozen=True, slots=True)
 class BulkResult:
     """
-    What became of many entries.
+    The result of a bulk action.
 
     Args:
-        moved: How many this call moved, or deleted.
-        gone: How many were no longer in the set when their turn came: somebody else had them, or the connection broke
-            after this call had moved them.
-        refused: How many could not be moved and stay where they are.
-        errors: The first 100 of those, with the reason.
+        moved: The number of entries that this call moved or deleted.
+        gone: The number of entries that were no longer in the set when their turn came: another process had taken them,
+            or the connection broke after this call had moved them.
+        refused: The number of entries that could not be moved and stay where they are.
+        errors: The first 100 of the refused entries, with the reason.
     """
 
     moved: int
@@ -47,7 +47,7 @@ class BulkResult:
 
 
 class Tally:
-    """Counts what becomes of many entries."""
+    """Counts the results of a bulk action."""
 
     def __init__(self, progress: Progress | None) -> None:
         self._progress = progress
@@ -55,7 +55,7 @@ class Tally:
         self._errors: list[tuple[JobRecord, Exception]] = []
 
     def count(self, entry: JobRecord, result: Moved) -> None:
-        """Take in what a move came to."""
+        """Count the result of a move."""
         if result.refusal is not None:
             self.refuse(entry, result.refusal)
         elif result.done:
@@ -64,13 +64,13 @@ class Tally:
             self.gone += 1
 
     def refuse(self, entry: JobRecord, error: Exception) -> None:
-        """Take in one that stays."""
+        """Count an entry that stays."""
         self.refused += 1
         if len(self._errors) < _KEPT_ERRORS:
             self._errors.append((entry, error))
 
     def report(self) -> None:
-        """Tell the caller how far it is."""
+        """Report the progress to the caller."""
         if self._progress is not None:
             self._progress(self.moved + self.gone + self.refused)
 
@@ -87,11 +87,11 @@ def slices(
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[list[T]]:
     """
-    The entries, as many at a time as are dealt with in one round trip.
+    Yield the entries in slices, one for each round trip.
 
     Args:
-        per_second: Wait in between, so that no more come in a second; None for as fast as it goes.
-        stop: Asked before each slice, and in the pauses; True ends them.
+        per_second: The most entries per second, kept by waiting between slices; None for no limit.
+        stop: Called before each slice and during the pauses; True ends the iteration.
 
     Raises:
         ValueError: *per_second* is not above 0.

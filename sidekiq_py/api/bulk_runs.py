@@ -1,5 +1,5 @@
 """
-What is done to many jobs in the background, told to everybody who looks, whichever process does it.
+Bulk actions that run in the background, visible to every process, whichever one runs them.
 
     run = BulkRuns().start("ada", "retry", "retry", total=RetrySet().size)
     run.finish(RetrySet().retry_all(run.report, stop=run.should_stop))
@@ -18,43 +18,43 @@ from sidekiq_py.clock import now_seconds
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.reads import bulk_runs
 
-# A run that has said nothing for so long has lost its process; it says something at least every five seconds.
+# A run that has not reported for this long has lost its process; it reports at least every five seconds.
 _SILENT_SECONDS = 30.0
 _TELL_SECONDS = 0.5
 _MOST_RUNS = 50
 
 
 class BulkStatus(StrEnum):
-    """How a run stands."""
+    """The status of a run."""
 
     RUNNING = "running"
     FINISHED = "finished"
     STOPPED = "stopped"
-    """Somebody asked for it."""
+    """A user asked it to stop."""
     FAILED = "failed"
-    """An error ended it; `BulkState.error` says which."""
+    """An error ended it; see `BulkState.error`."""
     LOST = "lost"
-    """The process that did it has said nothing for half a minute: it has ended. What it did is done."""
+    """Its process has not reported for half a minute, so it has ended. What it did up to then is done."""
 
 
 @dataclass(frozen=True, slots=True)
 class BulkState:
     """
-    A run as it stands.
+    The current state of a run.
 
     Args:
         id: Its id.
         user: Who started it.
-        action: A verb, as `retry`.
+        action: A verb, such as `retry`.
         place: The set or queue whose jobs it changes.
-        wanted: Which jobs, in words; empty for all.
-        total: How many there were at the start, as far as they were counted.
-        done: How many have been dealt with: moved, gone or refused.
-        moved: How many it has moved or deleted.
-        gone: How many were no longer there.
-        refused: How many could not be moved and stay where they are.
-        status: How it stands.
-        error: What ended it, or the first refusal.
+        wanted: A description of the jobs it acts on; empty for all.
+        total: The number of jobs at the start, as far as they were counted.
+        done: The number of jobs processed so far: moved, gone or refused.
+        moved: The number of jobs it has moved or deleted.
+        gone: The number of jobs that were no longer there.
+        refused: The number of jobs that could not be moved and stay where they are.
+        status: Its status.
+        error: The error that ended it, or the first refusal.
     """
 
     id: str
@@ -75,11 +75,11 @@ class BulkState:
 
 class BulkRun:
     """
-    A run, for whoever does it. Made by `BulkRuns.start`.
+    A run, as seen by the code that performs it. Created by `BulkRuns.start`.
 
     Args:
         run_id: Its id.
-        pool: Where it is told.
+        pool: The Redis that keeps its state.
     """
 
     def __init__(self, run_id: str, pool: Pool) -> None:
@@ -93,17 +93,19 @@ class BulkRun:
         return f"<BulkRun {self.id}>"
 
     def report(self, done: int) -> None:
-        """Say how many jobs have been dealt with; fits `progress=` of the bulk calls."""
+        """Report how many jobs have been processed; pass it as `progress=` of the bulk calls."""
         self._done = done
         self._tell()
 
     def should_stop(self) -> bool:
-        """Whether somebody has asked to stop; fits `stop=` of the bulk calls. Asks Redis twice a second at most."""
+        """
+        True once a user has asked to stop. Pass it as `stop=` of the bulk calls. Asks Redis twice a second at most.
+        """
         self._tell()
         return self.is_stopped
 
     def finish(self, result: BulkResult | None = None, error: Exception | None = None) -> None:
-        """Say how it ended."""
+        """Report how it ended."""
         status = BulkStatus.STOPPED if self.is_stopped else BulkStatus.FINISHED
         fields: dict[str, Any] = {"status": (BulkStatus.FAILED if error else status).value, "done": self._done}
         if result is not None:
@@ -132,12 +134,12 @@ class BulkRuns(OfRedis):
     The runs of the last day.
 
     Args:
-        pool: Whose Redis: a `Pool`, a redis-py client, or a URL. Without it and *client*, the program's.
-        client: Instead of *pool*.
+        pool: The Redis to use: a `Pool`, a redis-py client, or a URL. By default the program's own.
+        client: A client whose Redis to use, instead of *pool*.
     """
 
     def start(self, user: str, action: str, place: str, *, wanted: str = "", total: int = 0) -> BulkRun:
-        """Tell of a new run; arguments as of `BulkState`."""
+        """Register a new run; arguments as for `BulkState`."""
         run_id, now = secrets.token_hex(8), now_seconds()
         fields = {
             "user": user,
@@ -154,16 +156,16 @@ class BulkRuns(OfRedis):
         return BulkRun(run_id, self._pool)
 
     def find(self, run_id: str) -> BulkState | None:
-        """The run with this id."""
+        """The run with this id; None if there is none."""
         fields = bulk_runs.read(self._pool, run_id)
         return _state(run_id, fields) if fields else None
 
     def latest(self, limit: int = _MOST_RUNS) -> list[BulkState]:
-        """The latest runs, the last one first."""
+        """The latest runs, newest first."""
         return [_state(run_id, fields) for run_id, fields in bulk_runs.latest(self._pool, limit)]
 
     def stop(self, run_id: str) -> bool:
-        """Ask a run to stop, which it does before its next slice of jobs; False if there is no such run."""
+        """Ask a run to stop, which it does before its next slice of jobs. Returns False if there is no such run."""
         return bulk_runs.ask_to_stop(self._pool, run_id)
 
 

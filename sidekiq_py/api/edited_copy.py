@@ -1,11 +1,11 @@
 """
-A new job made from an old one: other arguments or another queue, and every other byte as it was.
+Create a new job from an old one with other arguments or another queue; every other byte is kept.
 
     draft = JobDraft(entry)
     draft.arguments                       # ['"bob"', '12345678901234567890123']
     draft.enqueue({0: '"alice"'}, queue="low")
 
-What is not changed is not re-encoded: large integers, float texts, escapes and foreign keys keep their bytes.
+Unchanged parts are not re-encoded: large integers, the text of floats, escapes and foreign keys keep their bytes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,21 +26,21 @@ from sidekiq_py.wire.dialect import Dialect, FloatText
 from sidekiq_py.wire.json_dialect import dumps, loads
 from sidekiq_py.wire.payload import dump, parse_job, score_text
 
-# What a failure has left in the payload; the copy starts afresh.
+# The keys that a failure leaves in the payload. The copy starts without them.
 _FAILURE_KEYS = ("error_message", "error_class", "error_backtrace", "failed_at", "retried_at", "retry_count", "at")
-# Whoever counts the old job would count the copy again.
+# The batch or workflow that counts the old job would count the copy again.
 _MEMBERSHIP_KEYS = ("bid", "sidekiq_py_batch", "celery.flow")
 
 
 class JobDraft:
     """
-    An old job, to be enqueued again with changes, under an id of its own.
+    An old job that can be enqueued again with changes, under a new id.
 
     Args:
-        record: The old job; it stays where it is.
+        record: The old job, which stays where it is.
 
     Raises:
-        PayloadError: It is no usable job, or belongs to a batch or a workflow.
+        PayloadError: It is not a usable job, or belongs to a batch or a workflow.
     """
 
     def __init__(self, record: JobRecord) -> None:
@@ -60,7 +60,7 @@ class JobDraft:
 
     @property
     def arguments(self) -> list[str]:
-        """The text of each argument, as it stands in the payload."""
+        """The JSON text of each argument, as in the payload."""
         args = self._args_text()
         return [args[start:end] for start, end in json_spans.elements(args)]
 
@@ -79,16 +79,16 @@ class JobDraft:
         The new job's bytes.
 
         Args:
-            changes: Place of an argument → its new JSON text; None drops the argument.
-            more: JSON texts of arguments behind the others.
+            changes: Maps an argument's position to its new JSON text; None drops the argument.
+            more: JSON texts of arguments to append.
             queue: Another queue.
-            jid: Its id.
-            now: Epoch s.
+            jid: The new job's id.
+            now: Epoch seconds.
             dialect: How times are written.
-            is_scheduled: It goes to the schedule, and bears no `enqueued_at` there.
+            is_scheduled: True if it goes to the schedule, where it carries no `enqueued_at`.
 
         Raises:
-            JsonParseError: A text is no JSON; the message says which argument.
+            JsonParseError: A text is not JSON; the message says which argument.
         """
         args = self._with_changes(changes, more)
         queue = queue or self.queue
@@ -114,21 +114,21 @@ class JobDraft:
         """
         Push the new job.
 
-        It goes through the client middleware. If that changes it, it is written as any push is.
+        It goes through the client middleware. If that changes the job, it is written as any other push.
 
         Args:
-            changes: As of `render`.
-            more: As of `render`.
+            changes: As for `render`.
+            more: As for `render`.
             queue: Another queue.
-            at: Run it then, an aware time.
-            pool: Whose Redis: a `Pool`, a redis-py client, or a URL. Without it and *client*, the program's.
-            client: Instead of *pool*.
+            at: When to run it, as an aware datetime.
+            pool: The Redis to use: a `Pool`, a redis-py client, or a URL. By default the program's own.
+            client: A client whose Redis to use, instead of *pool*.
 
         Returns:
-            Its id, or None if a client middleware stopped it.
+            The new job's id, or None if a client middleware stopped it.
 
         Raises:
-            JsonParseError: A text is no JSON.
+            JsonParseError: A text is not JSON.
             RedisError: As `Client.push`.
         """
         pusher = client_for(pool, client)
@@ -149,7 +149,7 @@ class JobDraft:
         return jid
 
     def _with_changes(self, changes: Mapping[int, str | None], more: Sequence[str]) -> str:
-        """The text of the arguments; what stands between those that are not changed stays, too."""
+        """The text of the arguments; the text between unchanged arguments is kept, too."""
         args = self._args_text()
         spans = json_spans.elements(args)
         kept = [place for place in range(len(spans)) if changes.get(place, "") is not None]
@@ -175,7 +175,7 @@ class JobDraft:
         members = []
         for key, (start, end) in self._spans.items():
             if key not in dropped:
-                # The key's own spelling matters to nobody; the value's does.
+                # Only the spelling of the value matters, not that of the key.
                 members.append(f"{_key_text(key)}:{replaced.get(key, self._text[start:end])}")
         known = self._spans.keys()
         added = [key for key in ("queue", "args", "jid", "created_at", "enqueued_at") if key not in known]

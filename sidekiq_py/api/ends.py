@@ -1,4 +1,4 @@
-"""What extensions want written where a person takes a job out of Redis."""
+"""The commands that extensions add when a person takes a job out of Redis."""
 
 from sidekiq_py import program
 from sidekiq_py.api.job_record import JobRecord
@@ -10,10 +10,10 @@ from sidekiq_py.wire.dialect import Dialect
 
 def ends_of_extensions(job: JobRecord, kind: EndKind, dialect: Dialect) -> tuple[Effect, ...]:
     """
-    The commands for the script that takes *job* out; none for a job that no extension minds.
+    The commands to add to the script that takes *job* out; none if no extension is concerned with the job.
 
     Raises:
-        ExtensionError: An extension fails; the job stays where it is.
+        ExtensionError: An extension failed; the job stays where it is.
     """
     if not is_minded(job):
         return ()
@@ -22,6 +22,6 @@ def ends_of_extensions(job: JobRecord, kind: EndKind, dialect: Dialect) -> tuple
 
 
 def is_minded(job: JobRecord) -> bool:
-    """Whether an extension wants to hear of the end of *job*."""
+    """True if an extension acts when *job* ends."""
     program.extensions.load_installed()
     return program.extensions.minds(job.item)

@@ -1,4 +1,4 @@
-"""Which jobs are meant: a filter as a value, for lists, bulk actions, the command line and the dashboard."""
+"""A filter that selects jobs, as a value: used by lists, bulk actions, the command line and the dashboard."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,22 +11,22 @@ from sidekiq_py.wire.json_loose import json_text
 @dataclass(frozen=True)
 class JobFilter:
     """
-    Jobs that fit everything that is given; without anything, all.
+    Selects the jobs that match every given criterion; without any, all jobs.
 
         RetrySet().find(JobFilter(job_class="HardWorker", error="Timeout"))
 
     Args:
-        job_class: The class, as the payload names it or as it is shown: for Active Job the job's own or its wrapper.
+        job_class: The class, as the payload names it or as it is shown: for Active Job, the job's own class or its
+            wrapper.
         queue: The queue's name.
-        argument: A text in the arguments, written as JSON and as they are shown.
-        text: A text in the payload, byte for byte.
-        error: A text in `Class: message` of the last error, in upper or lower case.
-        after: Not earlier than this: an aware time, or epoch s. A job's time is when it is due (in the dead set when it
-            died, in a queue when it was enqueued, of a running job when it started).
-        before: Earlier than this.
-
+        argument: A text that occurs in the arguments, written as JSON as they are shown.
+        text: A text that occurs in the payload, byte for byte.
+        error: A text that occurs in `Class: message` of the last error, ignoring case.
+        after: This time or later: an aware datetime, or epoch seconds. A job's time is when it is due (in the dead set,
+            when it died; in a queue, when it was enqueued; for a running job, when it started).
+        before: Earlier than this time.
     Raises:
-        ValueError: A time has no zone.
+        ValueError: A time has no time zone.
     """
 
     job_class: str | None = None
@@ -49,30 +49,30 @@ class JobFilter:
 
     @property
     def is_empty(self) -> bool:
-        """Whether every job fits."""
+        """True if every job matches."""
         return self == JobFilter()
 
     @property
     def has_only_times(self) -> bool:
-        """Whether a sorted set can be counted without a look at its jobs."""
+        """True if the matches in a sorted set can be counted without reading its jobs."""
         return self == JobFilter(after=self.after, before=self.before)
 
     @property
     def earliest(self) -> float | None:
-        """`after` in epoch s."""
+        """`after` in epoch seconds."""
         return self.after  # type: ignore[return-value]
 
     @property
     def latest(self) -> float | None:
-        """`before` in epoch s."""
+        """`before` in epoch seconds."""
         return self.before  # type: ignore[return-value]
 
     def fits(self, job: JobRecord, at: float | None) -> bool:
         """
-        Whether *job* is meant.
+        True if *job* matches.
 
         Args:
-            at: The job's time, epoch s; one without a time fits no filter that asks for one.
+            at: The job's time in epoch seconds; a job without a time matches no filter with `after` or `before`.
         """
         return (
             self._fits_time(at)

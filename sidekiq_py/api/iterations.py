@@ -1,4 +1,4 @@
-"""How far iterable jobs have come."""
+"""The progress of iterable jobs."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,13 +16,13 @@ from sidekiq_py.wire.json_dialect import loads
 @dataclass(frozen=True, slots=True)
 class IterationState:
     """
-    One job.
+    The state of one iterable job.
 
     Args:
-        executions: How often it was started.
-        runtime: Seconds over all of them.
+        executions: The number of times it was started.
+        runtime: Its total run time in seconds.
         cursor: The next item.
-        cancelled_at: When it was told to stop; None if it was not.
+        cancelled_at: When it was cancelled; None if it was not.
     """
 
     executions: int
@@ -33,15 +33,15 @@ class IterationState:
 
 class IterableJobQuery:
     """
-    The states of some iterable jobs, read in one round trip when this is made.
+    The states of some iterable jobs, read in one round trip when this object is created.
 
         query = IterableJobQuery([jid])
         query[jid].cursor
 
     Args:
-        jids: The jobs.
-        pool: Whose Redis: a `Pool`, a redis-py client, or a URL. Without it and *client*, the program's.
-        client: Instead of *pool*.
+        jids: The ids of the jobs.
+        pool: The Redis to use: a `Pool`, a redis-py client, or a URL. By default the program's own.
+        client: A client whose Redis to use, instead of *pool*.
     """
 
     def __init__(self, jids: Iterable[str], *, pool: Any = None, client: Client | None = None) -> None:
@@ -59,7 +59,7 @@ class IterableJobQuery:
         return self._states[jid]
 
     def get(self, jid: str) -> IterationState | None:
-        """The state of one job; None where nothing is stored: it has not begun, is done, or is no iterable job."""
+        """The state of one job; None if nothing is stored: it has not begun, is done, or is not an iterable job."""
         return self._states.get(jid)
 
 
@@ -74,7 +74,7 @@ def _state(fields: dict[bytes, bytes]) -> IterationState:
 
 
 def _cursor(text: bytes | None) -> Any:
-    # A job that was cancelled before its first run has none.
+    # A job that was cancelled before its first run has no cursor.
     if text is None:
         return None
     try:

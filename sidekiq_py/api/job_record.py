@@ -1,8 +1,8 @@
 """
-One job as it stands in Redis, for reading.
+One job as stored in Redis, read-only.
 
-Anything may stand there: other releases' payloads, other people's, and text that is no JSON at all. Nothing here raises
-for what it finds.
+The bytes can be anything: payloads of other releases or other products, or text that is not JSON at all. Nothing here
+raises because of them.
 """
 
 import math
@@ -19,18 +19,18 @@ from sidekiq_py.wire.json_dialect import loads
 
 _WRAPPERS = (OLD_WRAPPER, NEW_WRAPPER)
 _MAILER_JOB, _MAIL_DELIVERY_JOB = "ActionMailer::DeliveryJob", "ActionMailer::MailDeliveryJob"
-# A timestamp above this is milliseconds (8.0), below it seconds: it is the year 5138 or the year 1973.
+# A timestamp above this is in milliseconds (8.0), below it in seconds: it is the year 5138 or the year 1973.
 _LEAST_MILLISECONDS = 100_000_000_000
 _MAX_DEPTH = 100
 
 
 class JobRecord:
     """
-    A job that waits or runs.
+    A waiting or running job.
 
     Args:
-        value: Its exact bytes in Redis.
-        queue: Where it was found; None takes what the payload says.
+        value: The payload's exact bytes in Redis.
+        queue: The queue where it was found; None takes the payload's.
     """
 
     def __init__(self, value: bytes, queue: str | None = None) -> None:
@@ -39,13 +39,13 @@ class JobRecord:
 
     @classmethod
     def of_payload(cls, payload: dict[str, Any], queue: str | None = None) -> "JobRecord":
-        """A job as *payload* says, without bytes: one from which something was taken away before it is shown."""
+        """A job with this payload but without bytes, as for one whose secrets were removed before it is shown."""
         record = JobRecord(b"{}", queue)
         record.__dict__["item"] = payload
         return record
 
     def redacted(self, policy: Redaction) -> "JobRecord":
-        """The job without what *policy* hides."""
+        """A copy of the job without the values that *policy* hides."""
         if policy.is_empty or not self.item:
             return self
         return self.of_payload(policy.apply(self.item, self.klass, self.display_class), self.queue)
@@ -57,12 +57,12 @@ class JobRecord:
         return self.item[key]
 
     def get(self, key: str, default: Any = None) -> Any:
-        """What the payload holds under *key*."""
+        """The payload's value for *key*."""
         return self.item.get(key, default)
 
     @cached_property
     def item(self) -> dict[str, Any]:
-        """The payload; empty if the bytes are no JSON object."""
+        """The payload; empty if the bytes are not a JSON object."""
         try:
             payload = loads(self.value)
         except PayloadError:
@@ -71,12 +71,12 @@ class JobRecord:
 
     @property
     def is_readable(self) -> bool:
-        """Whether the bytes are a JSON object."""
+        """True if the bytes are a JSON object."""
         return bool(self.item) or self.value.strip() == b"{}"
 
     @property
     def klass(self) -> str | None:
-        """The class that the payload names: for Active Job a wrapper."""
+        """The class that the payload names; for Active Job, a wrapper."""
         return _text(self.item.get("class"))
 
     @property
@@ -91,12 +91,15 @@ class JobRecord:
 
     @property
     def queue(self) -> str | None:
-        """The queue it was found in, or goes to."""
+        """The queue it was found in or will go to."""
         return self._queue or _text(self.item.get("queue"))
 
     @property
     def args(self) -> list[Any]:
-        """The arguments; of what is no JSON object, its text as the only one, so that a list of jobs shows it."""
+        """
+        The arguments. For bytes that are not a JSON object, the only one is their text, so that a list of jobs shows
+        it.
+        """
         if not self.is_readable:
             return [self.value.decode(errors="replace")]
         args = self.item.get("args")
@@ -120,12 +123,12 @@ class JobRecord:
 
     @property
     def failed_at(self) -> datetime | None:
-        """When it failed first."""
+        """When it first failed."""
         return moment(self.item.get("failed_at"))
 
     @property
     def retried_at(self) -> datetime | None:
-        """When it failed last, after the first time."""
+        """When it last failed; None before the second failure."""
         return moment(self.item.get("retried_at"))
 
     @property
@@ -136,28 +139,28 @@ class JobRecord:
 
     @property
     def error_class(self) -> str | None:
-        """The name of its last error."""
+        """The class name of its last error."""
         return _text(self.item.get("error_class"))
 
     @property
     def error_message(self) -> str | None:
-        """The text of its last error."""
+        """The message of its last error."""
         return _text(self.item.get("error_message"))
 
     @property
     def error_backtrace(self) -> list[str] | None:
-        """Where its last error came from, if the job keeps backtraces."""
+        """The backtrace of its last error, if the job keeps backtraces."""
         return expand_backtrace(self.item.get("error_backtrace"))
 
     @property
     def latency(self) -> float:
-        """Seconds since it was put into its queue, or created; 0.0 where it does not say."""
+        """Seconds since it was put into its queue, or created; 0.0 if the payload has neither time."""
         return latency(self.item, now_seconds())
 
     @property
     def display_class(self) -> str | None:
         """
-        The class to show: Active Job's own instead of the wrapper, `Mailer#action` for mails.
+        The class to show: for Active Job the job's own instead of the wrapper, for mails `Mailer#action`.
 
         Source: Sidekiq 8.1.7, api.rb, `JobRecord#display_class`.
         """
@@ -175,7 +178,8 @@ class JobRecord:
     @property
     def display_args(self) -> list[Any]:
         """
-        The arguments to show: Active Job's own, Rails' marks left out, a secret last argument hidden.
+        The arguments to show: for Active Job the job's own without Rails' type markers; an encrypted last argument is
+        hidden.
 
         Source: Sidekiq 8.1.7, api.rb, `JobRecord#display_args`.
         """
@@ -208,7 +212,7 @@ class JobRecord:
 
 
 def seconds_of(stamp: Any) -> float | None:
-    """A payload's timestamp of any release as epoch seconds: float seconds, whole milliseconds, or either as text."""
+    """Convert a timestamp of any release to epoch seconds: float seconds, whole milliseconds, or either as text."""
     if isinstance(stamp, str):
         try:
             stamp = float(stamp)
@@ -223,7 +227,7 @@ def seconds_of(stamp: Any) -> float | None:
 
 
 def moment(stamp: Any) -> datetime | None:
-    """A payload's timestamp of any release as UTC time; None if it is none."""
+    """Convert a timestamp of any release to a UTC datetime; None if it is not a timestamp."""
     seconds = seconds_of(stamp)
     if seconds is None:
         return None
@@ -234,7 +238,7 @@ def moment(stamp: Any) -> datetime | None:
 
 
 def latency(item: dict[str, Any], now: float) -> float:
-    """Seconds from a payload's `enqueued_at`, or `created_at`, to *now*; 0.0 where it has neither."""
+    """Seconds from a payload's `enqueued_at` or `created_at` to *now*; 0.0 if it has neither."""
     since = seconds_of(item.get("enqueued_at"))
     if since is None:
         since = seconds_of(item.get("created_at"))
@@ -246,7 +250,7 @@ def _text(value: Any) -> str | None:
 
 
 def _shown(value: Any, depth: int = 0) -> Any:
-    """An Active Job argument without the keys by which Rails marks types; a GlobalID as its text."""
+    """An Active Job argument without Rails' type markers; a GlobalID as its text."""
     if depth > _MAX_DEPTH:
         return value
     if isinstance(value, list):

@@ -1,9 +1,9 @@
 """
-The sets of jobs that wait for a time, or for a person: scheduled, retry, dead.
+The sets of jobs that wait for a time or for a person: scheduled, retry, dead.
 
-A move (retry, kill, add to queue) reads the entry, computes what becomes of it, and swaps it inside one script: the new
-place is written before the old one goes, and nothing is written if the entry was no longer there. So a job is never in
-between, and two people who press the same button move it once.
+A move (retry, kill, add to queue) reads the entry, computes its new form, and swaps it inside one script. The script
+writes the new entry before it removes the old one, and writes nothing if the old one was no longer there. So a job is
+never missing from both places, and if two people press the same button, it is moved once.
 """
 
 import hashlib
@@ -40,11 +40,11 @@ from sidekiq_py.wire.payload import dump, is_finite, parse_job, score_text, show
 _PAGE_JOBS = 200
 _SCAN_COUNT = 1000
 _SCORE = re.compile(r"[+-]?inf|-?\d{1,40}(?:\.\d{1,40})?(?:e[+-]?\d{1,3})?", re.ASCII)
-# To tell how far a search is takes longer than to look at an entry.
+# Reporting the progress of a search takes longer than looking at an entry.
 _LOOKED_AT_AT_ONCE = 200
 
 Place = tuple[bytes, bytes]
-"""Where a page of a sorted set ends: the last member that was looked at, and its score as Redis spells it."""
+"""The end of a page of a sorted set: the last member that was looked at, and its score as Redis writes it."""
 
 _log = logging.getLogger("sidekiq")
 
@@ -55,8 +55,8 @@ class SortedEntry(JobRecord):
 
     Args:
         parent: The set.
-        value: Its exact bytes.
-        score: When it is due, or when it died, as Redis spells it: epoch s.
+        value: The payload's exact bytes.
+        score: When it is due, or when it died, in epoch seconds, as Redis writes it.
     """
 
     def __init__(self, parent: "JobSet", value: bytes, score: bytes) -> None:
@@ -67,7 +67,7 @@ class SortedEntry(JobRecord):
 
     @property
     def place(self) -> "Place":
-        """Where it stands in its set, for a page that begins behind it."""
+        """Its position in the set, for a page that begins after it."""
         return self.value, self._score_text
 
     @property
@@ -77,12 +77,12 @@ class SortedEntry(JobRecord):
 
     @property
     def key(self) -> str:
-        """`<score>-<digest of the bytes>`: finds exactly this entry again, by `JobSet.find_keys`; fit for a URL."""
+        """`<score>-<digest of the bytes>`, fit for a URL. `JobSet.find_keys` finds exactly this entry again by it."""
         return f"{_bound(self.score)}-{_digest(self.value)}"
 
     @property
     def at(self) -> datetime:
-        """When it is due; in the dead set, when it died."""
+        """When it is due; for an entry of the dead set, when it died."""
         try:
             return datetime.fromtimestamp(self.score, UTC)
         except (OverflowError, ValueError, OSError):
@@ -90,18 +90,18 @@ class SortedEntry(JobRecord):
 
     @property
     def has_error(self) -> bool:
-        """Whether it has failed."""
+        """True if it has failed before."""
         return self.error_class is not None
 
     def delete(self) -> bool:
-        """Remove it; False if it was not there any more."""
+        """Remove it. Returns False if it was no longer there."""
         return self.parent.delete_many([self]).moved == 1
 
     def retry(self) -> bool:
         """
-        Put it into its queue now. This try does not count towards the limit of retries.
+        Put it into its queue now. This attempt does not count towards the retry limit.
 
-        It goes through the client middleware, as every push; one that stops it lets it vanish, as in Ruby.
+        It goes through the client middleware, like every push. If a middleware stops it, the job is gone, as in Ruby.
 
         Returns:
             False if it was not in the set any more.
@@ -112,7 +112,7 @@ class SortedEntry(JobRecord):
         return _one(self.parent.retry_many([self]))
 
     def add_to_queue(self) -> bool:
-        """As `retry`, but for a scheduled job: nothing in it changes but `enqueued_at`."""
+        """Like `retry`, but for a scheduled job: only `enqueued_at` changes."""
         return _one(self.parent.add_many_to_queue([self]))
 
     def kill(self, *, notify_failure: bool = True) -> bool:
@@ -129,19 +129,20 @@ class SortedEntry(JobRecord):
 
     def reschedule(self, at: float | datetime) -> bool:
         """
-        Let it wait until *at*, an aware time or epoch s.
+        Make it wait until *at*, an aware datetime or epoch seconds.
 
         Returns:
             False if it was not in the set any more.
 
-        Source: Sidekiq 8.1.7, api.rb, `SortedEntry#reschedule`. Where the entry is not spelled as Ruby spells JSON,
-        Ruby leaves it and adds a second one that runs at once; here it is moved, and spelled as Ruby would.
+        Source: Sidekiq 8.1.7, api.rb, `SortedEntry#reschedule`. If the entry's JSON is not formatted exactly as Ruby
+            formats it, Ruby leaves it and adds a second one that runs at once. Here the entry is moved, and rewritten
+            in Ruby's format.
         """
         return self.parent.reschedule(self, at)
 
 
 def _one(result: BulkResult) -> bool:
-    """Whether the one entry was moved; its error, if it was refused."""
+    """True if the entry was moved. Raises its error if it was refused."""
     for _, error in result.errors:
         raise error
     return result.moved == 1
@@ -153,9 +154,9 @@ class SetPage:
     One page of a sorted set.
 
     Args:
-        entries: Those that fit.
+        entries: The matching entries.
         next: Where the next page begins; None at the end of the set.
-        looked_at: How many entries were looked at.
+        looked_at: The number of entries that were looked at.
     """
 
     entries: tuple[SortedEntry, ...]
@@ -167,14 +168,14 @@ class JobSet:
     """
     A sorted set of jobs. Iterating goes from the highest score down, `reversed()` from the lowest up.
 
-    Pages are read as they are needed, so a set of a million entries costs no memory. Entries that come and go meanwhile
-    do not disturb the rest: what is there all the time comes once.
+    Pages are read as needed, so even a set of a million entries takes little memory. Entries that come and go meanwhile
+    do not disturb the iteration: an entry that is there all the time appears exactly once.
 
     Args:
         name: Its key: `schedule`, `retry` or `dead`.
-        pool: Whose Redis: a `Pool`, a redis-py client, or a URL. Without it and *client*, the program's.
-        client: Instead of *pool*; it also decides how re-pushed jobs are written.
-        dead_limits: What the dead set may keep; by default the defaults of `Config`.
+        pool: The Redis to use: a `Pool`, a redis-py client, or a URL. By default the program's own.
+        client: A client to use instead of *pool*; it also decides how re-pushed jobs are written.
+        dead_limits: The limits of the dead set; by default those of `Config`.
     """
 
     def __init__(
@@ -192,7 +193,7 @@ class JobSet:
         return self.size
 
     def __bool__(self) -> bool:
-        # A set is an object also when it is empty.
+        # An empty set is still truthy: a set is an object.
         return True
 
     def __iter__(self) -> Iterator[SortedEntry]:
@@ -203,16 +204,16 @@ class JobSet:
 
     @property
     def size(self) -> int:
-        """How many entries there are."""
+        """The number of entries."""
         return job_sets.size(self._pool, self.name)
 
     def scan(self, match: str, count: int = 100) -> Iterator[SortedEntry]:
         """
-        Entries whose bytes contain *match*, found inside Redis, in no order.
+        Yield the entries whose bytes contain *match*. Redis does the search; the order is undefined.
 
         Args:
-            match: A glob; without a `*` it is looked for anywhere.
-            count: How many Redis looks at in one round trip.
+            match: A glob pattern; without a `*`, a text to find anywhere.
+            count: How many entries Redis looks at per round trip.
         """
         pattern = match if "*" in match else f"*{match}*"
         for member, score in job_sets.scan(self._pool, self.name, pattern, count):
@@ -220,19 +221,19 @@ class JobSet:
 
     def at_rank(self, start: int, count: int, *, latest_first: bool = False) -> tuple[list[SortedEntry], int]:
         """
-        The entries from one place on, counted from 0; and how many there are in all. One round trip.
+        Some entries by position, counted from 0, and the size of the set. One round trip.
 
         Args:
-            start: The place of the first.
-            count: How many.
-            latest_first: Places count from the highest score down.
+            start: The position of the first entry.
+            count: The number of entries.
+            latest_first: Count positions from the highest score down.
         """
         members, size = job_sets.at_rank(self._pool, self.name, start, count, downward=latest_first)
         return [SortedEntry(self, member, score) for member, score in members], size
 
     def find_keys(self, wanted: Iterable[str]) -> dict[str, SortedEntry]:
         """
-        The entries with these keys (`SortedEntry.key`), as far as they are still there with the same score and bytes.
+        The entries with these keys (`SortedEntry.key`) that still have the same score and bytes.
 
         One round trip, unless more than a thousand entries share a score.
         """
@@ -265,13 +266,14 @@ class JobSet:
         stop: Stop | None = None,
     ) -> Iterator[SortedEntry]:
         """
-        The entries that fit, those that are due first, or died first, in front. With a `text` Redis looks for it, which
-        is much faster in a large set, and they come in no order.
+        Yield the matching entries, those that are due (or died) first in front. If the filter has a `text`, Redis
+        searches for it, which is much faster in a large set, and the order is undefined.
 
         Args:
-            latest_first: The other way round.
-            looked_at: Told now and then how many entries were looked at, of `size_between` of the filter's times.
-            stop: Asked as often; where it says True, no more come.
+            latest_first: Reverse the order.
+            looked_at: Called now and then with the number of entries looked at so far, out of `size_between` of the
+                filter's times.
+            stop: Called as often; if it returns True, the search ends.
         """
         number = 0
         for number, entry in enumerate(self._candidates(wanted, latest_first, looked_at), 1):
@@ -295,14 +297,15 @@ class JobSet:
         look_at: int = 10_000,
     ) -> SetPage:
         """
-        The next entries behind a place, also if entries came and went since it was told.
+        The next entries after a position, even if entries came and went since the last page.
 
         Args:
-            limit: At most so many.
-            after: `SetPage.next` of the page before, or an entry's `place`; None to begin.
-            wanted: Only those that fit.
+            limit: The most entries to return.
+            after: `SetPage.next` of the previous page, or an entry's `place`; None to begin.
+            wanted: Return only matching entries.
             latest_first: From the highest score down.
-            look_at: After so many entries the page ends, so that a search in a large set can show how far it is.
+            look_at: End the page after looking at this many entries, so that a search in a large set can show its
+                progress.
         """
         wanted = wanted or JobFilter()
         found: list[SortedEntry] = []
@@ -315,20 +318,20 @@ class JobSet:
         return SetPage(tuple(found), None, number)
 
     def count(self, wanted: JobFilter, *, looked_at: Progress | None = None, stop: Stop | None = None) -> int:
-        """How many entries fit. Each is looked at, unless only times are asked for; *looked_at* as of `find`."""
+        """Count the matching entries. Reads each entry, unless the filter has only times; *looked_at* as for `find`."""
         if wanted.has_only_times:
             return self.size_between(wanted.earliest, wanted.latest)
         return sum(1 for _ in self.find(wanted, looked_at=looked_at, stop=stop))
 
     def size_between(self, after: float | None, before: float | None) -> int:
-        """How many entries have a score (epoch s) not below *after* and below *before*."""
+        """The number of entries with a score (epoch seconds) of at least *after* and below *before*."""
         low = "-inf" if after is None else _bound(after)
         high = "+inf" if before is None else f"({_bound(before)}"
         return job_sets.size_between(self._pool, self.name, low, high)
 
     def find_job(self, jid: str) -> SortedEntry | None:
-        """The entry with this id. Redis looks through the whole set, so this is for people, not for programs."""
-        # What JSON may spell in more than one way is compared after parsing.
+        """The entry with this job id. Redis searches the whole set, so this is for people, not for programs."""
+        # Characters that JSON can escape in more than one way cannot be searched for as bytes; compare after parsing.
         pattern = f"*{literal(jid)}*" if jid.isascii() and jid.isprintable() and not set(jid) & set('"\\/') else None
         for member, score in job_sets.scan(self._pool, self.name, pattern, _SCAN_COUNT):
             entry = SortedEntry(self, member, score)
@@ -338,11 +341,11 @@ class JobSet:
 
     def fetch(self, score: float | tuple[float, float], jid: str | None = None) -> list[SortedEntry]:
         """
-        The entries at a score, or from one to another, both included.
+        The entries with a score, or in a range of scores, both ends included.
 
         Args:
-            score: Epoch s.
-            jid: Only those with this id.
+            score: Epoch seconds.
+            jid: Only entries with this job id.
         """
         low, high = score if isinstance(score, tuple) else (score, score)
         found = job_sets.between(self._pool, self.name, _bound(low), _bound(high))
@@ -354,29 +357,29 @@ class JobSet:
         Write an entry as it is: no defaults, no middleware. To schedule a job, use a client.
 
         Args:
-            at: An aware time, or epoch s.
-            payload: Whole.
+            at: An aware datetime, or epoch seconds.
+            payload: The complete payload.
         """
         job_sets.add(self._pool, self.name, score_text(_epoch(at)), dump(payload, dialect=self._dialect()))
 
     def delete(self, score: float, jid: str) -> bool:
-        """Remove the entry with this score and id; False if there is none."""
+        """Remove the entry with this score and job id. Returns False if there is none."""
         return any(entry.delete() for entry in self.fetch(score, jid)[:1])
 
     def clear(self) -> int:
-        """Remove all entries; how many there were."""
+        """Remove all entries. Returns how many there were."""
         return job_sets.clear(self._pool, self.name)
 
     def reschedule(self, entry: SortedEntry, at: float | datetime) -> bool:
-        """Let *entry* wait until *at*, an aware time or epoch s; False if it was not there any more."""
-        # Ruby adds the difference to the score; the last bit of the sum is part of what it leaves.
+        """Make *entry* wait until *at*, an aware datetime or epoch seconds. Returns False if it was no longer there."""
+        # Ruby adds the difference to the score, which affects the last bit of the sum; do the same.
         score = wanted = _epoch(at)
         if math.isfinite(entry.score):
             score = entry.score + (wanted - entry.score)
         spelling = self._spelled_as_ruby_would(entry.value)
         done = job_sets.reschedule(self._pool, self.name, entry.value, score=score_text(score), spelling=spelling)
         if done:
-            # The same object can be moved on.
+            # So that the same object can be moved again.
             entry.value, entry.score, entry._score_text = spelling, score, score_text(score).encode()
         return done
 
@@ -384,13 +387,13 @@ class JobSet:
         self, progress: Progress | None = None, *, per_second: float | None = None, stop: Stop | None = None
     ) -> BulkResult:
         """
-        Put every entry into its queue, those with the lowest score first. What is added meanwhile stays.
+        Put every entry into its queue, lowest score first. Entries added meanwhile stay.
 
-        Each goes through the client middleware; its try does not count towards the limit of retries.
+        Each goes through the client middleware; its attempt does not count towards the retry limit.
 
         Args:
-            per_second: No more in a second, so that workers keep up with them; None for as fast as it goes.
-            stop: Asked between two round trips; where it says True, the entries that are left stay.
+            per_second: The most jobs per second, so that workers can keep up; None for no limit.
+            stop: Called between round trips; if it returns True, the remaining entries stay.
         """
         return self.retry_many(self._snapshot(), progress, per_second=per_second, stop=stop)
 
@@ -403,11 +406,11 @@ class JobSet:
         stop: Stop | None = None,
     ) -> BulkResult:
         """
-        Move every entry to the dead set. What is added meanwhile stays.
+        Move every entry to the dead set. Entries added meanwhile stay.
 
         Args:
-            notify_failure: Call the death handlers for each; Ruby does not when all are killed at once.
-            per_second, stop: As of `retry_all`.
+            notify_failure: Call the death handlers for each; Ruby does not when it kills all entries at once.
+            per_second, stop: As for `retry_all`.
         """
         return self.kill_many(
             self._snapshot(), progress, notify_failure=notify_failure, per_second=per_second, stop=stop
@@ -416,7 +419,7 @@ class JobSet:
     def add_all_to_queue(
         self, progress: Progress | None = None, *, per_second: float | None = None, stop: Stop | None = None
     ) -> BulkResult:
-        """As `retry_all`, but nothing in the jobs changes but `enqueued_at`."""
+        """Like `retry_all`, but only `enqueued_at` changes."""
         return self.add_many_to_queue(self._snapshot(), progress, per_second=per_second, stop=stop)
 
     def retry_many(
@@ -427,7 +430,7 @@ class JobSet:
         per_second: float | None = None,
         stop: Stop | None = None,
     ) -> BulkResult:
-        """`retry` for many entries of this set, a hundred in a round trip; the rest as of `retry_all`."""
+        """`retry` for many entries of this set, a hundred per round trip; other arguments as for `retry_all`."""
         return self._move_many(entries, lambda entry: self._to_queue(entry, is_retry=True), progress, per_second, stop)
 
     def add_many_to_queue(
@@ -438,7 +441,7 @@ class JobSet:
         per_second: float | None = None,
         stop: Stop | None = None,
     ) -> BulkResult:
-        """`add_to_queue` for many entries of this set, a hundred in a round trip; the rest as of `retry_all`."""
+        """`add_to_queue` for many entries of this set, a hundred per round trip; other arguments as for `retry_all`."""
         return self._move_many(entries, lambda entry: self._to_queue(entry, is_retry=False), progress, per_second, stop)
 
     def kill_many(
@@ -450,7 +453,7 @@ class JobSet:
         per_second: float | None = None,
         stop: Stop | None = None,
     ) -> BulkResult:
-        """`kill` for many entries of this set, a hundred in a round trip; the rest as of `retry_all`."""
+        """`kill` for many entries of this set, a hundred per round trip; other arguments as for `retry_all`."""
         if self.name == keys.DEAD:
             raise SidekiqError("entries of the dead set are dead already; retry or delete them")
         after = _announce_death if notify_failure else None
@@ -468,7 +471,7 @@ class JobSet:
         per_second: float | None = None,
         stop: Stop | None = None,
     ) -> BulkResult:
-        """`delete` for many entries of this set, a hundred in a round trip; the rest as of `retry_all`."""
+        """`delete` for many entries of this set, a hundred per round trip; other arguments as for `retry_all`."""
         tally = Tally(progress)
         for part in slices(entries, per_second, stop):
             removed = self._delete_slice(part)
@@ -478,7 +481,7 @@ class JobSet:
         return tally.result()
 
     def _delete_slice(self, part: list[SortedEntry]) -> int:
-        """How many were removed; those that extensions mind in scripts of their own."""
+        """Returns how many were removed. Entries for which extensions add commands each get a script of their own."""
         ends = {entry.value: ends_of_extensions(entry, "deleted", self._dialect()) for entry in part}
         moves = [Move(value, "nowhere", effects=effects) for value, effects in ends.items() if effects]
         moved = promote.move(self._pool, self.name, moves, now=now_seconds(), limits=self._limits)
@@ -493,7 +496,7 @@ class JobSet:
             after = page[-1]
 
     def _candidates(self, wanted: JobFilter, latest_first: bool, looked_at: Progress | None) -> Iterator[SortedEntry]:
-        """What may fit, with little effort for Redis and this side."""
+        """The entries that may match, narrowed down at little cost."""
         if wanted.text is None:
             yield from self._between(wanted, latest_first, None)
             return
@@ -502,10 +505,10 @@ class JobSet:
             yield SortedEntry(self, member, score)
 
     def _between(self, wanted: JobFilter, downward: bool, after: Place | None) -> Iterator[SortedEntry]:
-        """Those of the filter's times, in order."""
+        """The entries within the filter's times, in order."""
         start = wanted.latest if downward else wanted.earliest
         if after is None and start is not None:
-            # In front of all members of that score going up, behind all of them going down.
+            # Before all members with that score going up, after all of them going down.
             after = b"", _bound(start).encode()
         for entry in self._walk(downward=downward, after=after):
             if downward and wanted.earliest is not None and entry.score < wanted.earliest:
@@ -515,7 +518,7 @@ class JobSet:
             yield entry
 
     def _snapshot(self) -> Iterator[SortedEntry]:
-        """As many entries as there are now: one that fails again at once and comes back is not taken twice for ever."""
+        """As many entries as there are now, so that jobs that fail at once and come back do not keep the loop going."""
         return islice(self._walk(downward=False), self.size)
 
     def _move_many(
@@ -560,7 +563,7 @@ class JobSet:
         try:
             return dump(loads(member), dialect=self._dialect())
         except (PayloadError, ArgumentTypeError, ArgumentValueError):
-            # It is not a job; what it is must not change.
+            # It is not a job, so its bytes must not change.
             return member
 
     def _dialect(self) -> Dialect:
@@ -568,7 +571,7 @@ class JobSet:
 
 
 class ScheduledSet(JobSet):
-    """Jobs that wait for their time."""
+    """Scheduled jobs: they wait for their time."""
 
     def __init__(
         self, *, pool: Any = None, client: Client | None = None, dead_limits: DeadLimits | None = None
@@ -577,7 +580,7 @@ class ScheduledSet(JobSet):
 
 
 class RetrySet(JobSet):
-    """Jobs that failed and wait for their next try."""
+    """Jobs that failed and wait for their next retry."""
 
     def __init__(
         self, *, pool: Any = None, client: Client | None = None, dead_limits: DeadLimits | None = None
@@ -586,7 +589,7 @@ class RetrySet(JobSet):
 
 
 class DeadSet(JobSet):
-    """Jobs that will not be tried again, unless a person says so; also what could not be read as a job."""
+    """Jobs that are not retried unless a person does it; also entries that could not be read as a job."""
 
     def __init__(
         self, *, pool: Any = None, client: Client | None = None, dead_limits: DeadLimits | None = None
@@ -598,12 +601,12 @@ class DeadSet(JobSet):
         Write a payload to the dead set.
 
         Args:
-            member: Its bytes, or its text.
+            member: The payload's bytes or text.
             notify_failure: Call the death handlers, with `RuntimeError("Job killed by API")`.
-            trim: Cut the set to what it may keep.
+            trim: Cut the set down to its limits.
 
         Raises:
-            ArgumentTypeError: It is neither.
+            ArgumentTypeError: *member* is neither bytes nor text.
 
         Source: Sidekiq 8.1.7, api.rb, `DeadSet#kill`.
         """
@@ -611,8 +614,8 @@ class DeadSet(JobSet):
             member = member.encode()
         elif not isinstance(member, bytes):
             raise ArgumentTypeError(
-                f"kill() takes a payload's bytes or text as they stand in Redis, not {type(member).__name__}; "
-                "of an entry that was found, call its own kill()",
+                f"kill() takes a payload's bytes or text as they are in Redis, not {type(member).__name__}; "
+                "to kill an entry that you found, call its own kill()",
                 "member",
             )
         job_sets.kill(self._pool, member, now=now_seconds(), limits=self._limits if trim else None)
@@ -620,7 +623,7 @@ class DeadSet(JobSet):
             _announce_death(JobRecord(member))
 
     def trim(self) -> None:
-        """Cut the set to what it may keep: `DeadLimits.max_jobs` less one, as in Ruby, and none that is too old."""
+        """Cut the set to its limits: `DeadLimits.max_jobs` less one entries, as in Ruby, and none that is too old."""
         job_sets.trim(self._pool, now=now_seconds(), limits=self._limits)
 
 
@@ -637,10 +640,10 @@ def _default_limits() -> DeadLimits:
 def _epoch(at: float | datetime) -> float:
     if isinstance(at, datetime):
         if at.tzinfo is None:
-            raise ValueError(f"{at!r} has no time zone; give an aware time, as datetime.now(UTC) + timedelta(hours=1)")
+            raise ValueError(f"{at!r} has no time zone; pass an aware time: datetime.now(UTC) + timedelta(hours=1)")
         return at.timestamp()
     if not is_finite(at):
-        raise ValueError(f"{shown(at)} is not a time; give epoch seconds or an aware datetime")
+        raise ValueError(f"{shown(at)} is not a time; pass epoch seconds or an aware datetime")
     return float(at)
 
 

@@ -1,4 +1,4 @@
-"""How often and how long jobs of each class ran lately, and when the program was deployed."""
+"""How often and how long jobs of each class ran recently, and when the program was deployed."""
 
 import re
 import subprocess
@@ -21,12 +21,12 @@ _DEFAULT_MINUTES = 60
 @dataclass(slots=True)
 class MetricsPoint:
     """
-    The jobs of one class in one minute, or in ten.
+    The jobs of one class in one minute or in ten minutes.
 
     Args:
-        processed: Attempts that ended, those that failed included.
+        processed: Attempts that ended, including those that failed.
         failed: Attempts that raised.
-        ms: The time of those that succeeded, milliseconds.
+        ms: The total time of those that succeeded, in milliseconds.
     """
 
     processed: int = 0
@@ -35,7 +35,7 @@ class MetricsPoint:
 
     @property
     def average_ms(self) -> float:
-        """Milliseconds of a successful attempt; 0.0 if there was none."""
+        """The average duration of a successful attempt in milliseconds; 0.0 if there was none."""
         succeeded = self.processed - self.failed
         return self.ms / succeeded if succeeded > 0 else 0.0
 
@@ -43,13 +43,12 @@ class MetricsPoint:
 @dataclass(slots=True)
 class JobMetrics:
     """
-    The jobs of one class.
+    The metrics of one class.
 
     Args:
-        series: The start of each minute, or ten minutes, in which any ran.
-        histograms: The start of each minute → how many successful attempts fell in each bucket of
-            `wire.metrics_keys.BUCKET_BOUNDS_MS`; read by
-            `Metrics.for_job` alone.
+        series: Maps the start of each minute (or ten minutes) in which a job ran to its numbers.
+        histograms: Maps the start of each minute to the number of successful attempts in each bucket of
+            `wire.metrics_keys.BUCKET_BOUNDS_MS`. Filled only by `Metrics.for_job`.
     """
 
     job_class: str
@@ -58,14 +57,14 @@ class JobMetrics:
 
     @property
     def total(self) -> MetricsPoint:
-        """All of the series together."""
+        """The sums over the whole series."""
         points = self.series.values()
         return MetricsPoint(sum(p.processed for p in points), sum(p.failed for p in points), sum(p.ms for p in points))
 
 
 @dataclass(frozen=True, slots=True)
 class DeployMark:
-    """A deploy: when, and what was deployed."""
+    """A deploy: its time and label."""
 
     at: datetime
     label: str
@@ -74,14 +73,14 @@ class DeployMark:
 @dataclass(frozen=True, slots=True)
 class MetricsResult:
     """
-    What `Metrics` found.
+    The result of a `Metrics` query.
 
     Args:
         starts_at: The start of the oldest bucket.
-        ends_at: The moment of the question.
+        ends_at: The time of the query.
         bucket_seconds: 60, or 600.
-        jobs: Class name → its numbers.
-        marks: Deploys in that time, oldest first.
+        jobs: Maps each class name to its metrics.
+        marks: The deploys in that time, oldest first.
     """
 
     starts_at: datetime
@@ -93,12 +92,12 @@ class MetricsResult:
 
 class Metrics:
     """
-    Execution metrics, as Sidekiq 7 and 8 write them; older releases have none. Both spellings are read and added up.
+    Execution metrics as Sidekiq 7 and 8 write them; older releases have none. Both formats are read and added up.
 
     Args:
-        now: Epoch s; the present if it is left out.
-        pool: Whose Redis: a `Pool`, a redis-py client, or a URL. Without it and *client*, the program's.
-        client: Instead of *pool*.
+        now: Epoch seconds; the current time by default.
+        pool: The Redis to use: a `Pool`, a redis-py client, or a URL. By default the program's own.
+        client: A client whose Redis to use, instead of *pool*.
     """
 
     def __init__(self, *, now: float | None = None, pool: Any = None, client: Client | None = None) -> None:
@@ -116,12 +115,12 @@ class Metrics:
         class_filter: "str | re.Pattern[str] | None" = None,
     ) -> MetricsResult:
         """
-        All classes, minute by minute, or for *hours* by ten minutes.
+        The metrics of all classes by minute, or with *hours* by ten minutes.
 
         Args:
             minutes: Up to 480; 60 if neither is given.
             hours: Up to 72.
-            class_filter: A pattern that is searched for in the class's name.
+            class_filter: A pattern to search for in the class's name.
         """
         starts, width = _buckets(self._now, minutes, hours)
         pattern = re.compile(class_filter) if class_filter else None
@@ -129,11 +128,11 @@ class Metrics:
 
     def totals(self, *, minutes: int | None = None, hours: int | None = None) -> list[tuple[datetime, MetricsPoint]]:
         """
-        All classes together: each minute, or for *hours* each ten minutes, from the oldest on. One round trip.
+        The sums over all classes by minute, or with *hours* by ten minutes, oldest first. One round trip.
 
         Args:
-            minutes: As of `top_jobs`.
-            hours: As of `top_jobs`.
+            minutes: As for `top_jobs`.
+            hours: As for `top_jobs`.
         """
         starts, width = _buckets(self._now, minutes, hours)
         read = metrics_query.minutes if width == 60 else metrics_query.ten_minutes
@@ -146,7 +145,7 @@ class Metrics:
         return points[::-1]
 
     def for_job(self, job_class: str, *, minutes: int | None = None, hours: int | None = None) -> MetricsResult:
-        """One class; minute by minute also how its times are spread."""
+        """The metrics of one class; by minute, with a histogram of its durations."""
         starts, width = _buckets(self._now, minutes, hours)
         jobs = self._jobs(starts, width, re.compile(rf"\A{re.escape(job_class)}\Z"))
         job = jobs.get(job_class) or JobMetrics(job_class)
@@ -175,33 +174,34 @@ class Metrics:
 
 class Deploy(OfRedis):
     """
-    Marks when the program was deployed, so that metrics show what a release changed.
+    Marks of deploys, so that the metrics show what a release changed.
 
     Args:
-        pool: Whose Redis: a `Pool`, a redis-py client, or a URL. Without it and *client*, the program's.
-        client: Instead of *pool*.
+        pool: The Redis to use: a `Pool`, a redis-py client, or a URL. By default the program's own.
+        client: A client whose Redis to use, instead of *pool*.
     """
 
     def mark(self, label: str | None = None, *, at: datetime | None = None) -> bool:
         """
-        Note a deploy.
+        Record a deploy.
 
         Args:
-            label: What was deployed; by default the commit at hand, from `git log`.
-            at: An aware time; now if it is left out.
+            label: What was deployed; by default the current commit, from `git log`.
+            at: An aware datetime; now by default.
 
         Returns:
-            False if one of this label was noted within the last minute, by another machine of the same deploy.
+            False if a deploy with this label was recorded within the last minute, by another machine of the same
+            deploy.
 
         Raises:
-            ConfigError: There is no label, and no commit to take one from.
+            ConfigError: There is no label and no commit to take one from.
         """
         moment = (at or _utc(now_seconds())).astimezone(UTC).replace(second=0, microsecond=0)
         stamp = f"{moment:%Y-%m-%dT%H:%M:%SZ}"
         return metrics_query.mark(self._pool, label or _commit_label(), stamp, moment.timestamp())
 
     def fetch(self, day: date | None = None) -> dict[str, str]:
-        """The deploys of a UTC day, today's if it is left out: time as ISO 8601 → label."""
+        """The deploys of a UTC day (today by default): maps each time in ISO 8601 to its label."""
         start = _utc(now_seconds()).date() if day is None else day
         noon = int(datetime.combine(start, time(12), UTC).timestamp())
         return metrics_query.marks(self._pool, [noon])[0]
@@ -242,7 +242,7 @@ def _commit_label() -> str:
     try:
         shown = subprocess.run(["git", "log", "-1", "--format=%h %s"], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
-        raise ConfigError("there is no commit here to name the deploy after; give a label") from None
+        raise ConfigError("there is no git commit here to name the deploy after; pass a label") from None
     return shown.stdout.strip()
 
 

@@ -1,4 +1,4 @@
-"""The whole system at one instant, and how much it does: what a live view shows."""
+"""A snapshot of the whole system with its rates, for live views."""
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ from sidekiq_py.redis_access.reads import overview
 from sidekiq_py.redis_access.reads.in_flight_counts import InFlightCount
 from sidekiq_py.redis_access.reads.overview import Names
 
-# Ruby's processes write what they have done every 10 s, Python's every 2 s: over less than this a rate would jump.
+# Ruby's processes write their counters every 10 s, Python's every 2 s: over a shorter window a rate would jump.
 RATE_WINDOW_SECONDS = 15.0
 
 TrendsOf = Callable[[Sequence[str]], Sequence[str]]
@@ -25,12 +25,12 @@ TrendsOf = Callable[[Sequence[str]], Sequence[str]]
 @dataclass(frozen=True, slots=True)
 class Rates:
     """
-    Attempts a second that ended.
+    Attempts per second that ended.
 
     Args:
-        processed: Failures included.
+        processed: All, including failures.
         failed: Those that raised.
-        over_seconds: The time over which they were counted.
+        over_seconds: The period over which they were counted.
     """
 
     processed: float
@@ -41,11 +41,11 @@ class Rates:
 @dataclass(frozen=True, slots=True)
 class TrendPoint:
     """
-    A queue at one minute.
+    A queue in one minute.
 
     Args:
-        size: Jobs waiting.
-        latency: Seconds since the job that ran next was enqueued.
+        size: The number of waiting jobs.
+        latency: Seconds since the next job to run was enqueued.
     """
 
     at: datetime
@@ -59,17 +59,17 @@ class Overview:
     The system at one instant.
 
     Args:
-        at: When it was read, epoch s.
-        processed: How many attempts ended, those that failed included.
-        failed: How many attempts raised.
+        at: When it was read, in epoch seconds.
+        processed: The number of attempts that ended, including those that failed.
+        failed: The number of attempts that raised.
         scheduled, retries, dead: The sizes of the sets.
-        queues: By name.
-        processes: By identity.
-        works: What runs, the longest first.
-        in_flight: Jobs that Python workers have taken and not settled, by owner and queue.
-        rates: None at the first read of an `OverviewReader`.
-        trends: Of the queues that were asked for: how it was each minute of the last two hours, the oldest first. A
-            Python worker of the fleet notes it; where none was running, minutes are missing.
+        queues: Sorted by name.
+        processes: Sorted by identity.
+        works: The running jobs, longest-running first.
+        in_flight: Jobs that Python workers have fetched and not settled, by owner and queue.
+        rates: None for the first read of an `OverviewReader`.
+        trends: For the queues that were asked for: size and latency in each minute of the last two hours, oldest first.
+            A Python worker of the fleet records them; minutes in which none was running are missing.
     """
 
     at: float
@@ -87,30 +87,30 @@ class Overview:
 
     @property
     def enqueued(self) -> int:
-        """Jobs waiting in all queues."""
+        """The number of jobs waiting in all queues."""
         return sum(queue.size for queue in self.queues)
 
     @property
     def concurrency(self) -> int:
-        """How many jobs all processes can run at a time."""
+        """The number of jobs that all processes can run at a time."""
         return sum(process.concurrency for process in self.processes)
 
     def in_flight_of(self, identity: str) -> int:
-        """How many jobs a process has taken and not settled."""
+        """The number of jobs that a process has fetched and not settled."""
         return sum(entry.count for entry in self.in_flight if entry.identity == identity)
 
 
 class OverviewReader:
     """
-    Reads again and again, in one round trip each but for the first, which takes two.
+    Reads the overview repeatedly. Each read takes one round trip; the first takes two.
 
         reader = OverviewReader()
         reader.read().queues
 
     Args:
-        window_seconds: Rates are counted over so long, once it has read for as long.
-        pool: Whose Redis: a `Pool`, a redis-py client, or a URL. Without it and *client*, the program's.
-        client: Instead of *pool*.
+        window_seconds: The period over which rates are counted, once it has read for that long.
+        pool: The Redis to use: a `Pool`, a redis-py client, or a URL. By default the program's own.
+        client: A client whose Redis to use, instead of *pool*.
     """
 
     def __init__(
@@ -125,17 +125,18 @@ class OverviewReader:
         return f"<OverviewReader of {self._pool!r}>"
 
     def read_anew(self, now: float | None = None, *, trends_of: TrendsOf | None = None) -> Overview:
-        """As `read`, but with the names that stand in Redis now instead of those of the last read: two round trips."""
+        """Like `read`, but with the names now in Redis instead of those of the last read: two round trips."""
         self._names = None
         return self.read(now, trends_of=trends_of)
 
     def read(self, now: float | None = None, *, trends_of: TrendsOf | None = None) -> Overview:
         """
-        Everything, now.
+        Read everything.
 
         Args:
-            now: Epoch s; the clock's time if it is left out.
-            trends_of: Takes the names of all queues and gives those whose trends are wanted; none without it.
+            now: Epoch seconds; the current time by default.
+            trends_of: Called with the names of all queues; returns those whose trends are wanted. Without it, none are
+                read.
         """
         at = now_seconds() if now is None else now
         found = overview.read(self._pool, self._names, now=at, trends_of=trends_of)
@@ -175,7 +176,7 @@ class OverviewReader:
     def _rates(self, at: float, processed: int, failed: int) -> Rates | None:
         counts = self._counts
         if counts and processed < counts[-1][1]:
-            # The counters were set to 0.
+            # The counters were reset.
             counts.clear()
         counts.append((at, processed, failed))
         while len(counts) > 2 and counts[1][0] <= at - self._window_seconds:

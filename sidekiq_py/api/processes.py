@@ -1,4 +1,4 @@
-"""The processes that work on this Redis, Ruby's and Python's, and what they run."""
+"""The processes that share this Redis, Ruby's and Python's, and the jobs they run."""
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
@@ -25,8 +25,8 @@ class Process:
 
     Args:
         beat: The heartbeat.
-        info: What it says of itself.
-        pool: To the Redis that it works on.
+        info: What it publishes about itself.
+        pool: Connections to its Redis.
     """
 
     def __init__(self, beat: Beat, info: ProcessInfo, pool: Pool) -> None:
@@ -45,27 +45,27 @@ class Process:
 
     @property
     def hostname(self) -> str:
-        """Where it runs."""
+        """The host it runs on."""
         return self._info.hostname
 
     @property
     def pid(self) -> int | None:
-        """Its id on that machine, or in its container."""
+        """Its process id on that host, or in its container."""
         return self._info.pid
 
     @property
     def tag(self) -> str:
-        """The program's name for itself; may be empty."""
+        """The program's tag; may be empty."""
         return self._info.tag
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Badges; a Python process bears `sidekiq_py`."""
+        """Its labels; a Python process carries `sidekiq_py`."""
         return self._info.labels
 
     @property
     def queues(self) -> tuple[str, ...]:
-        """What it fetches from."""
+        """The queues it fetches from."""
         return self._info.queues or tuple(dict.fromkeys(name for c in self._info.capsules for name in c.weights))
 
     @property
@@ -75,17 +75,17 @@ class Process:
 
     @property
     def version(self) -> str | None:
-        """Its release; None before Sidekiq 7.0.2."""
+        """Its Sidekiq release; None before Sidekiq 7.0.2."""
         return self._info.version
 
     @property
     def is_python(self) -> bool:
-        """Whether it is one of ours."""
+        """True for a sidekiq_py process."""
         return self._info.is_python
 
     @property
     def is_embedded(self) -> bool:
-        """Whether it lives inside another program, and so cannot be quieted or stopped from here."""
+        """True if it is embedded in another program, so that it cannot be quieted or stopped from here."""
         return self._info.embedded
 
     @property
@@ -96,50 +96,50 @@ class Process:
 
     @property
     def beat_at(self) -> datetime:
-        """When it was heard last."""
+        """The time of its last heartbeat."""
         return datetime.fromtimestamp(_number(self._beat.beat), UTC)
 
     @property
     def concurrency(self) -> int:
-        """How many jobs it runs at a time; up to Sidekiq 8.1.1 it says so in `info`, later in a field of its own."""
+        """How many jobs it runs at a time. Up to Sidekiq 8.1.1 it is part of `info`, later a field of its own."""
         if self._beat.concurrency is not None:
             return int(_number(self._beat.concurrency))
         return self._info.concurrency or 0
 
     @property
     def busy(self) -> int:
-        """How many jobs it was running."""
+        """How many jobs it was running at its last heartbeat."""
         return int(_number(self._beat.busy))
 
     @property
     def is_stopping(self) -> bool:
-        """Whether it takes no more jobs."""
+        """True if it has stopped fetching."""
         return self._beat.quiet == b"true"
 
     @property
     def rss_kb(self) -> int:
-        """Its memory."""
+        """Its memory (RSS) in kilobytes."""
         return int(_number(self._beat.rss))
 
     @property
     def rtt_us(self) -> int:
-        """How long a round trip to Redis took it, microseconds."""
+        """The duration of its last measured round trip to Redis, in microseconds."""
         return int(_number(self._beat.rtt_us))
 
     @property
     def in_flight(self) -> int:
-        """How many jobs it has taken and not settled; 0 for Ruby processes, whose jobs are nowhere in Redis."""
+        """How many jobs it has fetched and not settled; 0 for Ruby processes, whose jobs are not stored in Redis."""
         counts = in_flight_counts.counts(self._pool)
         return sum(entry.count for entry in counts if entry.identity == self.identity)
 
     @property
     def is_leader(self) -> bool:
-        """Whether Sidekiq Enterprise has elected it."""
+        """True if Sidekiq Enterprise has elected it leader."""
         return process_set.leader(self._pool) == self.identity
 
     def quiet(self) -> None:
         """
-        Let it take no more jobs. It hears of it at its next heartbeat.
+        Ask it to stop fetching. It reads the request at its next heartbeat.
 
         Raises:
             SidekiqError: It is embedded in another program.
@@ -149,7 +149,7 @@ class Process:
 
     def stop(self) -> None:
         """
-        Let it finish its jobs and leave. It hears of it at its next heartbeat.
+        Ask it to finish its jobs and exit. It reads the request at its next heartbeat.
 
         Raises:
             SidekiqError: It is embedded in another program.
@@ -158,7 +158,7 @@ class Process:
         self._signal("TERM")
 
     def dump_threads(self) -> None:
-        """Let it write to its log what each of its threads does. It hears of it at its next heartbeat."""
+        """Ask it to log what each of its threads is doing. It reads the request at its next heartbeat."""
         self._signal("TTIN")
 
     def _signal(self, name: str) -> None:
@@ -171,15 +171,15 @@ class Process:
 
 class ProcessSet:
     """
-    All processes that were heard within the last minute.
+    All processes with a heartbeat within the last minute.
 
         for process in ProcessSet():
             process.quiet()
 
     Args:
-        clean: Take processes that were not heard for a minute out of the registry, at most once a minute.
-        pool: Whose Redis: a `Pool`, a redis-py client, or a URL. Without it and *client*, the program's.
-        client: Instead of *pool*.
+        clean: Remove processes without a heartbeat for a minute from the registry, at most once a minute.
+        pool: The Redis to use: a `Pool`, a redis-py client, or a URL. By default the program's own.
+        client: A client whose Redis to use, instead of *pool*.
     """
 
     def __init__(self, clean: bool = True, *, pool: Any = None, client: Client | None = None) -> None:
@@ -207,34 +207,34 @@ class ProcessSet:
 
     @property
     def size(self) -> int:
-        """How many are registered; one that died within the last minute may be among them."""
+        """The number of registered processes; one that died within the last minute may be included."""
         return process_set.count(self._pool)
 
     @property
     def total_concurrency(self) -> int:
-        """How many jobs all of them can run at a time."""
+        """How many jobs all processes together can run at a time."""
         return sum(process.concurrency for process in self)
 
     @property
     def total_rss_kb(self) -> int:
-        """The memory of all."""
+        """The memory of all processes in kilobytes."""
         return sum(process.rss_kb for process in self)
 
     @property
     def leader(self) -> str:
-        """The identity of the one that Sidekiq Enterprise has elected; empty without one."""
+        """The identity of the leader that Sidekiq Enterprise has elected; empty if there is none."""
         return process_set.leader(self._pool)
 
     def find(self, identity: str) -> Process | None:
-        """The process with this identity."""
+        """The process with this identity; None if there is none."""
         return next(iter(self._read([identity])), None)
 
     def serving(self, queue: str) -> list[Process]:
-        """The processes that fetch from this queue, those that are quiet left out."""
+        """The processes that fetch from this queue, without those that are quiet."""
         return [process for process in self if queue in process.queues and not process.is_stopping]
 
     def cleanup(self) -> int:
-        """Take processes that were not heard for a minute out of the registry; how many. At most once a minute."""
+        """Remove processes without a heartbeat for a minute; returns how many. At most once a minute."""
         return process_set.prune(self._pool)
 
     def _read(self, identities: list[str]) -> list[Process]:
@@ -248,14 +248,14 @@ def processes_of(beats: Iterable[Beat], pool: Pool) -> list[Process]:
 
 class Work:
     """
-    A job that a thread runs.
+    A job that a thread is running.
 
     Args:
         process_id: The identity of its process.
         thread_id: Unique within the process.
-        queue: Where it was fetched.
+        queue: The queue it was fetched from.
         run_at: When it started.
-        payload: Its bytes.
+        payload: The payload's bytes.
     """
 
     def __init__(self, process_id: str, thread_id: str, *, queue: str, run_at: datetime | None, payload: bytes) -> None:
@@ -270,25 +270,25 @@ class Work:
 
     @cached_property
     def job(self) -> JobRecord:
-        """The job."""
+        """The job that is running."""
         return JobRecord(self.payload, self.queue)
 
     @property
     def elapsed_seconds(self) -> float | None:
-        """How long it has been running, by this machine's clock; None where the process does not say."""
+        """How long it has been running, by this machine's clock; None if the process does not report a start time."""
         return None if self.run_at is None else max(0.0, now_seconds() - self.run_at.timestamp())
 
 
 class WorkSet(OfRedis):
     """
-    What runs now, as of each process's last heartbeat; a short job may never be seen here.
+    The jobs running now, as of each process's last heartbeat. A short job may never show up here.
 
         for process_id, thread_id, work in WorkSet():
             print(work.job.jid, work.run_at)
 
     Args:
-        pool: Whose Redis: a `Pool`, a redis-py client, or a URL. Without it and *client*, the program's.
-        client: Instead of *pool*.
+        pool: The Redis to use: a `Pool`, a redis-py client, or a URL. By default the program's own.
+        client: A client whose Redis to use, instead of *pool*.
     """
 
     def __len__(self) -> int:
@@ -302,7 +302,7 @@ class WorkSet(OfRedis):
         return ((work.process_id, work.thread_id, work) for work in works_of(running))
 
     def find(self, wanted: JobFilter) -> list[Work]:
-        """What runs and fits, the longest first. A job's time is when it started."""
+        """The running jobs that match, longest-running first. A job's time is when it started."""
         return [
             work
             for _, _, work in self
@@ -311,16 +311,16 @@ class WorkSet(OfRedis):
 
     @property
     def size(self) -> int:
-        """How many jobs all processes said they were running."""
+        """The number of jobs that all processes reported as running."""
         return process_set.busy(self._pool, process_set.identities(self._pool))
 
     def find_work(self, jid: str) -> Work | None:
-        """What runs the job with this id."""
+        """The running job with this id; None if none is known."""
         return next((work for _, _, work in self if work.job.jid == jid), None)
 
 
 def works_of(running: Iterable[tuple[str, str, bytes]]) -> list[Work]:
-    """The entries that can be read, the longest running first."""
+    """The readable entries, longest-running first."""
     found = []
     for identity, thread, raw in running:
         entry = parse_work(raw)

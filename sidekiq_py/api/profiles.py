@@ -18,8 +18,8 @@ class ProfileRecord:
     Args:
         key: `<token>-<jid>`.
         type: The job's class.
-        token: Whose profiling it was.
-        size: Bytes of the data.
+        token: The token under which the job was profiled.
+        size: The size of the data in bytes.
         elapsed: Seconds that the job took.
     """
 
@@ -37,8 +37,8 @@ class ProfileSet(OfRedis):
     The profiles of the last day, latest first.
 
     Args:
-        pool: Whose Redis: a `Pool`, a redis-py client, or a URL. Without it and *client*, the program's.
-        client: Instead of *pool*.
+        pool: The Redis to use: a `Pool`, a redis-py client, or a URL. By default the program's own.
+        client: A client whose Redis to use, instead of *pool*.
     """
 
     def __len__(self) -> int:
@@ -55,11 +55,11 @@ class ProfileSet(OfRedis):
 
     @property
     def size(self) -> int:
-        """How many there are."""
+        """The number of profiles."""
         return profiles.count(self._pool)
 
     def data(self, key: str) -> bytes | None:
-        """The profile itself, gzipped; None if it has expired."""
+        """The gzipped profile; None if it has expired."""
         return profiles.data(self._pool, key)
 
 

@@ -19,9 +19,9 @@ from sidekiq_py.redis_access.reads.queues import PlacedJob
 
 _PAGE_JOBS = 200
 _NEAR_PAGES = 25
-# To tell how far a search is takes longer than to look at a job.
+# Reporting the progress of a search takes longer than looking at a job.
 _LOOKED_AT_AT_ONCE = 200
-# So many steps over the jobs of a queue keep Redis busy for some milliseconds.
+# This many steps over the jobs of a queue keep Redis busy for some milliseconds.
 _STEPS_AT_ONCE = 100_000
 
 
@@ -30,10 +30,10 @@ class QueuedJob(JobRecord):
     A job in its queue.
 
     Args:
-        value: Its exact bytes.
+        value: The payload's exact bytes.
         queue: The queue's name.
-        pool: To the Redis where it is.
-        before: How many jobs were to run before it when it was read; -1 where that is not known.
+        pool: Connections to its Redis.
+        before: The number of jobs that would run before it when it was read; -1 if unknown.
     """
 
     def __init__(self, value: bytes, queue: str, pool: Pool, before: int = -1) -> None:
@@ -44,16 +44,18 @@ class QueuedJob(JobRecord):
 
     @property
     def placed(self) -> PlacedJob:
-        """Its bytes, and about where they stand: to look for them in a long queue takes Redis milliseconds."""
+        """
+        Its bytes and approximate position; without a position, finding it in a long queue takes Redis milliseconds.
+        """
         return self.value, self._before
 
     @property
     def key(self) -> str:
-        """The digest of its bytes, fit for a URL. Jobs of the same bytes have the same key."""
+        """The digest of its bytes, fit for a URL. Jobs with equal bytes have the same key."""
         return hashlib.sha256(self.value).hexdigest()[:20]
 
     def delete(self) -> bool:
-        """Remove it from its queue; False if it is not there any more: a worker has taken it, or it was deleted."""
+        """Remove it from its queue. Returns False if it is no longer there: it was fetched by a worker, or deleted."""
         ends = ends_of_extensions(self, "deleted", of_pool(self._pool).detection.dialect(now_seconds()))
         if not ends:
             return queues.remove(self._pool, self._queue_name, self.value)
@@ -66,9 +68,9 @@ class QueuePage:
     One page of a queue.
 
     Args:
-        jobs: Those that fit.
-        next: The place, counted as the page was, where the next page begins; None at the end of the queue.
-        looked_at: How many jobs were looked at.
+        jobs: The matching jobs.
+        next: The position at which the next page begins, counted as for this page; None at the end of the queue.
+        looked_at: The number of jobs that were looked at.
     """
 
     jobs: tuple[QueuedJob, ...]
@@ -86,13 +88,13 @@ class Queue:
             if job.klass == "HardWorker":
                 job.delete()
 
-    Iterating gives the newest job first, `reversed()` the one that runs next, in pages. Jobs that workers take and
-    others push meanwhile do not disturb it, nor does deleting: what is there all the time comes once.
+    Iterating yields the newest job first, `reversed()` the next one to run, in pages. Jobs that are fetched or pushed
+    meanwhile do not disturb it, nor does deleting: a job that is there all the time appears exactly once.
 
     Args:
-        name: Without the prefix `queue:`.
-        pool: Whose Redis: a `Pool`, a redis-py client, or a URL. Without it and *client*, the program's.
-        client: Instead of *pool*.
+        name: The queue's name, without the prefix `queue:`.
+        pool: The Redis to use: a `Pool`, a redis-py client, or a URL. By default the program's own.
+        client: A client whose Redis to use, instead of *pool*.
     """
 
     def __init__(self, name: str = "default", *, pool: Any = None, client: Client | None = None) -> None:
@@ -101,13 +103,13 @@ class Queue:
 
     @classmethod
     def all(cls, *, pool: Any = None, client: Client | None = None) -> list[Self]:
-        """Every queue that was ever pushed to and not cleared, by name."""
+        """Every queue that was ever pushed to and not cleared, sorted by name."""
         links = pool_for(pool, client)
         return [cls(name, pool=links) for name in queues.names(links)]
 
     @staticmethod
     def paused_names(*, pool: Any = None, client: Client | None = None) -> list[str]:
-        """The names of all queues that are paused, also of those that hold nothing."""
+        """The names of all paused queues, including empty ones."""
         return queues.paused(pool_for(pool, client))
 
     def __repr__(self) -> str:
@@ -117,7 +119,7 @@ class Queue:
         return self.size
 
     def __bool__(self) -> bool:
-        # A queue is an object also when it is empty.
+        # An empty queue is still truthy.
         return True
 
     def __iter__(self) -> Iterator[QueuedJob]:
@@ -140,43 +142,43 @@ class Queue:
 
     @property
     def size(self) -> int:
-        """How many jobs wait. What workers have taken is not counted; see `in_flight`."""
+        """The number of waiting jobs, without those that workers have fetched; see `in_flight`."""
         return queues.size(self._pool, self.name)
 
     @property
     def latency(self) -> float:
-        """Seconds since the job that runs next was enqueued; 0.0 if the queue is empty."""
+        """Seconds since the next job to run was enqueued; 0.0 if the queue is empty."""
         oldest = queues.oldest(self._pool, self.name)
         return 0.0 if oldest is None else latency(JobRecord(oldest).item, now_seconds())
 
     @property
     def paused(self) -> bool:
-        """Whether workers leave it alone (Sidekiq Pro's pause, which Python workers honour)."""
+        """True if it is paused (Sidekiq Pro's pause, which Python workers follow, too)."""
         return queues.is_paused(self._pool, self.name)
 
     @property
     def in_flight(self) -> int:
-        """How many of its jobs Python workers have taken and not settled; Ruby's are nowhere in Redis."""
+        """How many of its jobs Python workers have fetched and not settled. Ruby's running jobs are not in Redis."""
         return sum(entry.count for entry in in_flight_counts.counts(self._pool) if entry.queue == self.name)
 
     def pause(self) -> bool:
         """
-        Let workers leave it alone; False if they did already.
+        Pause it, so that workers stop fetching from it. Returns False if it was already paused.
 
-        Python workers obey within moments, and so do Ruby's with Sidekiq Pro. Ruby processes without Pro go on:
-        `ProcessSet.serving` names those that fetch from it.
+        Python workers follow within moments, and so do Ruby's with Sidekiq Pro. Ruby processes without Pro keep
+        fetching: `ProcessSet.serving` lists the processes that fetch from the queue.
         """
         return queues.pause(self._pool, self.name)
 
     def unpause(self) -> bool:
-        """Let workers fetch from it again; False if it was not paused."""
+        """Let workers fetch from it again. Returns False if it was not paused."""
         return queues.unpause(self._pool, self.name)
 
     def enter(self) -> bool:
         """
-        Enter it in the list of queues, as a push does, so that every Web UI shows it; False if it was there.
+        Add it to the set of queues, as a push does, so that every Web UI shows it. Returns False if it was there.
 
-        For a queue whose jobs were pushed by something that did not.
+        Use it for a queue that was filled by a program that did not do so.
         """
         return queues.enter(self._pool, self.name)
 
@@ -189,12 +191,12 @@ class Queue:
         stop: Stop | None = None,
     ) -> Iterator[QueuedJob]:
         """
-        The jobs that fit, the newest first. A job's time is when it was enqueued.
+        Yield the matching jobs, newest first. A job's time is when it was enqueued.
 
         Args:
-            oldest_first: What runs next in front.
-            looked_at: Told now and then how many jobs were looked at.
-            stop: Asked as often; where it says True, no more come.
+            oldest_first: Start with the next job to run.
+            looked_at: Called now and then with the number of jobs looked at so far.
+            stop: Called as often; if it returns True, the search ends.
         """
         number = 0
         for number, job in enumerate(self._walk(oldest_first=oldest_first), 1):
@@ -218,19 +220,20 @@ class Queue:
         oldest_first: bool = False,
     ) -> QueuePage:
         """
-        The next jobs from a place, the newest first. Places move on with what is pushed and taken meanwhile.
+        The next jobs from a position, newest first. Positions shift as jobs are pushed and fetched meanwhile.
 
         Args:
-            limit: At most so many.
-            after: `QueuePage.next` of the page before; 0 to begin.
-            wanted: Only those that fit.
-            look_at: After so many jobs the page ends, so that a search in a large queue can show how far it is.
-            oldest_first: What runs next in front; places count from it.
+            limit: The most jobs to return.
+            after: `QueuePage.next` of the previous page; 0 to begin.
+            wanted: Return only matching jobs.
+            look_at: End the page after looking at this many jobs, so that a search in a large queue can show its
+                progress.
+            oldest_first: Start with the next job to run, and count positions from it.
         """
         found: list[QueuedJob] = []
         number = 0
         while True:
-            # A filter may pass over many jobs; without one no more are read than are shown.
+            # A filter may skip many jobs; without one, read no more than are shown.
             count = min(limit if wanted is None else _PAGE_JOBS, look_at - number)
             window, length = queues.page(self._pool, self.name, after + number, count, oldest_first=oldest_first)
             for raw in window:
@@ -247,13 +250,13 @@ class Queue:
 
     def find_near(self, key: str, place: int) -> QueuedJob | None:
         """
-        The job with this `QueuedJob.key`, looked for where it stood a while ago: workers have taken jobs since, so that
-        it stands nearer to its turn. Looks at 10,000 jobs at most.
+        Find a job by its `QueuedJob.key` near the position it had a while ago. Workers have fetched jobs since, so it
+        is now nearer to its turn. Looks at 10,000 jobs at most.
 
         Args:
-            place: Where it stood, counted from the job that runs next.
+            place: Its earlier position, counted from the next job to run.
         """
-        # The place itself is in the first window, with room for jobs that were given back in front of it.
+        # The first window includes the position itself, with room for jobs that were returned in front of it.
         end = place + _PAGE_JOBS
         for _ in range(_NEAR_PAGES):
             start = max(0, end - 2 * _PAGE_JOBS)
@@ -268,28 +271,28 @@ class Queue:
         return None
 
     def find_job(self, jid: str) -> QueuedJob | None:
-        """The job with this id. The whole queue is read, so this is for people, not for programs."""
+        """The job with this id. Reads the whole queue, so this is for people, not for programs."""
         return next((job for job in self if job.jid == jid), None)
 
     def clear(self, *, keep_name: bool = False) -> int:
         """
-        Delete all its jobs; how many there were.
+        Delete all its jobs. Returns how many there were.
 
         Args:
-            keep_name: Leave it in the list of queues; Ruby's `clear` takes it out, until something is pushed to it.
+            keep_name: Keep it in the set of queues. Ruby's `clear` removes it until something is pushed to it.
         """
         return queues.clear(self._pool, self.name, keep_name=keep_name)
 
     def drain(self) -> Iterator[list[bytes]]:
         """
-        Remove the queue and its name, as `clear` does, and give the bytes of the jobs that it held, in parts.
+        Remove the queue and its name, as `clear` does, and yield the bytes of its jobs in parts.
 
-        A part is removed when it is asked for: whoever stops early leaves the rest in the queue.
+        Each part is removed when it is asked for: if you stop early, the rest stays in the queue.
         """
         return queues.drain(self._pool, self.name)
 
     def delete(self) -> int:
-        """Delete all its jobs, its name and its pause; how many jobs there were. A later push begins it anew."""
+        """Delete all its jobs, its name and its pause. Returns the number of jobs. A later push creates it again."""
         return queues.clear(self._pool, self.name, unpause=True)
 
     def delete_many(
@@ -301,11 +304,11 @@ class Queue:
         stop: Stop | None = None,
     ) -> BulkResult:
         """
-        Delete chosen jobs, some in a round trip.
+        Delete the given jobs, several per round trip.
 
         Args:
-            per_second: No more in a second; None for as fast as it goes.
-            stop: Asked between two round trips; where it says True, the jobs that are left stay.
+            per_second: The most jobs per second; None for no limit.
+            stop: Called between round trips; if it returns True, the remaining jobs stay.
         """
         return self._take(None, jobs, progress, per_second, stop)
 
@@ -319,23 +322,23 @@ class Queue:
         stop: Stop | None = None,
     ) -> BulkResult:
         """
-        Move jobs behind those that wait in another queue, in their order, each as it is, byte for byte.
+        Move jobs to the end of another queue, in their order, each unchanged byte for byte.
 
-        The payload's `queue` keeps naming this queue, as no worker goes by it: one that fails is retried in the queue
-        where it was fetched. Each round trip moves its jobs in one step, so that nothing is lost or doubled when this
-        program is killed.
+        The payload's `queue` keeps naming this queue, because no worker goes by it: a job that fails is retried in the
+        queue where it was fetched. Each round trip moves its jobs atomically, so that nothing is lost or duplicated if
+        this program is killed.
 
         Args:
             target: The other queue's name.
-            jobs: Only these, what runs first in front: `find(…, oldest_first=True)`; None for all that wait now.
-            per_second: No more in a second; None for as fast as it goes.
-            stop: Asked between two round trips; where it says True, the jobs that are left stay.
+            jobs: Only these, next to run first: `find(…, oldest_first=True)`; None for all that wait now.
+            per_second: The most jobs per second; None for no limit.
+            stop: Called between round trips; if it returns True, the remaining jobs stay.
 
         Raises:
-            ValueError: It is this queue.
+            ValueError: *target* is this queue.
         """
         if target == self.name:
-            raise ValueError(f"the jobs of {target} are there already; name another queue")
+            raise ValueError(f"the jobs of {target} are already there; name another queue")
         if jobs is None:
             return self._move_all(target, progress, per_second, stop)
         return self._take(target, jobs, progress, per_second, stop)
@@ -343,7 +346,7 @@ class Queue:
     def _move_all(
         self, target: str, progress: Progress | None, per_second: float | None, stop: Stop | None
     ) -> BulkResult:
-        """As many as there are now: what two people move to and fro at once must come to an end."""
+        """Move as many as there are now, so that it ends even when two people move jobs back and forth at once."""
         tally = Tally(progress)
         for part in slices(repeat(None, self.size), per_second, stop):
             moved = queues.move_tail(self._pool, self.name, target, len(part))
@@ -365,15 +368,15 @@ class Queue:
         for taken in slices(jobs, per_second, stop):
             minded = [job for job in taken if target is None and is_minded(job)]
             for job in minded:
-                # Each in a script of its own, with what extensions want written.
+                # Each in a script of its own, with the commands that extensions add.
                 was_there = job.delete()
                 tally.moved += was_there
                 tally.gone += not was_there
             part = [job for job in taken if job not in minded] if minded else taken
             done = queues.take_jobs(self._pool, self.name, [job.placed for job in part], target=target)
             missed = [(job.value, -1) for job, is_done in zip(part, done, strict=True) if not is_done]
-            # They may stand further back than they did, as when jobs of a dead worker came back. Few at a time, as
-            # Redis now looks through the whole queue for each.
+            # They may be further back now, as when jobs of a dead worker came back. Only a few at a time, because Redis
+            # now searches the whole queue for each.
             size = max(1, min(len(part), _STEPS_AT_ONCE // (self.size + 1))) if missed else 1
             found = [
                 is_found
@@ -389,10 +392,10 @@ class Queue:
         self, seen: list[bytes], start: int, length: int, oldest_first: bool
     ) -> tuple[list[bytes], int, int, bool]:
         """
-        The jobs after *seen*, which stood at *start* when the queue was *length* jobs long.
+        The jobs after *seen*, which were at position *start* when the queue was *length* jobs long.
 
         Returns:
-            The jobs, where they stand, how long the queue is now, whether they are the last.
+            The jobs, their position, the current length of the queue, and True if they are the last.
         """
         wanted = len(seen) + _PAGE_JOBS
         window, now_length = queues.page(self._pool, self.name, start, wanted, oldest_first=oldest_first)
@@ -402,22 +405,22 @@ class Queue:
             window, now_length = queues.page(self._pool, self.name, start, wanted, oldest_first=oldest_first)
             first, skipped = _overlap(seen, window)
         fresh = window[skipped:]
-        # Where only jobs seen before are in view, the window moves on with them.
+        # If only jobs seen before are in view, the window moves on with them.
         place = start + (skipped if fresh else first or 0)
         return fresh, place, now_length, start + len(window) >= now_length
 
     def _find_again(self, seen: list[bytes], start: int, growth: int, oldest_first: bool) -> int:
-        """Where the jobs after *seen* may be found once *seen* is out of sight; too early rather than too late."""
+        """The position at which to look for the jobs after *seen* once *seen* is gone; rather early than late."""
         anchors = sorted({0, len(seen) // 2, len(seen) - 1})
         places = queues.places(self._pool, self.name, [seen[i] for i in anchors], oldest_first=oldest_first)
         for index, place in zip(anchors, places, strict=True):
             if place is not None:
                 return max(0, place - index)
         if oldest_first:
-            # They were taken or moved. What is pushed at the head makes the queue longer and moves nothing here, so
-            # it is not known how many before them were taken too: a page of what was passed over may come again.
+            # They were fetched or moved. Pushes at the head make the queue longer but move nothing here, so there is no
+            # telling how many jobs before them were fetched too: a page that was already seen may come again.
             return max(0, start + min(0, growth + len(seen)) - _PAGE_JOBS)
-        # They were all deleted, and with them perhaps earlier ones.
+        # They were all deleted, perhaps along with earlier ones.
         return max(0, start + len(seen) + growth)
 
 
@@ -427,7 +430,7 @@ def _enqueued_at(job: JobRecord) -> float | None:
 
 def _overlap(seen: Sequence[bytes], window: Sequence[bytes]) -> tuple[int | None, int]:
     """
-    How a window on a queue begins with jobs seen before.
+    Find the jobs seen before at the beginning of a window on a queue.
 
     Returns:
         The index of the first of *seen* in it, or None; and the index after the last of them.
@@ -436,7 +439,7 @@ def _overlap(seen: Sequence[bytes], window: Sequence[bytes]) -> tuple[int | None
     first: int | None = None
     after = at = 0
     for index, job in enumerate(window):
-        # In order, so that a second job of the same bytes is another job.
+        # In order, because a second job with the same bytes is another job.
         if job in known and job in seen[at:]:
             at = seen.index(job, at) + 1
             first = index if first is None else first

@@ -1,4 +1,4 @@
-"""Which Redis an object of the data API looks at: the one it was given, else the program's."""
+"""Chooses the Redis that an object of the data API uses: the given one, or the program's."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ def client_for(pool: Any, client: Client | None) -> Client:
 
     Args:
         pool: A `Pool`, a redis-py client or pool, or a URL.
-        client: Instead of *pool*.
+        client: A client whose Redis to use, instead of *pool*.
 
     Raises:
         ConfigError: Both are given.
@@ -34,11 +34,11 @@ def pool_for(pool: Any, client: Client | None) -> Pool:
 
 class OfRedis:
     """
-    What reads one Redis, and keeps nothing of it.
+    Base of the objects that read one Redis and cache nothing.
 
     Args:
-        pool: Whose Redis: a `Pool`, a redis-py client, or a URL. Without it and *client*, the program's.
-        client: Instead of *pool*.
+        pool: The Redis to use: a `Pool`, a redis-py client, or a URL. By default the program's own.
+        client: A client whose Redis to use, instead of *pool*.
     """
 
     def __init__(self, *, pool: Any = None, client: Client | None = None) -> None:

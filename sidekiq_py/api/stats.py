@@ -1,4 +1,4 @@
-"""Counters and sizes, now and day by day."""
+"""Counters and sizes, current and by day."""
 
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -23,10 +23,10 @@ class QueueSummary:
     A queue at one instant.
 
     Args:
-        size: Jobs waiting.
-        latency: Seconds since the job that runs next was enqueued; 0.0 if the queue is empty.
-        paused: Workers leave it alone.
-        in_flight: Jobs that Python workers have taken and not settled; Ruby's workers do not tell.
+        size: The number of waiting jobs.
+        latency: Seconds since the next job to run was enqueued; 0.0 if the queue is empty.
+        paused: True if workers do not fetch from it.
+        in_flight: Jobs that Python workers have fetched and not settled; Ruby's workers do not report theirs.
     """
 
     name: str
@@ -38,12 +38,12 @@ class QueueSummary:
 
 class Stats:
     """
-    The state of the system when this was made. `processed` to `default_queue_latency` cost one round trip; what depends
-    on the number of queues and processes is read when it is asked for first.
+    The state of the system when this object was created. `processed` to `default_queue_latency` cost one round trip;
+    everything that depends on the number of queues and processes is read when it is first asked for.
 
     Args:
-        pool: Whose Redis: a `Pool`, a redis-py client, or a URL. Without it and *client*, the program's.
-        client: Instead of *pool*.
+        pool: The Redis to use: a `Pool`, a redis-py client, or a URL. By default the program's own.
+        client: A client whose Redis to use, instead of *pool*.
     """
 
     def __init__(self, *, pool: Any = None, client: Client | None = None) -> None:
@@ -55,68 +55,68 @@ class Stats:
 
     @property
     def processed(self) -> int:
-        """How many attempts ended, those that failed included."""
+        """The number of attempts that ended, including those that failed."""
         return self._totals.processed
 
     @property
     def failed(self) -> int:
-        """How many attempts raised."""
+        """The number of attempts that raised."""
         return self._totals.failed
 
     @property
     def scheduled_size(self) -> int:
-        """How many jobs wait for their time."""
+        """The number of scheduled jobs."""
         return self._totals.scheduled_size
 
     @property
     def retry_size(self) -> int:
-        """How many jobs wait for their next try."""
+        """The number of jobs that wait for their next retry."""
         return self._totals.retry_size
 
     @property
     def dead_size(self) -> int:
-        """How many jobs will not be tried again."""
+        """The number of jobs in the dead set, which are not retried."""
         return self._totals.dead_size
 
     @property
     def processes_size(self) -> int:
-        """How many processes are registered."""
+        """The number of registered processes."""
         return self._totals.processes_size
 
     @cached_property
     def default_queue_latency(self) -> float:
-        """Seconds since the job of the queue `default` that runs next was enqueued; 0.0 if there is none."""
+        """Seconds since the next job of the queue `default` was enqueued; 0.0 if the queue is empty."""
         oldest = self._totals.oldest_default
         return 0.0 if oldest is None else latency(JobRecord(oldest).item, now_seconds())
 
     @cached_property
     def queues(self) -> dict[str, int]:
-        """Jobs waiting by queue, the longest first."""
+        """Waiting jobs by queue, longest queue first."""
         names = queues.names(self._pool)
         sizes = queues.sizes(self._pool, names)
         return dict(sorted(zip(names, sizes, strict=True), key=lambda pair: (-pair[1], pair[0])))
 
     @property
     def enqueued(self) -> int:
-        """Jobs waiting in all queues."""
+        """The number of jobs waiting in all queues."""
         return sum(self.queues.values())
 
     @cached_property
     def workers_size(self) -> int:
-        """How many jobs all processes said they were running at their last heartbeat."""
+        """The number of jobs that all processes were running at their last heartbeat."""
         return process_set.busy(self._pool, process_set.identities(self._pool))
 
     @cached_property
     def in_flight(self) -> tuple[InFlightCount, ...]:
         """
-        Jobs that Python workers have taken and not settled, by owner and queue. They stand in Redis, so they outlive
-        their worker; Ruby's Web UI does not show them.
+        Jobs that Python workers have fetched and not settled, by owner and queue. They are kept in Redis, so they
+        survive a crash of their worker; Ruby's Web UI does not show them.
         """
         return tuple(in_flight_counts.counts(self._pool))
 
     @cached_property
     def queue_summaries(self) -> list[QueueSummary]:
-        """All queues by name, also those that are empty because their jobs are in flight."""
+        """All queues by name, including those that are empty because their jobs are in flight."""
         taken: dict[str, int] = {}
         for entry in self.in_flight:
             taken[entry.queue] = taken.get(entry.queue, 0) + entry.count
@@ -135,7 +135,7 @@ class Stats:
 
     def reset(self, *names: str) -> None:
         """
-        Set the counters `processed` and `failed`, or only those named, to 0 in Redis. This object keeps its numbers.
+        Set the counters `processed` and `failed`, or only the named ones, to 0 in Redis. This object keeps its numbers.
 
         Raises:
             ValueError: There is no such counter.
@@ -148,15 +148,15 @@ class Stats:
 
 class History:
     """
-    Attempts by day, latest first, in UTC.
+    Attempts by UTC day, latest first.
 
         History(7).processed     # {"2025-02-14": 120, "2025-02-13": 98, …}
 
     Args:
-        days: How many, up to five years.
-        start_date: The latest; today if it is left out.
-        pool: Whose Redis: a `Pool`, a redis-py client, or a URL. Without it and *client*, the program's.
-        client: Instead of *pool*.
+        days: The number of days, up to five years.
+        start_date: The latest day; today by default.
+        pool: The Redis to use: a `Pool`, a redis-py client, or a URL. By default the program's own.
+        client: A client whose Redis to use, instead of *pool*.
 
     Raises:
         ValueError: *days* is below 1 or above 1825.
@@ -176,12 +176,12 @@ class History:
 
     @property
     def processed(self) -> dict[str, int]:
-        """Day → attempts that ended, those that failed included."""
+        """Maps each day to the attempts that ended, including those that failed."""
         return self._counts[0]
 
     @property
     def failed(self) -> dict[str, int]:
-        """Day → attempts that raised."""
+        """Maps each day to the attempts that raised."""
         return self._counts[1]
 
     @cached_property

@@ -6,8 +6,9 @@ What is wrong with a Redis that Ruby and Python share, and what to do about it.
     for check, finding in examine().findings(Level.PROBLEM, Level.WARNING):
         print(check.name, finding.seen, finding.advice)
 
-Facts are gathered when a check asks for them (`facts.py`), bounded on a Redis of any size; a check is a function from
-facts to findings (`checks/`). Nothing is written. May import `api` and below, never the engine.
+A check is a function from facts to findings (`checks/`). Facts are gathered when a check asks for them (`facts.py`),
+with limits that hold on a Redis of any size. The doctor only reads. This package may import `api` and the layers below
+it, never the engine.
 """
 
 from sidekiq_py.doctor.checks import CHECKS, Check

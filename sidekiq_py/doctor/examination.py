@@ -1,4 +1,4 @@
-"""All checks on one Redis, and what they came to."""
+"""Run all checks on one Redis and collect their findings."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -20,14 +20,14 @@ from sidekiq_py.redis_access.connection.settings import place
 from sidekiq_py.registry import JobDefinition
 
 _ADVICE = {
-    "NOPERM": "Let this user use that command, or look as one who may.",
-    "WRONGTYPE": "A key that is looked at has another type than Sidekiq gives it; `types of keys` says which.",
+    "NOPERM": "Let this user run that command, or run the doctor as a user who may.",
+    "WRONGTYPE": "A key has a different type from the one Sidekiq gives it; see `types of keys`.",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """What one check found."""
+    """The findings of one check."""
 
     check: Check
     findings: tuple[Finding, ...]
@@ -36,13 +36,13 @@ class Examined:
 @dataclass(frozen=True, slots=True)
 class Report:
     """
-    What all checks found.
+    The findings of all checks.
 
     Args:
-        url: Of the Redis, without its password; a namespace stands behind a `#`.
+        url: The URL of the Redis, without its password. A namespace follows a `#`.
         about: A few numbers: `server`, `ruby_processes`, `python_processes`, `queues`, `jobs_waiting`,
-            `jobs_looked_at`, `keys_looked_at`; those that could not be seen are left out.
-        keys_are_whole: Every key's name was looked at; else as many as the time let.
+            `jobs_looked_at`, `keys_looked_at`. Those that could not be read are missing.
+        keys_are_whole: True if every key name was looked at; otherwise as many as the time limit allowed.
     """
 
     url: str
@@ -51,22 +51,22 @@ class Report:
     keys_are_whole: bool
 
     def findings(self, *levels: Level) -> Iterator[tuple[Check, Finding]]:
-        """The findings of these levels, or all; with the check that found it."""
+        """Yield the findings of these levels (all by default), each with the check that made it."""
         for examined in self.examined:
             for finding in examined.findings:
                 if not levels or finding.level in levels:
                     yield examined.check, finding
 
     def count(self, level: Level) -> int:
-        """How many findings have this level."""
+        """The number of findings of this level."""
         return sum(1 for _ in self.findings(level))
 
     def is_healthy(self, *, strict: bool = False) -> bool:
         """
-        Whether there is no problem.
+        True if there is no problem.
 
         Args:
-            strict: And no warning either.
+            strict: Count warnings as problems.
         """
         return not self.count(Level.PROBLEM) and not (strict and self.count(Level.WARNING))
 
@@ -79,18 +79,19 @@ def examine(
     now: Callable[[], float] = now_seconds,
 ) -> Report:
     """
-    Look at everything; reads only, and bounded on a Redis of any size.
+    Run every check. Only reads, with limits that hold on a Redis of any size.
 
     Args:
-        pool: Which Redis: a `Pool`, a redis-py client, or a URL. Without it and *client*, the program's.
-        client: Instead of *pool*.
-        declared: Jobs of this program, as `registry`; their classes count as served, and their options are looked at.
-        now: This machine's clock, seconds since the epoch.
-
+        pool: The Redis to examine: a `Pool`, a redis-py client, or a URL. Without *pool* and *client*, the program's
+            own.
+        client: A client whose Redis to examine, instead of *pool*.
+        declared: The jobs of this program, such as `registry`. Their classes count as served, and their options are
+            checked.
+        now: This machine's clock, in seconds since the epoch.
     Raises:
-        RedisConnectionError: Redis is out of reach.
+        RedisConnectionError: Redis cannot be reached.
         ReplyLostError: The connection broke.
-        RedisReplyError: Redis does not let this user in, or lacks the URL's database.
+        RedisReplyError: Redis does not let this user in, or does not have the URL's database.
     """
     links = pool_for(pool, client)
     facts = Facts(
@@ -99,7 +100,7 @@ def examine(
         declared=None if declared is None else _by_class(declared),
         now=now,
     )
-    # Whoever is not let in hears of it here. Of a server that can keep no jobs there is nothing else to say.
+    # A user without access gets the error here. For a server that cannot hold jobs, no other check makes sense.
     is_unfit = facts.server.mode in ("cluster", "sentinel")
     checks = CHECKS[:1] if is_unfit else (*CHECKS, *_of_extensions(links))
     examined = tuple(Examined(check, _look(check, facts)) for check in checks)
@@ -125,7 +126,7 @@ def _look(check: Check, facts: Facts) -> tuple[Finding, ...]:
     gaps = facts.gaps(check.needed, check.walked) if findings else []
     if not gaps:
         return findings
-    # What is wrong stays wrong; what seemed to be in order may not be.
+    # A problem that was found is one even without the missing facts; an OK may not be.
     certain = [finding for finding in findings if finding.level is not Level.OK]
     return (*certain, *(unseen(check.topic, gap) for gap in gaps))
 

@@ -1,7 +1,7 @@
 """
-The facts that checks look at: each gathered when it is first asked for, then kept.
+The facts that checks look at. Each is gathered when first asked for, then kept.
 
-Whatever Redis does not let this user see raises its `RedisReplyError` here, at the check that needs it.
+If Redis does not let this user read a fact, its `RedisReplyError` is raised in the check that needs it.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -29,17 +29,15 @@ from sidekiq_py.wire import keys
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.extensions import extension_keys_of
 
-# No key of Sidekiq's or of ours begins so.
-
 
 class Facts:
     """
-    What is true of one Redis.
+    The facts about one Redis.
 
     Args:
-        pool: To it.
-        pinned: The release that this program is told to write for; None where it finds out.
-        declared: Jobs of this program, by the classes that payloads name; None where no program was loaded.
+        pool: Connections to it.
+        pinned: The release that this program is configured to write for; None if it detects the release.
+        declared: The jobs of this program, by the class names that payloads carry; None if no program was loaded.
         now: This machine's clock.
     """
 
@@ -61,13 +59,13 @@ class Facts:
         return f"<Facts of {self._pool!r}>"
 
     def command(self, *words: str) -> str:
-        """A command line of `sidekiq-py` for this Redis's namespace."""
+        """A `sidekiq-py` command line, with this Redis's namespace."""
         namespace = self._pool.settings.namespace
         rest = ["--namespace", namespace] if namespace else []
         return " ".join(["sidekiq-py", *map(for_shell, [*words, *rest])])
 
     def redis_cli(self, *words: str, keys: int) -> str:
-        """A command line of `redis-cli`, for bash; the first *keys* words behind its name are keys."""
+        """A `redis-cli` command line for bash; the first *keys* words after the command's name are keys."""
         namespace = self._pool.settings.namespace
         start = f"{namespace}:" if namespace else ""
         command, named, others = words[0], words[1 : keys + 1], words[keys + 1 :]
@@ -84,14 +82,14 @@ class Facts:
         return survey.info(self._pool)
 
     def info_number(self, name: str) -> int | None:
-        """A number in INFO; None where it is not told."""
+        """A number from INFO; None if it cannot be read."""
         try:
             return int(self.info[name])
         except (RedisReplyError, KeyError, ValueError):
             return None
 
     def setting(self, name: str) -> str | None:
-        """A setting of the server; None where it is not told."""
+        """A setting of the server; None if it cannot be read."""
         try:
             return survey.setting(self._pool, name)
         except RedisReplyError:
@@ -99,22 +97,22 @@ class Facts:
 
     @cached_property
     def clock(self) -> survey.ClockReading:
-        """Redis's clock beside this machine's."""
+        """Redis's clock, compared with this machine's."""
         return survey.clock(self._pool, self._now)
 
     @cached_property
     def fleet(self) -> Fleet:
-        """The processes."""
+        """The processes that are running."""
         return fleet.gather(self._pool)
 
     @cached_property
     def keyspace(self) -> Keyspace:
-        """The names of keys."""
+        """The names of the keys."""
         return keyspace.gather(self._pool)
 
     @cached_property
     def queues(self) -> tuple[QueueFacts, ...]:
-        """The queues: those in the set `queues`, those that the walk over the keys has met, those that are worked."""
+        """The queues: those in the set `queues`, those found by scanning the keys, and those that a process serves."""
         found: set[str] = set()
         with suppress(RedisReplyError):
             found.update(self.keyspace.queues)
@@ -125,7 +123,7 @@ class Facts:
 
     @cached_property
     def misfits(self) -> tuple[Misfit, ...]:
-        """Keys of Sidekiq's and of ours that hold something else."""
+        """Keys of Sidekiq and sidekiq_py that hold another type than they should."""
         names: list[str] = []
         identities: list[str] = []
         with suppress(RedisReplyError):
@@ -136,11 +134,11 @@ class Facts:
 
     def gaps(self, needed: Collection[str], part: Part | None) -> list[str]:
         """
-        Why something cannot be told for certain, a clause for each reason.
+        The reasons why a check cannot be certain, a clause each.
 
         Args:
-            needed: The keys that tell it; one that holds something else tells nothing.
-            part: The names of keys that tell it.
+            needed: The keys that the check reads; one of another type makes its answer uncertain.
+            part: The key names that the check relies on.
         """
         found = []
         with suppress(RedisReplyError):
@@ -150,17 +148,17 @@ class Facts:
         except RedisReplyError as error:
             return [*found, f"Redis answered: {error}"]
         if not is_whole:
-            found.append(f"the walk over the names of keys was cut off after {keyspace.SECONDS_AT_MOST:.0f} s.")
+            found.append(f"the scan of the key names was cut off after {keyspace.SECONDS_AT_MOST:.0f} s.")
         return found
 
     @cached_property
     def sample(self) -> Sample:
-        """Jobs that wait."""
+        """A sample of the waiting jobs."""
         return sampling.gather_jobs(self._pool, self.queues)
 
     @cached_property
     def marked_queues(self) -> dict[str, set[str]]:
-        """Queues with jobs that only Ruby's middleware can end, to the keys by which these are known."""
+        """Maps queues that hold jobs only Ruby's middleware can finish to the payload keys that mark those jobs."""
         found: dict[str, set[str]] = {}
         for job in self.sample.jobs:
             if job.queue is not None and (marks := self.foreign_keys_of(job.item)):
@@ -168,11 +166,11 @@ class Facts:
         return found
 
     def foreign_keys_of(self, payload: Mapping[str, Any]) -> list[str]:
-        """The keys of a job by which only Ruby can end it: no extension of ours takes it over."""
+        """The payload keys that make this a job only Ruby can finish, without those that an extension here handles."""
         return [key for key in extension_keys_of(payload) if not self._is_taken_over(key, payload)]
 
     def _is_taken_over(self, key: str, payload: Mapping[str, Any]) -> bool:
-        """Asked once for the jobs of one batch."""
+        """Ask the extensions, once for all jobs of one batch."""
         known = f"{key} {payload[key]} {payload.get('class')}"
         if known not in self._taken_over:
             self._taken_over[known] = program.extensions.takes_over(key, dict(payload), self._pool)
@@ -180,19 +178,19 @@ class Facts:
 
     @cached_property
     def owners(self) -> Owners:
-        """What Python processes hold."""
+        """The in-flight jobs of Python processes."""
         return owners.gather(self._pool, self.keyspace)
 
     def sizes(self, names: Sequence[str]) -> dict[str, int]:
-        """Lengths of lists."""
+        """The lengths of these lists."""
         return survey.sizes(self._pool, names, "LLEN")
 
     def existing(self, names: Sequence[str]) -> set[str]:
-        """Those of the keys that are there."""
+        """The keys among these that exist."""
         return survey.existing(self._pool, names)
 
     def describe(self) -> dict[str, Any]:
-        """A few numbers for the head of a report; those that cannot be seen are left out."""
+        """A few numbers for the head of a report. Those that cannot be read are missing."""
         parts: dict[str, Callable[[], Any]] = {
             "server": lambda: str(self.server),
             "ruby_processes": lambda: len(self.fleet.ruby),

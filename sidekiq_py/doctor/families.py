@@ -1,5 +1,5 @@
 """
-Keys and payload keys that are not open-source Sidekiq's: whose they are, and what that means for a Python process.
+Keys that do not belong to open-source Sidekiq: which product they belong to, and what that means for Python.
 
 Source: wiki and change logs of Sidekiq Pro and Enterprise (no code of theirs is public); sidekiq-cron 1.12 and 2.3,
 sidekiq-scheduler 6.0, sidekiq-unique-jobs 8.0, gitlab-sidekiq-fetcher 0.9, sidekiq-status 4.0, sidekiq-throttled 1.
@@ -13,13 +13,13 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class Family:
     """
-    Keys of one feature.
+    The keys of one feature.
 
     Args:
-        title: Whose.
-        pattern: Of the whole name of a key.
-        means: A sentence.
-        advice: What a team with Python processes does about it.
+        title: The product or feature that owns them.
+        pattern: A regular expression for the whole key name.
+        means: A sentence on what they mean for Python.
+        advice: What a team with Python processes should do about it.
     """
 
     title: str
@@ -35,43 +35,43 @@ FAMILIES = (
     Family(
         "Sidekiq Pro's batches",
         r"batches|b-[\w-]{14}(?:-\w+)?",
-        "A job with `bid` belongs to one, and only Ruby can count it there",
+        "A job with `bid` belongs to a batch, and only Ruby can count it there",
         "Leave queues with such jobs to Ruby.",
     ),
     Family(
         SUPER_FETCH,
         r"super_processes|queue:sq\|.*|.*:super_queues",
-        "Jobs that Ruby processes run stand there, and only Ruby brings back those of a dead process: when a process "
-        "starts, then once an hour. Python neither reads nor changes them",
+        "They hold the jobs that Ruby processes are running. Only Ruby recovers those of a dead process: when a "
+        "process starts, and once an hour after that. Python neither reads nor changes them",
     ),
     Family(
         "Sidekiq Enterprise's leader",
         r"dear-leader",
-        "Only that process enqueues periodic jobs. Enterprise counts the threads of Python processes too, as they "
-        "stand in `processes`",
-        "Mind the thread count of the licence. Python processes never stand for election.",
+        "Only that process enqueues periodic jobs. Enterprise also counts the threads of Python processes, because "
+        "they are in `processes`",
+        "Check the thread count of your licence. Python processes never stand for election.",
     ),
     Family(
         "Sidekiq Enterprise's periodic jobs",
         r"loops|loops:.*|loop-history:.*|periodic|periodic:.*",
-        "They are enqueued by Ruby's leader; a Python process runs those whose class it declares",
+        "Ruby's leader enqueues them; a Python process runs those whose class it declares",
     ),
     Family(
         "Sidekiq Enterprise's rate limiters",
         r"lmtr-.*",
-        "They limit Ruby's jobs alone; a job that was put off has `overrated`, which Python does not count",
-        "Limit what Python runs by its concurrency.",
+        "They limit only Ruby's jobs; a rescheduled job carries `overrated`, which Python does not count",
+        "Limit Python's jobs with its concurrency.",
     ),
     Family(
         "Sidekiq Enterprise's unique jobs",
         r"unique:.*",
-        "What is pushed from Python takes no lock, and what Python runs releases none before it expires",
+        "Jobs pushed from Python take no lock, and for jobs that Python runs the lock stays until it expires",
         "Let Ruby run and push jobs with `unique_for`.",
     ),
     Family(
         "sidekiq-cron",
         r"cron_jobs|cron_jobs:.*|cron_job:.*",
-        "The periodic jobs of both languages stand there; `sidekiq-py cron list` shows them",
+        "They hold the periodic jobs of both languages; `sidekiq-py cron list` shows them",
     ),
     Family(
         "sidekiq-scheduler",
@@ -81,31 +81,31 @@ FAMILIES = (
     Family(
         "sidekiq-unique-jobs",
         r"uniquejobs:.*",
-        "What is pushed from Python takes no lock, and a job with `lock_digest` that Python runs leaves its lock to "
-        "the gem's reaper or to its expiry",
+        "Jobs pushed from Python take no lock. If Python runs a job with `lock_digest`, its lock stays until "
+        "the gem's reaper removes it or it expires",
         "Let Ruby run and push jobs with a `lock`.",
     ),
     Family(
         GITLAB,
         r"working:queue:.*|reliable-fetcher-.*",
-        "Jobs that Ruby processes run stand there, and only Ruby brings back those of a dead process",
+        "They hold the jobs that Ruby processes are running, and only Ruby recovers those of a dead process",
     ),
     Family(
         "sidekiq-batch (not Sidekiq Pro's)",
         r"BID-.*|invalidated-bid-.*",
-        "Python workers run and count its jobs; callbacks run in Ruby alone",
+        "Python workers run and count its jobs; callbacks run only in Ruby",
         "Give each batch a callback_queue that only Ruby serves.",
     ),
     Family(
         "sidekiq-status",
         r"sidekiq:status:.*",
-        "Jobs that Python runs write theirs if they are declared with status=True or call progress(); the others keep "
-        "the status that they were pushed with",
+        "A job that Python runs updates its status if it is declared with status=True or calls progress(); others keep "
+        "the status they were pushed with",
     ),
     Family(
         "sidekiq-throttled",
         r"throttled:.*",
-        "Its limits hold in Ruby's processes alone",
+        "Its limits apply only in Ruby processes",
     ),
 )
 
@@ -114,13 +114,13 @@ _NAMES = re.compile("|".join(f"(?P<f{number}>{family.pattern})" for number, fami
 
 
 def family_of(name: str) -> Family | None:
-    """Whose key it is; None for Sidekiq's, ours and everybody else's."""
+    """The family that a key belongs to; None for keys of Sidekiq, of sidekiq_py and of anything unknown."""
     match = _NAMES.fullmatch(name)
     return None if match is None or match.lastgroup is None else FAMILIES[int(match.lastgroup[1:])]
 
 
 def grouped(names: Iterable[str]) -> dict[str, list[str]]:
-    """The names of keys by the title of their family, sorted."""
+    """Group key names by the title of their family, sorted."""
     found: dict[str, list[str]] = {}
     for name in names:
         family = family_of(name)

@@ -1,4 +1,4 @@
-"""What a check says of what it saw."""
+"""What checks report, and helpers for wording it."""
 
 import enum
 import re
@@ -9,35 +9,35 @@ from dataclasses import dataclass
 _NAMED = 5
 _MOST_YEARS = 1000
 _YEAR_SECONDS = 365.25 * 86_400
-# What a text cannot show: bytes that are no UTF-8, as Python keeps them, and half letters out of JSON.
+# Characters that cannot be written: bytes that are not UTF-8, as Python keeps them, and lone surrogates from JSON.
 _UNWRITABLE = re.compile("[\ud800-\udfff]")
 
 
 class Level(enum.StrEnum):
-    """How bad it is."""
+    """How serious a finding is."""
 
     OK = "ok"
     """In order."""
     NOTE = "note"
-    """Worth knowing; nothing is wrong with it."""
+    """Worth knowing; nothing is wrong."""
     UNSEEN = "unseen"
-    """Could not be looked at, or not to the end."""
+    """Could not be looked at, or not completely."""
     WARNING = "warning"
-    """Works, or works mostly, and will hurt."""
+    """Works, or mostly does, but will cause trouble."""
     PROBLEM = "problem"
-    """Jobs do not run, run wrongly or can be lost."""
+    """Jobs do not run, run wrongly, or can be lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
     """
-    One thing that was seen.
+    One thing that a check found.
 
     Args:
         seen: A sentence, with numbers and names.
-        advice: What to do about it; empty where there is nothing to do.
-        subjects: What it is about: names of queues, classes, processes or keys. In all texts a byte of a name that is
-            no UTF-8 stands as `\\xff`.
+        advice: What to do about it; empty if there is nothing to do.
+        subjects: The names of the queues, classes, processes or keys concerned. In all texts, a byte that is not UTF-8
+            is written as `\\xff`.
     """
 
     level: Level
@@ -52,42 +52,42 @@ class Finding:
 
 
 def ok(seen: str) -> Finding:
-    """In order."""
+    """A finding that all is in order."""
     return Finding(Level.OK, seen)
 
 
 def note(seen: str, advice: str = "", subjects: Iterable[str] = ()) -> Finding:
-    """Worth knowing."""
+    """A finding that is worth knowing."""
     return Finding(Level.NOTE, seen, advice, tuple(subjects))
 
 
 def warning(seen: str, advice: str, subjects: Iterable[str] = ()) -> Finding:
-    """Will hurt."""
+    """A finding that will cause trouble."""
     return Finding(Level.WARNING, seen, advice, tuple(subjects))
 
 
 def problem(seen: str, advice: str, subjects: Iterable[str] = ()) -> Finding:
-    """Hurts."""
+    """A finding that needs fixing."""
     return Finding(Level.PROBLEM, seen, advice, tuple(subjects))
 
 
 def unseen(topic: str, because: str, advice: str = "") -> Finding:
-    """Could not be looked at; *topic* as a check has it, *because* a clause."""
+    """A finding that a check could not look: *topic* as the check has it, *because* a clause."""
     return Finding(Level.UNSEEN, f"{topic[0].upper()}{topic[1:]} could not be looked at, because {because}", advice)
 
 
 def writable(text: str) -> str:
-    """*text* with what cannot be written spelled out: `\\xff` for a byte that is no UTF-8."""
+    """*text* with unwritable characters escaped: `\\xff` for a byte that is not UTF-8."""
     return _UNWRITABLE.sub(lambda found: _spelled(found[0]), text)
 
 
 def is_writable(text: str) -> bool:
-    """Whether it is UTF-8 all through."""
+    """True if all of *text* is valid UTF-8."""
     return not _UNWRITABLE.search(text)
 
 
 def for_shell(name: str) -> str:
-    """A name as a word of a command for bash or zsh, also if it is no UTF-8."""
+    """Quote a name as one word of a bash or zsh command, even if it is not UTF-8."""
     if is_writable(name):
         return shlex.quote(name)
     plain = name.replace("\\", "\\\\").replace("'", "\\'")
@@ -108,12 +108,12 @@ def counted(number: int, one: str, many: str | None = None) -> str:
 
 
 def verb(number: int, one: str, many: str) -> str:
-    """The form of a verb that goes with a number."""
+    """The form of a verb that agrees with a number."""
     return one if number == 1 else many
 
 
 def span(seconds: float) -> str:
-    """A length of time, in the unit that suits it."""
+    """A duration, in a suitable unit."""
     size = abs(seconds)
     if size >= _MOST_YEARS * _YEAR_SECONDS:
         return f"more than {_MOST_YEARS:,} years"
@@ -126,7 +126,7 @@ def span(seconds: float) -> str:
 
 
 def minutes(seconds: float) -> str:
-    """A length of time in minutes; from a thousand years on in words."""
+    """A duration in minutes; in words from a thousand years on."""
     return f"{seconds / 60:,.0f} min" if abs(seconds) < _MOST_YEARS * _YEAR_SECONDS else span(seconds)
 
 

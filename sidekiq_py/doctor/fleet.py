@@ -1,4 +1,4 @@
-"""The processes alive on this Redis: language, release, queues, clock, and what they say they can run."""
+"""The live processes on this Redis: language, release, queues, clock, and the classes they say they can run."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -19,14 +19,14 @@ _PAGE = 500
 @dataclass(frozen=True, slots=True)
 class Worker:
     """
-    One process that beats.
+    One process with a heartbeat.
 
     Args:
-        info: What it says of itself.
-        is_quiet: It fetches no more.
-        beat_age_seconds: How long ago it beat, by Redis's clock; None where that cannot be told.
-        ahead_seconds: By how much its clock is ahead of Redis's; None where that cannot be told.
-        classes: What it says it can run; None if it says nothing, as Ruby's processes do.
+        info: What it publishes about itself.
+        is_quiet: True if it has stopped fetching.
+        beat_age_seconds: The age of its last heartbeat, by Redis's clock; None if unknown.
+        ahead_seconds: How far its clock is ahead of Redis's; None if unknown.
+        classes: The classes that it says it can run; None if it does not say, as with Ruby's processes.
     """
 
     identity: str
@@ -38,17 +38,17 @@ class Worker:
 
     @property
     def is_python(self) -> bool:
-        """Whether it is one of ours."""
+        """True for a sidekiq_py process."""
         return self.info.is_python
 
     @property
     def dialect(self) -> Dialect:
-        """How it writes; of one of ours, the release that it writes for."""
+        """The format it writes; for a Python process, that of the release it writes for."""
         return Dialect.detect([self.info.version])
 
     @property
     def release(self) -> str:
-        """Its release, or the one that it writes for, in words."""
+        """Its Sidekiq release, or the one that it writes for, as text."""
         return self.info.version or "before 7.0.2"
 
     @property
@@ -60,18 +60,18 @@ class Worker:
 
     @property
     def queues(self) -> frozenset[str]:
-        """What it fetches from."""
+        """The queues it fetches from."""
         return frozenset(self.info.queues or (name for group in self.info.capsules for name in group.weights))
 
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
     """
-    All that are registered.
+    All registered processes.
 
     Args:
-        workers: Those with a heartbeat.
-        silent: Identities without one: ended, and not yet cleared away.
+        workers: The processes with a heartbeat.
+        silent: The identities without one: processes that have ended and are not cleared away yet.
     """
 
     workers: tuple[Worker, ...]
@@ -85,34 +85,34 @@ class Fleet:
 
     @property
     def ruby(self) -> list[Worker]:
-        """Those of Ruby's."""
+        """The Ruby processes."""
         return [worker for worker in self.workers if not worker.is_python]
 
     @property
     def python(self) -> list[Worker]:
-        """Those of ours."""
+        """The Python processes."""
         return [worker for worker in self.workers if worker.is_python]
 
     def on(self, queue: str) -> list[Worker]:
-        """Those that fetch from a queue."""
+        """The processes that fetch from a queue."""
         return [worker for worker in self._by_queue.get(queue, ()) if not worker.is_quiet]
 
     def leaving(self, queue: str) -> list[Worker]:
-        """Those that fetched from a queue and take no more jobs."""
+        """The quiet processes of a queue: they take no more jobs from it."""
         return [worker for worker in self._by_queue.get(queue, ()) if worker.is_quiet]
 
     @property
     def queues(self) -> frozenset[str]:
-        """All that some process fetches from, or did."""
+        """All queues that some process fetches from, or did until it was quieted."""
         return frozenset(self._by_queue)
 
 
 def gather(pool: Pool) -> Fleet:
     """
-    Read the registry.
+    Read the registry of processes.
 
     Raises:
-        RedisError: Redis did not answer, or does not let this user ask.
+        RedisError: Redis did not answer, or does not let this user read.
     """
     identities = process_set.identities(pool)
     kinds = survey.kinds(pool, identities)
@@ -134,7 +134,7 @@ def gather(pool: Pool) -> Fleet:
 
 
 def releases(workers: Iterable[Worker]) -> str:
-    """How many run each release: `7.3.2 (2 processes), 8.1.7 (1 process)`."""
+    """The releases and how many processes run each: `7.3.2 (2 processes), 8.1.7 (1 process)`."""
     found = Counter(worker.release for worker in sorted(workers, key=lambda worker: worker.dialect.version))
     return ", ".join(f"{release} ({counted(number, 'process', 'processes')})" for release, number in found.items())
 

@@ -1,4 +1,4 @@
-"""What the names of keys tell: products beside Sidekiq, namespaces, queues that no list names, what owners left."""
+"""Facts from key names: products beside Sidekiq, namespaces, queues missing from `queues`, in-flight keys of owners."""
 
 import enum
 import re
@@ -11,9 +11,9 @@ from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.reads import survey
 from sidekiq_py.wire import keys
 
-# Of each of three walks.
+# The limit for each of three scans.
 SECONDS_AT_MOST = 5.0
-# Looked for by name, as the walk over all keys may end before it meets them.
+# Looked up by name, because the scan of all keys may be cut off before it reaches them.
 _LANDMARKS = (
     *("batches", "super_processes", "dear-leader", "cron_jobs", "cron_jobs:default", "schedules", "schedules_changed"),
     *("uniquejobs:digests", "uniquejobs:live"),
@@ -29,7 +29,7 @@ _INBOX_NAME = re.compile(r"(.+?:\d+:[0-9a-f]+:\d+):(.*)", re.DOTALL)
 
 
 class Part(enum.Enum):
-    """Which names are meant."""
+    """A part of the key names."""
 
     QUEUES = "queues"
     OURS = "ours"
@@ -39,18 +39,18 @@ class Part(enum.Enum):
 @dataclass(frozen=True, slots=True)
 class Keyspace:
     """
-    Names, sorted.
+    Key names, sorted.
 
     Args:
         seen: How many keys were looked at.
-        whole: Of which no name was missed.
-        ours: All that sidekiq_py makes.
-        counters: Of what Sidekiq counts.
-        families: By the title of their family.
-        queues: Of the lists `queue:<name>` that belong to no other product.
-        namespaces: Of the sets `<namespace>:queues`.
+        whole: The parts of which no name was missed.
+        ours: All keys of sidekiq_py.
+        counters: Sidekiq's counters.
+        families: Key names by the title of their family.
+        queues: The names of the lists `queue:<name>` that belong to no other product.
+        namespaces: The namespaces for which a set `<namespace>:queues` exists.
         in_flight: Owners that have an in-flight hash.
-        inboxes: Owner to the queues of its inboxes.
+        inboxes: Maps each owner to the queues of its inboxes.
     """
 
     seen: int
@@ -66,12 +66,12 @@ class Keyspace:
 
 def gather(pool: Pool) -> Keyspace:
     """
-    Walk over the names of keys, as far as the time lets: first those of queues, then ours, then all.
+    Scan the key names as far as the time limits allow: first those of queues, then those of sidekiq_py, then all.
 
-    Redis itself picks the first two, so that they are through in a fraction of the time that all names take.
+    Redis filters the first two itself, so they finish in a fraction of the time that the scan of all names takes.
 
     Raises:
-        RedisError: Redis did not answer, or does not let this user walk.
+        RedisError: Redis did not answer, or does not let this user scan.
     """
     walks = {
         Part.QUEUES: _walk(pool, _QUEUE + "*"),

@@ -1,4 +1,4 @@
-"""Keys of Sidekiq's and of ours that hold another type than theirs: whatever is to go there is refused."""
+"""Keys of Sidekiq and sidekiq_py that hold another type than they should, so that writes to them fail."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -11,18 +11,18 @@ from sidekiq_py.wire import keys
 
 _WORDS = {"string": "string", "list": "list", "set": "set", "zset": "sorted set", "hash": "hash", "stream": "stream"}
 _NUMBER = "number"
-# What INCRBY adds to.
+# The text that INCRBY accepts.
 _INTEGER = re.compile(rb"-?(?:0|[1-9][0-9]{0,18})")
 
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
     """
-    What a key is to be.
+    The expected type of a key.
 
     Args:
-        name: As TYPE says it, or `number`.
-        broken: What goes wrong where it is something else.
+        name: As TYPE reports it, or `number`.
+        broken: What goes wrong if it is something else.
     """
 
     name: str
@@ -36,8 +36,8 @@ class Misfit:
 
     Args:
         key: Without a namespace.
-        seen: A clause: what it is, and what it is not.
-        broken: What goes wrong for it.
+        seen: A clause: what it is, and what it should be.
+        broken: What goes wrong because of it.
     """
 
     key: str
@@ -45,33 +45,33 @@ class Misfit:
     broken: str
 
 
-_FINISHING = _Kind(_NUMBER, "Workers cannot count what they ran; what is counted in the same step is refused with it")
+_FINISHING = _Kind(_NUMBER, "Workers cannot count the jobs they ran, or anything else that is counted in the same step")
 _FIXED = {
     keys.QUEUES: _Kind("set", "Every push is refused"),
     keys.SCHEDULE: _Kind("zset", "Every job for later (perform_in, perform_at) is refused"),
     keys.RETRY: _Kind("zset", "No failed job can be put there for its retry"),
-    keys.DEAD: _Kind("zset", "No job that is given up can be put there"),
-    keys.PROCESSES: _Kind("set", "No process can register, and none is seen"),
-    keys.PAUSED: _Kind("set", "No queue can be paused, and what fetches may be refused"),
+    keys.DEAD: _Kind("zset", "No job that has used up its retries can be put there"),
+    keys.PROCESSES: _Kind("set", "No process can register, and none is visible"),
+    keys.PAUSED: _Kind("set", "No queue can be paused, and fetches may be refused"),
     keys.STAT_PROCESSED: _FINISHING,
     keys.STAT_FAILED: _FINISHING,
-    keys.PROCESS_CLEANUP: _Kind("string", "Processes that ended may stay in the list"),
-    keys.OWNERS: _Kind("hash", "No Python process can fetch, and none is recovered"),
-    keys.DEPARTED: _Kind("hash", "Jobs of Python processes that ended may not come back"),
-    keys.SUSPECTS: _Kind("hash", "Jobs of Python processes that died cannot be brought back"),
-    keys.DEATHS: _Kind("hash", "Death handlers are not called where a Python process is killed before it could"),
-    keys.LOOKOUT_LEASE: _Kind("string", "Jobs of Python processes that died with their machine may not come back"),
+    keys.PROCESS_CLEANUP: _Kind("string", "Processes that have ended may stay in the list"),
+    keys.OWNERS: _Kind("hash", "No Python process can fetch, and the jobs of none are recovered"),
+    keys.DEPARTED: _Kind("hash", "Jobs of Python processes that have ended may not be recovered"),
+    keys.SUSPECTS: _Kind("hash", "Jobs of Python processes that died cannot be recovered"),
+    keys.DEATHS: _Kind("hash", "Death handlers are not called if a Python process is killed before it could call them"),
+    keys.LOOKOUT_LEASE: _Kind("string", "Jobs of Python processes that died with their machine may not be recovered"),
     keys.POLLER_LEASE: _Kind("string", "Python processes cannot agree on who moves due jobs"),
 }
 _PREFIXES = {
     keys.in_flight(""): _Kind("hash", "The Python process of that name cannot fetch"),
     keys.inbox("", "").rstrip(":") + ":": _Kind("list", "The Python process of that name cannot wait for jobs there"),
-    keys.lease(""): _Kind("string", "The Python process of that name may be taken for dead"),
-    keys.newest(""): _Kind("string", "Jobs of Python processes that died there may come back late"),
-    keys.declared(""): _Kind("string", "What the Python process of that name can run is not told"),
+    keys.lease(""): _Kind("string", "The Python process of that name may count as dead"),
+    keys.newest(""): _Kind("string", "Jobs of Python processes that died there may be recovered late"),
+    keys.declared(""): _Kind("string", "The classes that the Python process of that name can run stay unknown"),
 }
 _QUEUE = _Kind("list", "Pushes to that queue are refused")
-_BEAT = _Kind("hash", "The process of that name cannot beat, and is taken for dead")
+_BEAT = _Kind("hash", "The process of that name cannot send its heartbeat, and counts as dead")
 _SIGNALS = _Kind("list", "The process of that name cannot be quieted or stopped from the Web UI")
 
 
@@ -80,12 +80,12 @@ def gather(pool: Pool, identities: Iterable[str], names: Iterable[str], now: flo
     Look at the type of each key.
 
     Args:
-        identities: Of registered processes.
-        names: Of further keys; those that have no type to hold are passed over.
+        identities: The registered processes.
+        names: Further keys; those without an expected type are ignored.
         now: Seconds since the epoch.
 
     Raises:
-        RedisError: Redis did not answer, or does not let this user ask.
+        RedisError: Redis did not answer, or does not let this user read.
     """
     expected = {**_FIXED, **_of_days(now)}
     for identity in identities:
@@ -104,7 +104,7 @@ def gather(pool: Pool, identities: Iterable[str], names: Iterable[str], now: flo
 
 
 def of_key(pool: Pool, key: str, identities: Iterable[str], now: float) -> Misfit | None:
-    """The one key, if it holds another type than it should; arguments as of `gather`."""
+    """Check one key: None if its type is right. Arguments as for `gather`."""
     if not key.startswith(keys.queue("")):
         return next((found for found in gather(pool, identities, [key], now) if found.key == key), None)
     kind = survey.kinds(pool, [key])[key]
@@ -112,7 +112,7 @@ def of_key(pool: Pool, key: str, identities: Iterable[str], now: float) -> Misfi
 
 
 def _of_days(now: float) -> dict[str, _Kind]:
-    """Today's counters, and those of the days around it, as clocks differ."""
+    """Today's counters and those of the days before and after, because clocks differ."""
     today = datetime.fromtimestamp(now, UTC).date()
     days = [(today + timedelta(days=offset)).isoformat() for offset in (-1, 0, 1)]
     return {name(day): _FINISHING for day in days for name in (keys.stat_processed_on, keys.stat_failed_on)}
@@ -128,7 +128,7 @@ def _kind_of(name: str) -> _Kind | None:
 def _seen(key: str, kind: str, expected: str) -> str:
     is_a = f"the key `{key}` is a {_WORDS.get(kind, kind)}"
     return (
-        f"{is_a} that is no whole number"
+        f"{is_a} that is not a whole number"
         if (kind, expected) == ("string", _NUMBER)
         else (f"{is_a} and not a {_WORDS.get(expected, expected)}")
     )

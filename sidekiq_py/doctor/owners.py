@@ -1,4 +1,4 @@
-"""What Python processes hold in flight, whether they are heard of, and what nobody has entered."""
+"""The in-flight jobs of Python processes, and whether their owners are alive and registered."""
 
 from dataclasses import dataclass
 
@@ -11,14 +11,14 @@ from sidekiq_py.wire import keys
 @dataclass(frozen=True, slots=True)
 class OwnerFacts:
     """
-    One owner.
+    An owner and its in-flight jobs.
 
     Args:
         name: `<identity>:<epoch>`.
-        jobs: In its in-flight hash and its inboxes.
-        has_lease: It was heard of lately.
-        is_departed: It left or was struck off, and is looked after.
-        queues: Of its inboxes with a job.
+        jobs: The number of jobs in its in-flight hash and its inboxes.
+        has_lease: True if its lease exists, so it was alive a moment ago.
+        is_departed: True if it left or was removed from the registry; its remaining jobs are still being recovered.
+        queues: The queues of its inboxes that hold a job.
     """
 
     name: str
@@ -29,19 +29,19 @@ class OwnerFacts:
 
     @property
     def identity(self) -> str:
-        """Of its process."""
+        """The identity of its process."""
         return self.name.rpartition(":")[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Owners:
     """
-    All of them.
+    All owners that were found.
 
     Args:
-        entered: In the registry, or departed.
-        unentered: With jobs, and in neither: nobody looks after them.
-        suspects: Jobs that were in flight when their process died.
+        entered: Those in the registry, or departed.
+        unentered: Those with jobs that are in neither, so nothing recovers them.
+        suspects: The number of jobs that were in flight when their process died.
     """
 
     entered: tuple[OwnerFacts, ...]
@@ -51,10 +51,10 @@ class Owners:
 
 def gather(pool: Pool, keyspace: Keyspace) -> Owners:
     """
-    Read the registry. Done after the walk over the keys, so that an owner that was seen there stands here.
+    Read the registry. Call it after the scan of the keys, so that every owner found there is included.
 
     Raises:
-        RedisError: Redis did not answer, or does not let this user ask.
+        RedisError: Redis did not answer, or does not let this user read.
     """
     present = survey.hash_of(pool, keys.OWNERS)
     departed = survey.hash_of(pool, keys.DEPARTED)

@@ -1,4 +1,4 @@
-"""Queues and their sizes, and a sample of the jobs that wait: as many as tell something, however many there are."""
+"""Queues and their sizes, and a sample of the waiting jobs: of limited size, however many jobs wait."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,8 +24,8 @@ class QueueFacts:
     A queue.
 
     Args:
-        size: Jobs waiting.
-        is_known: Its name is in the set `queues`.
+        size: The number of waiting jobs.
+        is_known: True if its name is in the set `queues`.
         kind: The type of its key: `list`, or `none` while it is empty.
     """
 
@@ -38,13 +38,13 @@ class QueueFacts:
 
 class SampledJob:
     """
-    A job that waits.
+    A waiting job.
 
     Args:
-        raw: Its bytes.
+        raw: The payload's bytes.
         place: `queue:<name>`, `schedule` or `retry`.
-        queue: The queue it waits in, or goes to; None where it does not say.
-        score: Of a job in a set: when it is due, epoch seconds.
+        queue: The queue it waits in or will go to; None if the payload does not say.
+        score: For a job in a sorted set: when it is due, in epoch seconds.
     """
 
     def __init__(self, raw: bytes, place: str, queue: str | None, score: float | None = None) -> None:
@@ -57,27 +57,27 @@ class SampledJob:
 
     @property
     def item(self) -> dict[str, Any]:
-        """The payload; empty if it is no JSON object."""
+        """The payload; empty if it is not a JSON object."""
         return self._record.item
 
     @property
     def queue(self) -> str | None:
-        """The queue it waits in, or goes to."""
+        """The queue it waits in or will go to."""
         return self._record.queue
 
     @property
     def is_readable(self) -> bool:
-        """Whether a worker can tell what it is: a JSON object with a class."""
+        """True if a worker can read it: a JSON object with a class."""
         return self._record.klass is not None
 
     @property
     def is_wrapped(self) -> bool:
-        """Whether it is an Active Job."""
+        """True for an Active Job."""
         return self._record.klass in (OLD_WRAPPER, NEW_WRAPPER)
 
     @cached_property
     def job_class(self) -> str:
-        """The class that runs it, of an Active Job its own; empty if it names none."""
+        """The class that runs it; for an Active Job, the job's own class. Empty if it names none."""
         if not self.is_wrapped:
             return self._record.klass or ""
         args = self._record.args
@@ -86,7 +86,7 @@ class SampledJob:
         return named if isinstance(named, str) else ""
 
     def latest_stamp(self) -> float | None:
-        """The newest time in it, epoch seconds."""
+        """The newest timestamp in it, in epoch seconds."""
         stamps = (seconds_of(self.item.get(key)) for key in ("enqueued_at", "created_at", "failed_at", "retried_at"))
         return max((stamp for stamp in stamps if stamp is not None), default=None)
 
@@ -94,11 +94,11 @@ class SampledJob:
 @dataclass(frozen=True, slots=True)
 class Sample:
     """
-    Jobs that were looked at.
+    The jobs that were looked at.
 
     Args:
-        total: How many wait in all queues, `schedule` and `retry`.
-        overdue_since: Of `schedule` and `retry`, the lowest score; absent where the set is empty.
+        total: The number of jobs in all queues, `schedule` and `retry`.
+        overdue_since: The lowest score in `schedule` and in `retry`; missing if the set is empty.
     """
 
     jobs: tuple[SampledJob, ...]
@@ -107,7 +107,7 @@ class Sample:
 
     @property
     def extent(self) -> str:
-        """How many were looked at of how many, for a sentence."""
+        """How many of the waiting jobs were looked at, as part of a sentence."""
         if len(self.jobs) >= self.total:
             return f"all {self.total:,} waiting jobs"
         return f"{len(self.jobs):,} of {self.total:,} waiting jobs"
@@ -115,13 +115,13 @@ class Sample:
 
 def gather_queues(pool: Pool, found: list[str]) -> tuple[QueueFacts, ...]:
     """
-    Size and state of each queue.
+    Read the size and state of each queue.
 
     Args:
-        found: Names of lists that may not be in the set `queues`.
+        found: Queue names that may be missing from the set `queues`.
 
     Raises:
-        RedisError: Redis did not answer, or does not let this user ask.
+        RedisError: Redis did not answer, or does not let this user read.
     """
     known = survey.members(pool, keys.QUEUES)
     names = list(dict.fromkeys([*known, *sorted(found)]))
@@ -137,10 +137,10 @@ def gather_queues(pool: Pool, found: list[str]) -> tuple[QueueFacts, ...]:
 
 def gather_jobs(pool: Pool, waiting: tuple[QueueFacts, ...]) -> Sample:
     """
-    Read a sample of what waits in these queues, in `schedule` and in `retry`.
+    Read a sample of the jobs in these queues, in `schedule` and in `retry`.
 
     Raises:
-        RedisError: Redis did not answer, or does not let this user ask.
+        RedisError: Redis did not answer, or does not let this user read.
     """
     filled = [queue for queue in waiting if queue.size]
     budget = _Budget()
@@ -159,7 +159,7 @@ def gather_jobs(pool: Pool, waiting: tuple[QueueFacts, ...]) -> Sample:
 
 
 class _Budget:
-    """How many jobs, and how many bytes, may still be read."""
+    """The number of jobs and bytes that may still be read."""
 
     def __init__(self) -> None:
         self._jobs = JOBS_AT_MOST

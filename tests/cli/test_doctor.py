@@ -53,8 +53,8 @@ def test_a_problem_is_shown_with_what_to_do(run: Run, redis_client: redis.Redis)
     assert result.exit_code == 1
     _, _, queues = result.output.partition("\nQueues\n")
     lines = queues.splitlines()
-    assert lines[0] == "  problem  1 job waits in `mailers`, and no process works that queue."
-    advice = "           → Start a worker for it (-q mailers), or give the queue to one that runs. Or give its jobs"
+    assert lines[0] == "  problem  1 job waits in `mailers`, and no process serves that queue."
+    advice = "           → Start a worker for it (-q mailers), or let a running worker serve it. Or move its jobs to a"
     assert lines[1].startswith(advice)
     assert result.output.splitlines()[-1].startswith("1 problem, ")
 
@@ -105,7 +105,7 @@ def test_a_namespace_can_be_looked_into(run: Run, redis_client: redis.Redis) -> 
 
     result = run("doctor", "--namespace", "myapp")
 
-    assert "1 job waits and no process is at work: mailers (1)." in result.output
+    assert "1 job waits, and no process is running: mailers (1)." in result.output
     assert "outside" not in result.output
 
 
@@ -116,7 +116,7 @@ def test_the_release_can_be_set(run: Run, redis_client: redis.Redis) -> None:
     result = run("doctor", "--sidekiq-version", "8")
 
     assert result.exit_code == 1
-    assert "as sidekiq_version is set, but Ruby runs 7.3.2" in " ".join(result.output.split())
+    assert "because sidekiq_version is set, but Ruby runs 7.3.2" in " ".join(result.output.split())
 
 
 @pytest.mark.parametrize(

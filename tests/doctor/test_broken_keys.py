@@ -70,7 +70,7 @@ def test_a_counter_that_is_no_number_is_a_problem(look: Look, redis_client: redi
     found = look().the("key-types")
 
     assert found.subjects == ("stat:processed",)
-    assert "is a string that is no whole number" in found.seen
+    assert "is a string that is not a whole number" in found.seen
 
 
 @pytest.mark.parametrize(
@@ -142,8 +142,8 @@ def test_a_queue_whose_name_is_no_utf_8_is_looked_at(
     diagnosis = look()
     result = CliRunner().invoke(main, ["doctor", "-u", redis_url, "--json"])
 
-    assert diagnosis.the("unworked-queues").seen == r"1 job waits in `mail\xff`, and no process works that queue."
-    assert "no UTF-8" in diagnosis.the("unworked-queues").advice
+    assert diagnosis.the("unworked-queues").seen == r"1 job waits in `mail\xff`, and no process serves that queue."
+    assert "not UTF-8" in diagnosis.the("unworked-queues").advice
     assert diagnosis.levels("unlisted-queues") == ([] if is_listed else ["warning"])
     assert diagnosis.report.about["jobs_looked_at"] == 1
     assert result.exit_code == 1

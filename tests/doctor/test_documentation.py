@@ -31,7 +31,7 @@ def test_the_example_runs(redis_url: str, redis_client: redis.Redis, capsys: pyt
 
     exec(python_examples("doctor.md").replace("redis://localhost:6379/0", redis_url), {})
 
-    assert "unworked-queues 1 job waits and no process is at work: mailers (1)." in capsys.readouterr().out
+    assert "unworked-queues 1 job waits, and no process is running: mailers (1)." in capsys.readouterr().out
 
 
 def test_the_user_that_it_names_sees_everything(look: Look, new_redis_server: Callable[..., RedisServer]) -> None:

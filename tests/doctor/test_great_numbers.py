@@ -74,7 +74,7 @@ def test_what_the_walk_did_not_reach_is_unseen(
     for name in ("unworked-queues", "unlisted-queues", "unentered-owners", "namespaces", "orphans-of-ruby"):
         assert diagnosis.levels(name) in (["unseen"], []), name
     assert diagnosis.levels("unworked-queues") == ["unseen"]
-    assert "the walk over the names of keys was cut off" in diagnosis.the("unentered-owners").seen
+    assert "the scan of the key names was cut off" in diagnosis.the("unentered-owners").seen
     assert not diagnosis.report.keys_are_whole
     assert diagnosis.report.about["keys_looked_at"] < 10_000
     leader, unreached = diagnosis["products"]
@@ -134,10 +134,10 @@ def test_many_findings_of_a_kind_are_counted(redis_url: str, redis_client: redis
     shown = CliRunner().invoke(main, ["doctor", "-u", redis_url])
     document = CliRunner().invoke(main, ["doctor", "-u", redis_url, "--json"])
 
-    assert shown.stdout.count("and no process works that queue") == 20
+    assert shown.stdout.count("and no process serves that queue") == 20
     assert "… and 30 more of these (--json names all)." in shown.stdout
     assert "50 problems" in shown.stdout
-    assert document.stdout.count("and no process works that queue") == 50
+    assert document.stdout.count("and no process serves that queue") == 50
     [unlisted] = [found for found in json.loads(document.stdout)["findings"] if found["check"] == "unlisted-queues"]
     assert unlisted["advice"].endswith("q25 q26, and 30 more")
     assert len(unlisted["subjects"]) == 50

@@ -66,7 +66,7 @@ def test_orphans_that_a_living_worker_will_bring_back(look: Look, redis_url: str
     found = look().the("orphans")
 
     assert (found.level, found.subjects) == ("warning", (OWNER,))
-    assert "A Python worker lives and brings them back" in found.advice
+    assert "A running Python worker will recover them" in found.advice
 
 
 def test_a_process_that_beats_without_a_lease(look: Look, redis_url: str, redis_client: redis.Redis) -> None:
@@ -90,7 +90,7 @@ def test_jobs_that_no_registry_names_come_back_by_the_printed_command(
 
     found = look().the("unentered-owners")
     assert (found.level, found.subjects) == ("problem", (OWNER,))
-    assert "2 jobs stand in flight" in found.seen
+    assert "2 jobs are in flight" in found.seen
     recovered = run_advice(found.advice, redis_url, "--all")
 
     assert "2 jobs went back" in recovered.output
@@ -114,7 +114,7 @@ def test_private_lists_of_super_fetch_whose_process_is_gone(look: Look, redis_cl
     diagnosis = look()
 
     found = diagnosis.the("orphans-of-ruby")
-    assert "2 jobs stand in private lists" in found.seen
+    assert "2 jobs are in private lists" in found.seen
     assert found.subjects == ("queue:sq|web:8:0123456789ab|default",)
     assert diagnosis["unlisted-queues"] == []
 
@@ -221,9 +221,9 @@ def test_a_queue_that_a_python_worker_has_left(
 
     unworked = diagnosis.the("unworked-queues")
     assert unworked.subjects == ("default",)
-    assert "Let a Ruby process work it" in unworked.advice
+    assert "Have a Ruby process serve it" in unworked.advice
     assert "--extension-key bid=run" in unworked.advice
-    assert "has left the queue until its restart" in diagnosis.the("marked-jobs").seen
+    assert "stops serving the queue until it restarts" in diagnosis.the("marked-jobs").seen
 
 
 def test_jobs_that_expire_and_delayed_extensions(look: Look, redis_client: redis.Redis) -> None:

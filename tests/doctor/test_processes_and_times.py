@@ -23,7 +23,7 @@ def test_who_is_at_work(look: Look, redis_client: redis.Redis) -> None:
     found = look().the("processes")
 
     assert found.seen == (
-        "At work: Ruby with Sidekiq 7.3.2 (2 processes), 8.1.7 (1 process); "
+        "Running: Ruby with Sidekiq 7.3.2 (2 processes), 8.1.7 (1 process); "
         "Python, writing for Sidekiq 7.3.2 (1 process)."
     )
 
@@ -32,7 +32,7 @@ def test_nobody_is_at_work(look: Look) -> None:
     """An empty Redis is healthy."""
     diagnosis = look()
 
-    assert diagnosis.the("processes").seen == "No process is at work on this Redis."
+    assert diagnosis.the("processes").seen == "No process is running on this Redis."
     assert diagnosis.report.is_healthy(strict=True)
 
 
@@ -82,7 +82,7 @@ def test_the_dialect_is_unknown_without_ruby(look: Look, redis_client: redis.Red
     """Our own processes do not count."""
     python_process(redis_client, version="8.1.7")
 
-    assert "no Ruby process is alive to tell the release" in look().the("dialect").seen
+    assert "no Ruby process is alive to show its release" in look().the("dialect").seen
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_the_dialect_is_unknown_without_ruby(look: Look, redis_client: redis.Red
         ("7.3.2", "7.3.2", "note", "which is what Ruby runs"),
         ("7", None, "note", "No Ruby process is alive"),
         ("7.3.2", "8.1.7", "warning", "but Ruby runs 8.1.7"),
-        ("8", "7.3.2", "problem", "(times in whole milliseconds), as sidekiq_version is set, but Ruby runs 7.3.2"),
+        ("8", "7.3.2", "problem", "(times in whole milliseconds), because sidekiq_version is set, but Ruby runs 7.3.2"),
     ],
 )
 def test_the_dialect_is_set(
@@ -179,7 +179,7 @@ def test_milliseconds_before_an_old_sidekiq(look: Look, redis_client: redis.Redi
 
     assert (found.level, found.subjects) == ("problem", ("New",))
     assert f"{old} (Sidekiq 7.3.2) reads them as seconds" in found.seen
-    assert f"They can come from {new} (Sidekiq 8.1.7)" in found.seen
+    assert f"They may come from {new} (Sidekiq 8.1.7)" in found.seen
     assert "set sidekiq_version to 7.3.2" in found.advice
 
 
@@ -197,7 +197,7 @@ def test_milliseconds_of_nobody_that_is_alive(look: Look, redis_client: redis.Re
     ruby_process(redis_client, version="7.3.2")
     push(redis_client, created_at=NOW_MS, enqueued_at=NOW_MS)
 
-    assert "No process that is alive writes so" in look().the("time-units").seen
+    assert "No live process writes them" in look().the("time-units").seen
 
 
 def test_both_units_before_sidekiq_8(look: Look, redis_client: redis.Redis) -> None:

@@ -30,7 +30,7 @@ def test_jobs_wait_where_no_process_is_at_work(look: Look, redis_client: redis.R
     found = look().the("unworked-queues")
 
     assert (found.level, found.subjects) == ("problem", ("low", "mailers"))
-    assert found.seen == "2 jobs wait and no process is at work: low (1), mailers (1)."
+    assert found.seen == "2 jobs wait, and no process is running: low (1), mailers (1)."
 
 
 def test_a_queue_that_no_process_works(look: Look, redis_client: redis.Redis) -> None:
@@ -41,7 +41,7 @@ def test_a_queue_that_no_process_works(look: Look, redis_client: redis.Redis) ->
 
     found = look().the("unworked-queues")
 
-    assert found.seen == "1 job waits in `mailers`, and no process works that queue."
+    assert found.seen == "1 job waits in `mailers`, and no process serves that queue."
     assert "-q mailers" in found.advice
 
 
@@ -52,8 +52,8 @@ def test_a_process_that_is_quiet_works_no_queue(look: Look, redis_client: redis.
 
     diagnosis = look()
 
-    assert f"{identity} would, but takes no more jobs" in diagnosis.the("unworked-queues").seen
-    assert "takes no more jobs" in diagnosis["processes"][1].seen
+    assert f"{identity} did, but takes no new jobs" in diagnosis.the("unworked-queues").seen
+    assert "takes no new jobs" in diagnosis["processes"][1].seen
 
 
 def test_where_retries_will_go_is_looked_at(look: Look, redis_client: redis.Redis) -> None:
@@ -75,7 +75,7 @@ def test_a_paused_queue_is_a_note(look: Look, redis_url: str, redis_client: redi
     found = look().the("paused")
 
     assert (found.level, found.subjects) == ("note", ("default",))
-    assert "Paused is `default` (1 job)" in found.seen
+    assert "`default` (1 job) is paused" in found.seen
     run_advice(found.advice, redis_url)
     assert look()["paused"] == []
 
@@ -89,7 +89,7 @@ def test_jobs_that_have_waited_for_long(look: Look, redis_client: redis.Redis) -
     found = look().the("latency")
 
     assert found.subjects == ("default",)
-    assert "have waited up to 60 min; 1 process works that queue (5 jobs at a time)" in found.seen
+    assert "have waited up to 60 min; 1 process serves that queue (5 jobs at a time)" in found.seen
 
 
 def test_jobs_that_are_overdue(look: Look, redis_url: str, redis_client: redis.Redis) -> None:
@@ -161,7 +161,7 @@ def test_a_class_that_a_ruby_process_may_know(look: Look, redis_client: redis.Re
     found = look().the("unserved-classes")
 
     assert (found.level, found.subjects) == ("warning", ("HardWorker",))
-    assert "Ruby processes work that queue and may know it" in found.seen
+    assert "Ruby processes serve that queue and may know it" in found.seen
 
 
 def test_a_class_on_a_queue_of_ruby_processes(look: Look, redis_client: redis.Redis) -> None:
@@ -264,7 +264,7 @@ def test_a_job_of_the_program_whose_queue_nobody_works(look: Look, redis_client:
 
     found = look(declared=program_with("Sum", queue="slow")).the("declared-queues")
 
-    assert found.seen == "Sum goes to `slow`, and no process works that queue."
+    assert found.seen == "Sum goes to `slow`, and no process serves that queue."
     assert look()["declared-queues"] == []
 
 

@@ -97,7 +97,7 @@ def test_a_server_that_has_thrown_keys_away(look: Look, new_redis_server: NewSer
         client.set(f"cache:{number}", b"x" * 50_000)
     client.close()
 
-    assert "went that way since it started" in look(server.url).the("eviction").seen
+    assert "been evicted since it started" in look(server.url).the("eviction").seen
 
 
 @pytest.mark.parametrize(("share", "level"), [(0.9, "warning"), (0.99, "problem")])
@@ -123,7 +123,7 @@ def test_what_outlives_the_server(look: Look, new_redis_server: NewServer) -> No
     )
 
     assert "keeps nothing on disk" in look(nothing.url).the("persistence").seen
-    assert "takes what came after the last snapshot" in look(snapshots.url).the("persistence").seen
+    assert "loses everything after the last snapshot" in look(snapshots.url).the("persistence").seen
     assert look(writes.url)["persistence"] == []
 
 

@@ -1,7 +1,7 @@
 """
 All checks, by group, in the order of a report.
 
-A check is a function from the facts to what it says of them: at least one finding, unless it does not apply.
+A check is a function from the facts to findings. It yields at least one finding, unless it does not apply.
 """
 
 from collections.abc import Callable, Iterable
@@ -28,14 +28,14 @@ from sidekiq_py.wire import keys
 @dataclass(frozen=True, slots=True)
 class Check:
     """
-    One question.
+    One question about a Redis.
 
     Args:
-        name: For programs: short, stable.
-        group: Under which heading it is shown.
-        topic: What it looks at, as in "... could not be looked at".
-        needed: Keys without which nothing is known to be in order.
-        walked: Names of keys, of which that is true too.
+        name: A short, stable name for programs.
+        group: The heading under which it is shown.
+        topic: What it looks at, to be followed by "... could not be looked at".
+        needed: Keys that must be readable before the check can say that all is in order.
+        walked: Key names that must have been scanned completely before it can say so.
     """
 
     name: str

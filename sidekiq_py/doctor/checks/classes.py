@@ -1,9 +1,10 @@
 """
-Is every class that is queued known to somebody who fetches from its queue?
+Does a process that serves the queue know each queued class?
 
-Python processes say which classes they can run; Ruby's do not. So of a class this can be told: a Python process serves
-it; none does, and Ruby processes work the queue and may; or only Python processes work the queue, and none knows it.
-A Python process that fetches a class which it does not know fails that job, and it is retried.
+Python processes publish the classes that they can run; Ruby's do not. So there are three cases for a class: a Python
+process serves it; no Python process does, but Ruby processes serve the queue and may know it; or only Python processes
+serve the queue, and none knows it. A Python process that fetches a job of an unknown class fails it, and the job is
+retried.
 """
 
 import re
@@ -21,7 +22,7 @@ _UNKNOWN_IN_RUBY = re.compile(r"uninitialized constant (\S+)")
 
 
 def unserved(facts: Facts) -> Iterator[Finding]:
-    """Classes that wait in queues, against those that workers know."""
+    """Compare the classes of waiting jobs with those that workers know."""
     waiting: dict[str, Counter[str]] = {}
     for job in facts.sample.jobs:
         if job.queue is not None and job.job_class:
@@ -33,7 +34,7 @@ def unserved(facts: Facts) -> Iterator[Finding]:
 
 
 def refused(facts: Facts) -> Iterator[Finding]:
-    """Retries of jobs whose class was not known to the process that took them."""
+    """Retries of jobs that failed because the process that took them did not know their class."""
     unknown = Counter(found for job in facts.sample.jobs if (found := _unknown_class(job)))
     if not unknown:
         yield ok("No retry failed because its class was unknown.")
@@ -43,13 +44,13 @@ def refused(facts: Facts) -> Iterator[Finding]:
     yield warning(
         f"{counted(unknown.total(), 'retry', 'retries')} failed because the process that took the job did not know its "
         f"class: {listed(f'{name} (in {languages[name]})' for name in names)}.",
-        "Let each class be pushed to a queue whose every process knows it.",
+        "Push each class to a queue where every process knows it.",
         names,
     )
 
 
 def wrappers(facts: Facts) -> Iterator[Finding]:
-    """Active Jobs under Sidekiq 8's wrapper, where older releases fetch them."""
+    """Active Jobs under Sidekiq 8's wrapper class in queues that older releases serve."""
     old = [worker for worker in facts.fleet.ruby if worker.dialect.active_job_wrapper != NEW_WRAPPER]
     taken = [
         job
@@ -62,8 +63,9 @@ def wrappers(facts: Facts) -> Iterator[Finding]:
     names = sorted({job.job_class for job in taken})
     yield problem(
         f"{counted(len(taken), 'Active Job waits', 'Active Jobs wait')} under {NEW_WRAPPER}, the wrapper of Sidekiq 8, "
-        f"where Sidekiq {releases(old)} fetches: {listed(names)}. It lacks that class.",
-        "Let what pushes them write for the oldest release (in Python: sidekiq_version), or upgrade those processes.",
+        f"where Sidekiq {releases(old)} fetches: {listed(names)}. That release does not have the class.",
+        "Make the program that pushes them write for the oldest release (in Python: sidekiq_version), or upgrade those "
+        "processes.",
         names,
     )
 
@@ -72,7 +74,8 @@ def _of_queue(queue: str, waiting: Counter[str], facts: Facts) -> Iterator[Findi
     workers = facts.fleet.on(queue)
     python = [worker for worker in workers if worker.is_python]
     if not python or any(worker.classes is None for worker in python):
-        # Nobody works it, which is another check's finding, or somebody who does not tell may know.
+        # If no process serves the queue, another check reports it. A process that does not publish its classes may know
+        # it.
         return
     has_ruby = len(python) < len(workers)
     ours = facts.declared or {}
@@ -87,25 +90,26 @@ def _of_queue(queue: str, waiting: Counter[str], facts: Facts) -> Iterator[Findi
 def _nobody(queue: str, unknown: dict[str, int], python: list[Worker]) -> Finding:
     identities = listed(worker.identity for worker in python)
     return problem(
-        f"`{queue}` holds {_named(unknown)}, which none of the Python processes declares that alone work it "
-        f"({identities}): each such job fails, and is retried until it is dead.",
-        "Import what declares it in those workers (-r), or push it to a queue that its workers fetch from.",
+        f"`{queue}` holds {_named(unknown)}. Only Python processes serve it, and none declares "
+        f"{verb(len(unknown), 'that class', 'those classes')} ({identities}): each such job "
+        "fails, and is retried until it is dead.",
+        "Import the module that declares it in those workers (-r), or push it to a queue that its workers serve.",
         sorted(unknown),
     )
 
 
 def _perhaps_ruby(queue: str, unknown: dict[str, int], python: list[Worker]) -> Finding:
     return warning(
-        f"`{queue}` holds {_named(unknown)}, which no Python process declares; Ruby processes work that queue and may "
-        f"know {verb(len(unknown), 'it', 'them')}. Those that {listed(worker.identity for worker in python)} "
-        "fetches first fail there, and are retried.",
-        "Give Ruby and Python queues of their own, or declare the class on both sides.",
+        f"`{queue}` holds {_named(unknown)}, which no Python process declares. Ruby processes serve that queue and may "
+        f"know {verb(len(unknown), 'it', 'them')}. Those jobs that {listed(worker.identity for worker in python)} "
+        f"{verb(len(python), 'fetches', 'fetch')} fail there, and are retried.",
+        "Give Ruby and Python separate queues, or declare the class on both sides.",
         sorted(unknown),
     )
 
 
 def _partly(queue: str, known: Iterable[str], python: list[Worker]) -> Iterator[Finding]:
-    """Classes that one Python process of the queue declares, and another does not."""
+    """Classes that some Python processes of the queue declare and others do not."""
     lacking: dict[str, list[str]] = {}
     for name in known:
         strangers = [worker.identity for worker in python if worker.classes is not None and name not in worker.classes]
@@ -116,8 +120,8 @@ def _partly(queue: str, known: Iterable[str], python: list[Worker]) -> Iterator[
         processes = sorted({identity for strangers in lacking.values() for identity in strangers})
         yield warning(
             f"`{queue}` holds {listed(names)}, which some Python processes of that queue declare and others do not "
-            f"({listed(processes)}): a job that one of these fetches fails there, and is retried.",
-            "Load the same modules (-r) in all workers of a queue, or give them queues of their own.",
+            f"({listed(processes)}): a job that one of the latter fetches fails, and is retried.",
+            "Load the same modules (-r) in all workers of a queue, or give them separate queues.",
             names,
         )
 
@@ -131,7 +135,7 @@ def _named(unknown: dict[str, int]) -> str:
 
 
 def _unknown_class(job: SampledJob) -> tuple[str, str] | None:
-    """The language and the class that it did not find; None for a job that did not fail so."""
+    """The language that failed to find the class, and the class; None for a job that failed otherwise or not at all."""
     error, message = job.item.get("error_class"), job.item.get("error_message")
     if error == _UNKNOWN_IN_PYTHON:
         return "Python", job.job_class

@@ -1,9 +1,9 @@
 """
 Do the clocks agree?
 
-Schedules, retries and latencies are computed by the clock of whoever computes them; Redis's own is the measure here.
-A process's clock is read off its heartbeat: the time that it says, against the time at which the key was written, as
-told by how much of its minute is left.
+Each process computes schedules, retries and latencies by its own clock. Here they are compared with Redis's. A
+process's clock is read from its heartbeat: the time it states, against the time at which the key was written, which its
+remaining time to live (of a minute) shows.
 """
 
 from collections.abc import Iterator
@@ -11,15 +11,15 @@ from collections.abc import Iterator
 from sidekiq_py.doctor.facts import Facts
 from sidekiq_py.doctor.finding import Finding, Level, counted, listed, ok, span
 
-# Less drowns in the interval at which due jobs are looked for.
+# A smaller difference does not matter beside the interval at which due jobs are polled.
 WARNING_SECONDS = 5.0
 PROBLEM_SECONDS = 60.0
-_ADVICE = "Let all machines take their time from NTP (chrony, systemd-timesyncd)."
-_MEANS = "Scheduled jobs and retries start by so much early or late, and latencies are wrong by as much."
+_ADVICE = "Synchronize all machines with NTP (chrony, systemd-timesyncd)."
+_MEANS = "Scheduled jobs and retries start that much too early or too late, and latencies are off by the same amount."
 
 
 def this_machine(facts: Facts) -> Iterator[Finding]:
-    """This machine's clock against Redis's."""
+    """Compare this machine's clock with Redis's."""
     reading = facts.clock
     surplus = abs(reading.ahead_seconds) - reading.error_seconds
     seen = f"The clock of this machine is {_apart(reading.ahead_seconds)} that of Redis."
@@ -30,7 +30,7 @@ def this_machine(facts: Facts) -> Iterator[Finding]:
 
 
 def processes(facts: Facts) -> Iterator[Finding]:
-    """Each process's clock against Redis's."""
+    """Compare each process's clock with Redis's."""
     readings = [(worker, worker.ahead_seconds) for worker in facts.fleet.workers]
     known = [(worker, ahead) for worker, ahead in readings if ahead is not None]
     off = [(worker, ahead) for worker, ahead in known if abs(ahead) >= WARNING_SECONDS]
@@ -41,14 +41,14 @@ def processes(facts: Facts) -> Iterator[Finding]:
     named = listed(f"{worker.title} is {_apart(ahead)}" for worker, ahead in off)
     yield Finding(
         _level(max(abs(ahead) for _, ahead in off)),
-        f"Clocks are off from that of Redis: {named}. {_MEANS}",
+        f"Some clocks differ from that of Redis: {named}. {_MEANS}",
         _ADVICE,
         tuple(worker.identity for worker, _ in off),
     )
 
 
 def stamps(facts: Facts) -> Iterator[Finding]:
-    """Jobs from the future: their producer's clock is ahead."""
+    """Jobs with a time in the future: their producer's clock is ahead."""
     now = facts.clock.redis_seconds
     late = [(job, stamp - now) for job in facts.sample.jobs if (stamp := job.latest_stamp()) is not None]
     future = [(job, ahead) for job, ahead in late if ahead >= WARNING_SECONDS]
@@ -60,7 +60,7 @@ def stamps(facts: Facts) -> Iterator[Finding]:
     yield Finding(
         _level(worst),
         f"{counted(len(future), 'job has', 'jobs have')} a time in the future, by up to {span(worst)}: "
-        f"{listed(classes)}. The clock of what pushed them is ahead.",
+        f"{listed(classes)}. The clock of the machine that pushed them is ahead.",
         _ADVICE,
         tuple(classes),
     )

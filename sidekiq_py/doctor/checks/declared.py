@@ -1,4 +1,4 @@
-"""The jobs that the program at hand declares (`-r`): can what it says be done here?"""
+"""Can the jobs that this program declares (`-r`) run here?"""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from sidekiq_py.doctor.finding import Finding, counted, listed, note, ok, verb, 
 from sidekiq_py.doctor.fleet import releases
 from sidekiq_py.wire.payload import DEFAULT_OPTIONS
 
-# Options by which middleware of other products knows its jobs.
+# Options that middleware of other products acts on.
 _OF_OTHERS = {
     "encrypt": "Sidekiq Enterprise",
     "unique_for": "Sidekiq Enterprise",
@@ -20,29 +20,27 @@ _OF_OTHERS = {
 
 
 def queues(facts: Facts) -> Iterator[Finding]:
-    """Do workers fetch from the queues that the program's jobs go to?"""
+    """Do workers serve the queues that the program's jobs go to?"""
     if facts.declared is None:
         return
     by_queue: dict[str, list[str]] = {}
     for name, definition in facts.declared.items():
-        # An Active Job is pushed where Rails says.
+        # Rails decides which queue an Active Job is pushed to.
         if definition.resolve is None:
             by_queue.setdefault(str({**DEFAULT_OPTIONS, **definition.options}["queue"]), []).append(name)
     idle = {queue: names for queue, names in by_queue.items() if not facts.fleet.on(queue)}
     for queue, names in sorted(idle.items()):
         yield warning(
-            f"{listed(sorted(names))} {verb(len(names), 'goes', 'go')} to `{queue}`, and no process works that queue.",
+            f"{listed(sorted(names))} {verb(len(names), 'goes', 'go')} to `{queue}`, and no process serves that queue.",
             f"Start a worker for it (-q {queue}), or declare another queue.",
             sorted(names),
         )
     if not idle:
-        yield ok(
-            f"The program declares {counted(len(facts.declared), 'job')}; workers fetch from every queue of theirs."
-        )
+        yield ok(f"The program declares {counted(len(facts.declared), 'job')}; workers serve all their queues.")
 
 
 def options(facts: Facts) -> Iterator[Finding]:
-    """Options that somebody here does not know."""
+    """Options that some process here does not know."""
     if facts.declared is None:
         return
     old = [worker for worker in facts.fleet.ruby if not worker.dialect.has_retry_for]
@@ -50,7 +48,7 @@ def options(facts: Facts) -> Iterator[Finding]:
     if old and with_limit:
         yield warning(
             f"{listed(with_limit)} declares `retry_for`, which Sidekiq {releases(old)} does not know: a job that fails "
-            "there is retried by count.",
+            "there is retried by number of attempts.",
             "Declare `retry` too.",
             with_limit,
         )
@@ -58,9 +56,9 @@ def options(facts: Facts) -> Iterator[Finding]:
     if found:
         named = listed(f"{name} declares `{key}` ({_OF_OTHERS[key]})" for name, key in found)
         yield note(
-            f"{named}: it goes into the payload, and nothing in Python acts on it.",
-            "Keep it where a Ruby process with that product is to act on it; leave it out otherwise.",
+            f"{named}: it goes into the payload, but nothing in Python acts on it.",
+            "Keep it only if a Ruby process with that product should act on it.",
             sorted({name for name, _ in found}),
         )
     if not found and not (old and with_limit):
-        yield ok("The program's options are known to everybody here.")
+        yield ok("Every process here knows the program's options.")

@@ -1,4 +1,4 @@
-"""What else lives here: Sidekiq Pro and Enterprise, gems, namespaces; and what that means for a Python process."""
+"""What else uses this Redis (Sidekiq Pro and Enterprise, gems, namespaces), and what does it mean for Python?"""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,7 @@ _NAMED = 50
 
 
 def products(facts: Facts) -> Iterator[Finding]:
-    """Keys of other products."""
+    """Keys that belong to other products."""
     found = facts.keyspace.families
     for family in FAMILIES:
         names = found.get(family.title)
@@ -27,7 +27,7 @@ def products(facts: Facts) -> Iterator[Finding]:
 
 
 def marked_jobs(facts: Facts) -> Iterator[Finding]:
-    """Jobs that want what only Ruby's middleware does."""
+    """Jobs that need something only Ruby's middleware does."""
     jobs: dict[str, list[SampledJob]] = {}
     for job in facts.sample.jobs:
         for key in facts.foreign_keys_of(job.item):
@@ -38,12 +38,12 @@ def marked_jobs(facts: Facts) -> Iterator[Finding]:
     if expiring:
         yield note(
             f"{counted(len(expiring), 'job has', 'jobs have')} `expiry` (Sidekiq Pro's expiring jobs), in "
-            f"{listed(_queues(expiring))}: Python runs them also after they have expired.",
+            f"{listed(_queues(expiring))}: Python runs them even after they have expired.",
             "Leave queues with such jobs to Ruby.",
             _queues(expiring),
         )
     if not jobs and not expiring:
-        yield ok(f"Of {facts.sample.extent} none asks for what only Ruby's middleware does.")
+        yield ok(f"Of {facts.sample.extent} none needs Ruby's middleware.")
 
 
 def extensions(facts: Facts) -> Iterator[Finding]:
@@ -52,7 +52,7 @@ def extensions(facts: Facts) -> Iterator[Finding]:
     if jobs:
         yield note(
             f"{counted(len(jobs), 'job is', 'jobs are')} of Sidekiq's delayed extensions ({listed(_queues(jobs))}): "
-            "their argument is Ruby in YAML, which Python must not load.",
+            "their argument is Ruby code in YAML, which Python must not load.",
             "Leave those queues to Ruby.",
             _queues(jobs),
         )
@@ -65,9 +65,9 @@ def namespaces(facts: Facts) -> Iterator[Finding]:
         yield ok("No queues under a namespace were found.")
         return
     yield warning(
-        f"Queues stand here under {counted(len(found), 'namespace')} of redis-namespace, which was not looked into: "
-        f"{listed(found)}.",
-        f"If they are yours, set the namespace in Python as in Ruby, and look again: --namespace {found[0]}",
+        f"There are queues under {counted(len(found), 'namespace')} of redis-namespace, which the doctor did not "
+        f"check: {listed(found)}.",
+        f"If they are yours, set the namespace in Python as in Ruby, and run the doctor again: --namespace {found[0]}",
         found,
     )
 
@@ -79,12 +79,12 @@ def _marked(key: str, jobs: list[SampledJob], facts: Facts) -> Finding:
     meaning = EXTENSION_KEYS[key]
     seen = f"{counted(len(jobs), 'job has', 'jobs have')} `{key}`, {meaning.stands_for}, in {listed(queues)}"
     if not theirs:
-        left = "No Python process fetches there; one that did and met such a job has left the queue until its restart."
+        left = "No Python process fetches there now; one that met such a job stops serving the queue until it restarts."
         return note(f"{seen}. {left}", "Leave those queues to Ruby.", queues)
     return warning(
-        f"{seen}. Python processes fetch from {listed(theirs)}: one that meets such a job gives it back and serves "
-        f"that queue no more, unless `extension_keys` says otherwise. Run in Python, {meaning.left_undone}.",
-        "Leave those queues to Ruby, or let such jobs go to a queue of their own.",
+        f"{seen}. Python processes fetch from {listed(theirs)}: one that meets such a job gives it back and stops "
+        f"serving that queue, unless `extension_keys` says otherwise. Run in Python, {meaning.left_undone}.",
+        "Leave those queues to Ruby, or push such jobs to a separate queue.",
         theirs,
     )
 

@@ -1,4 +1,4 @@
-"""Jobs that left their queue and were not settled: does somebody look after each of them?"""
+"""Is every job in flight held by a live process, or by one whose jobs will be recovered?"""
 
 import re
 from collections.abc import Iterator
@@ -9,17 +9,17 @@ from sidekiq_py.doctor.finding import Finding, counted, listed, note, ok, proble
 from sidekiq_py.doctor.owners import OwnerFacts
 from sidekiq_py.wire import keys
 
-# A look every 5 s; dead is who was missing at two looks more than 10 s apart.
+# Leases are read every 5 s; an owner counts as dead when its lease was missing at two looks more than 10 s apart.
 _RECOVERED_WITHIN_SECONDS = 20
-# Two beats of the slower rhythm, and some more: a heartbeat that is older is no sign of life.
+# Two beats at the slower interval, and a margin: an older heartbeat is no sign of life.
 _SILENT_SECONDS = 25
 
-# Of working:queue:<queue>:<hostname>:<pid>:<12 hex>; older releases leave the last part out.
+# The end of working:queue:<queue>:<hostname>:<pid>:<12 hex>; older releases omit the last part.
 _GITLAB_IDENTITY = re.compile(r":([^:]+:\d+(?::[0-9a-f]{12})?)\Z")
 
 
 def orphans(facts: Facts) -> Iterator[Finding]:
-    """Python processes that are gone, with what they had taken."""
+    """Python processes that are gone, and the jobs they had in flight."""
     owners = facts.owners
     alive = [owner for owner in owners.entered if owner.has_lease and not owner.is_departed]
     gone = [owner for owner in owners.entered if owner.jobs and not owner.has_lease]
@@ -33,14 +33,15 @@ def orphans(facts: Facts) -> Iterator[Finding]:
         seen = f"{count} in flight at {processes} not heard from for a while: {_listed(dead)}."
         names = [owner.name for owner in dead]
         if alive:
-            advice = f"A Python worker lives and brings them back, within about {_RECOVERED_WITHIN_SECONDS} s."
+            advice = f"A running Python worker will recover them within about {_RECOVERED_WITHIN_SECONDS} s."
             yield warning(seen, advice, names)
         else:
             yield problem(seen, f"No running Python worker can recover them: {facts.command('recover')}", names)
     if waking:
         yield note(
-            f"{_listed(waking)} beats and holds no lease at this moment, as after an outage of Redis.",
-            "It renews its lease within seconds; look again.",
+            f"{_listed(waking)} {verb(len(waking), 'has', 'have')} a heartbeat but no lease at this "
+            "moment, as after an outage of Redis.",
+            "The lease is renewed within seconds; run the doctor again.",
             (owner.name for owner in waking),
         )
     if not gone:
@@ -49,12 +50,12 @@ def orphans(facts: Facts) -> Iterator[Finding]:
 
 
 def unentered(facts: Facts) -> Iterator[Finding]:
-    """In-flight hashes and inboxes that no registry names, as after the loss of a part of the data."""
+    """In-flight hashes and inboxes that no registry lists, as after a partial loss of data."""
     for owner in facts.owners.unentered:
         yield problem(
-            f"{counted(owner.jobs, 'job stands', 'jobs stand')} in flight under {owner.name}, which is not in "
-            f"{keys.OWNERS}: nobody looks after {verb(owner.jobs, 'it', 'them')}.",
-            f"Enter it again, and what it holds goes back: {facts.command('recover')}",
+            f"{counted(owner.jobs, 'job is', 'jobs are')} in flight under {owner.name}, which is not in "
+            f"{keys.OWNERS}: no worker will recover {verb(owner.jobs, 'it', 'them')}.",
+            f"Register it again, so that its jobs go back: {facts.command('recover')}",
             [owner.name],
         )
     if not facts.owners.unentered:
@@ -66,15 +67,15 @@ def suspects(facts: Facts) -> Iterator[Finding]:
     if number := facts.owners.suspects:
         yield note(
             f"{counted(number, 'job was', 'jobs were')} in flight when a Python process died, in the last 72 hours. "
-            "Three more deaths of a process while the same job runs put that job into `dead`.",
-            "If processes die again and again: look at memory, native libraries and the kernel's log (OOM).",
+            "If three more processes die while running the same job, that job goes to `dead`.",
+            "If processes keep dying, look at memory, native libraries and the kernel's log (OOM).",
         )
     else:
         yield ok("No job is suspected of having killed its process.")
 
 
 def of_ruby(facts: Facts) -> Iterator[Finding]:
-    """What other fetchers keep in Redis for processes that are gone."""
+    """Jobs that other fetchers keep in Redis for processes that are gone."""
     found = facts.keyspace.families
     private = [name for name in found.get(families.SUPER_FETCH, ()) if name.startswith("queue:sq|")]
     working = [name for name in found.get(families.GITLAB, ()) if name.startswith("working:queue:")]
@@ -88,9 +89,9 @@ def _super_fetch(lists: list[str], facts: Facts) -> Iterator[Finding]:
     sizes = {name: size for name, size in facts.sizes(gone).items() if size}
     if sizes:
         yield warning(
-            f"{counted(sum(sizes.values()), 'job stands', 'jobs stand')} in private lists of Sidekiq Pro's super_fetch "
+            f"{counted(sum(sizes.values()), 'job is', 'jobs are')} in private lists of Sidekiq Pro's super_fetch "
             f"whose process is gone: {listed(sizes)}.",
-            "Only a Ruby process with super_fetch brings them back, when it starts and then once an hour: start one.",
+            "Start a Ruby process with super_fetch: only that recovers them, when it starts and then once an hour.",
             sizes,
         )
 
@@ -103,9 +104,9 @@ def _gitlab(lists: list[str], facts: Facts) -> Iterator[Finding]:
     sizes = {name: size for name, size in facts.sizes(silent).items() if size}
     if sizes:
         yield warning(
-            f"{counted(sum(sizes.values()), 'job stands', 'jobs stand')} in working lists of GitLab's reliable fetcher "
+            f"{counted(sum(sizes.values()), 'job is', 'jobs are')} in working lists of GitLab's reliable fetcher "
             f"whose process is gone: {listed(sizes)}.",
-            "Only a Ruby process with that fetcher brings them back, within the hour: start one.",
+            "Start a Ruby process with that fetcher: only that recovers them, within the hour.",
             sizes,
         )
 

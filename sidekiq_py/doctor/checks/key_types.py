@@ -1,4 +1,4 @@
-"""Does every key hold what Sidekiq and Python keep there?"""
+"""Does every key have the type that Sidekiq and Python give it?"""
 
 from collections.abc import Iterator
 
@@ -7,12 +7,12 @@ from sidekiq_py.doctor.finding import Finding, ok, problem
 
 
 def fitting(facts: Facts) -> Iterator[Finding]:
-    """The keys whose name and type are fixed; those of queues are looked at beside."""
+    """Keys whose name and type are fixed. The keys of queues are checked elsewhere."""
     for misfit in facts.misfits:
         away = facts.command("set-aside", misfit.key)
         yield problem(
             f"{misfit.seen[0].upper()}{misfit.seen[1:]}. {misfit.broken}.",
-            f"Find out what wrote it, and move it away; a right one is made when it is needed: {away}",
+            f"Find out what wrote it, and move it away; a correct one is created when needed: {away}",
             [misfit.key],
         )
     if not facts.misfits:

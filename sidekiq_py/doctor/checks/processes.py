@@ -1,4 +1,4 @@
-"""Who shares this Redis, and which release is written."""
+"""Which processes share this Redis, and which releases do they write for?"""
 
 from collections.abc import Iterator
 
@@ -9,27 +9,27 @@ from sidekiq_py.wire.dialect import NEWEST, OLDEST, Dialect
 
 
 def present(facts: Facts) -> Iterator[Finding]:
-    """Languages and releases."""
+    """The languages and releases that are running."""
     fleet = facts.fleet
     if not fleet.workers:
-        yield note("No process is at work on this Redis.", "Start one: sidekiq-py worker -r myapp.jobs, or Ruby's.")
+        yield note("No process is running on this Redis.", "Start one: sidekiq-py worker -r myapp.jobs, or Ruby's.")
     else:
         parts = []
         if fleet.ruby:
             parts.append(f"Ruby with Sidekiq {releases(fleet.ruby)}")
         if fleet.python:
             parts.append(f"Python, writing for Sidekiq {releases(fleet.python)}")
-        yield note(f"At work: {'; '.join(parts)}.", subjects=(worker.identity for worker in fleet.workers))
+        yield note(f"Running: {'; '.join(parts)}.", subjects=(worker.identity for worker in fleet.workers))
     quiet = [worker.identity for worker in fleet.workers if worker.is_quiet]
     if quiet:
         is_are = verb(len(quiet), "takes", "take")
-        yield note(f"{counted(len(quiet), 'process', 'processes')} {is_are} no more jobs: {listed(quiet)}.", "", quiet)
+        yield note(f"{counted(len(quiet), 'process', 'processes')} {is_are} no new jobs: {listed(quiet)}.", "", quiet)
     if fleet.silent:
-        yield ok(f"{counted(len(fleet.silent), 'process', 'processes')} ended, and will be cleared from the list.")
+        yield ok(f"{counted(len(fleet.silent), 'process', 'processes')} ended and will be cleared from the list.")
 
 
 def mixed_releases(facts: Facts) -> Iterator[Finding]:
-    """What the releases do not understand of each other."""
+    """What the running releases misread of each other."""
     ruby = sorted(facts.fleet.ruby, key=lambda worker: worker.dialect.version)
     if not ruby:
         yield ok("No Ruby process is alive.")
@@ -44,7 +44,7 @@ def mixed_releases(facts: Facts) -> Iterator[Finding]:
     else:
         yield warning(
             f"Ruby processes run several releases of Sidekiq: {releases(ruby)}. {' '.join(consequences)}",
-            "Finish the upgrade; until then let each queue be worked by the newest release that pushes to it.",
+            "Finish the upgrade. Until then, have each queue served by the newest release that pushes to it.",
             (worker.identity for worker in ruby),
         )
 
@@ -66,16 +66,16 @@ def dialect(facts: Facts) -> Iterator[Finding]:
         chosen = Dialect.unknown()
         yield note(
             f"A Python program writes a format that most releases read correctly ({_times(chosen)}, order of keys of "
-            f"{_text(chosen)}): no Ruby process is alive to tell the release, and none is set.",
-            "Set it where Ruby only enqueues, or is not started yet: sidekiq.configure(sidekiq_version=…).",
+            f"{_text(chosen)}): no Ruby process is alive to show its release, and sidekiq_version is not set.",
+            "Set it if Ruby only enqueues or is not running yet: sidekiq.configure(sidekiq_version=…).",
         )
 
 
 def writers(facts: Facts) -> Iterator[Finding]:
-    """Do the Python processes write for the Ruby processes that are there?"""
+    """Do the Python processes write for the release that Ruby runs?"""
     ruby, python = facts.fleet.ruby, facts.fleet.python
     if not (ruby and python):
-        yield ok("Not both languages are at work.")
+        yield ok("Only one of the two languages is running, or neither.")
         return
     expected = Dialect.detect([worker.info.version for worker in ruby])
     wrong = [worker for worker in python if worker.dialect.version != expected.version]
@@ -87,7 +87,7 @@ def writers(facts: Facts) -> Iterator[Finding]:
         f"{counted(len(wrong), 'Python process writes', 'Python processes write')} for Sidekiq {releases(wrong)}, but "
         f"Ruby runs {releases(ruby)}: {listed(names)}."
     )
-    advice = "Set sidekiq_version to the oldest release that Ruby runs, or leave it out; then restart them."
+    advice = "Set sidekiq_version to the oldest release that Ruby runs, or leave it unset; then restart them."
     if any(worker.dialect.millisecond_times for worker in wrong) and not expected.millisecond_times:
         wrongly = "They write times in milliseconds, which those Ruby processes read as seconds."
         yield problem(f"{seen} {wrongly}", advice, names)
@@ -100,32 +100,32 @@ def _unknown_releases(ruby: list[Worker]) -> Iterator[Finding]:
     if newer:
         newest = ".".join(map(str, NEWEST))
         yield warning(
-            f"Sidekiq {releases(newer)} is newer than {newest}, the newest release that this library knows; "
-            f"for {verb(len(newer), 'it', 'them')} the rules of {newest} are written.",
-            "Look for a newer sidekiq_py, or hold the upgrade of Ruby back.",
+            f"Sidekiq {releases(newer)} is newer than {newest}, the newest release that this library knows. "
+            f"Python treats {verb(len(newer), 'it', 'them')} like {newest}.",
+            "Look for a newer sidekiq_py, or postpone the upgrade of Ruby.",
             (worker.identity for worker in newer),
         )
 
 
 def _consequences(oldest: Dialect, newest: Dialect) -> list[str]:
-    """What breaks between two releases; empty where nothing does."""
+    """What breaks between two releases; empty if nothing does."""
     found = []
     if oldest.millisecond_times != newest.millisecond_times:
         found.append(
-            f"What {_text(newest)} pushes has times in milliseconds and (Active Job) another wrapper class: "
+            f"Jobs that {_text(newest)} pushes have times in milliseconds and (Active Job) another wrapper class: "
             f"{_text(oldest)} reads the times as seconds, so that latencies are wrong and `retry_for` never ends."
         )
     if oldest.metrics_generation != newest.metrics_generation:
-        found.append("Each Metrics page shows its own release's jobs alone.")
+        found.append("Each Metrics page shows only its own release's jobs.")
     if oldest.concurrency_field != newest.concurrency_field:
         found.append("Each Busy page shows 0 threads for the other's processes.")
     if oldest.work_suffixes != newest.work_suffixes:
-        found.append("Each Busy page shows its own release's running jobs alone.")
+        found.append("Each Busy page shows only its own release's running jobs.")
     return found
 
 
 def _pinned(pinned: Dialect, detected: Dialect | None, ruby: list[Worker]) -> Finding:
-    seen = f"This program writes for Sidekiq {_text(pinned)} ({_times(pinned)}), as sidekiq_version is set"
+    seen = f"This program writes for Sidekiq {_text(pinned)} ({_times(pinned)}), because sidekiq_version is set"
     if detected is None:
         return note(f"{seen}. No Ruby process is alive.")
     if detected.version == pinned.version:
@@ -136,7 +136,7 @@ def _pinned(pinned: Dialect, detected: Dialect | None, ruby: list[Worker]) -> Fi
     return Finding(
         level,
         f"{seen}, but Ruby runs {releases(ruby)}.",
-        f"Set sidekiq_version to {_text(detected)}, or leave it out to have it detected.",
+        f"Set sidekiq_version to {_text(detected)}, or leave it unset to have it detected.",
         tuple(worker.identity for worker in ruby),
     )
 

@@ -1,4 +1,4 @@
-"""Does somebody work every queue, and in time?"""
+"""Is every queue served, and in time?"""
 
 from collections import Counter
 from collections.abc import Collection, Iterator
@@ -23,22 +23,22 @@ from sidekiq_py.wire import keys
 
 LATENCY_SECONDS = 300.0
 OVERDUE_SECONDS = 60.0
-# So many names stand in one command.
+# At most this many names in one command.
 _AT_ONCE = 20
 _COMMANDS = {keys.SCHEDULE: "scheduled", keys.RETRY: "retries"}
 
 
 def unworked(facts: Facts) -> Iterator[Finding]:
-    """Queues with jobs, and nobody who fetches from them."""
+    """Queues with jobs that no process serves."""
     filled = [queue for queue in facts.queues if queue.size]
     idle = [queue for queue in filled if not facts.fleet.on(queue.name)]
     jobs = sum(queue.size for queue in idle)
     if not idle:
-        yield ok(f"Every queue with jobs ({len(filled)} of {len(facts.queues)}) is worked.")
+        yield ok(f"Every queue with jobs ({len(filled)} of {len(facts.queues)}) is served.")
     elif not facts.fleet.workers:
         names = listed(f"{queue.name} ({queue.size:,})" for queue in idle)
         yield problem(
-            f"{counted(jobs, 'job waits', 'jobs wait')} and no process is at work: {names}.",
+            f"{counted(jobs, 'job waits', 'jobs wait')}, and no process is running: {names}.",
             " ".join(
                 [
                     "Start a worker: sidekiq-py worker -r MODULE.",
@@ -52,7 +52,7 @@ def unworked(facts: Facts) -> Iterator[Finding]:
 
 
 def due_elsewhere(facts: Facts) -> Iterator[Finding]:
-    """Scheduled jobs and retries that will go to a queue which nobody works."""
+    """Scheduled jobs and retries that will go to a queue that no process serves."""
     if not facts.fleet.workers:
         return
     waiting = Counter(
@@ -63,31 +63,31 @@ def due_elsewhere(facts: Facts) -> Iterator[Finding]:
         if name not in filled:
             going = counted(number, "scheduled or failed job goes", "scheduled or failed jobs go")
             yield warning(
-                f"{going} to `{name}` when due, and no process works that queue.",
+                f"{going} to `{name}` when due, and no process serves that queue.",
                 _start(facts, name, _marked_keys([name], facts)),
                 [str(name)],
             )
     if not waiting:
-        yield ok("Scheduled jobs and retries go to queues that are worked.")
+        yield ok("Scheduled jobs and retries go to queues that are served.")
 
 
 def paused(facts: Facts) -> Iterator[Finding]:
-    """Queues that are put on hold."""
+    """Paused queues."""
     paused_names = [queue.name for queue in facts.queues if queue.is_paused]
     names = [f"`{queue.name}` ({counted(queue.size, 'job')})" for queue in facts.queues if queue.is_paused]
     if not names:
         yield ok("No queue is paused.")
         return
     yield note(
-        f"{verb(len(names), 'Paused is', 'Paused are')} {listed(names)}: Python processes and Sidekiq Pro's leave "
-        f"{verb(len(names), 'it', 'them')} alone, Ruby processes without Pro do not.",
-        f"To go on: {facts.command('queues', 'unpause', *paused_names[:_AT_ONCE])}",
+        f"{listed(names)} {verb(len(names), 'is', 'are')} paused. Python processes and Sidekiq Pro's do not fetch from "
+        f"{verb(len(names), 'it', 'them')}; Ruby processes without Pro do.",
+        f"To resume: {facts.command('queues', 'unpause', *paused_names[:_AT_ONCE])}",
         paused_names,
     )
 
 
 def late(facts: Facts) -> Iterator[Finding]:
-    """How long the job has waited that runs next."""
+    """How long the next job of each queue has waited."""
     now = facts.clock.redis_seconds
     oldest: dict[str, float] = {}
     for job in facts.sample.jobs:
@@ -97,20 +97,20 @@ def late(facts: Facts) -> Iterator[Finding]:
     slow = sorted((name, age) for name, age in oldest.items() if name in worked and age >= LATENCY_SECONDS)
     for name, age in slow:
         at_once = sum(worker.info.concurrency or 0 for worker in facts.fleet.on(name))
-        workers = counted(len(facts.fleet.on(name)), "process works", "processes work")
+        workers = counted(len(facts.fleet.on(name)), "process serves", "processes serve")
         of_them = f" ({counted(at_once, 'job')} at a time)" if at_once else ""
         yield warning(
             f"Jobs of `{name}` have waited up to {minutes(age)}; {workers} that queue{of_them}.",
-            "Give it more processes or threads, or a higher weight; look for jobs that hang: "
+            "Give it more processes or threads, or a higher weight. Look for jobs that hang: "
             f"{facts.command('jobs', '--queue', name)}",
             [name],
         )
     if not slow:
-        yield ok(f"No job of a worked queue has waited for {LATENCY_SECONDS / 60:.0f} min.")
+        yield ok(f"No job of a served queue has waited for {LATENCY_SECONDS / 60:.0f} min.")
 
 
 def overdue(facts: Facts) -> Iterator[Finding]:
-    """Is somebody there who moves due jobs to their queues?"""
+    """Are due jobs moved to their queues?"""
     now = facts.clock.redis_seconds
     ages = {name: now - score for name, score in facts.sample.overdue_since.items()}
     late_sets = {name: age for name, age in ages.items() if age >= OVERDUE_SECONDS}
@@ -120,24 +120,24 @@ def overdue(facts: Facts) -> Iterator[Finding]:
     named = " and ".join(f"in `{name}` for {minutes(age)}" for name, age in sorted(late_sets.items()))
     by_hand = [facts.command(_COMMANDS[name], "retry", "--before", "0s") for name in sorted(late_sets)]
     yield problem(
-        f"Due jobs are not moved to their queues: the first has been due {named}.",
-        "Every worker process moves due jobs: start one, or look for errors of the poller in the logs. To enqueue by "
-        f"hand what is due: {' && '.join(by_hand)}",
+        f"Due jobs are not moved to their queues: the oldest has been due {named}.",
+        "Every worker process moves due jobs: start one, or look for the poller's errors in the logs. To enqueue due "
+        f"jobs by hand: {' && '.join(by_hand)}",
         sorted(late_sets),
     )
 
 
 def unlisted(facts: Facts) -> Iterator[Finding]:
-    """Queues that Ruby's Web UI cannot see, and keys that are no queue."""
+    """Queues that Ruby's Web UI cannot see, and keys that should be queues and are not."""
     hidden = [queue for queue in facts.queues if not queue.is_known and queue.size]
     foreign = [queue for queue in facts.queues if queue.kind not in ("list", "none")]
     if hidden:
         names = [queue.name for queue in hidden]
         with_sizes = listed(f"`{queue.name}` ({counted(queue.size, 'job')})" for queue in hidden)
         yield warning(
-            f"{with_sizes} {verb(len(hidden), 'is', 'are')} not in the set `queues`, so that no Web UI shows "
+            f"{with_sizes} {verb(len(hidden), 'is', 'are')} not in the set `queues`, so no Web UI shows "
             f"{verb(len(hidden), 'it', 'them')}.",
-            "What pushes there must SADD the name, as every Sidekiq does. To add it: "
+            "Programs that push there must SADD the name, as every Sidekiq does. To add it: "
             + facts.command("queues", "add", *names[:_AT_ONCE])
             + (f", and {len(names) - _AT_ONCE:,} more" if len(names) > _AT_ONCE else ""),
             names,
@@ -153,41 +153,41 @@ def unlisted(facts: Facts) -> Iterator[Finding]:
 
 
 def unreadable(facts: Facts) -> Iterator[Finding]:
-    """Jobs that no worker can make sense of."""
+    """Jobs that no worker can read."""
     places = Counter(job.place for job in facts.sample.jobs if not job.is_readable)
     if not places:
         yield ok("Every job that was looked at is a JSON object with a class.")
         return
     named = ", ".join(f"{number:,} in `{place}`" for place, number in sorted(places.items()))
     yield warning(
-        f"Of {facts.sample.extent} some are no JSON object with a class: {named}. Fetched by Python they go to `dead` "
-        "as they are; Ruby loses those that are JSON of another shape.",
-        f"Look at what pushes them. What went to `dead`: {facts.command('dead', 'list')}",
+        f"Of {facts.sample.extent} some are not a JSON object with a class: {named}. When Python fetches them, they "
+        "go to `dead` as they are; Ruby loses those that are JSON of another shape.",
+        f"Find out what pushes them. To see those in `dead`: {facts.command('dead', 'list')}",
         sorted(places),
     )
 
 
 def _unworked(queue: QueueFacts, facts: Facts) -> Finding:
     quiet = [worker.identity for worker in facts.fleet.leaving(queue.name)]
-    leaving = f" {listed(quiet)} would, but takes no more jobs." if quiet else ""
+    leaving = f" {listed(quiet)} did, but {verb(len(quiet), 'takes', 'take')} no new jobs." if quiet else ""
     waiting = counted(queue.size, "job waits", "jobs wait")
-    seen = f"{waiting} in `{queue.name}`, and no process works that queue.{leaving}"
+    seen = f"{waiting} in `{queue.name}`, and no process serves that queue.{leaving}"
     marked = _marked_keys([queue.name], facts)
     advice = _start(facts, queue.name, marked)
     if not marked and is_writable(queue.name):
-        advice += f" Or give its jobs to a queue that is worked: {facts.command('queues', 'move', queue.name)} TO"
+        advice += f" Or move its jobs to a queue that is served: {facts.command('queues', 'move', queue.name)} TO"
     return problem(seen, advice, [queue.name])
 
 
 def _marked_keys(names: Collection[str], facts: Facts) -> list[str]:
-    """Keys of extensions in jobs of these queues: a Python worker gives such a job back, and leaves the queue."""
+    """Foreign keys in jobs of these queues. A Python worker gives such a job back and stops serving the queue."""
     return sorted({key for name in names for key in facts.marked_queues.get(name, ())})
 
 
 def _only_for_ruby(marked: list[str]) -> list[str]:
     if not marked:
         return []
-    return [f"It must be one of Ruby's: jobs with {_quoted(marked)} are refused by Python (docs/pro_and_gems.md)."]
+    return [f"It must be a Ruby worker: Python refuses jobs with {_quoted(marked)} (docs/pro_and_gems.md)."]
 
 
 def _quoted(marked: list[str]) -> str:
@@ -198,8 +198,8 @@ def _start(facts: Facts, name: str, marked: list[str]) -> str:
     if marked:
         decided = " ".join(f"--extension-key {key}=run" for key in marked)
         return (
-            f"Let a Ruby process work it: a Python worker refuses {_quoted(marked)} and leaves the queue again, unless "
-            f"it is started with {decided} (or =bury: docs/pro_and_gems.md)."
+            f"Have a Ruby process serve it: a Python worker refuses {_quoted(marked)} and stops serving the queue, "
+            f"unless it is started with {decided} (or =bury: docs/pro_and_gems.md)."
         )
     if not is_writable(name):
         steps = [
@@ -208,7 +208,7 @@ def _start(facts: Facts, name: str, marked: list[str]) -> str:
             facts.redis_cli("SREM", keys.QUEUES, name, keys=1),
         ]
         return (
-            "No worker can be told a name that is no UTF-8. Mend what pushes there, then call the queue NAME, which is "
-            f"to be new, in bash, with redis-cli's options for this Redis: {' && '.join(steps)}"
+            "No worker can serve a queue whose name is not UTF-8. Fix what pushes there, then rename the queue to a "
+            f"new NAME, in bash, with redis-cli's options for this Redis: {' && '.join(steps)}"
         )
-    return f"Start a worker for it (-q {for_shell(name)}), or give the queue to one that runs."
+    return f"Start a worker for it (-q {for_shell(name)}), or let a running worker serve it."

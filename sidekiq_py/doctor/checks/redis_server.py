@@ -1,9 +1,9 @@
-"""Is this Redis fit to keep jobs?"""
+"""Is this Redis fit to hold jobs?"""
 
 from collections.abc import Iterator
 
 from sidekiq_py.doctor.facts import Facts
-from sidekiq_py.doctor.finding import Finding, Level, counted, note, ok, problem, warning
+from sidekiq_py.doctor.finding import Finding, Level, counted, note, ok, problem, verb, warning
 from sidekiq_py.redis_access.connection.server_info import OLDEST_REDIS
 
 _NOEVICTION_ADVICE = "Set maxmemory-policy to noeviction, and keep caches on another server."
@@ -11,18 +11,18 @@ _FULL, _NEARLY_FULL = 0.95, 0.8
 
 
 def version(facts: Facts) -> Iterator[Finding]:
-    """Product, version and mode."""
+    """The server's product, version and mode."""
     server = facts.server
     needed = ".".join(map(str, OLDEST_REDIS))
     if server.mode == "cluster":
         yield problem(
-            "This is a Redis Cluster, which cannot move a job from one key to another in one step.",
+            "This is a Redis Cluster, which cannot move a job from one key to another atomically.",
             "Use a single primary, with Sentinel for failover.",
         )
     elif server.mode == "sentinel":
         yield problem(
             "This is a Sentinel, which holds no data.",
-            "Name the service, and it is asked for the primary: redis+sentinel://host:26379/mymaster",
+            "Put the service's name into the URL, so that the Sentinel is asked for the primary: redis+sentinel://host:26379/mymaster",
         )
     elif server.redis_version is None:
         yield Finding(
@@ -40,7 +40,7 @@ def version(facts: Facts) -> Iterator[Finding]:
 
 
 def eviction(facts: Facts) -> Iterator[Finding]:
-    """What happens when memory is full."""
+    """What Redis does when its memory is full."""
     policy = facts.server.maxmemory_policy
     limit = facts.info_number("maxmemory")
     evicted = facts.info_number("evicted_keys") or 0
@@ -48,39 +48,43 @@ def eviction(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             Level.UNSEEN,
             "maxmemory-policy could not be looked at, because this user may use neither INFO nor CONFIG GET.",
-            "Let it use INFO (ACL SETUSER <user> +info), or ask who runs this Redis: it should be noeviction.",
+            "Let it use INFO (ACL SETUSER <user> +info), or ask whoever runs this Redis: it should be noeviction.",
         )
     elif policy == "noeviction":
         yield ok("maxmemory-policy is noeviction.")
     elif policy.startswith("volatile-"):
         yield warning(
-            f"maxmemory-policy is {policy}: when its memory is full, this Redis throws away what has a time to live: "
+            f"maxmemory-policy is {policy}: when its memory is full, this Redis deletes keys that have a time to live: "
             "heartbeats, leases, the progress of iterable jobs. Jobs have none.",
             _NOEVICTION_ADVICE,
         )
     elif limit == 0 and not evicted:
         yield warning(
-            f"maxmemory-policy is {policy}. maxmemory is 0, so nothing is thrown away as yet; with a limit set, jobs "
-            "would vanish when memory is full.",
+            f"maxmemory-policy is {policy}. maxmemory is 0, so nothing is deleted yet; with a limit, jobs "
+            "would be lost when memory is full.",
             _NOEVICTION_ADVICE,
         )
     else:
-        gone = f" {counted(evicted, 'key')} went that way since it started." if evicted else ""
+        gone = (
+            f" {counted(evicted, 'key')} {verb(evicted, 'has', 'have')} been evicted since it started."
+            if evicted
+            else ""
+        )
         yield problem(
-            f"maxmemory-policy is {policy}: when its memory is full, this Redis throws jobs away.{gone}",
+            f"maxmemory-policy is {policy}: when its memory is full, this Redis deletes jobs.{gone}",
             _NOEVICTION_ADVICE,
         )
 
 
 def memory(facts: Facts) -> Iterator[Finding]:
-    """How full it is."""
+    """How full the memory is."""
     used, limit = int(facts.info.get("used_memory", 0)), facts.info_number("maxmemory") or 0
     if not limit:
         yield ok(f"Memory: {_megabytes(used)} used, no limit (maxmemory is 0).")
         return
     share = used / limit
-    seen = f"Memory: {_megabytes(used)} of maxmemory {_megabytes(limit)} are used ({share:.0%})."
-    advice = "Raise maxmemory, or work the queues empty: a full Redis refuses pushes (OOM)."
+    seen = f"Memory: {_megabytes(used)} of {_megabytes(limit)} (maxmemory) are used ({share:.0%})."
+    advice = "Raise maxmemory, or drain the queues: a full Redis refuses pushes (OOM)."
     if share >= _FULL:
         yield problem(seen, advice)
     elif share >= _NEARLY_FULL:
@@ -90,7 +94,7 @@ def memory(facts: Facts) -> Iterator[Finding]:
 
 
 def persistence(facts: Facts) -> Iterator[Finding]:
-    """What outlives the server."""
+    """What survives a stop or a crash of the server."""
     info = facts.info
     failed = [
         name
@@ -99,7 +103,7 @@ def persistence(facts: Facts) -> Iterator[Finding]:
     ]
     if failed:
         yield problem(
-            f"Redis could not write to its disk ({', '.join(failed)}); by default it then refuses every push.",
+            f"Redis could not write to its disk ({', '.join(failed)}); by default it refuses every push in that state.",
             "Look at the server's log and at its disk.",
         )
     if info.get("aof_enabled") == "1":
@@ -107,20 +111,21 @@ def persistence(facts: Facts) -> Iterator[Finding]:
         yield ok(f"The append-only file is on{f', appendfsync {fsync}' if fsync else ''}.")
     elif facts.setting("save") == "":
         yield note(
-            "Redis keeps nothing on disk, neither append-only file nor snapshots: all jobs go when the server stops.",
+            "Redis keeps nothing on disk, neither an append-only file nor snapshots: all jobs are lost when the server "
+            "stops.",
             "Set appendonly yes. What each setting can lose: docs/delivery.md.",
         )
     else:
         changes = facts.info_number("rdb_changes_since_last_save") or 0
         yield note(
-            f"The append-only file is off. A crash of the server takes what came after the last snapshot "
+            f"The append-only file is off. A crash of the server loses everything after the last snapshot "
             f"({counted(changes, 'change')} so far).",
             "Set appendonly yes. What each setting can lose: docs/delivery.md.",
         )
 
 
 def replication(facts: Facts) -> Iterator[Finding]:
-    """Primary or replica, and who follows."""
+    """Is this a primary, and do its replicas keep up?"""
     info = facts.info
     if info.get("role") == "slave":
         yield problem(
@@ -132,13 +137,13 @@ def replication(facts: Facts) -> Iterator[Finding]:
     behind = [text for text in replicas if "state=online" not in text]
     if behind:
         yield warning(
-            f"{counted(len(behind), 'replica is', 'replicas are')} not in step with this primary: {'; '.join(behind)}.",
-            "A failover now would lose jobs. Look at the replica's log.",
+            f"{counted(len(behind), 'replica is', 'replicas are')} not in sync with this primary: {'; '.join(behind)}.",
+            "A failover now would lose jobs. Check the replica's log.",
         )
     elif replicas:
         yield ok(f"{counted(len(replicas), 'replica follows', 'replicas follow')}.")
     else:
-        yield ok("No replica follows.")
+        yield ok("There is no replica.")
 
 
 def _megabytes(number: int) -> str:

@@ -1,9 +1,9 @@
 """
-In which unit do payloads bear their times, and does everybody read it?
+Which unit do the times in payloads have, and does every process read it correctly?
 
 Sidekiq up to 7 writes and reads seconds, as floats. Sidekiq 8 writes milliseconds, as integers; it reads a float as
-seconds and an integer as milliseconds. So floats are read rightly by all, milliseconds by 8 alone, and whole seconds by
-all but 8. Python processes tell the units apart by their size.
+seconds and an integer as milliseconds. So every release reads floats correctly, only 8 reads milliseconds correctly,
+and all but 8 read whole seconds correctly. Python processes tell the units apart by their size.
 
 Source: Sidekiq 6.4.1 to 8.1.7, api.rb, job_util.rb, job_retry.rb.
 """
@@ -18,12 +18,12 @@ from sidekiq_py.doctor.fleet import Worker, releases
 from sidekiq_py.doctor.sampling import SampledJob
 
 _FIELDS = ("created_at", "enqueued_at", "failed_at", "retried_at")
-# As whole seconds this is the year 5138, as milliseconds the year 1973.
+# The year 5138 as whole seconds, the year 1973 as milliseconds.
 _LEAST_MILLISECONDS = 100_000_000_000
 
 
 class Unit(enum.Enum):
-    """How a time is written."""
+    """The ways in which a time can be written."""
 
     SECONDS = "float seconds"
     MILLISECONDS = "whole milliseconds"
@@ -32,7 +32,7 @@ class Unit(enum.Enum):
 
 
 def unit_of(stamp: Any) -> Unit | None:
-    """The unit of a payload's time; None where there is none."""
+    """The unit of a time in a payload; None if there is no time."""
     if isinstance(stamp, float):
         return Unit.SECONDS
     if type(stamp) is int:
@@ -41,7 +41,7 @@ def unit_of(stamp: Any) -> Unit | None:
 
 
 def units(facts: Facts) -> Iterator[Finding]:
-    """Which units there are, who misreads them, and who writes them."""
+    """Which units occur, which processes misread them, and which write them."""
     found: dict[Unit, list[SampledJob]] = {unit: [] for unit in Unit}
     for job in facts.sample.jobs:
         for unit in {unit_of(job.item.get(field)) for field in _FIELDS} - {None}:
@@ -67,20 +67,20 @@ def _milliseconds(found: dict[Unit, list[SampledJob]], old: list[Worker], facts:
         yield problem(
             f"{seen}, and {listed(worker.title for worker in fetchers)} {verb(len(fetchers), 'reads', 'read')} them as "
             f"seconds: latencies come out hugely negative, and `retry_for` never ends. {_cause(facts)}",
-            "Let what pushes to those queues write float seconds, which all releases read (in Python: set "
+            "Make the programs that push to those queues write float seconds, which all releases read (in Python: set "
             f"sidekiq_version to {_release(fetchers[0])}), or upgrade those processes.",
             classes,
         )
     elif old:
         yield warning(
-            f"{seen}. They go to queues of newer processes; the Web UI and the data API of Sidekiq {releases(old)} "
-            f"show them with wrong times. {_cause(facts)}",
-            "Look at them in Sidekiq 8's Web UI, and keep such queues away from older processes.",
+            f"{seen}. Newer processes serve their queues, but the Web UI and the data API of Sidekiq {releases(old)} "
+            f"show wrong times for them. {_cause(facts)}",
+            "Use Sidekiq 8's Web UI to look at them, and do not let older processes serve these queues.",
             classes,
         )
     elif found[Unit.SECONDS]:
         floats = counted(len(found[Unit.SECONDS]), "job")
-        yield note(f"{seen}, and {floats} in float seconds. Sidekiq 8 and Python read both, older releases do not.")
+        yield note(f"{seen}, and {floats} in float seconds. Sidekiq 8 and Python read both; older releases do not.")
 
 
 def _whole_seconds(jobs: list[SampledJob], new: list[Worker]) -> Iterator[Finding]:
@@ -88,11 +88,11 @@ def _whole_seconds(jobs: list[SampledJob], new: list[Worker]) -> Iterator[Findin
         return
     classes = sorted({job.job_class for job in jobs})
     seen = f"{counted(len(jobs), 'job has', 'jobs have')} times in whole seconds: {listed(classes)}"
-    advice = "No release of Sidekiq writes so. Let what pushes them write floats: 1700000000.0"
+    advice = "No release of Sidekiq writes such times. Make the program that pushes them write floats: 1700000000.0"
     if new:
-        yield warning(f"{seen}. Sidekiq {releases(new)} takes them for milliseconds, in January 1970.", advice, classes)
+        yield warning(f"{seen}. Sidekiq {releases(new)} reads them as milliseconds: January 1970.", advice, classes)
     else:
-        yield note(f"{seen}. Sidekiq 8 would take them for milliseconds.", advice, classes)
+        yield note(f"{seen}. Sidekiq 8 would read them as milliseconds.", advice, classes)
 
 
 def _texts(jobs: list[SampledJob]) -> Iterator[Finding]:
@@ -100,8 +100,8 @@ def _texts(jobs: list[SampledJob]) -> Iterator[Finding]:
         classes = sorted({job.job_class for job in jobs})
         yield warning(
             f"{counted(len(jobs), 'job has', 'jobs have')} times as text: {listed(classes)}. Ruby's Web UI and "
-            "`Queue#latency` break at such a job.",
-            "No release of Sidekiq writes so. Let what pushes them write floats: 1700000000.0",
+            "`Queue#latency` fail on such a job.",
+            "No release of Sidekiq writes such times. Make the program that pushes them write floats: 1700000000.0",
             classes,
         )
 
@@ -117,5 +117,5 @@ def _share(jobs: list[SampledJob], facts: Facts) -> str:
 def _cause(facts: Facts) -> str:
     causes = [worker.title for worker in facts.fleet.workers if worker.dialect.millisecond_times]
     if causes:
-        return f"They can come from {listed(causes)}."
-    return "No process that is alive writes so: they come from what only enqueues, or from before."
+        return f"They may come from {listed(causes)}."
+    return "No live process writes them: they come from a program that only enqueues, or from a process that has ended."

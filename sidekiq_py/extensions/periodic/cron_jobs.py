@@ -243,8 +243,8 @@ class CronJobs:
         CronJobs().find("report").disable("the source is down")
 
     Args:
-        pool: Whose Redis: a `Pool`, a redis-py client, or a URL. Without it and *client*, the program's.
-        client: Instead of *pool*.
+        pool: The Redis to use: a `Pool`, a redis-py client, or a URL. By default the program's own.
+        client: A client whose Redis to use, instead of *pool*.
     """
 
     def __init__(self, *, pool: Any = None, client: Client | None = None) -> None:

@@ -35,8 +35,8 @@ class JobStatus:
 
         Args:
             jid: What a push returned; there is no status for None, as client middleware stopped that push.
-            pool: Whose Redis: a `Pool`, a redis-py client, or a URL. Without it and *client*, the program's.
-            client: Instead of *pool*.
+            pool: The Redis to use: a `Pool`, a redis-py client, or a URL. By default the program's own.
+            client: A client whose Redis to use, instead of *pool*.
         """
         if jid is None:
             return None

@@ -1,12 +1,12 @@
 """
-Active Job both ways: enqueue for Rails, run what Rails enqueued, carry its arguments without loss.
+Active Job in both directions: enqueue jobs for Rails, run jobs that Rails enqueued, and pass arguments without loss.
 
     perform_later("Billing::InvoiceJob", 42, queue="billing")      Rails runs it
 
     @active_job("Billing::ReportJob")                              Rails enqueues it
     def report(invoice, *, format="csv"): ...
 
-Imports `jobs` and what lies below.
+This package imports `jobs` and the layers below it.
 """
 
 from sidekiq_py.active_job.current import CurrentActiveJob, current_active_job

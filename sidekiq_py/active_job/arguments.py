@@ -1,5 +1,5 @@
 """
-A job's `arguments` between Python values and the JSON that Active Job writes for them.
+Convert a job's `arguments` between Python values and the JSON that Active Job writes for them.
 
     serialize([Symbol("low"), date(2024, 2, 29)], rails)   -> the list for the job object
     deserialize(job_object["arguments"])                   -> Python values
@@ -32,8 +32,9 @@ def serialize(arguments: Sequence[Any], rails: Rails) -> list[Any]:
     The JSON values for *arguments*.
 
     Raises:
-        ArgumentTypeError: Active Job carries no such type; the message names the argument's place.
-        ArgumentValueError: A reserved key, a naive datetime, or what that Rails release cannot read.
+        ArgumentTypeError: Active Job cannot serialise a type; the message names the argument's position.
+        ArgumentValueError: An argument has a reserved key, is a naive datetime, or cannot be read by that Rails
+            release.
     """
     writer = _Writer(rails)
     return [writer.write(argument, f"arguments[{index}]", 0) for index, argument in enumerate(arguments)]
@@ -108,7 +109,7 @@ def _check_key(key: Any, place: str) -> None:
             place,
         )
     if key in RESERVED_KEYS:
-        raise ArgumentValueError(f"{place} has the key {key!r}, which Active Job keeps for itself; rename it", place)
+        raise ArgumentValueError(f"{place} has the key {key!r}, which Active Job reserves for itself; rename it", place)
 
 
 def _read(value: Any) -> Any:

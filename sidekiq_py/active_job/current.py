@@ -1,4 +1,4 @@
-"""The Active Job that runs here: what it was enqueued with, and what it passes on to jobs that it enqueues."""
+"""The Active Job that is running: its attributes, and those that it passes on to jobs that it enqueues."""
 
 from collections.abc import Mapping
 from contextvars import ContextVar
@@ -9,11 +9,11 @@ from typing import Any
 @dataclass(frozen=True, slots=True)
 class CurrentActiveJob:
     """
-    A run, as `current_active_job()` shows it.
+    The current run, as returned by `current_active_job()`.
 
     Args:
         job: The job object, with this run counted in `executions`.
-        jid: Sidekiq's id of this try; Active Job's retries bear others.
+        jid: Sidekiq's id for this attempt; retries by Active Job get new ones.
     """
 
     job: Mapping[str, Any]
@@ -21,12 +21,12 @@ class CurrentActiveJob:
 
     @property
     def job_class(self) -> str:
-        """The Ruby class that it stands for."""
+        """The Ruby class of the job."""
         return str(self.job["job_class"])
 
     @property
     def job_id(self) -> str | None:
-        """Active Job's own id, the same through its retries."""
+        """Active Job's own id, which stays the same through its retries."""
         return self.job.get("job_id")
 
     @property
@@ -36,22 +36,22 @@ class CurrentActiveJob:
 
     @property
     def exception_executions(self) -> Mapping[str, int]:
-        """How often each `retry_on` ended a run."""
+        """How many runs each `retry_on` rule has ended."""
         return self.job.get("exception_executions") or {}
 
     @property
     def locale(self) -> str:
-        """`I18n.locale` where it was enqueued."""
+        """The `I18n.locale` of the program that enqueued it."""
         return self.job.get("locale") or "en"
 
     @property
     def timezone(self) -> str | None:
-        """The name of `Time.zone` where it was enqueued."""
+        """The name of the `Time.zone` of the program that enqueued it."""
         return self.job.get("timezone")
 
     @property
     def priority(self) -> int | None:
-        """Its priority."""
+        """Its priority, if it has one."""
         return self.job.get("priority")
 
     @property
@@ -64,5 +64,5 @@ running: ContextVar[CurrentActiveJob | None] = ContextVar("sidekiq_current_activ
 
 
 def current_active_job() -> CurrentActiveJob | None:
-    """The Active Job that the calling thread or task runs, or None."""
+    """The Active Job that the calling thread or task is running, or None."""
     return running.get()

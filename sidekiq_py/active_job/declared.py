@@ -1,8 +1,8 @@
 """
-Active Jobs that run here: `@active_job("Billing::InvoiceJob")`.
+Declares Active Jobs that run here: `@active_job("Billing::InvoiceJob")`.
 
-Both names of the adapter's wrapper class are entered in the registry of jobs; which implementation a payload wants is
-looked up among the declared Active Jobs, and never imported.
+Both names of the adapter's wrapper class are added to the job registry. The implementation for a payload is looked up
+among the declared Active Jobs; nothing is imported because a payload names it.
 """
 
 import functools
@@ -26,11 +26,11 @@ _implementations: dict[str, "ImplementedJob"] = {}
 
 class ActiveJob(Generic[P, R]):
     """
-    What `@active_job` makes of a function: still that function when called, and enqueued as Rails would enqueue it.
+    The result of `@active_job`: calling it calls the function, and its methods enqueue the job as Rails would.
 
     Attributes:
-        job_class: The Ruby class that it stands for.
-        definition: What a worker runs.
+        job_class: The Ruby class that it implements.
+        definition: The definition that workers run.
     """
 
     def __init__(self, definition: "ImplementedJob", function: Callable[P, R], options: Mapping[str, Any]) -> None:
@@ -44,7 +44,7 @@ class ActiveJob(Generic[P, R]):
         return f"<ActiveJob {self.job_class}>"
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """A plain call."""
+        """Call the function directly."""
         return self._function(*args, **kwargs)
 
     def set(self, **options: Any) -> "ActiveJob[P, R]":
@@ -53,7 +53,7 @@ class ActiveJob(Generic[P, R]):
         return ActiveJob(self.definition, self._function, {**self._options, **options})
 
     def perform_later(self, *args: P.args, **kwargs: P.kwargs) -> str | None:
-        """Enqueue it; keyword arguments go as Ruby's. Returns and raises as `perform_later`."""
+        """Enqueue it; keyword arguments become Ruby's. Returns and raises as `perform_later` does."""
         return perform_later(self.job_class, *_with_keywords(args, kwargs), **self._options)
 
     async def aperform_later(self, *args: P.args, **kwargs: P.kwargs) -> str | None:
@@ -62,7 +62,7 @@ class ActiveJob(Generic[P, R]):
 
 
 class ImplementedJob(JobDefinition):
-    """One Active Job with its implementation."""
+    """An Active Job and its implementation."""
 
     __slots__ = ("function", "rails_version", "rules")
 
@@ -81,28 +81,28 @@ class ImplementedJob(JobDefinition):
         self.rails_version = rails_version
 
     def bind(self, payload: Payload, stopping: Callable[[], bool]) -> Callable[..., Any]:
-        """The run of this payload."""
+        """A callable that runs this payload."""
         execution = Execution(self.function, payload, self.rules, self.options, self.rails_version)
         return execution.acall if self.is_async else execution
 
 
 class WrapperJob(JobDefinition):
-    """The class that all Active Jobs are pushed under; which one a payload means stands in its job object."""
+    """The class under which all Active Jobs are pushed; the job object in the payload names the actual one."""
 
     __slots__ = ()
 
     def __init__(self, name: str) -> None:
         super().__init__(name, {}, name, origin=__name__)
         self.resolve = implementation_of
-        # A worker starts its loop if any declared job is an `async def`.
+        # A worker starts an event loop if any declared job is an `async def`.
         self.is_async = any(implemented.is_async for implemented in _implementations.values())
 
     def classes(self) -> Iterable[str]:
-        """The Active Jobs that are declared."""
+        """The declared Active Jobs."""
         return tuple(_implementations)
 
     def bind(self, payload: Payload, stopping: Callable[[], bool]) -> Callable[..., Any]:
-        """The run of this payload, by its implementation."""
+        """A callable that runs this payload with its implementation."""
         found = implementation_of(payload)
         if found is None:
             raise JobNotFoundError(str(payload.get("wrapped") or payload.get("class")), is_active_job=True)
@@ -110,7 +110,7 @@ class WrapperJob(JobDefinition):
 
 
 def implementation_of(payload: Mapping[str, Any]) -> ImplementedJob | None:
-    """The Active Job that *payload* wants, or None if it is not declared here."""
+    """The declared Active Job for *payload*; None if it is not declared here."""
     job = job_object_of(payload)
     return None if job is None else _implementations.get(job["job_class"])
 
@@ -127,22 +127,23 @@ def active_job(
     timeout: float | None = None,
 ) -> Callable[[Callable[P, R]], ActiveJob[P, R]]:
     """
-    Run here what Rails enqueues as *job_class*; the function gets its arguments as Python values.
+    Run jobs that Rails enqueues as *job_class* here; the function receives the arguments as Python values.
 
         @active_job("Billing::InvoiceJob", retry_on={ConnectionError: {"wait": 3, "attempts": 5}}, discard_on=KeyError)
         def invoice(number, *, format="pdf"): ...
 
     Args:
-        queue, priority: Where `perform_later` puts it, from here.
-        retry_on: Errors to the options of a `RetryRule`: the job is enqueued again under a new jid, with its counts.
-            Of several rules the one for the nearest class wins.
+        queue, priority: For jobs that are enqueued from here with `perform_later`.
+        retry_on: Maps errors to the options of a `RetryRule`: the job is enqueued again under a new jid, with its
+            counts. If several rules match, the one for the nearest class wins.
         discard_on: Errors that end the job quietly.
-        sidekiq_options: For what is enqueued from here, as {"retry": 5}.
-        rails_version: The Rails at the other end, as "7.1"; else by the Sidekiq there.
+        sidekiq_options: For jobs that are enqueued from here, such as {"retry": 5}.
+        rails_version: The Rails release at the other end, such as "7.1"; by default derived from the Sidekiq release
+            there.
         timeout: Seconds after which `SoftTimeLimitError` is raised in it.
 
     Raises:
-        JobDeclarationError: Another function is declared for the class, or an option is unusable.
+        JobDeclarationError: Another function is declared for the class, or an option is invalid.
     """
 
     def declare(function: Callable[P, R]) -> ActiveJob[P, R]:

@@ -1,10 +1,10 @@
 """
-Jobs that Rails classes run, enqueued as Rails' own Sidekiq adapter does.
+Enqueue jobs for Rails classes, as Rails' own Sidekiq adapter does.
 
     perform_later("Billing::InvoiceJob", 42, queue="billing", wait=300)
     perform_all_later([new_job("Billing::InvoiceJob", n) for n in (1, 2)])
 
-Keyword arguments for Ruby's `perform` are one trailing `Keywords(format="csv")`.
+Pass keyword arguments for Ruby's `perform` as a trailing `Keywords(format="csv")`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,18 +25,19 @@ from sidekiq_py.wire.dialect import Dialect
 @dataclass(frozen=True, slots=True)
 class Options:
     """
-    How a job is enqueued; None leaves what its declaration or Rails' default says.
+    How to enqueue a job; None keeps the value of its declaration or Rails' default.
 
     Args:
-        queue: Else "default".
+        queue: By default "default".
         wait: Seconds or a timedelta from now.
         wait_until: An aware datetime or epoch seconds, instead of *wait*.
-        priority: Kept for the Rails side.
-        locale: Else that of the Active Job that runs here, else "en".
-        timezone: Rails' name of a zone; else that of the Active Job that runs here.
-        job_id: A UUID; else a new one.
-        sidekiq_options: What the Ruby class declares by `sidekiq_options`, as {"retry": 5}.
-        rails_version: The Rails at the other end, as "7.1"; else by the Sidekiq there.
+        priority: Stored for the Rails side.
+        locale: By default that of the Active Job running here, or "en".
+        timezone: Rails' name of a zone; by default that of the Active Job running here.
+        job_id: A UUID; by default a new one.
+        sidekiq_options: The options that the Ruby class declares with `sidekiq_options`, such as {"retry": 5}.
+        rails_version: The Rails release at the other end, such as "7.1"; by default derived from the Sidekiq release
+            there.
     """
 
     queue: str | None = None
@@ -51,10 +52,10 @@ class Options:
 
     def merged(self, changes: Mapping[str, Any]) -> "Options":
         """
-        These options with *changes* over them.
+        These options, overridden by *changes*.
 
         Raises:
-            PayloadError: There is no such option.
+            PayloadError: An option does not exist.
         """
         try:
             return replace(self, **changes)
@@ -62,7 +63,7 @@ class Options:
             known = [option.name for option in fields(self)]
             unknown = ", ".join(name for name in changes if name not in known)
             raise PayloadError(
-                f"perform_later has no option {unknown}; there are {', '.join(known)}. "
+                f"perform_later has no option {unknown}; it has {', '.join(known)}. "
                 f"For Ruby's keyword arguments pass Keywords({unknown.split(',')[0]}=…) as the last argument"
             ) from None
 
@@ -70,10 +71,10 @@ class Options:
 @dataclass(frozen=True, slots=True)
 class PendingJob:
     """
-    A job that is not enqueued yet. Make one by `new_job`.
+    A job that is not enqueued yet. Create it with `new_job`.
 
     Args:
-        job_class: The Ruby class.
+        job_class: The Ruby class's name.
         arguments: Python values.
         options: How to enqueue it.
         job_id: Its id in Active Job.
@@ -85,7 +86,7 @@ class PendingJob:
     job_id: str = field(default_factory=lambda: str(uuid4()))
 
     def item(self, dialect: Dialect, now_ns: int) -> dict[str, Any]:
-        """What `Client.push` is handed."""
+        """The item for `Client.push`."""
         options = self.options
         rails = rails_beside(dialect, options.rails_version)
         placement = Placement(
@@ -116,12 +117,12 @@ class PendingJob:
 
 
 declared_options: dict[str, Options] = {}
-"""What `@active_job` declares of a class, below what a call says."""
+"""The options that `@active_job` declares for each class. Options of a call override them."""
 
 
 def new_job(job_class: str, /, *arguments: Any, **options: Any) -> PendingJob:
     """
-    A job for `perform_all_later`, or one whose `job_id` is to be known before it is enqueued.
+    Create a job for `perform_all_later`, or one whose `job_id` you need before it is enqueued.
 
     Args:
         job_class: The Ruby class's name.
@@ -129,10 +130,10 @@ def new_job(job_class: str, /, *arguments: Any, **options: Any) -> PendingJob:
         options: The fields of `Options`.
 
     Raises:
-        PayloadError: There is no such option, or *job_class* is no name.
+        PayloadError: An option does not exist, or *job_class* is not a name.
     """
     if not isinstance(job_class, str) or not job_class:
-        raise PayloadError(f"the job class is {job_class!r}; give the Ruby class's name, as 'Billing::InvoiceJob'")
+        raise PayloadError(f"the job class is {job_class!r}; give the Ruby class's name, such as 'Billing::InvoiceJob'")
     merged = declared_options.get(job_class, Options()).merged(options)
     if merged.job_id is not None:
         return PendingJob(job_class, arguments, merged, merged.job_id)
@@ -141,21 +142,22 @@ def new_job(job_class: str, /, *arguments: Any, **options: Any) -> PendingJob:
 
 def perform_later(job_class: str, /, *arguments: Any, **options: Any) -> str | None:
     """
-    Enqueue a job that Rails, or an `@active_job` here, runs.
+    Enqueue a job that Rails or an `@active_job` here runs.
 
     Args:
         job_class: The Ruby class's name.
-        arguments: For its `perform`: plain values and whatever Active Job serialises; `Keywords` for keywords.
+        arguments: For its `perform`: plain values and everything that Active Job serialises; `Keywords` for keyword
+            arguments.
         options: `queue`, `wait`, `wait_until`, `priority` and the other fields of `Options`.
 
     Returns:
         The jid, or None if a client middleware stopped it.
 
     Raises:
-        ArgumentTypeError: Active Job carries no such type.
-        ArgumentValueError: It carries no such value, or the Rails at the other end does not.
-        PayloadError: An option is unusable.
-        RedisError: As from `Client.push`.
+        ArgumentTypeError: Active Job cannot serialise a type.
+        ArgumentValueError: Active Job cannot serialise a value, or the Rails at the other end cannot read it.
+        PayloadError: An option is invalid.
+        RedisError: As for `Client.push`.
     """
     return enqueue(new_job(job_class, *arguments, **options))
 
@@ -167,10 +169,10 @@ async def aperform_later(job_class: str, /, *arguments: Any, **options: Any) -> 
 
 def perform_all_later(jobs: Iterable[PendingJob]) -> list[str | None]:
     """
-    Enqueue many jobs in few round trips, grouped by class and queue as Rails' `perform_all_later` does.
+    Enqueue many jobs in a few round trips, grouped by class and queue as Rails' `perform_all_later` does.
 
     Returns:
-        For each job, in the order given, its jid, or None if a client middleware stopped it.
+        The jids in the order of *jobs*; None for a job that a client middleware stopped.
     """
     here = sync_client.current()
     return _in_order(
@@ -186,7 +188,7 @@ async def aperform_all_later(jobs: Iterable[PendingJob]) -> list[str | None]:
 
 
 def enqueue(job: PendingJob) -> str | None:
-    """Push one pending job; returns as `perform_later`."""
+    """Push one pending job. Returns as `perform_later` does."""
     here = sync_client.current()
     return here.push(job.item(here.detection.dialect(time()), time_ns()))
 
@@ -198,17 +200,17 @@ async def aenqueue(job: PendingJob) -> str | None:
 
 
 def rails_beside(dialect: Dialect, rails_version: str | None) -> Rails:
-    """The Rails at the other end: as told, else as probable."""
+    """The Rails at the other end: the given release, or the probable one."""
     return Rails.pinned(rails_version) if rails_version else Rails.beside(dialect)
 
 
 def _grouped(jobs: Iterable[PendingJob], dialect: Dialect) -> list[tuple[list[int], dict[str, Any]]]:
-    """Items for `push_bulk`, each with the places of its jobs among *jobs*: class by class, queue by queue."""
+    """Items for `push_bulk` by class and queue, each with the positions of its jobs among *jobs*."""
     classes: dict[str, dict[tuple[str, str], dict[bool, _Group]]] = {}
     now_ns = time_ns()
     for place, job in enumerate(jobs):
         item = job.item(dialect, now_ns)
-        # Sidekiq's options are the same in all jobs of one bulk push.
+        # All jobs of one bulk push have the same Sidekiq options.
         shared = item["queue"], repr(job.options.sidekiq_options)
         halves = classes.setdefault(item["wrapped"], {}).setdefault(shared, {})
         group = halves.setdefault("at" in item, _Group([], []))

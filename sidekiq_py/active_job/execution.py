@@ -1,5 +1,5 @@
 """
-One run of an Active Job: count it, read its arguments, call the function, and mind `retry_on` and `discard_on`.
+One run of an Active Job: count it, read its arguments, call the function, and apply `retry_on` and `discard_on`.
 
 Source: Rails 6.1 to 8.1, activejob/execution.rb and exceptions.rb.
 """
@@ -23,7 +23,7 @@ from sidekiq_py.errors import DeserializationError
 from sidekiq_py.registry import Payload
 from sidekiq_py.wire.dialect import Dialect
 
-# What a Ruby class declared by `sidekiq_options` stands in the payload; the next try is enqueued with the same.
+# The options that a Ruby class declared with `sidekiq_options` are in the payload; the next attempt gets the same.
 _SIDEKIQ_OPTIONS = ("retry", "backtrace", "dead", "retry_queue", "retry_for", "tags", "log_level", "profile")
 
 _log = logging.getLogger("sidekiq")
@@ -32,12 +32,12 @@ _log = logging.getLogger("sidekiq")
 @dataclass(frozen=True, slots=True)
 class Execution:
     """
-    What runs one payload of a declared Active Job; call it with the payload's args.
+    Runs one payload of a declared Active Job; call it with the payload's args.
 
     Args:
         function: The implementation.
         rules: From `rules_of`.
-        sidekiq_options: Declared here, over those in the payload.
+        sidekiq_options: Declared here; they override those in the payload.
         rails_version: As declared.
     """
 
@@ -48,7 +48,7 @@ class Execution:
     rails_version: str | None
 
     def __call__(self, *args: Any) -> Any:
-        """Run it; an error that no rule takes is raised."""
+        """Run it. An error that no rule handles is raised."""
         job = counted(args)
         token = running.set(CurrentActiveJob(job, str(self.payload.get("jid"))))
         try:
@@ -67,7 +67,7 @@ class Execution:
             running.reset(token)
 
     async def acall(self, *args: Any) -> Any:
-        """The same for an `async def` implementation."""
+        """Like `__call__`, for an `async def` implementation."""
         job = counted(args)
         token = running.set(CurrentActiveJob(job, str(self.payload.get("jid"))))
         try:
@@ -86,12 +86,12 @@ class Execution:
             running.reset(token)
 
     def _next_try(self, decision: Decision, job: JobObject, dialect: Dialect) -> dict[str, Any]:
-        """What to push for a retry."""
+        """The item to push for a retry."""
         rule = decision.rule
         assert isinstance(rule, RetryRule)
         now_ns = time_ns()
         delay_seconds = rule.delay_seconds(decision.count, decision.cause, random.random())
-        # The job itself shows that Rails 7.1 or later is about.
+        # `scheduled_at` in the job shows that its Rails is 7.1 or later.
         rails = Rails((7, 1)) if "scheduled_at" in job and not self.rails_version else None
         rails = rails or rails_beside(dialect, self.rails_version)
         placement = Placement(
@@ -111,14 +111,14 @@ class Execution:
 
 
 def job_object_of(payload: Mapping[str, Any]) -> JobObject | None:
-    """The job object of an Active Job's payload; None if it has none."""
+    """The job object in an Active Job's payload; None if there is none."""
     args = payload.get("args")
     job = args[0] if isinstance(args, list) and args else None
     return job if isinstance(job, dict) and isinstance(job.get("job_class"), str) else None
 
 
 def counted(args: tuple[Any, ...]) -> JobObject:
-    """A copy of the job object with this run counted; the payload keeps its own, for Sidekiq's retry."""
+    """A copy of the job object with this run counted. The payload keeps its own counts, for Sidekiq's retry."""
     job = dict(args[0])
     job["executions"] = (job.get("executions") or 0) + 1
     if job.get("exception_executions") is not None:
@@ -128,10 +128,10 @@ def counted(args: tuple[Any, ...]) -> JobObject:
 
 def arguments_of(job: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     """
-    A job object's arguments for a Python function: positional ones, and keywords if Ruby's come last.
+    The arguments of a job object for a Python function: positional ones, and keywords if Ruby's keywords come last.
 
     Raises:
-        DeserializationError: One cannot be read.
+        DeserializationError: An argument cannot be read.
     """
     serialized = job.get("arguments") or []
     if not isinstance(serialized, list):
@@ -143,7 +143,7 @@ def arguments_of(job: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
 
 
 def _close(decision: Decision, job: JobObject) -> None:
-    """Say what became of a job that did not fail for Sidekiq, and call what its rule wants called."""
+    """Log how a job ended that its rules handled, and call the rule's `exhausted` if its attempts are used up."""
     done = "retrying" if decision.is_retry else "discarded"
     cause = decision.cause
     _log.info("%s %s (job_id %s): %s: %s", done, job["job_class"], job.get("job_id"), type(cause).__name__, cause)

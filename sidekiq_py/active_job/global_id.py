@@ -1,8 +1,8 @@
 """
-GlobalID: a record of a Rails app by name, `gid://app/Model/id?params`.
+GlobalID: the name of a record in a Rails app, `gid://app/Model/id?params`.
 
-Nothing is loaded by itself: a `GlobalID` among a job's arguments stays one, unless a locator for its app is registered.
-Source: globalid 0.6 to 1.4, uri/gid.rb and locator.rb.
+Nothing is loaded automatically: a `GlobalID` among a job's arguments stays one unless a locator for its app is
+registered. Source: globalid 0.6 to 1.4, uri/gid.rb and locator.rb.
 """
 
 import re
@@ -21,10 +21,10 @@ class GlobalID:
     The name of a record: `GlobalID("gid://shop/Billing::Invoice/42")`, or by its parts with `create`.
 
     Args:
-        uri: Kept as it is, so that it goes back to Ruby byte for byte.
+        uri: Kept as it is, so that it can be sent back to Ruby byte for byte.
 
     Raises:
-        ValueError: *uri* has another form.
+        ValueError: *uri* is not a GlobalID.
     """
 
     uri: str
@@ -42,22 +42,22 @@ class GlobalID:
         params: Mapping[str, Any] | None = None,
     ) -> "GlobalID":
         """
-        The name of a record by its parts.
+        Build the name of a record from its parts.
 
         Args:
-            app: The Rails app's name, as its `GlobalID.app`.
-            model_name: The model's class, as `Billing::Invoice`.
+            app: The Rails app's name, as in its `GlobalID.app`.
+            model_name: The model's class, such as `Billing::Invoice`.
             model_id: The record's id; several for a composite key.
-            params: For the locator; their values become strings.
+            params: For the locator; the values become strings.
 
         Raises:
-            ValueError: *app* is no host name, or a part is empty.
+            ValueError: *app* is not a host name, or a part is empty.
         """
         if not _APP.fullmatch(app):
             raise ValueError(f"{app!r} is not an app name; it is a host name of letters, digits and hyphens")
         ids = [model_id] if isinstance(model_id, (str, int)) else model_id
         path = "/".join(quote_plus(str(part), safe="") for part in ids)
-        # Ruby escapes a query by another table than an id.
+        # Ruby escapes different characters in a query than in an id.
         query = urlencode(params or {}, safe="*").replace("~", "%7E")
         return cls(f"gid://{app}/{model_name}/{path}" + (f"?{query}" if query else ""))
 
@@ -79,11 +79,11 @@ class GlobalID:
 
     @property
     def params(self) -> dict[str, str]:
-        """The query; of a name given twice the last value."""
+        """The query parameters; if a name occurs twice, the last value."""
         return dict(parse_qsl(self._match[4] or "", keep_blank_values=True))
 
     def to_global_id(self) -> "GlobalID":
-        """Itself, as a record names itself."""
+        """Itself, so that it can be used like a record."""
         return self
 
     def __str__(self) -> str:
@@ -103,7 +103,7 @@ class GlobalID:
 
 @runtime_checkable
 class Identified(Protocol):
-    """A record that names itself; a job may carry it as an argument."""
+    """A record that knows its GlobalID; a job can have it as an argument."""
 
     def to_global_id(self) -> GlobalID:
         """Its GlobalID."""
@@ -124,10 +124,11 @@ def register_locator(app: str | None = None) -> Callable[[L], L]:
         def find(gid):
             return MODELS[gid.model_name].objects.get(pk=gid.model_id)
 
-    What it raises fails the job as a `DeserializationError`, inside the job's retry. None leaves the `GlobalID`.
+    If it raises, the job fails with a `DeserializationError` and is retried. If it returns None, the argument stays a
+    `GlobalID`.
 
     Args:
-        app: None for every app that has no locator of its own.
+        app: The app's name; None for every app without a locator of its own.
     """
 
     def register(locator: L) -> L:
@@ -138,12 +139,12 @@ def register_locator(app: str | None = None) -> Callable[[L], L]:
 
 
 def clear_locators() -> None:
-    """Forget all locators."""
+    """Remove all locators."""
     _locators.clear()
 
 
 def locate(gid: GlobalID) -> Any:
-    """The record, or *gid* itself where nobody finds it."""
+    """The record, or *gid* itself if no locator finds it."""
     locator = _locators.get(gid.app.lower()) or _locators.get(None)
     found = locator(gid) if locator else None
     return gid if found is None else found

@@ -1,8 +1,8 @@
 """
 The job object that Active Job puts into a payload's `args`, and the item that its adapter pushes.
 
-The keys' order is part of the bytes: Rails writes `job_class` first, `enqueued_at` last, and since 7.1 `scheduled_at`
-behind it. Source: Rails 6.0 to 8.1, activejob/core.rb and queue_adapters/sidekiq_adapter.rb.
+The order of the keys matters, because the bytes must match: Rails writes `job_class` first and `enqueued_at` last,
+followed since 7.1 by `scheduled_at`. Source: Rails 6.0 to 8.1, activejob/core.rb and queue_adapters/sidekiq_adapter.rb.
 """
 
 from collections.abc import Mapping
@@ -24,12 +24,12 @@ _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 @dataclass(frozen=True, slots=True)
 class Placement:
     """
-    Where and when a job is to run.
+    Where and when a job should run.
 
     Args:
         queue: Its queue.
-        priority: Kept for the Rails side; Sidekiq knows no priorities.
-        at_ns: When it is due, in nanoseconds since the epoch; None for at once.
+        priority: Stored for the Rails side; Sidekiq has no priorities.
+        at_ns: When it is due, in nanoseconds since the epoch; None to run it at once.
     """
 
     queue: str
@@ -54,11 +54,11 @@ def new_job_object(
     rails: Rails,
 ) -> JobObject:
     """
-    A job that was never tried.
+    A new job that has not run yet.
 
     Args:
-        arguments: Serialised.
-        job_id: A UUID; it stays the same through all of Active Job's retries.
+        arguments: The serialised arguments.
+        job_id: A UUID, which stays the same through all of Active Job's retries.
         now_ns: Nanoseconds since the epoch.
     """
     job: JobObject = {
@@ -78,12 +78,12 @@ def new_job_object(
 
 def enqueued_again(job: Mapping[str, Any], placement: Placement, *, jid: str, now_ns: int, rails: Rails) -> JobObject:
     """
-    What a retry of Active Job enqueues: the same job with its counts, after the run of *jid*.
+    The job object for a retry by Active Job: the same job with its counts, after the run with id *jid*.
 
-    Keys that the job lacked come as Rails would fill them in, and keys that only its Ruby class knows are kept.
+    Missing keys are filled in as Rails would, and keys that only the Ruby class knows are kept.
 
     Args:
-        job: As it ran, `executions` and `exception_executions` counted.
+        job: The job object of the run, with `executions` and `exception_executions` already counted.
     """
     known: JobObject = {
         "job_class": job["job_class"],
@@ -111,11 +111,11 @@ def push_item(
     now_ns: int,
 ) -> dict[str, Any]:
     """
-    The item for `Client.push`, its keys in the order of that Rails' adapter.
+    The item for `Client.push`, with its keys in the order of that Rails release's adapter.
 
     Args:
         wrapper: The payload's `class`.
-        sidekiq_options: What the Ruby class declares by `sidekiq_options`.
+        sidekiq_options: The options that the Ruby class declares with `sidekiq_options`.
     """
     item = {**sidekiq_options, "queue": placement.queue}
     name = job["job_class"]
@@ -123,7 +123,7 @@ def push_item(
         item |= {"wrapped": name, "args": [job], "class": wrapper}
     else:
         item |= {"class": wrapper, "wrapped": name, "args": [job]}
-    # The setter looks whether the job is due already; `Client.push` puts it into the schedule set all the same.
+    # The setter omits `at` for a job that is already due; `Client.push` puts it into the schedule set all the same.
     is_due = placement.at_ns is not None and placement.at_ns <= now_ns
     if placement.at is not None and not (rails.pushes_by_setter and is_due):
         item["at"] = placement.at
@@ -132,14 +132,14 @@ def push_item(
 
 def due_at_ns(wait: Any, wait_until: Any, now_ns: int) -> int | None:
     """
-    The moment that `wait` or `wait_until` means; None for at once.
+    The time given by `wait` or `wait_until`, in nanoseconds since the epoch; None to run at once.
 
     Args:
         wait: Seconds or a timedelta.
         wait_until: Seconds since the epoch or an aware datetime.
 
     Raises:
-        PayloadError: Both are given, or one is something else.
+        PayloadError: Both are given, or one has another type.
     """
     if wait is not None and wait_until is not None:
         raise PayloadError("wait and wait_until both say when the job is due; give one of them")
@@ -160,7 +160,7 @@ def due_at_ns(wait: Any, wait_until: Any, now_ns: int) -> int | None:
 
 
 def utc_text(at_ns: int, *, has_fraction: bool) -> str:
-    """Ruby's `Time#iso8601` in UTC, of nanoseconds since the epoch, with nine decimals or none."""
+    """Ruby's `Time#iso8601` in UTC for nanoseconds since the epoch, with nine decimals or none."""
     seconds, nanoseconds = divmod(at_ns, _NS)
     return strftime("%Y-%m-%dT%H:%M:%S", gmtime(seconds)) + (f".{nanoseconds:09}Z" if has_fraction else "Z")
 

@@ -1,4 +1,4 @@
-"""Mails that Rails delivers, enqueued as Action Mailer's `deliver_later` does."""
+"""Enqueue mails for Rails to deliver, as Action Mailer's `deliver_later` does."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,16 +25,16 @@ def deliver_later(
     Have Rails send a mail: `UserMailer.with(params).welcome(*args, **kwargs).deliver_later`.
 
     Args:
-        mailer: The mailer's class, as "UserMailer".
+        mailer: The mailer's class, such as "UserMailer".
         action: Its method.
-        args, kwargs: For the method.
-        params: For `with`; their keys become symbols.
-        delivery_job: The class that the mailer names as its `delivery_job`.
-        options: As for `perform_later`. The queue is "default", as under `load_defaults 6.1` and later; before that
-            it was "mailers".
+        args, kwargs: Arguments for the method.
+        params: Arguments for `with`; their keys become symbols.
+        delivery_job: The class that the mailer sets as its `delivery_job`.
+        options: As for `perform_later`. The queue is "default", as under `load_defaults 6.1` and later; before that it
+            was "mailers".
 
     Returns:
-        As `perform_later`.
+        As for `perform_later`.
 
     Source: Rails 6.0 to 8.1, actionmailer/message_delivery.rb and parameterized.rb.
     """
@@ -68,6 +68,6 @@ def _delivery(
     options: dict[str, Any],
 ) -> PendingJob:
     for_method = [*args, Keywords(kwargs)] if kwargs else list(args)
-    # `with` puts the params in front; without it there are none.
+    # `with` puts the params first; without `with` there are none.
     keywords = Keywords(args=for_method) if params is None else Keywords(params=symbolize(params), args=for_method)
     return new_job(delivery_job, mailer, action, delivery_method, keywords, **options)

@@ -1,4 +1,4 @@
-"""What differs between Rails releases in what Active Job writes, as one frozen value. Reading accepts all of them."""
+"""The differences between Rails releases in what Active Job writes, as one frozen value. Reading accepts all."""
 
 import re
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ OLDEST: RailsVersion = (6, 0)
 @dataclass(frozen=True, slots=True)
 class Rails:
     """
-    One Rails release's way of writing.
+    The format that one Rails release writes.
 
-    Make one by `pinned` or `beside`. Source: Rails 6.0 to 8.1, activejob.
+    Create one with `pinned` or `beside`. Source: Rails 6.0 to 8.1, activejob.
     """
 
     version: RailsVersion
@@ -27,10 +27,10 @@ class Rails:
         The rules of a named release.
 
         Args:
-            text: `"6.1"`, `"7.2.2"` or a bare major; only major and minor count.
+            text: `"6.1"`, `"7.2.2"` or only the major version; only major and minor count.
 
         Raises:
-            ConfigError: *text* is no version, or one older than 6.0.
+            ConfigError: *text* is not a version, or is older than 6.0.
         """
         match = re.fullmatch(r"(\d{1,3})(?:\.(\d{1,3}))?(?:\.[\w.]+)?", text)
         if match is None:
@@ -43,48 +43,48 @@ class Rails:
     @classmethod
     def beside(cls, dialect: Dialect) -> "Rails":
         """
-        What is probably at the other end, given the Sidekiq there.
+        The probable Rails release at the other end, given the Sidekiq release there.
 
-        Beside Sidekiq 6 that is Rails 6.1, beside later ones 7.1. Where releases are mixed or unknown, 6.1: its
-        texts are read rightly by all later ones.
+        For Sidekiq 6 that is Rails 6.1, for later ones 7.1. If the releases are mixed or unknown it is 6.1, whose texts
+        all later releases read correctly.
         """
         return cls((7, 1) if dialect.readers[0] >= (7, 0, 0) else (6, 1))
 
     @property
     def fraction_digits(self) -> int:
-        """Decimals of the seconds in a time argument: none in 6.0, nine since."""
+        """The decimals of the seconds in a time argument: none in 6.0, nine since then."""
         return 9 if self.version >= (6, 1) else 0
 
     @property
     def has_module(self) -> bool:
-        """Whether classes and modules are arguments (6.1)."""
+        """True if classes and modules can be arguments (since 6.1)."""
         return self.version >= (6, 1)
 
     @property
     def has_range(self) -> bool:
-        """Whether ranges are arguments (7.0)."""
+        """True if ranges can be arguments (since 7.0)."""
         return self.version >= (7, 0)
 
     @property
     def has_big_decimal(self) -> bool:
-        """Whether a BigDecimal stays one (7.1), and does not arrive as a string."""
+        """True if a BigDecimal stays one (since 7.1) instead of arriving as a string."""
         return self.version >= (7, 1)
 
     @property
     def has_time_zone(self) -> bool:
-        """Whether a TimeWithZone names its zone (7.1), and is not read in the reader's own."""
+        """True if a TimeWithZone carries the name of its zone (since 7.1); else it is read in the reader's own zone."""
         return self.version >= (7, 1)
 
     @property
     def has_scheduled_at(self) -> bool:
-        """Whether the job object tells when it is due, and times in it have nine decimals (7.1)."""
+        """True if the job object has `scheduled_at`, and its times have nine decimals (since 7.1)."""
         return self.version >= (7, 1)
 
     @property
     def pushes_by_setter(self) -> bool:
         """
-        Whether the adapter pushes by `JobWrapper.set(…).perform_async` (7.1), and not by `Client.push`.
+        True if the adapter pushes with `JobWrapper.set(…).perform_async` (since 7.1) instead of `Client.push`.
 
-        The setter writes `wrapped, args, class` and pushes a job that is due already at once.
+        The setter writes `wrapped, args, class`, and pushes a job that is already due at once.
         """
         return self.version >= (7, 1)

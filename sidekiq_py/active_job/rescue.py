@@ -1,5 +1,5 @@
 """
-`retry_on` and `discard_on`: what an Active Job does about its own errors, before Sidekiq's retries see them.
+`retry_on` and `discard_on`: how an Active Job handles its own errors, before Sidekiq's retries see them.
 
 Source: Rails 6.1 to 8.1, activejob/exceptions.rb.
 """
@@ -25,18 +25,17 @@ _POLYNOMIAL = ("polynomially_longer", "exponentially_longer")  # the second is t
 @dataclass(frozen=True, slots=True)
 class RetryRule:
     """
-    Enqueue the job again when it raises one of some errors.
+    Enqueue the job again when it raises one of these errors.
 
     Args:
-        errors: Counted together.
+        errors: The error classes, counted together.
         wait: Seconds, a timedelta, "polynomially_longer" (about 3 s, 18 s, 83 s, …), or a function of the number of
-            executions, and of the error if it takes two arguments.
-        attempts: Executions in all; None for no end.
-        queue, priority: For the next try; None leaves them.
+            executions (and of the error, if it takes two arguments).
+        attempts: The total number of executions; None for no limit.
+        queue, priority: For the next attempt; None keeps the current ones.
         jitter: Up to this share of the delay is added at random.
-        exhausted: Called with the job object and the error after the last attempt; without it the error is raised,
-            and Sidekiq's retries begin.
-    """
+        exhausted: Called with the job object and the error after the last attempt. Without it the error is raised, and
+            Sidekiq's retries begin.
 
     errors: tuple[type[Exception], ...]
     wait: Wait = DEFAULT_WAIT_SECONDS
@@ -48,16 +47,16 @@ class RetryRule:
 
     @property
     def key(self) -> str:
-        """Under which `exception_executions` counts: Ruby's text for a list of classes."""
+        """The key in `exception_executions` under which it counts: Ruby's text for a list of classes."""
         return f"[{', '.join(error.__name__ for error in self.errors)}]"
 
     def delay_seconds(self, executions: int, error: Exception, draw: float) -> float:
         """
-        How long to wait before the next try.
+        How many seconds to wait before the next attempt.
 
         Args:
-            executions: How often these errors ended a run, this one included.
-            draw: From [0, 1).
+            executions: How many runs these errors have ended, including this one.
+            draw: A random number from [0, 1).
         """
         if callable(self.wait):
             takes_error = len(inspect.signature(self.wait).parameters) > 1
@@ -71,7 +70,7 @@ class RetryRule:
 
 @dataclass(frozen=True, slots=True)
 class DiscardRule:
-    """Give the job up without a trace in the retry set when it raises one of some errors."""
+    """Drop the job, without an entry in the retry set, when it raises one of these errors."""
 
     errors: tuple[type[Exception], ...]
 
@@ -81,14 +80,14 @@ Rule = RetryRule | DiscardRule
 
 def rules_of(retry_on: Mapping[Errors, Mapping[str, Any]] | None, discard_on: Errors) -> tuple[Rule, ...]:
     """
-    The rules that a declaration asks for.
+    Build the rules of a declaration.
 
     Args:
         retry_on: `{ValueError: {"wait": 3, "attempts": 5}, (KeyError, OSError): {}}`.
-        discard_on: One class of errors, or a tuple of them.
+        discard_on: One error class, or a tuple of them.
 
     Raises:
-        JobDeclarationError: An option is unknown or unusable.
+        JobDeclarationError: An option is unknown or invalid.
     """
     retries = [_retry_rule(errors, options) for errors, options in (retry_on or {}).items()]
     discards = (discard_on,) if isinstance(discard_on, type) else tuple(discard_on)
@@ -97,10 +96,10 @@ def rules_of(retry_on: Mapping[Errors, Mapping[str, Any]] | None, discard_on: Er
 
 def find_rule(rules: Iterable[Rule], error: BaseException) -> tuple[Rule, Exception] | None:
     """
-    The rule for *error*, or for what caused it (`raise … from …`), and the error that it is for.
+    Find the rule for *error* or for one of its causes (`raise … from …`), and the error that it applies to.
 
-    Of several the one that names the nearest class wins. Ruby takes the one declared last, but here the two kinds of
-    rule are declared apart.
+    If several match, the rule that names the nearest class wins. Ruby takes the one declared last, but here the two
+    kinds of rules are declared separately.
     """
     cause: BaseException | None = error
     seen: set[int] = set()
@@ -117,12 +116,12 @@ def find_rule(rules: Iterable[Rule], error: BaseException) -> tuple[Rule, Except
 @dataclass(frozen=True, slots=True)
 class Decision:
     """
-    What is to be done about an error.
+    The decision about an error.
 
     Args:
-        rule: That decided.
-        cause: The error that it is for: the one raised, or one behind it.
-        count: How often the rule's errors ended a run of this job, this one included.
+        rule: The rule that applies.
+        cause: The error that it applies to: the one raised, or one of its causes.
+        count: How many runs of this job the rule's errors have ended, including this one.
     """
 
     rule: Rule
@@ -131,21 +130,21 @@ class Decision:
 
     @property
     def is_retry(self) -> bool:
-        """Whether the job is to be enqueued again."""
+        """True if the job should be enqueued again."""
         return isinstance(self.rule, RetryRule) and (self.rule.attempts is None or self.count < self.rule.attempts)
 
     @property
     def is_raised(self) -> bool:
-        """Whether its attempts are spent and the error is Sidekiq's."""
+        """True if all attempts are used up and the error should go to Sidekiq's retries."""
         return isinstance(self.rule, RetryRule) and self.rule.exhausted is None and not self.is_retry
 
 
 def decide(rules: Iterable[Rule], error: Exception, job: dict[str, Any]) -> Decision | None:
     """
-    What the rules say to *error*; None if none is for it.
+    Decide what to do about *error*; None if no rule applies.
 
     Args:
-        job: The job object of this run; a retry rule counts in its `exception_executions`.
+        job: The job object of this run. A retry rule counts in its `exception_executions`.
     """
     found = find_rule(rules, error)
     if found is None:
@@ -156,7 +155,7 @@ def decide(rules: Iterable[Rule], error: Exception, job: dict[str, Any]) -> Deci
 
 def _count(rule: RetryRule, job: dict[str, Any]) -> int:
     counts = job.get("exception_executions")
-    if counts is None:  # enqueued by something that knows no such counts
+    if counts is None:  # enqueued by a program that does not write these counts
         return int(job["executions"])
     counts[rule.key] = (counts.get(rule.key) or 0) + 1
     return int(counts[rule.key])
@@ -174,7 +173,7 @@ def _retry_rule(errors: Any, options: Mapping[str, Any]) -> RetryRule:
         rule = RetryRule(_classes(errors if isinstance(errors, tuple) else (errors,)), **settings)
     except TypeError:
         known = ", ".join(name for name in RetryRule.__slots__ if name != "errors")
-        raise JobDeclarationError(f"retry_on has the options {options!r}; there are {known}") from None
+        raise JobDeclarationError(f"retry_on has the options {options!r}; the known ones are {known}") from None
     if not callable(rule.wait) and rule.wait not in _POLYNOMIAL and not isinstance(rule.wait, (int, float, timedelta)):
         raise JobDeclarationError(
             f"retry_on waits {rule.wait!r}; give seconds, a timedelta, 'polynomially_longer' or a function"
@@ -186,7 +185,7 @@ def _classes(errors: tuple[Any, ...]) -> tuple[type[Exception], ...]:
     for error in errors:
         if not (isinstance(error, type) and issubclass(error, Exception)):
             raise JobDeclarationError(
-                f"{error!r} is not a class of errors; retry_on and discard_on take subclasses of Exception"
+                f"{error!r} is not an error class; retry_on and discard_on take subclasses of Exception"
             )
     return errors
 

@@ -1,5 +1,5 @@
 """
-Object serializers: Active Job's own, and those that a program registers beside its Ruby ones.
+Object serializers: Active Job's own, and those that a program registers to match its Ruby ones.
 
 Each writes a value as `{"_aj_serialized": "<Ruby class>", …}`. Source: Rails 6.0 to 8.1, activejob/serializers.
 """
@@ -25,7 +25,7 @@ _PREFIX = "ActiveJob::Serializers::"
 
 @dataclass(frozen=True, slots=True)
 class CustomSerializer:
-    """What `register_serializer` was told."""
+    """A serializer registered with `register_serializer`."""
 
     ruby_class: str
     kind: type
@@ -44,7 +44,7 @@ def register_serializer(
     from_fields: Callable[[Fields], Any],
 ) -> None:
     """
-    Carry values of *kind* as the Ruby side's own serializer does.
+    Serialise values of *kind* as the Ruby side's own serializer does.
 
         register_serializer("MoneySerializer", Money,
             to_fields=lambda money: {"amount": money.cents, "currency": money.currency},
@@ -52,9 +52,9 @@ def register_serializer(
 
     Args:
         ruby_class: The serializer's class in Ruby, a subclass of `ActiveJob::Serializers::ObjectSerializer`.
-        kind: The Python class; its subclasses are included.
-        to_fields, from_fields: Between a value and what the Ruby serializer's `serialize` hands to `super`: plain
-            JSON values.
+        kind: The Python class, including its subclasses.
+        to_fields, from_fields: Convert between a value and the fields that the Ruby serializer's `serialize` passes to
+            `super`: plain JSON values.
 
     Raises:
         ConfigError: *ruby_class* is one of Active Job's own.
@@ -70,7 +70,7 @@ def clear_serializers() -> None:
 
 
 def custom_serializer_for(value: Any) -> CustomSerializer | None:
-    """The registered serializer for *value*, that of its own class before those of its bases."""
+    """The registered serializer for *value*; one for its own class takes precedence over those of its bases."""
     if not _custom:
         return None
     fitting = [custom for custom in _custom.values() if isinstance(value, custom.kind)]
@@ -79,14 +79,14 @@ def custom_serializer_for(value: Any) -> CustomSerializer | None:
 
 def write_object(value: Any, rails: Rails, write: Convert) -> Any:
     """
-    The JSON form of a value that is no plain JSON.
+    The JSON form of a value that is not plain JSON.
 
     Args:
-        write: Writes a value inside of this one.
+        write: Writes a nested value.
 
     Raises:
-        TypeError: There is no serializer for it; the message goes on from "… is a X".
-        ValueError: It cannot be carried; the message goes on from the argument's place.
+        TypeError: There is no serializer for it; the message continues "… is of type X,".
+        ValueError: It cannot be serialised; the message continues the argument's position.
     """
     for kind, writer in _WRITERS:
         if isinstance(value, kind):
@@ -102,10 +102,10 @@ def read_object(fields: Fields, read: Convert) -> Any:
     The value of an object with `_aj_serialized`.
 
     Args:
-        read: Reads a value inside of this one.
+        read: Reads a nested value.
 
     Raises:
-        Exception: Whatever is wrong with it.
+        Exception: The object is invalid; the type depends on what is wrong.
     """
     name = fields[SERIALIZED_KEY]
     reader = _READERS.get(name)
@@ -113,7 +113,7 @@ def read_object(fields: Fields, read: Convert) -> Any:
         return reader(fields, read)
     custom = _custom.get(name) if isinstance(name, str) else None
     if custom is None:
-        raise LookupError(f"serializer {name} is not known; tell register_serializer what it means here")
+        raise LookupError(f"serializer {name} is not known; register it with register_serializer")
     return custom.from_fields({key: value for key, value in fields.items() if key != SERIALIZED_KEY})
 
 
@@ -123,9 +123,7 @@ def tagged(ruby_class: str, **fields: Any) -> Fields:
 
 
 def big_decimal_text(number: Decimal) -> str:
-    """
-    `BigDecimal#to_s` as ActiveSupport sets it: no exponent, at least one decimal, no zeros behind.
-    """
+    """`BigDecimal#to_s` as ActiveSupport defines it: no exponent, at least one decimal, no trailing zeros."""
     if number.is_nan():
         return "NaN"
     if number.is_infinite():
@@ -141,7 +139,7 @@ def _write_time(moment: datetime, rails: Rails, write: Convert) -> Fields:
     text = kind = None
     if isinstance(moment, RubyTime):
         text, kind, zone = moment.text, moment.kind, moment.time_zone or (None if moment.text else zone)
-    # A datetime in a named zone is what Rails has as TimeWithZone.
+    # A datetime in a named zone corresponds to a TimeWithZone in Rails.
     kind = kind or ("TimeWithZone" if zone else "Time")
     fields = tagged(f"{kind}Serializer", value=text or time_text(moment, rails.fraction_digits))
     if kind == "TimeWithZone" and zone and (rails.has_time_zone or text):
@@ -157,7 +155,7 @@ def _write_duration(duration: timedelta, rails: Rails, write: Convert) -> Fields
     if isinstance(duration, Duration):
         value, parts = duration.value, duration.parts
     else:
-        # Seconds alone: in Ruby a day or a month is a step in the calendar, a timedelta is elapsed time.
+        # Only seconds: in Ruby a day or a month is a step in the calendar, but a timedelta is elapsed time.
         seconds: Number = duration.total_seconds() if duration.microseconds else duration // timedelta(seconds=1)
         value, parts = seconds, {"seconds": seconds}
     pairs = [[write(Symbol(unit)), number] for unit, number in parts.items()]

@@ -1,4 +1,4 @@
-"""Times and dates between Ruby's ISO 8601 text and Python's values."""
+"""Convert times and dates between Ruby's ISO 8601 text and Python's values."""
 
 import re
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
@@ -14,14 +14,14 @@ _ISO = re.compile(
 
 class RubyTime(datetime):
     """
-    A time that came from Ruby: an aware datetime that remembers its class and its nanoseconds.
+    A time from Ruby: an aware datetime that remembers its class and its nanoseconds.
 
-    What is computed from it (`+`, `replace`, `astimezone`) is a time of its own, with microseconds only.
+    Values derived from it (`+`, `replace`, `astimezone`) are new times with microseconds only.
 
     Attributes:
-        kind: "Time", "DateTime" or "TimeWithZone"; None for one that was computed.
-        time_zone: The name of a TimeWithZone's zone, where Rails (7.1) told it.
-        text: As it was written; None for one that was made here.
+        kind: "Time", "DateTime" or "TimeWithZone"; None for a derived time.
+        time_zone: The name of a TimeWithZone's zone, if Rails (7.1) sent it.
+        text: The text it was read from; None for one created here.
     """
 
     kind: TimeKind | None = None
@@ -33,10 +33,10 @@ class RubyTime(datetime):
         cls, moment: datetime, kind: TimeKind, *, text: str | None = None, time_zone: str | None = None
     ) -> "RubyTime":
         """
-        *moment* as a time of that Ruby class.
+        Convert *moment* to a time of that Ruby class.
 
         Raises:
-            ValueError: It is naive.
+            ValueError: *moment* is naive.
         """
         if moment.utcoffset() is None:
             raise ValueError(f"{moment!r} has no zone; make it aware, as datetime.now(timezone.utc) is")
@@ -57,13 +57,13 @@ class RubyTime(datetime):
 
 def parse_time(text: str, kind: TimeKind, time_zone: str | None = None) -> RubyTime:
     """
-    A time as Active Job wrote it.
+    Parse a time that Active Job wrote.
 
     Args:
-        time_zone: The zone to show it in; one that this machine does not know leaves the offset in the text.
+        time_zone: The zone to convert it to. If this machine does not know the zone, the offset in the text is kept.
 
     Raises:
-        ValueError: It is no ISO 8601 time with a zone, or outside of the years 1 to 9999.
+        ValueError: It is not an ISO 8601 time with a zone, or not in the years 1 to 9999.
     """
     match = _ISO.fullmatch(text)
     if match is None:
@@ -77,10 +77,10 @@ def parse_time(text: str, kind: TimeKind, time_zone: str | None = None) -> RubyT
 
 def time_text(moment: datetime, digits: int) -> str:
     """
-    Ruby's `iso8601(digits)` of an aware datetime.
+    Ruby's `iso8601(digits)` for an aware datetime.
 
-    UTC is `Z`, except in a DateTime. A zone that is off by seconds (local mean time) is left for UTC, because Ruby
-    would drop them and so name another moment.
+    UTC is `Z`, except in a DateTime. If the zone's offset has seconds (local mean time), the time is written in UTC,
+    because Ruby would drop the seconds and so name another moment.
     """
     offset = moment.utcoffset() or timedelta(0)
     if offset % timedelta(minutes=1):
@@ -94,10 +94,10 @@ def time_text(moment: datetime, digits: int) -> str:
 
 def parse_date(text: str) -> date:
     """
-    A date as Active Job wrote it.
+    Parse a date that Active Job wrote.
 
     Raises:
-        ValueError: It is no ISO 8601 date of the years 1 to 9999.
+        ValueError: It is not an ISO 8601 date in the years 1 to 9999.
     """
     try:
         return date.fromisoformat(text)
@@ -115,7 +115,7 @@ def _offset(text: str) -> tzinfo:
     if text in ("Z", "z"):
         return UTC
     seconds = int(text[1:3]) * 3600 + int(text[-2:]) * 60
-    # A name of its own keeps "+00:00" apart from UTC itself.
+    # An explicit name keeps "+00:00" distinct from UTC itself.
     return timezone(timedelta(seconds=-seconds if text[0] == "-" else seconds), f"{text[:3]}:{text[-2:]}")
 
 

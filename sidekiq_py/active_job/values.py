@@ -1,7 +1,7 @@
 """
-Ruby's values that Python lacks, each as near to a natural Python value as may be.
+Ruby values that Python lacks, each as close as possible to a natural Python value.
 
-Those that come from Ruby keep the text they came in, so that they go back byte for byte.
+Those that come from Ruby keep their original text, so that they can be sent back byte for byte.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,7 +11,7 @@ from typing import Any
 
 Number = int | float
 
-# Source: ActiveSupport 6.1 to 8.1, duration.rb: a year is 365.2425 days, a month its twelfth.
+# Source: ActiveSupport 6.1 to 8.1, duration.rb: a year is 365.2425 days, a month a twelfth of that.
 _PART_SECONDS: dict[str, int] = {
     "years": 31_556_952,
     "months": 2_629_746,
@@ -36,12 +36,12 @@ class Symbol(str):
         return f"Symbol({str.__repr__(self)})"
 
     def __str__(self) -> str:
-        # An exact str: what leaves this library as text is no symbol any more.
+        # Return an exact str, so that text that leaves this library is no longer a Symbol.
         return str.__str__(self)
 
 
 def symbolize(mapping: Mapping[str, Any]) -> dict[str, Any]:
-    """*mapping* with its keys as symbols, as most hashes in Ruby code have them: `{"id": 1}` is `{id: 1}`."""
+    """Convert the keys to symbols, as most hashes in Ruby code have them: `{"id": 1}` becomes `{id: 1}`."""
     return {Symbol(key): value for key, value in mapping.items()}
 
 
@@ -49,7 +49,7 @@ class Keywords(dict[str, Any]):
     """
     Keyword arguments of a Ruby method: `perform_later("ExportJob", 1, Keywords(format="csv"))`.
 
-    As the last argument of a job that runs here, the Python function is called with them as keywords.
+    If they are the last argument of a job that runs here, the Python function is called with them as keywords.
     """
 
     __slots__ = ()
@@ -62,7 +62,7 @@ class Keywords(dict[str, Any]):
 
 
 class IndifferentHash(dict[str, Any]):
-    """An `ActiveSupport::HashWithIndifferentAccess`: what Rails' `params` become."""
+    """An `ActiveSupport::HashWithIndifferentAccess`, such as Rails' `params`."""
 
     __slots__ = ()
 
@@ -72,7 +72,7 @@ class IndifferentHash(dict[str, Any]):
 
 @dataclass(frozen=True, slots=True)
 class RubyModule:
-    """A Ruby class or module, by name: `RubyModule("Billing::Invoice")`. It is never looked up here."""
+    """A Ruby class or module, by name: `RubyModule("Billing::Invoice")`. The name is never resolved here."""
 
     name: str
 
@@ -83,8 +83,8 @@ class Range:
     A Ruby range: `Range(1, 3)` is `1..3`, `Range(1, None, exclude_end=True)` is `1...`.
 
     Args:
-        begin, end: Any arguments; None for an open end.
-        exclude_end: Whether *end* itself is outside.
+        begin, end: The bounds; None for an open end.
+        exclude_end: True if *end* itself is excluded.
     """
 
     begin: Any
@@ -97,7 +97,7 @@ class Range:
         return self.end is None or value < self.end or (value == self.end and not self.exclude_end)
 
     def __iter__(self) -> Iterator[int]:
-        """The integers in it, as Ruby's `each`; TypeError if *begin* is no integer, or there is no end."""
+        """Iterate over its integers, like Ruby's `each`. TypeError if *begin* is not an integer or there is no end."""
         return iter(range(self.begin, self.end if self.exclude_end else self.end + 1))
 
 
@@ -105,12 +105,12 @@ class Duration(timedelta):
     """
     An `ActiveSupport::Duration`: `Duration(months=1, days=2)`.
 
-    It is a timedelta of as many seconds as Rails counts, and keeps its parts, because `1.month` added to a date in
-    Ruby moves it by a calendar month.
+    It is a timedelta of as many seconds as Rails counts, and keeps its parts, because in Ruby adding `1.month` to a
+    date moves it by a calendar month.
 
     Attributes:
-        value: Seconds.
-        parts: Unit to number, in order.
+        value: The duration in seconds.
+        parts: Maps units to numbers, in order.
     """
 
     value: Number
@@ -126,7 +126,7 @@ class Duration(timedelta):
 
     @classmethod
     def of(cls, value: Number, parts: Mapping[str, Number]) -> "Duration":
-        """A duration whose *parts* are kept as they are, whatever they sum up to."""
+        """Create a duration that keeps *parts* as given, even if they do not add up to *value*."""
         self = timedelta.__new__(cls, seconds=value)
         self.value = value
         self.parts = dict(parts)

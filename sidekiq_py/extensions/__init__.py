@@ -1,1 +1,4 @@
-"""Features above open-source Sidekiq, a folder each, written against `sidekiq_py.extension`; none imports another."""
+"""
+Features above open-source Sidekiq, one folder each. All are written against `sidekiq_py.extension`; none imports
+another.
+"""

@@ -215,7 +215,7 @@ def test_ranges_and_python_ranges():
 @pytest.mark.parametrize(
     ("value", "rails", "message"),
     [
-        ({"_aj_symbol_keys": 1}, RAILS_7_1, "keeps for itself"),
+        ({"_aj_symbol_keys": 1}, RAILS_7_1, "reserves for itself"),
         ([{"x": {"_aj_serialized": 1}}], RAILS_7_1, r"arguments\[0\]\[0\]\['x'\]"),
         (datetime(2024, 1, 1), RAILS_7_1, "without a zone"),
         (Range(1, 2), RAILS_6_1, "7.0"),

@@ -1,9 +1,11 @@
 """
-Periodic jobs, on the keys of the Ruby gem sidekiq-cron: its Web tab shows and steers Python's jobs, and this Ruby's.
+Periodic jobs, stored in the keys of the Ruby gem sidekiq-cron. Its Web tab shows and controls Python's jobs, and Python
+does the same with Ruby's.
 
-`cron_text` and `ticks` say when; `layout` is what stands in Redis; `declared` and `schedule_file` are ways to declare;
-`store` reads and changes the timetable; `firing` pushes what is due; `cron_jobs` is the data API and `commands` the
-command line; `checks` are the doctor's. A worker loads none of these, but `keys`, until there are periodic jobs.
+`cron_text` and `ticks` compute times; `layout` describes the data in Redis; `declared` and `schedule_file` are the ways
+to declare jobs; `store` reads and changes the timetable; `firing` pushes what is due; `cron_jobs` is the data API,
+`commands` the command line and `checks` the doctor's checks. A worker loads none of these except `keys` until there are
+periodic jobs.
 """
 
 import logging
@@ -40,15 +42,15 @@ _Round = Callable[[Pool], float | None]
 
 class PeriodicJobs(Extension):
     """
-    The extension; it is there without being asked for. Use one of your own to change a setting.
+    The extension for periodic jobs, which is always active. Register one of your own to change a setting.
 
         sidekiq.use(PeriodicJobs(cron_version="1.8"))
 
     Args:
         cron_version: The release of sidekiq-cron that shares this Redis, such as "1.2", "1.8" or "2"; without it, the
-            keys that are there decide.
-        fire_ruby_jobs: Fire what Ruby has declared, too, where it does not need Ruby.
-        namespaces: sidekiq-cron's, since 2.0.
+            release is detected from the existing keys.
+        fire_ruby_jobs: Also fire the jobs that Ruby declares, unless they need Ruby.
+        namespaces: The namespaces of sidekiq-cron (since 2.0).
     """
 
     name: ClassVar[str] = "periodic"
@@ -81,21 +83,21 @@ class PeriodicJobs(Extension):
         self.namespaces = tuple(dict.fromkeys((DEFAULT_NAMESPACE, *namespaces)))
 
     def start(self, pool: Pool, config: Config) -> None:
-        """Write what the program declares; `maintain` keeps it there."""
+        """Write what the program declares; `maintain` restores it if it is deleted."""
         try:
             if _has_declared(config) or self._are_any(pool):
-                from sidekiq_py.extensions.periodic import loading  # where there are none, no worker loads it
+                from sidekiq_py.extensions.periodic import loading  # only loaded if there are periodic jobs
 
                 loading.load(pool, config, cron_version=self.cron_version)
         except RedisReplyError as error:
             if error.code != "NOPERM":
                 raise
-            # Users whose rights are listed one by one were not given those of a later release.
+            # A user with individually listed rights may lack those that a later release needs.
             self._is_allowed = False
-            _log.warning("periodic jobs neither are written nor fire here: %s; docs/redis.md lists the rights", error)
+            _log.warning("periodic jobs are neither written nor fired here: %s; docs/redis.md lists the rights", error)
 
     def maintain(self) -> Sequence[Maintenance]:
-        """Fire what is due; write again what was declared and is gone."""
+        """Fire what is due, and write again what was declared and is gone."""
         return (
             self._maintenance("periodic jobs", _EMPTY_SECONDS, self._firing),
             self._maintenance("declared periodic jobs", _KEEP_SECONDS, self._restoring),
@@ -103,7 +105,7 @@ class PeriodicJobs(Extension):
         )
 
     def _maintenance(self, name: str, every_seconds: float, make: Callable[[], _Round]) -> Maintenance:
-        """What *make* returns is made once there are periodic jobs."""
+        """A maintenance task that calls *make* once there are periodic jobs."""
         made: list[_Round] = []
 
         def run(pool: Pool) -> float | None:
@@ -116,7 +118,7 @@ class PeriodicJobs(Extension):
         return Maintenance(name, every_seconds, run)
 
     def _are_any(self, pool: Pool) -> bool:
-        # The time goes along: a user who may not ask for it is to hear that before the first job is due.
+        # TIME is included, so that a user without the right to call it gets the error before the first job is due.
         _, there = raise_first(pool.batch([("TIME",), ("EXISTS", *all_sets(self.namespaces))]))
         return bool(there)
 
@@ -138,13 +140,13 @@ class PeriodicJobs(Extension):
     def end(self, end: JobEnd) -> Iterable[Effect]:
         """Note how the run ended, and let the next one start."""
         key = end.payload.get(PAYLOAD_KEY)
-        # Without the rights the whole end would be refused, and the job stay in flight.
+        # Without the rights the whole script would be refused, and the job would stay in flight.
         if not isinstance(key, str) or end.kind == "interrupted" or not self._is_allowed:
             return ()
         return ((verbs.ENDED.name, OWN_PREFIX + key, end.jid, end.kind, f"{end.now:.3f}", f"{end.seconds:.3f}"),)
 
     def checks(self) -> Sequence[DoctorCheck]:
-        """What is wrong with the timetable."""
+        """The doctor's checks of the timetable."""
         from sidekiq_py.extensions.periodic.checks import CHECKS  # the doctor's
 
         return CHECKS
@@ -157,7 +159,7 @@ class PeriodicJobs(Extension):
 
 
 def _has_declared(config: Config) -> bool:
-    """In code, as the module of `sidekiq.periodic` knows, or in a schedule file."""
+    """True if jobs are declared in code (`sidekiq.periodic`) or in a schedule file."""
     declared = sys.modules.get(f"{__name__}.declared")
     if declared is not None and list(declared.declarations):
         return True

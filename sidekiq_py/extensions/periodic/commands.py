@@ -237,7 +237,7 @@ def _foreign_row(entry: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _as_dict(job: CronJob, *, ticks: int = 1) -> dict[str, Any]:
-    """What may be printed of it."""
+    """Its fields as they may be printed, without redacted values."""
     return current().apply(job.to_dict(ticks=ticks))
 
 

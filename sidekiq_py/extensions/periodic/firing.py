@@ -1,13 +1,16 @@
 """
-Fires the ticks that are due, in the process of the fleet that maintains; for a moment it may be two.
+Fires due ticks, in the one process of the fleet that does maintenance; for a moment there may be two.
 
-1. Read the timetable, when something has changed, and every five seconds, as Ruby's Web tab leaves no mark.
-2. For each job that Python fires, find the ticks that are due and that nobody has fired.
-3. Push each in one script with its claim and its books: whoever comes second is refused, and nobody dies in between.
-4. Take ticks to come in advance, where Ruby must not fire them.
+1. Read the timetable when something has changed, and every five seconds, because Ruby's Web tab does not signal
+changes.
+2. For each job that Python fires, find the due ticks that have not been fired.
+3. Push each in one script with its claim and its records. A second process is refused, and no process can die in
+between.
+4. Claim coming ticks in advance if Ruby must not fire them.
 5. Sleep until the next tick, or half a second.
 
-The time is that of Redis, as machines differ. A tick that a clock has gone back behind never fires again.
+All times are Redis's, because the clocks of machines differ. If the clock goes back, ticks that were fired do not fire
+again.
 """
 
 import hashlib
@@ -31,11 +34,11 @@ from sidekiq_py.redis_access.job_path.settle_script import Effect
 
 READ_EVERY_SECONDS = 5.0
 LOOK_EVERY_SECONDS = 0.5
-# As the gem's `reschedule_grace_period`.
+# The same as the gem's `reschedule_grace_period`.
 GRACE_SECONDS = 60.0
 MOST_CAUGHT_UP = 100
-# Ruby looks at the last tick alone, so what is planted has to be there when its time comes, also after a change of the
-# maintaining process.
+# Ruby only looks at the last tick, so a planted tick has to be there when it is due, even if another process has taken
+# over the maintenance meanwhile.
 PLANT_AHEAD_SECONDS = 600.0
 _LEAST_PLANTED = 2
 _MOST_PLANTED = 40
@@ -45,11 +48,11 @@ _log = logging.getLogger("sidekiq")
 
 class Firing:
     """
-    What the maintaining process knows of the timetable.
+    The timetable as known to the process that does maintenance.
 
     Args:
-        fire_ruby_jobs: Jobs that Ruby has declared are fired as well, where Ruby is not needed for that.
-        namespaces: sidekiq-cron's, since 2.0.
+        fire_ruby_jobs: Also fire jobs that Ruby has declared, unless they need Ruby.
+        namespaces: The namespaces of sidekiq-cron (since 2.0).
     """
 
     def __init__(self, *, fire_ruby_jobs: bool = False, namespaces: Iterable[str] = (DEFAULT_NAMESPACE,)) -> None:
@@ -63,7 +66,7 @@ class Firing:
         self._complained: set[tuple[str, str]] = set()
 
     def round(self, pool: Pool) -> float | None:
-        """One look; the seconds until the next one, or None where nothing will be due."""
+        """Fire what is due now. Returns the seconds until the next round, or None if nothing will be due."""
         now, changes = store.clock_and_changes(pool)
         self.look(pool, now, changes)
         if not self._jobs:
@@ -75,10 +78,10 @@ class Firing:
         Fire what is due at *now*.
 
         Args:
-            changes: What `clock_and_changes` has counted; where it has changed, the timetable is read.
+            changes: The counter from `clock_and_changes`; if it has changed, the timetable is read again.
 
         Returns:
-            The jids of what was pushed.
+            The jids of the pushed jobs.
         """
         if changes != self._changes or not 0 <= now - self._read_at < READ_EVERY_SECONDS:
             self._read(pool, now)
@@ -108,7 +111,7 @@ class Firing:
                 if enabled.own.has_policy:
                     self._plant(pool, enabled, now)
             except RedisReplyError as refusal:
-                # Of one job's keys, to which somebody else has written: the others fire.
+                # Another program has written to this job's keys; the other jobs still fire.
                 if refusal.is_about_server:
                     raise
                 self._complain(job, str(refusal))
@@ -122,17 +125,17 @@ class Firing:
         return self._fires_ruby_jobs and job.entry is not None and job.entry.why_ruby_alone() is None
 
     def _note_disabled(self, pool: Pool, job: StoredJob) -> None:
-        """Ruby's Web tab leaves no mark of when it disabled a job."""
+        """Remember that the job is disabled: Ruby's Web tab does not record it."""
         if not job.own.was_disabled:
             pool.command("HSET", job.own_key, "was_disabled", "1")
 
     def _note_enabled(self, pool: Pool, job: StoredJob, now: float) -> StoredJob:
-        """Ticks that passed while it was disabled are not made up for."""
+        """Record when it was enabled, so that ticks that passed while it was disabled are not made up for."""
         pool.batch([("HSET", job.own_key, "since", f"{now:.3f}"), ("HDEL", job.own_key, "was_disabled")])
         return replace(job, own=replace(job.own, since=now, was_disabled=False))
 
     def _due(self, job: StoredJob, now: float) -> list[int]:
-        """The ticks of a job to be fired now, earliest first."""
+        """The ticks of a job that should be fired now, earliest first."""
         if self._first(job, now) > now:
             return []
         assert job.cron is not None
@@ -144,7 +147,7 @@ class Firing:
         return ticks[-1:] if job.own.catch_up_seconds is None else ticks[-MOST_CAUGHT_UP:]
 
     def _first(self, job: StoredJob, now: float) -> float:
-        """The first tick that may still have to be fired; one that has passed is looked for anew."""
+        """The first tick that may still have to be fired; computed again once it has passed."""
         first = self._next.get(job.key, 0.0)
         if first <= now:
             assert job.cron is not None
@@ -152,18 +155,18 @@ class Firing:
         return first
 
     def _after(self, job: StoredJob, now: float) -> float:
-        """Ticks up to here have fired, or are none of ours any more."""
+        """The time up to which ticks have fired, or no longer need to."""
         catch_up = job.own.catch_up_seconds
         window = max(catch_up or 0.0, GRACE_SECONDS) + job.own.jitter_seconds
         return max(job.own.fired, self._done.get(job.key, 0), job.own.since, now - window)
 
     def _next_push(self, now: float) -> float:
-        """When the next tick of all is to be pushed."""
+        """The time at which the next tick of any job should be pushed."""
         pushes = [first + _delay(job, int(first)) for job in self._jobs if (first := self._first(job, now)) < inf]
         return min((at for at in pushes if at > now), default=inf)
 
     def _fire(self, pool: Pool, client: Client, job: StoredJob, tick: int, now: float) -> str | None:
-        """Push one tick; its jid, or None where it was not to be pushed."""
+        """Push one tick. Returns its jid, or None if it must not be pushed."""
         jid = None
         try:
             jid = push(pool, client, job, tick, now)
@@ -184,7 +187,7 @@ class Firing:
         return jid
 
     def _pass(self, pool: Pool, job: StoredJob, tick: int, now: float) -> None:
-        """The last run goes on."""
+        """Skip the tick because the last run is still going."""
         try:
             store.write(pool, pass_effect(job, tick, now, "skipped"))
         except RedisReplyError as refusal:
@@ -206,7 +209,7 @@ class Firing:
             store.write(pool, *effects)
 
     def _complain(self, job: StoredJob, problem: str) -> None:
-        """Once for each problem: it is looked at again and again."""
+        """Log each problem once, although the job is looked at again and again."""
         if (job.key, problem) not in self._complained:
             self._complained.add((job.key, problem))
             _log.warning("periodic job %s is skipped: %s", job.name, problem)
@@ -217,11 +220,11 @@ def push(pool: Pool, client: Client, job: StoredJob, tick: int, now: float) -> s
     Claim a tick and push its job, in one script.
 
     Returns:
-        The jid, or None where a client middleware stopped the push; the tick is passed over then.
+        The jid, or None if a client middleware stopped the push; the tick is then skipped.
 
     Raises:
-        RedisReplyError: The tick is not to be fired: `CRONTAKEN`, `CRONOFF`, `CRONRUNNING`.
-        SidekiqError: It could not be made into a job, or Redis is out of reach.
+        RedisReplyError: The tick must not be fired: `CRONTAKEN`, `CRONOFF`, `CRONRUNNING`.
+        SidekiqError: No job could be made from it, or Redis cannot be reached.
     """
     assert job.entry is not None
     prepared = prepare(client, job, now)
@@ -244,14 +247,14 @@ def push(pool: Pool, client: Client, job: StoredJob, tick: int, now: float) -> s
     try:
         store.write(pool, claim, *push_effects)
     except RedisReplyError as refusal:
-        # After a lost reply the script is sent again, and finds its own claim.
+        # After a lost reply the script is sent again and finds its own claim.
         if refusal.code != "CRONTAKEN" or not store.was_pushed(pool, job.key, jid):
             raise
     return jid
 
 
 def prepare(client: Client, job: StoredJob, now: float) -> tuple[str, list[Effect]] | None:
-    """The jid of a push, and what pushes it; None where a middleware or an extension stopped it."""
+    """The jid and the commands of a push; None if a middleware or an extension stopped it."""
     assert job.entry is not None
     ready = client.prepare({**job.entry.payload(now), PAYLOAD_KEY: job.key})
     if ready is None:
@@ -262,12 +265,12 @@ def prepare(client: Client, job: StoredJob, now: float) -> tuple[str, list[Effec
 
 
 def pass_effect(job: StoredJob, tick: int, now: float, why: str) -> Effect:
-    """Pass over a tick, in both languages."""
+    """The command that skips a tick in both languages."""
     return (verbs.PASS.name, job.own_key, tick, tick_text(tick), f"{now:.3f}", why)
 
 
 def _delay(job: StoredJob, tick: int) -> float:
-    """By how much a tick is late on purpose: the same in every process."""
+    """The deliberate delay (jitter) of a tick, the same in every process."""
     if not job.own.jitter_seconds:
         return 0.0
     digest = hashlib.sha256(f"{job.key} {tick}".encode()).digest()
@@ -275,7 +278,7 @@ def _delay(job: StoredJob, tick: int) -> float:
 
 
 def run_by_hand(pool: Pool, client: Client, job: StoredJob, now: float) -> str | None:
-    """Push a job whatever its timetable and its policies say; its jid, or None where a middleware stopped it."""
+    """Push a job regardless of its timetable and policies. Returns its jid, or None if a middleware stopped it."""
     prepared = prepare(client, job, now)
     if prepared is None:
         return None

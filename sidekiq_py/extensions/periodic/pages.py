@@ -1,6 +1,6 @@
 """
-The pages of the dashboard: all periodic jobs of both languages, and one of them. Imported when a dashboard asks for
-them, as only programs with the extra `web` have what they need.
+The pages of the dashboard: all periodic jobs of both languages, and a single one. Imported when a dashboard asks for
+them, because they need the extra `web`.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ _TEMPLATES = Path(__file__).with_name("templates")
 
 
 def pages() -> list[Page]:
-    """The pages."""
+    """The pages of this extension."""
     return [
         Page("Periodic", "/cron", _list, _template("cron.html"), (PageAction("/cron/act", _act),)),
         Page("Periodic job", "/cron/job", _show, _template("cron_job.html"), is_listed=False),
@@ -88,7 +88,7 @@ def _act(visit: Visit) -> Any:
 
 
 def _texts(entry: Mapping[str, Any]) -> dict[str, str]:
-    """What another extension lists, which may be anything."""
+    """The texts of an entry that another extension lists, which may hold anything."""
     told = {name: str(entry.get(name) or "") for name in ("name", "cron", "class", "by")}
     return {**told, "last": str(entry.get("last_enqueue_time") or "")}
 

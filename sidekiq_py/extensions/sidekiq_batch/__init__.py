@@ -1,6 +1,6 @@
 """
-Jobs of the gem sidekiq-batch: Python runs them, and ends them in Redis as the gem would.
+Jobs of the gem sidekiq-batch: Python runs them and settles them in Redis as the gem would.
 
-`extension` has the hooks; what an end writes is all in `lua/sidekiq_batch.lua`, and rides in the script that
-ends the job. Batches are opened, and their callbacks run, in Ruby alone.
+`extension` has the hooks. Everything written when a job ends is in `lua/sidekiq_batch.lua`, which runs as part of the
+script that settles the job. Only Ruby opens batches and runs their callbacks.
 """

@@ -1,9 +1,9 @@
 """
-The hooks: which jobs are the gem's, and what their ends write.
+The hooks: which jobs belong to the gem, and what is written when they end.
 
-Sidekiq Pro and the gem sidekiq-batch put their batch's id under the same key, `bid`. A batch of the gem stands in Redis
-as the hash `BID-<bid>`, which Pro never writes: where it is, the job is run and its end written as the gem would.
-Where it is not, nobody knows whose the job is, and it is turned away as ever.
+Sidekiq Pro and the gem sidekiq-batch store their batch's id under the same key, `bid`. The gem keeps a batch in the
+hash `BID-<bid>`, which Pro never writes. If that hash exists, the job is run and settled as the gem would. If not, it
+is unknown whose job it is, and it is turned away as usual.
 """
 
 import secrets
@@ -21,7 +21,7 @@ CALLBACK = "Sidekiq::Batch::Callback::Worker"
 
 _LIBRARY = (Path(__file__).parent / "lua" / "sidekiq_batch.lua").read_text("utf-8")
 
-# The library is made when a command of it comes, as the script also ends jobs of no such batch.
+# The library is only created when a command needs it, because the script also settles jobs without such a batch.
 END = Verb(
     "SIDEKIQBATCH_END",
     f"""(function()
@@ -36,7 +36,7 @@ return {{
 end)()""",
 )
 
-# What people delete or kill, or a middleware of the client stops, the gem never hears of.
+# The gem takes no notice of jobs that people delete or kill, or that a client middleware stops.
 _OUTCOMES: Mapping[EndKind, str] = {
     "success": "ok",
     "retry": "failed",
@@ -46,25 +46,28 @@ _OUTCOMES: Mapping[EndKind, str] = {
     "interrupted": "failed",
     "invalidated": "failed",
 }
-# Each takes some hundred bytes.
+# Each takes about a hundred bytes.
 _MOST_KNOWN = 10_000
 
 
 class SidekiqBatchExtension(Extension):
-    """The gem's batches. Loaded wherever sidekiq_py is installed."""
+    """Support for the gem's batches. Always loaded."""
 
     name = "sidekiq_batch"
     phase = "count"
-    # Workers that lack this extension watch the key anyhow.
+    # No text: workers without this extension turn jobs with this key away anyway.
     payload_keys: ClassVar[Mapping[str, str]] = {KEY: ""}
     verbs: ClassVar[Sequence[Verb]] = (END,)
 
     def __init__(self) -> None:
-        # Batches that were there once: a job that comes when its batch is through is the gem's, too.
+        # Batches that existed once. A job that comes after its batch has finished belongs to the gem, too.
         self._known: set[str] = set()
 
     def takes_over(self, payload: Payload, pool: Pool) -> bool:
-        """A job of a batch of the gem that is in Redis. Its callbacks are Ruby's classes, which only Ruby can call."""
+        """
+        True for a job of a gem's batch that is in Redis, except callbacks: they are Ruby classes, which only Ruby can
+        call.
+        """
         bid = payload[KEY]
         if not isinstance(bid, str) or payload.get("class") == CALLBACK:
             return False
@@ -77,7 +80,7 @@ class SidekiqBatchExtension(Extension):
         return True
 
     def end(self, end: JobEnd) -> Iterable[Effect]:
-        """Count it as the gem does. The script writes nothing where the batch is gone, or is none of the gem's."""
+        """Count it as the gem does. The script writes nothing if the batch is gone or is not the gem's."""
         bid, outcome = end.payload.get(KEY), _OUTCOMES.get(end.kind)
         was_killed_by_hand = end.kind == "dead" and end.error is None
         if not isinstance(bid, str) or outcome is None or was_killed_by_hand:
@@ -87,7 +90,7 @@ class SidekiqBatchExtension(Extension):
 
 
 def _exists(pool: Pool, bid: str) -> bool:
-    """Whoever may not look leaves the job to Ruby."""
+    """True if the batch exists. A user without the right to look leaves the job to Ruby."""
     try:
         return bool(pool.command("EXISTS", key_of(bid)))
     except RedisReplyError as error:
@@ -97,5 +100,5 @@ def _exists(pool: Pool, bid: str) -> bool:
 
 
 def key_of(bid: str) -> str:
-    """The hash of a batch."""
+    """The key of a batch's hash."""
     return f"BID-{bid}"

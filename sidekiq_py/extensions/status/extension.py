@@ -1,4 +1,4 @@
-"""The hooks: what a job's status is at each stage of its way."""
+"""The hooks that write a job's status at each stage."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ from sidekiq_py.wire.dialect import FloatText
 from sidekiq_py.wire.json_dialect import dumps
 
 if TYPE_CHECKING:
-    # With all of the data API; loaded where a job is declared so.
+    # This loads all of the data API, so it is only imported if a job is declared with a status.
     from sidekiq_py.api.job_record import JobRecord
 
 OPTION = "status"
@@ -34,11 +34,11 @@ _STATUS: Mapping[EndKind, str] = {
 
 
 class StatusExtension(Extension):
-    """A job that is declared with `status=True`, and every job that asks for it by its first `progress()`."""
+    """The status of jobs that are declared with `status=True`, and of those that call `progress()`."""
 
     name = "status"
     phase = "count"
-    # Without the extension nothing is left undone but the status itself.
+    # No text: without the extension, only the status itself is missing.
     payload_keys: ClassVar[Mapping[str, str]] = {OPTION: ""}
     push_options: ClassVar[Sequence[str]] = (OPTION,)
     verbs: ClassVar[Sequence[Verb]] = (keys.WRITE,)
@@ -49,7 +49,7 @@ class StatusExtension(Extension):
         self.job_attributes = {"progress": self._progress, "aprogress": self._aprogress}
 
     def push(self, jobs: PushSlice) -> None:
-        """`queued`, for jobs that are declared so."""
+        """Write `queued`, for jobs that are declared with a status."""
         if jobs.options.get(OPTION) is not True:
             return
         from sidekiq_py.api.job_record import JobRecord  # as above
@@ -61,11 +61,11 @@ class StatusExtension(Extension):
                 jobs.write(keys.write(job.jid, now, _first_fields(record, jobs.dialect.float_text, now)))
 
     def around(self) -> ServerMiddleware | None:
-        """`working`, before the job starts. A status that cannot be written costs no run."""
+        """Write `working` before the job starts. A failure to write it does not fail the job."""
         return _Working(self)
 
     def end(self, end: JobEnd) -> Iterable[Effect]:
-        """What became of it, in the script that ends it, behind the progress that was not written yet."""
+        """Write the outcome in the script that settles the job, along with progress that was not written yet."""
         left = self.runs.leave(end.payload)
         if left is None and end.payload.get(OPTION) is not True:
             return ()
@@ -78,7 +78,7 @@ class StatusExtension(Extension):
         return run.commands(fields, end.now)
 
     def forget_run(self, payload: Payload) -> None:
-        """Drop what it has said and not written: nobody will look, or its next run says it again."""
+        """Drop progress that was not written yet: it is no longer needed, or the next run reports it again."""
         self.runs.forget(payload)
 
     def _progress(self, job: Any) -> Callable[..., None]:
@@ -89,7 +89,7 @@ class StatusExtension(Extension):
 
 
 class _Working:
-    """The middleware; around an `async def` job it is asked in the job's own way."""
+    """The middleware. For an `async def` job, `acall` writes in a thread."""
 
     def __init__(self, extension: StatusExtension) -> None:
         self._runs = extension.runs
@@ -112,7 +112,7 @@ class _Working:
 
 
 def _first_fields(record: "JobRecord", float_text: FloatText, now: float) -> dict[str, Any]:
-    """Source: sidekiq-status 4.0.0, client_middleware.rb; without arguments it writes an empty object."""
+    """Source: sidekiq-status 4.0.0, client_middleware.rb, which writes an empty object if there are no arguments."""
     args = record.display_args
     return {
         "jid": record.jid,

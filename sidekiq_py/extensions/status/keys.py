@@ -1,8 +1,8 @@
 """
 The hash of a job's status, and the command that writes to it.
 
-Source: sidekiq-status 4.0.0, storage.rb, client_middleware.rb, server_middleware.rb, worker.rb. All values are texts;
-all times are whole seconds since the epoch.
+Source: sidekiq-status 4.0.0, storage.rb, client_middleware.rb, server_middleware.rb, worker.rb. All values are strings;
+    all times are whole seconds since the epoch.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ def of(jid: str) -> str:
     return PREFIX + jid
 
 
-# A program that gave its jobs a longer life keeps it, and the channel bears the namespace that the key bears.
+# A longer lifetime that a program gave its job is kept. The channel's name has the namespace of the key.
 WRITE = Verb(
     "STATUS_WRITE",
     """{
@@ -37,7 +37,7 @@ WRITE = Verb(
 
 
 def write(jid: str, now: float, fields: dict[str, Any]) -> Command:
-    """The command that writes *fields*, with the time, and tells those who listen."""
-    # A lone surrogate, as in the name of a file, must not keep the end of a job from being written along with it.
+    """The command that writes *fields* and the time, and notifies subscribers."""
+    # A lone surrogate, as in a file name, must not make the script fail that also settles the job.
     words = [str(part).encode(errors="backslashreplace") for pair in fields.items() for part in pair]
     return (WRITE.name, of(jid), TTL_SECONDS, "updated_at", int(now), *words)

@@ -1,8 +1,8 @@
 """
-What a running job writes: at most ten times a second, always including the last.
+Writes the progress of a running job, at most ten times a second. The last report is always written.
 
-A job that says more waits for nothing: what it said last is kept and written a moment later by a thread of this
-process, or by the script that ends the job. Each write reads along whether somebody has asked the job to stop.
+A job that reports more often does not wait: its last report is kept and written a moment later by a thread of this
+process, or by the script that settles the job. Each write also reads whether the job was asked to stop.
 """
 
 import asyncio
@@ -26,11 +26,11 @@ Payload = dict[str, Any]
 _log = logging.getLogger("sidekiq")
 
 AUDIENCES = "progress"
-# What those hear who are no status.
+# The fields that audiences receive.
 _FOR_ALL = ("at", "total", "message")
 LEAST_PAUSE_SECONDS = 0.1
 _DEFAULT_TOTAL = 100
-# What a job may not write as a field of its own. Source: sidekiq-status 4.0.0, storage.rb, `RESERVED_FIELDS`.
+# Fields that a job may not write itself. Source: sidekiq-status 4.0.0, storage.rb, `RESERVED_FIELDS`.
 _RESERVED = frozenset(
     {"status", "stop", "enqueued_at", "started_at", "updated_at", "ended_at", "jid", "worker", "args"}
 )
@@ -38,28 +38,31 @@ _RESERVED = frozenset(
 
 class Audience(Protocol):
     """
-    Who else is told how far jobs are: an extension has them as its entries of the listing `AUDIENCES`.
+    Receives the progress of jobs. An extension provides them as its entries of the listing `AUDIENCES`.
     """
 
     def wants(self, payload: Payload) -> bool:
-        """Whether it wants to hear of this run."""
+        """True if it wants the progress of this run."""
 
     def command(self, payload: Payload, said: Mapping[str, Any]) -> Command:
-        """What writes `at`, `total` and `message`, those that are new. The last of it rides with the run's end."""
+        """
+        The command that writes those of `at`, `total` and `message` that are new. The last one is sent when the run
+        ends.
+        """
 
 
 class Run:
     """
-    One run that writes its status.
+    A run that reports progress.
 
     Args:
-        payload: The dict of that very run.
-        has_status: It has a hash.
-        audiences: Who else wants to hear of it.
+        payload: This run's own payload dict.
+        has_status: True if the job has a status hash.
+        audiences: The other receivers of its progress.
 
     Attributes:
-        pending: What was said and not written yet.
-        was_stopped: `Stopped` was raised in it.
+        pending: Fields that were reported and not written yet.
+        was_stopped: True if `Stopped` was raised in it.
     """
 
     __slots__ = (
@@ -81,11 +84,11 @@ class Run:
 
     @property
     def is_shown(self) -> bool:
-        """Somebody wants to see it; else what it says is dropped."""
+        """True if anything receives its progress; otherwise reports are dropped."""
         return self.has_status or bool(self.audiences)
 
     def commands(self, fields: Mapping[str, Any], now: float) -> list[Command]:
-        """Those that write *fields*."""
+        """The commands that write *fields*."""
         found = [keys.write(self.jid, now, dict(fields))] if self.has_status else []
         said = {name: fields[name] for name in _FOR_ALL if name in fields}
         if said:
@@ -95,11 +98,11 @@ class Run:
 
 class Runs:
     """
-    The runs of this process that write their status.
+    The runs of this process that report progress.
 
     Args:
-        mind: Called with the payload of a run whose end is to be heard of.
-        monotonic: Seconds that never go back.
+        mind: Called with the payload of a run whose end the extension must handle.
+        monotonic: A monotonic clock, in seconds.
     """
 
     def __init__(self, mind: Callable[[Payload], None], *, monotonic: Callable[[], float] = monotonic) -> None:
@@ -113,7 +116,7 @@ class Runs:
 
     def begin(self, payload: Payload) -> None:
         """
-        A job that is declared with `status=True` is about to run.
+        Register a job that is declared with `status=True` and is about to run.
 
         Raises:
             RedisError: Its status could not be written.
@@ -124,11 +127,11 @@ class Runs:
         _write(_pool(), run, {"status": "working", "started_at": int(now_seconds())})
 
     def of(self, job: Any) -> Run:
-        """The run of the current job; the first time Redis is asked whether anybody wants to see it."""
+        """The run of the current job. The first call asks Redis whether the job has a status."""
         run = self._runs.get(job.jid)
-        # One that went back to its queue by a stop may run here again.
+        # A job that a stop returned to its queue may run here again.
         if run is None or run.payload is not job.payload:
-            # In a test that keeps its pushes nobody looks, and there may be no Redis to ask.
+            # In a test that captures pushes nothing reads the status, and there may be no Redis to ask.
             is_test = program.interceptor is not None
             has_status = not is_test and bool(_pool().command("EXISTS", keys.of(job.jid)))
             audiences = () if is_test else _audiences(job.payload)
@@ -140,21 +143,21 @@ class Runs:
 
     def leave(self, payload: Payload) -> tuple[Run, dict[str, Any]] | None:
         """
-        A run has ended.
+        Remove a run that has ended.
 
         Returns:
-            The run, and what it said and has not written; None if nobody wants to see it.
+            The run, and its fields that were not written yet; None if nothing receives its progress.
         """
         run = self._runs.pop(str(payload.get("jid")), None)
         if run is None or not run.is_shown:
             return None
         with run.lock:
-            # From here on the thread finds nothing to write.
+            # From now on the thread finds nothing to write.
             pending, run.pending = run.pending, {}
         return run, pending
 
     def forget(self, payload: Payload) -> None:
-        """A run is over and has no end."""
+        """Drop a run that is over without being settled."""
         run = self._runs.get(str(payload.get("jid")))
         if run is not None and run.payload is payload:
             self.leave(payload)
@@ -181,7 +184,7 @@ class Runs:
             raise Stopped(f"somebody has asked the job {run.jid} to stop")
 
     def warn_once(self, error: RedisError) -> None:
-        """A status could not be written, which costs no job."""
+        """Log once that a status could not be written, which fails no job."""
         if not self._has_warned:
             self._has_warned = True
             _log.warning("the status of jobs cannot be written: %s", error)
@@ -204,7 +207,7 @@ class Runs:
             self._wake.notify()
 
     def _flush_late(self) -> None:
-        """Until there has been nothing to write for a while."""
+        """The thread's loop; it ends after a while with nothing to write."""
         while True:
             with self._wake:
                 if not self._late and not self._wake.wait(5):
@@ -218,7 +221,7 @@ class Runs:
                     self._late |= too_soon
 
     def _is_flushed(self, jid: str) -> bool:
-        """False if the job has written meanwhile, so that what it said since has to wait for its turn."""
+        """Write a run's pending fields. Returns False if the job has just written itself, so that they must wait."""
         run = self._runs.get(jid)
         if run is None:
             return True
@@ -243,18 +246,18 @@ def progress(runs: Runs, job: Any) -> Callable[..., None]:
         at: float | None = None, total: float | None = None, message: str | None = None, **fields: Any
     ) -> None:
         """
-        Say how far the job is; whoever looks at its status sees it.
+        Report the job's progress in its status.
 
         Args:
             at: How much is done.
-            total: Of how much; 100 until it is given.
-            message: What it does now.
+            total: How much there is to do; 100 until it is given.
+            message: What the job is doing.
             fields: Texts and numbers of your own.
 
         Raises:
-            ValueError: A field is one that only the status itself may have.
-            Stopped: Somebody has asked the job to stop. Let it pass: the job then ends without a retry.
-            RedisError: Redis is out of reach.
+            ValueError: A field is reserved for the status itself.
+            Stopped: The job was asked to stop. Do not catch it: the job then ends without a retry.
+            RedisError: Redis cannot be reached.
         """
         run = runs.of(job)
         runs.say(run, _fields(run, at, total, message, fields))
@@ -269,7 +272,7 @@ def aprogress(runs: Runs, job: Any) -> Callable[..., Awaitable[None]]:
     async def aprogress(
         at: float | None = None, total: float | None = None, message: str | None = None, **fields: Any
     ) -> None:
-        """The awaited twin of `progress`."""
+        """`progress`, awaited."""
         await asyncio.to_thread(say, at, total, message, **fields)
 
     return aprogress
@@ -305,7 +308,7 @@ def _audiences(payload: Payload) -> list[Audience]:
 
 
 def _write(pool: Pool, run: Run, fields: dict[str, Any]) -> bytes | None:
-    """Write, and read whether the job is to stop, in one round trip."""
+    """Write, and read whether the job should stop, in one round trip."""
     commands = run.commands(fields, now_seconds())
     if not commands:
         return None

@@ -1,4 +1,4 @@
-"""What others read of a job's status, and ask of it."""
+"""Reading a job's status from outside, and asking the job to stop."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,10 +18,10 @@ _PAGE = 500
 @dataclass(frozen=True, slots=True)
 class JobStatus:
     """
-    A job's status as it was read; `refresh()` reads it again.
+    A job's status when it was read; `refresh()` reads it again.
 
     Attributes:
-        fields: All that its hash holds, as texts.
+        fields: All fields of its hash, as strings.
     """
 
     jid: str
@@ -31,10 +31,10 @@ class JobStatus:
     @classmethod
     def find(cls, jid: str | None, *, pool: Any = None, client: Client | None = None) -> Self | None:
         """
-        The status of a job, or None if it has none: nobody asked for it, or it has expired.
+        The status of a job, or None if it has none: it was not declared with a status, or the status has expired.
 
         Args:
-            jid: What a push returned; there is no status for None, as client middleware stopped that push.
+            jid: The return value of a push. For None (a client middleware stopped the push) there is no status.
             pool: The Redis to use: a `Pool`, a redis-py client, or a URL. By default the program's own.
             client: A client whose Redis to use, instead of *pool*.
         """
@@ -48,7 +48,7 @@ class JobStatus:
 
     @classmethod
     def all(cls, *, pool: Any = None, client: Client | None = None) -> Iterator[Self]:
-        """Every status that is kept, in no order. Redis is scanned, so this is for people, not for programs."""
+        """Every stored status, in no particular order. Scans Redis, so this is for people, not for programs."""
         links = pool_for(pool, client)
         cursor: bytes = b"0"
         while True:
@@ -67,27 +67,27 @@ class JobStatus:
 
     @property
     def worker(self) -> str:
-        """The job's class, as it is shown."""
+        """The job's class, as shown to people."""
         return self.fields.get("worker", "")
 
     @property
     def at(self) -> float:
-        """How much is done."""
+        """How much is done, in the unit of `total`."""
         return _number(self.fields.get("at"))
 
     @property
     def total(self) -> float:
-        """Of how much; 0 before the first progress."""
+        """How much there is to do; 0 before the first progress."""
         return _number(self.fields.get("total"))
 
     @property
     def percent(self) -> int:
-        """How much of it is done, from 0 to 100."""
+        """The share that is done, from 0 to 100."""
         return int(_number(self.fields.get("pct_complete")))
 
     @property
     def message(self) -> str:
-        """What it said last."""
+        """Its last message."""
         return self.fields.get("message", "")
 
     @property
@@ -102,7 +102,7 @@ class JobStatus:
 
     @property
     def updated_at(self) -> datetime | None:
-        """When it was written last."""
+        """When it was last written."""
         return self._moment("updated_at")
 
     @property
@@ -112,27 +112,27 @@ class JobStatus:
 
     @property
     def seconds_left(self) -> float | None:
-        """An estimate by the pace so far; None before the first progress."""
+        """An estimate from the pace so far; None before the first progress."""
         began = _number(self.fields.get("started_at")) or _number(self.fields.get("enqueued_at"))
         if not self.at or not began:
             return None
         return (now_seconds() - began) / self.at * max(0.0, self.total - self.at)
 
     def refresh(self) -> Self | None:
-        """The status as it is now; None if it has expired."""
+        """The current status; None if it has expired."""
         return type(self).find(self.jid, pool=self._pool)
 
     def stop(self) -> None:
-        """Ask the job to stop: its next `progress()` raises `Stopped`, in either language."""
+        """Ask the job to stop: its next `progress()` raises `Stopped`, in both languages."""
         command = keys.write(self.jid, now_seconds(), {"stop": "true"})
         self._pool.run(lambda link: settle_script.write(link, [command]))
 
     def delete(self) -> bool:
-        """Forget the status, not the job; False if it was gone."""
+        """Delete the status, but not the job. Returns False if it was already gone."""
         return bool(self._pool.command("DEL", keys.of(self.jid)))
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON; times are whole epoch seconds or None. `docs/progress.md` has the schema."""
+        """A dict for JSON; times are whole epoch seconds or None. `docs/progress.md` has the schema."""
         times = ("enqueued_at", "started_at", "updated_at", "ended_at")
         return {
             "jid": self.jid,
@@ -155,7 +155,7 @@ class JobStatus:
 
 
 def _number(text: str | None) -> float:
-    """0 for what is no number: anybody may have written it."""
+    """0 if it is not a number: any program may have written it."""
     try:
         return float(text or 0)
     except ValueError:

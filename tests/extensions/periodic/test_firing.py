@@ -504,7 +504,7 @@ def test_a_worker_without_the_rights_runs_jobs_all_the_same(
         assert list(extension.end(end)) == []
     finally:
         redis_client.execute_command("ACL", "DELUSER", "few")
-    assert "periodic jobs neither are written nor fire here" in caplog.text
+    assert "periodic jobs are neither written nor fired here" in caplog.text
 
 
 def test_a_lost_reply_is_no_tick_lost_and_none_fired_twice(

@@ -1,12 +1,12 @@
--- CRON_CLAIM <own hash> <the same job's key in the other layout, or nothing> <tick> <tick as text> <cron text> <now>
+-- CRON_CLAIM <own hash> <the same job's key in the other layout, or empty> <tick> <tick as text> <cron text> <now>
 --            <now as last_enqueue_time> <jid> <line for jid_history>
 --
--- Takes a tick that nobody has, and keeps the gem's books of it. The pushes that follow are made in the same step, so nobody
--- can take a tick and die before its job is pushed. What has fired is decided by `fired`, which only moves forward, and by
--- the gem's `:enqueued`, from which Ruby's ticks are seen; a tick that we have planted there is ours.
+-- Claims a tick that is still free, and keeps the gem's records. The pushes that follow are part of the same step, so no process can
+-- claim a tick and die before its job is pushed. A tick counts as fired by `fired`, which only moves forward, and by the gem's
+-- `:enqueued`, which shows Ruby's ticks; a tick that Python has planted there belongs to Python.
 --
--- Refused with CRONTAKEN: somebody has fired it. CRONOFF: it is disabled, or has changed since it was read. CRONRUNNING: its
--- last run goes on, and its runs must not overlap.
+-- Refused with CRONTAKEN: it was already fired. CRONOFF: the job is disabled, or has changed since it was read. CRONRUNNING: its
+-- last run is still going, and its runs must not overlap.
 {
   look = function(key, words)
     local prefix = (string.gsub(key, 'sidekiq_py:cron:.*$', ''))
@@ -38,7 +38,7 @@
     if words[1] ~= '' and redis.call('EXISTS', prefix .. words[1]) == 1 then
       redis.call('ZADD', prefix .. words[1] .. ':enqueued', tick, member)
     end
-    -- Both begin with date and time in UTC. A clock that was ahead, or a push by hand, may have left a later one.
+    -- Both begin with date and time in UTC. A clock that was ahead, or a push by hand, may have left a later time.
     local last = redis.call('HGET', job, 'last_enqueue_time') or ''
     if string.sub(last, 1, 19) <= string.sub(words[6], 1, 19) then
       redis.call('HSET', job, 'last_enqueue_time', words[6])

@@ -1,7 +1,7 @@
 -- CRON_ENDED <own hash> <jid> <how> <now> <seconds>
 --
--- Notes how a run ended, and lets the next one start where runs must not overlap. Keys to which another program has written
--- keep no job from ending.
+-- Records how a run ended, and lets the next one start if runs must not overlap. Keys that another program has overwritten do not
+-- keep a job from being settled.
 {
   run = function(key, words)
     if redis.pcall('HGET', key, 'running') == words[1] then redis.call('HDEL', key, 'running', 'running_since') end

@@ -1,6 +1,6 @@
 -- CRON_PASS <own hash> <tick> <tick as text> <now> <why>
 --
--- Passes over a tick: it is not to fire any more, in either language.
+-- Skips a tick: neither language will fire it any more.
 {
   run = function(key, words)
     local job = (string.gsub(key, 'sidekiq_py:cron:', '', 1))

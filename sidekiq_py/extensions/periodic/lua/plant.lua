@@ -1,6 +1,6 @@
 -- CRON_PLANT <own hash> (<tick> <tick as text>)...
 --
--- Takes ticks to come, so that Ruby cannot fire them. One that is there already is somebody else's.
+-- Claims coming ticks, so that Ruby cannot fire them. A tick that is already there is not Python's.
 {
   run = function(key, words)
     local job = (string.gsub(key, 'sidekiq_py:cron:', '', 1))

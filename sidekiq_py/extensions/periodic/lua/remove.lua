@@ -1,6 +1,6 @@
 -- CRON_REMOVE <own hash> <set> <job>
 --
--- Deletes a job as the gem's `destroy` does, and what only we keep of it.
+-- Deletes a job as the gem's `destroy` does, and Python's own records of it.
 {
   run = function(key, words)
     local prefix = (string.gsub(key, 'sidekiq_py:cron:.*$', ''))

@@ -1,7 +1,7 @@
 -- CRON_SAVE <own hash> <set> <job> <now> <previous tick> <version of ours> <n> <n own fields and values> <the gem's fields and values>
 --
--- Writes a job as the gem's `save` does, and what only we keep of it. Status and last_enqueue_time stay as they are where the
--- job is there already: somebody may have disabled it.
+-- Writes a job as the gem's `save` does, and Python's own records of it. The status and last_enqueue_time of an existing job stay as
+-- they are, because it may have been disabled.
 {
   run = function(key, words)
     local prefix = (string.gsub(key, 'sidekiq_py:cron:.*$', ''))
@@ -15,7 +15,7 @@
         redis.call('HSET', job, name, words[at + 1])
       end
     end
-    -- Or it would fire at once for the last tick before it was known.
+    -- Otherwise it would fire at once, for the last tick before it was declared.
     if previous ~= '' and redis.call('EXISTS', job .. ':enqueued') == 0 then
       redis.call('ZADD', job .. ':enqueued', now, previous)
     end

@@ -1,19 +1,19 @@
--- What the gem sidekiq-batch writes when a job of one of its batches ends.
+-- Writes what the gem sidekiq-batch writes when a job of one of its batches ends.
 --
 -- Source: sidekiq-batch 0.2.0 (3ae5230), batch.rb (process_successful_job, process_failed_job, enqueue_callbacks, cleanup_redis) and
--- callback.rb (Finalize). The gem does each of these in a transaction of its own; here they are one step. Its counts are kept as they
--- are, with their faults: a mixed fleet must count in one way. Two things it does are left out, as nobody reads what they leave:
--- it writes to batches that are gone, and it lets `-complete` sets live for ever.
+-- callback.rb (Finalize). The gem uses a transaction for each of these; here they are one step. Its counting is copied with its
+-- faults, because all processes of a mixed fleet must count in the same way. Two things that the gem does are omitted, because nothing
+-- reads the result: it writes to batches that are gone, and it lets `-complete` sets live forever.
 --
--- Keys of a batch, all after the same prefix:
---   BID-<bid> hash                  created_at, pending, total, children, parent_bid, callback_queue, description; `callback_batch` of
---                                   one whose jobs are the callbacks of another one; `complete` and `success` once these were enqueued
---   BID-<bid>-jids set              of the jobs that have not succeeded;  -failed set: of those that have failed and not succeeded since
+-- Keys of a batch, all with the same prefix:
+--   BID-<bid> hash                  created_at, pending, total, children, parent_bid, callback_queue, description; `callback_batch` for
+--                                   a batch whose jobs are the callbacks of another one; `complete` and `success` once those were enqueued
+--   BID-<bid>-jids set              the jobs that have not succeeded;  -failed set: those that have failed and not succeeded since
 --   BID-<bid>-complete set, -success set             bids of children
 --   BID-<bid>-callbacks-<event> set                  {"callback": ..., "opts": ...}
 --
--- Defines: look(key, words), run(key, words). words: bid; `ok` or `failed`; jid; now, as Ruby's text of a float; now, as this release
--- writes it into jobs; a random text.
+-- Defines look(key, words) and run(key, words). words: bid; `ok` or `failed`; jid; now, as Ruby writes a float; now, as this release
+-- writes times into jobs; a random text.
 
 local LIFE = 2592000
 local LETTERS = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_'
@@ -21,7 +21,7 @@ local SETS = {'-jids', '-failed', '-complete', '-success', '-callbacks-complete'
 
 local function prefix_of(key, bid) return string.sub(key, 1, #key - #bid - #'BID-') end
 
--- The texts of an object's values by name. cjson itself would bend numbers, and make objects of empty arrays.
+-- The JSON text of each value of an object, by name. Decoding with cjson would change numbers and turn empty arrays into objects.
 local function values_of(text)
   if string.match(text, '^%s*(.?)') ~= '{' or not pcall(cjson.decode, text) then return nil end
   local found, depth, name, from, at = {}, 0, nil, nil, 1
@@ -48,10 +48,10 @@ local function values_of(text)
   return found
 end
 
--- As Ruby writes it, which leaves slashes alone.
+-- JSON as Ruby writes it, without escaped slashes.
 local function quoted(text) return (string.gsub(cjson.encode(text), '\\/', '/')) end
 
--- Of the batch whose callbacks are the jobs of this one: its bid and the event.
+-- The bid and the event of the batch whose callbacks are the jobs of this one.
 local function called_back_for(key)
   local callback = redis.call('SMEMBERS', key .. '-callbacks-complete')[1]
   local options = callback and values_of(callback) and cjson.decode(callback).opts
@@ -59,7 +59,7 @@ local function called_back_for(key)
   return options.bid, options.event
 end
 
--- A key of another type than it should be, or a count that is none: somebody else wrote to it. Nothing is written then.
+-- Detects keys of the wrong type and counters that are not integers, which another program must have written. Nothing is written then.
 local function look(key, words)
   local prefix = prefix_of(key, words[1])
   local function wrong(name, need)
@@ -91,7 +91,7 @@ end
 local function run(key, words)
   local job_bid, outcome, jid, now, stamp, seed = unpack(words)
   local prefix = prefix_of(key, job_bid)
-  -- Of the batch around what is enqueued: the gem forgets it after a success, and not after a failure.
+  -- The batch that encloses what is enqueued: the gem forgets it after a success, but not after a failure.
   local around = outcome == 'failed' and job_bid or nil
   local drawn = 0
   local enqueue
@@ -106,7 +106,7 @@ local function run(key, words)
     return redis.sha1hex(seed .. ':' .. drawn)
   end
 
-  -- 80 random bits in base64 for URLs.
+  -- 80 random bits in URL-safe base64.
   local function new_bid()
     local hex, letters = random_hex(), {}
     for place = 1, 13 do
@@ -127,7 +127,7 @@ local function run(key, words)
     for _, set in ipairs(SETS) do redis.call('DEL', key_of(bid) .. set) end
   end
 
-  -- A child is through: perhaps its parent is, too.
+  -- A child has finished, so its parent may be complete, too.
   local function complete_parent(parent, bid, has_succeeded)
     if not is_there(parent) then return end
     if has_succeeded then add(key_of(parent) .. '-success', bid) end
@@ -139,7 +139,7 @@ local function run(key, words)
     end
   end
 
-  -- The callbacks of a batch for an event have run, or it has none. callbacks_bid: the batch that they were in, else the same one.
+  -- The callbacks of a batch for an event have run, or it has none. callbacks_bid: the batch that contained them, or the same batch.
   local function finalize(event, bid, callbacks_bid)
     local parent = redis.call('HGET', key_of(bid), 'parent_bid')
     if event == 'success' then
@@ -172,7 +172,7 @@ local function run(key, words)
     end
     redis.call('SADD', prefix .. 'queues', queue)
     for _, text in ipairs(callbacks) do
-      -- One that cannot be read goes along as a text, so that Ruby fails on it and shows it.
+      -- A callback that cannot be read is passed on as a text, so that Ruby fails on it and shows it.
       local callback = values_of(text) or {callback = quoted(text)}
       local callback_jid = string.sub(random_hex(), 1, 24)
       local args = {
@@ -206,7 +206,7 @@ local function run(key, words)
 
   local batch = key_of(job_bid)
   if not is_there(job_bid) then return 0 end
-  -- Asked before the job is taken off: the gem does so, too.
+  -- Read before the job is removed, as the gem does.
   local pending = redis.call('HINCRBY', batch, 'pending', outcome == 'ok' and -1 or 0)
   if outcome == 'failed' then add(batch .. '-failed', jid) end
   local failed = size(job_bid, '-failed')
@@ -224,7 +224,7 @@ local function run(key, words)
   else
     local parent = redis.call('HGET', batch, 'parent_bid')
     if parent and is_there(parent) then
-      -- At every failure of the same job, too: such a parent never calls back, in Ruby either.
+      -- This also happens at each further failure of the same job, so such a parent never calls back; it does not in Ruby either.
       redis.call('HINCRBY', key_of(parent), 'pending', 1)
       add(key_of(parent) .. '-failed', jid)
     end

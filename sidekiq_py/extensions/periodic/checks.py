@@ -1,9 +1,9 @@
-"""What the doctor says of the timetable."""
+"""The doctor's checks of the timetable."""
 
 from collections.abc import Iterator
 
 from sidekiq_py.api import ProcessSet
-from sidekiq_py.doctor.finding import Finding, counted, listed, note, ok, problem, warning
+from sidekiq_py.doctor.finding import Finding, counted, listed, note, ok, problem, verb, warning
 from sidekiq_py.extension import DoctorCheck
 from sidekiq_py.extensions.periodic import store
 from sidekiq_py.extensions.periodic.layout import tick_text
@@ -12,21 +12,21 @@ from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.processes import declared_classes
 
 _CLOCK_SECONDS = 120.0
-# Programs are deployed once a week, or oftener.
+# Programs are deployed at least once a week.
 _RIVAL_SECONDS = 7 * 86400.0
 # Each job takes four reads.
 _MOST_LOOKED_AT = 200
 
 
 def timetable(pool: Pool) -> Iterator[Finding]:
-    """Periodic jobs that cannot fire, or not as their author thinks."""
+    """Periodic jobs that cannot fire, or do not fire as their author expects."""
     jobs = store.read_all(pool)
     wrong = store.wrong_types(pool, jobs[:_MOST_LOOKED_AT])
     if wrong:
         yield problem(
-            f"Another program has written to {counted(len(wrong), 'key')} of periodic jobs: {listed(wrong)}. What "
-            "needs them does not fire.",
-            "Find that program, and delete the keys; a worker that starts writes them again.",
+            f"Another program has written to {counted(len(wrong), 'key')} of periodic jobs: {listed(wrong)}. Jobs "
+            "that need them do not fire.",
+            "Find that program, and delete the keys; the next worker that starts writes them again.",
             wrong,
         )
     if not jobs:
@@ -58,9 +58,9 @@ def _two_layouts(jobs: list[StoredJob]) -> Iterator[Finding]:
     kinds = {job.layout.has_namespaces for job in jobs if not job.own.is_ours}
     if len(kinds) > 1:
         yield problem(
-            "Releases 1.x and 2.x of sidekiq-cron both have jobs in this Redis: they use other keys, and fire twice "
-            "between themselves.",
-            "Run one of them; 2.x takes over what 1.x has stored when it starts.",
+            "Releases 1.x and 2.x of sidekiq-cron both have jobs in this Redis: they use different keys, so each "
+            "job fires twice.",
+            "Run only one of them; 2.x takes over the jobs of 1.x when it starts.",
         )
 
 
@@ -68,8 +68,8 @@ def _zoneless(jobs: list[StoredJob]) -> Iterator[Finding]:
     names = [job.name for job in jobs if job.cron is not None and job.cron.zone is None]
     if names:
         yield warning(
-            f"{counted(len(names), 'periodic job names', 'periodic jobs name')} no time zone: {listed(names)}. Each "
-            "Ruby process reads such a text in the zone of its own TZ or of Rails.",
+            f"{counted(len(names), 'periodic job has', 'periodic jobs have')} no time zone: {listed(names)}. Each "
+            "Ruby process uses the zone of its own TZ or of Rails for them.",
             "Write the zone at the end of the text, as in `0 9 * * * Europe/Berlin`.",
             names,
         )
@@ -80,10 +80,10 @@ def _clock(jobs: list[StoredJob], now: float) -> Iterator[Finding]:
     if ahead:
         worst = max(job.own.fired for job in ahead) - now
         yield warning(
-            f"{counted(len(ahead), 'periodic job has', 'periodic jobs have')} fired ticks that lie "
-            f"{worst / 60:,.0f} min ahead: {listed(job.name for job in ahead)}. The clock of Redis's machine has gone "
-            "back.",
-            "Nothing fires twice: their ticks begin again where they left off. Keep the clock in step (NTP).",
+            f"{counted(len(ahead), 'periodic job has', 'periodic jobs have')} fired ticks "
+            f"{worst / 60:,.0f} min in the future: {listed(job.name for job in ahead)}. The clock of Redis's machine "
+            "was set back.",
+            "Nothing fires twice: they continue with the first tick that has not fired. Synchronize the clock (NTP).",
             (job.name for job in ahead),
         )
 
@@ -94,8 +94,8 @@ def _lost(pool: Pool, jobs: list[StoredJob], now: float) -> Iterator[Finding]:
         if lost:
             last = tick_text(lost[-1])
             yield warning(
-                f"{counted(len(lost), 'tick')} of the periodic job `{job.name}` was taken by a Ruby process and never "
-                f"pushed, the last one of {last}: that process was killed in between.",
+                f"{counted(len(lost), 'tick')} of the periodic job `{job.name}` {verb(len(lost), 'was', 'were')} claimed by "
+                f"a Ruby process and never pushed, the last at {last}: the process was killed in between.",
                 f"Run it by hand if it is needed: sidekiq-py cron run {job.name}.",
                 (job.name,),
             )
@@ -107,9 +107,9 @@ def _vanished(pool: Pool, jobs: list[StoredJob]) -> Iterator[Finding]:
     if names:
         yield warning(
             f"{counted(len(names), 'declared periodic job is', 'declared periodic jobs are')} gone from the gem's "
-            "keys: "
-            f"{listed(names)}. sidekiq-cron 1.10 and 1.11 delete at each start whatever is not in their own file.",
-            "A Python worker writes them again within a minute; move to another release of the gem.",
+            f"keys: {listed(names)}. sidekiq-cron 1.10 and 1.11 delete at each start every job that is not in their "
+            "own file.",
+            "A Python worker restores them within a minute. Use another release of the gem.",
             names,
         )
 
@@ -123,7 +123,7 @@ def _undeclared(pool: Pool, jobs: list[StoredJob]) -> Iterator[Finding]:
     if missing:
         yield note(
             f"No Python worker declares {listed(missing)}, which periodic jobs push.",
-            "Right if Ruby runs them; else start a worker that has them.",
+            "That is fine if Ruby runs them. Otherwise start a worker that declares them.",
             missing,
         )
 
@@ -133,7 +133,7 @@ def _rivals(jobs: list[StoredJob], now: float) -> Iterator[Finding]:
         rival = job.own.rival_since(now - _RIVAL_SECONDS)
         if rival:
             yield warning(
-                f"The periodic job `{job.name}` is declared by {job.own.by}, and lately was by {rival}.",
+                f"The periodic job `{job.name}` is declared by {job.own.by}, and was recently declared by {rival}.",
                 "If both still declare it, the one that starts last decides: give one of the two another name.",
                 (job.name,),
             )

@@ -24,10 +24,10 @@ __all__ = ["CronJob", "CronJobs", "Run"]
 
 class CronJob:
     """
-    One periodic job, of either language, as it stood when it was read.
+    One periodic job, of either language, as of when it was read.
 
     Attributes:
-        stored: What stands in Redis.
+        stored: The stored job.
     """
 
     def __init__(self, stored: StoredJob, client: Client) -> None:
@@ -50,7 +50,7 @@ class CronJob:
 
     @property
     def cron(self) -> str:
-        """Its text as stored."""
+        """Its cron text as stored."""
         return self.stored.entry.cron if self.stored.entry else ""
 
     @property
@@ -65,7 +65,7 @@ class CronJob:
 
     @property
     def queue(self) -> str:
-        """Where it is pushed."""
+        """The queue it is pushed to."""
         try:
             payload = self.stored.entry.payload(0.0) if self.stored.entry else {}
         except ConfigError:
@@ -74,32 +74,32 @@ class CronJob:
 
     @property
     def description(self) -> str:
-        """For people."""
+        """A text for people."""
         return self.stored.entry.description if self.stored.entry else ""
 
     @property
     def is_enabled(self) -> bool:
-        """Whether its ticks fire."""
+        """True if its ticks fire."""
         return self.stored.entry is not None and self.stored.entry.is_enabled
 
     @property
     def reason(self) -> str:
-        """Why it is disabled, if whoever did that has said so."""
+        """Why it is disabled, if a reason was given."""
         return self.stored.own.reason
 
     @property
     def problem(self) -> str | None:
-        """Why it cannot fire: its hash is damaged, its text cannot be read; None if all is well."""
+        """Why it cannot fire: its hash is damaged, or its text cannot be parsed. None if all is well."""
         return self.stored.problem
 
     @property
     def declared_by(self) -> str:
-        """`<program>:<module or file>` of the Python program that declares it; empty for Ruby's and for added ones."""
+        """`<program>:<module or file>` of its Python declaration; empty for Ruby's jobs and those added by hand."""
         return self.stored.own.by
 
     @property
     def is_python(self) -> bool:
-        """Python has declared or added it, and fires it."""
+        """True if it was declared in or added from Python, which fires it."""
         return self.stored.own.is_ours
 
     @property
@@ -109,13 +109,13 @@ class CronJob:
 
     @property
     def catch_up(self) -> timedelta | None:
-        """For how long missed ticks are made up for."""
+        """How far back missed ticks are made up for."""
         seconds = self.stored.own.catch_up_seconds
         return None if seconds is None else timedelta(seconds=seconds)
 
     @property
     def jitter(self) -> float:
-        """By how many seconds at most a push is late on purpose."""
+        """The longest deliberate delay of a push, in seconds."""
         return self.stored.own.jitter_seconds
 
     @property
@@ -126,7 +126,7 @@ class CronJob:
 
     def next_ticks(self, count: int = 1, *, after: float | datetime | None = None) -> list[datetime]:
         """
-        Its ticks to come, in its own zone.
+        Its next ticks, in its own zone.
 
         Args:
             after: Epoch seconds or an aware datetime; by default now, by Redis's clock.
@@ -143,43 +143,43 @@ class CronJob:
         return None if at is None or cron is None else datetime.fromtimestamp(at, cron.tz)
 
     def history(self) -> list[dict[str, Any]]:
-        """The gem's list of the last ten pushes: `jid` and `enqueued`, newest first; Ruby's and ours."""
+        """The gem's list of the last ten pushes by both languages: `jid` and `enqueued`, newest first."""
         return store.jid_history(self._client.pool, self.stored.key)
 
     def runs(self) -> list[Run]:
-        """The last hundred ticks that Python has fired or passed over, newest first, each with what became of it."""
+        """The last hundred ticks that Python has fired or skipped, newest first, with their outcomes."""
         return store.runs(self._client.pool, self.stored.key)
 
     def lost_ticks(self) -> list[datetime]:
-        """Ticks that a Ruby process has taken and died with."""
+        """Ticks that a Ruby process claimed and did not push, because it died."""
         now = store.redis_now(self._client.pool)
         return [datetime.fromtimestamp(at, UTC) for at in store.lost_ticks(self._client.pool, self.stored, now)]
 
     def enable(self) -> None:
-        """Let it fire; ticks that passed meanwhile are not made up for."""
+        """Let it fire again. Ticks that passed meanwhile are not made up for."""
         self._set_status(is_enabled=True, reason="")
 
     def disable(self, reason: str = "") -> None:
         """
-        Let it fire no more until it is enabled; it stays in every listing.
+        Stop it from firing until it is enabled. It stays in all listings.
 
         Args:
-            reason: Shown beside it.
+            reason: A text to show in listings.
         """
         self._set_status(is_enabled=False, reason=reason)
 
     def run(self, *, at: float | datetime | None = None) -> str | None:
         """
-        Push its job now, whatever its policies say, as the button in the Web tab does.
+        Push its job now, regardless of its policies, like the button in the Web tab.
 
         Args:
-            at: The moment that counts as now, for tests.
+            at: The time to use as now, for tests.
 
         Returns:
             The jid, or None if a client middleware stopped it.
 
         Raises:
-            ConfigError: Its hash is damaged, or only Ruby can push it as its author wants it.
+            ConfigError: Its hash is damaged, or only Ruby can push it correctly.
         """
         if self.stored.entry is None:
             raise ConfigError(f"the periodic job {self.name} cannot be run: {self.problem}")
@@ -189,11 +189,11 @@ class CronJob:
         return firing.run_by_hand(self._client.pool, self._client, self.stored, self._moment(at))
 
     def remove(self) -> None:
-        """Delete it. A declared one comes back; disable that, or declare it no more."""
+        """Delete it. A declared job comes back: disable it, or remove the declaration."""
         store.write(self._client.pool, store.remove_effect(self.stored))
 
     def to_dict(self, *, ticks: int = 1) -> dict[str, Any]:
-        """For JSON."""
+        """A dict for JSON."""
         last, catch_up = self.last_enqueue_time, self.stored.own.catch_up_seconds
         return {
             "name": self.name,
@@ -267,7 +267,7 @@ class CronJobs:
         return isinstance(name, str) and self.find(name) is not None
 
     def find(self, name: str, namespace: str | None = None) -> CronJob | None:
-        """The job of this name."""
+        """The job with this name; None if there is none."""
         found = store.find(self._client.pool, name, namespace, namespaces=_extension().namespaces)
         return None if found is None else CronJob(found, self._client)
 
@@ -279,7 +279,7 @@ class CronJobs:
             cron, job, given: As for `sidekiq.periodic`.
 
         Raises:
-            ConfigError: It is unusable, or a program declares one of this name.
+            ConfigError: An argument is invalid, or a program declares a job with this name.
         """
         new = make(cron, job, **given)
         name, namespace = new.entry.name, new.entry.namespace
@@ -293,18 +293,18 @@ class CronJobs:
 
     @property
     def pool(self) -> Pool:
-        """Where they are."""
+        """The connections in use."""
         return self._client.pool
 
     def next_ticks(self, cron: CronText, count: int, *, after: float | None = None) -> list[datetime]:
-        """The next ticks of a text, after a moment in epoch seconds or now."""
+        """The next ticks of a cron text, after a time in epoch seconds or after now."""
         now = store.redis_now(self.pool) if after is None else after
         return [datetime.fromtimestamp(at, cron.tz) for at in islice(upcoming(cron, now), count)]
 
     def others(self) -> list[Mapping[str, Any]]:
         """
-        What other schedulers keep in this Redis, to be shown only: beats of `sidekiq_celery`, the gem
-        sidekiq-scheduler, and whatever extensions add to the listing `cron`.
+        Entries of other schedulers in this Redis, for display only: beat entries of `sidekiq_celery`, schedules of the
+        gem sidekiq-scheduler, and everything that extensions add to the listing `cron`.
         """
         program.extensions.load_installed()
         added = [entry for extension in program.extensions for entry in extension.entries("cron")]
@@ -312,7 +312,7 @@ class CronJobs:
 
 
 def _extension() -> Any:
-    """The one that is in use, for its settings."""
+    """The active extension, for its settings."""
     program.extensions.load_installed()
-    # In a source tree that is not installed nobody has brought it in.
+    # In a source tree that is not installed, the extension is not registered.
     return program.extensions.find("periodic") or SimpleNamespace(namespaces=(DEFAULT_NAMESPACE,), cron_version=None)

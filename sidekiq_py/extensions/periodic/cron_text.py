@@ -1,10 +1,10 @@
 """
-Cron text as the Ruby gem fugit reads it: 5 fields, or 6 with seconds in front, and a time zone at the end.
+Parse cron text as the Ruby gem fugit does: 5 fields, or 6 with seconds in front, and a time zone at the end.
 
     minute hour day-of-month month day-of-week       */15 8-18 * * mon-fri Europe/Berlin
 
-sidekiq-cron asks fugit, so each oddity here is one of fugit 1.5.2, and `ruby_fixtures/cron_texts.json` holds what the
-real one answered. Where releases differ, 1.5.2 counts: it comes with the gem that Debian ships.
+sidekiq-cron uses fugit, so each oddity here is one of fugit 1.5.2, and `ruby_fixtures/cron_texts.json` holds the
+answers of the real one. Where releases differ, 1.5.2 counts, because it comes with the gem that Debian ships.
 
 Source: fugit 1.3.8 and 1.5.2, run.
 """
@@ -38,16 +38,16 @@ _UTC_NAMES = frozenset({"UTC", UTC_NAME, "Zulu", "Etc/Zulu", "Etc/UCT", "UCT", "
 _OFFSET = re.compile(r"([+-])([01]\d|2[0-4]):?(00|15|30|45)", re.ASCII)
 _ZONE_NAME = re.compile(r"[A-Z][a-zA-Z0-9+\-]+(?:/[A-Z][a-zA-Z0-9+\-_]+){0,2}", re.ASCII)
 _STARTS_AS_WEEKDAY = re.compile("|".join(_WEEKDAYS), re.IGNORECASE)
-# fugit knows no offsets of twelve hours and more.
+# fugit does not accept offsets of twelve hours or more.
 _MOST_OFFSET_HOURS = 11
 
 
 class CronTextError(ConfigError):
     """
-    A text that is no timetable.
+    The text is not a valid timetable.
 
     Attributes:
-        position: Of the part that cannot be read, counted from 1.
+        position: The position of the part that cannot be read, counted from 1.
     """
 
     def __init__(self, text: str, position: int, reason: str) -> None:
@@ -60,11 +60,11 @@ class CronTextError(ConfigError):
 @dataclass(frozen=True, slots=True)
 class Field:
     """
-    One of the six.
+    One of the six fields.
 
     Args:
-        value: A pattern of one value.
-        last: The highest value; *first* the lowest.
+        value: A pattern for one value.
+        last: The highest value, as *first* is the lowest.
     """
 
     name: str
@@ -83,20 +83,21 @@ _WEEKDAY = Field("day of the week", "|".join(("[0-7]", *_WEEKDAYS)), 0, 7, _WEEK
 
 Weekday = tuple[int, int | tuple[int, int] | None]
 """
-A day of the week, from Sunday, and which ones of a month or of all weeks: None for each; a number for the first, second
-… or (negative) last ones of a month; a pair for the weeks since 2019 whose number plus the second divides by the first.
+A day of the week (0 is Sunday), and which of those days count. None: all; a number: the first, second … of the month,
+or if negative the last ones; a pair: the weeks since 2019 whose number plus the second element is divisible by the
+first.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class CronText:
     """
-    What a text says; None stands for every value.
+    A parsed cron text; None in a field means every value.
 
     Args:
-        text: The fields as they were written, without the zone.
-        zone: The name of the zone, or None where the text has none.
-        tz: The zone; UTC where the text has none.
+        text: The fields as written, without the zone.
+        zone: The name of the zone, or None if the text has none.
+        tz: The zone; UTC if the text has none.
     """
 
     text: str
@@ -110,20 +111,20 @@ class CronText:
     weekdays: tuple[Weekday, ...] | None
 
     def __str__(self) -> str:
-        """With the zone at the end, as it is stored: without one, each Ruby process reads it in a zone of its own."""
+        """The text with its zone, as stored: without a zone, each Ruby process would use its own."""
         return f"{self.text} {self.zone or UTC_NAME}"
 
 
 @lru_cache(maxsize=4096)
 def parse(text: str, *, zone: str | None = None) -> CronText:
     """
-    Read a text.
+    Parse a cron text.
 
     Args:
-        zone: For a text that names none.
+        zone: The zone of a text without one.
 
     Raises:
-        CronTextError: It cannot be read; position and reason are in the message.
+        CronTextError: It cannot be read; the message has the position and the reason.
     """
     written = SPECIALS.get(text, text)
     if re.match(r"[*/\d]", written, re.ASCII) is None:
@@ -162,10 +163,10 @@ def parse(text: str, *, zone: str | None = None) -> CronText:
 
 def zone_at(text: str, name: str, position: int) -> tzinfo:
     """
-    The zone of a name or of an offset (`+02:00`).
+    The time zone with this name or offset (`+02:00`).
 
     Raises:
-        CronTextError: There is none.
+        CronTextError: There is no such zone.
     """
     offset = _OFFSET.fullmatch(name)
     if offset:
@@ -175,9 +176,9 @@ def zone_at(text: str, name: str, position: int) -> tzinfo:
         return timezone((-1 if offset[1] == "-" else 1) * timedelta(hours=hours, minutes=minutes))
     if name in _UTC_NAMES:
         return UTC
-    from zoneinfo import ZoneInfo  # and with it all of sysconfig, which a worker without zones need not load
+    from zoneinfo import ZoneInfo  # it loads all of sysconfig, which a worker without zones does not need
 
-    # fugit cuts a name from its end until it is one: `Europe/Berlin2` is Berlin.
+    # fugit shortens a name until it is a zone: `Europe/Berlin2` is Berlin.
     for end in range(len(name), 1, -1):
         try:
             return ZoneInfo(name[:end])
@@ -205,7 +206,7 @@ def _name_of(written: str, tz: tzinfo) -> str:
 
 
 def _values(text: str, field: Field, token: str, at: int) -> tuple[int, ...] | None:
-    """The values of a field, sorted; None for all."""
+    """The sorted values of a field; None for all."""
     values: set[int] = set()
     is_any = False
     for element, position in _elements(token, at):
@@ -232,7 +233,7 @@ def _pattern(field: Field) -> re.Pattern[str]:
 
 
 def _range(text: str, field: Field, element: str, position: int) -> tuple[int | None, int | None, int | None]:
-    """Start, end and step of one element of a list; a step of one is none."""
+    """Start, end and step of one element of a list. A step of one counts as none."""
     match = _pattern(field).fullmatch(element) if element else None
     if match is None:
         raise CronTextError(text, position, _what_is_wrong(field, element))
@@ -263,7 +264,7 @@ def _expanded(
     text: str, field: Field, position: int, start: int | None, end: int | None, step: int | None
 ) -> Sequence[int]:
     """
-    The values from *start* to *end*; a range that ends below its start goes round.
+    The values from *start* to *end*. A range that ends below its start wraps around.
 
     Source: fugit, `expand` and `range`.
     """
@@ -291,7 +292,7 @@ def _expanded(
 def _possible_days(
     text: str, position: int, months: tuple[int, ...] | None, monthdays: tuple[int, ...] | None
 ) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
-    """Without the months that have none of the days, and the days that none of the months has."""
+    """Remove months that have none of the days, and days that none of the months has."""
     if months is None or monthdays is None:
         return months, monthdays
     pairs = [(month, day) for month in months for day in monthdays if day <= _DAYS_OF_MONTH[month - 1]]
@@ -308,7 +309,7 @@ def _weekdays(text: str, token: str, at: int) -> tuple[Weekday, ...] | None:
     """
     The days of the week; None for all.
 
-    Source: fugit, `determine_weekdays`, whose steps do not work as those of the other fields: `mon/2` is Monday.
+    Source: fugit, `determine_weekdays`, whose steps differ from those of the other fields: `mon/2` is Monday.
     """
     found: list[Weekday] = []
     for element, position in _elements(token, at):
@@ -353,6 +354,6 @@ def _check_order(text: str, at: int, found: Sequence[Weekday]) -> None:
 
 
 def _order(entry: Weekday) -> tuple[int, bool, Any]:
-    """Of a day's entries the plain one comes first: fugit looks no further than the first."""
+    """A sort key that puts the plain entry of a day first: fugit only looks at the first."""
     day, which = entry
     return day, which is not None, which

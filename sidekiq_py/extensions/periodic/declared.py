@@ -1,7 +1,7 @@
 """
 The periodic jobs that this program declares, in code or in a file.
 
-Nothing is written to Redis here: a worker writes what its program has declared when it starts.
+Nothing is written to Redis here: a worker writes what its program declares when it starts.
 """
 
 import inspect
@@ -33,8 +33,8 @@ class Declaration:
     One periodic job.
 
     Args:
-        entry: What is stored for the gem.
-        own: What only we keep of it.
+        entry: The part that is stored for the gem.
+        own: The part that only Python keeps.
     """
 
     entry: CronEntry
@@ -42,12 +42,12 @@ class Declaration:
 
     @property
     def cron(self) -> CronText:
-        """Its text, read."""
+        """Its parsed cron text."""
         return parse(self.entry.cron)
 
 
 class Declarations:
-    """Those of one program."""
+    """The declarations of one program."""
 
     def __init__(self) -> None:
         self._all: dict[tuple[str, str], Declaration] = {}
@@ -60,10 +60,10 @@ class Declarations:
 
     def add(self, new: Declaration) -> None:
         """
-        Take one in; the same one twice is one, as where a module is imported under two names.
+        Add a declaration. Adding an equal one again changes nothing, as when a module is imported under two names.
 
         Raises:
-            JobDeclarationError: Another one has this name.
+            JobDeclarationError: Another declaration has this name.
         """
         old = self._all.setdefault((new.entry.namespace, new.entry.name), new)
         if old.entry != new.entry:
@@ -74,12 +74,12 @@ class Declarations:
             )
 
     def clear(self) -> None:
-        """Forget all."""
+        """Remove all declarations."""
         self._all.clear()
 
 
 declarations = Declarations()
-"""Of this program."""
+"""The declarations of this program."""
 
 
 @overload
@@ -120,7 +120,7 @@ def periodic(
 
 def periodic(cron: str, job: Any = None, **given: Any) -> Any:
     """
-    Push a job again and again.
+    Push a job periodically.
 
         sidekiq.periodic("*/5 * * * *", report, args=[1], tz="Europe/Berlin")
 
@@ -129,25 +129,25 @@ def periodic(cron: str, job: Any = None, **given: Any) -> Any:
         def lunch(): ...
 
     Args:
-        cron: As crontab(5), with seconds in front if there are six fields; `@daily` and the like; or an English phrase
-            that `docs/periodic.md` lists.
-        job: A `@job`, a job class, a `ruby_job`, or the name of a class. Without it, what comes back is a decorator.
-        args: For each push.
-        name: Names it in every listing; by default the job's own name.
-        tz: Its zone, such as `Europe/Berlin`; by default UTC, or that at the end of *cron*.
-        overlap: `skip` passes over a tick while the last run goes on; waiting for a retry is not running.
-        catch_up: Ticks that were missed for no longer than this (timedelta or seconds) are made up for when a worker
-            is back, at most a hundred. By default the last one, for a minute, as the gem does.
-        jitter: Each tick is pushed up to so many seconds late, at random, so that jobs do not all start at once.
-        description: For people.
-        queue: Instead of the job's own.
-        namespace: sidekiq-cron's, since 2.0.
-        once_on_dst: A time that the clocks show twice counts once; by default twice, as the gem has it.
+        cron: As in crontab(5), with seconds in front if there are six fields; `@daily` and the like; or an English
+            phrase that `docs/periodic.md` lists.
+        job: A `@job`, a job class, a `ruby_job`, or the name of a class. Without it, a decorator is returned.
+        args: The arguments of each push.
+        name: The name in all listings; by default the job's own name.
+        tz: The time zone, such as `Europe/Berlin`; by default UTC, or the zone at the end of *cron*.
+        overlap: `skip` skips a tick while the last run is still going; a job that waits for a retry is not running.
+        catch_up: Ticks that were missed for no longer than this (timedelta or seconds) are made up for once a worker is
+            back, at most a hundred. By default only the last one, for up to a minute, as the gem does.
+        jitter: Each tick is pushed up to this many seconds late, at random, so that jobs do not all start at once.
+        description: A text for people.
+        queue: A queue to use instead of the job's own.
+        namespace: The namespace of sidekiq-cron (since 2.0).
+        once_on_dst: Count a time that the clocks show twice once; by default it counts twice, as in the gem.
 
     Raises:
         CronTextError: *cron* cannot be read; the message says where and why.
-        JobDeclarationError: Anything else is unusable, or the name is taken.
-        TypeError: There is no such option.
+        JobDeclarationError: Another argument is invalid, or the name is taken.
+        TypeError: An option does not exist.
     """
     unknown = sorted(given.keys() - _OPTIONS)
     if unknown:
@@ -168,7 +168,7 @@ def periodic(cron: str, job: Any = None, **given: Any) -> Any:
 
 
 def declare(cron: str, job: Any, *, by: str, **given: Any) -> Declaration:
-    """As `periodic`, for a place that has a name."""
+    """Like `periodic`, with the name of the place that declares it."""
     declaration = make(cron, job, by=by, **given)
     declarations.add(declaration)
     return declaration
@@ -194,13 +194,13 @@ def make(
     retry: int | bool | None = None,
 ) -> Declaration:
     """
-    A periodic job, checked.
+    Build and validate a periodic job.
 
     Args:
-        by: Who declares it; empty for one that is added by hand.
+        by: The module or file that declares it; empty for a job that is added by hand.
 
     Raises:
-        ConfigError: As `periodic`.
+        ConfigError: As for `periodic`.
     """
     klass, options = _class_and_options(job)
     called = name or klass
@@ -222,7 +222,7 @@ def make(
         check_args(list(args))
         message = message_of(klass, args, options)
     except (ArgumentTypeError, ArgumentValueError) as error:
-        raise JobDeclarationError(f"{owner} has arguments that JSON cannot carry: {error}") from error
+        raise JobDeclarationError(f"{owner} has arguments that cannot be written as JSON: {error}") from error
     _fit(job, [*args, 0.0] if date_as_argument else list(args), owner)
     entry = CronEntry(
         name=called,
@@ -249,14 +249,14 @@ def make(
 
 
 def _zoned(cron: str, tz: str | None) -> str:
-    """The text with its zone at the end, checked to be the zone that was meant."""
+    """The text with its zone at the end, after a check that it is the zone that was meant."""
     if not isinstance(cron, str):
-        raise JobDeclarationError(f"a cron text is a string, and this is {cron!r}")
+        raise JobDeclarationError(f"a cron text must be a string, not {cron!r}")
     stripped = cron.strip()
     if tz is not None:
         if not isinstance(tz, str):
             raise JobDeclarationError(f"tz={tz!r}: give the name of a time zone, such as 'Europe/Berlin'")
-        # fugit cuts a name that is no zone until it is one; whoever writes tz= means a zone.
+        # fugit shortens a name that is not a zone until it is one; but tz= must name a zone exactly.
         try:
             found = parse(f"* * * * * {tz}").zone
         except CronTextError as error:
@@ -270,11 +270,13 @@ def _zoned(cron: str, tz: str | None) -> str:
 
 
 _OPTIONS = frozenset(make.__kwdefaults__ or ()) - {"by", "date_as_argument", "status", "retry"}
-"""Of `periodic`; the others are those of the file's format, or say who declares the job."""
+"""The options of `periodic`. The other ones belong to the file format, or say what declares the job."""
 
 
 def _class_and_options(job: Any) -> tuple[str, dict[str, Any]]:
-    """The wire's class, and the options that Ruby's gem would put into the message of a class that it knows."""
+    """
+    The class in the payload, and the options that Ruby's gem would put into the message for a class that it knows.
+    """
     definition = getattr(job, "__sidekiq_job__", None)
     if isinstance(job, str) and job:
         definition = registry.find(job)
@@ -286,7 +288,7 @@ def _class_and_options(job: Any) -> tuple[str, dict[str, Any]]:
 
 
 def _fit(job: Any, args: list[Any], owner: str) -> None:
-    """Refuse at the declaration what would fail at each tick, where the function is known."""
+    """Reject arguments that would fail at each tick, if the function is known."""
     push = getattr(job, "perform_async", None)
     if push is not None:
         try:
@@ -311,7 +313,7 @@ def _seconds(name: str, value: Any, owner: str) -> float:
 
 
 def _caller() -> str:
-    """The module that calls `periodic`."""
+    """The name of the module that calls `periodic`."""
     return str(sys._getframe(2).f_globals.get("__name__", "?"))
 
 
@@ -320,5 +322,5 @@ def _caller_of(job: Any) -> str:
 
 
 def with_program(declaration: Declaration, program: str) -> Declaration:
-    """*declaration* as it is stored: the place where it was declared has the program's name before it."""
+    """*declaration* as it is stored: with the program's name before the place of the declaration."""
     return replace(declaration, own=replace(declaration.own, by=f"{program}:{declaration.own.by}"))

@@ -1,27 +1,29 @@
-"""Where periodic jobs stand, in Redis and in files: all that a worker knows of them where there are none."""
+"""The keys and files of periodic jobs. A worker without periodic jobs loads only this module."""
 
 from collections.abc import Iterable
 
 DEFAULT_NAMESPACE = "default"
 OWN_PREFIX = "sidekiq_py:cron:"
-"""Before the gem's key of a job: what only we keep of it."""
+"""Prefix, followed by the gem's key of a job: Python's own data about it."""
 DECLARED = "sidekiq_py:cron_declared"
-"""Set of the keys of jobs that Python has declared or added, wherever they are declared."""
+"""Set of the keys of all jobs that were declared in or added from Python."""
 PAYLOAD_KEY = "sidekiq_py_cron"
-"""In each job that Python fires: the key of the periodic job, so that its history hears how the run ended."""
+"""
+In the payload of each job that Python fires: the key of the periodic job, so that its history records the outcome.
+"""
 CHANGES = "sidekiq_py:cron_changes"
-"""Counts up when one of our programs changes the timetable."""
+"""Counter of the changes that Python programs make to the timetable."""
 SCHEDULE_OPTIONS = ("schedule", "cron_schedule_file")
-"""Name a schedule file: our option, and the gem's in `config/sidekiq.yml`."""
+"""Options that name a schedule file: ours, and the gem's in `config/sidekiq.yml`."""
 USUAL_PLACES = ("config/schedule.yml", "config/schedule.yaml")
-"""Where one is read that nobody has named."""
+"""Where a schedule file is read if none is named."""
 
 
 def set_key(namespace: str | None) -> str:
-    """sidekiq-cron's set of the keys of its jobs; releases 1.x have no namespaces."""
+    """sidekiq-cron's set of its jobs' keys. Releases 1.x have no namespaces."""
     return "cron_jobs" if namespace is None else f"cron_jobs:{namespace}"
 
 
 def all_sets(namespaces: Iterable[str]) -> list[str]:
-    """Where nothing stands at any of these keys, there are no periodic jobs."""
+    """Keys of which at least one exists if there are periodic jobs."""
     return [DECLARED, set_key(None), *map(set_key, namespaces)]

@@ -1,8 +1,8 @@
 """
-sidekiq-cron's keys and hashes, by release of the gem. No socket here: values to texts and back.
+sidekiq-cron's keys and hashes, by release of the gem. No I/O here: only values to texts and back.
 
-Nothing in Redis names the gem's release, so a `Layout` is chosen (`cron_version`) or told from the keys that are there.
-Releases 1.x and 2.x use other keys for one job, and so fire twice between themselves.
+Nothing in Redis names the gem's release, so a `Layout` is configured (`cron_version`) or detected from the existing
+keys. Releases 1.x and 2.x use different keys for the same job, so if both run, it fires twice.
 
 Source: sidekiq-cron 1.2.0, 1.8.0 and 2.3.1, job.rb, `to_hash`, `save`, `enque!`.
 """
@@ -38,11 +38,11 @@ _NEEDS_RUBY = '"_sc_globalid"'
 @dataclass(frozen=True, slots=True)
 class Layout:
     """
-    How one line of releases writes.
+    The format of one line of releases.
 
     Args:
         version: As in `cron_version`: "1.2", "1.8" or "2".
-        fields: Of the hash, in order.
+        fields: The fields of the hash, in order.
         true, false: How it writes booleans.
     """
 
@@ -53,15 +53,15 @@ class Layout:
 
     @property
     def has_namespaces(self) -> bool:
-        """Jobs stand in namespaces of the gem's."""
+        """True if jobs have namespaces of the gem."""
         return self.version == "2"
 
     def set_key(self, namespace: str = DEFAULT_NAMESPACE) -> str:
-        """The set of the jobs' keys."""
+        """The key of the set that lists the jobs' keys."""
         return set_key(namespace if self.has_namespaces else None)
 
     def job_key(self, name: str, namespace: str = DEFAULT_NAMESPACE) -> str:
-        """The hash of a job; what else there is of it stands behind it."""
+        """The key of a job's hash; its other keys append to it."""
         return f"cron_job:{namespace}:{name}" if self.has_namespaces else f"cron_job:{name}"
 
     def history_line(self, jid: str, now: float) -> str:
@@ -86,7 +86,7 @@ def layout_of(version: str) -> Layout:
         version: Such as "1.2", "1.8.0" or "2.3.1".
 
     Raises:
-        ConfigError: There is none.
+        ConfigError: There is no such release.
     """
     parts = str(version).split(".")
     if parts[0] == "2":
@@ -98,20 +98,20 @@ def layout_of(version: str) -> Layout:
 
 
 class DamagedJobError(ConfigError):
-    """A hash that is no periodic job; the message says why."""
+    """A hash is not a periodic job; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class CronEntry:
     """
-    A periodic job as it is stored.
+    A periodic job as stored.
 
     Args:
         klass: The class that is pushed.
         cron: The text, with its zone if it has one.
-        source: `schedule` for a job of the gem's file, else `dynamic`; always that for ours.
-        args: As JSON text, as the gem keeps it.
-        message: The payload that is pushed, as JSON text, without what each push adds.
+        source: `schedule` for a job of the gem's file, else `dynamic`; Python's are always `dynamic`.
+        args: The arguments as JSON text, as the gem stores them.
+        message: The payload to push as JSON text, without what each push adds.
         last_enqueue_time: `YYYY-MM-DD HH:MM:SS +0000`, or empty.
         retry: A number, `true`, `false` or empty.
     """
@@ -135,11 +135,11 @@ class CronEntry:
 
     @property
     def is_enabled(self) -> bool:
-        """As the gem has it."""
+        """True if it is enabled, by the gem's definition."""
         return self.status == "enabled"
 
     def fields(self, layout: Layout) -> list[str]:
-        """Names and values of the hash, one behind the other."""
+        """The names and values of the hash, alternating."""
         values: list[str] = []
         for name in layout.fields:
             value = getattr(self, name)
@@ -149,10 +149,10 @@ class CronEntry:
 
     def payload(self, now: float) -> dict[str, Any]:
         """
-        What is pushed at *now*.
+        The payload to push at *now*.
 
         Raises:
-            DamagedJobError: The message is no payload, or its arguments no list.
+            DamagedJobError: The message is not a payload.
         """
         message, args = _parsed(self.message, "message"), arguments_of(self.args)
         if not isinstance(message, dict) or not isinstance(message.get("class"), str):
@@ -160,7 +160,7 @@ class CronEntry:
         return {**message, "args": [*args, now] if self.date_as_argument else args}
 
     def why_ruby_alone(self) -> str | None:
-        """Why only Ruby can fire it as its author wants it, or None."""
+        """The reason why only Ruby can fire it correctly; None if Python can."""
         if self.active_job:
             return "it is an Active Job"
         if self.symbolize_args:
@@ -177,10 +177,10 @@ class CronEntry:
 
 def read_entry(key: str, stored: Mapping[bytes, bytes]) -> CronEntry:
     """
-    What a hash says.
+    Parse a job's hash.
 
     Raises:
-        DamagedJobError: It lacks what a job needs.
+        DamagedJobError: A required field is missing.
     """
     texts = {name.decode(errors="replace"): value.decode(errors="surrogateescape") for name, value in stored.items()}
     missing = [name for name in ("name", "klass", "cron") if not texts.get(name)]
@@ -194,7 +194,7 @@ def read_entry(key: str, stored: Mapping[bytes, bytes]) -> CronEntry:
 
 
 def arguments_of(text: str) -> list[Any]:
-    """The arguments in a hash's `args`; what is no JSON is one text, as the gem has it."""
+    """The arguments in a hash's `args`; a text that is not JSON is the only argument, as in the gem."""
     try:
         found = loads(text.encode(errors="surrogateescape"))
     except JsonParseError:
@@ -208,17 +208,17 @@ def message_of(klass: str, args: Sequence[Any], options: Mapping[str, Any]) -> s
 
 
 def json_text(value: Any) -> str:
-    """As Ruby's `JSON.generate` writes it."""
+    """JSON as Ruby's `JSON.generate` writes it."""
     return dumps(value, FloatText.RUBY).decode()
 
 
 def enqueue_time(now: float) -> str:
-    """A `last_enqueue_time`."""
+    """The text for `last_enqueue_time`."""
     return f"{datetime.fromtimestamp(now, UTC):%Y-%m-%d %H:%M:%S} +0000"
 
 
 def epoch_of(text: str) -> float | None:
-    """The moment of a `last_enqueue_time` as any release writes it, or None."""
+    """Parse a `last_enqueue_time` of any release into epoch seconds; None if that fails."""
     match = re.match(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?:\.\d+)? ?(?:UTC|Z|([+-]\d\d):?(\d\d))", text, re.ASCII)
     if match is None:
         return None
@@ -230,12 +230,12 @@ def epoch_of(text: str) -> float | None:
 
 
 def tick_text(tick: int) -> str:
-    """A member of `:enqueued`."""
+    """The member of `:enqueued` for a tick."""
     return f"{datetime.fromtimestamp(tick, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def tick_of(member: str) -> int | None:
-    """The tick that a member of `:enqueued` names."""
+    """The tick of a member of `:enqueued`; None if it is not a time."""
     try:
         return int(datetime.strptime(member, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC).timestamp())
     except ValueError:
@@ -246,25 +246,25 @@ def _parsed(text: str, what: str) -> Any:
     try:
         return loads(text.encode(errors="surrogateescape"))
     except JsonParseError as error:
-        raise DamagedJobError(f"{what} is no JSON: {error}") from error
+        raise DamagedJobError(f"{what} is not JSON: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
 class OwnState:
     """
-    What only we keep of a job, in a hash beside the gem's.
+    Python's own data about a job, in a hash beside the gem's.
 
     Args:
-        by: Who declared it: `<program>:<module or file>`; empty for one that was added by hand.
-        rival: Who had declared it before that, if it was another program, behind the time at which it lost the job.
-        since: When it was declared, or its text last changed, or it was last enabled; ticks before are never caught up.
-        fired: The last tick that Python has fired or passed over.
+        by: What declared it: `<program>:<module or file>`; empty for a job that was added by hand.
+        rival: Another program that declared it before, preceded by the time at which it lost the job.
+        since: When it was declared, its text last changed, or it was last enabled. Earlier ticks are never caught up.
+        fired: The last tick that Python has fired or skipped.
         overlap: `allow` or `skip`.
-        catch_up_seconds: How far back missed ticks are fired; None as the gem: the last one, for a minute.
-        is_ours: Python fires it.
-        running: The jid of the last run, where overlap is `skip`, until it ends.
+        catch_up_seconds: How far back missed ticks are fired. None as in the gem: only the last one, for a minute.
+        is_ours: True if Python fires it.
+        running: The jid of the last run until it ends, if overlap is `skip`.
         reason: Why it is disabled.
-        planted: Ticks to come that were taken in advance, so that Ruby cannot fire them.
+        planted: Coming ticks that were claimed in advance, so that Ruby cannot fire them.
     """
 
     by: str = ""
@@ -285,20 +285,20 @@ class OwnState:
     planted: frozenset[int] = field(default_factory=frozenset)
 
     def rival_since(self, moment: float) -> str:
-        """Another program that had declared it after *moment*; empty for none."""
+        """Another program that declared it until after *moment*; empty if there is none."""
         at, _, by = self.rival.partition(" ")
         return by if _number(at) > moment else ""
 
     @property
     def has_policy(self) -> bool:
-        """It does what the gem cannot, so its ticks are taken in advance."""
+        """True if it uses an option that the gem lacks, so that its ticks must be claimed in advance."""
         return (
             self.overlap != "allow" or self.catch_up_seconds is not None or self.jitter_seconds > 0 or self.once_on_dst
         )
 
 
 def read_own(stored: Mapping[bytes, bytes]) -> OwnState:
-    """Our hash; what others have put there counts as missing."""
+    """Parse Python's own hash; values that another program has put there count as missing."""
     texts = {name.decode(errors="replace"): value.decode(errors="surrogateescape") for name, value in stored.items()}
     catch_up = texts.get("catch_up", "")
     return OwnState(

@@ -1,8 +1,8 @@
 """
-What a worker does for the timetable besides firing: writes what its program declares, keeps it there, and lets go of
-runs that nobody will end.
+A worker's duties for the timetable besides firing: write what its program declares, keep it there, and release runs
+that will never report an end.
 
-Each program removes only what it has declared itself: `by` in our hash names the program and the module or the file.
+A program only removes what it has declared itself: `by` in Python's own hash names the program and the module or file.
 """
 
 import logging
@@ -22,9 +22,9 @@ from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.job_path.settle_script import Effect
 from sidekiq_py.registry import registry
 
-# A run that is younger may be on its way between two places.
+# A younger run may be on its way between two places.
 _LOST_AFTER_SECONDS = 60.0
-# A longer queue is not read: the run is taken to wait in it.
+# A longer queue is not read: the run is assumed to wait in it.
 _MOST_READ = 10_000
 
 _log = logging.getLogger("sidekiq")
@@ -32,11 +32,11 @@ _log = logging.getLogger("sidekiq")
 
 def load(pool: Pool, config: Config, *, cron_version: str | None, directory: Path | None = None) -> None:
     """
-    Write what this program declares, and remove what it has declared before and does no more.
+    Write what this program declares, and remove what it declared before and no longer does.
 
     Raises:
-        ConfigError: The schedule file is unusable.
-        RedisError: Redis is out of reach.
+        ConfigError: The schedule file is invalid.
+        RedisError: Redis cannot be reached.
     """
     program = config.tag or "python"
     here = directory or Path.cwd()
@@ -57,7 +57,10 @@ def load(pool: Pool, config: Config, *, cron_version: str | None, directory: Pat
 
 
 def _of_file(path: Path, place: str, *, is_named: bool) -> list[Declaration]:
-    """A file that nobody has named may be Ruby's own, in a folder that both share: of that, the jobs that are ours."""
+    """
+    The jobs of a file. One found at a usual place may be Ruby's, in a shared folder; of it, only Python's jobs are
+    read.
+    """
     if is_named:
         return schedule_file.read(path, environment=os.environ, by=place)
     try:
@@ -65,12 +68,12 @@ def _of_file(path: Path, place: str, *, is_named: bool) -> list[Declaration]:
             path, environment=os.environ, by=place, is_wanted=lambda klass: registry.find(klass) is not None
         )
     except ConfigError as error:
-        _log.warning("periodic jobs are not read: %s; name the file by --schedule if it is meant for Python", error)
+        _log.warning("periodic jobs are not read: %s; pass the file with --schedule if it is meant for Python", error)
         return []
 
 
 def save(pool: Pool, layout: Layout, declared: Iterable[Declaration]) -> None:
-    """Write periodic jobs; one that stood in the other layout moves, if it is ours alone."""
+    """Write periodic jobs. A job in the other layout is moved if only Python declares it."""
     now = store.redis_now(pool)
     known = store.declared_keys(pool)
     for declaration in declared:
@@ -84,7 +87,7 @@ def save(pool: Pool, layout: Layout, declared: Iterable[Declaration]) -> None:
 
 
 def _with_rivals(pool: Pool, layout: Layout, declared: list[Declaration], ours: set[str]) -> list[Declaration]:
-    """Two programs that use one name take the job from each other, whenever one of them starts."""
+    """Note other programs that declare a job of the same name: each takes the job over when it starts."""
     keys = [layout.job_key(one.entry.name, one.entry.namespace) for one in declared]
     found = []
     for one, stored in zip(declared, store.own_states(pool, keys), strict=True):
@@ -92,8 +95,8 @@ def _with_rivals(pool: Pool, layout: Layout, declared: list[Declaration], ours: 
         if stored.by and stored.by not in ours:
             rival = f"{store.redis_now(pool):.0f} {stored.by}"
             _log.warning(
-                "periodic job %s was declared by %s, and now is as %s declares it: if both still do, the one that "
-                "starts last decides. Give one of the two another name",
+                "periodic job %s was declared by %s, and now follows the declaration by %s. If both still declare it, "
+                "the one that starts last decides. Give one of the two another name",
                 one.entry.name,
                 stored.by,
                 one.own.by,
@@ -103,7 +106,7 @@ def _with_rivals(pool: Pool, layout: Layout, declared: list[Declaration], ours: 
 
 
 def _write(pool: Pool, name: str, *effects: Effect) -> bool:
-    """One job; false where another program has written to its keys, which is told, and keeps no other from its turn."""
+    """Write one job. Returns False, with a warning, if another program has written to its keys; other jobs go on."""
     try:
         store.write(pool, *effects)
     except RedisReplyError as refusal:
@@ -122,7 +125,7 @@ def _remove_obsolete(pool: Pool, layout: Layout, declared: Iterable[Declaration]
         set_key = LAYOUTS["2"].set_key(key.split(":")[1]) if _is_namespaced(pool, key) else LAYOUTS["1.8"].set_key()
         if not _write(pool, key.partition(":")[2], (verbs.REMOVE.name, OWN_PREFIX + key, set_key, key)):
             continue
-        _log.info("periodic job %s is removed: this program declares it no more", key.partition(":")[2])
+        _log.info("periodic job %s was removed: this program no longer declares it", key.partition(":")[2])
 
 
 def _is_namespaced(pool: Pool, key: str) -> bool:
@@ -132,7 +135,7 @@ def _is_namespaced(pool: Pool, key: str) -> bool:
 def _warn_of_unknown_classes(declared: Iterable[Declaration]) -> None:
     for declaration in declared:
         entry = declaration.entry
-        # A class of which the options are not known, either: it was given by its name.
+        # Options are also unknown for a class that was given by its name.
         if not entry.retry and entry.klass not in registry.elsewhere:
             _log.warning(
                 "periodic job %s pushes %s, a class that this program does not declare. Check the name; if Ruby runs "
@@ -145,10 +148,11 @@ def _warn_of_unknown_classes(declared: Iterable[Declaration]) -> None:
 
 def restore(pool: Pool, namespaces: Iterable[str] = (DEFAULT_NAMESPACE,)) -> None:
     """
-    Write again what is declared and gone.
+    Write declared jobs again that were deleted.
 
-    Releases 1.10 and 1.11 of the gem delete at each start whatever is not in their own file. Release 2 moves what it
-    finds of 1.x: that is ours again when the next worker starts. A job that was added by hand stays deleted.
+    Releases 1.10 and 1.11 of the gem delete at each start every job that is not in their own file. Release 2 moves the
+    jobs that it finds of 1.x: they are Python's again when the next worker starts. A job that was added by hand stays
+    deleted.
     """
     known = {job.key for job in store.read_all(pool, namespaces=namespaces)}
     gone = [key for key in sorted(store.declared_keys(pool)) if known.isdisjoint((key, store.other_key(key)))]
@@ -158,7 +162,7 @@ def restore(pool: Pool, namespaces: Iterable[str] = (DEFAULT_NAMESPACE,)) -> Non
             pool.command("SREM", DECLARED, key)
         elif _write(pool, key.partition(":")[2], effect):
             _log.warning(
-                "periodic job %s was deleted by others and is written again, as %s declares it; disable it instead",
+                "periodic job %s was deleted by another program, and restored as %s declares it; disable it instead",
                 key.partition(":")[2],
                 own.by,
             )
@@ -166,16 +170,16 @@ def restore(pool: Pool, namespaces: Iterable[str] = (DEFAULT_NAMESPACE,)) -> Non
 
 class LostRuns:
     """
-    Lets the next run start where the last one will never be heard of: Ruby's jobs tell nobody how they end.
+    Lets the next run start if the last one will never report its end, because it ran in Ruby.
 
-    A run counts as over when it was twice found neither in its queue nor at work.
+    A run counts as over after it was twice found neither in its queue nor running.
     """
 
     def __init__(self) -> None:
         self._missing: set[str] = set()
 
     def release(self, pool: Pool) -> None:
-        """One look."""
+        """Check all running jobs once."""
         keys = sorted(store.declared_keys(pool))
         waiting = [(key, own) for key, own in zip(keys, store.own_states(pool, keys), strict=True) if own.running]
         now = store.redis_now(pool)
@@ -188,7 +192,7 @@ class LostRuns:
         self._missing = missing
 
     def _at_work(self, pool: Pool, waiting: Iterable[tuple[str, OwnState]]) -> set[str]:
-        from sidekiq_py.api import Queue, WorkSet  # as a rule nothing was lost, and no worker loads them
+        from sidekiq_py.api import Queue, WorkSet  # usually nothing was lost, so that no worker loads them
 
         found = {str(work.job.jid) for _, _, work in WorkSet(pool=pool)}
         for queue in Queue.all(pool=pool):

@@ -1,7 +1,8 @@
 """
-English that fugit reads as cron text (`every weekday at noon`), as recorded: its two releases read these alike.
+English phrases that fugit reads as cron text (`every weekday at noon`), recorded from fugit: two of its releases read
+these alike.
 
-`python -m interop_tests.record_cron_texts` asks both and writes `phrases.json`.
+`python -m interop_tests.record_cron_texts` runs both and writes `phrases.json`.
 """
 
 import json
@@ -12,6 +13,6 @@ from pathlib import Path
 
 @cache
 def phrases() -> Mapping[str, str]:
-    """Each phrase with the cron text that it stands for."""
+    """Maps each phrase to its cron text."""
     found: dict[str, str] = json.loads((Path(__file__).parent / "phrases.json").read_bytes())
     return found

@@ -6,9 +6,9 @@
       class: Report
       args: [1]
       queue: low
-      tz: Europe/Berlin        # this and overlap, catch_up, jitter are ours; the gem passes over them
+      tz: Europe/Berlin        # this and overlap, catch_up, jitter are Python's; the gem ignores them
 
-The file may hold ERB, as there. Source: sidekiq-cron 1.8.0 and 2.3.1, schedule_loader.rb, `load_from_hash`.
+The file may contain ERB, as in the gem. Source: sidekiq-cron 1.8.0 and 2.3.1, schedule_loader.rb, `load_from_hash`.
 """
 
 import logging
@@ -22,13 +22,13 @@ from sidekiq_py.extensions.periodic.keys import USUAL_PLACES
 from sidekiq_py.extensions.periodic.layout import arguments_of
 from sidekiq_py.options import closest
 
-# The gem's name of a key → ours.
+# Maps the gem's name of a key to Python's.
 _PASSED_ON = {
     **{name: name for name in ("cron", "description", "queue", "namespace", "date_as_argument", "status", "retry")},
     **{name: name for name in ("tz", "overlap", "catch_up", "jitter", "once_on_dst")},
 }
 _KNOWN = frozenset((*_PASSED_ON, "name", "class", "klass", "args"))
-# What it takes Rails to do.
+# Keys that need Rails.
 _RUBY_ONLY = ("active_job", "symbolize_args", "queue_name_prefix", "queue_name_delimiter")
 
 _log = logging.getLogger("sidekiq")
@@ -36,16 +36,16 @@ _log = logging.getLogger("sidekiq")
 
 def find(given: str | None, directory: Path) -> Path | None:
     """
-    The file that a worker reads.
+    Find the schedule file that a worker reads.
 
     Args:
-        given: By `--schedule`, or in `config/sidekiq.yml` as the gem's `cron_schedule_file`.
+        given: From `--schedule`, or from `config/sidekiq.yml` as the gem's `cron_schedule_file`.
 
     Returns:
-        None where none was given and none is where the gem looks.
+        The path; None if none was given and there is none where the gem looks.
 
     Raises:
-        ConfigError: There is no such file.
+        ConfigError: The given file does not exist.
     """
     if given is not None:
         path = directory / given
@@ -59,17 +59,17 @@ def read(
     path: Path, *, environment: Mapping[str, str], by: str, is_wanted: Callable[[str], bool] = lambda klass: True
 ) -> list[Declaration]:
     """
-    The jobs of a file.
+    Read the jobs of a file.
 
     Args:
-        environment: What its ERB sees as `ENV`.
-        by: What it is called in listings.
-        is_wanted: Asked for each class; the jobs of others are passed over.
+        environment: The `ENV` of its ERB.
+        by: The name of the file in listings.
+        is_wanted: Called with each class; jobs for which it returns False are skipped.
 
     Raises:
         ConfigError: It cannot be read; the message names the job.
     """
-    import yaml  # a worker without such a file loads neither
+    import yaml  # neither is loaded by a worker without such a file
 
     from sidekiq_py.cli import erb
 
@@ -126,7 +126,7 @@ def _job(path: Path, name: str, fields: Mapping[str, Any], by: str) -> Declarati
 
 
 def _args(given: Any) -> list[Any]:
-    """As the gem has it: a mapping is one argument, a text may be JSON."""
+    """The arguments by the gem's rules: a mapping is one argument, a text may be JSON."""
     if given is None:
         return []
     if isinstance(given, list):

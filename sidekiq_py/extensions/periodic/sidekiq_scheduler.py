@@ -1,7 +1,8 @@
 """
-What the gem sidekiq-scheduler keeps, for listings alone: Python never fires it.
+Reads the schedules of the gem sidekiq-scheduler for listings; Python never fires them.
 
-Source: sidekiq-scheduler 6.0.2: the hash `schedules` holds JSON by name, `sidekiq-scheduler:last_times` when each ran.
+Source: sidekiq-scheduler 6.0.2: the hash `schedules` holds JSON by name, `sidekiq-scheduler:last_times` the last run of
+    each.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,12 +12,12 @@ from sidekiq_py.errors import JsonParseError, RedisReplyError
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.wire.json_dialect import loads
 
-# How a schedule may be given.
+# The ways to define a schedule.
 _KINDS = ("cron", "every", "interval", "at", "in")
 
 
 def entries(pool: Pool) -> Iterator[Mapping[str, Any]]:
-    """One mapping for each of its schedules; what cannot be read is passed over."""
+    """Yield a mapping for each of its schedules; those that cannot be read are skipped."""
     found, last = pool.run(
         lambda link: link.batch([("HGETALL", "schedules"), ("HGETALL", "sidekiq-scheduler:last_times")])
     )
@@ -41,7 +42,7 @@ def entries(pool: Pool) -> Iterator[Mapping[str, Any]]:
 
 
 def _first(value: Any) -> Any:
-    """`every: ["1h", {first_in: "5m"}]` has options behind."""
+    """Without options: `every: ["1h", {first_in: "5m"}]` has them after the value."""
     return value[0] if isinstance(value, list) and value else value
 
 

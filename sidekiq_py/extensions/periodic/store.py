@@ -1,4 +1,4 @@
-"""The timetable in Redis: read whole, and changed one job at a time, each change a script."""
+"""The timetable in Redis: it is read as a whole and changed one job at a time, each change in one script."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -36,13 +36,13 @@ RUNS_PREFIX = "sidekiq_py:cron_runs:"
 @dataclass(frozen=True, slots=True)
 class StoredJob:
     """
-    A periodic job as it stands in Redis.
+    A periodic job as stored in Redis.
 
     Args:
-        key: Of its hash.
-        layout: Of the releases that read it.
-        entry: What the hash says; None where it is damaged.
-        cron: Its text, read; None where it cannot be.
+        key: The key of its hash.
+        layout: The layout of the releases that read it.
+        entry: The parsed hash; None if it is damaged.
+        cron: The parsed text; None if it cannot be parsed.
         problem: What is wrong with it, or None.
     """
 
@@ -55,7 +55,7 @@ class StoredJob:
 
     @property
     def name(self) -> str:
-        """Its name, from the key where the hash has none."""
+        """Its name; taken from the key if the hash has none."""
         return self.entry.name if self.entry else self.key.split(":", 2 if self.layout.has_namespaces else 1)[-1]
 
     @property
@@ -67,7 +67,7 @@ class StoredJob:
 
     @property
     def own_key(self) -> str:
-        """The key of what only we keep."""
+        """The key of Python's own data."""
         return OWN_PREFIX + self.key
 
     @property
@@ -87,14 +87,14 @@ def other_key(key: str) -> str:
 @dataclass(frozen=True, slots=True)
 class Run:
     """
-    What became of a tick.
+    What happened to a tick.
 
     Args:
-        jid: None where nothing was pushed.
+        jid: None if nothing was pushed.
         tick: Seconds since the epoch; 0 for a run by hand.
-        pushed_at: When it was pushed, or passed over.
+        pushed_at: When it was pushed or skipped.
         outcome: `pushed` until the run ends here; then `success`, `retry`, `dead` …; or why nothing was pushed.
-        seconds: How long it ran; None where it has not ended in a Python worker.
+        seconds: How long it ran; None if it has not ended in a Python worker.
     """
 
     jid: str | None
@@ -107,10 +107,10 @@ class Run:
 
 def layout_in_use(pool: Pool, cron_version: str | None) -> Layout:
     """
-    Which releases of the gem read this Redis.
+    The layout for the releases of the gem that read this Redis.
 
     Args:
-        cron_version: As it was set; without it, 1.x counts only where it has jobs and 2.x has none but ours.
+        cron_version: As configured. Without it, 1.x is assumed only if it has jobs and 2.x has none but Python's.
     """
     if cron_version is not None:
         return layout_of(cron_version)
@@ -123,7 +123,9 @@ def layout_in_use(pool: Pool, cron_version: str | None) -> Layout:
 
 
 def read_all(pool: Pool, *, namespaces: Iterable[str] = (DEFAULT_NAMESPACE,)) -> list[StoredJob]:
-    """All periodic jobs of both layouts, by name: of *namespaces*, and those that Python has declared in others."""
+    """
+    All periodic jobs of both layouts, by name: those of *namespaces*, and those that Python declared in other ones.
+    """
     sets = {LAYOUTS["1.8"].set_key(): LAYOUTS["1.8"]}
     sets |= {LAYOUTS["2"].set_key(namespace): LAYOUTS["2"] for namespace in namespaces}
     *stored, declared = pool.run(lambda link: link.batch([("SMEMBERS", key) for key in (*sets, DECLARED)]))
@@ -143,11 +145,11 @@ def read_all(pool: Pool, *, namespaces: Iterable[str] = (DEFAULT_NAMESPACE,)) ->
 
 
 def _declared_elsewhere(pool: Pool, declared: Any, sets: Collection[str]) -> list[str]:
-    """Keys of jobs that Python has declared in a namespace with another set than these."""
+    """Keys of jobs that Python has declared in namespaces other than those of *sets*."""
     by_set: dict[str, list[str]] = {}
     for raw in () if isinstance(declared, RedisReplyError) else sorted(declared):
         key = raw.decode(errors="surrogateescape")
-        # Of a job of release 1, whose name may hold a colon, there is no such set.
+        # Jobs of release 1, whose names may contain colons, have no such set.
         parts = key.split(":", 2)
         if len(parts) == 3 and set_key(parts[1]) not in sets:
             by_set.setdefault(set_key(parts[1]), []).append(key)
@@ -166,7 +168,7 @@ def _declared_elsewhere(pool: Pool, declared: Any, sets: Collection[str]) -> lis
 def find(
     pool: Pool, name: str, namespace: str | None = None, *, namespaces: Iterable[str] = (DEFAULT_NAMESPACE,)
 ) -> StoredJob | None:
-    """The job of this name; of two layouts the newer one."""
+    """The job with this name; if both layouts have one, that of the newer layout."""
     wanted = set(namespaces) | ({namespace} if namespace else set())
     found = [
         job for job in read_all(pool, namespaces=wanted) if job.name == name and namespace in (None, job.namespace)
@@ -191,7 +193,7 @@ def _stored(key: str, layout: Layout, hashed: Any, own: Any) -> StoredJob:
 
 
 def _replies(pool: Pool, commands: Sequence[Command]) -> list[Any]:
-    """What the keys hold; nothing where another program has put something else there, which the doctor names."""
+    """The replies; empty for a key of the wrong type, which the doctor reports."""
     replies = pool.run(lambda link: link.batch(commands))
     for reply in replies:
         if isinstance(reply, RedisReplyError) and reply.code != "WRONGTYPE":
@@ -200,7 +202,7 @@ def _replies(pool: Pool, commands: Sequence[Command]) -> list[Any]:
 
 
 def wrong_types(pool: Pool, jobs: Sequence[StoredJob]) -> list[str]:
-    """Keys of the timetable that another program has put something else into, but for the gem's hashes."""
+    """Keys of the timetable, except the gem's hashes, that another program has overwritten with another type."""
     wanted = dict.fromkeys((DECLARED, *(layout.set_key() for layout in LAYOUTS.values())), b"set")
     wanted[CHANGES] = b"string"
     for job in jobs:
@@ -216,16 +218,16 @@ def _pairs(reply: Any) -> Mapping[bytes, bytes]:
 
 def write(pool: Pool, *effects: Effect) -> None:
     """
-    Change the timetable; all or nothing.
+    Change the timetable atomically.
 
     Raises:
-        RedisReplyError: A verb refused it, or Redis did.
+        RedisReplyError: A verb or Redis refused it.
     """
     pool.run(lambda link: settle_script.write(link, effects))
 
 
 def save_effect(layout: Layout, entry: CronEntry, own: OwnState, *, now: float) -> Effect:
-    """Write a job, as the gem's `save` does."""
+    """The command that writes a job, as the gem's `save` does."""
     cron = parse(entry.cron)
     previous = previous_time(cron, now)
     key = layout.job_key(entry.name, entry.namespace)
@@ -254,12 +256,12 @@ def _in_pairs(words: Sequence[str]) -> Iterable[tuple[str, str]]:
 
 
 def remove_effect(job: StoredJob) -> Effect:
-    """Delete a job, as the gem's `destroy` does."""
+    """The command that deletes a job, as the gem's `destroy` does."""
     return (verbs.REMOVE.name, job.own_key, job.layout.set_key(job.namespace), job.key)
 
 
 def status_effect(job: StoredJob, *, is_enabled: bool, reason: str, now: float) -> Effect:
-    """Enable or disable a job."""
+    """The command that enables or disables a job."""
     return (verbs.STATUS.name, job.own_key, "enabled" if is_enabled else "disabled", reason, f"{now:.3f}")
 
 
@@ -269,20 +271,20 @@ def declared_keys(pool: Pool) -> set[str]:
 
 
 def members(pool: Pool, key: str) -> set[str]:
-    """Those of a set of keys."""
+    """The members of a set of keys."""
     [found] = _replies(pool, [("SMEMBERS", key)])
     return {name.decode(errors="surrogateescape") for name in found}
 
 
 def own_states(pool: Pool, keys: Sequence[str]) -> list[OwnState]:
-    """What only we keep of each job."""
+    """Python's own data about each job."""
     if not keys:
         return []
     return [read_own(_pairs(found)) for found in _replies(pool, [("HGETALL", OWN_PREFIX + key) for key in keys])]
 
 
 def restore_effect(key: str, own: OwnState, *, now: float) -> Effect | None:
-    """Write a declared job again that somebody has deleted; None where nothing is left to write."""
+    """The command that restores a deleted declared job; None if there is no usable copy."""
     try:
         copy = loads(own.copy.encode(errors="surrogateescape"))
         if not isinstance(copy, dict):
@@ -312,7 +314,7 @@ def runs(pool: Pool, key: str) -> list[Run]:
 
 
 def was_pushed(pool: Pool, key: str, jid: str) -> bool:
-    """Whether this push is in the books."""
+    """True if this push was recorded."""
     return any(run.jid == jid for run in runs(pool, key))
 
 
@@ -332,9 +334,9 @@ def jid_history(pool: Pool, key: str) -> list[dict[str, Any]]:
 
 def lost_ticks(pool: Pool, job: StoredJob, now: float) -> list[int]:
     """
-    Ticks that a Ruby process has taken and not pushed: it died in between.
+    Ticks that a Ruby process claimed and never pushed, because it died in between.
 
-    Only as far back as the gem's history of pushes shows what was pushed.
+    Goes back only as far as the gem's history of pushes.
     """
     if job.cron is None:
         return []
@@ -349,7 +351,7 @@ def lost_ticks(pool: Pool, job: StoredJob, now: float) -> list[int]:
     for tick, score in sorted(taken.items()):
         following = [moment for moment in pushes if tick <= moment]
         has_fired = bool(following) and following[0] < tick + _GRACE_SECONDS
-        # What was planted with the first save bears the time of the save.
+        # A tick that was planted by the first save has the time of the save as its score.
         if (
             score == tick
             and since < tick < now - _GRACE_SECONDS
@@ -379,7 +381,7 @@ def clock_and_changes(pool: Pool) -> tuple[float, bytes]:
     def ask(link: Link) -> tuple[float, bytes]:
         time, changes = link.batch([("TIME",), ("GET", CHANGES)])
         if isinstance(time, RedisReplyError):
-            # NOPERM, for a user who may only read.
+            # NOPERM, for a user with read access only.
             raise time
         seconds, microseconds = time
         return int(seconds) + int(microseconds) / 1e6, changes if isinstance(changes, bytes) else b""

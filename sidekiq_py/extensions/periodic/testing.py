@@ -1,5 +1,5 @@
 """
-The program's periodic jobs in tests: no Redis, no clock that is waited for.
+Test the program's periodic jobs without Redis and without waiting.
 
     from sidekiq_py.extensions.periodic import testing
     from sidekiq_py.testing import fake
@@ -31,21 +31,21 @@ class DeclaredJob:
         return self.declaration.entry.name
 
     def next_ticks(self, count: int = 1, *, after: datetime) -> list[datetime]:
-        """Its first ticks after an aware datetime, in its own zone."""
+        """Its next ticks after an aware datetime, in its own zone."""
         cron = self.declaration.cron
         return [datetime.fromtimestamp(at, cron.tz) for at in islice(upcoming(cron, after.timestamp()), count)]
 
     def run(self, *, at: datetime) -> str | None:
-        """Push its job as a tick at that moment would; the jid, or None if a client middleware stopped it."""
+        """Push its job as a tick at that time would. Returns the jid, or None if a client middleware stopped it."""
         return sync_client.current().push(self.declaration.entry.payload(at.timestamp()))
 
 
 def declared(name: str) -> DeclaredJob:
     """
-    The periodic job of this name.
+    Find a declared periodic job by name.
 
     Raises:
-        ConfigError: The program has declared none.
+        ConfigError: The program declares no such job.
     """
     for declaration in declarations:
         if declaration.entry.name == name:
@@ -55,7 +55,7 @@ def declared(name: str) -> DeclaredJob:
 
 
 def due(since: datetime, until: datetime) -> list[tuple[datetime, str]]:
-    """What is due after *since* and up to *until*, both aware: moment and name, in order."""
+    """The ticks after *since* and up to *until* (both aware datetimes), each with its job's name, in order."""
     found = [
         (datetime.fromtimestamp(at, declaration.cron.tz), declaration.entry.name)
         for declaration in declarations

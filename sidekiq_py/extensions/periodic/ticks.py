@@ -1,9 +1,9 @@
 """
-When a timetable is due: the instants that match it, as fugit's `previous_time` finds them.
+Computes when a timetable is due: the instants that match it, as fugit's `previous_time` finds them.
 
-Everything here walks along real seconds and looks at what the clocks of the zone show there. So a time that the clocks
-skip is no tick, one that they show twice is two, and where a day is not 24 hours long there are oddities, all of them
-fugit's: going back from the day on which the clocks went forward, it overlooks the last hour of the day before.
+Everything here steps through real seconds and looks at the local time in the zone. So a time that the clocks skip is no
+tick, and one that they show twice is two. Days that do not have 24 hours cause oddities, all of them fugit's: going
+back from the day on which the clocks went forward, it misses the last hour of the day before.
 
 Source: fugit 1.5.2, cron.rb, `previous_time`, `day_match?` and `TimeCursor`; et-orbi 1.2.2, `wday_in_month`, `rweek`.
 """
@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 from sidekiq_py.extensions.periodic.cron_text import CronText
 
-# As fugit, which takes a timetable for one that is never due after so many steps.
+# As in fugit, which considers a timetable never due after this many steps.
 _MOST_STEPS = 2048
 _HOUR = 3600
 _DAY = 24 * _HOUR
@@ -24,7 +24,7 @@ def previous_time(cron: CronText, now: float) -> int | None:
     """
     The last tick before *now*, in seconds since the epoch.
 
-    A tick counts as passed once a whole second has gone by, as there.
+    As in fugit, a tick counts as passed after a whole second.
 
     Returns:
         None where there is none for years.
@@ -53,8 +53,8 @@ def next_time(cron: CronText, now: float) -> int | None:
     """
     The first tick after *now*, in seconds since the epoch.
 
-    fugit's own `next_time` passes over a time that the clocks show a second time, and over days without midnight. The
-    gem asks for `previous_time` alone, which does not, and neither does this.
+    fugit's own `next_time` skips a time that the clocks show a second time, and days without midnight. The gem only
+    uses `previous_time`, which skips neither, and neither does this function.
 
     Returns:
         None where there is none for years.
@@ -79,7 +79,7 @@ def next_time(cron: CronText, now: float) -> int | None:
 
 
 def upcoming(cron: CronText, now: float) -> Iterator[int]:
-    """The ticks after *now*, one after the other."""
+    """Yield the ticks after *now*."""
     at = next_time(cron, now)
     while at is not None:
         yield at
@@ -87,7 +87,7 @@ def upcoming(cron: CronText, now: float) -> Iterator[int]:
 
 
 def is_repeated(cron: CronText, tick: int) -> bool:
-    """Whether the clocks show the time of a tick for the second time."""
+    """True if the clocks show the time of this tick for the second time."""
     return bool(_local(cron, tick).fold)
 
 
@@ -108,7 +108,7 @@ def _is_minute(cron: CronText, local: datetime) -> bool:
 
 
 def _is_day(cron: CronText, at: int, local: datetime) -> bool:
-    """Where both kinds of days are given, either may match, as in crontab(5)."""
+    """If both kinds of days are given, either may match, as in crontab(5)."""
     if cron.weekdays is not None and cron.monthdays is not None:
         return _is_weekday(cron, at, local) or _is_monthday(cron, local)
     return _is_weekday(cron, at, local) and _is_monthday(cron, local)
@@ -118,7 +118,7 @@ def _is_weekday(cron: CronText, at: int, local: datetime) -> bool:
     if cron.weekdays is None:
         return True
     today = local.isoweekday() % 7
-    # Of several entries for a day fugit looks at the first: of `mon#1,mon#3` the third Monday is none.
+    # fugit only looks at the first of several entries for a day: with `mon#1,mon#3` the third Monday does not match.
     entry = next((entry for entry in cron.weekdays if entry[0] == today), None)
     if entry is None:
         return False
@@ -133,12 +133,12 @@ def _is_weekday(cron: CronText, at: int, local: datetime) -> bool:
 
 
 def _weeks_gone(cron: CronText, at: int, local: datetime) -> int:
-    """The how-manieth of its kind in the month a day is."""
+    """Which one of its weekday in the month a day is: 1 for the first."""
     return next(weeks for weeks in range(1, 7) if _local(cron, at - weeks * _WEEK).month != local.month)
 
 
 def _weeks_left(cron: CronText, at: int, local: datetime) -> int:
-    """-1 for the last of its kind in the month, -2 for the one before."""
+    """-1 for the last one of its weekday in the month, -2 for the one before."""
     return -next(weeks for weeks in range(1, 7) if _local(cron, at + weeks * _WEEK).month != local.month)
 
 
@@ -147,7 +147,7 @@ def _is_monthday(cron: CronText, local: datetime) -> bool:
         return True
     if cron.monthdays[0] > 0:
         return local.day in cron.monthdays
-    # 24 hours before the next month, which is a day too early where its last day had 23.
+    # 24 hours before the next month, which is a day too early if its last day had 23 hours.
     last = _local(cron, _first_of_next_month(cron, local) - _DAY).day
     return any((last + 1 + day if day < 0 else day) == local.day for day in cron.monthdays)
 
@@ -158,6 +158,6 @@ def _first_of_next_month(cron: CronText, local: datetime) -> int:
 
 
 def _midnight(cron: CronText, day: datetime) -> int:
-    """The first second of a day, also where the clocks skip it."""
+    """The first second of a day, even if the clocks skip midnight."""
     start = datetime(day.year, day.month, day.day)
     return int(start.replace(tzinfo=cron.tz).timestamp())

@@ -1,4 +1,4 @@
-"""What is done to the timetable in one step: a script each in `lua/`, whose head names its words."""
+"""The atomic changes to the timetable, each a script in `lua/` whose head describes its arguments."""
 
 from pathlib import Path
 
@@ -13,4 +13,4 @@ SAVE, REMOVE, STATUS, CLAIM, PASS, PLANT, ENDED = (
 ALL = (SAVE, REMOVE, STATUS, CLAIM, PASS, PLANT, ENDED)
 
 FORMAT = "1"
-"""Stands in each hash of ours as `v`."""
+"""The value of `v` in each of Python's own hashes."""

@@ -167,7 +167,7 @@ class Runs:
         Write *fields*, now or a moment later.
 
         Raises:
-            Stopped: Somebody has asked the job to stop.
+            Stopped: The job was asked to stop.
             RedisError: Redis is out of reach.
         """
         if not run.is_shown:

@@ -63,7 +63,7 @@ def test_policies_are_kept(start: Start) -> None:
         ({"cron": "0 9 * * * Etc/UTC", "tz": "Europe/Berlin"}, "give one of them"),
         ({"cron": "0 9 * * *", "overlap": "never"}, "give one of allow, skip"),
         ({"cron": "0 9 * * *", "args": "a"}, "give a list"),
-        ({"cron": "0 9 * * *", "args": [object()]}, "arguments that JSON cannot carry"),
+        ({"cron": "0 9 * * *", "args": [object()]}, "arguments that cannot be written as JSON"),
         ({"cron": "0 9 * * *", "jitter": -1}, "jitter=-1"),
         ({"cron": "0 9 * * *", "catch_up": "1h"}, "catch_up='1h'"),
         ({"cron": "0 9 * * *", "namespace": "a:b"}, "without a colon"),

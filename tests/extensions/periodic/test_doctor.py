@@ -75,14 +75,14 @@ def test_two_layouts_of_ruby_fire_twice(redis_client: redis.Redis) -> None:
     save(redis_client, "cron_job:a")
     save(redis_client, "cron_job:default:a")
 
-    assert found("problem", "fire twice between themselves")
+    assert found("problem", "so each job fires twice")
 
 
 def test_a_text_without_a_zone_is_a_warning(redis_client: redis.Redis) -> None:
     """Each Ruby process reads it in its own."""
     save(redis_client, "cron_job:default:a", cron="0 9 * * *")
 
-    assert found("warning", "1 periodic job names no time zone: a")
+    assert found("warning", "1 periodic job has no time zone: a")
 
 
 def test_a_clock_that_went_back_is_a_warning(start: Start, redis_client: redis.Redis) -> None:
@@ -91,7 +91,7 @@ def test_a_clock_that_went_back_is_a_warning(start: Start, redis_client: redis.R
     start()
     redis_client.hset("sidekiq_py:cron:cron_job:default:n", "fired", str(NOON + 3600))
 
-    assert found("warning", "60 min ahead: n")
+    assert found("warning", "60 min in the future: n")
 
 
 def test_a_tick_that_ruby_took_and_never_pushed_is_a_warning(start: Start, redis_client: redis.Redis) -> None:
@@ -104,7 +104,7 @@ def test_a_tick_that_ruby_took_and_never_pushed_is_a_warning(start: Start, redis
     redis_client.lpush("cron_job:default:a:jid_history", '{"jid":"x","enqueued":"2030-01-01 10:00:03 UTC"}')
 
     [text] = [text for level, text in seen() if level == "warning"]
-    assert "1 tick of the periodic job `a` was taken by a Ruby process and never pushed" in text
+    assert "1 tick of the periodic job `a` was claimed by a Ruby process and never pushed" in text
     assert "2030-01-01T11:00:00Z" in text
     assert CronJobs().find("a").lost_ticks()[0].timestamp() == lost
 
@@ -134,7 +134,7 @@ def test_two_programs_that_declare_one_name_are_named(
     start(now)
 
     here = "shop:tests.extensions.periodic.test_doctor"
-    assert found("warning", f"`n` is declared by {here}, and lately was by shop:mail.jobs")
+    assert found("warning", f"`n` is declared by {here}, and was recently declared by shop:mail.jobs")
     assert sum("Give one of the two another name" in record.getMessage() for record in caplog.records) == 1
     redis_client.hset("sidekiq_py:cron:cron_job:default:n", "rival", f"{now - 8 * 86400} shop:mail.jobs")
     assert not found("warning", "declared by")

@@ -56,7 +56,7 @@ def test_a_namespace_that_nobody_has_named_is_fired_all_the_same(
     assert len(look(NOON + 60.2)) == len(queued()) == 1
     assert [(job.name, job.namespace) for job in CronJobs()] == [("report", "reports")]
     restore(pool)
-    assert "was deleted by others" not in caplog.text
+    assert "was deleted by another program" not in caplog.text
 
 
 def test_of_two_processes_one_fires(start: Start, pool: Pool, queued: Queued) -> None:

@@ -36,6 +36,7 @@ class RetryRule:
         jitter: Up to this share of the delay is added at random.
         exhausted: Called with the job object and the error after the last attempt. Without it the error is raised, and
             Sidekiq's retries begin.
+    """
 
     errors: tuple[type[Exception], ...]
     wait: Wait = DEFAULT_WAIT_SECONDS

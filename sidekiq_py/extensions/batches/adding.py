@@ -1,8 +1,9 @@
 """
-Adding jobs to a batch: whoever does holds it open by a token, and numbers its jobs out of blocks that it reserves.
+Adding jobs to a batch. The program that adds holds the batch open with a token, and numbers its jobs from blocks of
+numbers that it reserves.
 
-A slice of jobs, its place in the block and the batch's counters are written by one script, under a mark that the slice
-leaves: sent again after a lost reply it does nothing.
+One script writes a slice of jobs, its place in the block and the batch's counters, and leaves a mark for the slice. So
+if it is sent again after a lost reply, it does nothing.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ from sidekiq_py.extensions.batches import steps
 from sidekiq_py.extensions.batches.errors import of_refusal
 from sidekiq_py.redis_access.connection.pool import Pool
 
-# The first block of a thread; each is twice as long as the one before, as nobody knows how many jobs are to come.
+# The size of a thread's first block. Each is twice as long as the one before, because the number of jobs is unknown.
 _FIRST_BLOCK = 16
 _LARGEST_BLOCK = 8192
 
@@ -29,11 +30,11 @@ class Place(NamedTuple):
     The numbers of a slice.
 
     Args:
-        block: The first number of the block that they are from.
-        first: Theirs.
-        used: How many of the block are members with them.
-        mark: What says that the slice has come.
-        previous: The mark of the slice before, which is needed no more; empty for none.
+        block: The first number of the block that they belong to.
+        first: The first number of the slice.
+        used: How many numbers of the block are members, including these.
+        mark: The mark that shows that the slice was written.
+        previous: The mark of the slice before, which is no longer needed; empty if there is none.
     """
 
     block: int
@@ -44,7 +45,7 @@ class Place(NamedTuple):
 
 
 class _Sender:
-    """One thread or task of one process: its slices come one after the other."""
+    """One thread or task of one process, whose slices come one after another."""
 
     __slots__ = ("end", "length", "mark", "next", "start")
 
@@ -56,14 +57,14 @@ class _Sender:
 
 class Adding:
     """
-    One entering of a batch's block.
+    One entered block of a batch.
 
     Args:
-        token: By which it holds the batch open.
-        number: Of the member that adds from its run; None for others.
+        token: The token that holds the batch open.
+        number: The number of the member whose run adds; None for others.
 
     Attributes:
-        is_tracked: The batch keeps a row for each job.
+        is_tracked: True if the batch keeps a row for each job.
     """
 
     def __init__(self, pool: Pool, bid: str, token: str, number: int | None) -> None:
@@ -80,10 +81,10 @@ class Adding:
 
     def place(self, count: int) -> Place:
         """
-        Numbers for a slice of so many jobs.
+        Reserve numbers for a slice of *count* jobs.
 
         Raises:
-            RedisError: None could be reserved; nothing is to be pushed.
+            RedisError: No numbers could be reserved; push nothing.
             BatchError: The batch is gone.
         """
         with self._lock:
@@ -104,11 +105,11 @@ class Adding:
 
 class Deferred:
     """
-    A push that waits for a commit: it keeps the batch open until it is made, or given up by a rollback.
+    A push that waits for a commit. It keeps the batch open until it is made, or dropped by a rollback.
 
     Raises:
         BatchError: The batch takes no more jobs.
-        RedisError: Redis is out of reach.
+        RedisError: Redis cannot be reached.
     """
 
     def __init__(self, adds: Adding) -> None:
@@ -128,7 +129,7 @@ class Deferred:
     ) -> None:
         assert self._left is not None
         _current.reset(self._left)
-        # One that could not be made leaves the batch open: a job is missing.
+        # If the push fails, the batch stays open, because a job is missing.
         if kind is None:
             self._give_up()
 
@@ -145,7 +146,7 @@ _current: ContextVar[Adding | None] = ContextVar("sidekiq_batch", default=None)
 
 
 def current() -> Adding | None:
-    """The innermost block that this thread or task is in."""
+    """The innermost block that this thread or task is in, or None."""
     return _current.get()
 
 
@@ -154,7 +155,7 @@ leave = _current.reset
 
 
 def _here() -> tuple[int, int]:
-    """Who sends; a child forked in the block is somebody else, or its slices would bear the marks of its parent's."""
+    """The sender. A child forked in the block is another one; otherwise its slices would carry its parent's marks."""
     try:
         task = asyncio.current_task()
     except RuntimeError:

@@ -17,7 +17,7 @@ _PAGE = 100
 
 class Batches:
     """
-    All batches, the newest first.
+    All batches, newest first.
 
         for status in Batches(): print(status.bid, status.state, status.progress)
         Batches().in_state("open")
@@ -37,7 +37,7 @@ class Batches:
         return int(self._client.pool.command("ZCARD", steps.ALL))
 
     def __bool__(self) -> bool:
-        # It is an object also where there is no batch.
+        # Truthy even if there is no batch.
         return True
 
     def __iter__(self) -> Iterator[BatchStatus]:
@@ -46,16 +46,16 @@ class Batches:
             yield from (status for status in state.read_many(self._client.pool, page) if status is not None)
 
     def in_state(self, wanted: State) -> Iterator[BatchStatus]:
-        """Those that are open, running, complete or a success, the newest first."""
+        """The batches that are open, running, complete or a success, newest first."""
         if wanted not in STATES:
-            raise ValueError(f"{wanted!r} is no state of a batch; use one of {', '.join(STATES)}")
+            raise ValueError(f"{wanted!r} is not a state of a batch; use one of {', '.join(STATES)}")
         return (status for status in self if status.state == wanted)
 
     def find(self, bid: str) -> Batch:
         """
-        A batch to act on.
+        Find a batch to act on.
 
         Raises:
-            BatchGoneError: There is none.
+            BatchGoneError: There is no such batch.
         """
         return Batch.find(bid, client=self._client)

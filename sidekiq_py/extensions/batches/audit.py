@@ -1,13 +1,13 @@
 """
-Lost members: jobs can leave by other hands, and a batch must not wait for them for good.
+Finds lost members: a job can disappear in other ways, and its batch must not wait for it forever.
 
 Ruby's Web UI deletes a job, a Ruby process is killed between its BRPOP and the mark of the start, a dead set is
-trimmed. A batch that nobody adds to and that has not moved for ten minutes is compared with all that Redis holds:
-queues, sets, jobs in flight, and what each process says it runs. A member that is found nowhere in two such looks,
-between which the batch has not moved, counts as lost, which is a death. Jobs that go from place to place may be
-missed by one look.
+trimmed. A batch that no program adds to and that has not changed for ten minutes is compared with everything in Redis:
+queues, sets, jobs in flight, and the jobs that each process reports as running. A member that is not found in two such
+checks, between which the batch has not changed, counts as lost, which is a death. A single check may miss jobs that
+move meanwhile.
 
-It runs in one process of the fleet; two of them at once do no harm.
+The audit runs in one process of the fleet; two at once do no harm.
 """
 
 import logging
@@ -29,7 +29,7 @@ _log = logging.getLogger("sidekiq")
 
 QUIET_SECONDS = 600.0
 _PAGE = 100
-# Numbers that one step declares lost, and that a log line names.
+# How many numbers one step declares lost, and how many a log line lists.
 _SLICE = 1000
 _SHOWN = 10
 _LONGEST_PAUSE_SECONDS = 24 * 3600.0
@@ -38,11 +38,11 @@ _LONGEST_PAUSE_SECONDS = 24 * 3600.0
 @dataclass(frozen=True, slots=True)
 class _Suspicion:
     """
-    What one look has not found.
+    The members that one check did not find.
 
     Args:
-        changed_at: When the batch last moved, as it stands in Redis.
-        numbers: Of the members.
+        changed_at: When the batch last changed, as stored in Redis.
+        numbers: The numbers of the members.
     """
 
     changed_at: bytes
@@ -51,16 +51,16 @@ class _Suspicion:
 
 class Audit:
     """
-    The looks of one process.
+    The audit of one process.
 
     Args:
-        quiet_seconds: A batch that has moved since is left alone.
+        quiet_seconds: Batches that have changed more recently are skipped.
     """
 
     def __init__(self, *, quiet_seconds: float = QUIET_SECONDS) -> None:
         self._quiet_seconds = quiet_seconds
         self._suspicions: dict[str, _Suspicion] = {}
-        # When a batch whose members were all found is looked at again, and how long that was put off.
+        # For a batch whose members were all found: when to check again, and the last delay.
         self._next_looks: dict[str, tuple[float, float]] = {}
 
     def __repr__(self) -> str:
@@ -68,10 +68,10 @@ class Audit:
 
     def run(self, pool: Pool) -> float | None:
         """
-        One look; returns the seconds until the next one where something is missing.
+        Check all batches once. Returns the seconds until the next check if a member is missing, else None.
 
         Raises:
-            RedisError: As `Pool.run` does.
+            RedisError: As for `Pool.run`.
         """
         _forget_the_gone(pool)
         _deliver_late(pool)
@@ -108,9 +108,9 @@ class Audit:
                         yield status, changed_at, numbers
 
     def _is_due(self, status: BatchStatus, now: float) -> bool:
-        """Nobody outside may add, and it has not moved for long. What its own members add ends with them."""
+        """True if no program outside may add, and it has not changed for long. Members stop adding when they end."""
         if status.damaged:
-            # The doctor names it; whatever follows from its numbers would be a guess.
+            # The doctor reports it. Any conclusion from its numbers would be a guess.
             return False
         if any(opener.number is None for opener in status.openers):
             return False
@@ -121,7 +121,7 @@ class Audit:
         return time.monotonic() >= at
 
     def _put_off(self, bid: str) -> None:
-        """All are there: jobs may wait for a worker for days, and each look reads all that Redis holds."""
+        """Delay the next check of a complete batch: jobs may wait for days, and each check reads all of Redis."""
         _, last = self._next_looks.get(bid, (0.0, 0.0))
         pause = min(max(self._quiet_seconds, 2 * last), _LONGEST_PAUSE_SECONDS)
         self._next_looks[bid] = (time.monotonic() + pause, pause)
@@ -140,7 +140,7 @@ class Audit:
             if lost < 0:
                 return
             _log.error(
-                "batch %s has lost %s, which Redis holds nowhere (number %s%s); see `sidekiq-py batches show %s`",
+                "batch %s has lost %s: not found anywhere in Redis (number %s%s); see `sidekiq-py batches show %s`",
                 bid,
                 counted(lost, "job"),
                 ", ".join(map(str, part[:_SHOWN])),
@@ -151,14 +151,14 @@ class Audit:
 
 
 def waiting_numbers(pool: Pool, bid: str) -> set[int]:
-    """The numbers of members that have not succeeded, died or gone: each has to stand somewhere."""
+    """The numbers of members that have not succeeded, died or gone: each must be somewhere in Redis."""
     key = steps.key(bid)
     blocks, bits, others = pool.batch(
         [("HGETALL", f"{key}:blocks"), ("GET", f"{key}:succeeded"), ("HGETALL", f"{key}:members")]
     )
     found: set[int] = set()
     for start, used in zip(blocks[::2], blocks[1::2], strict=True):
-        # The others are the marks of slices.
+        # The other fields are the marks of slices.
         if start.isdigit() and used.isdigit():
             found.update(_unset(bits or b"", int(start), int(start) + int(used)))
     for number, text in zip(others[::2], others[1::2], strict=True):
@@ -184,7 +184,7 @@ def _all_jobs(pool: Pool) -> "Iterator[JobRecord]":
 
 
 def _forget_the_gone(pool: Pool) -> None:
-    """Strike batches that have expired off the lists."""
+    """Remove expired batches from the lists."""
     for name in (steps.ALL, steps.RUNNING, steps.INVALID):
         cursor = b"0"
         while True:
@@ -199,7 +199,7 @@ def _forget_the_gone(pool: Pool) -> None:
 
 
 def _count_children(pool: Pool, bid: str) -> None:
-    """A parent waits no longer for children that have expired."""
+    """Stop waiting for children that have expired."""
     gone = int(steps.call(pool, "count_children", bid, idempotent=False))
     if gone:
         _log.error(
@@ -211,7 +211,7 @@ def _count_children(pool: Pool, bid: str) -> None:
 
 
 def _deliver_late(pool: Pool) -> None:
-    """Callbacks that a queue has refused, because its key was no list."""
+    """Retry callbacks that could not be pushed because the queue's key was not a list."""
     for page in _pages(state.bids(pool)):
         for bid, fields in zip(
             page, pool.batch([("HKEYS", f"{steps.key(bid)}:callbacks") for bid in page]), strict=True

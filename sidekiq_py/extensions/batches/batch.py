@@ -40,21 +40,22 @@ _SLOWEST_POLL_SECONDS = 1.0
 
 class Batch:
     """
-    Jobs that belong together, and what is enqueued when they are through.
+    A group of jobs, with callbacks that are enqueued when they finish.
 
         batch = sidekiq.Batch(description="Import 42")
         batch.on("success", import_done, {"import_id": 42})
         with batch.jobs():
             import_row.perform_async(1)
 
-    It is in Redis from the first block of jobs on. A batch whose block is entered within another's is its child.
+    It exists in Redis from the first block of jobs on. A batch whose block is entered within another's block becomes
+    its child.
 
     Args:
-        description: For people.
-        callback_queue: Where callbacks go; by default where their jobs do.
-        expires_in: Seconds or a timedelta after its last change, at which Redis forgets it.
-        track: Keep a row for each job: `rows` reads them, `changes` tells of them.
-        client: Of the Redis that it lives in; by default the one that pushes go to at this point.
+        description: A text for people.
+        callback_queue: The queue for callbacks; by default that of each callback's job.
+        expires_in: Seconds or a timedelta after its last change, after which Redis deletes it.
+        track: Keep a row for each job: `rows` reads them, and `changes` reports changes to them.
+        client: A client for its Redis; by default the one that pushes use at this point.
     """
 
     def __init__(
@@ -81,11 +82,11 @@ class Batch:
     @classmethod
     def find(cls, bid: str, *, client: Client | None = None) -> Self:
         """
-        A batch that is in Redis.
+        Find an existing batch.
 
         Raises:
-            BatchGoneError: There is none.
-            RedisError: Redis is out of reach.
+            BatchGoneError: There is no such batch.
+            RedisError: Redis cannot be reached.
         """
         batch = cls.handle(bid, client=client)
         batch.description = batch.status().description
@@ -93,9 +94,9 @@ class Batch:
 
     @classmethod
     def handle(cls, bid: str, *, client: Client | None = None) -> Self:
-        """The same, without a look whether it is there."""
+        """Like `find`, but without a check that the batch exists."""
         if not is_bid(bid):
-            raise BatchError(f"{bid!r} is no batch's id")
+            raise BatchError(f"{bid!r} is not the id of a batch")
         batch = cls(client=client)
         batch.bid = bid
         batch._is_new = False
@@ -112,134 +113,136 @@ class Batch:
     def on(self, event: Event, callback: str, options: Any = None) -> Self: ...
     def on(self, event: Event, callback: Any, options: Any = None) -> Self:
         """
-        Enqueue a job once an event has happened: `complete`, when every job has finished an attempt; `success`, when
-        all have succeeded; `death`, when the first of them dies.
+        Enqueue a job when an event happens: `complete`, when every job has finished an attempt; `success`, when all
+        have succeeded; `death`, when the first of them dies.
 
         Args:
-            callback: A declared job, called with the batch's id, the event and *options*; a `ruby_job`; a class by its
-                name; `"Billing::ImportDone#on_success"` for a plain Ruby class that takes status and options.
+            callback: A declared job, which is called with the batch's id, the event and *options*; a `ruby_job`; the
+                name of a class; or `"Billing::ImportDone#on_success"` for a plain Ruby class whose method takes status
+                and options.
             options: JSON.
 
         Raises:
-            BatchError: The batch is open already, or the event is none.
+            BatchError: The batch is already open, or there is no such event.
             ArgumentTypeError: The options are not JSON.
         """
         if event not in EVENTS:
-            raise BatchError(f"{event!r} is no event of a batch; use one of {', '.join(EVENTS)}")
+            raise BatchError(f"{event!r} is not an event of a batch; use one of {', '.join(EVENTS)}")
         if not self._is_new:
-            raise BatchError(f"batch {self.bid} is open already; call `on` before its first block of jobs")
+            raise BatchError(f"batch {self.bid} is already open; call `on` before its first block of jobs")
         if not isinstance(callback, str) and callbacks.definition_of(callback) is None:
-            raise BatchError(f"{callback!r} is no declared job; give a @job, a ruby_job, or a class by its name")
+            raise BatchError(f"{callback!r} is not a declared job; give a @job, a ruby_job, or a class by its name")
         check_args([options])
         self._callbacks.append(Callback(event, callback, options))
         return self
 
     def jobs(self) -> "Jobs":
         """
-        A block, `with` or `async with`: what this thread or task pushes in it belongs to the batch. Left by an
-        exception it keeps the batch open, so that no callback says that all is done; `close()` closes it by hand.
+        A block, for `with` or `async with`: jobs that this thread or task pushes in it belong to the batch. If an
+        exception leaves the block, the batch stays open, so that no callback reports it as done; `close()` closes it by
+        hand.
 
         Entering raises:
             BatchDoneError: All its jobs have succeeded.
             BatchGoneError: It has expired.
-            RedisError: Redis is out of reach.
+            RedisError: Redis cannot be reached.
         """
         return Jobs(self)
 
     def status(self) -> BatchStatus:
         """
-        Where it stands.
+        Read its current state.
 
         Raises:
-            BatchGoneError: It has expired, or has never been open.
-            RedisError: Redis is out of reach.
+            BatchGoneError: It has expired, or was never opened.
+            RedisError: Redis cannot be reached.
         """
         return state.read(self._client.pool, self.bid)
 
     @property
     def rows(self) -> Rows:
-        """A row for each of its jobs, if it was made with `track=True`; else there are none."""
+        """The rows of its jobs, if it was created with `track=True`; otherwise empty."""
         return Rows(self._client.pool, self.bid)
 
     def changes(self, *, every: float = EVERY_SECONDS, idle: float = IDLE_SECONDS) -> Iterator[Change]:
         """
-        What happens to its rows and which events come, as it happens, without an end; for a thread of its own. Needs
-        `track=True`. The first change comes at once: read the rows then, and nothing is missed.
-
+        Yield changes to its rows and events as they happen, forever; for a separate thread. Needs `track=True`. The
+        first change comes at once: read the rows then, and you miss nothing.
         Args:
-            every: Seconds between two changes at least; what happens between is one.
-            idle: After so many seconds without one an empty change comes, so that you can look whether to go on.
+            every: The least time between two changes, in seconds; changes in between are merged.
+            idle: After this many seconds without a change an empty one is yielded, so that you can decide whether to go
+                on.
 
         Raises:
-            BatchGoneError: There is no such batch, or no more.
-            RedisError: Redis forbids to subscribe. A lost connection is made again.
+            BatchGoneError: The batch does not exist, or no longer exists.
+            RedisError: Redis does not allow subscribing. Lost connections are restored.
         """
         return Listener(self._client.pool, self.bid, every, idle).changes()
 
     def achanges(self, *, every: float = EVERY_SECONDS, idle: float = IDLE_SECONDS) -> AsyncIterator[Change]:
-        """`changes`, for `async for`. Close it (`contextlib.aclosing`), or let its task be cancelled."""
+        """`changes`, for `async for`. Close it (`contextlib.aclosing`), or cancel its task."""
         return Listener(self._client.pool, self.bid, every, idle).achanges()
 
     @property
     def is_valid(self) -> bool:
-        """Whether nobody has invalidated it; asked of Redis."""
+        """True if it was not invalidated; asks Redis."""
         if pretending() is not None:
             return self.status().is_valid
         return self._client.pool.command("HGET", steps.key(self.bid), "invalidated_at") is None
 
     def invalidate(self) -> int:
         """
-        Have its jobs, and those of its children, leave without a run as their turn comes; what runs goes on and may
-        look at `current_job().is_valid`. `complete` follows, `success` does not.
+        Make its remaining jobs, and those of its children, end without running when their turn comes. Running jobs go
+        on, and may check `current_job().is_valid`. `complete` follows, `success` does not.
 
         Returns:
-            How many batches it concerned; 0 if it was invalid already.
+            The number of batches that were invalidated; 0 if it was already invalid.
         """
         return int(self._call("invalidate"))
 
     def close(self) -> int:
         """
-        Close it by hand, where whoever was adding jobs has failed or died.
+        Close it by hand, if the program that was adding jobs has failed or died.
 
         Returns:
-            How many could add.
+            The number of blocks that could still add jobs.
         """
         return int(self._call("close"))
 
     def remove(self, jids: Iterable[str]) -> int:
         """
-        Take members out: the batch waits for them no more. The jobs themselves stay where they are.
+        Remove members, so that the batch no longer waits for them. The jobs themselves stay where they are.
 
-        Members that have not failed yet are looked for in all queues and sets.
+        Members that have not failed yet are searched for in all queues and sets.
 
         Returns:
-            How many were found and removed.
+            The number of members that were found and removed.
         """
         numbers = retrying.numbers_of(self._client.pool, self.bid, set(jids))
         return int(self._call("remove", *numbers)) if numbers else 0
 
     def retry_failed(self) -> int:
         """
-        Put the members that wait in `retry`, and those in the dead set, back to their queues now.
+        Move the members that are in `retry` or in the dead set back to their queues now.
 
         Returns:
-            How many.
+            The number of jobs moved.
         """
         return retrying.retry_failed(self._client, self.bid)
 
     def delete(self) -> None:
-        """Forget it. Its jobs run all the same, no callback follows, and a parent waits for it no more."""
+        """Delete it. Its jobs still run, no callback follows, and its parent no longer waits for it."""
         self._call("delete")
 
     def wait(self, timeout: float | None = None, *, until: Event = "complete") -> BatchStatus:
         """
-        Wait for an event; for tests and scripts. Nobody is told, Redis is asked again and again.
+        Wait for an event, by polling Redis; for tests and scripts.
 
         Args:
             timeout: Seconds.
 
         Raises:
-            TimeoutError: It has not happened.
+            TimeoutError: The event has not happened in time.
         """
         started = time.monotonic()
         pause = _FIRST_POLL_SECONDS
@@ -259,12 +262,12 @@ class Batch:
         return call(self._client, step, self.bid, *words)
 
     def _begin(self) -> Adding:
-        """Open it in Redis, or open it again."""
-        # Without its hooks what is pushed in the block would be no member.
+        """Open it in Redis, or reopen it."""
+        # Without the extension's hooks, jobs pushed in the block would not become members.
         program.extensions.load_installed()
         if program.extensions.find("batches") is None:
             raise BatchError(
-                "the extension of batches is not loaded: install sidekiq_py anew, or call "
+                "the extension of batches is not loaded: reinstall sidekiq_py, or call "
                 "sidekiq.use(sidekiq_py.extensions.batches.extension.BatchExtension())"
             )
         running = running_here()
@@ -357,18 +360,18 @@ class Jobs:
         return self._adding
 
     def _give_up(self, adds: Adding) -> None:
-        # A member's token goes with its attempt: its own end could not come between two blocks otherwise.
+        # A member's token is removed at the end of its attempt; otherwise the member could end between two blocks.
         if adds.number is None:
             self._batch._call("leave", adds.token)
 
 
 def call(client: Client, step: str, bid: str, *words: Any) -> Any:
     """
-    A step of a batch, with errors of its own.
+    Run a step of a batch, and convert refusals to batch errors.
 
     Raises:
-        BatchError: What the batch says.
-        RedisError: As `Pool.run` does.
+        BatchError: The batch refused the step.
+        RedisError: As for `Pool.run`.
     """
     try:
         return steps.call(client.pool, step, bid, *words)
@@ -383,6 +386,6 @@ def of_current_job(job: Any) -> Batch | None:
 
 
 def is_current_valid(job: Any) -> bool:
-    """`current_job().is_valid`: nobody has invalidated the running job's batch; asked of Redis."""
+    """`current_job().is_valid`: True unless the running job's batch was invalidated; asks Redis."""
     batch = of_current_job(job)
     return True if batch is None else batch.is_valid

@@ -1,8 +1,8 @@
 """
-Callbacks: made when the batch is opened, as the bytes of a job that lack nothing but `enqueued_at`.
+Callbacks: created when the batch is opened, as the bytes of a job that lacks nothing but `enqueued_at`.
 
-Whoever ends the last member, in whatever language, enqueues them as they stand: nobody has to know the options of the
-callback's job, and all client middleware has been passed.
+The process that ends the last member, in whichever language, enqueues them as they are. It does not need to know the
+options of the callback's job, and the client middleware has already run.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ Event = Literal["complete", "success", "death"]
 EVENTS: tuple[Event, ...] = ("complete", "success", "death")
 
 RUBY_RUNNER = "SidekiqPy::Batch::Callback"
-"""The Ruby job, of the support file, that calls `on_<event>(status, options)` of a plain class."""
+"""The Ruby job in the support file that calls `on_<event>(status, options)` of a plain class."""
 
 _STAMP = re.compile(rb',"enqueued_at":[0-9.eE+-]+\}\Z')
 
@@ -28,24 +28,24 @@ class CallbackJob(Protocol[O_contra]):
     """A declared job that can be a callback: it takes the batch's id, the event, and the options."""
 
     def perform_async(self, bid: str, event: str, options: O_contra, /) -> str | None:
-        """As every declared job has it."""
+        """The method that every declared job has."""
 
 
 class CallbackClass(Protocol[O_contra]):
-    """The same as a class, whose `perform_async` pyright does not take for the one above."""
+    """A job class as a callback. Pyright does not accept its `perform_async` for the protocol above."""
 
     def perform(self, bid: str, event: str, options: O_contra, /) -> Any:
-        """Or an `async def`."""
+        """May also be an `async def`."""
 
 
 class Callback(NamedTuple):
     """
-    What is to be enqueued.
+    A callback to enqueue.
 
     Args:
-        target: A declared job, or the class that the payload names; `"Billing::ImportDone#on_success"` is a method of a
+        target: A declared job, or the class name for the payload; `"Billing::ImportDone#on_success"` is a method of a
             plain Ruby class.
-        options: JSON, handed to the job.
+        options: JSON, passed to the job.
     """
 
     event: Event
@@ -54,12 +54,12 @@ class Callback(NamedTuple):
 
 
 def jid_of(bid: str, event: str, number: int) -> str:
-    """The id of a callback's job: the same whoever enqueues it."""
+    """The id of a callback's job, the same whichever process enqueues it."""
     return hashlib.sha1(f"{bid}:{event}:{number}".encode(), usedforsecurity=False).hexdigest()[:24]
 
 
 def definition_of(target: Any) -> JobDefinition | None:
-    """The declared job that *target* is, or names."""
+    """The declared job that *target* is or names; None if it is not declared."""
     if isinstance(target, str):
         return registry.find(target)
     found = getattr(target, "__sidekiq_job__", None)
@@ -68,18 +68,18 @@ def definition_of(target: Any) -> JobDefinition | None:
 
 def text_of(callback: Callback, number: int, bid: str, queue: str | None, client: Client) -> bytes | None:
     """
-    What stands in Redis for a callback: its queue, a line feed, its bytes up to `enqueued_at`. None: a client
+    The text that is stored for a callback: its queue, a line feed, and its bytes up to `enqueued_at`. None if a client
     middleware stopped it.
 
     Raises:
-        SidekiqError: It cannot be a job's.
+        SidekiqError: No job can be made from it.
     """
     event, target, options = callback
     item: dict[str, Any]
     if isinstance(target, str) and "#" in target:
         item = {"class": RUBY_RUNNER, "args": [bid, event, options, target]}
     else:
-        # A `ruby_job` is known by no name: its options are the target's own.
+        # A `ruby_job` is not registered by name: its options are the target's own.
         definition = registry.find(target) if isinstance(target, str) else None
         item = {"class": target if definition is None else definition.job, "args": [bid, event, options]}
     if queue is not None:
@@ -93,5 +93,5 @@ def text_of(callback: Callback, number: int, bid: str, queue: str | None, client
             f"the callback {target!r} of batch {bid} cannot be scheduled; a client middleware has set `at`"
         )
     if "\n" in ready.queue:
-        raise BatchError(f"the callback {target!r} of batch {bid} goes to {ready.queue!r}, which is no name of a queue")
+        raise BatchError(f"the callback {target!r} of batch {bid} goes to {ready.queue!r}, which is not a queue name")
     return ready.queue.encode() + b"\n" + _STAMP.sub(b"", ready.payload)

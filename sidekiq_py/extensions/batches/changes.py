@@ -1,9 +1,9 @@
 """
-Hearing of what happens to a tracked batch: its scripts publish each change on a channel of the batch.
+Listen to a tracked batch: its scripts publish each change on a channel of the batch.
 
-Somebody who has just subscribed, also after a lost connection, reads what there is: so the first change comes at once
-and names nothing. What happens within a moment comes as one change, as a page is not to be drawn a thousand times a
-second.
+After subscribing, also after a lost connection, a listener must read the current rows. So the first change comes at
+once and has no content. Changes within a short time are merged into one, so that a page is not redrawn a thousand times
+a second.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from sidekiq_py.redis_access.connection.pool import Pool
 EVERY_SECONDS = 0.25
 IDLE_SECONDS = 15.0
 _LONGEST_PAUSE_SECONDS = 5.0
-# Nothing is waited for longer in one call, so that a thread that waits for an async program ends soon after it.
+# The longest wait in one call, so that a thread that waits for an async program ends soon after it.
 _LONGEST_WAIT_SECONDS = 1.0
 _SLOWEST_REPLY_SECONDS = 5.0
 
@@ -29,12 +29,12 @@ _SLOWEST_REPLY_SECONDS = 5.0
 @dataclass(frozen=True, slots=True)
 class Change:
     """
-    What has happened since the last one.
+    The changes since the last one.
 
     Args:
-        states: The states that rows have come to, each by the number of its row; only the last one of each row.
+        states: Maps the number of each changed row to its latest state.
         events: `complete`, `success`, `death`.
-        is_fresh: Somebody has just subscribed, or again: what was before is not told.
+        is_fresh: True after subscribing, or resubscribing: earlier changes were not reported.
     """
 
     states: dict[int, str] = field(default_factory=dict)
@@ -42,17 +42,17 @@ class Change:
     is_fresh: bool = False
 
     def __bool__(self) -> bool:
-        """Whether there is something new to read."""
+        """True if there is something new to read."""
         return self.is_fresh or bool(self.states or self.events)
 
 
 class Listener:
     """
-    One who listens to a batch. Use one of `changes` and `achanges`, once.
+    Listens to one batch. Use one of `changes` and `achanges`, once.
 
     Args:
-        every: Seconds between two changes, at least.
-        idle: Seconds after which an empty change comes.
+        every: The least time between two changes, in seconds.
+        idle: After this many seconds an empty change is yielded.
     """
 
     def __init__(self, pool: Pool, bid: str, every: float, idle: float) -> None:
@@ -87,14 +87,14 @@ class Listener:
                 if change is not None:
                     yield change
         finally:
-            # The thread reads from the link for up to a second more.
+            # The thread may read from the link for up to another second.
             if waits is not None and not waits.done():
                 waits.add_done_callback(self._close_after)
             else:
                 self._close()
 
     def _next(self) -> Change | None:
-        """What is to be told after a wait of at most a second, or None."""
+        """Wait for at most a second. Returns the change to yield, or None."""
         try:
             if self._link is None:
                 self._subscribe()
@@ -132,7 +132,7 @@ class Listener:
         self._heard_at = time.monotonic()
 
     def _hear(self, link: Link) -> Change:
-        """What comes within a second; from the first message on it is gathered until *every* seconds have passed."""
+        """Collect messages for up to a second; from the first message on until *every* seconds have passed."""
         change = Change()
         due = self._told_at + self._every
         if not link.has_unread and not link.wait_readable(min(_LONGEST_WAIT_SECONDS, self._idle)):
@@ -140,7 +140,7 @@ class Listener:
             if now - self._heard_at > 3 * self._idle + _SLOWEST_REPLY_SECONDS:
                 raise RedisError("Redis has not answered a PING")
             if now - self._told_at >= self._idle:
-                # A connection that is gone without a word shows when it is asked.
+                # A PING shows whether the connection has silently died.
                 link.send(link.pack([("PING",)]))
             return change
         while True:
@@ -163,7 +163,7 @@ class Listener:
             change.states[number] = told["state"]
 
     def _close_after(self, wait: "asyncio.Task[Change | None]") -> None:
-        # Nobody reads the error of a wait that was given up.
+        # Retrieve the error of the abandoned wait, which nothing else does.
         if not wait.cancelled():
             wait.exception()
         self._close()

@@ -1,4 +1,4 @@
-"""What the doctor says of batches."""
+"""The doctor's checks of batches."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -13,7 +13,7 @@ _MOST_LOOKED_AT = 500
 
 
 def batches(pool: Pool) -> Iterator[Finding]:
-    """Batches that cannot end by themselves."""
+    """Batches that cannot end on their own."""
     found = [one for one in state.read_many(pool, list(islice(state.bids(pool, running=True), _MOST_LOOKED_AT))) if one]
     if not found:
         return
@@ -22,34 +22,34 @@ def batches(pool: Pool) -> Iterator[Finding]:
         queues = sorted({queue for _, served in bare for queue in served})
         yield warning(
             f"{counted(len(bare), 'Ruby process does', 'Ruby processes do')} not know batches: "
-            f"{listed(identity for identity, _ in bare)}. What they take of a batch from {listed(queues)} is not "
+            f"{listed(identity for identity, _ in bare)}. Batch jobs that they fetch from {listed(queues)} are not "
             "counted.",
-            "Load in each Ruby process the file that `sidekiq-py ruby-support` prints, or push to other queues.",
+            "Load the file that `sidekiq-py ruby-support` prints in each Ruby process, or push to other queues.",
             [identity for identity, _ in bare],
         )
     lost = [one for one in found if one.lost]
     if lost:
         yield warning(
             f"{counted(sum(one.lost for one in lost), 'job')} of {counted(len(lost), 'batch', 'batches')} "
-            f"{'is' if sum(one.lost for one in lost) == 1 else 'are'} lost: Redis holds them nowhere.",
-            "`sidekiq-py batches show BID` names them; push them again, or close the case by `batches delete BID`.",
+            f"{'is' if sum(one.lost for one in lost) == 1 else 'are'} lost: not found anywhere in Redis.",
+            "`sidekiq-py batches show BID` lists them. Push them again, or drop the batch with `batches delete BID`.",
             [one.bid for one in lost],
         )
     opened = [one for one in found if one.openers]
     if opened:
         yield note(
-            f"{counted(len(opened), 'batch is', 'batches are')} open: somebody may still add jobs, or has died while "
+            f"{counted(len(opened), 'batch is', 'batches are')} open: a program may still add jobs, or has died while "
             "adding.",
-            "`sidekiq-py batches show BID` says who; `batches close BID` closes one whose program is gone.",
+            "`sidekiq-py batches show BID` shows which; `batches close BID` closes a batch whose program is gone.",
             [one.bid for one in opened],
         )
     damaged = [one for one in found if one.damaged]
     if damaged:
         yield warning(
             f"{counted(len(damaged), 'batch is', 'batches are')} damaged: another program has written to "
-            f"{listed(sorted({name for one in damaged for name in one.damaged}))}. The jobs run all the same; "
-            "callbacks may never come.",
-            "Find the program that writes to keys of `sidekiq_py:batch:*`; `batches delete BID` gives a batch up.",
+            f"{listed(sorted({name for one in damaged for name in one.damaged}))}. The jobs still run, but "
+            "callbacks may never be enqueued.",
+            "Find the program that writes to keys of `sidekiq_py:batch:*`; `batches delete BID` drops a batch.",
             [one.bid for one in damaged],
         )
     if not bare and not lost and not damaged:

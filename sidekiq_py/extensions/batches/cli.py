@@ -188,7 +188,7 @@ def _facts(status: BatchStatus, now: float) -> list[tuple[str, object]]:
 
 
 def _rows(status: BatchStatus) -> list[tuple[str, object]]:
-    """Of a tracked batch: how many are in each state."""
+    """The number of rows in each state; only for a tracked batch."""
     if status.jobs is None:
         return []
     return [("rows", ", ".join(f"{count} {state}" for state, count in status.jobs.counts().items() if count) or "none")]

@@ -1,14 +1,14 @@
-"""What can be wrong with a batch."""
+"""The errors of batches."""
 
 from sidekiq_py.errors import SidekiqError
 
 
 class BatchError(SidekiqError):
-    """A batch cannot do what it is asked for."""
+    """A batch cannot do what was asked."""
 
 
 class BatchGoneError(BatchError, LookupError):
-    """There is no such batch in Redis: it has expired, was deleted, or never was."""
+    """There is no such batch in Redis: it has expired, was deleted, or never existed."""
 
     def __init__(self, bid: str) -> None:
         super().__init__(f"there is no batch {bid} in this Redis: it has expired, was deleted, or was never opened")
@@ -16,7 +16,7 @@ class BatchGoneError(BatchError, LookupError):
 
 
 class BatchDoneError(BatchError):
-    """Its `success` has been enqueued."""
+    """The batch has succeeded: its `success` callbacks are enqueued."""
 
     def __init__(self, bid: str) -> None:
         super().__init__(f"all jobs of batch {bid} have succeeded, and its callbacks are enqueued; make a new batch")
@@ -24,11 +24,11 @@ class BatchDoneError(BatchError):
 
 
 class BatchClosedError(BatchError):
-    """Somebody has closed it, or the block of its jobs was left before this push."""
+    """The batch was closed by hand, or its block of jobs was left before this push."""
 
     def __init__(self, bid: str) -> None:
         super().__init__(
-            f"batch {bid} takes no job here: its block was left, or somebody has closed it. Push within "
+            f"batch {bid} takes no more jobs here: its block was left, or it was closed by hand. Push within "
             "`with batch.jobs():`, and wait there for the tasks that push"
         )
         self.bid = bid
@@ -42,7 +42,7 @@ _BY_CODE: dict[str, type[BatchGoneError | BatchDoneError | BatchClosedError]] = 
 
 
 def of_refusal(refusal: str) -> BatchError | None:
-    """The error that a script's refusal stands for, or None."""
+    """The error for a script's refusal; None if it is not one of a batch."""
     code, _, bid = refusal.partition(" ")
     kind = _BY_CODE.get(code)
     return None if kind is None else kind(bid.strip())

@@ -1,4 +1,4 @@
-"""The hooks of batches on a job's way."""
+"""The hooks of batches at each stage of a job."""
 
 import logging
 import math
@@ -50,9 +50,9 @@ _STATES: Mapping[EndKind, str] = {
 _log = logging.getLogger("sidekiq")
 
 _VERB, _SUCCEED = steps.VERB.name, ("succeed_all",)
-# What is kept of an error's message.
+# Error messages are cut to this length.
 _SHOWN_CHARACTERS = 500
-# The copy of the invalidated batches is read again no sooner.
+# The least time between two reads of the set of invalidated batches.
 _FRESH_SECONDS = 1.0
 _NEVER = float("-inf")
 _AUDIT_SECONDS = 120.0
@@ -61,11 +61,11 @@ _TELLING_SECONDS = 10.0
 
 
 class BatchExtension(Extension):
-    """Batches. Loaded wherever sidekiq_py is installed."""
+    """Support for batches. Always loaded."""
 
     name = "batches"
     phase = "count"
-    # A member that bears the second one bears the first one, too.
+    # A member that carries the second key also carries the first.
     payload_keys = {
         KEY: "a batch: its counters would not move, and its callbacks would never be enqueued",
         TRACKED_KEY: "",
@@ -95,17 +95,17 @@ class BatchExtension(Extension):
         self._has_warned = False
 
     def wants_pushes(self) -> bool:
-        """Only within a block of jobs, and where an Active Job may enqueue itself again."""
+        """True within a block of jobs, and when an Active Job may enqueue itself again."""
         return adding.current() is not None or _running_active_job() is not None
 
     def push(self, jobs: PushSlice) -> None:
-        """Make the jobs members of the batch whose block this is."""
+        """Make the jobs members of the batch whose block the program is in."""
         adds = adding.current() or _enqueued_again(jobs)
         if adds is None:
             return
         if not _is_same_redis(jobs.pool, adds.pool):
             raise errors.BatchError(
-                f"a job is pushed to another Redis than that of batch {adds.bid}, whose block this is; push it outside"
+                f"a job in the block of batch {adds.bid} is pushed to another Redis than the batch's; push it outside"
             )
         members = [KEY.encode() in raw and KEY in loads(raw) for raw in jobs.raws] if jobs.may_bear(KEY) else []
         count = members.count(False) if members else len(jobs) - len(jobs.stopped_jids)
@@ -135,16 +135,16 @@ class BatchExtension(Extension):
             jobs.write_watched(_watched(adds, place, count, jobs.push_batches[0].queue, is_member))
 
     def deferred(self) -> adding.Deferred | None:
-        """A push that waits for a commit keeps the batch open."""
+        """Keep the batch open for a push that waits for a commit."""
         adds = adding.current()
         return None if adds is None else adding.Deferred(adds)
 
     def may_hold_up(self, payload: Payload) -> bool:
-        """Only where some batch was invalidated; and rows of tracked batches are to say that their jobs begin."""
+        """True for tracked jobs, whose rows record their start, and if any batch was invalidated."""
         return TRACKED_KEY in payload or bool(self._invalid.bids())
 
     def admit(self, job: FetchedJob) -> Drop | None:
-        """Members of an invalidated batch leave without a run; callbacks of its children do not."""
+        """Drop members of an invalidated batch before they run, but not callbacks of its children."""
         invalid = self._invalid.bids()
         if invalid:
             membership = membership_of(job.payload)
@@ -155,7 +155,7 @@ class BatchExtension(Extension):
         return None
 
     def _begins(self, job: FetchedJob) -> None:
-        """A tracked member is about to run. A row that cannot be written costs no run."""
+        """Record the start of a tracked member. A failure to write the row does not fail the job."""
         membership = membership_of(job.payload)
         if membership is None:
             return
@@ -168,7 +168,7 @@ class BatchExtension(Extension):
                 _log.warning("rows of tracked batches cannot be written when jobs begin: %s", error)
 
     def end_of_success(self, payload: Payload) -> Tally | None:
-        """A share of the step that counts successes."""
+        """The member's part of the step that counts successes."""
         value = payload.get(KEY)
         if not is_membership(value):
             return None
@@ -176,7 +176,7 @@ class BatchExtension(Extension):
         return _tally((verb, key, first, (value[1],)))
 
     def end(self, end: JobEnd) -> Iterable[Effect]:
-        """Count it."""
+        """Count the member's end."""
         membership = membership_of(end.payload)
         if membership is None:
             return ()
@@ -185,22 +185,22 @@ class BatchExtension(Extension):
         return (_end_command(membership, end),)
 
     def followed(self, end: JobEnd, effects: tuple[Effect, ...]) -> tuple[Effect, ...]:
-        """The jobs that a member's end pushes, as the next steps of a workflow, are members, too."""
+        """Make the jobs that are pushed by a member's end, such as the next steps of a workflow, members too."""
         membership = membership_of(end.payload)
         if membership is None:
             return effects
         return joined(membership.bid, effects, end.dialect.float_text if TRACKED_KEY in end.payload else None)
 
     def pretend(self, end: JobEnd) -> None:
-        """Count it in memory."""
+        """Count the member's end in memory, for testing modes."""
         membership, held = membership_of(end.payload), pretending()
         if membership is not None and held is not None:
             about = b"" if end.error is None else _about(end, end.error)
             held.run("ends", membership.bid, (_STATES[end.kind], membership.number, end.jid, about))
 
     def maintain(self) -> Sequence[Maintenance]:
-        """Look for members that were lost, and after Ruby processes that died; tell of what begins and ends."""
-        from sidekiq_py.extensions.batches.ruby_runs import RubyRuns  # of workers alone
+        """Find lost members, recover those of dead Ruby processes, and emit telemetry."""
+        from sidekiq_py.extensions.batches.ruby_runs import RubyRuns  # only workers need it
         from sidekiq_py.extensions.batches.telling import Telling
 
         return (
@@ -210,62 +210,62 @@ class BatchExtension(Extension):
         )
 
     def entries(self, listing: str) -> Iterable[Any]:
-        """Rows hear how far their jobs are."""
+        """Receive the progress of jobs for their rows."""
         return (_ROWS_AUDIENCE,) if listing == "progress" else ()
 
     def pages(self) -> Sequence[Any]:
-        """All batches, and one with its members."""
+        """The pages of the dashboard: all batches, and a single one with its members."""
         from sidekiq_py.extensions.batches import pages  # needs the extra `web`
 
         return pages.pages()
 
     def checks(self) -> Sequence[DoctorCheck]:
         """Batches that cannot end by themselves."""
-        from sidekiq_py.extensions.batches.checks import CHECKS  # of the doctor alone
+        from sidekiq_py.extensions.batches.checks import CHECKS  # only the doctor needs it
 
         return CHECKS
 
     def ruby_code(self) -> str:
-        """Batches in Ruby."""
-        from sidekiq_py.extensions.batches.ruby_code import text  # of one command alone
+        """The Ruby support for batches."""
+        from sidekiq_py.extensions.batches.ruby_code import text  # only one command needs it
 
         return text()
 
     def explain(self, refusal: str) -> Exception | None:
-        """The errors of a batch."""
+        """Convert a script's refusal to a batch error."""
         return errors.of_refusal(refusal)
 
 
 class _Audits:
-    """Looks for lost members where there are batches: that is all that a user with few rights may ask."""
+    """Runs the audit if there are batches. Without batches, only the check for them needs rights in Redis."""
 
     def __init__(self) -> None:
         self._audit: Any = None
 
     def run(self, pool: Pool) -> float | None:
-        """As `Audit.run`."""
+        """Run the audit, like `Audit.run`."""
         if not pool.command("EXISTS", steps.ALL):
             return None
         if self._audit is None:
-            from sidekiq_py.extensions.batches.audit import Audit  # where there are none, no worker loads it
+            from sidekiq_py.extensions.batches.audit import Audit  # only loaded if there are batches
 
             self._audit = Audit()
         delay: float | None = self._audit.run(pool)
         return delay
 
 
-# A named tuple's own constructor takes twice as long, and this is every success of a batch.
+# A named tuple's own constructor takes twice as long, and this runs for every success in a batch.
 _tally = partial(tuple.__new__, Tally)
 
 
 @lru_cache(maxsize=256)
 def _success_of(bid: str) -> tuple[str, str, tuple[str, ...]]:
-    """What the successes of a batch have in common; one object for all, as they are compared."""
+    """The parts that all successes of a batch share; one object, because they are compared."""
     return _VERB, steps.key(bid), _SUCCEED
 
 
 def _end_command(membership: Membership, end: JobEnd) -> Command:
-    """What the script that ends a member does besides."""
+    """The command that is added to the script that settles a member."""
     state = _STATES[end.kind]
     about = b"" if end.error is None or state == "attempt" else _about(end, end.error)
     words = [state, membership.number, end.jid, about]
@@ -275,7 +275,7 @@ def _end_command(membership: Membership, end: JobEnd) -> Command:
 
 
 def joined(bid: str, effects: Iterable[Effect], float_text: FloatText | None) -> tuple[Effect, ...]:
-    """*effects*, in which pushes make members; with rows, if the batch is tracked, which *float_text* says."""
+    """*effects* with their pushes turned into members; with rows if the batch is tracked and *float_text* is given."""
     found: list[Effect] = []
     for effect in effects:
         if isinstance(effect, Once | Unless | Held | Join):
@@ -313,7 +313,7 @@ def _about(end: JobEnd, error: BaseException) -> bytes:
 
 
 def _rows_of(jobs: PushSlice, members: Sequence[bool]) -> list[bytes]:
-    """What the rows of jobs keep, but of those that are members already."""
+    """The JSON for the rows of jobs, except those that are already members."""
     both = [
         (raw, score)
         for push_batch in jobs.push_batches
@@ -324,19 +324,21 @@ def _rows_of(jobs: PushSlice, members: Sequence[bool]) -> list[bytes]:
 
 
 def _text_of_job(raw: bytes, score: str | None, float_text: FloatText) -> bytes:
-    from sidekiq_py.extensions.batches import rows  # of tracked batches alone
+    from sidekiq_py.extensions.batches import rows  # only tracked batches need it
 
     return rows.text_of_job(raw, score, float_text)
 
 
 def _running_active_job() -> Payload | None:
-    """The payload of the job that runs here, if it is an Active Job and a member."""
+    """The payload of the running job, if it is an Active Job and a member."""
     here = running_here()
     return here[0] if here is not None and "wrapped" in here[0] and KEY in here[0] else None
 
 
 def _enqueued_again(jobs: PushSlice) -> adding.Adding | None:
-    """By `retry_on`, under a new jid: it joins the batch of the run that enqueues it."""
+    """
+    If an Active Job was enqueued again by `retry_on`, under a new jid, it joins the batch of the run that enqueues it.
+    """
     payload = _running_active_job()
     membership = None if payload is None else membership_of(payload)
     if payload is None or membership is None or len(jobs) != 1:
@@ -361,7 +363,7 @@ def _active_job_id(payload: Mapping[str, Any]) -> object:
 
 
 def _watched(adds: adding.Adding, place: adding.Place, count: int, queue: str, is_member: str) -> Watched:
-    """What `add` writes, in plain commands."""
+    """The writes of the step `add`, as plain commands."""
     key, blocks, pushes = steps.key(adds.bid), steps.blocks_key(adds.bid), steps.pushes_key(adds.bid, adds.token)
     commands: list[Command] = [
         ("HSET", pushes, "at", place.mark),
@@ -373,19 +375,19 @@ def _watched(adds: adding.Adding, place: adding.Place, count: int, queue: str, i
 
 
 def _is_same_redis(one: Pool, other: Pool) -> bool:
-    """Two pools of one server count as the same: clients of different settings lead there."""
+    """True if both pools use the same server and prefix, as those of clients with different settings may."""
     return one is other or (one.settings.url, one.key_prefix) == (other.settings.url, other.key_prefix)
 
 
 class _RowsAudience:
-    """Writes to rows what jobs say by `progress()`."""
+    """Writes the `progress()` of jobs to their rows."""
 
     def wants(self, payload: Mapping[str, Any]) -> bool:
-        """Of tracked members."""
+        """True for tracked members."""
         return TRACKED_KEY in payload and membership_of(payload) is not None
 
     def command(self, payload: Mapping[str, Any], said: Mapping[str, Any]) -> Command:
-        """One step of the batch."""
+        """The step of the batch that writes it."""
         membership = membership_of(payload)
         assert membership is not None
         words: list[Any] = [membership.number, _number(said.get("at")), _number(said.get("total"))]
@@ -398,24 +400,24 @@ _ROWS_AUDIENCE = _RowsAudience()
 
 
 def _number(value: Any) -> str:
-    """As a row keeps it; what is no number is left out."""
+    """The text for a row; `-` if it is not a finite number."""
     return repr(float(value)) if isinstance(value, int | float) and math.isfinite(value) else "-"
 
 
 def _pool() -> Pool:
-    from sidekiq_py.client import sync_client  # a program that pushes to a client of its own needs none
+    from sidekiq_py.client import sync_client  # not needed by a program that pushes with its own client
 
     return sync_client.current().pool
 
 
 def _batch() -> Any:
-    from sidekiq_py.extensions.batches import batch  # a worker whose jobs do not ask needs none of it
+    from sidekiq_py.extensions.batches import batch  # not needed by a worker whose jobs do not ask
 
     return batch
 
 
 class _InvalidBatches:
-    """What this process knows of batches that were invalidated; read at most once a second, and only for members."""
+    """This process's copy of the set of invalidated batches, read at most once a second, and only for members."""
 
     def __init__(self) -> None:
         self._bids: frozenset[str] = frozenset()
@@ -424,10 +426,10 @@ class _InvalidBatches:
 
     def bids(self) -> frozenset[str]:
         """
-        Of those that were invalidated.
+        The ids of the invalidated batches.
 
         Raises:
-            RedisError: That cannot be read; the job waits.
+            RedisError: They cannot be read; the job waits.
         """
         if time.monotonic() - self._read_at > _FRESH_SECONDS:
             with self._lock:

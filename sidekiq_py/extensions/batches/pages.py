@@ -1,8 +1,8 @@
 """
-The pages of the dashboard: all batches, and one of them with its members. Imported when a dashboard asks for them, as
-only programs with the extra `web` have what they need.
+The pages of the dashboard: all batches, and a single one with its members. Imported when a dashboard asks for them,
+because they need the extra `web`.
 
-Both read a page at a time, so that a batch of 100,000 costs no more than one of ten.
+Both read one page at a time, so that a batch of 100,000 jobs costs no more than one of ten.
 """
 
 from collections.abc import Mapping
@@ -25,15 +25,15 @@ from sidekiq_py.web import JobLink, Page, PageAction, Visit
 _SHOWN = 50
 _TEMPLATES = Path(__file__).with_name("templates")
 _ACTIONS = {
-    "close": "Nobody may add to it any more.",
+    "close": "No more jobs can be added.",
     "retry": "Its failed jobs were enqueued again.",
-    "invalidate": "Its jobs will leave without a run.",
-    "delete": "It was deleted. Its jobs run, and call nobody back.",
+    "invalidate": "Its remaining jobs will end without running.",
+    "delete": "It was deleted. Its jobs still run, but its callbacks do not.",
 }
 
 
 def pages() -> list[Page]:
-    """The pages."""
+    """The pages of this extension."""
     return [
         Page("Batches", "/batches", _list, _template("batches.html"), (PageAction("/batches/act", _act),)),
         Page("Batch", "/batches/one", _show, _template("batch.html"), is_listed=False, job_links=_links),
@@ -96,10 +96,10 @@ def _show(visit: Visit) -> Any:
 
 
 def _told(policy: Redaction, klass: str | None, error: Mapping[str, Any] | None, message: Any = None) -> str:
-    """The error of a member, or what it said last, as far as the policy for its class lets it be shown."""
+    """A member's error or last message, as far as the redaction policy for its class allows."""
     klass = klass or (error or {}).get("class")
     if not isinstance(klass, str) and policy.mask_text("") is None:
-        # A rule for that very class might hide it.
+        # Without the class, a rule for it that hides the text cannot be ruled out.
         return REDACTED if error or message else ""
     about = policy.apply({"message": message, **(error or {})}, klass if isinstance(klass, str) else None)
     if error:

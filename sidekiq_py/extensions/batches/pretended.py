@@ -1,7 +1,7 @@
 """
-Batches of the testing modes, in memory: the steps of `lua/batch.lua` for programs under test, without a Redis.
+In-memory batches for the testing modes: the steps of `lua/batch.lua` for programs under test, without Redis.
 
-Each mode begins with none. Callbacks are enqueued as other jobs are; nothing expires, and nobody audits.
+Each mode starts without batches. Callbacks are enqueued like other jobs; nothing expires, and there is no audit.
 """
 
 import time
@@ -104,11 +104,11 @@ class Pretending:
         self._batches: dict[str, _Pretended] = {}
 
     def bids(self) -> Iterator[str]:
-        """Of all."""
+        """The ids of all batches."""
         return iter(list(self._batches))
 
     def fields(self, bid: str) -> dict[str, str]:
-        """What Redis would hold in the hash; empty where there is no such batch."""
+        """The fields that the hash in Redis would have; empty if there is no such batch."""
         one = self._batches.get(bid)
         if one is None:
             return {}
@@ -127,12 +127,12 @@ class Pretending:
         return found
 
     def members(self, bid: str) -> dict[int, tuple[str, str, bytes]]:
-        """State, jid and JSON about the error of those that did not succeed, by number."""
+        """State, jid and error JSON of the members that did not succeed, by number."""
         one = self._batches.get(bid)
         return {} if one is None else dict(one.states)
 
     def add(self, bid: str, first: int, count: int, token: str) -> None:
-        """Jobs were pushed."""
+        """Record pushed jobs."""
         one = self._of(bid)
         if token not in one.tokens:
             raise BatchClosedError(bid)
@@ -140,10 +140,10 @@ class Pretending:
 
     def run(self, step: str, bid: str, words: tuple[Any, ...]) -> Any:
         """
-        A step, as `steps.call`.
+        Run a step, like `steps.call`.
 
         Raises:
-            BatchError: What the batch says.
+            BatchError: The batch refused the step.
         """
         if step == "ends":
             one = self._batches.get(bid)
@@ -226,11 +226,11 @@ _pretending = Pretending()
 
 
 def pretending() -> Pretending | None:
-    """The batches of the testing mode that is on here, or None: they are in Redis."""
+    """The batches of the active testing mode; None outside of one, when batches are in Redis."""
     global _mode, _pretending
     if program.interceptor is None:
         return None
-    from sidekiq_py.testing import modes  # of programs under test
+    from sidekiq_py.testing import modes  # only loaded in tests
 
     mode = modes.mode_here()
     if mode is None:

@@ -1,4 +1,4 @@
-"""Members where they stand: in `retry` and in the dead set to be tried again, and by their jids anywhere."""
+"""Find members in Redis: in `retry` and in the dead set to retry them, and anywhere by their jids."""
 
 from collections.abc import Iterator, Set
 
@@ -15,14 +15,14 @@ _SETS: tuple[type[RetrySet] | type[DeadSet] | type[ScheduledSet], ...] = (RetryS
 
 
 def membership_in(record: JobRecord) -> Membership | None:
-    """Of a job as it stands in Redis."""
+    """The membership of a job stored in Redis."""
     return membership_of(record.item) if record.is_readable else None
 
 
 def standing(pool: Pool) -> Iterator[JobRecord]:
     """
-    Every job that Redis has: in queues, in sets, in flight. All is read, so this is for people and for the audit. A job
-    that goes from place to place meanwhile may be missed.
+    Yield every job in Redis: in queues, in sets, in flight. Reads everything, so this is for people and for the audit.
+    A job that moves meanwhile may be missed.
     """
     for name in queues.names(pool):
         yield from Queue(name, pool=pool)
@@ -35,7 +35,7 @@ def standing(pool: Pool) -> Iterator[JobRecord]:
 
 
 def numbers_of(pool: Pool, bid: str, jids: Set[str]) -> list[int]:
-    """The numbers of members of these ids; those that have not failed are looked for everywhere."""
+    """The numbers of the members with these ids. Members that have not failed are searched for everywhere."""
     found = {one.jid: one.number for one in state.members(pool, bid) if one.jid in jids}
     if found.keys() != jids:
         for record in standing(pool):
@@ -46,7 +46,7 @@ def numbers_of(pool: Pool, bid: str, jids: Set[str]) -> list[int]:
 
 
 def retry_failed(client: Client, bid: str) -> int:
-    """Put the batch's members out of `retry` and the dead set back to their queues; how many there were."""
+    """Move the batch's members from `retry` and the dead set back to their queues. Returns how many there were."""
     count = 0
     sets: tuple[JobSet, ...] = (RetrySet(client=client), DeadSet(client=client))
     for one in sets:
@@ -58,6 +58,6 @@ def retry_failed(client: Client, bid: str) -> int:
             if entry.retry():
                 count += 1
                 if track is not None:
-                    # Killed before this, the row says so when the job begins.
+                    # If this process is killed before this, the row is corrected when the job begins.
                     steps.call(client.pool, "enqueued_again", bid, membership.number, track)
     return count

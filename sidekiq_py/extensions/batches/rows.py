@@ -1,7 +1,7 @@
 """
-The rows of a tracked batch: what each job is, its state, how far it is, and what it raised.
+The rows of a tracked batch: each job, its state, its progress, and its last error.
 
-They are written by the scripts that push and end jobs (`lua/batch.lua`) and read page by page, never whole.
+The scripts that push and settle jobs write them (`lua/batch.lua`). They are read page by page, never as a whole.
 """
 
 import json
@@ -23,23 +23,23 @@ RowState = Literal[
     "enqueued", "working", "finished", "failed", "error", "dead", "interrupted", "invalidated", "deleted", "lost"
 ]
 """
-`enqueued`: it waits in its queue, or for its time. `working`. `finished`: it has succeeded. `failed`: it said that its
-input is bad (`JobFailed`), and is not tried again. `error`: it raised something else, and waits for its retry. `dead`:
-its retries are over. `interrupted`: an iterable job goes on later. `invalidated`: it left without a run. `deleted`:
-somebody deleted it. `lost`: Redis holds it nowhere.
+`enqueued`: it waits in its queue, or for its time. `working`. `finished`: it has succeeded. `failed`: it reported bad
+input (`JobFailed`) and is not retried. `error`: it raised another error and waits for its retry. `dead`: its retries
+are used up. `interrupted`: an iterable job that continues later. `invalidated`: it ended without running. `deleted`: it
+was deleted by hand. `lost`: it is nowhere in Redis.
 """
 
 ROW_STATES: tuple[RowState, ...] = get_args(RowState)
 """In the order of ROW_STATES in `lua/batch.lua`."""
 
 MOST_ROWS = 1000
-# What a row keeps of its arguments at most; they stand in Redis for as long as the batch.
+# Longer arguments are not kept in a row, because rows stay in Redis as long as the batch.
 MOST_ARGUMENT_BYTES = 2000
 _STRIDE = 2**33
 _SLICE = 500
-# Commands by which rows are read.
+# The number of commands that read rows.
 _READS = 4
-# What stands before the message of a track.
+# The number of fields before the message in a track.
 _TIMES = 6
 
 
@@ -48,17 +48,17 @@ class Row(NamedTuple):
     One job of a tracked batch.
 
     Args:
-        number: Its place in the batch, by which pages go.
-        jid: Its id; empty where whoever pushed it did not know it.
-        klass: Of Active Job the job's own; None for a callback of a child batch.
+        number: Its number in the batch, which orders the pages.
+        jid: Its id; empty if the program that pushed it did not know it.
+        klass: The job's class (for Active Job, its own); None for a callback of a child batch.
         callback: The event, for a callback of a child batch.
-        args: As they were pushed, redacted; None where they were longer than `MOST_ARGUMENT_BYTES`.
-        queue: Where it was pushed to.
-        scheduled_at, enqueued_at, started_at, ended_at: Seconds since the epoch, or None. The last two are those of its
+        args: The pushed arguments, redacted; None if they were longer than `MOST_ARGUMENT_BYTES`.
+        queue: The queue it was pushed to.
+        scheduled_at, enqueued_at, started_at, ended_at: Seconds since the epoch, or None. The last two belong to its
             last run.
-        attempts: How often it has begun to run.
-        at, total, message: What it said by `progress()` in its last run.
-        error: What it raised last, until it succeeds: `class`, `error_class`, `error_message`, `at`.
+        attempts: How many times it has started.
+        at, total, message: Its last `progress()` in its last run.
+        error: Its last error, until it succeeds: `class`, `error_class`, `error_message`, `at`.
     """
 
     number: int
@@ -80,14 +80,14 @@ class Row(NamedTuple):
 
     @property
     def percent(self) -> int | None:
-        """How far it is; None for a job that does not say. 100 is the total of one that names none."""
+        """Its progress; None for a job that does not report any. Without a total, 100 is assumed."""
         if self.at is None:
             return None
         total = 100.0 if self.total is None else self.total
         return int(self.at / total * 100) if total else 0
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON has it: `klass` is `class` there."""
+        """A dict for JSON, in which `klass` is called `class`."""
         told = self._asdict()
         told["class"] = told.pop("klass")
         return {**told, "percent": self.percent}
@@ -99,8 +99,8 @@ class Page:
     Some rows, in the order of their numbers.
 
     Args:
-        next: Hand it in as `after` for the next page; None after the last one.
-        counts: How many rows are in each state, if that was asked for.
+        next: Pass it as `after` to get the next page; None after the last one.
+        counts: The number of rows in each state, if requested.
     """
 
     rows: Sequence[Row]
@@ -108,13 +108,13 @@ class Page:
     counts: Mapping[RowState, int] | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """A dict for JSON."""
         return {"rows": [row.as_dict() for row in self.rows], "next": self.next}
 
 
 class Rows:
     """
-    Those of one batch; none if it is not tracked.
+    The rows of one batch; empty if it is not tracked.
 
         page = batch.rows.page("failed", limit=50)
         for row in page.rows: print(row.args, row.error["error_message"])
@@ -139,10 +139,10 @@ class Rows:
 
     def counts(self) -> dict[RowState, int]:
         """
-        How many rows are in each state.
+        The number of rows in each state.
 
         Raises:
-            RedisError: Redis is out of reach.
+            RedisError: Redis cannot be reached.
         """
         if pretending() is not None:
             return dict.fromkeys(ROW_STATES, 0)
@@ -162,21 +162,21 @@ class Rows:
         with_counts: bool = False,
     ) -> Page:
         """
-        Some rows.
+        Read a page of rows.
 
         Args:
-            state: Only those in it.
+            state: Only rows in this state.
             after: The number of the last row seen.
-            limit: How many at most, up to `MOST_ROWS`.
-            redaction: What to hide among the arguments; by default what the program hides.
-            with_counts: Have `Page.counts`, in the same round trip.
+            limit: The most rows to return, up to `MOST_ROWS`.
+            redaction: What to hide in the arguments; by default the program's policy.
+            with_counts: Also set `Page.counts`, in the same round trip.
 
         Raises:
-            BatchError: There is no such state, or *limit* is none.
-            RedisError: Redis is out of reach.
+            BatchError: There is no such state, or *limit* is out of range.
+            RedisError: Redis cannot be reached.
         """
         if state is not None and state not in ROW_STATES:
-            raise BatchError(f"{state!r} is no state of a job; use one of {', '.join(ROW_STATES)}")
+            raise BatchError(f"{state!r} is not a state of a job; use one of {', '.join(ROW_STATES)}")
         if not 1 <= limit <= MOST_ROWS:
             raise BatchError(f"limit is {limit}; a page has 1 to {MOST_ROWS} rows")
         policy = current() if redaction is None else redaction
@@ -189,7 +189,7 @@ class Rows:
         return self._in_state(state, first, limit, policy, counting)
 
     def get(self, number: int, *, redaction: Redaction | None = None) -> Row | None:
-        """The row of this number, or None."""
+        """The row with this number, or None."""
         if pretending() is not None:
             return None
         found = self._read([number], current() if redaction is None else redaction)
@@ -202,18 +202,18 @@ class Rows:
         words = ("ZRANGEBYSCORE", f"{self._key}:states", start + first, f"({end}", "LIMIT", 0, limit)
         found, *counted = self._pool.batch([words, *counting])
         numbers = [int(number) for number in found]
-        # One that has just gone to another state is of no page of this one.
+        # A row that has just moved to another state does not belong to this page.
         rows = [row for row in self._read(numbers, policy) if row.state == state]
         return Page(rows, numbers[-1] if len(numbers) == limit else None, _counts(counted))
 
     def _all(self, first: int, limit: int, policy: Redaction, counting: Sequence[Command]) -> Page:
-        # One more than asked for says whether there is a next page.
+        # Reads one more than requested, to see if there is a next page.
         numbers: Sequence[int] = range(first, first + limit + 1)
         end, *replies = self._pool.batch([("HGET", self._key, "next"), *self._reading(numbers), *counting])
         end = int(end or 0)
         rows, counted = _rows(numbers, replies[:_READS], policy), _counts(replies[_READS:])
         first += limit + 1
-        # Numbers that were reserved and not used have no row.
+        # Reserved numbers that were not used have no row.
         while first < end and len(rows) <= limit:
             numbers = range(first, min(end, first + _SLICE))
             rows += self._read(numbers, policy)
@@ -230,14 +230,14 @@ class Rows:
 
 
 def track_of(pool: Pool, bid: str, number: int) -> bytes | None:
-    """What `enqueued_again` compares: it changes whenever the job begins or ends."""
+    """The track that `enqueued_again` compares; it changes whenever the job starts or ends."""
     found: bytes | None = pool.command("HGET", f"{steps.key(bid)}:tracks", number)
     return found
 
 
 def text_of_job(raw: bytes, score: str | None, float_text: FloatText) -> bytes:
-    """What a row keeps of a job that is pushed: JSON. *score* is that of a scheduled one."""
-    from sidekiq_py.api.job_record import JobRecord  # with all of the data API; only tracked batches need it
+    """The JSON that a row keeps of a pushed job. *score* is that of a scheduled job."""
+    from sidekiq_py.api.job_record import JobRecord  # loads all of the data API; only tracked batches need it
 
     record = JobRecord(raw)
     args = dumps(record.display_args, float_text)
@@ -249,7 +249,7 @@ def text_of_job(raw: bytes, score: str | None, float_text: FloatText) -> bytes:
 
 
 def _rows(numbers: Sequence[int], found: Sequence[Any], policy: Redaction) -> list[Row]:
-    """From the replies to `Rows._reading`."""
+    """Parse the replies to `Rows._reading`."""
     return [
         _row(number, job, track, error, score, policy)
         for number, job, track, error, score in zip(numbers, *found, strict=True)
@@ -258,7 +258,7 @@ def _rows(numbers: Sequence[int], found: Sequence[Any], policy: Redaction) -> li
 
 
 def _counts(found: Sequence[Any]) -> dict[RowState, int] | None:
-    """From the replies to `Rows._counting`; None if nothing was asked for."""
+    """Parse the replies to `Rows._counting`; None if there were no commands."""
     return dict(zip(ROW_STATES, map(int, found), strict=True)) if found else None
 
 
@@ -295,7 +295,7 @@ def _row(number: int, job: bytes, track: bytes, error: bytes | None, score: Any,
 
 
 def _object(text: bytes) -> dict[str, Any]:
-    """Of what may be somebody else's text."""
+    """Parse a JSON object; empty if another program has written something else."""
     try:
         found = json.loads(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Ruby processes that do not know batches: what they run of one is not counted."""
+"""Finds Ruby processes without the support file: the batch members that they run are not counted."""
 
 import logging
 
@@ -9,13 +9,13 @@ from sidekiq_py.redis_access.connection.pool import Pool
 _log = logging.getLogger("sidekiq")
 
 LABEL = "sidekiq_py"
-"""Of those that have loaded the support file."""
+"""The label of processes that have loaded the support file."""
 
 _looked: set[str] = set()
 
 
 def without_support(pool: Pool) -> list[tuple[str, tuple[str, ...]]]:
-    """Those that run now, each with the queues that it serves."""
+    """The running Ruby processes without the support file, each with its queues."""
     return [
         (process.identity, process.queues)
         for process in ProcessSet(clean=False, pool=pool)
@@ -24,19 +24,19 @@ def without_support(pool: Pool) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def warn_once(pool: Pool) -> None:
-    """Name them in the log, once for each Redis that this process opens a batch in."""
+    """Log a warning for each of them, once for each Redis in which this process opens a batch."""
     if pool.settings.url in _looked:
         return
     _looked.add(pool.settings.url)
     try:
         found = without_support(pool)
     except RedisError:
-        # A user who only enqueues may not look.
+        # A user who only enqueues may lack the right to look.
         return
     for identity, queues in found:
         _log.warning(
-            "the Ruby process %s does not know batches: jobs of one that it takes from %s are not counted. Load there "
-            "the file that `sidekiq-py ruby-support` prints, or push them to other queues",
+            "the Ruby process %s does not know batches: batch jobs that it fetches from %s are not counted. Load the "
+            "file that `sidekiq-py ruby-support` prints there, or push the jobs to other queues",
             identity,
             ", ".join(queues),
         )

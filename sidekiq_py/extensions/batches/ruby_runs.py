@@ -1,8 +1,8 @@
 """
-Members that Ruby processes run: noted at their start by the support file, as Sidekiq's BRPOP leaves them nowhere in
-Redis.
+Members that Ruby processes are running. The support file records them at their start, because Sidekiq's BRPOP leaves no
+trace of them in Redis.
 
-Where the process is gone they are pushed again.
+If the process dies, they are pushed again.
 """
 
 import logging
@@ -16,12 +16,12 @@ from sidekiq_py.redis_access.connection.pool import Pool
 
 _log = logging.getLogger("sidekiq")
 
-# Ruby's processes beat every ten seconds.
+# Ruby's processes send a heartbeat every ten seconds.
 _TWO_BEATS_SECONDS = 20.0
 
 
 def payloads(pool: Pool) -> Iterator[bytes]:
-    """The bytes of what all Ruby processes run of batches."""
+    """The payloads of all batch members that Ruby processes are running."""
     for identity in pool.command("SMEMBERS", RUBY_PROCESSES):
         for text in pool.command("HVALS", ruby_runs_key(identity.decode())):
             yield text.partition(b"\n")[2]
@@ -29,10 +29,10 @@ def payloads(pool: Pool) -> Iterator[bytes]:
 
 class RubyRuns:
     """
-    Looks after them.
+    Recovers the members that dead Ruby processes were running.
 
     Args:
-        away_seconds: A process whose heartbeat is gone for so long counts as dead.
+        away_seconds: A process counts as dead after its heartbeat was missing for this long.
     """
 
     def __init__(self, *, away_seconds: float = _TWO_BEATS_SECONDS) -> None:
@@ -41,10 +41,10 @@ class RubyRuns:
 
     def run(self, pool: Pool) -> float | None:
         """
-        One look.
+        Check all processes once.
 
         Raises:
-            RedisError: As `Pool.run` does.
+            RedisError: As for `Pool.run`.
         """
         identities = [identity.decode() for identity in pool.command("SMEMBERS", RUBY_PROCESSES)]
         beats = pool.batch([("EXISTS", identity) for identity in identities]) if identities else []

@@ -1,4 +1,4 @@
-"""What Redis holds of a batch, as values. Every key is described in `lua/batch.lua`."""
+"""A batch's state in Redis, as values. `lua/batch.lua` describes every key."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,12 +23,12 @@ _SHOWN = 100
 @dataclass(frozen=True, slots=True)
 class Opener:
     """
-    Who may still add.
+    A program or job that may still add jobs.
 
     Args:
-        token: A job's id, or a random one of a program.
+        token: A job's id, or a random one for a program.
         since: Seconds since the epoch.
-        number: Of the member that adds; None for others.
+        number: The number of the member that adds; None for others.
         who: Host and process, or the job's class.
     """
 
@@ -41,12 +41,12 @@ class Opener:
 @dataclass(frozen=True, slots=True)
 class Member:
     """
-    A member that has not succeeded and does not simply wait.
+    A member that has not succeeded and is not simply waiting.
 
     Args:
-        jid: Empty where the audit found nothing but the number.
+        jid: Empty if the audit only knew the number.
         state: failed, dead, invalidated, deleted or lost.
-        error: What it raised last: `class`, `error_class`, `error_message`, `at`; empty where it is not known.
+        error: Its last error: `class`, `error_class`, `error_message`, `at`; empty if unknown.
     """
 
     number: int
@@ -58,20 +58,20 @@ class Member:
 @dataclass(frozen=True, slots=True)
 class BatchStatus:
     """
-    A batch at one moment.
+    A batch's state at one moment.
 
     Args:
-        total: How many jobs were added, callbacks of children included.
+        total: The number of jobs added, including callbacks of children.
         pending: How many of them have not succeeded.
         failures: How many have failed and may still be retried.
-        dead: How many died.
-        invalidated, deleted, lost: How many left without a success, by why.
-        complete: Every job has finished an attempt, and `complete` is enqueued.
-        success: All jobs have succeeded, and `success` is enqueued.
-        openers: Who may still add.
+        dead: How many have died.
+        invalidated, deleted, lost: How many ended without success, by reason.
+        complete: True once every job has finished an attempt and `complete` is enqueued.
+        success: True once all jobs have succeeded and `success` is enqueued.
+        openers: The programs and jobs that may still add jobs.
         created_at, changed_at, complete_at, success_at, death_at, invalidated_at: Seconds since the epoch, or None.
-        damaged: What another program has spoilt, by the names of the fields in Redis: it reads as 0 or None, and the
-            batch may call back no more.
+        damaged: The names of fields in Redis that another program has damaged. They read as 0 or None, and the batch
+            may never enqueue its callbacks.
     """
 
     bid: str
@@ -110,7 +110,7 @@ class BatchStatus:
 
     @property
     def state(self) -> State:
-        """In one word: somebody may still add, jobs run, all were tried, or all succeeded."""
+        """One word: jobs may still be added, jobs run, all were tried, or all succeeded."""
         if self.success:
             return "success"
         if self.openers:
@@ -119,36 +119,36 @@ class BatchStatus:
 
     @property
     def jobs(self) -> Rows | None:
-        """The rows of a tracked batch, read when they are asked for; None where it keeps none."""
+        """The rows of a tracked batch, read on demand; None if it is not tracked."""
         return Rows(self.pool, self.bid) if self.is_tracked else None
 
     @property
     def is_valid(self) -> bool:
-        """Nobody has invalidated it."""
+        """True unless it was invalidated."""
         return self.invalidated_at is None
 
     @property
     def progress(self) -> float:
-        """The part that has succeeded, from 0.0 to 1.0."""
+        """The share of jobs that have succeeded, from 0.0 to 1.0."""
         return 1.0 if self.total == 0 else (self.total - self.pending) / self.total
 
     @property
     def dead_jids(self) -> list[str]:
-        """Of the jobs that died; asked for when this is read."""
+        """The ids of the jobs that died; read from Redis each time."""
         return [one.jid for one in members(self.pool, self.bid) if one.state == "dead"]
 
     @property
     def failed_jids(self) -> list[str]:
-        """Of the jobs that wait for a retry; asked for when this is read."""
+        """The ids of the jobs that wait for a retry; read from Redis each time."""
         return [one.jid for one in members(self.pool, self.bid) if one.state == "failed"]
 
     def as_dict(self, *, most_members: int = _SHOWN) -> dict[str, Any]:
         """
-        The same as JSON has it, with those members that did not succeed; of a tracked batch also, as `jobs`, how many
-        rows are in each state.
+        A dict for JSON, with the members that did not succeed. For a tracked batch, `jobs` has the number of rows in
+        each state.
 
         Args:
-            most_members: At most so many of them.
+            most_members: The most members to include.
         """
         shown: list[dict[str, Any]] = []
         for one in members(self.pool, self.bid):
@@ -174,17 +174,17 @@ class BatchStatus:
         return told if rows is None else {**told, "jobs": rows.counts()}
 
     def as_json(self) -> str:
-        """`as_dict` as text."""
+        """`as_dict` as JSON text."""
         return json.dumps(self.as_dict())
 
 
 def read(pool: Pool, bid: str) -> BatchStatus:
     """
-    A batch.
+    Read a batch.
 
     Raises:
-        BatchGoneError: There is none.
-        RedisError: As `Pool.run` does.
+        BatchGoneError: There is no such batch.
+        RedisError: As for `Pool.run`.
     """
     [status] = read_many(pool, [bid])
     if status is None:
@@ -193,19 +193,19 @@ def read(pool: Pool, bid: str) -> BatchStatus:
 
 
 def read_many(pool: Pool, bids: Sequence[str]) -> list[BatchStatus | None]:
-    """Several batches in one round trip; None for one that is gone."""
+    """Read several batches in one round trip; None for each that is gone."""
     held = pretending()
     if held is not None:
         return [_status(pool, bid, held.fields(bid)) for bid in bids]
     reads = [("HGETALL", steps.key(bid)) for bid in bids]
-    # An error of one is no error of all.
+    # An error for one batch must not fail the others.
     found = pool.run(lambda link: link.batch(reads))
     return [_status(pool, bid, _texts(flat)) for bid, flat in zip(bids, found, strict=True)]
 
 
 def bids(pool: Pool, *, newest_first: bool = True, running: bool = False) -> Iterator[str]:
     """
-    The ids of all batches, page by page.
+    Yield the ids of all batches, page by page.
 
     Args:
         running: Only those that have not succeeded.
@@ -225,7 +225,7 @@ def bids(pool: Pool, *, newest_first: bool = True, running: bool = False) -> Ite
 
 
 def members(pool: Pool, bid: str) -> Iterator[Member]:
-    """The members that did not succeed and do not simply wait, page by page; they come in no order."""
+    """Yield the members that did not succeed and are not simply waiting, page by page, in no particular order."""
     held = pretending()
     if held is not None:
         for number, (state, jid, about) in held.members(bid).items():
@@ -245,7 +245,7 @@ def members(pool: Pool, bid: str) -> Iterator[Member]:
 
 
 def _error(text: bytes | None) -> dict[str, Any]:
-    """What a member raised last; empty where another program has written something else."""
+    """A member's last error; empty if another program has overwritten it."""
     try:
         told = json.loads(text or b"{}")
     except ValueError:

@@ -1,7 +1,7 @@
 """
-The steps that change a batch, each atomic: by themselves, or as commands of the scripts that push and end jobs.
+The atomic steps that change a batch: run on their own, or as commands of the scripts that push and settle jobs.
 
-What they do and what the keys hold stands in `lua/batch.lua`.
+`lua/batch.lua` describes what they do and what the keys hold.
 """
 
 from pathlib import Path
@@ -19,7 +19,7 @@ LIBRARY = (FOLDER / "batch.lua").read_text("utf-8")
 
 STEP = Script.of_text("batch_step", LIBRARY + (FOLDER / "step.lua").read_text("utf-8"))
 
-# The library is made when a batch's command comes, as the script also ends jobs that are in none.
+# The library is only created when a batch's command needs it, because the script also settles jobs outside of batches.
 VERB = Verb(
     "BATCH_STEP",
     f"""(function()
@@ -46,7 +46,7 @@ ALL = "sidekiq_py:batches"
 RUNNING = "sidekiq_py:batches:running"
 INVALID = "sidekiq_py:batches:invalid"
 
-# What `open` replies of a batch that keeps rows.
+# The reply of `open` for a batch that keeps rows.
 TRACKED = 2
 
 RUBY_PROCESSES = "sidekiq_py:batches:ruby"
@@ -55,61 +55,61 @@ RECOVER_RUBY = Script.of_text("recover_ruby", (FOLDER / "recover_ruby.lua").read
 
 
 def ruby_runs_key(identity: str) -> str:
-    """The hash of what a Ruby process runs: jid to the job's bytes."""
+    """The key of the hash of the jobs that a Ruby process is running: jid to the job's bytes."""
     return f"sidekiq_py:batches:ruby:{identity}"
 
 
 def recover_ruby(pool: Pool, identity: str) -> int:
     """
-    Push what a Ruby process was running when it died; how many jobs.
+    Push the jobs that a Ruby process was running when it died. Returns how many.
 
     Raises:
-        RedisError: As `Pool.run` does.
+        RedisError: As for `Pool.run`.
     """
     names = [RUBY_PROCESSES, ruby_runs_key(identity), identity, "queues"]
     return int(pool.run(lambda link: RECOVER_RUBY.run(link, names, [identity])))
 
 
 def key(bid: str) -> str:
-    """The hash of a batch; its other keys begin so."""
+    """The key of a batch's hash, and the prefix of its other keys."""
     return f"sidekiq_py:batch:{bid}"
 
 
 def blocks_key(bid: str) -> str:
-    """The hash of the blocks of numbers that were given out."""
+    """The key of the hash of reserved blocks of numbers."""
     return f"{key(bid)}:blocks"
 
 
 def pushes_key(bid: str, token: str) -> str:
-    """The hash that is there while whose token it is may push by transactions."""
+    """The key of the hash that exists while the owner of the token may push with transactions."""
     return f"{key(bid)}:pushes:{token}"
 
 
 def channel(bid: str) -> str:
-    """Where the changes of a tracked batch are published."""
+    """The channel on which the changes of a tracked batch are published."""
     return f"{key(bid)}:changes"
 
 
 def command(step: str, bid: str, *words: Any) -> Command:
-    """A step as a command of the script that pushes or ends jobs."""
+    """A step as a command of the script that pushes or settles jobs."""
     return (VERB.name, key(bid), step, *words)
 
 
 def check_call(step: str, bid: str, *words: Any) -> Command:
-    """The command of a step by itself; of a server that knows the script, as one does where a batch was opened."""
+    """The command that runs a step on its own. The server must know the script, as it does once a batch was opened."""
     return STEP.call([key(bid)], [step, *words])
 
 
 def call(pool: Pool, step: str, bid: str, *words: Any, idempotent: bool = True) -> Any:
     """
-    A step by itself.
+    Run a step on its own.
 
     Args:
-        idempotent: It may be sent again after a lost reply.
+        idempotent: True if it may be sent again after a lost reply.
 
     Raises:
-        RedisError: As `Pool.run` does.
-        BatchError: Of a batch of a testing mode.
+        RedisError: As for `Pool.run`.
+        BatchError: A batch of a testing mode refused the step.
     """
     held = pretending()
     if held is not None:

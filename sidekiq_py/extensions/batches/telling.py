@@ -1,8 +1,8 @@
 """
-Tells handlers of telemetry what becomes of batches, in whichever language they are opened and end.
+Emits telemetry events for batches, whichever language opens and finishes them.
 
-A batch ends inside Redis, by the script that ends its last member. So one process of the fleet looks, and tells of what
-has changed since its last look.
+A batch ends inside Redis, in the script that settles its last member. So one process of the fleet polls, and emits
+events for what has changed since the last time.
 """
 
 from sidekiq_py.extensions.batches import steps
@@ -10,28 +10,28 @@ from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.telemetry import BATCH
 
 MOST = 1000
-"""So many batches are watched, the newest; each costs Redis one HMGET a look."""
+"""The newest batches are watched, up to this many; each costs Redis one HMGET per check."""
 
 _ENDS = ("complete", "success", "death")
 _FIELDS = ("created_at", *(f"{event}_at" for event in _ENDS))
 
 
 class Telling:
-    """What one process knows of batches: those there were at its first look are no news."""
+    """What one process knows of batches. Those that exist at its first check cause no events."""
 
     def __init__(self) -> None:
-        # By birth; what was told of each.
+        # In order of creation; the events that were emitted for each.
         self._watched: dict[bytes, set[str]] = {}
-        # The latest birth so far, and who shares that second.
+        # The latest creation time so far, and the batches created in that second.
         self._latest: float | None = None
         self._born_then: set[bytes] = set()
 
     def run(self, pool: Pool) -> None:
         """
-        One look; none if nobody listens.
+        Check once; does nothing if there are no handlers.
 
         Raises:
-            RedisError: As `Pool.run` does.
+            RedisError: As for `Pool.run`.
         """
         if not BATCH.handlers:
             self._watched, self._latest = {}, None

@@ -94,8 +94,8 @@ def _lost(pool: Pool, jobs: list[StoredJob], now: float) -> Iterator[Finding]:
         if lost:
             last = tick_text(lost[-1])
             yield warning(
-                f"{counted(len(lost), 'tick')} of the periodic job `{job.name}` {verb(len(lost), 'was', 'were')} claimed "
-                f"by a Ruby process and never pushed, the last at {last}: the process was killed in between.",
+                f"{counted(len(lost), 'tick')} of the periodic job `{job.name}` {verb(len(lost), 'was', 'were')} "
+                f"claimed by a Ruby process and never pushed, the last at {last}: the process was killed in between.",
                 f"Run it by hand if it is needed: sidekiq-py cron run {job.name}.",
                 (job.name,),
             )

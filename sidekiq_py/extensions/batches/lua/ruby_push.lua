@@ -1,10 +1,10 @@
 
--- A push of Ruby's client with its jobs' membership.
--- KEYS[1] hash  the batch   KEYS[2..] of the commands
--- ARGV[1..7] the words of `add`   ARGV[8] the mark of this slice
--- ARGV[9] how many words of `add` follow: those of a tracked batch
--- then the commands that push, each as <number of words> <word> ..., the second word being the number of its key
--- Reply: 1; 0 if this slice has come before. Error: BATCHGONE, BATCHDONE, BATCHCLOSED or WRONGTYPE; nothing was written.
+-- A push by Ruby's client, with the membership of its jobs.
+-- KEYS[1] hash  the batch   KEYS[2..] the keys of the commands
+-- ARGV[1..7] the arguments of `add`   ARGV[8] the mark of this slice
+-- ARGV[9] how many more arguments of `add` follow: those of a tracked batch
+-- then the commands that push, each as <number of words> <word> ...; the second word is the index of its key
+-- Reply: 1; 0 if this slice was already pushed. Error: BATCHGONE, BATCHDONE, BATCHCLOSED or WRONGTYPE; nothing was written.
 local batch = batch_of(KEYS[1])
 local words = {unpack(ARGV, 1, 7)}
 local commands = 10 + tonumber(ARGV[9])

@@ -1,36 +1,35 @@
--- The state of a batch, and every step that changes it: shared by the script that ends jobs, the one that pushes them, and
--- Ruby's support file. A step looks at everything that may fail before it writes.
+-- The state of a batch, and every step that changes it. Shared by the script that settles jobs, the one that pushes them, and
+-- Ruby's support file. A step checks everything that may fail before it writes.
 --
--- Keys, of which all but the first are derived from the first one's text; they expire together:
+-- Keys. All but the first are derived from the first one's name; they expire together:
 --   <p>sidekiq_py:batch:<bid>            hash    fields below
 --   <p>sidekiq_py:batch:<bid>:succeeded  bitmap  by number: the member has succeeded
---   <p>sidekiq_py:batch:<bid>:tried      bitmap  by number: the member holds `complete` back no more, though it has not succeeded
+--   <p>sidekiq_py:batch:<bid>:tried      bitmap  by number: the member no longer holds back `complete`, though it has not succeeded
 --   <p>sidekiq_py:batch:<bid>:members    hash    number -> <state>:<jid> of members that are not waiting and have not succeeded;
 --                                                states: failed, dead, invalidated, deleted, lost
---   <p>sidekiq_py:batch:<bid>:errors     hash    number -> JSON: what the member raised last; at most MOST_ERRORS of them
+--   <p>sidekiq_py:batch:<bid>:errors     hash    number -> JSON: the member's last error; at most MOST_ERRORS of them
 --   <p>sidekiq_py:batch:<bid>:callbacks  hash    <event>:<i> -> <queue> LF <the job's bytes up to `enqueued_at`>
 --   <p>sidekiq_py:batch:<bid>:children   set     bids
---   <p>sidekiq_py:batch:<bid>:blocks     hash    first number of a reserved block -> how many of it are members; and for each
---                                                sender <first number>+<offset> of its last slice
+--   <p>sidekiq_py:batch:<bid>:blocks     hash    first number of a reserved block -> how many of its numbers are members; and for
+--                                                each sender <first number>+<offset> of its last slice
 --   <p>sidekiq_py:batch:<bid>:pushes:<token>  hash  `at` -> seconds since the epoch, or the mark of the last slice: for a minute at
---                                                most, whose token it is may push by transactions that watch this key
---   of a tracked batch alone, which has a row for each member:
---   <p>sidekiq_py:batch:<bid>:jobs       hash    number -> JSON that whoever pushed it wrote: jid, class, args, queue, at
+--                                                most, the owner of the token may push with transactions that watch this key
+--   only for a tracked batch, which has a row for each member:
+--   <p>sidekiq_py:batch:<bid>:jobs       hash    number -> JSON written by the program that pushed it: jid, class, args, queue, at
 --   <p>sidekiq_py:batch:<bid>:tracks     hash    number -> <attempts> <enqueued> <started> <ended> <at> <total> LF <message>; times
---                                                are seconds since the epoch, and - stands for what there is not
---   <p>sidekiq_py:batch:<bid>:states     zset    number -> the place of its state in ROW_STATES, from 0, * 2^33 + number
+--                                                are seconds since the epoch, and - is a missing value
+--   <p>sidekiq_py:batch:<bid>:states     zset    number -> the index of its state in ROW_STATES, from 0, * 2^33 + number
 --   <p>sidekiq_py:batch:<bid>:changes    channel {"state": "<state>", "numbers": [<number>, ...]} or {"event": "<event>"}
---   <p>sidekiq_py:batches                zset    bid -> seconds since the epoch: every batch, by its birth
---   <p>sidekiq_py:batches:running        zset    bid -> the same, of those that have not succeeded
+--   <p>sidekiq_py:batches                zset    bid -> seconds since the epoch: every batch, by its creation
+--   <p>sidekiq_py:batches:running        zset    bid -> the same, for those that have not succeeded
 --   <p>sidekiq_py:batches:invalid        zset    bid -> seconds since the epoch: when it was invalidated
 --   <p>queues, <p>queue:<name>   written when callbacks are enqueued
 --
--- Fields: v description created_at parent expires_in keep_until track callback_queue ms_times (the opener's Sidekiq counts
--- milliseconds); next (the first number that nobody has reserved); total; untried (members that hold `complete` back);
--- pending (members that have not succeeded); kids, kids_untried, kids_pending (children, those not complete, those without
--- success); n:<state> (members in it); tokens (how many may add), token:<token> -> <since> <number of the member, or ->
--- <who>; changed_at; complete_at, success_at, death_at,
--- invalidated_at, closed_by_hand_at.
+-- Fields: v description created_at parent expires_in keep_until track callback_queue ms_times (the opener's Sidekiq writes times in
+-- milliseconds); next (the first number that is not reserved); total; untried (members that hold back `complete`); pending (members
+-- that have not succeeded); kids, kids_untried, kids_pending (children, those not complete, those without success); n:<state>
+-- (members in that state); tokens (how many may add), token:<token> -> <since> <number of the member, or -> <who>; changed_at;
+-- complete_at, success_at, death_at, invalidated_at, closed_by_hand_at.
 
 local MOST_ERRORS = 1000
 local DAY = 86400
@@ -68,8 +67,8 @@ local function field_number(batch, field)
   return tonumber(redis.call('HGET', batch.key, field) or 0) or 0
 end
 
--- A counter that somebody has spoilt stays as it is, which keeps no job from ending: the batch fires nothing any more, and the
--- doctor names it.
+-- A counter that another program has overwritten stays as it is, so that jobs can still be settled. The batch then enqueues no
+-- callbacks any more, and the doctor reports it.
 local function count_up(batch, field, by)
   redis.pcall('HINCRBY', batch.key, field, by)
 end
@@ -79,7 +78,7 @@ local function is_tracked(batch)
   return batch.is_tracked
 end
 
--- A key of another type than it should be: somebody else wrote to it. Nothing is written then.
+-- Returns an error if a key has the wrong type, which another program must have caused. Nothing is written then.
 local function wrong_key(batch)
   local wanted = {
     [batch.key] = 'hash', [batch.succeeded] = 'string', [batch.tried] = 'string', [batch.members] = 'hash',
@@ -95,7 +94,7 @@ local function wrong_key(batch)
   return nil
 end
 
--- There, and fit to take members.
+-- True if the batch exists and can take members.
 local function is_usable(batch)
   return redis.call('TYPE', batch.key).ok == 'hash' and not wrong_key(batch)
     and tonumber(redis.call('HGET', batch.key, 'next')) ~= nil
@@ -105,8 +104,8 @@ local function parent_of(batch, bid)
   return bid and batch_of(batch.prefix .. 'sidekiq_py:batch:' .. bid) or nil
 end
 
--- All keys live as long: EXPIRE is sent only where it moves the end by more than a twentieth, or to keys that are new. A batch
--- waits for its children, so it lives on with them.
+-- All keys expire together. EXPIRE is only sent if it moves the end by more than a twentieth, or for new keys. A batch waits for its
+-- children, so it must live as long as they do.
 local live_on
 live_on = function(batch, now, has_new_key)
   local fields = redis.call('HMGET', batch.key, 'expires_in', 'keep_until', 'success_at', 'parent')
@@ -132,7 +131,7 @@ local function stamp(seconds, micros, in_ms)
   return text
 end
 
--- To those who have subscribed. Whoever may not publish writes all the same.
+-- Publishes a change to the subscribers. A user without the right to publish still writes everything else.
 local function tell(batch, state, numbers)
   local change = '{"state":"' .. state .. '","numbers":[' .. table.concat(numbers, ',') .. ']}'
   redis.pcall('PUBLISH', batch.key .. ':changes', change)
@@ -152,12 +151,12 @@ local function row_state(batch, number)
   return score and ROW_STATES[math.floor(tonumber(score) / ROW_STRIDE) + 1]
 end
 
--- Rows of new members: what stands in *words* from *at* on.
+-- Adds rows for new members, whose JSON is in *words* from *at* on.
 local function add_rows(batch, first, words, at)
   local track, numbers = '0 ' .. row_time() .. ' - - - -\n', {}
   while words[at] do
     local jobs, tracks, states = {}, {}, {}
-    -- Lua can hand about 8,000 values to one command.
+    -- Lua can pass about 8,000 values to one command.
     while words[at] and #jobs < 2000 do
       local number = first + #numbers
       numbers[#numbers + 1] = number
@@ -174,12 +173,12 @@ local function add_rows(batch, first, words, at)
   tell(batch, 'enqueued', numbers)
 end
 
--- A row changes its state. False: there is none.
+-- Changes the state of a row. False: there is no row.
 local function move_row(batch, number, state)
   local text = is_tracked(batch) and redis.call('HGET', batch.tracks, number)
   if not text then return false end
   local attempts, enqueued, started, ended, said = string.match(text, '^(%d+) (%S+) (%S+) (%S+) (.*)$')
-  -- Somebody else has written to it, which must not keep the job from ending.
+  -- Another program has written to it, which must not keep the job from being settled.
   if not said then attempts, enqueued, started, ended, said = '0', '-', '-', '-', '- -\n' end
   if state == 'working' then
     attempts, started, ended, said = string.format('%d', attempts + 1), row_time(), '-', '- -\n'
@@ -212,7 +211,7 @@ local function add_member(batch, holds_complete)
   return number
 end
 
--- A queue whose key is no list takes nothing: the job waits among the callbacks until the audit tries again.
+-- If the queue's key is not a list, the job waits among the callbacks until the audit tries again.
 local function deliver(batch, queue, job)
   local reply = redis.pcall('LPUSH', batch.prefix .. 'queue:' .. queue, job)
   if type(reply) == 'table' and reply.err then
@@ -225,14 +224,14 @@ end
 
 local check
 
--- Enqueues the callbacks of an event, once. The parent hears of it after these jobs are its members.
+-- Enqueues the callbacks of an event, once. The parent is updated after these jobs have become its members.
 local function fire(batch, event)
   local seconds, micros = now_seconds()
   if redis.call('HSETNX', batch.key, event .. '_at', string.format('%d.%06d', seconds, micros)) == 0 then return end
   if is_tracked(batch) then redis.pcall('PUBLISH', batch.key .. ':changes', '{"event":"' .. event .. '"}') end
   local fields = redis.call('HMGET', batch.key, 'parent', 'ms_times')
   local parent = parent_of(batch, fields[1])
-  -- Gone by now, or its keys are somebody else's.
+  -- It is gone, or another program has overwritten its keys.
   if parent and not is_usable(parent) then parent = nil end
   local number = 1
   while true do
@@ -241,7 +240,7 @@ local function fire(batch, event)
     local queue, head = string.match(text, '^([^\n]*)\n(.*)$')
     local member = ''
     if parent then
-      -- Of a child's callbacks only `complete` holds back the parent's `complete`.
+      -- Of a child's callbacks, only `complete` holds back the parent's `complete`.
       local at = add_member(parent, event == 'complete')
       member = ',"sidekiq_py_batch":["' .. parent.bid .. '",' .. at .. ',"' .. event .. '"]'
       if is_tracked(parent) then
@@ -275,10 +274,10 @@ check = function(batch)
   if not is_zero(1) then return end
   if not fields[4] and is_zero(2) and is_zero(3) then
     fire(batch, 'complete')
-    -- A parent's callbacks know nothing of this one's counters: they are as they were.
+    -- Firing does not change this batch's counters, so the values that were read are still valid.
     fields[4] = true
   end
-  -- Who was running when it was invalidated may have left early, so that its success says nothing.
+  -- Jobs that were running when it was invalidated may have stopped early, so their success does not count as one of the batch.
   if fields[4] and not fields[7] and not fields[8] and is_zero(2) and is_zero(3) and is_zero(5) and is_zero(6) then
     fire(batch, 'success')
   end
@@ -291,7 +290,7 @@ end
 local function give_up_token(batch, token)
   if redis.call('HDEL', batch.key, 'token:' .. token) == 0 then return end
   count_up(batch, 'tokens', -1)
-  -- A transaction that is under way does nothing any more.
+  -- A transaction that is under way then has no effect.
   redis.call('HDEL', pushes_key(batch, token), 'at')
 end
 
@@ -328,10 +327,10 @@ local function succeed(batch, number)
   end
 end
 
--- An end without success. It is not counted twice, and changes nothing of a member that has succeeded.
+-- A member ends without success. This is not counted twice, and changes nothing for a member that has succeeded.
 local function fall_short(batch, number, state, jid, about, row)
   if has_succeeded(batch, number) then return end
-  -- Deleted out of `dead`, or not found by the audit after its death: it stays a dead one.
+  -- Deleted from `dead`, or not found by the audit after its death: it still counts as dead.
   local is_gone = state == 'deleted' or state == 'lost'
   if is_gone and state_of(batch, number) == 'dead' then return end
   if redis.call('SETBIT', batch.tried, number, 1) == 0 then count_up(batch, 'untried', -1) end
@@ -347,10 +346,9 @@ end
 
 local steps = {}
 
--- Words: <state> <number> <jid> <JSON about the failure, or nothing> <"failed" for a row whose job has said that its input is
--- bad, or nothing>. State: succeeded, failed, dead, invalidated, deleted,
--- lost; attempt: the run is over, and the member waits as before.
--- A batch that is gone stays gone, and a number that nobody has reserved names no member.
+-- Words: <state> <number> <jid> <JSON about the failure, or empty> <"failed" for the row of a job that reported bad input, or
+-- empty>. State: succeeded, failed, dead, invalidated, deleted, lost; attempt: the run is over, and the member waits as before.
+-- A batch that is gone stays gone, and a number that was not reserved names no member.
 function steps.ends(batch, words)
   local state, number, jid, about = words[1], tonumber(words[2]), words[3], words[4] or ''
   if not number or number >= field_number(batch, 'next') then return end
@@ -369,7 +367,7 @@ function steps.ends(batch, words)
   live_on(batch, now, before ~= true and before < 3)
 end
 
--- Words of a bitmap, of 32 bits each, by their place: those in which the bits of *numbers* are, and the places in order.
+-- The 32-bit words of a bitmap that contain the bits of *numbers*, by index; and the indexes in order.
 local function bitmap_words(key, numbers)
   local found, places, get = {}, {}, {}
   for _, number in ipairs(numbers) do
@@ -389,8 +387,8 @@ local function mask_of(number)
   return bit.lshift(1, 31 - number % 32)
 end
 
--- Sets the bits of *numbers*, a thousand at most; those of them that were not set before. Members that run one behind the other
--- are neighbours in the bitmap: two commands for all of them cost a quarter of a SETBIT for each.
+-- Sets the bits of *numbers*, a thousand at most. Returns those that were not set before. Members that run one after another are
+-- neighbours in the bitmap: two commands for all of them cost a quarter of a SETBIT for each.
 local function newly_set(key, numbers)
   if #numbers == 0 then return numbers end
   local words, places = bitmap_words(key, numbers)
@@ -412,7 +410,7 @@ local function newly_set(key, numbers)
   return fresh
 end
 
--- The members with these numbers have left their runs behind them: what they were adding they add no more.
+-- The runs of these members are over, so they can no longer add jobs.
 local function give_up_tokens_of(batch, numbers)
   local is_over = {}
   for _, number in ipairs(numbers) do is_over[string.format('%d', number)] = true end
@@ -424,7 +422,7 @@ local function give_up_tokens_of(batch, numbers)
   end
 end
 
--- Words: the numbers of members that have succeeded, in one go.
+-- Words: the numbers of members that have succeeded, all at once.
 function steps.succeed_all(batch, words)
   local next_number = field_number(batch, 'next')
   local numbers = {}
@@ -460,12 +458,12 @@ function steps.succeed_all(batch, words)
   live_on(batch, now, false)
 end
 
--- Words: <first number of the block> <how many of it are members, with these> <how many jobs> <score of the last of them that is
--- scheduled, or 0> <"1": a member adds> <token> <mark of the sender's last slice, or nothing>; where it is tracked also <first
--- number> <JSON of each job>. The caller sees to it that a slice is added once.
+-- Words: <first number of the block> <how many of its numbers are members, including these> <how many jobs> <score of the last
+-- scheduled job among them, or 0> <"1": a member adds> <token> <mark of the sender's last slice, or empty>; for a tracked batch also
+-- <first number> <JSON of each job>. The caller makes sure that a slice is added once.
 function steps.add(batch, words)
   local count, score, now = tonumber(words[3]), tonumber(words[4]), now_seconds()
-  -- A transaction with this slice, whose reply was lost, may come yet: it is to do nothing then.
+  -- A transaction with this slice, whose reply was lost, may still arrive: it must have no effect then.
   redis.call('HDEL', pushes_key(batch, words[6]), 'at')
   redis.call('HSET', batch.key, 'changed_at', now)
   redis.call('HSET', batch.blocks, words[1], words[2])
@@ -487,11 +485,11 @@ local function why_not_add(batch, is_member, token)
   return wrong_key(batch)
 end
 
--- Words: <queue> <"1": a member adds> <token>. Asked before slices of many jobs are pushed by transactions, which write what
--- `add` does: a job of 250 bytes costs Redis a third of what it costs where it passes through a script. A transaction watches
--- the key that is made here, and changes it; whoever gives up the token removes it. It lives no longer than the batch, so that no
--- transaction brings back one that is gone, and not so long that the batch would notice that nobody moves its end on meanwhile.
--- Reply: 1; 0 if a script is to do it, which will say what is wrong.
+-- Words: <queue> <"1": a member adds> <token>. Called before slices of many jobs are pushed by transactions, which write the same
+-- as `add`: a job of 250 bytes costs Redis a third of what it costs when it passes through a script. A transaction watches the key
+-- that is created here, and changes it; giving up the token removes the key. It expires before the batch does, so that no transaction
+-- restores a batch that is gone, and so soon that it does not matter that these transactions do not extend the batch's life.
+-- Reply: 1; 0 if a script must do it, which will report what is wrong.
 function steps.may_push(batch, words)
   for key, need in pairs({[batch.prefix .. 'queue:' .. words[1]] = 'list', [batch.prefix .. 'queues'] = 'set'}) do
     local is = redis.call('TYPE', key).ok
@@ -507,8 +505,8 @@ function steps.may_push(batch, words)
   return 1
 end
 
--- Words: "queue" <name> <job>, or "schedule" <score> <job>: pushes a job that a member's end pushes, as a member. Of a batch that
--- is gone it is a job like any other. Where it is tracked the JSON of its row follows.
+-- Words: "queue" <name> <job>, or "schedule" <score> <job>. Pushes a job as a member, when a member's end pushes it. If the batch is
+-- gone, it is pushed as an ordinary job. For a tracked batch, the JSON of its row follows.
 function steps.join(batch, words)
   local job = words[3]
   if is_usable(batch) and not string.find(job, '"sidekiq_py_batch":[', 1, true) then
@@ -532,9 +530,9 @@ local function why_not_join(batch, words)
   return wrong_key(batch)
 end
 
--- Words: <token> <number of the member that adds, or -> <who> <"1": make it if it is not there> <parent, or nothing> <how many
--- pairs of fields> <field> <value> ... then <event>:<i> <callback> ... What is there already is opened again. Reply: 2 if it is
--- tracked, else 1.
+-- Words: <token> <number of the member that adds, or -> <who> <"1": create it if it does not exist> <parent, or empty> <how many
+-- pairs of fields> <field> <value> ... then <event>:<i> <callback> ... An existing batch is reopened. Reply: 2 if it is tracked,
+-- else 1.
 function steps.open(batch, words)
   local seconds, micros = now_seconds()
   if redis.call('EXISTS', batch.key) == 0 then
@@ -581,7 +579,7 @@ local function why_not_open(batch, words)
   return wrong_key(batch) or (parent and wrong_key(parent)) or nil
 end
 
--- Words: <how many>. Reply: the first number of a block that nobody else gets.
+-- Words: <how many>. Reserves a block of numbers. Reply: its first number.
 function steps.reserve(batch, words)
   return redis.call('HINCRBY', batch.key, 'next', words[1]) - tonumber(words[1])
 end
@@ -595,7 +593,7 @@ function steps.leave(batch, words)
   return 1
 end
 
--- By hand: nobody may add any more. Reply: how many could.
+-- Closes the batch by hand: no more jobs can be added. Reply: how many tokens could still add.
 function steps.close(batch)
   local fields = redis.call('HKEYS', batch.key)
   local closed = 0
@@ -612,7 +610,7 @@ function steps.close(batch)
   return closed
 end
 
--- The batch and its children. Workers keep a copy of the set, which they read at most once a second.
+-- Invalidates the batch and its children. Workers keep a copy of the set, which they read at most once a second.
 function steps.invalidate(batch)
   local now = now_seconds()
   if redis.call('HSETNX', batch.key, 'invalidated_at', now) == 0 then return 0 end
@@ -626,13 +624,13 @@ function steps.invalidate(batch)
   return count
 end
 
--- Words: numbers. These are members no more, unless they have succeeded. Reply: how many were.
+-- Words: numbers. Removes these members, unless they have succeeded. Reply: how many were removed.
 function steps.remove(batch, words)
   local next_number, removed = field_number(batch, 'next'), 0
   local has_new_key = redis.call('EXISTS', batch.tried) == 0
   for _, word in ipairs(words) do
     local number = tonumber(word)
-    -- Its bit says from now on that it has ended; a run of it that succeeds is not counted.
+    -- From now on its bit says that it has ended; if it still runs and succeeds, that is not counted.
     if number and number < next_number and redis.call('SETBIT', batch.succeeded, number, 1) == 0 then
       if redis.call('SETBIT', batch.tried, number, 1) == 0 then count_up(batch, 'untried', -1) end
       set_state(batch, number, nil)
@@ -650,7 +648,7 @@ function steps.remove(batch, words)
   return removed
 end
 
--- Words: <changed_at that the audit saw> <number> ... Reply: how many members count as lost from now on; -1: the batch has moved.
+-- Words: <changed_at that the audit read> <number> ... Reply: how many members now count as lost; -1 if the batch has changed.
 function steps.lose(batch, words)
   if redis.call('HGET', batch.key, 'changed_at') ~= words[1] then return -1 end
   local now, lost = now_seconds(), 0
@@ -659,7 +657,7 @@ function steps.lose(batch, words)
     if not has_succeeded(batch, words[at]) and (not state or state == 'failed') then
       fall_short(batch, tonumber(words[at]), 'lost', '', '')
       lost = lost + 1
-      -- What it was adding it adds no more.
+      -- It can no longer add jobs.
       for _, field in ipairs(redis.call('HKEYS', batch.key)) do
         if string.sub(field, 1, 6) == 'token:' then
           local text = redis.call('HGET', batch.key, field)
@@ -676,7 +674,7 @@ function steps.lose(batch, words)
   return lost
 end
 
--- Children that have expired, or whose keys are somebody else's, are waited for no more. Reply: how many.
+-- Stops waiting for children that have expired, or whose keys another program has overwritten. Reply: how many.
 function steps.count_children(batch)
   if field_number(batch, 'kids_untried') <= 0 and field_number(batch, 'kids_pending') <= 0 then return 0 end
   local untried, pending, gone = 0, 0, {}
@@ -700,8 +698,8 @@ function steps.count_children(batch)
   return missing
 end
 
--- Words: <number> <"1": its payload tells of a failure>. A member begins to run. One that a frozen process begins late, after
--- others have run it, leaves the row as it is.
+-- Words: <number> <"1": its payload has a failure>. A member starts to run. If a frozen process starts it late, after it has already
+-- run elsewhere, the row stays as it is.
 function steps.working(batch, words)
   local number = tonumber(words[1])
   if not number or not is_tracked(batch) or has_succeeded(batch, number) then return 0 end
@@ -710,7 +708,7 @@ function steps.working(batch, words)
   return move_and_tell(batch, number, 'working')
 end
 
--- Words: <number> <at, or -> <total, or -> <message, left out if there is no new one>. How far a member that runs is.
+-- Words: <number> <at, or -> <total, or -> <message, absent if there is no new one>. The progress of a running member.
 function steps.said(batch, words)
   local number = tonumber(words[1])
   local text = is_tracked(batch) and redis.call('HGET', batch.tracks, number)
@@ -724,13 +722,13 @@ function steps.said(batch, words)
   return 1
 end
 
--- Words: <number> <its row's track>. A member that was put back to its queue, unless it has begun to run since.
+-- Words: <number> <its row's track>. A member was returned to its queue; ignored if it has started to run since.
 function steps.enqueued_again(batch, words)
   if not is_tracked(batch) or redis.call('HGET', batch.tracks, words[1]) ~= words[2] then return 0 end
   return move_and_tell(batch, tonumber(words[1]), 'enqueued')
 end
 
--- The batch is gone; a parent waits for it no more. Its jobs run all the same.
+-- Deletes the batch; its parent no longer waits for it. Its jobs still run.
 function steps.delete(batch)
   local fields = redis.call('HMGET', batch.key, 'parent', 'complete_at', 'success_at')
   local parent = parent_of(batch, fields[1])
@@ -751,7 +749,7 @@ function steps.delete(batch)
   return 1
 end
 
--- Callbacks that their queue refused. Reply: how many went out.
+-- Pushes callbacks that their queue had refused. Reply: how many were pushed.
 function steps.deliver_late(batch)
   local delivered = 0
   for _, field in ipairs(redis.call('HKEYS', batch.callbacks)) do
@@ -764,7 +762,7 @@ function steps.deliver_late(batch)
   return delivered
 end
 
--- What keeps a step from being done, as `<CODE> <what>`; looks, and writes nothing.
+-- Returns what prevents a step, as `<CODE> <what>`; only reads.
 local function look(step, batch, words)
   if step == 'add' then return why_not_add(batch, words[5], words[6]) end
   if step == 'may_push' then return why_not_add(batch, words[2], words[3]) end

@@ -6,9 +6,9 @@
 #     batch.jobs { ImportRow.perform_async(1) }             # Python jobs too: Sidekiq::Client.push("class" => "import_row", …)
 #     batch.status.pending
 #
-# What pushes within the block belongs to the batch. A job that runs as a member is marked at its start, so that a Python
-# worker can push it again where its process is killed, and its end moves the batch's counters; all that is written by the
-# scripts that Python runs, too.
+# Jobs pushed within the block belong to the batch. A member is marked when it starts to run, so that a Python worker can push it
+# again if its process is killed; when it ends, the batch's counters are updated. All of that is written by the scripts that Python
+# uses as well.
 
 require "digest"
 require "json"
@@ -29,7 +29,7 @@ module SidekiqPy
     EVENTS = %w[complete success death].freeze
     KEPT_SECONDS = 30 * 24 * 3600
 
-    # The batch that the job at hand is a member of, or nil.
+    # The batch that the running job is a member of, or nil.
     def self.current
       payload = Thread.current[:sidekiq_py_member]
       payload && new(payload[Batches::KEY].first)
@@ -38,7 +38,7 @@ module SidekiqPy
     attr_reader :bid
     attr_accessor :description, :callback_queue, :expires_in, :track
 
-    # bid: of a batch that is open already.
+    # bid: the id of a batch that is already open.
     def initialize(bid = nil)
       @is_new = bid.nil?
       @bid = bid || SecureRandom.hex(10)
@@ -47,19 +47,19 @@ module SidekiqPy
       @track = false
     end
 
-    # callback: a class whose `on_<event>(status, options)` is called, or "Class#method". A job, in either language, is called
-    # with the batch's id, the event and the options: its class as a text, or what a push takes: {"class" => "import_done",
-    # "queue" => "python"}.
+    # callback: a class whose `on_<event>(status, options)` is called, or "Class#method". To enqueue a job in either language, give its
+    # class as a string, or a hash as for a push: {"class" => "import_done", "queue" => "python"}. It is called with the batch's id, the
+    # event and the options.
     def on(event, callback, options = {})
       event = event.to_s
-      raise ArgumentError, "#{event} is no event of a batch; use one of #{EVENTS.join(", ")}" unless EVENTS.include?(event)
-      raise Error, "batch #{bid} is open already; call `on` before its first block of jobs" unless @is_new
+      raise ArgumentError, "#{event} is not an event of a batch; use one of #{EVENTS.join(", ")}" unless EVENTS.include?(event)
+      raise Error, "batch #{bid} is already open; call `on` before its first block of jobs" unless @is_new
 
       @callbacks << [event, callback, options]
       self
     end
 
-    # Left by an exception the batch stays open, so that no callback says that all is done.
+    # If an exception leaves the block, the batch stays open, so that no callback reports it as done.
     def jobs
       adding = open
       outer, Thread.current[:sidekiq_py_adding] = Thread.current[:sidekiq_py_adding], adding
@@ -76,12 +76,12 @@ module SidekiqPy
       Status.new(bid)
     end
 
-    # What a tracked batch keeps of its jobs.
+    # The rows of a tracked batch.
     def rows
       Rows.new(bid)
     end
 
-    # Puts its members out of `retry` and the dead set back to their queues; how many there were.
+    # Moves its members from `retry` and the dead set back to their queues. Returns how many there were.
     def retry_failed
       [Sidekiq::RetrySet.new, Sidekiq::DeadSet.new].sum { |set| set.scan("*\"#{bid}\"*").to_a.count { |entry| retry_member(entry) } }
     end
@@ -108,7 +108,7 @@ module SidekiqPy
       track = payload[Batches::TRACKED_KEY] && Sidekiq.redis { |conn| conn.hget("#{Batches.key(bid)}:tracks", number.to_s) }
       return false unless entry.retry
 
-      # Killed before this, the row says so when the job begins.
+      # If this process is killed before this, the row is corrected when the job begins.
       Batches.step("enqueued_again", bid, number, track) if track
       true
     end
@@ -151,7 +151,7 @@ module SidekiqPy
       end
     end
 
-    # Of a tracked batch; none of another one. They are read page by page, never whole.
+    # The rows of a tracked batch; empty for other batches. They are read page by page, never as a whole.
     class Rows
       # In the order of ROW_STATES in the scripts.
       STATES = %w[enqueued working finished failed error dead interrupted invalidated deleted lost].freeze
@@ -162,17 +162,17 @@ module SidekiqPy
         @key = Batches.key(bid)
       end
 
-      # How many are in each state.
+      # The number of rows in each state.
       def counts
         Sidekiq.redis do |conn|
           STATES.each_with_index.to_h { |state, place| [state, conn.zcount("#{@key}:states", place * STRIDE, "(#{(place + 1) * STRIDE}")] }
         end
       end
 
-      # {"rows" => [...], "next" => number}: those in a state, by their numbers; `next` is `after` of the next page, nil after the last one.
-      # A row has the keys that docs/batches.md names.
+      # {"rows" => [...], "next" => number}: the rows in a state, by number. Pass `next` as `after` to get the next page; it is nil after
+      # the last one. docs/batches.md lists the keys of a row.
       def page(state, after: nil, limit: 100)
-        place = STATES.index(state) || raise(Error, "#{state} is no state of a job; use one of #{STATES.join(", ")}")
+        place = STATES.index(state) || raise(Error, "#{state} is not a state of a job; use one of #{STATES.join(", ")}")
         Sidekiq.redis do |conn|
           first, last = place * STRIDE + (after ? after + 1 : 0), "(#{(place + 1) * STRIDE}"
           numbers = Batches.range_by_score(conn, "#{@key}:states", first, last, limit)
@@ -200,7 +200,7 @@ module SidekiqPy
       end
     end
 
-    # A batch at one moment.
+    # A batch's state at one moment.
     class Status
       attr_reader :bid
 
@@ -273,10 +273,10 @@ module SidekiqPy
     end
   end
 
-  # What carries batches; programs use SidekiqPy::Batch.
+  # The implementation of batches; programs use SidekiqPy::Batch.
   module Batches
     KEY = "sidekiq_py_batch"
-    # Of a member whose batch keeps a row for it.
+    # The key of a member whose batch keeps a row for it.
     TRACKED_KEY = "sidekiq_py_tracked"
     MOST_ARGUMENT_BYTES = 2000
     INVALID = "sidekiq_py:batches:invalid"
@@ -309,7 +309,7 @@ LUA
         "#{PROCESSES}:#{identity}"
       end
 
-      # As Sidekiq's server names itself in Redis; which module knows it depends on the release.
+      # The identity of Sidekiq's server in Redis. The module that provides it depends on the release.
       def identity
         @identity = nil if @pid != Process.pid
         @pid = Process.pid
@@ -347,7 +347,7 @@ LUA
         payload[KEY].size == 3
       end
 
-      # Its bytes, while it runs; a job may run twice at a time.
+      # Stores a job's bytes while it runs. The same job may run twice at a time.
       def start(payload, queue)
         field = "#{payload["jid"]}/#{SecureRandom.hex(4)}"
         text = "#{queue}\n#{Sidekiq.dump_json(payload)}"
@@ -360,7 +360,7 @@ LUA
         field
       end
 
-      # Its row, if there is one: a round trip more. One that cannot be written costs no run.
+      # Updates its row, if there is one, which costs a round trip. A failure to write it does not fail the job.
       def begins(payload)
         return unless payload[TRACKED_KEY]
 
@@ -370,7 +370,7 @@ LUA
         Sidekiq.logger.warn("sidekiq_py: the row of #{payload["jid"]} does not say that it runs: #{error.message}")
       end
 
-      # What a row keeps of a job that is pushed.
+      # The JSON that a row keeps of a pushed job.
       def row(payload)
         told = {"jid" => payload["jid"], "class" => (payload["wrapped"] || payload["class"]).to_s, "queue" => payload["queue"]}
         told["at"] = payload["at"].to_f if payload["at"]
@@ -380,7 +380,7 @@ LUA
         JSON.generate(told)
       end
 
-      # To the dead set; its death handlers hear of it. A process killed behind this leaves its mark, and it runs again.
+      # Moves a job to the dead set and calls its death handlers. If the process is killed after this, its mark remains, and it runs again.
       def refuse(payload, queue, error)
         now = millisecond_times? ? (Time.now.to_f * 1000).to_i : Time.now.to_f
         told = {"queue" => queue, "error_message" => message_of(error), "error_class" => error.class.name}
@@ -398,7 +398,7 @@ LUA
         Sidekiq.redis { |conn| evaluate(conn, ENDS, [key(bid), runs_key], words) }
       end
 
-      # The failure of a run that Sidekiq is about to write down: the mark goes behind that.
+      # Counts a failed run. The mark is removed only after Sidekiq has written the failure.
       def count_failure(payload, field, error)
         marks = Thread.current[:sidekiq_py_failed]
         return finish(payload, field, "failed", error) unless marks
@@ -411,7 +411,7 @@ LUA
       def unmark(fields)
         Sidekiq.redis { |conn| conn.hdel(runs_key, fields) } unless fields.empty?
       rescue => error
-        # The jobs are where Sidekiq has put them, and run once more when this process has gone.
+        # The jobs are where Sidekiq has put them, and will run once more when this process is gone.
         Sidekiq.logger.warn("sidekiq_py: marks of failed jobs are still there: #{error.message}")
       end
 
@@ -422,7 +422,7 @@ LUA
         step("ends", bid, "dead", number, payload["jid"], error ? about(payload, error) : "")
       end
 
-      # Members of an invalidated batch leave without a run; callbacks of its children do not.
+      # Members of an invalidated batch end without running; callbacks of its children do run.
       def invalid?(bid)
         now = Process.clock_gettime(::Process::CLOCK_MONOTONIC)
         if @invalid.nil? || now - @invalid_at > FRESH_SECONDS
@@ -432,8 +432,8 @@ LUA
         @invalid.include?(bid)
       end
 
-      # Who adds the jobs of this push, or nil: the block that this thread is in, or the running member, where Active Job
-      # enqueues the job itself again.
+      # The block that the jobs of this push belong to, or nil: the block that this thread is in, or the running member if Active Job
+      # enqueues the same job again.
       def adding_for(payloads)
         adding = Thread.current[:sidekiq_py_adding]
         return adding if adding
@@ -448,7 +448,7 @@ LUA
         nil
       end
 
-      # The bytes of a callback's job up to `enqueued_at`, behind its queue.
+      # A callback's queue, followed by the bytes of its job up to `enqueued_at`.
       def callback_text(bid, event, number, callback, options, queue)
         item =
           if callback.is_a?(Hash)
@@ -480,7 +480,7 @@ LUA
 
       private
 
-      # redis-namespace, up to Sidekiq 6, knows the commands by their methods.
+      # redis-namespace, used up to Sidekiq 6, only recognizes commands by method name.
       def send_script(conn, name, text, keys, arguments)
         words = arguments.map(&:to_s)
         return conn.public_send(name, text, keys, words) if MAJOR < 7
@@ -528,7 +528,7 @@ LUA
       end
     end
 
-    # One entering of a block; of one thread.
+    # An entered block; used by one thread.
     class Adding
       FIRST_BLOCK = 16
       LARGEST_BLOCK = 8192
@@ -543,7 +543,7 @@ LUA
         @mark = ""
       end
 
-      # Numbers for so many jobs: the first, and the words of the script.
+      # Reserves numbers for *count* jobs. Returns the first one, and the arguments of the script.
       def place(count, score)
         if @end - @next < count
           length = [count, @length].max
@@ -558,7 +558,7 @@ LUA
       end
     end
 
-    # Takes down what Sidekiq's client would send.
+    # Records the commands that Sidekiq's client would send.
     class Recorder
       attr_reader :commands
 
@@ -576,7 +576,7 @@ LUA
       end
     end
 
-    # Sidekiq's client, behind all client middleware.
+    # Prepended to Sidekiq's client; runs after all client middleware.
     module Client
       private
 
@@ -615,7 +615,7 @@ LUA
         recorder.commands
       end
 
-      # Sent again once where the connection broke: the slice leaves a mark, so it is pushed once.
+      # Sends once more if the connection broke. The slice leaves a mark, so it is pushed only once.
       def self.with_connection(pool)
         tries = 0
         begin
@@ -633,9 +633,9 @@ LUA
       ].compact.freeze
     end
 
-    # Around each run, outside all other server middleware.
+    # Wraps each run, outside all other server middleware.
     class Server
-      # Ends of an attempt that are no failures: the job goes back to its queue.
+      # Errors that are not failures: the job goes back to its queue.
       GOES_BACK = [
         ("Sidekiq::Shutdown" if Sidekiq.const_defined?(:Shutdown)),
         ("Sidekiq::Job::Interrupted" if Sidekiq.const_defined?(:Job) && Sidekiq::Job.const_defined?(:Interrupted)),
@@ -664,7 +664,7 @@ LUA
         ensure
           Thread.current[:sidekiq_py_member] = outer
         end
-        # Where this fails Sidekiq retries the job, and the batch still waits for it.
+        # If this fails, Sidekiq retries the job, and the batch still waits for it.
         Batches.finish(payload, field, "succeeded")
         result
       end
@@ -675,13 +675,13 @@ LUA
         goes_back = error.class.ancestors.any? { |kind| GOES_BACK.include?(kind.name) }
         goes_back ? Batches.finish(payload, field, "attempt") : Batches.count_failure(payload, field, error)
       rescue => refusal
-        # The job's own error is raised; the audit finds what is not counted.
+        # The job's own error is raised. The audit finds members that were not counted.
         Sidekiq.logger.error("sidekiq_py: the failure of #{payload["jid"]} was not counted: #{refusal.message}")
       end
     end
 
-    # Around a run and what Sidekiq writes of its failure. A process that is killed between the two leaves the job in the mark.
-    # Where the retry cannot be written the mark stays: nothing else has the job then.
+    # Wraps a run and Sidekiq's handling of its failure. If the process is killed between the two, the job is still in the mark. If the
+    # retry cannot be written, the mark stays, because the job is nowhere else then.
     module Retry
       def global(*)
         Thread.current[:sidekiq_py_failed] = []
@@ -706,7 +706,7 @@ LUA
   end
 
   class Batch
-    # Calls back a plain class.
+    # Calls a method of a plain class.
     class Callback
       # Before 6.3 `Sidekiq::Job` was the data API's entry of a queue.
       include((Gem::Version.new(Sidekiq::VERSION) < Gem::Version.new("6.3")) ? Sidekiq::Worker : Sidekiq::Job)

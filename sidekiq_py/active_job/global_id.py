@@ -31,7 +31,7 @@ class GlobalID:
 
     def __post_init__(self) -> None:
         if not isinstance(self.uri, str) or not all(unquote_plus(part).strip() for part in self._path.split("/")):
-            raise ValueError(f"{self.uri!r} is no GlobalID; expected gid://app/Model/id")
+            raise ValueError(f"{self.uri!r} is not a GlobalID; expected gid://app/Model/id")
 
     @classmethod
     def create(
@@ -97,7 +97,7 @@ class GlobalID:
     def _match(self) -> re.Match[str]:
         match = _URI.fullmatch(self.uri)
         if match is None:
-            raise ValueError(f"{self.uri!r} is no GlobalID; expected gid://app/Model/id")
+            raise ValueError(f"{self.uri!r} is not a GlobalID; expected gid://app/Model/id")
         return match
 
 

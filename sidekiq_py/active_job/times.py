@@ -67,7 +67,7 @@ def parse_time(text: str, kind: TimeKind, time_zone: str | None = None) -> RubyT
     """
     match = _ISO.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is no ISO 8601 time of the years 1 to 9999")
+        raise ValueError(f"{text!r} is not an ISO 8601 time in the years 1 to 9999")
     year, month, day, hour, minute, second = (int(number) for number in match.groups()[:6])
     microsecond = int((match[7] or "0")[:6].ljust(6, "0"))
     moment = datetime(year, month, day, hour, minute, second, microsecond, _offset(match[8]))
@@ -102,7 +102,7 @@ def parse_date(text: str) -> date:
     try:
         return date.fromisoformat(text)
     except ValueError:
-        raise ValueError(f"{text!r} is no ISO 8601 date of the years 1 to 9999") from None
+        raise ValueError(f"{text!r} is not an ISO 8601 date in the years 1 to 9999") from None
 
 
 def _restore(moment: datetime, kind: TimeKind | None, text: str | None, time_zone: str | None) -> RubyTime:

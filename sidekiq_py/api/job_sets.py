@@ -104,7 +104,7 @@ class SortedEntry(JobRecord):
         It goes through the client middleware, like every push. If a middleware stops it, the job is gone, as in Ruby.
 
         Returns:
-            False if it was not in the set any more.
+            False if it was no longer in the set.
 
         Raises:
             PayloadError: It is not a usable job; it stays where it is.
@@ -123,7 +123,7 @@ class SortedEntry(JobRecord):
             notify_failure: Call the death handlers, with `RuntimeError("Job killed by API")`.
 
         Returns:
-            False if it was not in the set any more.
+            False if it was no longer in the set.
         """
         return _one(self.parent.kill_many([self], notify_failure=notify_failure))
 
@@ -132,7 +132,7 @@ class SortedEntry(JobRecord):
         Make it wait until *at*, an aware datetime or epoch seconds.
 
         Returns:
-            False if it was not in the set any more.
+            False if it was no longer in the set.
 
         Source: Sidekiq 8.1.7, api.rb, `SortedEntry#reschedule`. If the entry's JSON is not formatted exactly as Ruby
             formats it, Ruby leaves it and adds a second one that runs at once. Here the entry is moved, and rewritten

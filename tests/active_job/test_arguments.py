@@ -298,7 +298,7 @@ def test_a_global_id_by_its_parts():
 )
 def test_a_global_id_needs_all_its_parts(parts):
     """An unsaved record, for one, has no id."""
-    with pytest.raises(ValueError, match=r"app name|no GlobalID"):
+    with pytest.raises(ValueError, match=r"app name|not a GlobalID"):
         GlobalID.create(*parts)
 
 

@@ -428,8 +428,8 @@ def test_attempts_may_be_unlimited():
     [
         ({FlakyError: {"tries": 3}}, (), "tries"),
         ({FlakyError: {"wait": "long"}}, (), "polynomially_longer"),
-        ({"FlakyError": {}}, (), "not a class of errors"),
-        (None, (KeyboardInterrupt,), "not a class of errors"),
+        ({"FlakyError": {}}, (), "not an error class"),
+        (None, (KeyboardInterrupt,), "not an error class"),
     ],
 )
 def test_an_unusable_rule_is_refused_at_the_declaration(retry_on, discard_on, message):

@@ -223,7 +223,7 @@ def test_a_queue_that_a_python_worker_has_left(
     assert unworked.subjects == ("default",)
     assert "Have a Ruby process serve it" in unworked.advice
     assert "--extension-key bid=run" in unworked.advice
-    assert "stops serving the queue until it restarts" in diagnosis.the("marked-jobs").seen
+    assert "serves the queue again after a restart" in diagnosis.the("marked-jobs").seen
 
 
 def test_jobs_that_expire_and_delayed_extensions(look: Look, redis_client: redis.Redis) -> None:

@@ -79,7 +79,7 @@ def _marked(key: str, jobs: list[SampledJob], facts: Facts) -> Finding:
     meaning = EXTENSION_KEYS[key]
     seen = f"{counted(len(jobs), 'job has', 'jobs have')} `{key}`, {meaning.stands_for}, in {listed(queues)}"
     if not theirs:
-        left = "No Python process fetches there now; one that met such a job stops serving the queue until it restarts."
+        left = "No Python process fetches there now; one that met such a job serves the queue again after a restart."
         return note(f"{seen}. {left}", "Leave those queues to Ruby.", queues)
     return warning(
         f"{seen}. Python processes fetch from {listed(theirs)}: one that meets such a job gives it back and stops "

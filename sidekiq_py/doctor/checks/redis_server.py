@@ -22,7 +22,8 @@ def version(facts: Facts) -> Iterator[Finding]:
     elif server.mode == "sentinel":
         yield problem(
             "This is a Sentinel, which holds no data.",
-            "Put the service's name into the URL, so that the Sentinel is asked for the primary: redis+sentinel://host:26379/mymaster",
+            "Put the service's name into the URL, so that the Sentinel is asked for the primary: "
+            "redis+sentinel://host:26379/mymaster",
         )
     elif server.redis_version is None:
         yield Finding(

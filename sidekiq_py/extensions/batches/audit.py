@@ -121,7 +121,10 @@ class Audit:
         return time.monotonic() >= at
 
     def _put_off(self, bid: str) -> None:
-        """Delay the next check of a complete batch: jobs may wait for days, and each check reads all of Redis."""
+        """
+        Delay the next check of a batch with no missing members: jobs may wait for days, and each check reads all of
+        Redis.
+        """
         _, last = self._next_looks.get(bid, (0.0, 0.0))
         pause = min(max(self._quiet_seconds, 2 * last), _LONGEST_PAUSE_SECONDS)
         self._next_looks[bid] = (time.monotonic() + pause, pause)

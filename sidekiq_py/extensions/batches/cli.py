@@ -176,7 +176,7 @@ def _facts(status: BatchStatus, now: float) -> list[tuple[str, object]]:
     if status.children:
         facts.append(("children", status.children))
     if status.damaged:
-        facts.append(("damaged", f"{', '.join(status.damaged)}, by another program; it may not call back"))
+        facts.append(("damaged", f"{', '.join(status.damaged)}, by another program; callbacks may never be enqueued"))
     for event in ("complete", "success", "death"):
         at = getattr(status, f"{event}_at")
         if at is not None:

@@ -61,7 +61,7 @@ _TELLING_SECONDS = 10.0
 
 
 class BatchExtension(Extension):
-    """Support for batches. Always loaded."""
+    """Support for batches. Loaded wherever sidekiq_py is installed."""
 
     name = "batches"
     phase = "count"

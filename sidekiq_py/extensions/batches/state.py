@@ -100,12 +100,12 @@ class BatchStatus:
 
     @property
     def complete(self) -> bool:
-        """See above."""
+        """True once every job has finished an attempt and `complete` is enqueued."""
         return self.complete_at is not None
 
     @property
     def success(self) -> bool:
-        """See above."""
+        """True once all jobs have succeeded and `success` is enqueued."""
         return self.success_at is not None
 
     @property

@@ -55,7 +55,7 @@ class PeriodicJobs(Extension):
 
     name: ClassVar[str] = "periodic"
     phase = "count"
-    payload_keys = {PAYLOAD_KEY: "its periodic job does not hear how it ended"}
+    payload_keys = {PAYLOAD_KEY: "its periodic job does not record how it ended"}
     verbs = verbs.ALL
     public_names = {"periodic": "sidekiq_py.extensions.periodic.declared"}
     api_names = {

@@ -224,7 +224,7 @@ class CronJob:
         except RedisReplyError as refusal:
             if refusal.code != "CRONGONE":
                 raise
-            raise ConfigError(f"there is no periodic job {self.name} any more") from refusal
+            raise ConfigError(f"the periodic job {self.name} no longer exists") from refusal
         found = store.find(pool, self.name, self.namespace)
         self.stored = found or self.stored
 

@@ -1,11 +1,9 @@
 """
 Fires due ticks, in the one process of the fleet that does maintenance; for a moment there may be two.
 
-1. Read the timetable when something has changed, and every five seconds, because Ruby's Web tab does not signal
-changes.
+1. Read the timetable after each change, and every five seconds, because Ruby's Web tab does not signal changes.
 2. For each job that Python fires, find the due ticks that have not been fired.
-3. Push each in one script with its claim and its records. A second process is refused, and no process can die in
-between.
+3. Push each in one script with its claim and records: a second process is refused, and none can die in between.
 4. Claim coming ticks in advance if Ruby must not fire them.
 5. Sleep until the next tick, or half a second.
 

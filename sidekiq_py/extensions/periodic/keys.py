@@ -8,9 +8,7 @@ OWN_PREFIX = "sidekiq_py:cron:"
 DECLARED = "sidekiq_py:cron_declared"
 """Set of the keys of all jobs that were declared in or added from Python."""
 PAYLOAD_KEY = "sidekiq_py_cron"
-"""
-In the payload of each job that Python fires: the key of the periodic job, so that its history records the outcome.
-"""
+"""In the payload of each job that Python fires: the key of the periodic job, whose history records the outcome."""
 CHANGES = "sidekiq_py:cron_changes"
 """Counter of the changes that Python programs make to the timetable."""
 SCHEDULE_OPTIONS = ("schedule", "cron_schedule_file")

@@ -156,7 +156,7 @@ class CronEntry:
         """
         message, args = _parsed(self.message, "message"), arguments_of(self.args)
         if not isinstance(message, dict) or not isinstance(message.get("class"), str):
-            raise DamagedJobError(f"message is {self.message!r}, which is not a job; save it anew")
+            raise DamagedJobError(f"message is {self.message!r}, which is not a job; save it again")
         return {**message, "args": [*args, now] if self.date_as_argument else args}
 
     def why_ruby_alone(self) -> str | None:
@@ -185,7 +185,7 @@ def read_entry(key: str, stored: Mapping[bytes, bytes]) -> CronEntry:
     texts = {name.decode(errors="replace"): value.decode(errors="surrogateescape") for name, value in stored.items()}
     missing = [name for name in ("name", "klass", "cron") if not texts.get(name)]
     if missing:
-        raise DamagedJobError(f"the hash {key} has no {' and no '.join(missing)}; save the job anew or delete the key")
+        raise DamagedJobError(f"the hash {key} has no {' and no '.join(missing)}; save the job again or delete the key")
     known = {name: texts[name] for name in CronEntry.__dataclass_fields__ if name in texts}
     values: dict[str, Any] = {"message": "{}", **known}
     for name in ("date_as_argument", "active_job", "symbolize_args"):
@@ -285,7 +285,7 @@ class OwnState:
     planted: frozenset[int] = field(default_factory=frozenset)
 
     def rival_since(self, moment: float) -> str:
-        """Another program that declared it until after *moment*; empty if there is none."""
+        """The program that lost the job to this one, if it did so after *moment*; otherwise empty."""
         at, _, by = self.rival.partition(" ")
         return by if _number(at) > moment else ""
 

@@ -1,6 +1,6 @@
 """
-English phrases that fugit reads as cron text (`every weekday at noon`), recorded from fugit: two of its releases read
-these alike.
+English phrases that fugit reads as cron text (`every weekday at noon`). They were recorded from its two releases, which
+read them alike.
 
 `python -m interop_tests.record_cron_texts` runs both and writes `phrases.json`.
 """

@@ -51,7 +51,7 @@ _MOST_KNOWN = 10_000
 
 
 class SidekiqBatchExtension(Extension):
-    """Support for the gem's batches. Always loaded."""
+    """Support for the gem's batches. Loaded wherever sidekiq_py is installed."""
 
     name = "sidekiq_batch"
     phase = "count"

@@ -24,7 +24,7 @@ WRITE = Verb(
     """{
   look = function(key)
     local is = redis.call('TYPE', key).ok
-    if is ~= 'hash' and is ~= 'none' then return 'WRONGTYPE ' .. key .. ' is a ' .. is .. ' and no hash' end
+    if is ~= 'hash' and is ~= 'none' then return 'WRONGTYPE ' .. key .. ' is a ' .. is .. ', and not a hash' end
   end,
   run = function(key, words)
     redis.call('HSET', key, unpack(words, 2))

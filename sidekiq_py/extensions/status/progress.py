@@ -181,7 +181,7 @@ class Runs:
             self._later(run)
         if run.stop_is_asked:
             run.was_stopped = True
-            raise Stopped(f"somebody has asked the job {run.jid} to stop")
+            raise Stopped(f"the job {run.jid} was asked to stop")
 
     def warn_once(self, error: RedisError) -> None:
         """Log once that a status could not be written, which fails no job."""

@@ -648,7 +648,7 @@ def test_a_number_that_nobody_reserved_is_no_member(app: Program, worker: Any) -
 def test_wrong_calls_are_refused(app: Program) -> None:
     """With what to do instead."""
     batch = sidekiq.Batch()
-    with pytest.raises(BatchError, match="no event"):
+    with pytest.raises(BatchError, match="not an event"):
         batch.on("done", app.callback)  # type: ignore[call-overload]
     with pytest.raises(BatchError, match="no declared job"):
         batch.on("success", print)  # type: ignore[call-overload]

@@ -79,7 +79,7 @@ def test_a_share_is_never_rounded_up_and_damage_is_named(app: Program, run: Run)
 
     assert "250, of which 1 pending (99% done)" in before
     assert "damaged" not in before
-    assert "damaged         total, by another program; it may not call back" in after
+    assert "damaged         total, by another program; callbacks may never be enqueued" in after
 
 
 def test_batches_are_acted_on(app: Program, run: Run) -> None:

@@ -60,7 +60,7 @@ def test_what_another_program_has_damaged_is_named(visitor, redis_client):
 
     assert "Damaged" not in sound.shown
     assert "Damaged by another program" in damaged.shown
-    assert "total; it may not call back" in damaged.shown
+    assert "total; callbacks may never be enqueued" in damaged.shown
 
 
 @pytest.mark.parametrize("track", [False, True])
@@ -84,7 +84,7 @@ def test_its_buttons_do_what_they_say(visitor, redis_client):
     where = {"bid": batch.bid}
 
     assert visitor("viewer").post("/batches/act", {**where, "action": "invalidate"}).status == 403
-    assert "without a run" in operator.post("/batches/act", {**where, "action": "invalidate"}).shown
+    assert "without running" in operator.post("/batches/act", {**where, "action": "invalidate"}).shown
     assert not batch.is_valid
     assert "It was deleted" in operator.post("/batches/act", {**where, "action": "delete"}).shown
     assert "nothing was done" in operator.post("/batches/act", {**where, "action": "explode"}).shown

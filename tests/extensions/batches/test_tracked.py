@@ -369,7 +369,7 @@ def test_an_active_job_that_enqueues_itself_again_has_rows(app: Program, worker:
 def test_a_bad_question_is_an_error(app: Program) -> None:
     """With what to ask instead."""
     batch = sidekiq.Batch(track=True)
-    with pytest.raises(sidekiq.SidekiqError, match="no state of a job; use one of enqueued, working"):
+    with pytest.raises(sidekiq.SidekiqError, match="not a state of a job; use one of enqueued, working"):
         batch.rows.page("gone")  # type: ignore[arg-type]
     with pytest.raises(sidekiq.SidekiqError, match="limit is 0"):
         batch.rows.page(limit=0)

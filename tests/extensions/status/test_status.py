@@ -375,7 +375,7 @@ def test_a_key_of_another_type_costs_no_job(redis_client: redis.Redis, work: Cal
     job = sidekiq.job(name="Import", status=True)(ran.set)
     redis_client.set("sidekiq:status:" + "d" * 24, "x")
 
-    with pytest.raises(sidekiq.SidekiqError, match="no hash"):
+    with pytest.raises(sidekiq.SidekiqError, match="not a hash"):
         job.set(jid="d" * 24).perform_async()
 
 

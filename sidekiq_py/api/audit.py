@@ -40,7 +40,7 @@ class AuditLog(OfRedis):
 
     Args:
         pool: The Redis to use: a `Pool`, a redis-py client, or a URL. By default the program's own.
-        client: A client whose Redis to use, instead of *pool*.
+        client: A client to use instead of *pool*.
     """
 
     def record(self, user: str, action: str, subject: str, details: str = "") -> None:

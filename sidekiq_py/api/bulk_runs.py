@@ -135,7 +135,7 @@ class BulkRuns(OfRedis):
 
     Args:
         pool: The Redis to use: a `Pool`, a redis-py client, or a URL. By default the program's own.
-        client: A client whose Redis to use, instead of *pool*.
+        client: A client to use instead of *pool*.
     """
 
     def start(self, user: str, action: str, place: str, *, wanted: str = "", total: int = 0) -> BulkRun:

@@ -122,7 +122,7 @@ class JobDraft:
             queue: Another queue.
             at: When to run it, as an aware datetime.
             pool: The Redis to use: a `Pool`, a redis-py client, or a URL. By default the program's own.
-            client: A client whose Redis to use, instead of *pool*.
+            client: A client to use instead of *pool*.
 
         Returns:
             The new job's id, or None if a client middleware stopped it.

@@ -97,7 +97,7 @@ class Metrics:
     Args:
         now: Epoch seconds; the current time by default.
         pool: The Redis to use: a `Pool`, a redis-py client, or a URL. By default the program's own.
-        client: A client whose Redis to use, instead of *pool*.
+        client: A client to use instead of *pool*.
     """
 
     def __init__(self, *, now: float | None = None, pool: Any = None, client: Client | None = None) -> None:
@@ -178,7 +178,7 @@ class Deploy(OfRedis):
 
     Args:
         pool: The Redis to use: a `Pool`, a redis-py client, or a URL. By default the program's own.
-        client: A client whose Redis to use, instead of *pool*.
+        client: A client to use instead of *pool*.
     """
 
     def mark(self, label: str | None = None, *, at: datetime | None = None) -> bool:
@@ -242,7 +242,7 @@ def _commit_label() -> str:
     try:
         shown = subprocess.run(["git", "log", "-1", "--format=%h %s"], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
-        raise ConfigError("there is no git commit here to name the deploy after; pass a label") from None
+        raise ConfigError("there is no git commit here to name the deploy after; give a label") from None
     return shown.stdout.strip()
 
 

@@ -110,7 +110,7 @@ class OverviewReader:
     Args:
         window_seconds: The period over which rates are counted, once it has read for that long.
         pool: The Redis to use: a `Pool`, a redis-py client, or a URL. By default the program's own.
-        client: A client whose Redis to use, instead of *pool*.
+        client: A client to use instead of *pool*.
     """
 
     def __init__(

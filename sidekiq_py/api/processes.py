@@ -179,7 +179,7 @@ class ProcessSet:
     Args:
         clean: Remove processes without a heartbeat for a minute from the registry, at most once a minute.
         pool: The Redis to use: a `Pool`, a redis-py client, or a URL. By default the program's own.
-        client: A client whose Redis to use, instead of *pool*.
+        client: A client to use instead of *pool*.
     """
 
     def __init__(self, clean: bool = True, *, pool: Any = None, client: Client | None = None) -> None:
@@ -288,7 +288,7 @@ class WorkSet(OfRedis):
 
     Args:
         pool: The Redis to use: a `Pool`, a redis-py client, or a URL. By default the program's own.
-        client: A client whose Redis to use, instead of *pool*.
+        client: A client to use instead of *pool*.
     """
 
     def __len__(self) -> int:

@@ -38,7 +38,7 @@ class ProfileSet(OfRedis):
 
     Args:
         pool: The Redis to use: a `Pool`, a redis-py client, or a URL. By default the program's own.
-        client: A client whose Redis to use, instead of *pool*.
+        client: A client to use instead of *pool*.
     """
 
     def __len__(self) -> int:

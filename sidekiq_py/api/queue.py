@@ -94,7 +94,7 @@ class Queue:
     Args:
         name: The queue's name, without the prefix `queue:`.
         pool: The Redis to use: a `Pool`, a redis-py client, or a URL. By default the program's own.
-        client: A client whose Redis to use, instead of *pool*.
+        client: A client to use instead of *pool*.
     """
 
     def __init__(self, name: str = "default", *, pool: Any = None, client: Client | None = None) -> None:

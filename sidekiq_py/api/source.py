@@ -13,7 +13,7 @@ def client_for(pool: Any, client: Client | None) -> Client:
 
     Args:
         pool: A `Pool`, a redis-py client or pool, or a URL.
-        client: A client whose Redis to use, instead of *pool*.
+        client: A client to use instead of *pool*.
 
     Raises:
         ConfigError: Both are given.
@@ -38,7 +38,7 @@ class OfRedis:
 
     Args:
         pool: The Redis to use: a `Pool`, a redis-py client, or a URL. By default the program's own.
-        client: A client whose Redis to use, instead of *pool*.
+        client: A client to use instead of *pool*.
     """
 
     def __init__(self, *, pool: Any = None, client: Client | None = None) -> None:

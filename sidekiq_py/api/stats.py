@@ -43,7 +43,7 @@ class Stats:
 
     Args:
         pool: The Redis to use: a `Pool`, a redis-py client, or a URL. By default the program's own.
-        client: A client whose Redis to use, instead of *pool*.
+        client: A client to use instead of *pool*.
     """
 
     def __init__(self, *, pool: Any = None, client: Client | None = None) -> None:
@@ -156,7 +156,7 @@ class History:
         days: The number of days, up to five years.
         start_date: The latest day; today by default.
         pool: The Redis to use: a `Pool`, a redis-py client, or a URL. By default the program's own.
-        client: A client whose Redis to use, instead of *pool*.
+        client: A client to use instead of *pool*.
 
     Raises:
         ValueError: *days* is below 1 or above 1825.

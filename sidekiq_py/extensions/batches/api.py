@@ -24,7 +24,7 @@ class Batches:
 
     Args:
         pool: The Redis to use: a `Pool`, a redis-py client, or a URL. By default the program's own.
-        client: A client whose Redis to use, instead of *pool*.
+        client: A client to use instead of *pool*.
     """
 
     def __init__(self, *, pool: Any = None, client: Client | None = None) -> None:

@@ -36,7 +36,7 @@ class JobStatus:
         Args:
             jid: The return value of a push. For None (a client middleware stopped the push) there is no status.
             pool: The Redis to use: a `Pool`, a redis-py client, or a URL. By default the program's own.
-            client: A client whose Redis to use, instead of *pool*.
+            client: A client to use instead of *pool*.
         """
         if jid is None:
             return None

@@ -129,7 +129,7 @@ class JobDraft:
 
         Raises:
             JsonParseError: A text is not JSON.
-            RedisError: As `Client.push`.
+            RedisError: As for `Client.push`.
         """
         pusher = client_for(pool, client)
         now = now_seconds()

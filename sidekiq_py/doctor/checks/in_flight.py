@@ -9,7 +9,7 @@ from sidekiq_py.doctor.finding import Finding, counted, listed, note, ok, proble
 from sidekiq_py.doctor.owners import OwnerFacts
 from sidekiq_py.wire import keys
 
-# Leases are read every 5 s; an owner counts as dead when its lease was missing at two looks more than 10 s apart.
+# Leases are read every 5 s; an owner counts as dead when its lease was missing in two reads more than 10 s apart.
 _RECOVERED_WITHIN_SECONDS = 20
 # Two beats at the slower interval, and a margin: an older heartbeat is no sign of life.
 _SILENT_SECONDS = 25

@@ -138,7 +138,7 @@ class PeriodicJobs(Extension):
         return LostRuns().release
 
     def end(self, end: JobEnd) -> Iterable[Effect]:
-        """Note how the run ended, and let the next one start."""
+        """Record how the run ended, and let the next one start."""
         key = end.payload.get(PAYLOAD_KEY)
         # Without the rights the whole script would be refused, and the job would stay in flight.
         if not isinstance(key, str) or end.kind == "interrupted" or not self._is_allowed:

@@ -190,9 +190,9 @@ def remove(names: tuple[str, ...], yes: bool, as_json: bool) -> None:
 @reads_redis
 def history(name: str, as_json: bool) -> None:
     """
-    Show the last ticks that Python has fired or passed over, and what became of each.
+    Show the last ticks that Python has fired or skipped, and the outcome of each.
 
-    OUTCOME is `pushed` until a Python worker has run the job; runs in Ruby stay so.
+    OUTCOME is `pushed` until a Python worker has run the job. For runs in Ruby it stays `pushed`.
     """
     job = _found(name)
     if as_json:

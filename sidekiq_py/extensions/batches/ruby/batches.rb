@@ -367,7 +367,7 @@ LUA
         bid, number = payload[KEY]
         step("working", bid, number, payload.key?("failed_at") ? "1" : "0")
       rescue => error
-        Sidekiq.logger.warn("sidekiq_py: the row of #{payload["jid"]} does not say that it runs: #{error.message}")
+        Sidekiq.logger.warn("sidekiq_py: could not note in its row that #{payload["jid"]} is running: #{error.message}")
       end
 
       # The JSON that a row keeps of a pushed job.

@@ -1,4 +1,4 @@
-"""The worker as a part of a program."""
+"""The worker, as an object that a program can create and run."""
 
 from sidekiq_celery.worker.worker import WorkController
 

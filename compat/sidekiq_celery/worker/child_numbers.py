@@ -1,4 +1,4 @@
-"""The numbers of a worker's children, and the log file that each has where its name asks for them (`%i`, `%I`)."""
+"""Numbers for a worker's children, and a log file for each child if the file's name asks for one (`%i`, `%I`)."""
 
 import multiprocessing
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ __all__ = ("ChildNumbers", "be_number")
 
 
 class ChildNumbers:
-    """Each child has the least number that is free, so that one in another's place goes on with its log file."""
+    """Gives each child the lowest free number, so that a replacement carries on with its predecessor's log file."""
 
     def __init__(self) -> None:
         self._by_pid: dict[int, int] = {}
@@ -17,10 +17,10 @@ class ChildNumbers:
 
     def give(self, pids: Iterable[int]) -> int:
         """
-        The number of the child that is forked next, from 1 on.
+        Return the number of the next child to be forked, starting at 1.
 
         Args:
-            pids: Of the children that stay. One that was not told before has the number that was given last.
+            pids: The children that stay. A pid seen for the first time belongs to the number given out last.
         """
         self._by_pid = {pid: self._by_pid.get(pid, self._given) for pid in pids}
         taken = self._by_pid.values()
@@ -29,9 +29,9 @@ class ChildNumbers:
 
 
 def be_number(number: int, worker: Any) -> None:
-    """This process is that child of *worker*: its log goes on in a file of its own, if the file's name has a number."""
+    """Make this process child *number* of *worker*: it logs to a file of its own if the file's name asks for that."""
     process: Any = multiprocessing.current_process()
-    # As Celery counts them: from 0.
+    # Celery counts from 0.
     process.index = number - 1
     if isinstance(worker.logfile, str) and "%i" in worker.logfile.lower():
         log = worker.app.log

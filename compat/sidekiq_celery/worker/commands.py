@@ -9,17 +9,17 @@ __all__ = ("Panel", "control_command", "controller_info_t", "inspect_command", "
 
 class controller_info_t(NamedTuple):
     """
-    What is known of a command.
+    What is known about a command.
 
     Args:
-        alias: Another name that is understood.
+        alias: Another name for the command.
         type: `control` (it changes something) or `inspect`.
-        visible: Shown by `--list`, and accepted by the command line.
+        visible: True if `--list` shows it and the command line accepts it.
         default_timeout: Seconds.
         help: One line.
-        signature: Of its arguments, for people.
-        args: Names and types of arguments on the command line, in their order.
-        variadic: The argument that takes all that follow.
+        signature: The arguments, written for people.
+        args: Names and types of the command-line arguments, in order.
+        variadic: The argument that takes all remaining values.
     """
 
     alias: str | None
@@ -34,10 +34,10 @@ class controller_info_t(NamedTuple):
 
 class Panel(UserDict[str, Any]):
     """
-    All commands of this process: `data` from name to function, `meta` from name to `controller_info_t`.
+    All remote control commands of this process. `data` maps names to functions, `meta` to `controller_info_t`.
 
-    Remote control calls a command as `command(state, **arguments)`; it returns what JSON can carry. What `state` is,
-    says `sidekiq_celery.worker.remote_control`.
+    Remote control calls a command as `command(state, **arguments)`; the command returns something JSON can carry.
+    `sidekiq_celery.worker.remote_control` describes `state`.
     """
 
     data: ClassVar[dict[str, Callable[..., Any]]] = {}  # type: ignore[misc]
@@ -45,7 +45,7 @@ class Panel(UserDict[str, Any]):
 
     @classmethod
     def register(cls, *args: Any, **kwargs: Any) -> Any:
-        """Add a command; as a decorator, with or without options, which are those of `controller_info_t`."""
+        """Add a command. Works as a decorator, with or without options; those are the fields of `controller_info_t`."""
         if args:
             return cls._register(**kwargs)(*args)
         return cls._register(**kwargs)
@@ -78,22 +78,22 @@ class Panel(UserDict[str, Any]):
 
 
 def control_command(**kwargs: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Make a function a command that changes something: `@control_command(args=[("n", int)], signature="[N=1]")`."""
+    """Register a command that changes something: `@control_command(args=[("n", int)], signature="[N=1]")`."""
     added: Callable[[Callable[..., Any]], Callable[..., Any]] = Panel.register(type="control", **kwargs)
     return added
 
 
 def inspect_command(**kwargs: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Make a function a command that tells something."""
+    """Register a command that only reports something."""
     added: Callable[[Callable[..., Any]], Callable[..., Any]] = Panel.register(type="inspect", **kwargs)
     return added
 
 
 def ok(value: Any) -> dict[str, Any]:
-    """The reply of a command that was carried out."""
+    """The reply of a command that succeeded."""
     return {"ok": value}
 
 
 def nok(value: Any) -> dict[str, Any]:
-    """The reply of a command that was not; *value* says why."""
+    """The reply of a command that failed; *value* says why."""
     return {"error": value}

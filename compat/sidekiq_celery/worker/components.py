@@ -1,7 +1,7 @@
 """
 The parts of a worker, as names for bootsteps that require them.
 
-Steps of a program are started when the worker's processes are at work, so whatever they require is there.
+A program's own steps start once the worker's processes are running, so whatever they require exists by then.
 """
 
 from sidekiq_celery import bootsteps
@@ -10,7 +10,7 @@ __all__ = ("Beat", "Consumer", "Pool", "StateDB", "Timer")
 
 
 class Timer(bootsteps.Step):
-    """`worker.timer` calls functions at their times."""
+    """Provides `worker.timer`, which calls functions at set times."""
 
 
 class Pool(bootsteps.Step):
@@ -18,12 +18,12 @@ class Pool(bootsteps.Step):
 
 
 class Beat(bootsteps.Step):
-    """The beat of `-B`."""
+    """The beat scheduler that `-B` starts."""
 
 
 class StateDB(bootsteps.Step):
-    """Revokes are kept in Redis."""
+    """Revokes. They are kept in Redis here."""
 
 
 class Consumer(bootsteps.Step):
-    """What fetches tasks."""
+    """The part that fetches tasks."""

@@ -1,7 +1,7 @@
 """
 Remote control commands of a worker.
 
-A program adds its own by `@control_command` and `@inspect_command` in a module that its workers import; the first
+A program adds its own with `@control_command` and `@inspect_command` in a module that its workers import. Their first
 argument is `state`, which `sidekiq_celery.worker.remote_control` describes.
 """
 

@@ -1,14 +1,15 @@
 """
-How a worker's remote control speaks with the processes that run tasks, and with their parent.
+How a worker's remote control talks to the processes that run tasks, and to their parent.
 
-A message is a *kind* with named values that JSON can carry. `on_message` gives a kind its function, in any process:
+A message has a *kind* and named values that JSON can carry. `on_message` registers the function for a kind, in any
+process:
 
     @on_message("limits")
-    def set_limits(recipient, task, soft): ...      # returns what JSON can carry, for those who ask
+    def set_limits(recipient, task, soft): ...      # returns something JSON can carry, for callers that ask
 
-`recipient` says where it runs. With prefork, messages go through the engine's pipes
-(`sidekiq_py.engine.prefork.sidecar`); in a worker of one process the function is called right away, once as a child and
-once as the parent.
+`recipient` describes where the function runs. With prefork, messages go through the engine's pipes
+(`sidekiq_py.engine.prefork.sidecar`). In a worker with a single process, the function is called directly; that process
+counts as both child and parent.
 """
 
 import json
@@ -33,7 +34,7 @@ logger = logging.getLogger("celery.worker.control")
 
 
 class Commander(Protocol):
-    """What messages know of the remote control that they have reached."""
+    """What message functions use of the remote control that they run in."""
 
     counts_of_the_gone: Counter[str]
 
@@ -41,14 +42,14 @@ class Commander(Protocol):
 @dataclass(frozen=True, slots=True)
 class Recipient:
     """
-    Where a message arrived.
+    The place where a message arrived.
 
     Args:
         worker: The `WorkController`, or this process's copy of it.
-        launcher: Where tasks run: a child, or the one process; else None.
-        supervisor: In the parent of children, which must neither wait nor connect to Redis; else None.
-        remote_control: In remote control; else None.
-        tell_remote_control: `recipient.tell_remote_control(kind, **about)`: calls the kind's function there.
+        launcher: The process's launcher if it runs tasks (a child, or a worker's single process); else None.
+        supervisor: Set in the parent of prefork children, which must neither wait nor connect to Redis; else None.
+        remote_control: Set in the process that runs remote control; else None.
+        tell_remote_control: `recipient.tell_remote_control(kind, **about)` calls the kind's function there.
     """
 
     worker: Any
@@ -61,12 +62,12 @@ class Recipient:
 @dataclass(frozen=True, slots=True)
 class Answer:
     """
-    What one process answered.
+    One process's answer.
 
     Args:
-        pid: Which.
-        value: What the function returned; None if it failed.
-        error: The exception's text if it failed, else None.
+        pid: The process that answered.
+        value: The function's return value; None if it failed.
+        error: The text of the exception if it failed, else None.
     """
 
     pid: int
@@ -78,7 +79,7 @@ _functions: dict[str, Callable[..., Any]] = {}
 
 
 def on_message(kind: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Call the function as `function(recipient, **about)` for messages of *kind*. Its module must be imported."""
+    """Call the function as `function(recipient, **about)` for messages of *kind*. Its module has to be imported."""
 
     def add(function: Callable[..., Any]) -> Callable[..., Any]:
         _functions[kind] = function
@@ -89,12 +90,12 @@ def on_message(kind: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 @on_message("heard")
 def heard(recipient: Recipient) -> bool:
-    """Answers when what was told before has been heard."""
+    """Answer once all earlier messages have been handled."""
     return True
 
 
 def handle_message(recipient: Recipient, text: str) -> str:
-    """Call the function that a message is for; returns the answer as one line. Does not raise."""
+    """Call the function for a message and return its answer as one line. Does not raise."""
     try:
         message = json.loads(text)
         value = _functions[message["kind"]](recipient, **message["about"])
@@ -105,7 +106,7 @@ def handle_message(recipient: Recipient, text: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    """What JSON lacks is shown."""
+    """Represent a value that JSON cannot carry as text."""
     try:
         return repr(value)
     except Exception:  # noqa: BLE001 - a broken __repr__ may raise anything
@@ -113,7 +114,7 @@ def _shown(value: Any) -> str:
 
 
 def text_of(kind: str, about: dict[str, Any]) -> str:
-    """A message as one line."""
+    """Encode a message as one line."""
     return json.dumps({"kind": kind, "about": about}, default=_shown)
 
 
@@ -126,22 +127,22 @@ def _answer(pid: int, text: str) -> Answer:
 
 
 class WorkerProcesses(Protocol):
-    """The processes of a worker, as its remote control reaches them."""
+    """A worker's processes, as remote control reaches them."""
 
     def tell(self, who: str, kind: str, about: dict[str, Any]) -> None:
-        """Have the kind's function called there, and do not wait."""
+        """Have the kind's function called there, without waiting."""
 
     def ask(self, who: str, kind: str, about: dict[str, Any], timeout_seconds: float) -> list[Answer]:
-        """Have it called, and wait for what it returns; who is late is left out."""
+        """Have it called and wait for the return values. Late answers are dropped."""
 
 
 class OneProcess:
     """
-    A worker without children: the messages are calls.
+    A worker without children: a message is a plain call.
 
     Args:
-        child: This process, where tasks run.
-        parent: The same as the parent.
+        child: This process, in its role as the one that runs tasks.
+        parent: This process, in its role as the parent.
     """
 
     def __init__(self, child: Recipient, parent: Recipient) -> None:
@@ -155,7 +156,7 @@ class OneProcess:
     def ask(self, who: str, kind: str, about: dict[str, Any], timeout_seconds: float) -> list[Answer]:
         """See `WorkerProcesses`."""
         text = text_of(kind, about)
-        # As a parent and a child it is one: what is for all happens once.
+        # This process is both parent and child; a message for all is handled once.
         recipient = self._parent if who == PARENT else self._child
         return [_answer(os.getpid(), handle_message(recipient, text))]
 
@@ -176,8 +177,8 @@ class OverPipes:
     The processes of a prefork worker, seen from its sidecar.
 
     Args:
-        parent: The pipes.
-        here: For what children tell remote control.
+        parent: The pipes to the parent.
+        here: The recipient of messages that children send to remote control.
     """
 
     def __init__(self, parent: Parent, here: Recipient) -> None:
@@ -192,7 +193,7 @@ class OverPipes:
         text = text_of(kind, about)
         self._parent.say("TELL", who, text)
         if who == ALL:
-            # This process has a copy of the app, too.
+            # This process has its own copy of the app.
             handle_message(self._here, text)
 
     def ask(self, who: str, kind: str, about: dict[str, Any], timeout_seconds: float) -> list[Answer]:
@@ -208,7 +209,7 @@ class OverPipes:
             return list(question.answers.values())
 
     def hear(self, message: Message) -> None:
-        """What the parent says."""
+        """Handle a message from the parent."""
         if message.word == "SAID":
             handle_message(self._here, " ".join(message.details[1:]))
             return

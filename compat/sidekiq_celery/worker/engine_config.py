@@ -1,4 +1,4 @@
-"""From a worker's options to the engine's."""
+"""Translates a worker's options into the engine's."""
 
 from typing import Any
 
@@ -12,11 +12,11 @@ from sidekiq_py.worker import settings as program_settings
 __all__ = ("engine_config", "queue_configs", "queue_names")
 
 _WARM_SECONDS = 7 * 24 * 3600.0
-"""A warm shutdown waits for tasks however long they take; this is the engine's way to say so."""
+"""A warm shutdown waits for tasks however long they take. The engine needs a number, and this is it."""
 
 
 def queue_names(app: App) -> list[str]:
-    """The queues to fetch from; those of priorities one level after the other."""
+    """The queues to fetch from. With priorities, all queues of one level come before those of the next."""
     names = list(app.amqp.queues.consume_from)
     if not steps(app):
         return names
@@ -25,17 +25,17 @@ def queue_names(app: App) -> list[str]:
 
 
 def queue_configs(app: App) -> list[QueueConfig]:
-    """The same, with the weights that stand for the order in which they are served."""
+    """The same queues, with weights that express the order in which they are served."""
     weight = 0 if _is_strict(app) else 1
     return [QueueConfig(name, weight) for name in queue_names(app)]
 
 
 def engine_config(app: App, slots: Slots) -> Config:
     """
-    What the engine is told.
+    Build the engine's configuration.
 
     Raises:
-        ImproperlyConfigured: The broker is no Redis.
+        ImproperlyConfigured: The broker is not Redis.
     """
     settings = program_settings()
     has_broker = bool(app.conf.broker_read_url or app.conf.broker_write_url)
@@ -51,12 +51,12 @@ def engine_config(app: App, slots: Slots) -> Config:
         shutdown_timeout_seconds=_WARM_SECONDS,
         usr1_dumps_threads=True,
         max_job_bytes=int(app.conf.worker_max_body_bytes or 0),
-        # Tasks have lines of their own.
+        # Tasks write log lines of their own.
         job_log=False,
     )
 
 
 def _is_strict(app: App) -> bool:
-    """Queues are served in their order; by default each has its turn, as in Celery on Redis."""
+    """True if queues are served strictly in order. By default they take turns, as in Celery on Redis."""
     options: Any = app.conf.broker_transport_options or {}
     return options.get("queue_order_strategy") in ("priority", "sorted")

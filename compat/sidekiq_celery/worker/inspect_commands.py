@@ -1,4 +1,4 @@
-"""Commands that tell of a worker and change nothing, and the one that stops it."""
+"""Commands that report on a worker without changing anything, and the one that stops it."""
 
 import logging
 from collections.abc import Mapping
@@ -57,7 +57,7 @@ def clock(state: Any, **kwargs: Any) -> dict[str, int]:
 
 @inspect_command(visible=False)
 def hello(state: Any, from_node: str, revoked: Any = None, **kwargs: Any) -> dict[str, Any] | None:
-    """Greet a worker that starts. Nothing is to be exchanged: what is revoked stands in Redis."""
+    """Greet a worker that is starting. There are no revokes to exchange: they are kept in Redis."""
     if from_node == state.hostname:
         return None
     return {"revoked": [], "clock": state.app.clock.forward()}
@@ -96,7 +96,7 @@ def shutdown(state: Any, msg: str = "Got shutdown from remote", **kwargs: Any) -
 
 @on_message("stop")
 def stop(recipient: Recipient, msg: str) -> None:
-    """Warmly, as TERM does; unlike a second TERM, asking again does not hurry it."""
+    """Stop warmly, as TERM does. Unlike a second TERM, a second call does not hurry the shutdown."""
     logger.warning(msg)
     if recipient.supervisor is not None:
         recipient.supervisor.ask_to_stop()
@@ -106,7 +106,7 @@ def stop(recipient: Recipient, msg: str) -> None:
 
 @control_command(visible=False)
 def election(state: Any, **kwargs: Any) -> None:
-    """Nothing: workers here hold no elections. Celery's workers beside them may call some."""
+    """Do nothing: workers here hold no elections, but Celery's workers beside them may call one."""
 
 
 # ---- its tasks
@@ -152,7 +152,7 @@ def registered(state: Any, taskinfoitems: Any = None, builtins: bool = False, **
         item for item in maybe_list(taskinfoitems) or _TASK_INFO if isinstance(item, str) and not item.startswith("_")
     ]
     names = sorted(name for name in state.app.tasks if builtins or not name.startswith("celery."))
-    # As in Celery, where a command changes the task itself.
+    # In Celery a command changes the task itself, so its limit shows up here.
     limits = rate_limits.limits_set(state.app) if "rate_limit" in items else {}
     return [_described(state.app.tasks[name], items, limits) for name in names]
 

@@ -1,4 +1,4 @@
-"""A worker's end of kombu's pidbox: reads commands from Redis, calls them, sends the replies."""
+"""A worker's end of kombu's pidbox: it reads commands from Redis, calls them and sends the replies."""
 
 import logging
 from queue import Empty
@@ -17,19 +17,19 @@ __all__ = ("Mailbox",)
 
 logger = logging.getLogger("celery.worker.control")
 
-# Replies to a client that is gone are not kept for longer.
+# How long replies to a client that has gone away are kept.
 _REPLY_QUEUE_SECONDS = 60
-# What a message raises that is not made as kombu makes them, beside much else; kombu takes some of these for signs of a
-# lost connection.
+# Errors that a message not made by kombu can raise, among many others. kombu takes some of them for signs of a lost
+# connection.
 _NONSENSE = (LookupError, TypeError, ValueError, AttributeError)
 _MOST_ERRORS_IN_A_ROW = 20
 
 
 class _Node(pidbox.Node):
-    """Replies over the connection on which it listens, and tries no foreign regular expression in this process."""
+    """Replies over the connection it listens on, and never evaluates a foreign regular expression in this process."""
 
     def handle_message(self, body: Any, message: Any = None) -> Any:
-        """As kombu's, which matches with `re` in place."""
+        """Do what kombu's node does, except that kombu matches with `re` in this process."""
         node: Any = super()
         if body.get("matcher") != "pcre" or not body.get("pattern") or body.get("destination"):
             return node.handle_message(body, message)
@@ -60,7 +60,7 @@ class _Node(pidbox.Node):
         names = [queue for key, _, queue in channel.get_table(exchange) if key == routing_key]
         if names:
             with channel.conn_or_acquire() as client:
-                # kombu's client puts a prefix of keys before those of EXPIRE never, and of PEXPIRE since 5.6.
+                # kombu's client never adds the key prefix for EXPIRE, and only since 5.6 for PEXPIRE.
                 is_done_there = "PEXPIRE" in getattr(client, "PREFIXED_SIMPLE_COMMANDS", ())
                 prefix = "" if is_done_there else channel.global_keyprefix
                 for name in names:
@@ -68,7 +68,7 @@ class _Node(pidbox.Node):
 
 
 class Owner(Protocol):
-    """What a mailbox knows of the remote control whose commands it calls."""
+    """What a mailbox needs of the remote control whose commands it calls."""
 
     app: Any
     hostname: str
@@ -81,15 +81,15 @@ class Owner(Protocol):
 
 class Mailbox:
     """
-    The pidbox of a worker on one connection.
+    A worker's pidbox on one connection.
 
     Args:
-        remote_control: Whose commands are called.
-        connection: kombu's.
-        wake_fd: Readable when nothing more is to be waited for.
+        remote_control: The owner of the commands.
+        connection: A kombu connection.
+        wake_fd: Becomes readable when waiting should end.
 
     Raises:
-        Exception: Redis is out of reach.
+        Exception: Redis cannot be reached.
     """
 
     def __init__(self, remote_control: Owner, connection: Any, wake_fd: int) -> None:
@@ -127,19 +127,19 @@ class Mailbox:
             if self._has_more:
                 self._channel.handlers["LISTEN"]()
             else:
-                # One wait: `drain_events` would begin again where the pipe has ended it.
+                # Wait once: `drain_events` would start over after the pipe has ended the wait.
                 self._transport.cycle.get(self._transport._deliver, timeout=seconds)
         except Empty:
             self._transport.cycle.maybe_check_subclient_health()
         except Exception as error:
             if isinstance(error, self._of_redis) and not isinstance(error, _NONSENSE):
                 raise
-            # Where nothing else comes, it may be a lost connection after all.
+            # If every message fails, the connection may be lost after all.
             self._errors_in_a_row += 1
             if self._errors_in_a_row > _MOST_ERRORS_IN_A_ROW:
                 raise
             logger.error("a message to remote control is no message, and is ignored: %r", error)
-            # What came in the same breath is in redis-py's buffer, of which the socket says nothing.
+            # Messages that arrived in the same read are in redis-py's buffer; the socket does not show as readable.
             reader = self._channel.subclient.connection
             self._has_more = reader is not None and reader.can_read(timeout=0)
             return
@@ -147,7 +147,7 @@ class Mailbox:
         self._has_more = False
 
     def close(self) -> None:
-        """Take this node out of Redis."""
+        """Remove this node from Redis."""
         self._consumer.cancel()
         self._channel.close()
 
@@ -163,7 +163,7 @@ class Mailbox:
             # As in Celery, where `WorkerShutdown` raised by a command stops the worker.
             self._remote_control.tell_parent("stop", msg=f"the command {body['method']!r} stops the worker: {asked!r}")
         except Exception as error:
-            # A refusal of Redis is that of the reply: its place is the client's choice.
+            # If Redis refuses a command here, it refused the reply; the client chose where that goes.
             if isinstance(error, self._lost) and not isinstance(error, _NONSENSE):
                 raise
             logger.error("the command %.100r cannot be carried out: %r", body["method"], error)

@@ -1,4 +1,4 @@
-"""What a worker's remote control tells monitors of the worker, and the commands by which they ask for more."""
+"""The worker's events for monitors, and the commands with which monitors ask for more."""
 
 import logging
 import os
@@ -29,22 +29,22 @@ def _version() -> str:
 
 
 SOFTWARE_INFO = {"sw_ident": "sidekiq-py", "sw_ver": _version(), "sw_sys": platform.system()}
-"""What a worker says of itself."""
+"""How a worker describes itself."""
 
 _LEAST_SECONDS = 1.0
-# Remote control looks once a second what is due; monitors are told the longer time.
+# Remote control checks once a second what is due, so a beat falls due a little before the interval that monitors see.
 _EARLY_SECONDS = 0.5
 
 
 class Heart:
     """
-    Tells monitors that a worker lives.
+    Tells monitors that a worker is alive.
 
     Args:
         remote_control: The worker's.
 
     Attributes:
-        seconds: Between heartbeats.
+        seconds: The time between heartbeats.
     """
 
     def __init__(self, remote_control: RemoteControl) -> None:
@@ -57,31 +57,31 @@ class Heart:
         self._clock = keep_up(remote_control.app)
         self._serializer: str = remote_control.app.conf.event_serializer
         self._pid = os.getppid() if remote_control.worker.pool_name == "prefork" else os.getpid()
-        # By process, as one that was replaced has done its part.
+        # Kept per process: a child that was replaced still counts.
         self._processed: dict[int, int] = {}
         self._active = 0
         self._has_listeners = False
 
     def online(self) -> None:
-        """The worker has started."""
+        """Report that the worker has started."""
         self._send("worker-online")
 
     def beat(self) -> None:
-        """It lives. While nobody listens its processes are not asked what they do."""
+        """Report that it is alive. While nobody listens, its processes are not asked for their activity."""
         if self._has_listeners:
             self.look()
         self._send("worker-heartbeat")
 
     def offline(self) -> None:
-        """It has ended, and so have its tasks."""
+        """Report that it has stopped and that its tasks have ended."""
         events = self._remote_control.worker.events
         if events is not None:
-            # A worker of one process: what has become of the last task is told before.
+            # In a worker with a single process, the last task's events go out first.
             events.close()
         self._send("worker-offline")
 
     def look(self) -> None:
-        """Ask its processes how much runs, and has run."""
+        """Ask the worker's processes how many tasks are running and have run."""
         answers = [
             answer for answer in self._remote_control.ask_children("activity", timeout_seconds=0.5) if not answer.error
         ]
@@ -110,7 +110,7 @@ class Heart:
 
 @at_start
 def start_heart(remote_control: RemoteControl) -> None:
-    """A worker has one; it beats unless it is told not to."""
+    """Create the worker's heart. It beats unless heartbeats are turned off."""
     heart = remote_control.state.heart = Heart(remote_control)
     if remote_control.worker.heartbeat_seconds:
         heart.online()
@@ -119,7 +119,7 @@ def start_heart(remote_control: RemoteControl) -> None:
 
 @at_stop
 def stop_heart(remote_control: RemoteControl) -> None:
-    """The last thing that monitors hear of the worker."""
+    """Send the worker's last event to monitors."""
     heart = remote_control.state.get("heart")
     if heart is not None and remote_control.worker.heartbeat_seconds:
         heart.offline()
@@ -154,7 +154,7 @@ def heartbeat(state: Any, **kwargs: Any) -> None:
 
 @on_message("task_events")
 def set_task_events(recipient: Recipient, is_on: bool) -> None:
-    """Keep it where children are forked, and heed it where tasks run."""
+    """Remember the setting where children are forked, and apply it where tasks run."""
     recipient.worker.task_events = is_on
     events = recipient.worker.events
     if recipient.launcher is not None and events is not None:
@@ -163,7 +163,7 @@ def set_task_events(recipient: Recipient, is_on: bool) -> None:
 
 @on_message("activity")
 def activity(recipient: Recipient) -> dict[str, int]:
-    """How many tasks run in this process, and have run."""
+    """Count the tasks that are running in this process, and those that have run."""
     launcher = recipient.launcher
     if launcher is None:
         return {"active": 0, "processed": 0}

@@ -1,9 +1,9 @@
 """
-Whether a node's name fits a regular expression that came over the wire (`matcher="pcre"` of remote control).
+Matches a node's name against a regular expression that came over the wire (`matcher="pcre"` of remote control).
 
-Python's `re` can be neither limited nor interrupted, and holds the interpreter lock: `".?" * 60 + "#"` against a name
-of 20 letters takes years, in which the worker would take no task. So it is tried in a process of its own, which is
-killed when it takes too long. That costs some 20 ms for a message that only people and scripts send.
+Python's `re` can be neither limited nor interrupted, and it holds the interpreter lock: `".?" * 60 + "#"` against a
+name of 20 letters takes years, and the worker would take no task in all that time. So the match runs in a process of
+its own, which is killed if it takes too long. That costs some 20 ms per message, and only people and scripts send them.
 """
 
 import json
@@ -15,16 +15,16 @@ __all__ = ("fits",)
 LONGEST_PATTERN = 1000
 _SECONDS = 2.0
 
-# Without `site`: nothing but the standard library is needed, and it starts in half the time.
+# Without `site`: the program needs only the standard library, and starts in half the time.
 _PROGRAM = "import json, re, sys; print(json.dumps(bool(re.match(*json.load(sys.stdin)))))"
 
 
 def fits(name: str, pattern: object, *, within_seconds: float = _SECONDS) -> bool:
     """
-    Whether *name* begins with what *pattern* describes, as `re.match` tells.
+    True if `re.match` finds *pattern* at the beginning of *name*.
 
     Raises:
-        ValueError: *pattern* is no regular expression, is too long, or takes too long.
+        ValueError: *pattern* is not a regular expression, is too long, or takes too long.
     """
     if not isinstance(pattern, str) or len(pattern) > LONGEST_PATTERN:
         raise ValueError(f"a pattern is a text of at most {LONGEST_PATTERN} characters, unlike {pattern!r:.60}")

@@ -1,4 +1,4 @@
-"""Values as JSON can carry them, whatever they were."""
+"""Converts any value to something JSON can carry."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -11,7 +11,7 @@ _DEEPEST = 20
 
 
 def plain(value: Any, depth: int = 0) -> Any:
-    """*value* with what JSON lacks shown as text; what is nested deeper than 20 levels, too."""
+    """Return *value* with everything that JSON lacks as text, and everything nested deeper than 20 levels, too."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if depth >= _DEEPEST:

@@ -1,4 +1,4 @@
-"""What `-P` names: how many tasks run at once, and in what."""
+"""What `-P` chooses: how many tasks run at once, and in processes, threads or coroutines."""
 
 import os
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ PoolName = Literal["prefork", "threads", "solo", "asyncio"]
 POOL_NAMES = ("prefork", "threads", "solo", "asyncio")
 _ALIASES = {"processes": "prefork", "thread": "threads"}
 _GREEN = ("gevent", "eventlet")
-# What one process of the engine runs of `async def` tasks unless told otherwise.
+# How many `async def` tasks one process of the engine runs at once by default.
 _COROUTINES = 100
 
 
@@ -23,9 +23,9 @@ class Slots:
     How many tasks run at once.
 
     Args:
-        processes: Children; 0: the worker's own process works.
-        threads: Of each process.
-        coroutines: `async def` tasks of each process.
+        processes: The number of children; 0 if the worker's own process runs the tasks.
+        threads: Per process.
+        coroutines: `async def` tasks per process.
     """
 
     processes: int
@@ -35,10 +35,10 @@ class Slots:
 
 def pool_name(given: Any) -> PoolName:
     """
-    The pool that an option or a setting names.
+    Return the pool that an option or a setting names.
 
     Raises:
-        ImproperlyConfigured: There is none of that name.
+        ImproperlyConfigured: There is no such pool.
     """
     name = str(given or "prefork").lower()
     name = _ALIASES.get(name, name)
@@ -52,22 +52,22 @@ def pool_name(given: Any) -> PoolName:
 
 
 def cpu_count() -> int:
-    """The processors that this process may use."""
+    """The number of processors that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def autoscale_range(pool: PoolName, given: Any) -> tuple[int, int] | None:
     """
-    The most and the least that `--autoscale` asks for; at least one each, as somebody has to see that tasks wait.
+    Return the most and the least that `--autoscale` asks for. Both are at least 1: someone has to notice waiting tasks.
 
     Args:
-        given: Two numbers, or a text with a comma; the second may be missing.
+        given: Two numbers, or a text with a comma. The second may be missing.
 
     Returns:
-        None where there is none, or the pool cannot.
+        None if *given* is empty or the pool cannot scale.
 
     Raises:
-        ImproperlyConfigured: These are no numbers.
+        ImproperlyConfigured: *given* holds something other than numbers.
     """
     if not given or pool not in ("prefork", "threads"):
         return None
@@ -81,12 +81,12 @@ def autoscale_range(pool: PoolName, given: Any) -> tuple[int, int] | None:
 
 
 def slots(pool: PoolName, concurrency: int) -> Slots:
-    """What `-c` means to a pool."""
+    """Translate `-c` for a pool."""
     if pool == "prefork":
         return Slots(concurrency, 1)
     if pool == "threads":
         return Slots(0, concurrency)
     if pool == "asyncio":
-        # Tasks that are no coroutines run beside the loop.
+        # Tasks that are not coroutines run in threads beside the loop.
         return Slots(0, cpu_count() + 4, concurrency)
     return Slots(0, 1, 1)

@@ -1,9 +1,9 @@
 """
-A worker's processes on the engine: one that works itself, or a parent of children with one slot each.
+A worker's processes on the engine: either one that runs tasks itself, or a parent of children with one slot each.
 
-TERM and INT end it warmly: tasks that run may finish. QUIT, or another TERM a second or more later, ends it coldly:
-`Shutdown` is raised in tasks that run, and their jobs go back. HUP ends it warmly and starts it anew, unless it belongs
-to a terminal. USR1 logs what each thread does.
+TERM and INT stop the worker warmly: running tasks may finish. QUIT, or another TERM a second or more later, stops it
+coldly: `Shutdown` is raised in running tasks, and their jobs are requeued. HUP stops it warmly and starts it again,
+unless it belongs to a terminal. USR1 logs a stack trace of each thread.
 """
 
 import logging
@@ -46,7 +46,7 @@ logger = logging.getLogger("celery.worker")
 
 
 def make_launcher(worker: Any, config: Config, on_epoch: Callable[[str], None] = lambda owner: None) -> Launcher:
-    """A process of *worker* that can run its tasks."""
+    """Make the launcher that runs the tasks of *worker* in this process."""
     worker.events = TaskEvents(worker.app, worker.hostname, is_on=bool(worker.task_events))
     program_hooks.on("exit")(worker.events.close)
     register_tasks(
@@ -73,9 +73,9 @@ def make_launcher(worker: Any, config: Config, on_epoch: Callable[[str], None] =
 
 def run_here(worker: Any, config: Config) -> int:
     """
-    Work in this process until told to stop; the exit code.
+    Run tasks in this process until asked to stop, and return the exit code.
 
-    Does not return where a task did not heed `Shutdown`.
+    Does not return if a task ignored `Shutdown`.
     """
     if worker.pool_name == "solo":
         be_process_of_tasks(worker, program_hooks)
@@ -100,7 +100,7 @@ def run_here(worker: Any, config: Config) -> int:
 
 
 def run_prefork(worker: Any, config: Config) -> int:
-    """Keep children at work until told to stop; the exit code."""
+    """Keep children running until asked to stop, and return the exit code."""
     forks = number = 0
     numbers = ChildNumbers()
 
@@ -152,8 +152,8 @@ def restart_on_hup() -> Callable[[], None]:
     Let HUP stop this worker warmly.
 
     Returns:
-        To be called when it has stopped: if that was by HUP, the same command starts in this process's place, and the
-        call does not return.
+        A function to call once the worker has stopped. If HUP stopped it, the function starts the same command in this
+        process's place and does not return.
     """
     was_asked = threading.Event()
 
@@ -166,15 +166,15 @@ def restart_on_hup() -> Callable[[], None]:
             logging.shutdown()
             os.execv(sys.executable, sys.orig_argv)
 
-    # A terminal that is closed says HUP as well.
+    # Closing a terminal also sends HUP.
     if not isatty(sys.__stdout__):
         signal.signal(signal.SIGHUP, heed)
     return restart
 
 
 def be_process_of_tasks(worker: Any, hooks: Any) -> None:
-    """Tell the program that this process runs tasks, and when it ends."""
-    # Looked up at their times, as tools replace them.
+    """Tell the program that this process runs tasks, and later that it ends."""
+    # Looked up when they are called, because tools replace them.
     prefork.process_initializer(worker.app, worker.hostname)
     hooks.on("exit")(lambda: prefork.process_destructor(os.getpid(), 0))
 
@@ -191,7 +191,7 @@ def _first_stop(tell: Callable[[str], None]) -> Callable[[str], None]:
 
 
 def _watch_quit(launcher: Launcher, soft_seconds: float) -> None:
-    """Let QUIT stop *launcher* coldly, after *soft_seconds* in which tasks may still finish."""
+    """Let QUIT stop *launcher* coldly, after *soft_seconds* in which running tasks may still finish."""
     is_cold, is_stopping = threading.Event(), threading.Event()
 
     def hurry() -> None:

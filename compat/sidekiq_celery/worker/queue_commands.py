@@ -1,4 +1,4 @@
-"""The queues of a running worker: `add_consumer` and `cancel_consumer`, for all its processes and those to come."""
+"""The queues of a running worker: `add_consumer` and `cancel_consumer`, for all its processes, present and future."""
 
 import logging
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ __all__ = ("serve_present_queues",)
 
 logger = logging.getLogger("celery.worker.consumer")
 
-# As long as AMQP's may be.
+# The same limit as AMQP's.
 _LONGEST_NAME = 255
 
 
@@ -40,7 +40,7 @@ def add_consumer(
         "routing_key": routing_key,
         "options": options,
     }
-    # Here first: what cannot be a queue is told to the caller, and nobody serves it.
+    # Applied here first, so that the caller gets the error for a bad queue and no process serves it.
     _select(state.app, **about)
     state.remote_control.tell_all("serve", **about)
     logger.info("Started consuming from %s", queue)
@@ -63,7 +63,7 @@ def serve(recipient: Recipient, queue: str, **about: Any) -> None:
     Serve one more queue.
 
     Raises:
-        ValueError: It has no name that a queue can have.
+        ValueError: *queue* is not a valid queue name.
     """
     if told := _trouble_with(queue=queue):
         raise ValueError(told)
@@ -73,16 +73,16 @@ def serve(recipient: Recipient, queue: str, **about: Any) -> None:
 
 @on_message("leave")
 def leave(recipient: Recipient, queue: str) -> None:
-    """Serve a queue no more."""
+    """Stop serving a queue."""
     recipient.worker.app.amqp.queues.deselect(queue)
     _tell_engine(recipient)
 
 
 def serve_present_queues(app: Any, launcher: "Launcher") -> None:
     """
-    For a process that is made after the worker's queues have changed.
+    Bring a process that starts after the worker's queues have changed up to date.
 
-    A name that no queue can have is logged and passed over: no process could start, were it raised.
+    An invalid queue name is logged and skipped: if it raised, no process could start.
     """
     for name in [name for name in app.amqp.queues.consume_from if not _is_text(name)]:
         logger.error("%.100r is no name of a queue and is not served", name)
@@ -93,7 +93,7 @@ def serve_present_queues(app: Any, launcher: "Launcher") -> None:
 
 
 def _trouble_with(queue: Any, **others: Any) -> str | None:
-    """What is wrong with the names, and what to do; None if nothing is."""
+    """Say what is wrong with the names and what to do about it. Returns None if they are fine."""
     if not _is_text(queue) or not 0 < len(queue) <= _LONGEST_NAME:
         return f"{queue!r:.100} is no name of a queue: name one by a text of up to {_LONGEST_NAME} characters"
     for name, value in others.items():

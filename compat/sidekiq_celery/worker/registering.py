@@ -1,4 +1,4 @@
-"""An app's tasks in the registry in which a worker looks jobs up."""
+"""Registers an app's tasks where a worker looks up its jobs."""
 
 import logging
 from collections.abc import Sequence
@@ -45,17 +45,19 @@ def register_tasks(
     consumer: Any = None,
 ) -> None:
     """
-    Let a worker run the tasks of *app*, which is finalized by that.
+    Let a worker run the tasks of *app*. This finalizes the app.
 
     Args:
-        registry: Where the worker looks.
-        hooks: The worker's: a task whose process has died too often is told of as a death.
+        registry: Where the worker looks up jobs.
+        hooks: The worker's. A task whose process has died too often is reported through its death hook.
         hostname: The worker's name, for `request.hostname`.
-        has_hard_limits: The worker runs one task a process; without it `time_limit` has no effect, which is told once.
-        gate: Asked before each task; by default about revokes.
-        events: Where monitors are told of runs.
-        consumer: What sends the signals of a job that is received.
-        claims_all: The worker is this app's alone: jobs that nobody declares are unknown tasks, whoever enqueued them.
+        has_hard_limits: True if the worker runs one task per process. Otherwise `time_limit` has no effect, and one
+            warning says so.
+        gate: Asked before each task; by default it checks for revokes.
+        events: Where runs are reported to monitors.
+        consumer: The sender of the signals about a received job.
+        claims_all: True if the worker belongs to this app alone: a job without a declared class is then an unknown
+            task, whoever enqueued it.
     """
     from sidekiq_celery._run.lost_workers import fail_lost_tasks
 
@@ -95,7 +97,7 @@ def _tell_what_has_no_effect(tasks: Sequence[Any], has_hard_limits: bool) -> Non
         if task.time_limit and not iscoroutinefunction(task.run) and not task.name.startswith("celery.")
     ]
     if unlimited and not has_hard_limits:
-        # A setting or an option limits them all.
+        # A setting or an option puts the limit on all tasks, so the list may be long.
         more = f" and {len(unlimited) - _MOST_NAMES} more" if len(unlimited) > _MOST_NAMES else ""
         logger.warning(
             "time_limit of %s%s has no effect: only -P prefork can kill a task, use it or soft_time_limit",

@@ -1,4 +1,4 @@
-"""Importing modules of tasks once more, for `pool_restart`."""
+"""Imports task modules again, for `pool_restart`."""
 
 import logging
 import sys
@@ -16,14 +16,14 @@ logger = logging.getLogger("celery.worker")
 
 def reload_modules(app: App, modules: str | Iterable[str] | None = None, reload: bool = False) -> None:
     """
-    Import modules that are new, and, if asked, those that are not.
+    Import modules that are new and, if asked, reload those that are not.
 
     Args:
-        modules: Names; None: all modules of tasks that the app knows.
-        reload: A module that is there is executed again, and its tasks are made anew.
+        modules: Module names; None for all task modules that the app knows.
+        reload: Execute a module that is already loaded again, and re-create its tasks.
 
     Raises:
-        Exception: What a module raises. Its tasks stay as they were.
+        Exception: Whatever a module raises. Its tasks stay as they were.
     """
     names = set(app.loader.task_modules) if modules is None else set(maybe_list(modules) or ())
     for name in sorted(names):
@@ -39,7 +39,7 @@ def reload_modules(app: App, modules: str | Iterable[str] | None = None, reload:
 def _reload(app: App, module: ModuleType) -> None:
     before = dict(app._tasks)
     for name, task in before.items():
-        # A task that is known keeps its function, whatever is decorated under its name.
+        # A known task keeps its function, whatever is decorated under its name, so it is removed first.
         if task.__module__ == module.__name__:
             del app._tasks[name]
     try:

@@ -1,29 +1,31 @@
 """
-Remote control of a worker, one for each node.
+A worker's remote control. Each node has one.
 
-It listens on kombu's pidbox (`<control_exchange>.pidbox`), so that `celery inspect`, Flower and `app.control` of either
-side reach it. In a worker of one process it is a daemon thread; with prefork it is a process of its own without tasks
-(`sidekiq_py.engine.prefork.sidecar`), which the parent replaces when it dies. Commands are the functions in
-`worker.commands.Panel`, called here, one after the other, as `command(state, **arguments)`; the reply is what they
-return.
+It listens on kombu's pidbox (`<control_exchange>.pidbox`), so `celery inspect`, Flower and `app.control` reach it from
+Celery as well as from here. In a worker with a single process it is a daemon thread. With prefork it is a process of
+its own that runs no tasks (`sidekiq_py.engine.prefork.sidecar`), which the parent replaces when it dies. Commands are
+the functions in `worker.commands.Panel`. They are called here, one after the other, as `command(state, **arguments)`,
+and the reply is their return value.
 
-`state` has `app`, `hostname`, and `remote_control`, by which a command reaches the rest of its worker:
+`state` has `app`, `hostname`, and `remote_control`, through which a command reaches the rest of its worker:
 
     remote_control = state.remote_control
     remote_control.tell_children("limits", task="a.b", soft=3)   # every process that runs tasks; returns at once
     remote_control.tell_all("limits", ...)                       # those, their parent, and this process
     remote_control.tell_parent("grow", n=1)
-    remote_control.ask_children("running")                       # [Answer(pid, value, error), …] in time
-    remote_control.ask_parent("processes")                       # Answer; None if it is late
+    remote_control.ask_children("running")                       # [Answer(pid, value, error), …], those in time
+    remote_control.ask_parent("processes")                       # Answer, or None if it is late
 
-Each kind has a function, registered by `worker.control_channel.on_message(kind)` and called there as
-`function(recipient, **about)`. `worker.control` must import its module: remote control, the parent and its children are
-forked with that. In a worker of one process that process is child and parent, and hears each message once. A child that
-is forked later knows what the parent knows: what is to hold for it, too, goes by `tell_all` and is kept in the
-parent's copy of the app or worker. A child speaks up by `recipient.tell_remote_control(kind, **about)`.
+Each kind has a function, registered with `worker.control_channel.on_message(kind)` and called there as
+`function(recipient, **about)`. `worker.control` must import its module, because remote control, the parent and its
+children are forked with those imports. In a worker with a single process, that process is child and parent and handles
+each message once. A child that is forked later knows what the parent knows. So a change that future children need, too,
+is sent with `tell_all` and kept in the parent's copy of the app or worker. A child reports to remote control with
+`recipient.tell_remote_control(kind, **about)`.
 
-For periodic work, call `remote_control.every(seconds, function)` in a function that was given to `at_start`. These, and
-those given to `at_stop`, are called in remote control's process: before it listens, and when no task runs any more.
+For periodic work, call `remote_control.every(seconds, function)` in a function registered with `at_start`. Functions
+registered with `at_start` and `at_stop` run in remote control's process: the former before it listens, the latter when
+no task is running any more.
 """
 
 import logging
@@ -44,14 +46,14 @@ logger = logging.getLogger("celery.worker.control")
 
 _TICK_SECONDS = 1.0
 _PAUSE_SECONDS = 1.0
-# Where Redis answers and refuses (a user without rights, most likely), or what is wrong is so again.
+# Used when Redis answers but refuses (most likely a user without rights), or when the same error occurs again.
 _LONG_PAUSE_SECONDS = 30.0
 _MOST_SAMPLES = 100
 _STOP_SECONDS = 2.0
-# How long an answer of the children may take: the client waits for a second, unless it says otherwise.
+# How long the children may take to answer: the client waits for a second unless it says otherwise.
 _ASK_SECONDS = 0.7
 _LONGEST_ASK_SECONDS = 10.0
-# For the way of a reply to the client.
+# Time for the reply to reach the client.
 _REPLY_SECONDS = 0.3
 
 _at_start: list[Callable[["RemoteControl"], None]] = []
@@ -59,19 +61,19 @@ _at_stop: list[Callable[["RemoteControl"], None]] = []
 
 
 def at_start(function: Callable[["RemoteControl"], None]) -> Callable[["RemoteControl"], None]:
-    """Have *function* called when remote control starts."""
+    """Call *function* when remote control starts."""
     _at_start.append(function)
     return function
 
 
 def at_stop(function: Callable[["RemoteControl"], None]) -> Callable[["RemoteControl"], None]:
-    """Have *function* called when remote control ends."""
+    """Call *function* when remote control ends."""
     _at_stop.append(function)
     return function
 
 
 class ConsumerView:
-    """What commands that were written for Celery's workers find as `state.consumer`."""
+    """The value of `state.consumer`, for commands written for Celery's workers."""
 
     def __init__(self, remote_control: "RemoteControl") -> None:
         self.app = remote_control.app
@@ -93,9 +95,9 @@ class RemoteControl:
         worker_started_at: Seconds since the epoch.
 
     Attributes:
-        processes: The worker's processes; to be set before it starts.
-        state: What commands are given.
-        counts_of_the_gone: How often each task was tried in children that have ended.
+        processes: The worker's processes; set it before starting.
+        state: The first argument of every command.
+        counts_of_the_gone: How often each task was tried in children that have exited.
         memory_samples: For `memdump`.
     """
 
@@ -112,7 +114,7 @@ class RemoteControl:
             app=self.app,
             hostname=self.hostname,
             remote_control=self,
-            # Its name before, which commands of programs may use.
+            # The former name of `remote_control`, which commands of programs may use.
             steward=self,
             tset=set,
             consumer=ConsumerView(self),
@@ -129,7 +131,7 @@ class RemoteControl:
 
     @property
     def recipient(self) -> Recipient:
-        """This process, for messages."""
+        """This process, as a recipient of messages."""
         return Recipient(self.worker, remote_control=self, tell_remote_control=self.tell_here)
 
     # ---- the rest of the worker
@@ -148,20 +150,20 @@ class RemoteControl:
 
     def ask_children(self, kind: str, *, timeout_seconds: float | None = None, **about: Any) -> list[Answer]:
         """
-        Have it called wherever tasks run, and wait for what is returned.
+        Have it called wherever tasks run, and wait for the return values.
 
         Args:
-            timeout_seconds: By default what the client, who waits as well, leaves. Who is later is left out.
+            timeout_seconds: By default the time that the waiting client has left. Later answers are dropped.
         """
         return self.processes.ask(CHILDREN, kind, about, self._seconds(timeout_seconds))
 
     def ask_parent(self, kind: str, *, timeout_seconds: float | None = None, **about: Any) -> Answer | None:
-        """Have it called in the parent; None if it does not answer in time."""
+        """Have it called in the parent. Returns None if the answer does not come in time."""
         answers = self.processes.ask(PARENT, kind, about, self._seconds(timeout_seconds))
         return answers[0] if answers else None
 
     def every(self, seconds: float, function: Callable[[], object]) -> None:
-        """Have *function* called about so often, in this thread; not more often than once a second."""
+        """Call *function* about every *seconds* in this thread, but not more than once a second."""
         self._timers.append([monotonic() + seconds, seconds, function])
 
     def tell_here(self, kind: str, **about: Any) -> None:
@@ -176,11 +178,11 @@ class RemoteControl:
     # ---- its life
 
     def start(self) -> None:
-        """Listen, in a thread."""
+        """Start to listen, in a thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Listen no more; waits a moment for that. Stopping twice is fine."""
+        """Stop listening, and wait a moment for that. Stopping twice is fine."""
         if self._is_stopping.is_set() or not self._thread.is_alive():
             return
         self._is_stopping.set()
@@ -198,7 +200,7 @@ class RemoteControl:
     def _run(self) -> None:
         from sidekiq_celery.worker.mailbox import Mailbox
 
-        # A program may have several apps, and a thread of its own no current one.
+        # A program may have several apps, and a new thread has no current one.
         self.app.set_current()
         self._call_all(_at_start)
         has_told = False
@@ -212,7 +214,7 @@ class RemoteControl:
                         has_told = False
                         self._tick()
                     mailbox.close()
-            except BaseException as error:  # noqa: BLE001 - whatever it is, the worker is to be reached again
+            except BaseException as error:  # noqa: BLE001 - remote control must survive any error
                 pause = _PAUSE_SECONDS if self._may_pass(error, has_told) else _LONG_PAUSE_SECONDS
                 if not has_told:
                     logger.warning("remote control does not answer, and is tried again in %d s: %s", pause, error)
@@ -221,7 +223,7 @@ class RemoteControl:
                 self._is_stopping.wait(pause)
 
     def _may_pass(self, error: BaseException, is_again: bool) -> bool:
-        """The next try may go well: the connection was lost, or a message was the reason."""
+        """True if the next try may succeed: the connection was lost, or a message caused the error."""
         from kombu.exceptions import OperationalError
 
         lost = self.connection.connection_errors if self.connection is not None else (OSError,)
@@ -240,10 +242,10 @@ class RemoteControl:
                 logger.exception("%r failed", function)
 
     def note_deadline(self, expires: Any) -> None:
-        """Until when, in seconds since the epoch, the client of the command that comes next waits; 0 if unknown."""
+        """Note how long the next command's client waits: *expires* is seconds since the epoch, 0 if unknown."""
         if not isinstance(expires, int | float) or not expires:
             self._deadline = None
             return
         left = expires - now_seconds() - _REPLY_SECONDS
-        # The client's clock may be another.
+        # The client's clock may differ from ours.
         self._deadline = monotonic() + min(max(left, 0.3), _LONGEST_ASK_SECONDS)

@@ -1,6 +1,5 @@
 """
-Where a worker's remote control runs, and where its probes are answered: in threads beside the tasks, or in a process
-beside the children.
+Places a worker's remote control and probes: in threads beside the tasks, or in a process beside the children.
 """
 
 import multiprocessing
@@ -10,7 +9,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-# Commands and kinds are known in all processes: they are forked after this import.
+# All processes know the commands and kinds, because they are forked after this import.
 from sidekiq_celery.worker import control  # noqa: F401
 from sidekiq_celery.worker.control_channel import OneProcess, OverPipes, Recipient, handle_message, text_of
 from sidekiq_celery.worker.remote_control import RemoteControl
@@ -26,7 +25,7 @@ __all__ = ("answer_probes", "beside", "in_child", "role", "tell_counts")
 
 
 def beside(worker: Any, launcher: Launcher, hooks: Hooks = program_hooks) -> Callable[[], None]:
-    """For a worker of one process; returns what starts remote control, which ends with the worker's *hooks*."""
+    """In a worker with a single process: return the function that starts remote control. An exit hook stops it."""
     if not worker.app.conf.worker_enable_remote_control:
         return lambda: None
     remote_control = RemoteControl(worker, now_seconds())
@@ -37,7 +36,7 @@ def beside(worker: Any, launcher: Launcher, hooks: Hooks = program_hooks) -> Cal
 
 
 def answer_probes(worker: Any) -> WorkerProbes | None:
-    """For a worker of one process: answer from now on; None where nobody asks."""
+    """In a worker with a single process: answer probes from now on. Returns None if no port is set."""
     if worker.probe_port is None:
         return None
     counts = JobMetrics()
@@ -48,7 +47,7 @@ def answer_probes(worker: Any) -> WorkerProbes | None:
 
 
 def role(worker: Any, supervisor: Callable[[], Supervisor]) -> Role | None:
-    """For the parent of children; None where there are no probes and remote control is switched off."""
+    """In the parent of children: the sidecar's role. Returns None without probes and with remote control disabled."""
     if worker.probe_port is not None:
         check_port(worker.probe_port)
     if not worker.app.conf.worker_enable_remote_control:
@@ -64,7 +63,7 @@ def role(worker: Any, supervisor: Callable[[], Supervisor]) -> Role | None:
 
 
 def in_child(worker: Any, parent: Parent) -> Callable[[Launcher, str], str]:
-    """What a child does with messages."""
+    """Return the function with which a child handles messages."""
 
     def tell_remote_control(kind: str, **about: Any) -> None:
         parent.say("SAY", text_of(kind, about))
@@ -80,12 +79,12 @@ def in_child(worker: Any, parent: Parent) -> Callable[[Launcher, str], str]:
 
 
 def tell_counts(launcher: Launcher, parent: Parent) -> None:
-    """A child that ends tells remote control what it has done."""
+    """Tell remote control, in a child that is exiting, how many tasks the child has tried."""
     parent.say("SAY", text_of("gone", {"counts": launcher.metrics.attempts()}))
 
 
 def _serve_remote_control(worker: Any, started_at: float, parent: Parent) -> int:
-    # Out of the terminal's foreground group: Ctrl-C reaches the parent alone.
+    # Leave the terminal's foreground group, so that Ctrl-C reaches only the parent.
     os.setpgid(0, 0)
     is_over = threading.Event()
     signal.signal(signal.SIGINT, signal.SIG_IGN)

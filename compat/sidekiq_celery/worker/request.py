@@ -1,4 +1,4 @@
-"""What `task_received` tells of a job."""
+"""The request that `task_received` passes to its receivers."""
 
 from sidekiq_celery._run.received import Request
 

@@ -35,7 +35,7 @@ def revoke(state: Any, task_id: Any, terminate: bool = False, signal: Any = None
     task_ids = [str(one) for one in maybe_list(task_id) or ()]
     try:
         number = _number_of(signal)
-        # A client of ours has written it down already.
+        # Our own clients have written the revoke to Redis already.
         revokes.revoke(state.app, revokes.not_revoked(state.app, task_ids), waits=False)
     except KeyError as error:
         return nok(f"there is no signal {error}")
@@ -90,7 +90,7 @@ def _named(task_ids: Sequence[str]) -> str:
 
 
 def _terminate(state: Any, number: int, **which: Any) -> Reply:
-    # Asked first and told then: a process that is killed for its task could not answer any more.
+    # Ask first and terminate afterwards: a process that is killed for its task can no longer answer.
     replies = state.remote_control.ask_children("find_tasks", signal_number=number, **which)
     answers = [reply.value for reply in replies if reply.value]
     found = [task_id for answer in answers for task_id in answer["found"]]
@@ -109,7 +109,7 @@ def _terminate(state: Any, number: int, **which: Any) -> Reply:
 def find_tasks(
     recipient: Recipient, signal_number: int, task_ids: Sequence[str] = (), stamps: Sequence[str] = ()
 ) -> dict[str, list[str]]:
-    """Which of these tasks run here: those that can be ended, and the others."""
+    """Find those of these tasks that run here, and sort them by whether they can be ended."""
     answer: dict[str, list[str]] = {"found": [], "refused": []}
     for task_id, unit in _running(recipient, task_ids, stamps):
         can_be_ended = recipient.launcher is not None and recipient.launcher.termination.can_terminate(unit)
@@ -119,14 +119,14 @@ def find_tasks(
 
 @on_message("end_tasks")
 def end_tasks(recipient: Recipient, signal_number: int, task_ids: Sequence[str]) -> None:
-    """End those of these tasks that run here."""
+    """End the given tasks that run here."""
     for task_id, unit in _running(recipient, task_ids, ()):
         if recipient.launcher is not None and _end(recipient.launcher, unit, signal_number):
             logger.info("Terminating %s (%s)", task_id, signal_number)
 
 
 def _end(launcher: "Launcher", unit: UnitOfWork, signal_number: int) -> bool:
-    # As Celery's processes take this signal: the task can clean up, in a thread too.
+    # Celery's processes take this signal the same way: the task can clean up. Here that works in a thread, too.
     if signal_number == _SOFT and launcher.termination.interrupt(unit, SoftTimeLimitExceeded):
         return True
     return launcher.termination.terminate(unit, signal_number)
@@ -140,7 +140,7 @@ def _running(recipient: Recipient, task_ids: Sequence[str], stamps: Sequence[str
 
 
 def _wanted_id(raw: bytes, task_ids: Sequence[str], stamps: Sequence[str]) -> str | None:
-    """The id of a job that is meant; None for others."""
+    """Return the job's id if it is one of those asked for, else None."""
     try:
         payload = parse_job(raw)
     except PayloadError:

@@ -1,4 +1,4 @@
-"""What a worker runs at this moment, and what it is about to."""
+"""The tasks that a worker is running, and those it is about to run."""
 
 import os
 from collections.abc import Iterable
@@ -19,10 +19,10 @@ __all__ = ("tasks_of",)
 
 def tasks_of(remote_control: "RemoteControl") -> dict[str, list[dict[str, Any]]]:
     """
-    `active` and `reserved` tasks of all processes, in the shape of `inspect`.
+    `active` and `reserved` tasks of all processes, in the format of `inspect`.
 
-    The processes are asked. One that does not answer, as its task holds Python up in C code or it is frozen, has those
-    of its tasks shown that stand in Redis, without the time at which they started.
+    The processes are asked. A process cannot answer while its task blocks Python in C code, or while it is frozen; then
+    its tasks are read from Redis and have no start time.
     """
     owners: dict[str, str] = facts_of_parent(remote_control).get("owners", {})
     answers = remote_control.ask_children("tasks")
@@ -45,14 +45,14 @@ def _shown(app: Any, hostname: str, jobs: Iterable[tuple[bytes, dict[str, Any]]]
         try:
             found.append(job_info(app, raw, hostname, **about))
         except PayloadError:
-            # No task can be read from it, and none will run.
+            # No task can be read from the payload, and none will run.
             continue
     return found
 
 
 @on_message("tasks")
 def tasks(recipient: Recipient) -> dict[str, list[dict[str, Any]]]:
-    """Those of this process."""
+    """The tasks of this process."""
     launcher, app, hostname = recipient.launcher, recipient.worker.app, recipient.worker.hostname
     if launcher is None:
         return {}

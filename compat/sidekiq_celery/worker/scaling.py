@@ -1,8 +1,8 @@
 """
-The size of a running worker: `pool_grow`, `pool_shrink`, `pool_restart`, `autoscale`.
+Changes the size of a running worker: `pool_grow`, `pool_shrink`, `pool_restart`, `autoscale`.
 
-With prefork the parent keeps the number of children, and the policy of `--autoscale` is asked there, by what the
-children say once a second. With threads the process does it itself.
+With prefork the parent controls the number of children. It applies the policy of `--autoscale`, based on what the
+children report once a second. With threads the process resizes itself.
 """
 
 import logging
@@ -21,14 +21,14 @@ __all__ = ("AUTOSCALE_KEEPALIVE", "ThreadScaler", "scaling_facts", "scaling_poli
 logger = logging.getLogger("celery.worker.autoscale")
 
 AUTOSCALE_KEEPALIVE = float(os.environ.get("AUTOSCALE_KEEPALIVE", "30"))
-"""Seconds for which a worker must have had less to do before it shrinks."""
+"""How many seconds a worker must have had less to do before it shrinks."""
 
 _LOOK_SECONDS = 1.0
 _MOST_THREADS = 1_000
 
 
 def scaling_policy(worker: Any) -> ScalingPolicy | None:
-    """What `--autoscale` asks of *worker*; None without it."""
+    """The policy that `--autoscale` sets for *worker*; None without that option."""
     if worker.autoscale is None:
         return None
     most, least = worker.autoscale
@@ -40,7 +40,7 @@ class ThreadScaler:
     Grows and shrinks a worker of threads.
 
     Args:
-        policy: By which.
+        policy: Decides the size.
     """
 
     def __init__(self, worker: Any, launcher: Launcher, policy: ScalingPolicy) -> None:
@@ -55,11 +55,11 @@ class ThreadScaler:
         self._thread.start()
 
     def stop(self) -> None:
-        """End it; that is not waited for."""
+        """Ask the thread to end, without waiting for it."""
         self._pause.wake()
 
     def look(self, now: float) -> int:
-        """See what there is to do, and take the size for it; returns that. *now* is on the monotonic clock."""
+        """Check the load, adjust the number of threads, and return it. *now* is on the monotonic clock."""
         size = self._worker.concurrency
         running, *waiting = self._launcher.reconfiguration.load(size < self.policy.most)
         wanted = self.policy.wanted(Load(size, running, sum(waiting)), now)
@@ -126,7 +126,7 @@ def _grow(state: Any, command: str, by: int) -> dict[str, str] | None:
 
 
 def scaling_facts(recipient: Recipient) -> dict[str, int] | None:
-    """What `inspect stats` tells of it, asked in the parent, or the one process; None without `--autoscale`."""
+    """The autoscaler's entry in `inspect stats`, asked of the parent or the single process. None without autoscale."""
     if recipient.supervisor is not None:
         size = recipient.supervisor.size
         policy, busy, current = size.policy, sum(size.running.values()), len(recipient.supervisor.children)
@@ -143,11 +143,11 @@ def scaling_facts(recipient: Recipient) -> dict[str, int] | None:
 
 @on_message("resize")
 def resize(recipient: Recipient, by: int) -> None:
-    """Run so many more, or less, at once; at least one."""
+    """Run *by* more tasks at once, or fewer if *by* is negative, but at least one."""
     worker = recipient.worker
     size = max(worker.concurrency + by, 1)
     if recipient.supervisor is not None:
-        # A child that was stopped from a Web UI is not counted any more.
+        # A child that was stopped from a Web UI no longer counts.
         size = recipient.supervisor.size.resize(recipient.supervisor.size.wanted + by)
     elif recipient.launcher is not None and worker.pool_name != "prefork":
         _resize_here(worker, recipient.launcher, size)
@@ -157,7 +157,7 @@ def resize(recipient: Recipient, by: int) -> None:
 
 @on_message("autoscale")
 def change_scale(recipient: Recipient, most: int, least: int) -> None:
-    """Stay between these."""
+    """Set the range for autoscaling."""
     worker = recipient.worker
     worker.autoscale = (most, least)
     if recipient.supervisor is not None:
@@ -168,7 +168,7 @@ def change_scale(recipient: Recipient, most: int, least: int) -> None:
 
 @on_message("restart")
 def restart(recipient: Recipient, modules: Any = None, reload: bool = False) -> None:
-    """Import or reload modules, then restart the children, which are forked with that."""
+    """Import or reload modules, then restart the children, which are forked with the new modules."""
     reload_modules(recipient.worker.app, modules, reload)
     if recipient.supervisor is not None:
         recipient.supervisor.restart()

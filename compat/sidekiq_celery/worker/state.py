@@ -1,7 +1,8 @@
 """
-What Celery's workers keep in their memory.
+Stands in for the module in which Celery's workers keep state in memory.
 
-Here several processes have it, and Redis: each name that programs may look for says where it is to be asked.
+Here that state is spread over several processes and Redis. The error for each name that a program may look up says
+where to ask for it instead.
 """
 
 from typing import Any
@@ -11,9 +12,9 @@ from sidekiq_celery.worker.monitoring import SOFTWARE_INFO
 __all__ = ("SOFTWARE_INFO", "should_stop", "should_terminate")
 
 should_stop: Any = None
-"""To be read: a worker here is stopped by a signal, or by `app.control.shutdown()`."""
+"""Read-only: stop a worker with a signal, or with `app.control.shutdown()`."""
 should_terminate: Any = None
-"""The same."""
+"""Read-only, as `should_stop`."""
 
 _ELSEWHERE = {
     "active_requests": "app.control.inspect().active()",

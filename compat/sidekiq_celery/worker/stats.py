@@ -1,4 +1,4 @@
-"""What a worker has done and what it takes: `inspect stats`, `memsample` and `memdump`."""
+"""A worker's counts and resource usage: `inspect stats`, `memsample` and `memdump`."""
 
 import logging
 import os
@@ -51,8 +51,8 @@ def stats_of(remote_control: "RemoteControl") -> dict[str, Any]:
 
 def facts_of_parent(remote_control: "RemoteControl") -> dict[str, Any]:
     """
-    `pid`, `rusage`; of a prefork worker also `processes`, and `owners`: from their pids to the names under which they
-    have jobs in flight. Empty if it does not answer.
+    Facts about the parent: `pid` and `rusage`. For a prefork worker also `processes`, and `owners`, which maps the
+    children's pids to the owner names of their jobs in flight. Empty if the parent does not answer.
     """
     parent = remote_control.ask_parent("parent_facts")
     return parent.value if parent is not None and parent.value else {}
@@ -83,7 +83,7 @@ def _broker(connection: Any) -> Any:
 
 
 def _told_by_steps(worker: Any) -> dict[str, Any]:
-    """What the program's bootsteps tell of themselves."""
+    """Collect what the program's bootsteps report about themselves."""
     try:
         told: dict[str, Any] = plain(
             {**worker.blueprint.info(worker), **worker.consumer.blueprint.info(worker.consumer)}
@@ -95,7 +95,7 @@ def _told_by_steps(worker: Any) -> dict[str, Any]:
 
 
 def memory_text(remote_control: "RemoteControl") -> str:
-    """Of all processes that run tasks; remembered for `memory_report`."""
+    """Measure the memory of all processes that run tasks, and remember it for `memory_report`."""
     kilobytes = sum(answer.value or 0 for answer in remote_control.ask_children("memory"))
     text = f"{kilobytes / 1024:.2f}MB"
     remote_control.memory_samples.append(text)
@@ -103,14 +103,14 @@ def memory_text(remote_control: "RemoteControl") -> str:
 
 
 def memory_report(remote_control: "RemoteControl", most: int) -> str:
-    """The last samples, a line each."""
+    """List the last samples, one per line."""
     samples = list(remote_control.memory_samples)[-max(most, 1) :]
     return "".join(f"- rss (sample {number}): {text}\n" for number, text in enumerate(samples)) or "no memsample yet\n"
 
 
 @on_message("parent_facts")
 def parent_facts(recipient: Recipient) -> dict[str, Any]:
-    """Of the process that the worker is to the system."""
+    """Facts about the process that the operating system sees as the worker."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     facts: dict[str, Any] = {"pid": os.getpid(), "rusage": {name: getattr(usage, f"ru_{name}") for name in _USAGE}}
     facts["autoscaler"] = scaling_facts(recipient)
@@ -124,7 +124,7 @@ def parent_facts(recipient: Recipient) -> dict[str, Any]:
 
 @on_message("memory")
 def memory(recipient: Recipient) -> int:
-    """KB that this process takes."""
+    """KB of memory that this process uses."""
     return rss_kb_of(os.getpid())
 
 
@@ -136,6 +136,6 @@ def counts(recipient: Recipient) -> dict[str, int]:
 
 @on_message("gone")
 def note_gone(recipient: Recipient, counts: dict[str, int]) -> None:
-    """In remote control's process: a child that ends tells what it has done."""
+    """Add up, in remote control's process, the counts that a child reports when it exits."""
     if recipient.remote_control is not None:
         recipient.remote_control.counts_of_the_gone.update(counts)

@@ -1,4 +1,4 @@
-"""Jobs as `inspect` shows them: what runs, what is about to, what waits for its time."""
+"""Jobs as `inspect` shows them: running, about to run, and scheduled for later."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -18,7 +18,7 @@ __all__ = ("job_info", "waiting_jobs")
 
 _MOST_READ = 1000
 _MOST_SHOWN = 200
-# What Celery shows: the order of timers, which has nothing to do with a task's priority.
+# The value that Celery shows. It is the order of timers and has nothing to do with a task's priority.
 _TIMER_PRIORITY = 6
 
 
@@ -33,14 +33,14 @@ def job_info(
     is_acknowledged: bool = False,
 ) -> dict[str, Any]:
     """
-    A job in the shape of Celery's `inspect`, in types that JSON has, without what the program hides.
+    Describe a job in the format of Celery's `inspect`, in types that JSON has, and with redacted arguments.
 
     Args:
-        raw: Its payload.
-        queue: It came from; by default what it says itself.
-        started_at: Seconds since the epoch; None: it has not started.
-        pid: Of the process that runs it.
-        is_acknowledged: It has left Redis.
+        raw: The payload.
+        queue: The queue that the job came from; by default the one that the payload names.
+        started_at: Seconds since the epoch; None if the job has not started.
+        pid: The process that runs it.
+        is_acknowledged: True if the job has been removed from Redis.
     """
     payload = parse_job(raw)
     task_headers: Any = payload.get("celery")
@@ -67,7 +67,7 @@ def job_info(
 
 
 def _arguments(app: App, payload: dict[str, Any]) -> tuple[Any, Any]:
-    """As they are written; the client reads values that JSON lacks as kombu does."""
+    """The arguments as the payload has them. The client decodes values that JSON lacks, as kombu does."""
     args: Any = payload.get("args")
     try:
         task_headers = task_headers_of(payload)
@@ -76,16 +76,17 @@ def _arguments(app: App, payload: dict[str, Any]) -> tuple[Any, Any]:
             return plain(read[0]), plain(read[1])
         if task_headers.get("kw") and isinstance(args[-1], dict):
             return args[:-1], args[-1]
-    except Exception as error:  # noqa: BLE001 - whatever stands there, the task is shown
+    except Exception as error:  # noqa: BLE001 - show the task whatever its arguments are
         return f"<cannot be read: {type(error).__name__}: {error}>", {}
     return args, {}
 
 
 def waiting_jobs(app: App, hostname: str) -> list[dict[str, Any]]:
     """
-    Tasks of *app* that wait in Redis for their time, with an ETA or between two tries, the next ones first.
+    List tasks of *app* that are scheduled in Redis, by an ETA or between two tries, soonest first.
 
-    They belong to no worker; a thousand are looked at and at most 200 of the queues that this app serves are told.
+    They belong to no worker. Up to a thousand entries per set are read, and at most 200 are returned, all from queues
+    that this app serves.
     """
     client = client_of(app)
     found = [

@@ -1,4 +1,4 @@
-"""The limits of a running worker's tasks: `time_limit`."""
+"""Changes the time limits of tasks in a running worker: `time_limit`."""
 
 import logging
 from inspect import iscoroutinefunction
@@ -31,7 +31,7 @@ def time_limit(
     if hard and pool != "prefork" and not iscoroutinefunction(task.run):
         return nok(f"-P {pool} cannot end a task by a hard limit, nothing was changed: use -P prefork, or soft alone")
     state.remote_control.tell_all("limits", task_name=task_name, hard=hard, soft=soft)
-    # Messages come in their order: who answers this one has the limits. A task that is sent after the reply is limited.
+    # Messages arrive in order: a process that answers this one has the limits, which hold for tasks sent after the reply.
     state.remote_control.ask_children("heard")
     logger.info("New time limits for tasks of type %s: soft=%s hard=%s", task_name, soft, hard)
     return ok("time limits set successfully")
@@ -40,16 +40,16 @@ def time_limit(
 @on_message("limits")
 def set_limits(recipient: Recipient, task_name: str, hard: float | None, soft: float | None) -> None:
     """
-    Limit the runs of a task that start from now on; None: no limit.
+    Set the limits for runs of a task that start from now on. None means no limit.
 
     Raises:
-        ValueError: One is no number of seconds.
+        ValueError: A limit is not a number of seconds.
     """
     if (told := trouble_with(hard=hard, soft=soft)) is not None:
         raise ValueError(told)
     task = recipient.worker.app.tasks[task_name]
     former = task.__dict__.get("_former_limits", ())
-    # Calls that were made elsewhere bring along the limits that the task has there.
+    # Calls made elsewhere carry the limits that the task has there.
     task._former_limits = (*former, (task.time_limit, task.soft_time_limit))
     task.time_limit, task.soft_time_limit = hard, soft
     definition = registry.find(task_name) if recipient.launcher is not None else None

@@ -1,4 +1,4 @@
-"""A thread of a worker that calls functions at their times, for bootsteps: `worker.timer.call_repeatedly(…)`."""
+"""A worker's thread that calls functions at set times, for bootsteps: `worker.timer.call_repeatedly(…)`."""
 
 import heapq
 import logging
@@ -15,7 +15,7 @@ logger = logging.getLogger("celery.worker")
 
 
 class Entry:
-    """A call that is to come."""
+    """A scheduled call."""
 
     def __init__(self, call: Callable[[], Any], repeats_after: float | None = None) -> None:
         self.call = call
@@ -23,12 +23,12 @@ class Entry:
         self.canceled = False
 
     def cancel(self) -> None:
-        """Do not call it again."""
+        """Cancel this call."""
         self.canceled = True
 
 
 class Timer:
-    """The thread starts with the first call that is asked for. An error of a call is logged."""
+    """Starts its thread with the first call that is scheduled. An error in a call is logged."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -56,7 +56,7 @@ class Timer:
         kwargs: Mapping[str, Any] | None = None,
         priority: int = 0,
     ) -> Entry:
-        """Call *fun* once, at *eta*: a moment, or a number of seconds since the epoch."""
+        """Call *fun* once, at *eta*: a datetime, or seconds since the epoch."""
         at = eta.timestamp() if isinstance(eta, datetime) else eta
         return self.call_after(at - time.time(), fun, args, kwargs)
 
@@ -72,16 +72,16 @@ class Timer:
         return self._enter(secs, Entry(lambda: fun(*args, **(kwargs or {})), repeats_after=secs))
 
     def cancel(self, tref: Entry) -> None:
-        """Do not call that again."""
+        """Cancel that call."""
         tref.cancel()
 
     def clear(self) -> None:
-        """Call nothing of what has been asked for."""
+        """Cancel all calls."""
         with self._changed:
             self._due.clear()
 
     def stop(self) -> None:
-        """Call nothing more, and wait for a call that is under way."""
+        """Make no more calls, and wait for one that is running."""
         with self._changed:
             self._is_stopped = True
             self._changed.notify()

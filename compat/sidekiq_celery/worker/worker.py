@@ -1,4 +1,4 @@
-"""`WorkController`: what a worker is told, and its life from start to stop."""
+"""`WorkController`: a worker's options, and its life from start to stop."""
 
 import logging
 import os
@@ -50,32 +50,32 @@ class WorkController:
     A worker.
 
     Args:
-        app: Whose tasks it runs.
+        app: The app whose tasks it runs.
         hostname: Its node name, or a part of one.
-        concurrency: How many tasks run at once; by default one for each processor.
-        loglevel, logfile: Of its log.
+        concurrency: How many tasks run at once; by default one per processor.
+        loglevel, logfile: For its log.
         pool_cls: `prefork`, `threads`, `solo` or `asyncio`.
         queues, exclude_queues: Names, or a text with commas.
-        include: Modules to import before it works.
+        include: Modules to import first.
         pidfile: Holds the process's id while it runs.
-        time_limit, soft_time_limit: Seconds, for tasks that have none of their own.
-        max_tasks_per_child, max_memory_per_child: After so many tasks, and beyond so many KiB, a child is replaced.
-        beat: Run beat beside it.
-        schedule_filename, scheduler: Of that beat.
-        autoscale: The most and the least processes, or threads; also as a text with a comma.
-        probe_port: Answer `/live`, `/ready` and `/metrics` by HTTP there; not in Celery.
-        task_events: Tell monitors what becomes of tasks.
-        without_heartbeat: Tell them nothing of the worker.
-        heartbeat_interval: Seconds, between what they are told of it.
-        ready_callback: Called with the worker once it fetches.
+        time_limit, soft_time_limit: Seconds, for tasks that set no limits of their own.
+        max_tasks_per_child, max_memory_per_child: A child is replaced after that many tasks, or above that many KiB.
+        beat: Run beat beside the worker.
+        schedule_filename, scheduler: For that beat.
+        autoscale: The most and the least processes or threads; also as a text with a comma.
+        probe_port: Answer `/live`, `/ready` and `/metrics` over HTTP on this port. Celery has no such option.
+        task_events: Send task events to monitors.
+        without_heartbeat: Send no events about the worker itself.
+        heartbeat_interval: Seconds between the worker's heartbeats to monitors.
+        ready_callback: Called with the worker's consumer once it fetches.
 
     Attributes:
-        exitcode: Of the program, once it has ended.
+        exitcode: The program's exit code, set once the worker has ended.
         concurrency: How many tasks run at once; it may change.
-        thread_policy: Of a worker of threads that grows and shrinks by itself.
-        events: In a process that runs tasks, where monitors are told of them.
-        steps: The program's bootsteps that are started once the worker is at work, and stopped with it.
-        timer: For these.
+        thread_policy: The autoscale policy of a worker of threads, or None.
+        events: Sends task events, in a process that runs tasks.
+        steps: The program's bootsteps that start once the worker is running and stop with it.
+        timer: For the bootsteps.
     """
 
     app: ClassVar[Any] = None
@@ -97,7 +97,7 @@ class WorkController:
         """Called before options are read."""
 
     def on_after_init(self, **kwargs: Any) -> None:
-        """Called when they have been."""
+        """Called after options are read."""
 
     def on_init_blueprint(self) -> None:
         """Called before anything is started; the place to set up logging."""
@@ -120,7 +120,7 @@ class WorkController:
         probe_port: int | None = None,
         **kwargs: Any,
     ) -> None:
-        """Take options, else settings."""
+        """Read options, falling back to settings."""
         self.probe_port = probe_port
         either = self.app.either
         self.loglevel: Any = mlevel(loglevel)
@@ -165,10 +165,10 @@ class WorkController:
 
     def setup_queues(self, include: Any, exclude: Any = None) -> None:
         """
-        Serve those, and not these.
+        Serve the queues in *include*, and not those in *exclude*.
 
         Raises:
-            ImproperlyConfigured: A queue is not in `task_queues`, and none may be added.
+            ImproperlyConfigured: A queue is not in `task_queues`, and missing queues may not be created.
         """
         queues = self.app.amqp.queues
         for names, choose, option in (
@@ -188,7 +188,7 @@ class WorkController:
             raise ImproperlyConfigured("there is no queue left to serve; name one with -Q")
 
     def setup_includes(self, includes: Any) -> None:
-        """Import modules."""
+        """Import modules of tasks."""
         if includes:
             already = tuple(self.app.conf.include or ())
             self.app.conf.include = [*already, *(name for name in includes if name not in already)]
@@ -199,22 +199,22 @@ class WorkController:
 
     def start(self) -> None:
         """
-        Work until a signal. Only in the main thread.
+        Run until a signal stops the worker. Call this in the main thread only.
 
         Raises:
-            ImproperlyConfigured: The broker is no Redis, or another worker has the pidfile.
+            ImproperlyConfigured: The broker is not Redis, or another worker holds the pidfile.
         """
         from sidekiq_celery.worker.processes import restart_on_hup, run_here, run_prefork
 
         chosen = slots(self.pool_name, self.concurrency)
-        # An unusable broker is refused before anything else happens.
+        # Reject an unusable broker before anything else happens.
         engine_config(self.app, chosen)
         self.app.finalize()
         self._limit_tasks()
         self.on_start()
         if self._beat is not None:
             self._beat.start()
-        # Queues may have been changed by receivers of `celeryd_after_setup`.
+        # Receivers of `celeryd_after_setup` may have changed the queues.
         config = replace(engine_config(self.app, chosen), tag=self.hostname)
         run = run_prefork if chosen.processes else run_here
         restart = restart_on_hup()
@@ -232,26 +232,26 @@ class WorkController:
             self._remove_pidfile = write_pidfile(self.pidfile)
 
     def on_ready(self) -> None:
-        """Called once all processes fetch. A bootstep that cannot start ends the worker."""
+        """Called once all processes fetch. A bootstep that fails to start stops the worker."""
         try:
             self.blueprint.start(self)
             self.consumer.blueprint.start(self.consumer)
-        except Exception as error:  # noqa: BLE001 - told there, with its traceback
+        except Exception as error:  # noqa: BLE001 - logged there, with its traceback
             self.on_failed_step(error)
             return
         self.ready_callback(self.consumer)
 
     def on_failed_step(self, error: Exception) -> None:
-        """Called when a bootstep has raised *error* at its start."""
+        """Called when a bootstep raised *error* while starting."""
         logger.critical("Unrecoverable error: a bootstep has not started: %r", error, exc_info=error)
         self._has_failed = True
         os.kill(os.getpid(), signal.SIGTERM)
 
     def on_consumer_ready(self, consumer: Any) -> None:
-        """The same, unless a callback was given."""
+        """The default `ready_callback`, for subclasses: called once the worker fetches."""
 
     def on_shutting_down(self, name: str) -> None:
-        """Called when a signal asks it to stop."""
+        """Called when a signal asks the worker to stop."""
         how = "Cold" if name == "QUIT" else "Warm"
         signals.worker_shutting_down.send(sender=self.hostname, sig=f"SIG{name}", how=how, exitcode=0)
         self.blueprint.close(self)
@@ -259,7 +259,7 @@ class WorkController:
         logger.info("%s shutdown: %s", how, self.hostname)
 
     def on_stopped(self) -> None:
-        """Called when nothing runs any more."""
+        """Called when nothing is running any more."""
         self.consumer.blueprint.stop(self.consumer)
         self.blueprint.stop(self)
         self.timer.stop()
@@ -271,7 +271,7 @@ class WorkController:
             self._remove_pidfile()
 
     def options_without_effect(self) -> list[str]:
-        """What was asked for and has no effect here, each with the reason."""
+        """The given options that have no effect here, each with the reason."""
         given = self._options
         texts = [text for name, text in _WITHOUT_EFFECT.items() if given.get(name) not in (None, False, "default")]
         if self.pool_name != "prefork":
@@ -281,7 +281,7 @@ class WorkController:
         return texts
 
     def _limit_tasks(self) -> None:
-        """Give the worker's limits to tasks without any."""
+        """Apply the worker's limits to tasks that set none."""
         conf = self.app.conf
         defaults = {
             "time_limit": (conf.task_time_limit, self.time_limit),
@@ -295,10 +295,10 @@ class WorkController:
 
 def _number(concurrency: Any) -> int:
     """
-    How many tasks at once.
+    Return how many tasks run at once.
 
     Raises:
-        ImproperlyConfigured: It is neither a number nor `auto`.
+        ImproperlyConfigured: *concurrency* is neither a number nor `auto`.
     """
     if not concurrency or concurrency == "auto":
         return cpu_count()

@@ -1,4 +1,4 @@
-"""What bootsteps of `app.steps["consumer"]` are handed, and the parts that they may require."""
+"""The object passed to bootsteps of `app.steps["consumer"]`, and the parts that they may require."""
 
 from sidekiq_celery.worker.consumer.connection import Connection
 from sidekiq_celery.worker.consumer.consumer import Consumer

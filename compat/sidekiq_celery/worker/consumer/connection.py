@@ -6,7 +6,7 @@ __all__ = ("Connection",)
 
 
 class Connection(bootsteps.StartStopStep):
-    """The connections to Redis, which are the engine's."""
+    """The connections to Redis, which belong to the engine."""
 
-    # Nothing of it is to be started.
+    # There is nothing to start.
     enabled = False

@@ -1,4 +1,4 @@
-"""The object that stands for what consumes tasks in Celery's workers."""
+"""The counterpart of the object that consumes tasks in Celery's workers."""
 
 from typing import Any
 
@@ -9,12 +9,12 @@ __all__ = ("Consumer",)
 
 class Consumer:
     """
-    What `worker_ready` is sent by, and bootsteps of `app.steps["consumer"]` belong to.
+    The sender of `worker_ready`, and the parent of the bootsteps in `app.steps["consumer"]`.
 
     Attributes:
-        app, hostname, timer: As of the worker.
+        app, hostname, timer: The worker's.
         controller: The worker.
-        steps: Those bootsteps that are started and stopped.
+        steps: The bootsteps that are started and stopped.
     """
 
     def __init__(self, controller: Any, **kwargs: Any) -> None:
@@ -26,7 +26,7 @@ class Consumer:
 
     @property
     def timer(self) -> Any:
-        """Calls functions at their times."""
+        """Calls functions at set times."""
         return self.controller.timer
 
     def __getattr__(self, name: str) -> Any:

@@ -8,5 +8,5 @@ __all__ = ("Control",)
 class Control(bootsteps.StartStopStep):
     """Remote control."""
 
-    # Nothing of it is to be started.
+    # There is nothing to start.
     enabled = False

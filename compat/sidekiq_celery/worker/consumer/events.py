@@ -6,7 +6,7 @@ __all__ = ("Events",)
 
 
 class Events(bootsteps.StartStopStep):
-    """What monitors are told."""
+    """Events for monitors."""
 
-    # Nothing of it is to be started.
+    # There is nothing to start.
     enabled = False

@@ -8,5 +8,5 @@ __all__ = ("Heart",)
 class Heart(bootsteps.StartStopStep):
     """The worker's heartbeat to monitors."""
 
-    # Nothing of it is to be started.
+    # There is nothing to start.
     enabled = False

@@ -6,7 +6,7 @@ __all__ = ("Tasks",)
 
 
 class Tasks(bootsteps.StartStopStep):
-    """Tasks are fetched."""
+    """Fetching of tasks."""
 
-    # Nothing of it is to be started.
+    # There is nothing to start.
     enabled = False

@@ -1,6 +1,6 @@
 """
-Where results are kept, under the names and in the bytes of Celery.
+Where results are kept, under Celery's names and in Celery's bytes.
 
-`base` is the interface that the rest calls, `redis` what most use. kombu is imported for the first result that is read,
-or that its json has to write.
+`base` is the interface that the rest of the code calls; `redis` is the backend that most programs use. kombu is only
+imported when the first result is read, or when a result needs kombu's JSON encoder.
 """

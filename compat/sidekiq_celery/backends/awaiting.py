@@ -1,4 +1,4 @@
-"""Waiting for results that Redis tells of: one thread of this process listens for all who wait."""
+"""Waits for results that Redis announces: one thread of this process listens on behalf of all waiters."""
 
 import asyncio
 import builtins
@@ -25,7 +25,7 @@ __all__ = ("Awaiting",)
 
 
 class Awaiting(_Base):
-    """The waiting part of a backend in Redis."""
+    """The part of a Redis backend that waits for results."""
 
     is_async = True
     _pool: Pool
@@ -36,7 +36,7 @@ class Awaiting(_Base):
 
     @cached_property
     def _awaited(self) -> dict[int, tuple[bytes, Tell]]:
-        """Who waits by `then`, by identity."""
+        """Results awaited with `then`, by identity."""
         return {}
 
     @cached_property
@@ -59,7 +59,7 @@ class Awaiting(_Base):
         Wait for one result; see `AsyncResult.get`.
 
         Raises:
-            TimeoutError: It did not come in time.
+            TimeoutError: The result did not arrive in time.
         """
         self._ensure_not_eager()
         for _, meta in self._arrivals([result.id], timeout, interval, on_interval, on_message):
@@ -69,7 +69,7 @@ class Awaiting(_Base):
     def wait_for(
         self, task_id: str, timeout: float | None = None, interval: float = 0.5, on_interval: Any = None, **kwargs: Any
     ) -> Any:
-        """What is stored of a task, once it has ended."""
+        """Wait for a task to end, and return what is stored of it."""
         return next(meta for _, meta in self._arrivals([task_id], timeout, interval, on_interval, None))
 
     def iter_native(
@@ -82,7 +82,7 @@ class Awaiting(_Base):
         on_interval: Callable[[], Any] | None = None,
         **kwargs: Any,
     ) -> Iterator[tuple[Any, Any]]:
-        """The ids of a set's results, each with what is stored of it, or with the results of a set within the set."""
+        """Yield the ids of a set's results, each with its stored result, or with a nested set's list of results."""
         self._ensure_not_eager()
         members: dict[str, list[Any]] = {}
         for member in result.results:
@@ -105,7 +105,7 @@ class Awaiting(_Base):
         on_interval: Callable[[], Any] | None,
         on_message: Callable[[Any], Any] | None,
     ) -> Iterator[tuple[str, Any]]:
-        """The results of *task_ids*, as they come."""
+        """Yield the results of *task_ids* as they arrive."""
         deadline = None if timeout is None else time.monotonic() + timeout
         pending = {self.get_key_for_task(task_id): task_id for task_id in task_ids}
         last: dict[bytes, bytes] = {}
@@ -148,10 +148,10 @@ class Awaiting(_Base):
 
     async def wait_for_async(self, task_id: str, timeout: float | None = None) -> Any:
         """
-        What is stored of a task, once it has ended; the event loop goes on meanwhile.
+        Wait for a task to end without blocking the event loop, and return what is stored of it.
 
         Raises:
-            TimeoutError: It did not come in time.
+            TimeoutError: The result did not arrive in time.
         """
         self._ensure_not_eager()
         loop = asyncio.get_running_loop()
@@ -172,9 +172,9 @@ class Awaiting(_Base):
                 meta = self.decode_result(text)
                 if meta["status"] not in states.READY_STATES:
                     return
-            except Exception as failure:  # noqa: BLE001 - raised where it is awaited
+            except Exception as failure:  # noqa: BLE001 - raised in the coroutine that awaits it
                 error = failure
-            # The loop may be closed by now, and nobody waits.
+            # The loop may be closed by now, and then no one is waiting.
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(end, meta, error)
 
@@ -188,7 +188,7 @@ class Awaiting(_Base):
             self._listener.unwatch([key], tell)
 
     def add_pending_result(self, result: Any, weak: bool = False) -> Any:
-        """Have *result* fulfilled, on a thread of its own, when it comes; *weak* if that should not keep it alive."""
+        """Fulfil *result* in a thread of its own when it arrives. With *weak*, waiting does not keep it alive."""
         key = self.get_key_for_task(result.id)
         hold: Callable[[], Any] = weakref.ref(result) if weak else lambda: result
         identity = id(result)
@@ -199,7 +199,7 @@ class Awaiting(_Base):
                 return
             waiting = hold()
             if waiting is not None:
-                # Callbacks may wait for other results, which this thread has to hear of.
+                # Callbacks may wait for other results, which reach them through this thread, so it must not run them.
                 threading.Thread(target=waiting._maybe_set_cache, args=(meta,), daemon=True).start()
 
         with self._awaited_lock:
@@ -210,16 +210,16 @@ class Awaiting(_Base):
         return result
 
     def add_pending_results(self, results: Any, weak: bool = False) -> list[Any]:
-        """The same for many."""
+        """Call `add_pending_result` for each of *results*."""
         return [self.add_pending_result(result, weak=weak) for result in results]
 
     def remove_pending_result(self, result: Any) -> Any:
-        """*result* need not be fulfilled any more."""
+        """Stop waiting for *result*."""
         self._stop_awaiting(id(result))
         return result
 
     def forget(self, task_id: str) -> None:
-        """Remove a result; nobody is told of it any more, by whichever handle they wait."""
+        """Remove a result. Every handle that waits for it stops waiting."""
         key = self.get_key_for_task(task_id)
         with self._awaited_lock:
             waiting = [identity for identity, (awaited, _) in self._awaited.items() if awaited == key]
@@ -237,7 +237,7 @@ class Awaiting(_Base):
 
 
 def _next_of(inbox: "SimpleQueue[Any]", deadline: float | None, interval: float | None) -> Any:
-    """What came next; None if nothing did within *interval*. Raises TimeoutError behind *deadline*."""
+    """Return the next arrival, or None after *interval* without one. Raises TimeoutError past the *deadline*."""
     left = None if deadline is None else deadline - time.monotonic()
     if left is not None and left <= 0:
         raise TimeoutError("The operation timed out.")

@@ -1,4 +1,4 @@
-"""The classes that backends derive from, and the one where results are off: `DisabledBackend`."""
+"""The base classes of backends, and `DisabledBackend`, used when results are off."""
 
 from typing import Any, NoReturn
 
@@ -32,7 +32,7 @@ _NO_BACKEND = (
 
 
 class BaseBackend(SyncBackendMixin, Backend):
-    """A backend in which one waits by polling."""
+    """A backend that waits for results by polling."""
 
 
 BaseDictBackend = BaseBackend
@@ -46,7 +46,7 @@ class DisabledBackend(BaseBackend):
         self.thread_safe = True
 
     def store_result(self, *args: Any, **kwargs: Any) -> None:
-        """Nothing is stored."""
+        """Do nothing."""
 
     def as_uri(self, *args: Any, **kwargs: Any) -> str:
         """`disabled://`"""

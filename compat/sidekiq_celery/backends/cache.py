@@ -1,4 +1,4 @@
-"""`cache+memory://`: results within this process, for tests. Memcached is not spoken here."""
+"""`cache+memory://`: keeps results within this process, for tests. Memcached is not supported."""
 
 import threading
 import time
@@ -12,16 +12,16 @@ __all__ = ("CacheBackend",)
 _results: dict[bytes, Any] = {}
 _changed = threading.Condition()
 
-# A result may come between a look and the wait that follows: then it is seen so many seconds later.
+# A result may arrive between a check and the wait that follows. Then it is noticed after this many seconds.
 _LOOK_AGAIN_SECONDS = 0.05
 
 
 class CacheBackend(KeyValueStoreBackend):
     """
-    Results in memory, for all apps of this process.
+    Results in memory, shared by all apps of this process.
 
     Raises:
-        ImproperlyConfigured: The URL is another than `memory://`.
+        ImproperlyConfigured: The URL is not `memory://`.
     """
 
     supports_autoexpire = True
@@ -38,15 +38,15 @@ class CacheBackend(KeyValueStoreBackend):
             )
 
     def get(self, key: Any) -> Any:
-        """The text under *key*, or None."""
+        """Return the text under *key*, or None."""
         return _results.get(self.key_t(key))
 
     def mget(self, keys: Any) -> Any:
-        """The texts under *keys*."""
+        """Return the texts under *keys*."""
         return [_results.get(self.key_t(key)) for key in keys]
 
     def set(self, key: Any, value: Any) -> Any:
-        """Keep *value* under *key*."""
+        """Store *value* under *key*."""
         with _changed:
             _results[self.key_t(key)] = value
             _changed.notify_all()

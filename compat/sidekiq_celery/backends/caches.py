@@ -1,4 +1,4 @@
-"""Results that were read, kept in memory (`result_cache_max`)."""
+"""In-memory caches for results that have been read (`result_cache_max`)."""
 
 from collections import OrderedDict
 from typing import Any
@@ -7,7 +7,7 @@ __all__ = ("LastUsed", "NoCache")
 
 
 class NoCache(dict[str, Any]):
-    """Keeps nothing."""
+    """Caches nothing."""
 
     def _leave(self, *args: Any, **kwargs: Any) -> None:
         return None
@@ -16,7 +16,7 @@ class NoCache(dict[str, Any]):
 
 
 class LastUsed(OrderedDict[str, Any]):
-    """Keeps the *limit* keys that were set last."""
+    """Caches the *limit* keys that were set last."""
 
     def __init__(self, limit: int) -> None:
         super().__init__()

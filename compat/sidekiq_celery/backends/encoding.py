@@ -1,8 +1,8 @@
 """
-Results to bytes and back, by kombu's registry of serializers.
+Converts results to bytes and back, with the serializers in kombu's registry.
 
-What json alone can write is written without kombu, in the same bytes. As long as a program has not imported kombu's
-registry, it is not imported to read json either: a client's first result would wait for that.
+Whatever json can write on its own is written without kombu, in the same bytes. Until a program has imported kombu's
+registry itself, reading json does not import it either, because a client's first result would have to wait for that.
 """
 
 import json
@@ -16,18 +16,18 @@ from sidekiq_celery.exceptions import ImproperlyConfigured
 __all__ = ("COMPRESSED_PAYLOAD_MAGIC", "Codec", "as_bytes", "compress_payload", "decompress_payload")
 
 COMPRESSED_PAYLOAD_MAGIC = b"\x00celery-compressed\x00"
-"""What a compressed result begins with; then the kind of compression, a zero byte, and the text. As Celery's."""
+"""The first bytes of a compressed result. The kind of compression, a zero byte and the text follow, as in Celery."""
 
 _JSON = frozenset({"json", "application/json"})
 
 
 def as_bytes(text: Any) -> bytes:
-    """A text, or what is bytes already, as bytes."""
+    """Encode a text; bytes stay as they are."""
     return text.encode() if isinstance(text, str) else bytes(text)
 
 
 def compress_payload(payload: str | bytes, compression: str) -> bytes:
-    """*payload*, compressed by a method of kombu's, which the bytes name."""
+    """Compress *payload* with a method that kombu knows. The result names the method."""
     from kombu.compression import compress
 
     body, content_type = compress(payload, compression)
@@ -35,7 +35,7 @@ def compress_payload(payload: str | bytes, compression: str) -> bytes:
 
 
 def decompress_payload(payload: Any) -> Any:
-    """What `compress_payload` was given; anything else as it is."""
+    """Undo `compress_payload`; anything else is returned as it is."""
     if isinstance(payload, memoryview):
         payload = payload.tobytes()
     if not isinstance(payload, bytes | bytearray) or not payload.startswith(COMPRESSED_PAYLOAD_MAGIC):
@@ -56,7 +56,7 @@ class Codec:
         compression: A name that kombu knows, or None.
 
     Raises:
-        ImproperlyConfigured: The compression is not known.
+        ImproperlyConfigured: kombu does not know the compression.
     """
 
     def __init__(self, serializer: str, accept: Any = None, compression: str | None = None) -> None:
@@ -68,7 +68,7 @@ class Codec:
 
     @cached_property
     def kombus(self) -> Any:
-        """What kombu knows of the serializer: `content_type`, `content_encoding`, and `encoder`, without its errors."""
+        """kombu's entry for the serializer: `content_type`, `content_encoding` and the raw `encoder`."""
         from kombu.serialization import registry
 
         return registry._encoders[self.serializer]
@@ -82,32 +82,32 @@ class Codec:
 
     @property
     def is_plain_json(self) -> bool:
-        """Texts begin with the first key of what was written."""
+        """True if stored texts are uncompressed json, and so begin with the first key that was written."""
         return self.serializer == "json" and not self.compression
 
     def encode(self, data: Any) -> str | bytes:
         """
-        *data* as it is stored.
+        Encode *data* for storage.
 
         Raises:
-            kombu.exceptions.EncodeError: It cannot be written.
+            kombu.exceptions.EncodeError: *data* cannot be encoded.
         """
         payload = self.dumps(data)
         return compress_payload(payload, self.compression) if self.compression else payload
 
     def decode(self, payload: Any) -> Any:
         """
-        What `encode` was given; None for None.
+        Undo `encode`. Returns None for None.
 
         Raises:
-            kombu.exceptions.DecodeError, kombu.exceptions.ContentDisallowed: It cannot, or may not, be read.
+            kombu.exceptions.DecodeError, kombu.exceptions.ContentDisallowed: The payload cannot, or may not, be read.
         """
         if payload is None:
             return None
         if self._may_read_json:
             try:
                 return from_plain(json.loads(payload if isinstance(payload, str) else payload.decode("utf-8")))
-            except Exception:  # noqa: BLE001 - compressed; or kombu says what is wrong with it, in its own words
+            except Exception:  # noqa: BLE001 - it is compressed, or kombu raises its own error below
                 pass
         from kombu.serialization import loads
 
@@ -116,17 +116,17 @@ class Codec:
 
     @property
     def _may_read_json(self) -> bool:
-        """Results are json, and nobody can have told kombu otherwise."""
+        """True if results are json and the program cannot have registered another json with kombu."""
         if self.serializer != "json" or "kombu.serialization" in sys.modules:
             return False
         return self._accept is None or not _JSON.isdisjoint(self._accept)
 
     def dumps(self, data: Any) -> str | bytes:
-        """*data* by its serializer, not compressed."""
+        """Serialize *data* without compressing it."""
         if self.serializer == "json" and _json_is_kombus():
             try:
                 return _encode_json(data)
-            except Exception:  # noqa: BLE001 - kombu says what is wrong with it, in its own words
+            except Exception:  # noqa: BLE001 - kombu raises its own error below
                 pass
         from kombu.serialization import dumps
 
@@ -147,11 +147,11 @@ def _check_compression(name: str) -> None:
 
 
 def _json_is_kombus() -> bool:
-    """Whether nobody has registered a json of their own."""
+    """True unless the program has registered a json serializer of its own."""
     registry = getattr(sys.modules.get("kombu.serialization"), "registry", None)
     known = None if registry is None else registry._encoders.get("json")
     if known is None:
-        # Not imported, or another thread is in the midst of it.
+        # kombu is not imported yet, or another thread is importing it.
         return True
     from kombu.utils.json import dumps
 

@@ -1,8 +1,8 @@
 """
-Exceptions as results hold them: the names of their class and their arguments.
+Exceptions as results store them: the name of the class, and the arguments.
 
-Nothing is imported because a result names it: a class is looked up among the modules that are loaded, and made up
-where it is not there. Celery's own exceptions bear Celery's names on the wire, so that its clients know them.
+Nothing is imported because a result names it. A class is looked up in the modules that are loaded already, and created
+if it is not found there. Celery's own exceptions keep Celery's names on the wire, so that its clients recognize them.
 """
 
 import sys
@@ -21,22 +21,22 @@ from sidekiq_celery.utils.serialization import (
 __all__ = ("EXCEPTION_ABLE_CODECS", "as_exception", "as_plain", "without_exits")
 
 EXCEPTION_ABLE_CODECS = frozenset({"pickle"})
-"""Serializers that take exceptions as they are."""
+"""Serializers that can store an exception object as it is."""
 
 _OWN_MODULE = "sidekiq_celery.exceptions"
 _CELERYS_MODULE = "celery.exceptions"
 _BILLIARDS_MODULE = "billiard.exceptions"
-# Where Celery has its exceptions from billiard.
+# The exceptions that Celery takes from billiard.
 _BILLIARDS = frozenset({"SoftTimeLimitExceeded", "TimeLimitExceeded", "WorkerLostError", "Terminated"})
 
 
 def as_plain(exc: Any, serializer: str, encode: Callable[[Any], Any]) -> Any:
     """
-    What is stored of an exception.
+    Convert an exception for storage.
 
     Args:
-        serializer: The name of what *encode* does.
-        encode: Raises where it cannot write an argument, which is then stored as its `repr`.
+        serializer: The name of the serializer that *encode* uses.
+        encode: Raises if it cannot encode an argument, which is then stored as its `repr`.
     """
     if serializer in EXCEPTION_ABLE_CODECS:
         return get_pickleable_exception(exc)
@@ -53,11 +53,11 @@ def as_plain(exc: Any, serializer: str, encode: Callable[[Any], Any]) -> Any:
 
 def as_exception(stored: Any, serializer: str) -> Any:
     """
-    The exception that is stored; None where there is none.
+    Rebuild a stored exception. Returns None if nothing is stored.
 
     Raises:
-        SecurityError: What it names is no exception.
-        TypeError, ValueError: It is not well made.
+        SecurityError: The stored name does not belong to an exception.
+        TypeError, ValueError: The stored value is malformed.
     """
     if not stored:
         return None
@@ -78,17 +78,18 @@ def as_exception(stored: Any, serializer: str) -> Any:
 
 def without_exits(error: Any) -> Any:
     """
-    *error*, but `WorkerLostError` for what is no `Exception`, such as the SystemExit of a task that calls `sys.exit()`.
+    Replace an error that is not an `Exception`, such as the SystemExit of a task that calls `sys.exit()`.
 
-    Raised where the result is read, that would pass by `except Exception` and end the reader. Celery's prefork pool
-    stores the same, as the child that ran the task has exited.
+    The replacement is `WorkerLostError`. If the original were raised where the result is read, it would slip past
+    `except Exception` and end the reader. Celery's prefork pool stores the same, as the child that ran the task has
+    exited.
     """
     if not isinstance(error, BaseException) or isinstance(error, Exception):
         return error
     lost = WorkerLostError(
         f"The task raised {safe_repr(error)}, which is no Exception and would end the program that reads the result"
     )
-    # Its traceback is that of its cause, which is printed with it.
+    # The traceback is on the cause, and is printed with it.
     lost.__cause__ = error
     return lost
 
@@ -96,7 +97,7 @@ def without_exits(error: Any) -> Any:
 def _made(name: str, module: str | None, message: Any) -> BaseException:
     kind = _found(name, module)
     if not isinstance(kind, type) or not issubclass(kind, BaseException):
-        # A result may come from anybody who can write to Redis, and could name any function to be called.
+        # Anyone who can write to Redis can write a result, and could name any function to be called.
         shown = name if module is None else f"{module}.{name}"
         raise SecurityError(f"Expected an exception class, got {shown} with payload {message}")
     try:
@@ -106,7 +107,7 @@ def _made(name: str, module: str | None, message: Any) -> BaseException:
 
 
 def _found(name: str, module: str | None) -> Any:
-    """What *module* has under *name*, which may be that of a class within a class; else a new class."""
+    """Look up *name* in *module*; a dotted name is a nested class. Creates a new class if there is none."""
     if module is None:
         return create_exception_cls(name, f"{__package__}.base")
     own = _OWN_MODULE if module == _CELERYS_MODULE or (module == _BILLIARDS_MODULE and name in _BILLIARDS) else module

@@ -1,9 +1,9 @@
 """
-What the rest calls: `Backend`.
+`Backend`: the interface through which the rest of the code uses result backends.
 
-A backend of one's own defines `_store_result`, `_get_task_meta_for`, `_forget`, and for groups `_save_group`,
-`_restore_group` and `_delete_group`; the waiting comes from `polling`. Storing a result sets nothing off: callbacks,
-errbacks and chords belong to the end of a task (`sidekiq_celery._workflow.flow`).
+A custom backend defines `_store_result`, `_get_task_meta_for`, `_forget`, and for groups `_save_group`,
+`_restore_group` and `_delete_group`. `polling` provides the waiting. Storing a result triggers nothing else: callbacks,
+errbacks and chords are part of finishing a task (`sidekiq_celery._workflow.flow`).
 """
 
 import sys
@@ -29,21 +29,21 @@ __all__ = ("Backend", "unpickle_backend")
 
 
 def unpickle_backend(cls: Any, args: Any, kwargs: Mapping[str, Any]) -> "Backend":
-    """A backend that was pickled, now of the current app."""
+    """Rebuild a pickled backend, for the current app."""
     backend: Backend = cls(*args, app=_state.get_current_app(), **kwargs)
     return backend
 
 
 class Backend(Values, Retrying):
     """
-    A place for results.
+    Stores and reads results.
 
     Args:
-        app: Whose settings hold.
-        serializer, accept, expires: Instead of the settings `result_serializer`, `result_accept_content` and
+        app: The app whose settings apply.
+        serializer, accept, expires: Override the settings `result_serializer`, `result_accept_content` and
             `result_expires`.
-        max_cached_results: How many results are kept in memory once read; -1 for none.
-        expires_type: What seconds are given as.
+        max_cached_results: How many results are cached in memory once read; -1 for none.
+        expires_type: Converts a number of seconds.
         url: As in `result_backend`.
     """
 
@@ -51,9 +51,9 @@ class Backend(Values, Retrying):
 
     subpolling_interval: float | None = None
     supports_native_join = False
-    """`get_many` is there."""
+    """True if the backend has `get_many`."""
     supports_autoexpire = False
-    """Results go by themselves; `cleanup` has nothing to do."""
+    """True if results expire by themselves, and `cleanup` has nothing to do."""
     supports_failure_expires = False
     retry_policy: Mapping[str, Any] = {
         "max_retries": 20, "interval_start": 0, "interval_step": 1, "interval_max": 1,
@@ -111,13 +111,13 @@ class Backend(Values, Retrying):
         self, task_id: str, result: Any, state: str, traceback: Any = None, request: Any = None, **kwargs: Any
     ) -> Any:
         """
-        Store a result, or a state.
+        Store a result or a state.
 
         Returns:
-            *result* as it is stored.
+            *result* in the form in which it is stored.
 
         Raises:
-            BackendStoreError: It could not be stored, and retrying, where settings ask for it, did not help.
+            BackendStoreError: Storing failed, also after the retries that settings ask for.
         """
         plain = self.encode_result(result, state)
         self._ensure_retryable(
@@ -144,24 +144,24 @@ class Backend(Values, Retrying):
         settings: RedisSettings | None = None,
     ) -> list[Effect] | None:
         """
-        What to write, in the step that ends the job, to store a result.
+        The commands that store a result as part of the step that settles the job.
 
         Args:
-            settings: Where the job is; else where the app's broker is.
+            settings: The Redis that has the job; by default that of the app's broker.
 
         Returns:
-            None if results are elsewhere: `store_result` comes first then, and the job's end after it.
+            None if results are stored elsewhere. Then `store_result` has to be called before the job is settled.
         """
         return None
 
     def mark_as_started(self, task_id: str, **meta: Any) -> Any:
-        """The task runs; *meta* is what `AsyncResult.info` shows."""
+        """Store that the task is running. `AsyncResult.info` shows *meta*."""
         return self.store_result(task_id, meta, states.STARTED)
 
     def mark_as_done(
         self, task_id: str, result: Any, request: Any = None, store_result: bool = True, state: str = states.SUCCESS
     ) -> None:
-        """The task returned *result*."""
+        """Store that the task returned *result*."""
         if store_result and not (request is not None and request.ignore_result):
             self.store_result(task_id, result, state, request=request)
         self._part_of_chord(request, state, result)
@@ -176,7 +176,7 @@ class Backend(Values, Retrying):
         call_errbacks: bool = True,
         state: str = states.FAILURE,
     ) -> None:
-        """The task raised *exc*."""
+        """Store that the task raised *exc*."""
         if store_result:
             self.store_result(task_id, exc, state, traceback=traceback, request=request)
         self._part_of_chord(request, state, exc)
@@ -189,7 +189,7 @@ class Backend(Values, Retrying):
         store_result: bool = True,
         state: str = states.REVOKED,
     ) -> None:
-        """The task will not run."""
+        """Store that the task will not run."""
         exc = TaskRevokedError(reason)
         if store_result:
             self.store_result(task_id, exc, state, traceback=None, request=request)
@@ -204,18 +204,18 @@ class Backend(Values, Retrying):
         store_result: bool = True,
         state: str = states.RETRY,
     ) -> Any:
-        """The task runs again, because of *exc*."""
+        """Store that the task will run again, because of *exc*."""
         return self.store_result(task_id, exc, state, traceback=traceback, request=request)
 
     def fail_from_current_stack(self, task_id: str, exc: Any = None) -> Any:
-        """The task has failed by what is being handled here; returns the exception with its traceback."""
+        """Mark the task as failed with the exception being handled. Returns the exception with its traceback."""
         from sidekiq_celery.utils.einfo import ExceptionInfo
 
         kind, raised, tb = sys.exc_info()
         failure = raised if exc is None else exc
         info = ExceptionInfo((kind, failure, tb))
         self.mark_as_failure(task_id, failure, info.traceback)
-        # The exception may be kept for long, and what its frames hold with it.
+        # The exception may be kept for a long time, and would keep everything that its frames hold alive.
         clear_frames(tb)
         return info
 
@@ -227,10 +227,10 @@ class Backend(Values, Retrying):
 
     def get_task_meta(self, task_id: str, cache: bool = True) -> Any:
         """
-        All that is stored of a task.
+        Read everything that is stored of a task.
 
         Raises:
-            BackendGetMetaError: It could not be read, and retrying, where settings ask for it, did not help.
+            BackendGetMetaError: Reading failed, also after the retries that settings ask for.
         """
         self._ensure_not_eager()
         if cache and task_id in self._cache:
@@ -246,21 +246,21 @@ class Backend(Values, Retrying):
         return meta
 
     def get_state(self, task_id: str) -> Any:
-        """The state; PENDING for an id that nobody knows."""
+        """The task's state; PENDING for an unknown id."""
         return self.get_task_meta(task_id)["status"]
 
     get_status = get_state
 
     def get_result(self, task_id: str) -> Any:
-        """What the task returned, or raised."""
+        """What the task returned or raised."""
         return self.get_task_meta(task_id).get("result")
 
     def get_traceback(self, task_id: str) -> Any:
-        """The text of the traceback of a task that failed."""
+        """The text of a failed task's traceback."""
         return self.get_task_meta(task_id).get("traceback")
 
     def get_children(self, task_id: str) -> Any:
-        """The results of the tasks that the task has called, as tuples."""
+        """The results of the tasks that the task called, as tuples."""
         return self.get_task_meta(task_id).get("children")
 
     def reload_task_result(self, task_id: str) -> None:
@@ -268,11 +268,11 @@ class Backend(Values, Retrying):
         self._cache[task_id] = self.get_task_meta(task_id, cache=False)
 
     def task_result_exists(self, task_id: str) -> bool:
-        """Whether anything is stored."""
+        """True if anything is stored of the task."""
         return bool(self._get_task_meta_for(task_id)["status"] != states.PENDING)
 
     def is_cached(self, task_id: str) -> bool:
-        """Whether the result is in memory."""
+        """True if the result is cached in memory."""
         return task_id in self._cache
 
     def forget(self, task_id: str) -> None:
@@ -336,34 +336,34 @@ class Backend(Values, Retrying):
         return NotImplementedError(f"{type(self).__name__} does not implement {name}")
 
     def cleanup(self) -> None:
-        """Remove what has expired, where that does not happen by itself."""
+        """Remove expired results, in backends where they do not expire by themselves."""
 
     def close(self) -> None:
-        """Close connections; what is asked next connects anew."""
+        """Close all connections. The next use reconnects."""
 
     def process_cleanup(self) -> None:
-        """A worker's process ends."""
+        """Called when a worker's process ends."""
 
     def on_task_call(self, producer: Any, task_id: str) -> Any:
-        """A task is about to be sent."""
+        """Called before a task is sent."""
         return {}
 
     def add_to_chord(self, chord_id: str, result: Any) -> None:
-        """Chords are kept by the engine (`sidekiq_celery._workflow.flow`); nothing is to be done here."""
+        """Do nothing: the engine keeps chords (`sidekiq_celery._workflow.flow`)."""
 
     def on_chord_part_return(self, request: Any, state: str, result: Any, **kwargs: Any) -> None:
-        """For backends of one's own that keep chords."""
+        """A hook for custom backends that keep chords themselves."""
 
     def apply_chord(self, header_result_args: Any, body: Any, **kwargs: Any) -> None:
-        """Chords are kept by the engine; nothing is to be done here."""
+        """Do nothing: the engine keeps chords."""
 
     def fallback_chord_unlock(self, header_result: Any, body: Any, countdown: float = 1, **kwargs: Any) -> None:
-        """Chords are kept by the engine; nothing is to be done here."""
+        """Do nothing: the engine keeps chords."""
 
     def chord_error_from_stack(self, callback: Any, exc: BaseException | None = None) -> Any:
         """
-        For backends of one's own that keep chords: the body *callback* has failed by *exc*, else by what is being
-        handled here. Its errbacks are called; returns the exception with its traceback.
+        Mark the body *callback* as failed, for custom backends that keep chords themselves. The error is *exc*, or the
+        exception being handled. Calls the body's errbacks, and returns the exception with its traceback.
         """
         task_id = callback.id or callback.options.setdefault("task_id", uuid())
         for errback in maybe_list(callback.options.get("link_error")) or ():
@@ -371,10 +371,10 @@ class Backend(Values, Retrying):
         return self.fail_from_current_stack(task_id, exc)
 
     def set_chord_size(self, group_id: str, chord_size: int) -> None:
-        """Chords are kept by the engine; nothing is to be done here."""
+        """Do nothing: the engine keeps chords."""
 
     def ensure_chords_allowed(self) -> None:
-        """For backends of one's own: raise where a chord cannot be."""
+        """A hook for custom backends: raise if chords are not supported."""
 
     def _ensure_not_eager(self) -> None:
         conf = self.app.conf
@@ -387,7 +387,7 @@ class Backend(Values, Retrying):
             )
 
     def _pause(self, seconds: float) -> float:
-        """Between two looks for a result; the seconds that have passed, which may be fewer."""
+        """Pause between two checks for a result. Returns the seconds that have passed, which may be fewer."""
         time.sleep(seconds)
         return seconds
 

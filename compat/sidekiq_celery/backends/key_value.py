@@ -1,4 +1,4 @@
-"""Backends that keep a text under a key: `BaseKeyValueStoreBackend`."""
+"""Base class for backends that store a text under a key: `BaseKeyValueStoreBackend`."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -19,9 +19,9 @@ def _as_text(value: Any) -> str:
 
 class BaseKeyValueStoreBackend(Backend):
     """
-    Results under keys. A subclass defines `get`, `set` and `delete`, and may define `mget` and `expire`.
+    Stores results under keys. A subclass defines `get`, `set` and `delete`, and may define `mget` and `expire`.
 
-    A task that succeeded once stays so: later results of the same id are not stored.
+    A task that has succeeded stays that way: later results for the same id are not stored.
     """
 
     key_t: Callable[[Any], Any] = staticmethod(as_bytes)
@@ -47,15 +47,15 @@ class BaseKeyValueStoreBackend(Backend):
             setattr(self, name, self.key_t(getattr(self, name)))
 
     def get(self, key: Any) -> Any:
-        """The text under *key*, or None."""
+        """Return the text under *key*, or None."""
         raise NotImplementedError("Must implement the get method.")
 
     def mget(self, keys: Any) -> Any:
-        """The texts under *keys*, in a list of the same order or a mapping."""
+        """Return the texts under *keys*, as a list in the same order or as a mapping."""
         raise NotImplementedError("Does not support get_many")
 
     def set(self, key: Any, value: Any) -> Any:
-        """Keep *value* under *key*."""
+        """Store *value* under *key*."""
         raise NotImplementedError("Must implement the set method.")
 
     def delete(self, key: Any) -> Any:
@@ -63,29 +63,29 @@ class BaseKeyValueStoreBackend(Backend):
         raise NotImplementedError("Must implement the delete method")
 
     def incr(self, key: Any) -> Any:
-        """Count up; nothing here needs it."""
+        """Increment a counter. Nothing here calls it."""
         raise NotImplementedError("Does not implement incr")
 
     def expire(self, key: Any, value: Any) -> Any:
-        """Have *key* go in *value* seconds."""
+        """Let *key* expire in *value* seconds."""
 
     def _set_with_state(self, key: Any, value: Any, state: str) -> Any:
         return self.set(key, value)
 
     def get_key_for_task(self, task_id: Any, key: Any = "") -> Any:
-        """Where a task's result is."""
+        """The key of a task's result."""
         if not task_id:
             raise ValueError(f"task_id must not be empty. Got {task_id} instead.")
         return self._get_key_for(self.task_keyprefix, task_id, key)
 
     def get_key_for_group(self, group_id: Any, key: Any = "") -> Any:
-        """Where a group is."""
+        """The key of a group."""
         if not group_id:
             raise ValueError(f"group_id must not be empty. Got {group_id} instead.")
         return self._get_key_for(self.group_keyprefix, group_id, key)
 
     def get_key_for_chord(self, group_id: Any, key: Any = "") -> Any:
-        """Where a chord's count is, in backends that count."""
+        """The key of a chord's counter, in backends that count."""
         if not group_id:
             raise ValueError(f"group_id must not be empty. Got {group_id} instead.")
         return self._get_key_for(self.chord_keyprefix, group_id, key)
@@ -126,10 +126,10 @@ class BaseKeyValueStoreBackend(Backend):
         READY_STATES: Any = states.READY_STATES,
     ) -> Iterator[tuple[str, Any]]:
         """
-        The results of *task_ids*, each with its id, as they come.
+        Yield the results of *task_ids* as they arrive, each with its id.
 
         Raises:
-            TimeoutError: Not all came in time.
+            TimeoutError: Some results did not arrive in time.
         """
         interval = 0.5 if interval is None else interval
         waiting = set(task_ids)
@@ -141,7 +141,7 @@ class BaseKeyValueStoreBackend(Backend):
         while waiting:
             ids = list(waiting)
             found = self._mget_to_results(self.mget([self.get_key_for_task(each) for each in ids]), ids, READY_STATES)
-            # As in `get_task_meta`: what has failed may be run again.
+            # As in `get_task_meta`, only successes are cached: a failed task may run again.
             self._cache.update({each: meta for each, meta in found.items() if meta["status"] == states.SUCCESS})
             waiting.difference_update(found)
             for task_id, meta in found.items():
@@ -171,7 +171,7 @@ class BaseKeyValueStoreBackend(Backend):
         return result
 
     def _value_of(self, task_id: str, result: Any, state: str, traceback: Any, request: Any) -> Any:
-        """What is kept under the key of a task."""
+        """Encode what is stored under a task's key."""
         meta = self._get_result_meta(result=result, state=state, traceback=traceback, request=request)
         meta["task_id"] = _as_text(task_id)
         return self.encode(meta)
@@ -181,7 +181,7 @@ class BaseKeyValueStoreBackend(Backend):
         return self.decode_result(value) if value else {"status": states.PENDING, "result": None}
 
     def task_result_exists(self, task_id: str) -> bool:
-        """Whether anything is stored, of whatever state."""
+        """True if anything is stored of the task, whatever its state."""
         return bool(self.get(self.get_key_for_task(task_id)))
 
     def _forget(self, task_id: str) -> None:
@@ -208,4 +208,4 @@ class BaseKeyValueStoreBackend(Backend):
 
 
 class KeyValueStoreBackend(BaseKeyValueStoreBackend, SyncBackendMixin):
-    """The same, with waiting by polling."""
+    """A key-value backend that waits for results by polling."""

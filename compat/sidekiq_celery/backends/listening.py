@@ -1,13 +1,13 @@
 """
-One thread that hears of results for all who wait in this process.
+One thread listens for results on behalf of everything in this process that waits for one.
 
-1. Whoever waits hands in keys (`Listener.watch`), and is told every text that is published under one of them.
-2. The thread subscribes; once Redis has confirmed, it reads the keys, so that what came before is not missed.
-3. After a lost connection it subscribes anew and reads all keys. Every few seconds it reads them anyway.
-4. Where Redis forbids to subscribe, it reads the keys twice a second.
-5. When nobody has waited for a while, it closes its connection and ends.
+1. A waiter registers keys (`Listener.watch`), and is called with every text that is published under one of them.
+2. The thread subscribes. Once Redis has confirmed, it reads the keys, so that no earlier result is missed.
+3. After a lost connection it subscribes again and reads all keys. It also reads them every few seconds in any case.
+4. If Redis does not permit SUBSCRIBE, it reads the keys twice a second.
+5. When nothing has waited for a while, it closes its connection and exits.
 
-A forked child begins with nobody waiting and no thread.
+A forked child starts without waiters and without a thread.
 """
 
 import logging
@@ -27,23 +27,23 @@ __all__ = ("Listener", "Tell", "listener_for")
 logger = logging.getLogger("celery.backends.redis")
 
 Tell = Callable[[bytes, bytes], None]
-"""Called by the listener's thread with a key and the text at it; must not block."""
+"""Called by the listener's thread with a key and the text stored there. It must not block."""
 
 LINGER_SECONDS = 5.0
 REREAD_SECONDS = 10.0
 _POLL_SECONDS = 0.5
 _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 2.0
-# What one command names at most.
+# The most keys that one command names.
 _SLICE = 500
 
 
 class Listener:
     """
-    Hears of keys of one Redis.
+    Watches keys of one Redis.
 
     Args:
-        pool: Without a namespace: keys are as they stand in Redis.
+        pool: A pool without a namespace: keys are given as they are in Redis.
     """
 
     def __init__(self, pool: Pool) -> None:
@@ -57,11 +57,11 @@ class Listener:
 
     @property
     def is_running(self) -> bool:
-        """There is a thread, and so a connection."""
+        """True while the listener has a thread, and so a connection."""
         return self._thread is not None
 
     def watch(self, keys: Iterable[bytes], tell: Tell) -> None:
-        """Call *tell* with each text that is, or comes, under *keys*; some may come twice."""
+        """Call *tell* with each text that is, or will be, stored under *keys*. A text may be delivered twice."""
         with self._lock:
             for key in keys:
                 self._waiting.setdefault(key, []).append(tell)
@@ -74,7 +74,7 @@ class Listener:
             self._wake()
 
     def unwatch(self, keys: Iterable[bytes], tell: Tell) -> None:
-        """Call *tell* no more, but for what is on its way."""
+        """Stop calling *tell*, except for a text that is being delivered already."""
         with self._lock:
             for key in keys:
                 waiting = self._waiting.get(key, [])
@@ -104,7 +104,7 @@ class Listener:
         with suppress(BlockingIOError):
             os.write(self._wake_writer, b"w")
 
-    # What follows runs in the thread.
+    # The methods below run in the thread.
 
     def _run(self) -> None:
         serve = self._listen
@@ -130,7 +130,7 @@ class Listener:
                 return
 
     def _listen(self) -> None:
-        """Until nobody has waited for a while."""
+        """Listen until nothing has waited for a while."""
         link = self._pool.new_link()
         subscribed: set[bytes] = set()
         last_read = heard_at = time.monotonic()
@@ -138,7 +138,7 @@ class Listener:
             link.connect()
             while not self._is_idle():
                 wanted, fresh = self._take_wanted()
-                # The others are read when Redis has confirmed.
+                # The other keys are read once Redis has confirmed the subscription.
                 self._read(fresh & subscribed)
                 self._subscribe(link, subscribed, wanted)
                 now = time.monotonic()
@@ -161,7 +161,7 @@ class Listener:
             time.sleep(_POLL_SECONDS)
 
     def _is_idle(self) -> bool:
-        """Nobody has waited for a while, and so the thread ends."""
+        """True if nothing has waited for a while. The thread is then marked as gone and has to exit."""
         with self._lock:
             if self._waiting:
                 self._idle_since = None
@@ -171,13 +171,13 @@ class Listener:
             return now - self._idle_since >= LINGER_SECONDS and self._ends()
 
     def _take_wanted(self) -> tuple[set[bytes], set[bytes]]:
-        """All keys, and those that somebody has begun to wait for since the last time."""
+        """Return all watched keys, and those added since the last call."""
         with self._lock:
             fresh, self._fresh = self._fresh, set()
             return set(self._waiting), fresh
 
     def _ends(self) -> bool:
-        """Whether nobody waits, and so the thread is no more to be counted on."""
+        """True if nothing waits. The thread is then marked as gone, and the next waiter starts a new one."""
         with self._lock:
             if self._waiting:
                 return False
@@ -199,7 +199,7 @@ class Listener:
         subscribed.update(wanted)
 
     def _sleep(self, link: Link) -> bool:
-        """Until something can be read, or somebody wakes; whether something can be read."""
+        """Wait for data or a wake-up. Returns True if there is data to read."""
         if link.has_unread:
             return True
         poll = select.poll()
@@ -237,7 +237,7 @@ class Listener:
             try:
                 tell(key, text)
             except Exception:
-                logger.exception("Could not hand on what came under %r", key)
+                logger.exception("Could not deliver the result under %r", key)
 
 
 _listeners: "weakref.WeakSet[Listener]" = weakref.WeakSet()
@@ -246,7 +246,7 @@ _by_place_lock = threading.Lock()
 
 
 def listener_for(pool: Pool) -> Listener:
-    """The listener of this process for the Redis that *pool* leads to."""
+    """Return this process's listener for the Redis that *pool* connects to."""
     with _by_place_lock:
         listener = _by_place.get(pool.settings)
         if listener is None:

@@ -1,4 +1,4 @@
-"""From Celery's `result_backend` and its options to where the results are; and whether that is where the jobs are."""
+"""Translates `result_backend` and its options into Redis settings, and tells if results and jobs share a database."""
 
 from functools import lru_cache
 from typing import Any
@@ -11,20 +11,20 @@ from sidekiq_py.extension import RedisSettings
 
 __all__ = ("is_same_database", "result_settings")
 
-# Idle connections that are kept; further ones are made when they are needed.
+# How many idle connections are kept. More are opened when needed.
 _POOL_SIZE = 10
 
 
 def result_settings(app: App, url: str | None) -> RedisSettings:
     """
-    Where the results of *app* are; their keys bear their prefix themselves.
+    Return the settings of the Redis that holds the results of *app*. They have no key prefix: result keys include it.
 
     Args:
-        url: `redis://`, `rediss://`, `socket://`, `unix://`, `sentinel://…;sentinel://…`; None for what the settings
-            `redis_host`, `redis_port` and so on say.
+        url: `redis://`, `rediss://`, `socket://`, `unix://`, `sentinel://…;sentinel://…`; None to use the settings
+            `redis_host`, `redis_port` and so on.
 
     Raises:
-        ImproperlyConfigured: It cannot be used so.
+        ImproperlyConfigured: The URL or the settings cannot be used.
     """
     conf = app.conf
     if conf.get("redis_backend_credential_provider"):
@@ -58,7 +58,7 @@ def result_settings(app: App, url: str | None) -> RedisSettings:
 
 
 def is_same_database(one: RedisSettings, other: RedisSettings) -> bool:
-    """Whether both are one database of one server, as far as their URLs tell."""
+    """True if both URLs lead to the same database of the same server, as far as the URLs show."""
     return _database(one.url) == _database(other.url)
 
 

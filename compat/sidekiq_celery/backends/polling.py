@@ -1,4 +1,4 @@
-"""Waiting by looking again and again, for backends that cannot tell."""
+"""Waiting by repeated checks, for backends that cannot announce results."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ __all__ = ("SyncBackendMixin",)
 
 
 class SyncBackendMixin(_Base):
-    """The waiting part of a backend; `iter_native` needs its `get_many`."""
+    """The part of a backend that waits for results. `iter_native` needs the backend's `get_many`."""
 
     get_many: Any
 
@@ -37,7 +37,7 @@ class SyncBackendMixin(_Base):
         Wait for one result; see `AsyncResult.get`.
 
         Raises:
-            TimeoutError: It did not come in time.
+            TimeoutError: The result did not arrive in time.
             ImproperlyConfigured: *on_message* is given.
         """
         self._ensure_not_eager()
@@ -57,7 +57,7 @@ class SyncBackendMixin(_Base):
         no_ack: bool = True,
         on_interval: Callable[[], Any] | None = None,
     ) -> Any:
-        """What is stored of a task, once it has ended."""
+        """Wait for a task to end, and return what is stored of it."""
         self._ensure_not_eager()
         elapsed = 0.0
         while True:
@@ -72,7 +72,7 @@ class SyncBackendMixin(_Base):
             elapsed += self._pause(pause)
 
     async def wait_for_async(self, task_id: str, timeout: float | None = None) -> Any:
-        """The same beside an event loop."""
+        """Call `wait_for` in a thread, so that the event loop goes on."""
         return await asyncio.to_thread(self.wait_for, task_id, timeout=timeout)
 
     def iter_native(
@@ -84,7 +84,7 @@ class SyncBackendMixin(_Base):
         on_message: Any = None,
         on_interval: Callable[[], Any] | None = None,
     ) -> Iterator[tuple[Any, Any]]:
-        """The ids of a set's results, each with what is stored of it, or with the results of a set within the set."""
+        """Yield the ids of a set's results, each with its stored result, or with a nested set's list of results."""
         self._ensure_not_eager()
         task_ids = set()
         for member in result.results:
@@ -104,9 +104,9 @@ class SyncBackendMixin(_Base):
         )
 
     def add_pending_result(self, result: Any, weak: bool = False) -> Any:
-        """For `then`, which is called here only when somebody waits."""
+        """Do nothing: with polling, callbacks of `then` run when something waits for the result."""
         return result
 
     def remove_pending_result(self, result: Any) -> Any:
-        """Nothing is kept of those who wait."""
+        """Do nothing: waiting results are not tracked."""
         return result

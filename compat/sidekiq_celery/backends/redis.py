@@ -1,9 +1,10 @@
 """
-Results in Redis, under Celery's keys and in Celery's bytes, so that clients of either read the other's.
+Results in Redis, under Celery's keys and in Celery's bytes, so that our clients and Celery's read each other's results.
 
 `celery-task-meta-<id>` holds a result until `result_expires`; the same text is published on the channel of that name.
-`celery-taskset-meta-<id>` holds which results belong to a group. A result is written by the script that ends jobs, as
-its part where the job is in the same database, by itself elsewhere; either way a first SUCCESS is never overwritten.
+`celery-taskset-meta-<id>` lists the results that belong to a group. If the job is in the same database, its result is
+written by the script that settles the job; otherwise it is written by a call of its own. Either way, a first SUCCESS is
+never overwritten.
 
 Source: Celery 5.7.0, `celery.backends.redis`.
 """
@@ -30,7 +31,7 @@ logger = logging.getLogger("celery.backends.redis")
 
 T = TypeVar("T")
 
-# How json writes what is stored of a task that succeeded: the state is the first field.
+# The beginning of a successful result's json: the state is the first field.
 _SUCCEEDED = '{"status": "SUCCESS"'
 _MGET_SLICE = 1000
 
@@ -44,10 +45,10 @@ def _is_text(key: bytes) -> bool:
 
 
 class _ResultPool(Pool):
-    """Raises what programs that come from Celery catch: errors that are redis-py's and kombu's, too."""
+    """Raises errors that are also redis-py's and kombu's, because programs that come from Celery catch those."""
 
     def run(self, use: Callable[[Link], T], *, idempotent: bool = True) -> T:
-        """As the engine's."""
+        """Run *use* as the engine's pool does."""
         try:
             return super().run(use, idempotent=idempotent)
         except RedisError as error:
@@ -61,7 +62,7 @@ class _ResultPool(Pool):
 
 class RedisBackend(Awaiting, BaseKeyValueStoreBackend):
     """
-    Results in Redis. One connection and one thread of this process hear of results for all who wait.
+    Results in Redis. One connection and one thread of this process listen on behalf of all waiters.
 
     Args:
         url: As in `result_backend`.
@@ -87,7 +88,7 @@ class RedisBackend(Awaiting, BaseKeyValueStoreBackend):
 
     @cached_property
     def retry_policy(self) -> Mapping[str, Any]:  # type: ignore[override]
-        """How often a write is tried again where Redis was not reached."""
+        """How often a write is retried when Redis cannot be reached."""
         return {**super().retry_policy, **self._transport_options.get("retry_policy", {})}
 
     @property
@@ -101,14 +102,14 @@ class RedisBackend(Awaiting, BaseKeyValueStoreBackend):
         return limit
 
     def on_connection_error(self, max_retries: int | None, exc: BaseException, intervals: Any, retries: int) -> Any:
-        """Log that Redis was lost; returns the next of *intervals*, seconds to wait."""
+        """Log that the connection was lost. Returns the next of *intervals*: the seconds to wait."""
         pause = next(intervals)
         logger.error("Connection to Redis lost: Retry (%s/%s) in %.2f seconds.", retries, max_retries or "Inf", pause)
         return pause
 
     @cached_property
     def client(self) -> Any:
-        """redis-py's client, for programs that use it; nothing here does."""
+        """A redis-py client, for programs that use one. Nothing here does."""
         import redis
 
         if "+sentinel://" not in self.settings.url:
@@ -128,16 +129,16 @@ class RedisBackend(Awaiting, BaseKeyValueStoreBackend):
         settings: RedisSettings | None = None,
     ) -> list[Effect] | None:
         """
-        What to write, in the step that ends the job, to store a result.
+        The commands that store a result as part of the step that settles the job.
 
         Args:
-            settings: Where the job is; else where the app's broker is.
+            settings: The Redis that has the job; by default that of the app's broker.
 
         Returns:
-            None if results are elsewhere: `store_result` comes first then, and the job's end after it.
+            None if results are stored elsewhere. Then `store_result` has to be called before the job is settled.
 
         Raises:
-            kombu.exceptions.EncodeError: The result cannot be written.
+            kombu.exceptions.EncodeError: The result cannot be encoded.
         """
         prefix = self._broker_prefix if settings is None else self._prefix_within(settings)
         if prefix is None:
@@ -151,7 +152,7 @@ class RedisBackend(Awaiting, BaseKeyValueStoreBackend):
         return self._prefix_within(redis_settings(self.app, self.app.conf.broker_read_url))
 
     def _prefix_within(self, settings: RedisSettings) -> str | None:
-        """What the engine puts in front of keys there; None if results are elsewhere, or do not begin so."""
+        """The engine's key prefix there. None if results are elsewhere, or if their keys do not start with it."""
         prefix = settings.key_prefix
         if not self.task_keyprefix.startswith(prefix.encode()) or not is_same_database(self.settings, settings):
             return None
@@ -171,7 +172,7 @@ class RedisBackend(Awaiting, BaseKeyValueStoreBackend):
         commands = self._commands(key, value, self._ttl_of(state))
         if self._codec.is_plain_json:
             return [Unless(key, _SUCCEEDED, commands)]
-        # Of another serializer no beginning tells the state.
+        # With other serializers, the first bytes do not show the state.
         if self._get_task_meta_for(task_id)["status"] == states.SUCCESS:
             return []
         return list(commands)
@@ -190,7 +191,7 @@ class RedisBackend(Awaiting, BaseKeyValueStoreBackend):
         return self.set(key, value, expires=self._ttl_of(state))
 
     def set(self, key: Any, value: Any, expires: int | None = None, **retry_policy: Any) -> Any:
-        """Keep *value* under *key*, for *expires* seconds, else `result_expires`, and publish it."""
+        """Store *value* under *key* for *expires* seconds, by default `result_expires`, and publish it."""
         name = key.decode() if isinstance(key, bytes) else key
         return self._write(self._commands(name, value, self.expires if expires is None else expires), **retry_policy)
 
@@ -201,7 +202,7 @@ class RedisBackend(Awaiting, BaseKeyValueStoreBackend):
         self.ensure(write_all, (), **retry_policy)
 
     def ensure(self, fun: Callable[..., Any], args: Any, **policy: Any) -> Any:
-        """Call *fun*; again, as `retry_policy` says, where Redis was not reached."""
+        """Call *fun*, and call it again as `retry_policy` says if Redis cannot be reached."""
         wanted = {**self.retry_policy, **policy}
         limit, tries = wanted.get("max_retries"), 0
         while True:
@@ -218,17 +219,17 @@ class RedisBackend(Awaiting, BaseKeyValueStoreBackend):
                 time.sleep(pause)
 
     def exception_safe_to_retry(self, exc: BaseException) -> bool:
-        """Redis was not reached, or its answer was lost; to write a result twice does no harm."""
+        """True if Redis could not be reached or its reply was lost. Writing a result twice does no harm."""
         return isinstance(exc, RedisConnectionError | ReplyLostError)
 
     # Reading
 
     def get(self, key: Any) -> Any:
-        """The text under *key*, or None."""
+        """Return the text under *key*, or None."""
         return self._pool.command("GET", key)
 
     def mget(self, keys: Any) -> Any:
-        """The texts under *keys*."""
+        """Return the texts under *keys*."""
         wanted, found = list(keys), []
         for start in range(0, len(wanted), _MGET_SLICE):
             found += self._pool.command("MGET", *wanted[start : start + _MGET_SLICE])
@@ -236,11 +237,11 @@ class RedisBackend(Awaiting, BaseKeyValueStoreBackend):
 
     def scan_task_ids(self, cursor: int, count: int) -> tuple[int, list[str]]:
         """
-        One round of SCAN: ids of tasks of which a result is stored, in no order.
+        Run one round of SCAN. Finds the ids of tasks with a stored result, in no particular order.
 
         Args:
             cursor: 0 to begin.
-            count: How many keys Redis looks at.
+            count: How many keys Redis examines.
 
         Returns:
             The next cursor, 0 at the end; and the ids.
@@ -254,11 +255,11 @@ class RedisBackend(Awaiting, BaseKeyValueStoreBackend):
         self._pool.command("DEL", key)
 
     def expire(self, key: Any, value: Any) -> Any:
-        """Have *key* go in *value* seconds."""
+        """Let *key* expire in *value* seconds."""
         return self._pool.command("EXPIRE", key, value)
 
     def on_task_call(self, producer: Any, task_id: str) -> Any:
-        """Nothing is done before somebody waits."""
+        """Do nothing: the listener starts when something waits."""
         return {}
 
     def __reduce__(self, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
@@ -266,7 +267,7 @@ class RedisBackend(Awaiting, BaseKeyValueStoreBackend):
 
 
 class SentinelBackend(RedisBackend):
-    """Results in a Redis whose primary sentinels name: `sentinel://host:26379/0;sentinel://other:26379/0`."""
+    """Results in a Redis that is found through sentinels: `sentinel://host:26379/0;sentinel://other:26379/0`."""
 
     def as_uri(self, include_password: bool = False) -> Any:
         """The URLs, by default with their passwords masked."""

@@ -1,8 +1,8 @@
 """
-What reading and writing results raises where Redis is away, or refuses: ours, redis-py's and kombu's at once.
+Errors of reading and writing results when Redis is down or refuses: each is ours, redis-py's and kombu's at once.
 
 Programs that come from Celery catch `redis.exceptions.ConnectionError`, or kombu's `OperationalError`, around
-`result.state` and `result.get()`. The module is imported when something has failed, as kombu is imported with it.
+`result.state` and `result.get()`. This module imports kombu, so it is only imported once something has failed.
 """
 
 import redis
@@ -14,14 +14,14 @@ __all__ = ("BackendConnectionError", "BackendReplyError", "BackendReplyLostError
 
 
 class BackendConnectionError(RedisConnectionError, redis.ConnectionError, OperationalError):
-    """Redis was not reached."""
+    """Redis could not be reached."""
 
-    # redis-py's leaves out the text.
+    # redis-py's __repr__ omits the text.
     __repr__ = Exception.__repr__
 
 
 class BackendReplyLostError(ReplyLostError, redis.ConnectionError, redis.TimeoutError, OperationalError):
-    """The connection broke, or nothing came in time, after the command was sent."""
+    """The connection broke, or no reply came in time, after the command was sent."""
 
     __repr__ = Exception.__repr__
 
@@ -33,7 +33,7 @@ class BackendReplyError(RedisReplyError, redis.ResponseError, OperationalError):
 
 
 def as_redis_pys(error: RedisError) -> RedisError:
-    """*error* as the class above that it belongs to; a server that still loads its data cannot be reached, as there."""
+    """Convert *error* to a class above. As in redis-py, a server that is still loading counts as unreachable."""
     if isinstance(error, RedisReplyError) and error.code == "LOADING":
         return BackendConnectionError(str(error))
     for kind, wanted in (

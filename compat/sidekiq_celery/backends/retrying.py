@@ -1,4 +1,4 @@
-"""Storing and reading that is tried again, where `result_backend_always_retry` asks for it."""
+"""Retries reading and writing results if `result_backend_always_retry` is set."""
 
 import logging
 import time
@@ -14,7 +14,7 @@ logger = logging.getLogger("celery.backends.base")
 
 
 class Retrying:
-    """The trying again of a backend."""
+    """The retry logic of a backend."""
 
     always_retry: bool
     max_retries: float
@@ -22,7 +22,7 @@ class Retrying:
     base_sleep_between_retries_ms: float
 
     def exception_safe_to_retry(self, exc: BaseException) -> bool:
-        """Whether what failed by *exc* may be tried again; by default never."""
+        """True if an operation that failed with *exc* may be retried; by default never."""
         return False
 
     def on_backend_retryable_error(self, exc: BaseException) -> None:
@@ -40,7 +40,7 @@ class Retrying:
         max_retries: float | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Call *func*; again and again where `result_backend_always_retry` is set and the error allows it."""
+        """Call *func*, and retry it if `result_backend_always_retry` is set and the error allows it."""
         limit = self.max_retries if max_retries is None else max_retries
         retries = 0
         while True:

@@ -1,7 +1,7 @@
 """
-`db+postgresql://…`: results in a database, in Celery's own tables, by SQLAlchemy (1.4 or later).
+`db+postgresql://…`: results in a database, in Celery's own tables, through SQLAlchemy (1.4 or later).
 
-A result is written before its job is settled, as that is elsewhere: a crash in between repeats the task.
+As with other backends, a result is written before its job is settled: a crash in between repeats the task.
 """
 
 import logging
@@ -35,13 +35,13 @@ logger = logging.getLogger("celery.backends.database")
 
 _RETRYABLE = (DatabaseError, InterfaceError, InvalidRequestError, StaleDataError)
 _APART = frozenset({"id", "task_id", "children", "stamps"})
-"""Columns that are not filled from a result's fields of the same names."""
+"""Columns that are not filled directly from a result's fields of the same names."""
 _TRIES = 3
 
 
 @contextmanager
 def session_cleanup(session: Any) -> Iterator[None]:
-    """Close *session* behind the block, and undo what the block has not committed."""
+    """Close *session* after the block, and roll back whatever the block has not committed."""
     try:
         yield
     except Exception:
@@ -52,7 +52,7 @@ def session_cleanup(session: Any) -> Iterator[None]:
 
 
 def retry(fun: Callable[..., Any]) -> Callable[..., Any]:
-    """*fun*, called again after an error of the database, thrice at most; `max_retries=` of a call says otherwise."""
+    """Wrap *fun* to try up to three times on database errors. A call may pass another number as `max_retries=`."""
 
     @wraps(fun)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -74,8 +74,8 @@ class DatabaseBackend(BaseBackend):
     Results in a database.
 
     Args:
-        dburi, url: The database's URL, as SQLAlchemy takes it.
-        engine_options: Of the engine, on top of `database_engine_options`.
+        dburi, url: The database's URL, as SQLAlchemy expects it.
+        engine_options: Options of the engine, on top of `database_engine_options`.
     """
 
     subpolling_interval = 0.5
@@ -91,7 +91,7 @@ class DatabaseBackend(BaseBackend):
     ) -> None:
         super().__init__(url=url, expires_type=_as_timedelta, **kwargs)
         conf = self.app.conf
-        # Unlike other backends it tries again unless settings say otherwise. Source: Celery 5.7.0.
+        # Unlike other backends, this one retries unless settings say otherwise. Source: Celery 5.7.0.
         if not conf.value_set_for("result_backend_always_retry"):
             self.always_retry = True
         if not conf.value_set_for("result_backend_max_retries"):
@@ -112,19 +112,19 @@ class DatabaseBackend(BaseBackend):
 
     @property
     def extended_result(self) -> Any:
-        """The call is stored along."""
+        """True if the task's call is stored with its result."""
         return self.app.conf.result_extended
 
     def ResultSession(self, session_manager: SessionManager | None = None) -> Any:
-        """A session of SQLAlchemy; the tables are there."""
+        """Return an SQLAlchemy session. The tables exist."""
         return (session_manager or self.session_manager).session_factory(self.url, **self.engine_options)
 
     def exception_safe_to_retry(self, exc: BaseException) -> bool:
-        """An error of the database is."""
+        """True for a database error."""
         return isinstance(exc, _RETRYABLE)
 
     def on_backend_retryable_error(self, exc: BaseException) -> None:
-        """Connect anew."""
+        """Reconnect."""
         self.session_manager.invalidate(self.url)
 
     # ---- tasks
@@ -133,7 +133,7 @@ class DatabaseBackend(BaseBackend):
         self, task_id: str, result: Any, state: str, traceback: Any = None, request: Any = None, **kwargs: Any
     ) -> None:
         with self._session() as session:
-            # A row that is there is locked, so that no other run's success is written over.
+            # An existing row is locked, so that another run's success is not overwritten.
             row = self._rows(session, task_id).with_for_update().first()
             if row is None:
                 row = self.task_cls(task_id)
@@ -174,7 +174,7 @@ class DatabaseBackend(BaseBackend):
         return super().meta_from_decoded(meta)
 
     def meta_from_decoded(self, meta: Any) -> Any:
-        """The fields of a row, also as the row has them: Airflow reads many rows by itself and hands them over."""
+        """The fields of a row, also in undecoded form: Airflow reads many rows by itself and passes them here."""
         result = meta["result"]
         return super().meta_from_decoded(
             {**meta, "result": self._decoded(result) if isinstance(result, bytes) else result}
@@ -184,7 +184,7 @@ class DatabaseBackend(BaseBackend):
         try:
             return self.decode(payload)
         except Exception:
-            # Celery before 5.7 wrote a pickle whatever the serializer was; it begins with that byte from protocol 2 on.
+            # Celery before 5.7 always wrote a pickle, whatever the serializer. It starts with this byte from protocol 2 on.
             if payload[:1] != b"\x80" or "application/x-python-serialize" not in (self.accept or ()):
                 raise
             return pickle.loads(payload)
@@ -225,7 +225,7 @@ class DatabaseBackend(BaseBackend):
         return session.query(self.taskset_cls).filter(self.taskset_cls.taskset_id == group_id)
 
     def cleanup(self) -> None:
-        """Delete what has expired; beat has the task `celery.backend_cleanup` do it every night."""
+        """Delete expired results. Beat runs the task `celery.backend_cleanup`, which calls this, every night."""
         self._ensure_retryable(self._cleanup)
 
     def _cleanup(self) -> None:

@@ -1,4 +1,4 @@
-"""Celery's tables of results, `celery_taskmeta` and `celery_tasksetmeta`: column by column as in Celery 5.7."""
+"""Celery's result tables, `celery_taskmeta` and `celery_tasksetmeta`, with the same columns as in Celery 5.7."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -18,7 +18,7 @@ def _now() -> datetime:
 
 
 class _Table:
-    """What the tables have in common."""
+    """What all result tables have in common."""
 
     @classmethod
     def configure(cls, schema: str | None = None, name: str | None = None) -> None:
@@ -29,17 +29,17 @@ class _Table:
         table.name = name or cls.__tablename__  # type: ignore[attr-defined]
 
     def to_dict(self) -> dict[str, Any]:
-        """The columns, by their names."""
+        """Return the columns as a dict."""
         return {name: getattr(self, name) for name in self.column_names() if name != "id"}
 
     @classmethod
     def column_names(cls) -> set[str]:
-        """The class's own: the table has those of `TaskExtended` too."""
+        """The columns of this class. The table itself also has those of `TaskExtended`."""
         return {column.key for column in cls.__mapper__.column_attrs}  # type: ignore[attr-defined]
 
 
 class Task(_Table, ResultModelBase):  # type: ignore[misc]
-    """The result of a task, or its state."""
+    """A task's result or state."""
 
     __tablename__ = "celery_taskmeta"
     __table_args__: Any = {"sqlite_autoincrement": True}
@@ -57,7 +57,7 @@ class Task(_Table, ResultModelBase):  # type: ignore[misc]
 
 
 class TaskExtended(Task):
-    """With the call (`result_extended`)."""
+    """A task's result together with its call (`result_extended`)."""
 
     __tablename__ = "celery_taskmeta"
     __table_args__: Any = {"sqlite_autoincrement": True, "extend_existing": True}
@@ -72,7 +72,7 @@ class TaskExtended(Task):
 
 
 class TaskSet(_Table, ResultModelBase):  # type: ignore[misc]
-    """Which results belong to a group."""
+    """The results that belong to a group."""
 
     __tablename__ = "celery_tasksetmeta"
     __table_args__: Any = {"sqlite_autoincrement": True}

@@ -1,4 +1,4 @@
-"""SQLAlchemy's engines, one for each database and process, and the tables."""
+"""Creates the result tables, and keeps one SQLAlchemy engine per database and process."""
 
 import os
 import time
@@ -21,17 +21,17 @@ _LONGEST_PAUSE_SECONDS = 1.0
 class SessionManager:
     """
     Args:
-        engine_callback: Called with each engine that is made.
+        engine_callback: Called with each new engine.
     """
 
     def __init__(self, engine_callback: Callable[[Any], Any] | None = None) -> None:
         self.engine_callback = engine_callback
-        # By process: connections that a child inherits are its parent's.
+        # Per process, because the connections that a child inherits belong to its parent.
         self._engines: dict[tuple[int, str], Any] = {}
         self._prepared: set[str] = set()
 
     def session_factory(self, dburi: str, **options: Any) -> Any:
-        """A session, of a database that has the tables."""
+        """Return a session for *dburi*, and create the tables first if they are missing."""
         engine = self.get_engine(dburi, **options)
         if dburi not in self._prepared:
             self.prepare_models(engine)
@@ -39,7 +39,7 @@ class SessionManager:
         return sessionmaker(bind=engine)()
 
     def get_engine(self, dburi: str, **options: Any) -> Any:
-        """The engine of this process."""
+        """Return this process's engine for *dburi*."""
         key = (os.getpid(), dburi)
         if key not in self._engines:
             engine = create_engine(dburi, **options)
@@ -49,19 +49,19 @@ class SessionManager:
         return self._engines[key]
 
     def invalidate(self, dburi: str) -> None:
-        """Connect anew the next time."""
+        """Close the connections; the next use reconnects."""
         engine = self._engines.pop((os.getpid(), dburi), None)
         if engine is not None:
             engine.dispose()
 
     def prepare_models(self, engine: Any) -> None:
-        """Make the tables that are not there, and add columns that an older Celery did not have."""
+        """Create missing tables, and add columns that older versions of Celery did not have."""
         for left in reversed(range(_TRIES)):
             try:
                 ResultModelBase.metadata.create_all(engine)
                 break
             except DatabaseError:
-                # Another process has made them between the look and the CREATE TABLE.
+                # Another process created them between the check and the CREATE TABLE.
                 if not left:
                     raise
                 time.sleep(uniform(0, _LONGEST_PAUSE_SECONDS))

@@ -116,12 +116,12 @@ class Listener:
                 return
             except RedisReplyError as error:
                 if error.code == "NOPERM":
-                    logger.warning("Results are polled, as Redis forbids to subscribe: %s", error)
+                    logger.warning("Polling for results, because Redis does not permit SUBSCRIBE: %s", error)
                     serve = self._poll
             except RedisError as error:
                 logger.warning("Lost the connection for results; connecting again: %s", error)
             except Exception:
-                logger.exception("The listener for results failed; it begins again")
+                logger.exception("The listener for results failed and is restarted")
             if self._has_heard:
                 pause = _FIRST_PAUSE_SECONDS
             time.sleep(pause)

@@ -114,7 +114,7 @@ class RedisBackend(Awaiting, BaseKeyValueStoreBackend):
 
         if "+sentinel://" not in self.settings.url:
             return redis.Redis.from_url(self.settings.url)
-        raise NotImplementedError("There is no client for a Redis that sentinels name; make one with redis.sentinel")
+        raise NotImplementedError("There is no client for a Redis behind sentinels; make one with redis.sentinel")
 
     # Storing
 

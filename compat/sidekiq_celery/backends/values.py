@@ -1,4 +1,4 @@
-"""Results in their stored form, and back: the part of a backend that needs no place."""
+"""Converts results to their stored form and back. This part of a backend does not depend on where results are kept."""
 
 import warnings
 from collections.abc import Callable
@@ -14,7 +14,7 @@ __all__ = ("Values",)
 
 
 class Values:
-    """What a backend does to results before they are stored, and after they were read."""
+    """What a backend does to results before storing and after reading them."""
 
     READY_STATES = states.READY_STATES
     UNREADY_STATES = states.UNREADY_STATES
@@ -28,49 +28,49 @@ class Values:
     _codec: Codec
 
     def prepare_exception(self, exc: Any, serializer: str | None = None) -> Any:
-        """What is stored of an exception."""
+        """Convert an exception for storage."""
         return failures.as_plain(exc, serializer or self.serializer, self.encode)
 
     def exception_to_python(self, exc: Any) -> Any:
-        """The exception of which *exc* is stored; nothing is imported for it."""
+        """Rebuild a stored exception. Nothing is imported for it."""
         return failures.as_exception(exc, self.serializer)
 
     def prepare_value(self, result: Any) -> Any:
-        """What is stored of what a task returned: a result becomes a tuple."""
+        """Convert a task's return value for storage: a result handle becomes a tuple."""
         if self.serializer != "pickle" and hasattr(result, "as_tuple") and hasattr(result, "parent"):
             return result.as_tuple()
         return result
 
     def encode_result(self, result: Any, state: str) -> Any:
-        """What is stored of *result* in *state*."""
+        """Convert *result* for storage in *state*."""
         if state in self.EXCEPTION_STATES and isinstance(result, BaseException):
             return self.prepare_exception(result)
         return self.prepare_value(result)
 
     def encode(self, data: Any) -> Any:
-        """*data* as bytes or text."""
+        """Encode *data* as bytes or text."""
         return self._codec.encode(data)
 
     def _encode(self, data: Any) -> tuple[str, str, str | bytes]:
-        """For backends of others: content type, encoding, and the text as it is before it is compressed."""
+        """For third-party backends: content type, encoding, and the text before compression."""
         return self.content_type, self.content_encoding, self._codec.dumps(data)
 
     def decode(self, payload: Any) -> Any:
-        """What `encode` was given."""
+        """Undo `encode`."""
         return self._codec.decode(payload)
 
     def meta_from_decoded(self, meta: Any) -> Any:
-        """*meta* with the exception in place of what is stored of it; never one that ends a program."""
+        """Return *meta* with its stored exception rebuilt, but never one that would end the program."""
         if meta["status"] in self.EXCEPTION_STATES:
             meta["result"] = failures.without_exits(self.exception_to_python(meta["result"]))
         return meta
 
     def decode_result(self, payload: Any) -> Any:
-        """What is stored of a task, from its bytes."""
+        """Decode everything that is stored of a task."""
         return self.meta_from_decoded(self.decode(payload))
 
     def current_task_children(self, request: Any = None) -> Any:
-        """The results of the tasks that *request*, else the current task, has called, as tuples."""
+        """The results of the tasks that *request*, or else the current task, has called, as tuples."""
         wanted = request or getattr(_state.get_current_task(), "request", None)
         return [child.as_tuple() for child in getattr(wanted, "children", ())] if wanted else None
 
@@ -84,12 +84,12 @@ class Values:
         encode: bool = False,
     ) -> dict[str, Any]:
         """
-        What is stored.
+        Build what is stored for a result.
 
         Args:
             result: In its stored form.
-            format_date: The time as ISO 8601, with the app's time zone; else a datetime.
-            encode: Arguments as bytes, for backends that have a field for them.
+            format_date: True for the time as ISO 8601 in the app's time zone; False for a datetime.
+            encode: True to encode arguments as bytes, for backends that have fields for them.
         """
         date_done: Any = self.app.now() if state in self.READY_STATES else None
         meta: dict[str, Any] = {
@@ -115,17 +115,17 @@ class Values:
 
     @property
     def content_type(self) -> str:
-        """Of what is stored."""
+        """The content type of stored results."""
         return self._codec.kombus.content_type  # type: ignore[no-any-return]
 
     @property
     def content_encoding(self) -> str:
-        """Of what is stored."""
+        """The content encoding of stored results."""
         return self._codec.kombus.content_encoding  # type: ignore[no-any-return]
 
     @property
     def encoder(self) -> Any:
-        """kombu's."""
+        """kombu's encoder."""
         return self._codec.kombus.encoder
 
     @property
@@ -139,7 +139,7 @@ class Values:
         return self._codec.compression
 
     def prepare_compression(self, compression: str | None) -> str | None:
-        """*compression*, or None where it cannot be had."""
+        """Return *compression*, or None if the backend does not support it."""
         if compression and not self.supports_result_compression:
             warnings.warn(
                 f"The {type(self).__name__} result backend does not support result_compression, so results are stored "
@@ -151,7 +151,7 @@ class Values:
         return compression or None
 
     def prepare_expires(self, value: Any, type: Callable[[Any], Any] | None = None) -> Any:
-        """*value*, else `result_expires`, in seconds."""
+        """Return *value*, by default `result_expires`, in seconds."""
         if value is None:
             value = self.app.conf.result_expires
         if isinstance(value, timedelta):
@@ -159,7 +159,7 @@ class Values:
         return type(value) if value is not None and type else value
 
     def prepare_persistent(self, enabled: bool | None = None) -> bool:
-        """*enabled*, else `result_persistent`."""
+        """Return *enabled*, by default `result_persistent`."""
         if enabled is not None:
             return enabled
         wanted = self.app.conf.result_persistent

@@ -138,7 +138,7 @@ class Mailbox:
             self._errors_in_a_row += 1
             if self._errors_in_a_row > _MOST_ERRORS_IN_A_ROW:
                 raise
-            logger.error("a message to remote control is no message, and is ignored: %r", error)
+            logger.error("a message to remote control is malformed, and is ignored: %r", error)
             # Messages that arrived in the same read are in redis-py's buffer; the socket does not show as readable.
             reader = self._channel.subclient.connection
             self._has_more = reader is not None and reader.can_read(timeout=0)

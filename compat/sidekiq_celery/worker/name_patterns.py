@@ -27,7 +27,7 @@ def fits(name: str, pattern: object, *, within_seconds: float = _SECONDS) -> boo
         ValueError: *pattern* is not a regular expression, is too long, or takes too long.
     """
     if not isinstance(pattern, str) or len(pattern) > LONGEST_PATTERN:
-        raise ValueError(f"a pattern is a text of at most {LONGEST_PATTERN} characters, unlike {pattern!r:.60}")
+        raise ValueError(f"a pattern has to be a text of at most {LONGEST_PATTERN} characters, not {pattern!r:.60}")
     try:
         ran = subprocess.run(
             [sys.executable, "-I", "-S", "-c", _PROGRAM],
@@ -43,5 +43,5 @@ def fits(name: str, pattern: object, *, within_seconds: float = _SECONDS) -> boo
         raise ValueError(f"the pattern {pattern!r:.60} cannot be tried, as Python does not start: {error}") from error
     answer = ran.stdout.strip()
     if answer not in (b"true", b"false"):
-        raise ValueError(f"the pattern {pattern!r:.60} is no regular expression")
+        raise ValueError(f"the pattern {pattern!r:.60} is not a regular expression")
     return answer == b"true"

@@ -85,7 +85,7 @@ def serve_present_queues(app: Any, launcher: "Launcher") -> None:
     An invalid queue name is logged and skipped: if it raised, no process could start.
     """
     for name in [name for name in app.amqp.queues.consume_from if not _is_text(name)]:
-        logger.error("%.100r is no name of a queue and is not served", name)
+        logger.error("%.100r is not a queue name and is not served", name)
         app.amqp.queues.consume_from.pop(name)
     wanted = queue_configs(app)
     if launcher.reconfiguration.queues != [queue.name for queue in wanted]:
@@ -95,10 +95,10 @@ def serve_present_queues(app: Any, launcher: "Launcher") -> None:
 def _trouble_with(queue: Any, **others: Any) -> str | None:
     """Say what is wrong with the names and what to do about it. Returns None if they are fine."""
     if not _is_text(queue) or not 0 < len(queue) <= _LONGEST_NAME:
-        return f"{queue!r:.100} is no name of a queue: name one by a text of up to {_LONGEST_NAME} characters"
+        return f"{queue!r:.100} is not a queue name: a name is a text of up to {_LONGEST_NAME} characters"
     for name, value in others.items():
         if value not in (None, "") and not _is_text(value):
-            return f"{name}={value!r:.100} is no text: give one, or nothing"
+            return f"{name}={value!r:.100} is not text: give a text, or nothing"
     return None
 
 

@@ -217,7 +217,7 @@ class RemoteControl:
             except BaseException as error:  # noqa: BLE001 - remote control must survive any error
                 pause = _PAUSE_SECONDS if self._may_pass(error, has_told) else _LONG_PAUSE_SECONDS
                 if not has_told:
-                    logger.warning("remote control does not answer, and is tried again in %d s: %s", pause, error)
+                    logger.warning("remote control failed and is retried in %d s: %s", pause, error)
                 has_told = True
                 self._tick()
                 self._is_stopping.wait(pause)

@@ -107,7 +107,7 @@ def pool_restart(
         raise ValueError("Pool restarts not enabled")
     worker = state.remote_control.worker
     if worker.pool_name != "prefork":
-        return nok(f"pool_restart needs -P prefork: there is nothing but this process in -P {worker.pool_name}")
+        return nok(f"pool_restart needs -P prefork: -P {worker.pool_name} has no child processes")
     answer = state.remote_control.ask_parent("restart", modules=modules, reload=reload)
     if answer is not None and answer.error:
         return nok(f"the children stay as they are: {answer.error}")

@@ -89,7 +89,7 @@ def _told_by_steps(worker: Any) -> dict[str, Any]:
             {**worker.blueprint.info(worker), **worker.consumer.blueprint.info(worker.consumer)}
         )
     except Exception:
-        logger.exception("a bootstep could not tell of itself")
+        logger.exception("the info() of a bootstep failed")
         return {}
     return told
 

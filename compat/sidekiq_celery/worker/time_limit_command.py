@@ -31,7 +31,7 @@ def time_limit(
     if hard and pool != "prefork" and not iscoroutinefunction(task.run):
         return nok(f"-P {pool} cannot end a task by a hard limit, nothing was changed: use -P prefork, or soft alone")
     state.remote_control.tell_all("limits", task_name=task_name, hard=hard, soft=soft)
-    # Messages arrive in order: a process that answers this one has the limits, which hold for tasks sent after the reply.
+    # Messages arrive in order: a process that answers this one has the limits, so they hold for tasks sent later.
     state.remote_control.ask_children("heard")
     logger.info("New time limits for tasks of type %s: soft=%s hard=%s", task_name, soft, hard)
     return ok("time limits set successfully")

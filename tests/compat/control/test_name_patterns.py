@@ -18,7 +18,7 @@ def test_a_name_is_matched_from_its_beginning(pattern: str, is_fitting: bool) ->
     [
         (".?" * 60 + "#", 0.5, "takes more than 0.5 s"),
         # On a busy machine Python alone takes longer than half a second to start.
-        ("(((", 60.0, "is no regular expression"),
+        ("(((", 60.0, "is not a regular expression"),
         ("a" * (LONGEST_PATTERN + 1), 0.5, "at most 1000 characters"),
         (5, 0.5, "at most 1000 characters"),
     ],

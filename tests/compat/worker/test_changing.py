@@ -157,9 +157,9 @@ def test_what_names_no_queue_is_refused_and_changes_nothing(
     start("-c", "1", "-Q", "first")
 
     for name in (5, ["a"], None, "", "\ud800", "n" * 100_000):
-        assert "is no name of a queue" in replies(project, "add_consumer", queue=name)["error"]
-        assert "is no name of a queue" in replies(project, "cancel_consumer", queue=name)["error"]
-    assert "is no text" in replies(project, "add_consumer", queue="second", exchange=5)["error"]
+        assert "is not a queue name" in replies(project, "add_consumer", queue=name)["error"]
+        assert "is not a queue name" in replies(project, "cancel_consumer", queue=name)["error"]
+    assert "is not text" in replies(project, "add_consumer", queue="second", exchange=5)["error"]
     [pid] = children(redis_client)
     os.kill(pid, signal.SIGKILL)
 
@@ -173,7 +173,7 @@ def test_a_child_passes_over_a_queue_that_cannot_be(start: StartWorker, project:
 
     for number in range(3):
         assert project.add.apply_async((number, 1), queue="first").get(timeout=_SECONDS) == number + 1
-    assert "5 is no name of a queue and is not served" in worker.log
+    assert "5 is not a queue name and is not served" in worker.log
 
 
 def test_nothing_of_a_new_queue_is_lost_with_a_killed_child(

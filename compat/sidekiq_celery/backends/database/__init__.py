@@ -184,7 +184,7 @@ class DatabaseBackend(BaseBackend):
         try:
             return self.decode(payload)
         except Exception:
-            # Celery before 5.7 always wrote a pickle, whatever the serializer. It starts with this byte from protocol 2 on.
+            # Celery before 5.7 wrote a pickle whatever the serializer was; protocol 2 and later start with this byte.
             if payload[:1] != b"\x80" or "application/x-python-serialize" not in (self.accept or ()):
                 raise
             return pickle.loads(payload)

@@ -1,4 +1,4 @@
-"""The app and what belongs to it. What is used from other modules is imported when it is asked for."""
+"""The app and its parts. Names that live in other modules are imported when they are first used."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -26,7 +26,7 @@ __all__ = (
 )
 
 default_app: Any = Proxy(lambda: _state.default_app)
-"""The app of threads that have none."""
+"""The app used by threads that have no current app."""
 
 _HOMES = {"Celery": "sidekiq_celery.app.base", "bugreport": "sidekiq_celery.app.bug_report"}
 
@@ -57,13 +57,13 @@ def shared_task(
 def shared_task(**options: Any) -> Callable[[Callable[P, T]], "Task[P, T]"]: ...
 def shared_task(*args: Any, **options: Any) -> Any:
     """
-    Make a task of a function for every app there is and will be; also as a decorator with options.
+    Make a function a task of every app, present and future. Also works as a decorator with options.
 
     Returns:
-        A stand-in that is the task of whichever app is current when it is used.
+        A proxy for the task of whichever app is current when the proxy is used.
 
     Raises:
-        TypeError: The function is such a stand-in already.
+        TypeError: The function is such a proxy already.
     """
     if len(args) == 1 and callable(args[0]):
         return _shared(args[0], options)

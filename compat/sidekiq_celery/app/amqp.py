@@ -1,4 +1,4 @@
-"""`app.amqp`: queues and routes, and kombu's classes. Nothing here imports kombu until one of them is asked for."""
+"""`app.amqp`: queues, routes and kombu's classes. kombu is not imported until one of them is used."""
 
 from collections.abc import Callable
 from functools import cached_property, partial
@@ -26,14 +26,14 @@ def __getattr__(name: str) -> Any:
 
 class AMQP:
     """
-    Queues and routes of an app.
+    An app's queues and routes.
 
     Args:
-        app: Whose.
+        app: The app.
     """
 
     autoexchange: Any = None
-    """Makes the exchange of a queue that is added by its name."""
+    """Makes the exchange of a queue that is added by name."""
     argsrepr_maxsize = 1024
     kwargsrepr_maxsize = 1024
 
@@ -52,21 +52,21 @@ class AMQP:
 
     @property
     def Connection(self) -> Any:
-        """kombu's class."""
+        """kombu's `Connection` class."""
         from kombu import Connection
 
         return Connection
 
     @property
     def Consumer(self) -> Any:
-        """kombu's class."""
+        """kombu's `Consumer` class."""
         from kombu import Consumer
 
         return Consumer
 
     @property
     def Producer(self) -> Any:
-        """kombu's class."""
+        """kombu's `Producer` class."""
         from kombu import Producer
 
         return Producer
@@ -77,7 +77,7 @@ class AMQP:
         return self.Queues(self.app.conf.task_queues)
 
     def Queues(self, queues: Any, create_missing: bool | None = None, **given: Any) -> Any:
-        """A set of queues; what is not given comes from the settings."""
+        """Make a set of queues. Options that are not given come from the settings."""
         from kombu import Queue
 
         from sidekiq_celery._config.queues import Queues
@@ -110,7 +110,7 @@ class AMQP:
         )
 
     def Router(self, queues: Any = None, create_missing: bool | None = None) -> Any:
-        """A router by `task_routes`."""
+        """Make a router that follows `task_routes`."""
         missing = self.app.either("task_create_missing_queues", create_missing)
         return _routes.Router(self.routes, queues or self.queues, missing, app=self.app)
 
@@ -121,7 +121,7 @@ class AMQP:
 
     @cached_property
     def router(self) -> Any:
-        """The same, as a router; `Router()` chooses kombu's queue."""
+        """The same object, as a router. `Router()` makes one that chooses kombu's queues."""
         return self.destinations
 
     def flush_routes(self) -> None:
@@ -138,7 +138,7 @@ class AMQP:
         return self._rtable
 
     def TaskConsumer(self, channel: Any, queues: Any = None, accept: Any = None, **kw: Any) -> Any:
-        """kombu's consumer of the queues that are served."""
+        """Make a kombu consumer of the queues that are served."""
         return self.Consumer(
             channel,
             accept=self.app.conf.accept_content if accept is None else accept,
@@ -161,7 +161,7 @@ class AMQP:
 
     @property
     def producer_pool(self) -> Any:
-        """kombu's producers that are kept."""
+        """The pool of kombu producers."""
         if self._producer_pool is None:
             from kombu import pools
 
@@ -173,14 +173,14 @@ class AMQP:
 
     @cached_property
     def create_task_message(self) -> Callable[..., Any]:
-        """The message of a call; see `message.as_task_v2`."""
+        """Builds the message of a call; see `message.as_task_v2`."""
         from sidekiq_celery._wire.message import as_task_v2
 
         return partial(as_task_v2, self.app)
 
     @property
     def as_task_v2(self) -> Callable[..., Any]:
-        """The same, by the name of the protocol."""
+        """`create_task_message`, under the name of the protocol."""
         return self.create_task_message
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Annotations of tasks, at Celery's path."""
+"""Task annotations, at Celery's path."""
 
 from sidekiq_celery._config.annotations import MapAnnotation, prepare, resolve_all
 from sidekiq_celery.utils.functional import firstmethod, mlazy

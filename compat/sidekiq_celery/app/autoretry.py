@@ -1,4 +1,4 @@
-"""`autoretry_for`: exceptions upon which a task retries by itself."""
+"""`autoretry_for`: exceptions on which a task retries by itself."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -12,7 +12,7 @@ __all__ = ("add_autoretry_behaviour", "get_exponential_backoff_interval")
 
 
 class _Policy:
-    """When a task retries by itself, and how long it waits."""
+    """Decides when a task retries by itself, and how long it waits."""
 
     def __init__(self, task: Any, options: dict[str, Any]) -> None:
         def wanted(name: str, default: Any) -> Any:
@@ -28,11 +28,11 @@ class _Policy:
 
     def retry(self, exc: Exception) -> Exception:
         """
-        Retry the task; what is to be raised.
+        Retry the task, and return the exception to raise.
 
         Raises:
-            Retry: It is to run again.
-            Exception: *exc*, as no try is left.
+            Retry: The task will run again.
+            Exception: No tries are left. This is *exc*.
         """
         task = self.task
         options = dict(self.retry_kwargs)
@@ -43,7 +43,7 @@ class _Policy:
                 maximum=self.backoff_max,
                 full_jitter=self.has_jitter,
             )
-        # What `retry(max_retries=…)` in the task's own code has said counts for this attempt.
+        # If the task's own code called `retry(max_retries=…)`, that number counts for this attempt.
         if hasattr(task, "override_max_retries"):
             options["max_retries"] = task.override_max_retries
         again: Exception = task.retry(exc=exc, **options)
@@ -54,11 +54,11 @@ class _Policy:
 
 def add_autoretry_behaviour(task: Any, **options: Any) -> None:
     """
-    Wrap a task's `run` so that it retries upon the exceptions of `autoretry_for`; nothing happens without any.
+    Wrap a task's `run` to retry on the exceptions in `autoretry_for`. Without any, the task stays as it is.
 
     Args:
-        task: Its attributes say what *options* do not.
-        options: As for the decorator.
+        task: Its attributes supply what *options* leave out.
+        options: The decorator's options.
     """
     policy = _Policy(task, options)
     if not policy.errors or hasattr(task, "_orig_run"):

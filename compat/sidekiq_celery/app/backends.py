@@ -1,4 +1,4 @@
-"""From `result_backend` to the class that keeps results."""
+"""Finds the backend class for `result_backend`."""
 
 import types
 from typing import Any
@@ -29,15 +29,15 @@ _ABSENT = {
     *("amqp", "arangodb", "azureblockblob", "cassandra", "consul", "cosmosdbsql", "couchbase", "couchdb"),
     *("dynamodb", "elasticsearch", "file", "gs", "mongodb", "riak", "rpc", "s3"),
 }
-"""Those of Celery that are not here."""
+"""Celery's backends that are not available here."""
 
 
 def by_name(backend: Any = None, loader: Any = None, extension_namespace: str = "celery.result_backends") -> Any:
     """
-    The class that *backend* names: a short name, one that a package has registered (`django-db`), or a path.
+    Return the class that *backend* names: a short name, a name that a package registered (`django-db`), or a path.
 
     Raises:
-        ImproperlyConfigured: There is none; the message says what to use.
+        ImproperlyConfigured: There is no such backend. The message says what to use.
     """
     backend = backend or "disabled"
     if not isinstance(backend, str):
@@ -71,7 +71,7 @@ def _no_module(found: Any, name: str) -> Any:
 
 
 def by_url(backend: Any = None, loader: Any = None) -> tuple[Any, str | None]:
-    """The class for a URL or a name, and the URL; `redis+socket:///path` stands for `socket:///path` in Redis."""
+    """Return the class and the URL for a URL or a name. `redis+socket:///path` means `socket:///path` in Redis."""
     url = None
     if isinstance(backend, str) and "://" in backend:
         url = backend

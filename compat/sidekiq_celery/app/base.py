@@ -36,34 +36,34 @@ if TYPE_CHECKING:
 __all__ = ("Celery", "app_has_custom")
 
 _OMITTED: Any = object()
-"""An option of `send_task` that the caller left out, where None means none."""
+"""Marks an option of `send_task` that the caller left out, because None means no limit or expiry."""
 
 
 def app_has_custom(app: "Celery", attr: str) -> bool:
-    """Whether a program's subclass of the app has changed *attr*."""
+    """True if a program's subclass of the app overrides *attr*."""
     return bool(mro_lookup(type(app), attr, stop={Celery, object}, monkey_patched=[__name__]))
 
 
 def _unpickle_appattr(reverse_name: str, args: Any) -> Any:
-    """A class that was bound to an app, called, now of the current app."""
+    """Call a class that was bound to an app, after unpickling; it is bound to the current app."""
     app: Any = _state.get_current_app()
     return app._rgetattr(reverse_name)(*args)
 
 
 def _unpickle_app_v2(cls: Any, kwargs: dict[str, Any]) -> Any:
-    """An app as it was pickled. It does not become current."""
+    """Rebuild a pickled app. It does not become current."""
     return cls(**{**kwargs, "set_as_current": False})
 
 
 def _bound(path: str, doc: str) -> Any:
-    """A class that is derived for the app when it is first asked for."""
+    """A class that is bound to the app when it is first used."""
     bound = cached_property(lambda app: app.subclass_with_self(path))
     bound.__doc__ = doc
     return bound
 
 
 def _part(setting: str, doc: str) -> Any:
-    """What the app's class, or its caller, names in *setting*: made when it is first asked for."""
+    """The part that the app's class or its caller names in *setting*, created when it is first used."""
     part = cached_property(lambda app: instantiate(getattr(app, setting), app=app))
     part.__doc__ = doc
     return part
@@ -71,22 +71,22 @@ def _part(setting: str, doc: str) -> Any:
 
 class Celery(_state.AppType):
     """
-    An app: settings, tasks, and all that is bound to them.
+    An app: settings, tasks, and everything bound to them.
 
     Args:
-        main: Stands for `__main__` in the names of tasks.
+        main: Replaces `__main__` in the names of tasks.
         loader: Reads settings and imports modules; a class or its name.
         backend, broker, include: The settings `result_backend`, `broker_url` and `include`.
-        amqp, events, log, control: Classes, or their names, of what the attributes are.
-        set_as_current: The app becomes that of this thread.
+        amqp, events, log, control: Classes, or their names, for the attributes of the same names.
+        set_as_current: Make this the current app of the thread.
         tasks: A registry, or its class.
         changes: Settings.
         config_source: As for `config_from_object`.
-        fixups: Called with the app, by name.
-        task_cls: What tasks derive from.
-        autofinalize: Tasks may be used before `finalize` was called.
-        namespace: Settings bear it in front, in capitals.
-        strict_typing: Arguments are checked before a task is sent.
+        fixups: Names of functions to call with the app.
+        task_cls: The base class of tasks.
+        autofinalize: Allow tasks to be used before `finalize` was called.
+        namespace: A prefix of the settings' names, in capitals.
+        strict_typing: Check a task's arguments before it is sent.
         kwargs: Further settings.
     """
 
@@ -111,7 +111,7 @@ class Celery(_state.AppType):
     registry_cls: Any = "sidekiq_celery.app.registry:TaskRegistry"
 
     on_configure: Any = None
-    """Sent when settings are about to be read; a subclass may define it as a method."""
+    """Sent before settings are read. A subclass may define it as a method."""
 
     def __init__(
         self,
@@ -200,18 +200,18 @@ class Celery(_state.AppType):
             self._preconf_set_by_auto.add(key)
 
     def on_init(self) -> None:
-        """For subclasses: the app has been made."""
+        """A hook for subclasses, called when the app has been created."""
 
     def set_current(self) -> None:
-        """Make this the app of this thread."""
+        """Make this the current app of this thread."""
         _state._set_current_app(self)
 
     def set_default(self) -> None:
-        """Make this the app of every thread that has none."""
+        """Make this the app of every thread that has no current one."""
         _state.set_default_app(self)
 
     def close(self) -> None:
-        """Close connections; shared tasks are no longer added. What is used later connects anew."""
+        """Close connections, and stop adding shared tasks. Later use reconnects."""
         from sidekiq_celery._send.clients import close_client_of
 
         self._pool = None
@@ -223,7 +223,7 @@ class Celery(_state.AppType):
 
     @property
     def conf(self) -> Settings:
-        """The settings; read when one is first asked for."""
+        """The settings, read when the first one is used."""
         if self._conf is None:
             return self._load_config()
         return self._conf
@@ -236,11 +236,11 @@ class Celery(_state.AppType):
         return configuring.load(self)
 
     def prepare_config(self, c: Any) -> Any:
-        """For subclasses: the settings as they were read."""
+        """A hook for subclasses: receives and returns the settings that were read."""
         return c
 
     def bugreport(self) -> str:
-        """What to put into a report of a bug."""
+        """Details for a bug report."""
         return bugreport(self)
 
     def _after_fork(self) -> None:
@@ -258,7 +258,7 @@ class Celery(_state.AppType):
     # ---- settings, modules, time
 
     def add_defaults(self, fun: Any) -> None:
-        """Add settings behind those that the program has set: a mapping, or a function that returns one."""
+        """Add settings that apply where the program sets none: a mapping, or a function that returns one."""
         given = fun if callable(fun) else lambda: fun
         if self.configured:
             self.conf.add_defaults(given())
@@ -269,12 +269,12 @@ class Celery(_state.AppType):
         self, obj: Any, silent: bool = False, force: bool = False, namespace: str | None = None
     ) -> Any:
         """
-        Take settings from *obj*: an object, a dict, or the name of a module or of something in one.
+        Take settings from *obj*: an object, a dict, or the name of a module or of an object in one.
 
         Args:
-            silent: A module that is missing is no error.
-            force: Read them now; else when one is first asked for.
-            namespace: The settings bear it in front, in capitals.
+            silent: Ignore a missing module.
+            force: Read the settings now, not when the first one is used.
+            namespace: A prefix of the settings' names, in capitals.
         """
         self._config_source = obj
         self._config_source_silent = silent
@@ -302,11 +302,11 @@ class Celery(_state.AppType):
         )
 
     def config_from_cmdline(self, argv: list[str], namespace: str = "celery") -> None:
-        """Take settings from a command line's `key=value`."""
+        """Take settings from `key=value` arguments of a command line."""
         self.conf.update(self.loader.cmdline_config_parser(argv, namespace))
 
     def either(self, default_key: str, *defaults: Any) -> Any:
-        """The first default that is not None, else the setting."""
+        """Return the first of *defaults* that is not None, or else the setting."""
         given = first(None, defaults)
         return self.conf.get(default_key) if given is None else given
 
@@ -314,10 +314,10 @@ class Celery(_state.AppType):
         self, schedule: Any, sig: Any, args: Any = (), kwargs: Any = (), name: str | None = None, **opts: Any
     ) -> str:
         """
-        Have beat send *sig* by *schedule*.
+        Let beat send *sig* on *schedule*.
 
         Args:
-            name: Of the entry; else the signature's text, so that the same one twice is one entry.
+            name: The entry's name; by default the signature's text, so that adding the same one twice makes one entry.
 
         Returns:
             The entry's name.
@@ -331,11 +331,11 @@ class Celery(_state.AppType):
 
     def autodiscover_tasks(self, packages: Any = None, related_name: str | None = "tasks", force: bool = False) -> Any:
         """
-        Import `<package>.<related_name>` of each package when a worker starts, or when default modules are imported.
+        Import `<package>.<related_name>` of each package when a worker starts or default modules are imported.
 
         Args:
-            packages: A list, or a function that returns one; else Django's INSTALLED_APPS.
-            related_name: None imports the packages themselves.
+            packages: A list, or a function that returns one; by default Django's INSTALLED_APPS.
+            related_name: None to import the packages themselves.
             force: Import now.
         """
         if force:
@@ -377,21 +377,21 @@ class Celery(_state.AppType):
 
     @cached_property
     def timezone(self) -> Any:
-        """That of the settings; else UTC, or the machine's where `enable_utc` is off."""
+        """The time zone from the settings; by default UTC, or the machine's if `enable_utc` is off."""
         wanted = self.conf.timezone
         if wanted:
             return timezone.get_timezone(wanted)
         return timezone.utc if self.conf.enable_utc else timezone.local
 
     def uses_utc_timezone(self) -> bool:
-        """Whether the app's time is UTC."""
+        """True if the app's time zone is UTC."""
         return bool(self.timezone == timezone.utc)
 
     def now(self) -> datetime:
-        """The time in the app's time zone."""
+        """The current time in the app's time zone."""
         return datetime.now(self.timezone)
 
-    # ---- tasks, and classes that are bound to the app
+    # ---- tasks, and classes bound to the app
 
     @overload
     def task(self, fun: Callable[Concatenate[Any, P], T], /, *, bind: Literal[True], **opts: Any) -> "Task[P, T]": ...
@@ -413,10 +413,10 @@ class Celery(_state.AppType):
     def task(self, /, **opts: Any) -> "Callable[[Callable[P, T]], Task[P, T]]": ...
     def task(self, /, *args: Any, **opts: Any) -> Any:
         """
-        Make a task of a function; also as a decorator with options, which become its attributes.
+        Make a function a task. Also works as a decorator with options, which become the task's attributes.
 
         Returns:
-            A stand-in; the task is made when the app is finalized, or when it is first used.
+            A proxy. The task is created when the app is finalized, or on first use.
         """
         if len(args) == 1 and callable(args[0]):
             return self._decorate(args[0], **opts)
@@ -430,7 +430,7 @@ class Celery(_state.AppType):
         self, fun: Callable[..., Any], shared: bool = True, filter: Any = None, lazy: bool = True, **opts: Any
     ) -> Any:
         if shared:
-            # Apps that are made later have the task as well.
+            # Apps created later get the task, too.
             _state.connect_on_app_finalize(lambda app: app._task_from_fun(fun, **opts))
         task: Any
         if not lazy or self.finalized:
@@ -441,26 +441,26 @@ class Celery(_state.AppType):
         return filter(task) if filter else task
 
     def type_checker(self, fun: Callable[..., Any], bound: bool = False) -> Any:
-        """What checks the arguments of calls of *fun*."""
+        """Return the function that checks the arguments of calls of *fun*."""
         return task_making.type_checker(fun, bound)
 
     def _task_from_fun(self, fun: Callable[..., Any], name: str | None = None, **options: Any) -> Any:
         return task_making.make_task(self, fun, name, **options)
 
     def register_task(self, task: Any, **options: Any) -> Any:
-        """Register a task that is a class or an instance."""
+        """Register a task given as a class or an instance."""
         return task_making.register_class(self, task, options)
 
     def gen_task_name(self, name: str, module: str) -> str:
-        """The name of a task that is given none."""
+        """The default name of a task."""
         return gen_task_name(self, name, module)
 
     def finalize(self, auto: bool = False) -> None:
         """
-        Make all tasks that were decorated, and those that every app has.
+        Create all decorated tasks, and those that every app has.
 
         Raises:
-            RuntimeError: *auto* is true and the app is not to finalize itself.
+            RuntimeError: *auto* is true, but the app must not finalize itself.
         """
         with self._finalize_mutex:
             if self.finalized:
@@ -477,12 +477,12 @@ class Celery(_state.AppType):
 
     @cached_property
     def tasks(self) -> Any:
-        """The tasks by name; finalizes the app."""
+        """All tasks by name. Finalizes the app."""
         self.finalize(auto=True)
         return self._tasks
 
     def create_task_cls(self) -> Any:
-        """A class of tasks that are bound to this app."""
+        """Create the base class for tasks bound to this app."""
         return self.subclass_with_self(self.task_cls, name="Task", attribute="_app", keep_reduce=True, abstract=True)
 
     def subclass_with_self(
@@ -495,13 +495,13 @@ class Celery(_state.AppType):
         **kw: Any,
     ) -> Any:
         """
-        A subclass of *Class* whose *attribute* is this app.
+        Create a subclass of *Class* whose *attribute* is this app.
 
         Args:
             Class: A class, or its name.
-            name: Of the subclass.
-            reverse: By which attribute of an app it is found again when an instance was pickled.
-            keep_reduce: Instances are pickled as *Class* says.
+            name: The name of the subclass.
+            reverse: The app's attribute under which a pickled instance finds the class again.
+            keep_reduce: Pickle instances as *Class* does.
         """
         base = symbol_by_name(Class)
         found_as = reverse or base.__name__
@@ -516,27 +516,27 @@ class Celery(_state.AppType):
 
     @cached_property
     def Task(self) -> Any:
-        """What this app's tasks derive from."""
+        """The base class of this app's tasks."""
         return self.create_task_cls()
 
-    AsyncResult = _bound("sidekiq_celery.result:AsyncResult", "Handles of results.")
+    AsyncResult = _bound("sidekiq_celery.result:AsyncResult", "The class of result handles.")
     ResultSet = _bound("sidekiq_celery.result:ResultSet", "Several results.")
     GroupResult = _bound("sidekiq_celery.result:GroupResult", "The results of a group.")
     Worker = _bound("sidekiq_celery.apps.worker:Worker", "The worker as a program.")
-    WorkController = _bound("sidekiq_celery.worker:WorkController", "The worker as a part of one.")
+    WorkController = _bound("sidekiq_celery.worker:WorkController", "The worker as a part of a program.")
     Beat = _bound("sidekiq_celery.apps.beat:Beat", "Beat as a program.")
 
     @property
     def current_task(self) -> Any:
-        """The task that is being called here, or None."""
+        """The task that is being called in this thread, or None."""
         return _state.get_current_task()
 
     @property
     def current_worker_task(self) -> Any:
-        """The task that a worker runs here, or None."""
+        """The task that a worker is running in this thread, or None."""
         return _state.get_current_worker_task()
 
-    # ---- sending, connections, the parts of the app
+    # ---- sending, connections, parts of the app
     def send_task(
         self,
         name: str,
@@ -571,15 +571,15 @@ class Celery(_state.AppType):
         **options: Any,
     ) -> Any:
         """
-        Send a task by its name; its code need not be here. Options are those of `apply_async`.
+        Send a task by name; its code does not have to exist here. The options are those of `apply_async`.
 
         Returns:
-            The result's handle.
+            The result handle.
 
         Raises:
-            TypeError: *name* is no text.
+            TypeError: *name* is not text.
         """
-        # Not the module from its package: at each call that costs a microsecond, which is 2 % of `delay()`.
+        # `from package import module` would cost a microsecond per call, which is 2 % of `delay()`.
         from sidekiq_celery._send.plain_calls import send
 
         omitted = {"expires": expires, "time_limit": time_limit, "soft_time_limit": soft_time_limit}
@@ -621,25 +621,25 @@ class Celery(_state.AppType):
             raise TypeError(f"send_task takes the name of a task, as in 'shop.tasks.pay', and was given {name!r}")
         return publish.send_task(self, call)
 
-    # By which `steps` sees whether a program or package has put something in its place.
+    # `steps` compares with this to see if a program or package has replaced the method.
     _own_send_task = send_task
 
     def signature(self, *args: Any, **kwargs: Any) -> Any:
-        """A signature that is bound to this app."""
+        """Make a signature bound to this app."""
         kwargs["app"] = self
         return self._canvas.signature(*args, **kwargs)
 
     def connection_for_read(self, url: str | None = None, **kwargs: Any) -> Any:
-        """A connection to where workers look for jobs."""
+        """Connect to the broker from which workers fetch jobs."""
         return connections.connect(self, url or self.conf.broker_read_url, **kwargs)
 
     def connection_for_write(self, url: str | None = None, **kwargs: Any) -> Any:
-        """A connection to where jobs are sent."""
+        """Connect to the broker to which jobs are sent."""
         return connections.connect(self, url or self.conf.broker_write_url, **kwargs)
 
     def connection(self, hostname: str | None = None, **kwargs: Any) -> Any:
         """
-        A connection to the broker, or to the URL *hostname*; keywords are those of `kombu.Connection`.
+        Connect to the broker, or to the URL *hostname*. Keywords are those of `kombu.Connection`.
         """
         return self.connection_for_write(hostname or self.conf.broker_write_url, **kwargs)
 
@@ -649,7 +649,7 @@ class Celery(_state.AppType):
         return connections.acquire_connection(self, pool)
 
     def connection_or_acquire(self, connection: Any = None, pool: bool = True, *_: Any, **__: Any) -> Any:
-        """*connection*, or one of the pool that is given back behind the `with`."""
+        """*connection*, or one from the pool that is returned after the `with` block."""
         return FallbackContext(connection, self._acquire_connection, pool=pool)
 
     default_connection = connection_or_acquire
@@ -658,27 +658,27 @@ class Celery(_state.AppType):
         return connections.acquire_producer(self, timeout)
 
     def producer_or_acquire(self, producer: Any = None) -> Any:
-        """*producer*, or one of the pool that is given back behind the `with`."""
+        """*producer*, or one from the pool that is returned after the `with` block."""
         return FallbackContext(producer, self._acquire_producer, timeout=self.conf.broker_pool_acquire_timeout)
 
     default_producer = producer_or_acquire
 
     @property
     def pool(self) -> Any:
-        """kombu's connections that are kept."""
+        """The pool of kombu connections."""
         if self._pool is None:
             self._pool = connections.pool_of(self)
         return self._pool
 
     @property
     def producer_pool(self) -> Any:
-        """kombu's producers that are kept."""
+        """The pool of kombu producers."""
         return self.amqp.producer_pool
 
     amqp = _part("amqp_cls", "Queues, routes and kombu's objects.")
     control = _part("control_cls", "Remote control of workers.")
     events = _part("events_cls", "Events, sent and received.")
-    log = _part("log_cls", "The set-up of logging.")
+    log = _part("log_cls", "Sets up logging.")
 
     @cached_property
     def _canvas(self) -> Any:
@@ -695,7 +695,7 @@ class Celery(_state.AppType):
 
     @property
     def backend(self) -> Any:
-        """Where results are."""
+        """The result backend."""
         found = self._backend
         if found is None:
             found = self._backend = self._get_backend()
@@ -733,18 +733,18 @@ class Celery(_state.AppType):
         return oid
 
     def select_queues(self, queues: Any = None) -> Any:
-        """Have the worker serve those queues alone."""
+        """Let the worker serve only those queues."""
         return self.amqp.queues.select(queues)
 
     __class_getitem__: Any = classmethod(GenericAlias)
 
     # ---- programs
 
-    # By its name, as the parts of an app are: the command line knows apps.
+    # Given by name, like the app's other parts, because the command line itself imports apps.
     _command_line: Any = "sidekiq_celery.bin.celery:celery"
 
     def start(self, argv: list[str] | None = None) -> Any:
-        """Run the command line with *argv*, else the process's own; returns its exit code."""
+        """Run the command line with *argv*, by default the process's own, and return its exit code."""
         from click.exceptions import Exit
 
         celery: Any = symbol_by_name(self._command_line)
@@ -759,10 +759,10 @@ class Celery(_state.AppType):
 
     def worker_main(self, argv: list[str] | None = None) -> None:
         """
-        Run a worker with *argv*, else the process's own arguments.
+        Run a worker with *argv*, by default the process's own arguments.
 
         Raises:
-            ValueError: They do not name the command `worker`.
+            ValueError: The arguments do not name the command `worker`.
         """
         given = sys.argv if argv is None else argv
         if "worker" not in given:
@@ -774,10 +774,10 @@ class Celery(_state.AppType):
 
     def setup_security(self, allowed_serializers: Any = None, *args: Any, **kwargs: Any) -> None:
         """
-        Take messages in no serializer but JSON and those that are allowed; for all apps of the process.
+        Accept only messages in JSON and the allowed serializers. This applies to all apps of the process.
 
         Raises:
-            ImproperlyConfigured: Messages are to be signed.
+            ImproperlyConfigured: The arguments or settings ask for signed messages.
         """
         from kombu.serialization import disable_insecure_serializers
 
@@ -797,14 +797,14 @@ class Celery(_state.AppType):
         return f"<{type(self).__name__} {appstr(self)}>"
 
     def _another(self, main: str, changes: dict[str, Any]) -> "Celery":
-        """An app of its own with these settings; it does not become current."""
+        """Create a separate app with these settings. It does not become current."""
         return Celery(main, set_as_current=False, changes=changes)
 
     def __reduce__(self) -> Any:
         return _unpickle_app_v2, (type(self), self.__reduce_keys__())
 
     def __reduce_keys__(self) -> Mapping[str, Any]:
-        """The arguments with which a pickled app is made again."""
+        """The arguments that rebuild a pickled app."""
         return {
             "main": self.main,
             "changes": self.conf.changes if self.configured else self._preconf,

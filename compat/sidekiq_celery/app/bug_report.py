@@ -1,4 +1,4 @@
-"""What to put into a report of a bug."""
+"""Details for a bug report."""
 
 import platform
 
@@ -20,12 +20,12 @@ settings -> transport:{transport} results:{results}
 
 
 def appstr(app: App) -> str:
-    """An app, for `repr`."""
+    """Describe an app, for `repr`."""
     return f"{app.main or '__main__'} at {id(app):#x}"
 
 
 def bugreport(app: App | None = None) -> str:
-    """Versions, the machine, and the settings of *app* (or the current one) without secrets."""
+    """List versions, the machine, and the settings of *app* (or the current app), without secrets."""
     from importlib.metadata import PackageNotFoundError, version
 
     from sidekiq_celery import _version

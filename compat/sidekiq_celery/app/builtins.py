@@ -1,4 +1,4 @@
-"""Tasks that every app has, and the kinds of signatures that they run."""
+"""The tasks that every app has, and the kinds of signatures that they run."""
 
 from typing import Any
 
@@ -11,12 +11,12 @@ __all__ = ()
 
 @kinds.load_by
 def _load_canvas() -> None:
-    from sidekiq_celery import canvas  # noqa: F401 - each kind enters itself
+    from sidekiq_celery import canvas  # noqa: F401 - each kind registers itself
 
 
 @connect_on_app_finalize
 def add_backend_cleanup_task(app: App) -> Any:
-    """Delete results whose time has passed, for back ends that do not do so themselves."""
+    """Delete expired results, in backends where they do not expire by themselves."""
 
     @app.task(name="celery.backend_cleanup", shared=False, lazy=False)
     def backend_cleanup() -> None:
@@ -27,7 +27,7 @@ def add_backend_cleanup_task(app: App) -> Any:
 
 @connect_on_app_finalize
 def add_accumulate_task(app: App) -> Any:
-    """Return the arguments: what a task that replaces itself by a group collects."""
+    """Return the arguments. A task that replaces itself with a group uses this to collect the results."""
 
     @app.task(bind=True, name="celery.accumulate", shared=False, lazy=False)
     def accumulate(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -39,7 +39,7 @@ def add_accumulate_task(app: App) -> Any:
 
 @connect_on_app_finalize
 def add_canvas_names(app: App) -> None:
-    """What signatures of canvases are called: `chain(…)` as a dict names a task, which nobody sends."""
+    """Register the names of canvas signatures: `chain(…)` as a dict names a task, but no one sends it."""
 
     def refuse(*args: Any, **kwargs: Any) -> None:
         raise NotImplementedError("a canvas is not a real task; call the signature")
@@ -50,7 +50,7 @@ def add_canvas_names(app: App) -> None:
 
 @connect_on_app_finalize
 def add_workflow_tasks(app: App) -> None:
-    """What workflows go on by. Imported here, as it brings Redis along."""
+    """Add the tasks that move workflows on. The import is here because it loads the Redis client."""
     from sidekiq_celery._workflow import workflow_tasks
 
     workflow_tasks.add_start_task(app)
@@ -60,7 +60,7 @@ def add_workflow_tasks(app: App) -> None:
 
 @connect_on_app_finalize
 def add_map_task(app: App) -> Any:
-    """Call a task with each of many arguments."""
+    """Call a task with each of several arguments."""
 
     @app.task(name="celery.map", shared=False, lazy=False)
     def xmap(task: Any, it: Any) -> list[Any]:
@@ -74,7 +74,7 @@ def add_map_task(app: App) -> Any:
 
 @connect_on_app_finalize
 def add_starmap_task(app: App) -> Any:
-    """Call a task with each of many lists of arguments."""
+    """Call a task with each of several lists of arguments."""
 
     @app.task(name="celery.starmap", shared=False, lazy=False)
     def xstarmap(task: Any, it: Any) -> list[Any]:
@@ -88,7 +88,7 @@ def add_starmap_task(app: App) -> Any:
 
 @connect_on_app_finalize
 def add_chunk_task(app: App) -> Any:
-    """Call a task with each list of arguments of one chunk."""
+    """Call a task with each list of arguments in one chunk."""
 
     @app.task(name="celery.chunks", shared=False, lazy=False)
     def chunks(task: Any, it: Any, n: int) -> Any:

@@ -17,7 +17,7 @@ TERM_SIGNAME = "SIGTERM"
 
 
 class _PooledMailbox(_Mailbox):
-    """Takes the producers of an app, also those that it has after a fork."""
+    """Uses the app's own producers, including those that it has after a fork."""
 
     app: Any = None
 
@@ -28,12 +28,12 @@ class _PooledMailbox(_Mailbox):
 
 class Control:
     """
-    Tells workers what to do.
+    Sends commands to workers.
 
     Args:
-        app: Whose workers.
+        app: The app whose workers are addressed.
 
-    Methods take the keywords of `broadcast`.
+    Methods also take the keywords of `broadcast`.
 
     Raises:
         ImproperlyConfigured: `control_queue_durable` and `control_queue_exclusive` are both true.
@@ -49,7 +49,7 @@ class Control:
                 "control_queue_durable and control_queue_exclusive cannot both be True "
                 "(exclusive queues are automatically deleted and cannot be durable)."
             )
-        # kombu knows of these since 5.6.
+        # kombu supports these since 5.6.
         kinds = {"queue_exclusive": conf.control_queue_exclusive, "queue_durable": conf.control_queue_durable}
         known = signature(self.Mailbox).parameters
         self.mailbox = self.Mailbox(
@@ -71,7 +71,7 @@ class Control:
         return type("Inspect", (Inspect,), {"app": self.app, "__module__": Inspect.__module__})
 
     def purge(self, connection: Any = None) -> int:
-        """Take all waiting tasks out of the app's queues; returns how many there were."""
+        """Remove all waiting tasks from the app's queues. Returns how many there were."""
         from sidekiq_celery._send.purging import purge
 
         return purge(self.app, list(self.app.amqp.queues.consume_from))
@@ -79,24 +79,25 @@ class Control:
     discard_all = purge
 
     def election(self, id: str, topic: str, action: Any = None, connection: Any = None) -> None:
-        """Without effect: workers here hold no elections, as none of them leads."""
+        """Do nothing: workers here hold no elections, as none of them leads."""
         warnings.warn("workers of sidekiq_celery hold no elections: control.election() has no effect", stacklevel=2)
 
     def revoke(
         self, task_id: Any, destination: Any = None, terminate: bool = False, signal: Any = TERM_SIGNAME, **kwargs: Any
     ) -> Any:
         """
-        Have tasks not run.
+        Keep tasks from running.
 
         Args:
             task_id: An id, or several.
-            terminate: Also end those that run, by *signal*.
+            terminate: Also end those that are running, with *signal*.
 
-        It is written down in Redis before workers are told, so it holds without any, and for workers that start later.
-        Tasks that have not started when this returns never will, whatever the *destination* is.
+        The revoke is written to Redis before workers are notified, so it also takes effect when none is running, and
+        for workers that start later. Tasks that have not started when this returns never will, whatever the
+        *destination*.
 
         Raises:
-            ValueError: An id has a quote, a backslash or a control character.
+            ValueError: An id contains a quote, a backslash or a control character.
         """
         from sidekiq_celery._admission import revokes
 
@@ -112,7 +113,7 @@ class Control:
         signal: Any = TERM_SIGNAME,
         **kwargs: Any,
     ) -> Any:
-        """Have all tasks not run whose stamps are *headers*; written down in Redis, as by `revoke`."""
+        """Keep all tasks with these stamps from running. The revoke is written to Redis, as by `revoke`."""
         from sidekiq_celery._admission import revokes
 
         revokes.revoke_stamped(self.app, headers, waits=not terminate)
@@ -120,15 +121,15 @@ class Control:
         return self.broadcast("revoke_by_stamped_headers", destination=destination, arguments=arguments, **kwargs)
 
     def terminate(self, task_id: Any, destination: Any = None, signal: Any = TERM_SIGNAME, **kwargs: Any) -> Any:
-        """End tasks that run, and have those not run that wait."""
+        """End tasks that are running, and keep waiting ones from running."""
         return self.revoke(task_id, destination=destination, terminate=True, signal=signal, **kwargs)
 
     def ping(self, destination: Any = None, timeout: float = 1.0, **kwargs: Any) -> Any:
-        """Who is there: `[{node: {"ok": "pong"}}, …]`."""
+        """Ask which workers are running: `[{node: {"ok": "pong"}}, …]`."""
         return self.broadcast("ping", reply=True, arguments={}, destination=destination, timeout=timeout, **kwargs)
 
     def rate_limit(self, task_name: str, rate_limit: Any, destination: Any = None, **kwargs: Any) -> Any:
-        """Set how often a task may run, as in `100/m`; 0: as often as it likes."""
+        """Set how often a task may run, as in `100/m`; 0 for no limit."""
         arguments = {"task_name": task_name, "rate_limit": rate_limit}
         return self.broadcast("rate_limit", destination=destination, arguments=arguments, **kwargs)
 
@@ -149,7 +150,7 @@ class Control:
         )
 
     def cancel_consumer(self, queue: str, destination: Any = None, **kwargs: Any) -> Any:
-        """Serve a queue no more."""
+        """Stop serving a queue."""
         return self.broadcast("cancel_consumer", destination=destination, arguments={"queue": queue}, **kwargs)
 
     def time_limit(
@@ -160,28 +161,28 @@ class Control:
         destination: Any = None,
         **kwargs: Any,
     ) -> Any:
-        """Set a task's limits, in seconds."""
+        """Set a task's time limits, in seconds."""
         arguments = {"task_name": task_name, "hard": hard, "soft": soft}
         return self.broadcast("time_limit", arguments=arguments, destination=destination, **kwargs)
 
     def enable_events(self, destination: Any = None, **kwargs: Any) -> Any:
-        """Have events of tasks sent."""
+        """Turn task events on."""
         return self.broadcast("enable_events", arguments={}, destination=destination, **kwargs)
 
     def disable_events(self, destination: Any = None, **kwargs: Any) -> Any:
-        """Have none sent."""
+        """Turn task events off."""
         return self.broadcast("disable_events", arguments={}, destination=destination, **kwargs)
 
     def pool_grow(self, n: int = 1, destination: Any = None, **kwargs: Any) -> Any:
-        """Run *n* tasks more at once."""
+        """Run *n* more tasks at once."""
         return self.broadcast("pool_grow", arguments={"n": n}, destination=destination, **kwargs)
 
     def pool_shrink(self, n: int = 1, destination: Any = None, **kwargs: Any) -> Any:
-        """Run *n* tasks less at once."""
+        """Run *n* fewer tasks at once."""
         return self.broadcast("pool_shrink", arguments={"n": n}, destination=destination, **kwargs)
 
     def autoscale(self, max: int, min: int, destination: Any = None, **kwargs: Any) -> Any:
-        """Set between what the pool grows and shrinks."""
+        """Set the range in which the pool grows and shrinks."""
         return self.broadcast("autoscale", arguments={"max": max, "min": min}, destination=destination, **kwargs)
 
     def shutdown(self, destination: Any = None, **kwargs: Any) -> Any:
@@ -201,7 +202,7 @@ class Control:
         return self.broadcast("pool_restart", arguments=arguments, destination=destination, **kwargs)
 
     def heartbeat(self, destination: Any = None, **kwargs: Any) -> Any:
-        """Have an event sent that says the worker is alive."""
+        """Let workers send a heartbeat event now."""
         return self.broadcast("heartbeat", arguments={}, destination=destination, **kwargs)
 
     def broadcast(
@@ -222,20 +223,22 @@ class Control:
         """
         Send a command to workers.
 
+        Send a command to workers.
+
         Args:
-            command: Its name.
-            arguments: Its keyword arguments; further keywords are some, too.
-            destination: A list of node names; None: to all.
-            connection: kombu's, instead of one of the app's.
+            command: The command's name.
+            arguments: The command's keyword arguments. Further keywords are added to them.
+            destination: A list of node names; None for all.
+            connection: A kombu connection to use instead of one of the app's.
             reply: Wait for replies.
-            timeout: Seconds to wait; each reply prolongs it.
-            limit: Wait for so many replies only; by default for as many as there are names in *destination*.
-            callback: Called with each reply as it comes.
-            channel: kombu's, of *connection*.
-            pattern, matcher: To those whose names match, where both are given: `glob` or `pcre`.
+            timeout: Seconds to wait; each reply extends the wait.
+            limit: The number of replies to wait for; by default the number of names in *destination*.
+            callback: Called with each reply as it arrives.
+            channel: A kombu channel of *connection*.
+            pattern, matcher: Send only to nodes whose names match; both are needed. *matcher* is `glob` or `pcre`.
 
         Returns:
-            The replies, `[{node: …}, …]`; None if none was asked for.
+            The replies, `[{node: …}, …]`; None if *reply* is false.
 
         Raises:
             ValueError: *destination* is a text; put it in a list.

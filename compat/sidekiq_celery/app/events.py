@@ -1,4 +1,4 @@
-"""`app.events`: dispatchers, receivers and states that are bound to the app."""
+"""`app.events`: dispatchers, receivers and states bound to the app."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,10 +12,10 @@ __all__ = ("Events",)
 
 class Events:
     """
-    Events of an app, sent and received.
+    Sends and receives an app's events.
 
     Args:
-        app: Whose.
+        app: The app.
     """
 
     receiver_cls: Any = "sidekiq_celery.events.receiver:EventReceiver"
@@ -27,17 +27,17 @@ class Events:
 
     @cached_property
     def Receiver(self) -> Any:
-        """Takes events: `Receiver(connection, handlers={"*": call}).capture()`."""
+        """Receives events: `Receiver(connection, handlers={"*": call}).capture()`."""
         return self.app.subclass_with_self(self.receiver_cls, reverse="events.Receiver")
 
     @cached_property
     def Dispatcher(self) -> Any:
-        """Sends events by a connection of kombu."""
+        """Sends events over a kombu connection."""
         return self.app.subclass_with_self(self.dispatcher_cls, reverse="events.Dispatcher")
 
     @cached_property
     def State(self) -> Any:
-        """What events say of a cluster."""
+        """The state of a cluster, built from its events."""
         return self.app.subclass_with_self(self.state_cls, reverse="events.State")
 
     @contextmanager
@@ -45,8 +45,8 @@ class Events:
         self, hostname: str | None = None, enabled: bool = True, buffer_while_offline: bool = False
     ) -> Iterator[Any]:
         """
-        A dispatcher for a few events. They are sent a moment later by this process's outbox, together with others: it
-        neither waits for Redis nor raises.
+        A dispatcher for a few events. This process's outbox sends them a moment later, together with others, so the
+        dispatcher neither waits for Redis nor raises.
         """
         from sidekiq_celery.events.outbox import outbox_of
 

@@ -1,4 +1,4 @@
-"""Finding the app that a command line names."""
+"""Finds the app that a command line names."""
 
 from collections.abc import Callable
 from types import ModuleType
@@ -14,12 +14,12 @@ def find_app(
     app: str, symbol_by_name: Callable[..., Any] = symbol_by_name, imp: Callable[..., Any] = import_from_cwd
 ) -> Any:
     """
-    The app of `-A`: `module`, `module:attribute`, or a package with a module `celery`.
+    Find the app of `-A`: `module`, `module:attribute`, or a package with a module `celery`.
 
-    In a module it is the attribute `app`, else `celery`, else the first app there is.
+    In a module, the app is the attribute `app`, or `celery`, or the first app found.
 
     Raises:
-        AttributeError, ImportError: There is none.
+        AttributeError, ImportError: There is no such app.
     """
     try:
         found = symbol_by_name(app, imp=imp)
@@ -30,10 +30,10 @@ def find_app(
 
 def _named_in(app: str, imp: Callable[..., Any]) -> Any:
     """
-    What `module:attribute` names, once more, for the error.
+    Look `module:attribute` up again, to raise the right error.
 
     Raises:
-        AttributeError: It is not there, or the module raises this.
+        AttributeError: There is no such attribute, or the module itself raises this error.
     """
     name, _, attribute = app.rpartition(":")
     module = imp(name)

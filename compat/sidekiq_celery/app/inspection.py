@@ -1,4 +1,4 @@
-"""Asking workers: `app.control.inspect()`. What people import stands in `sidekiq_celery.app.control`."""
+"""Queries workers: `app.control.inspect()`. Import the public names from `sidekiq_celery.app.control`."""
 
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -18,10 +18,10 @@ Callback = Callable[[Reply], Any]
 
 def flatten_reply(reply: Iterable[Reply]) -> Reply:
     """
-    `[{"a@host": 1}, {"b@host": 2}]` as `{"a@host": 1, "b@host": 2}`.
+    Merge `[{"a@host": 1}, {"b@host": 2}]` into `{"a@host": 1, "b@host": 2}`.
 
     Warns:
-        DuplicateNodenameWarning: Two workers of one name have replied; only one of the replies is there.
+        DuplicateNodenameWarning: Two workers with the same name have replied. Only one of their replies is kept.
     """
     nodes: Reply = {}
     twice: set[str] = set()
@@ -41,17 +41,17 @@ def flatten_reply(reply: Iterable[Reply]) -> Reply:
 
 class Inspect:
     """
-    Asks workers, which change nothing by it.
+    Queries workers without changing anything.
 
     Args:
-        destination: Node names; one as a text: its reply is returned without its name. None: all.
-        timeout: Seconds to wait for replies; each one prolongs the wait.
-        callback: Called with each reply as it comes.
-        connection: kombu's, instead of one of the app's.
-        limit: Of replies.
-        pattern: Of node names; with a `matcher`: `glob` or `pcre`.
+        destination: Node names; None for all. With a single name given as text, its reply is returned on its own.
+        timeout: Seconds to wait for replies; each reply extends the wait.
+        callback: Called with each reply as it arrives.
+        connection: A kombu connection to use instead of one of the app's.
+        limit: The number of replies to wait for.
+        pattern: Matches node names; needs a `matcher`: `glob` or `pcre`.
 
-    Each method returns `{node: reply}`, or None if nobody has replied.
+    Each method returns `{node: reply}`, or None if no worker has replied.
     """
 
     app: Any = None
@@ -105,7 +105,7 @@ class Inspect:
         )
 
     def report(self) -> Any:
-        """What belongs into a report of a bug: `{node: {"ok": text}}`."""
+        """Details for a bug report: `{node: {"ok": text}}`."""
         return self._request("report")
 
     def clock(self) -> Any:
@@ -114,7 +114,7 @@ class Inspect:
 
     def active(self, safe: bool | None = None) -> Any:
         """
-        The tasks that run: `{node: [{"id", "name", "type", "args", "kwargs", "hostname", "time_start", …}]}`.
+        The tasks that are running: `{node: [{"id", "name", "type", "args", "kwargs", "hostname", "time_start", …}]}`.
 
         Args:
             safe: Show arguments as text.
@@ -122,15 +122,15 @@ class Inspect:
         return self._request("active", safe=safe)
 
     def scheduled(self, safe: bool | None = None) -> Any:
-        """Tasks with an ETA, which wait in Redis for any worker: `{node: [{"eta", "priority", "request"}]}`."""
+        """Tasks with an ETA. They wait in Redis for any worker: `{node: [{"eta", "priority", "request"}]}`."""
         return self._request("scheduled")
 
     def reserved(self, safe: bool | None = None) -> Any:
-        """Tasks that a worker has taken and not started, as in `active`."""
+        """Tasks that a worker has fetched but not started, in the format of `active`."""
         return self._request("reserved")
 
     def stats(self) -> Any:
-        """What each worker is and has done."""
+        """Each worker's counts and properties."""
         return self._request("stats")
 
     def revoked(self) -> Any:
@@ -139,17 +139,17 @@ class Inspect:
 
     def registered(self, *taskinfoitems: str) -> Any:
         """
-        The tasks that workers know.
+        The tasks that workers have registered.
 
         Args:
-            taskinfoitems: Attributes to show of each, by default `exchange`, `routing_key` and `rate_limit`.
+            taskinfoitems: Attributes to show for each task; by default `exchange`, `routing_key` and `rate_limit`.
         """
         return self._request("registered", taskinfoitems=taskinfoitems)
 
     registered_tasks = registered
 
     def ping(self, destination: Any = None) -> Any:
-        """Who is there: `{node: {"ok": "pong"}}`."""
+        """Ask which workers are running: `{node: {"ok": "pong"}}`."""
         if destination:
             self.destination = destination
         return self._request("ping")
@@ -159,26 +159,26 @@ class Inspect:
         return self._request("active_queues")
 
     def query_task(self, *ids: Any) -> Any:
-        """Where tasks are: `{node: {id: [state, info]}}`; ids as arguments, or as one list."""
+        """Where tasks are: `{node: {id: [state, info]}}`. Pass ids as arguments or as one list."""
         wanted = ids[0] if len(ids) == 1 and isinstance(ids[0], list | tuple) else ids
         return self._request("query_task", ids=wanted)
 
     def conf(self, with_defaults: bool = False) -> Any:
-        """Settings, without secrets."""
+        """The workers' settings, without secrets."""
         return self._request("conf", with_defaults=with_defaults)
 
     def hello(self, from_node: str, revoked: Any = None) -> Any:
-        """What workers tell a new one."""
+        """What running workers tell one that is starting."""
         return self._request("hello", from_node=from_node, revoked=revoked)
 
     def memsample(self) -> Any:
-        """How much memory the workers' processes take."""
+        """How much memory the workers' processes use."""
         return self._request("memsample")
 
     def memdump(self, samples: int = 10) -> Any:
-        """What `memsample` has told before."""
+        """The last results of `memsample`."""
         return self._request("memdump", samples=samples)
 
     def objgraph(self, type: str = "Request", n: int = 200, max_depth: int = 10) -> Any:
-        """Workers refuse this: they have no such objects."""
+        """Not supported: workers refuse this command, as they have no such objects."""
         return self._request("objgraph", num=n, max_depth=max_depth, type=type)

@@ -1,4 +1,4 @@
-"""`app.log`: how a worker, or any program, writes its log."""
+"""`app.log`: how a worker or any other program writes its log."""
 
 import logging
 import os
@@ -22,10 +22,10 @@ _UNKNOWN = "???"
 
 
 class TaskFormatter(ColorFormatter):
-    """Lines with the name and the id of the task that runs: `task_name` and `task_id`."""
+    """Adds the name and id of the running task to log lines: `task_name` and `task_id`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
+        """Format a record as a line."""
         task = get_current_task()
         if task is not None and task.request:
             record.__dict__.update(task_id=task.request.id, task_name=task.name)
@@ -37,12 +37,12 @@ class TaskFormatter(ColorFormatter):
 
 class Logging:
     """
-    The set-up of logging; once in a process.
+    Sets up logging, once per process.
 
-    A program that listens to `signals.setup_logging` sets it up alone.
+    If a program connects to `signals.setup_logging`, it sets up logging on its own, and nothing is done here.
 
     Args:
-        app: Whose settings hold.
+        app: The app whose settings apply.
     """
 
     _setup = False
@@ -65,7 +65,7 @@ class Logging:
         cls._setup = was_setup
 
     already_setup = class_property(_get_already_setup, _set_already_setup)
-    """Whether logging has been set up in this process."""
+    """True once logging has been set up in this process."""
 
     def setup(
         self,
@@ -81,11 +81,11 @@ class Logging:
 
         Args:
             logfile: A path, or a stream; by default standard error.
-            redirect_stdouts: What is printed goes to the log, unless the program sets up logging by itself.
-            hostname: The node name for `%n` and its like in the path.
+            redirect_stdouts: Send printed text to the log, unless the program sets up logging itself.
+            hostname: The node name, for `%n` and similar in the path.
 
         Returns:
-            What the receivers of `setup_logging` have returned; None where it had been set up before.
+            The return values of the receivers of `setup_logging`; None if logging was already set up.
         """
         level = mlevel(loglevel)
         handled = self.setup_logging_subsystem(level, logfile, colorize=colorize, hostname=hostname)
@@ -107,7 +107,7 @@ class Logging:
         datefmt: str | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Set up the root logger and that of tasks; as `setup`, for logging alone."""
+        """Set up the root logger and the task logger. Takes the arguments of `setup`, but leaves warnings alone."""
         if self.already_setup:
             return None
         target = node_format(logfile, hostname) if isinstance(logfile, str) and hostname else logfile
@@ -163,10 +163,10 @@ class Logging:
         **kwargs: Any,
     ) -> logging.Logger:
         """
-        Set up the logger of tasks.
+        Set up the task logger.
 
         Args:
-            propagate: Its lines go to the root's handlers as well.
+            propagate: Also pass its lines to the root logger's handlers.
         """
         level = mlevel(loglevel or self.loglevel)
         line_format = format or self.task_format
@@ -183,14 +183,14 @@ class Logging:
         return logger
 
     def redirect_stdouts(self, loglevel: Any = None, name: str = "celery.redirected") -> None:
-        """Have what is printed go to the log."""
+        """Send printed text to the log."""
         self.redirect_stdouts_to_logger(get_logger(name), loglevel=loglevel)
         os.environ.update(CELERY_LOG_REDIRECT="1", CELERY_LOG_REDIRECT_LEVEL=str(loglevel or ""))
 
     def redirect_stdouts_to_logger(
         self, logger: logging.Logger, loglevel: Any = None, stdout: bool = True, stderr: bool = True
     ) -> LoggingProxy:
-        """Have what is printed go to *logger*; returns what has taken the place of the streams."""
+        """Send printed text to *logger*. Returns the object that replaces the streams."""
         proxy: Any = LoggingProxy(logger, loglevel)
         if stdout:
             sys.stdout = proxy
@@ -199,7 +199,7 @@ class Logging:
         return proxy  # type: ignore[no-any-return]
 
     def supports_color(self, colorize: bool | None = None, logfile: Any = None) -> bool | None:
-        """Whether lines are coloured: on a terminal, unless a setting says otherwise."""
+        """True if lines are colored: on a terminal, unless a setting says otherwise."""
         wanted = self.colorize if colorize is None else colorize
         if wanted or wanted is None:
             return logfile is None and isatty(sys.stderr)
@@ -215,7 +215,7 @@ class Logging:
         datefmt: str | None = None,
         **kwargs: Any,
     ) -> logging.Logger:
-        """Give *logger* a handler, unless it has one."""
+        """Give *logger* a handler unless it has one."""
         if not self._is_configured(logger):
             handler = self._detect_handler(logfile)
             handler.setFormatter(formatter(format, datefmt=datefmt, use_color=colorize))
@@ -235,5 +235,5 @@ class Logging:
         return self._has_handler(logger) and not getattr(logger, "_rudimentary_setup", False)
 
     def get_default_logger(self, name: str = "celery", **kwargs: Any) -> logging.Logger:
-        """The logger of the package."""
+        """The package's logger."""
         return get_logger(name)

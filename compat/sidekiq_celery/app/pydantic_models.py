@@ -1,4 +1,4 @@
-"""`pydantic=True`: arguments validated by the models that annotate them, results and sent arguments dumped."""
+"""`pydantic=True`: validates arguments with their annotated models, and dumps models in results and sent arguments."""
 
 import functools
 import importlib
@@ -23,14 +23,14 @@ def pydantic_wrapper(
     dump_kwargs: dict[str, Any] | None = None,
 ) -> Any:
     """
-    *task_fun* with its arguments validated and its result dumped.
+    Wrap *task_fun* so that its arguments are validated and its result is dumped.
 
     Args:
         strict, context: For pydantic's `model_validate`; the context also has `celery_app` and `celery_task_name`.
-        dump_kwargs: For `model_dump`; its mode is "json" unless they say otherwise.
+        dump_kwargs: For `model_dump`; the mode is "json" by default.
 
     Returns:
-        A function with an attribute `dump_arguments`, for the side that sends.
+        A function with an attribute `dump_arguments`, for use on the sending side.
 
     Raises:
         ImproperlyConfigured: pydantic is not installed.
@@ -54,12 +54,12 @@ def pydantic_wrapper(
 
 class _Models:
     """
-    Models in the arguments and the result of one function.
+    Converts models in the arguments and the result of one function.
 
     Args:
         base: pydantic's `BaseModel`.
-        validation: For `model_validate`.
-        dumping: For `model_dump`.
+        validation: Arguments of `model_validate`.
+        dumping: Arguments of `model_dump`.
     """
 
     def __init__(self, fun: Callable[..., Any], base: Any, validation: dict[str, Any], dumping: dict[str, Any]) -> None:
@@ -68,14 +68,14 @@ class _Models:
         try:
             self._hints = typing.get_type_hints(fun)
         except (NameError, AttributeError, TypeError):
-            # Names that are not there at run time: what the signature has must do.
+            # Some names do not exist at run time. The annotations in the signature have to do.
             self._hints = {}
         parameters = self._signature.parameters.values()
         self._positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
         self._keywords = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The function, called with models."""
+        """Call the function with models."""
         bound = self._signature.bind(*args, **kwargs)
         for name, value in bound.arguments.items():
             model = self._model_of(name, value)
@@ -84,7 +84,7 @@ class _Models:
         return self._dumped_result(self._fun(*bound.args, **bound.kwargs))
 
     def _model_of(self, name: str, value: Any) -> Any:
-        """The model that annotates a parameter; None if none does."""
+        """The model that annotates a parameter, or None."""
         annotation = self._hints.get(name, self._signature.parameters[name].annotation)
         if value is not None:
             annotation = _without_none(annotation)
@@ -100,10 +100,10 @@ class _Models:
 
     def dump_arguments(self, args: Any, kwargs: Any, bound: bool = False) -> tuple[Any, Any]:
         """
-        The arguments of a call with the models that the function validates dumped; others stay for the serializer.
+        Dump the models in a call's arguments that the function validates. Other values are left to the serializer.
 
         Args:
-            bound: The task itself comes first when the function is called.
+            bound: The function takes the task itself as its first argument.
         """
         given, named = (args or ()), (kwargs or {})
         if not isinstance(given, list | tuple) or not isinstance(named, Mapping):
@@ -115,7 +115,7 @@ class _Models:
         dumped_named = {
             key: self._dumped(key if key in self._keywords else None, value) for key, value in named.items()
         }
-        # What nothing was dumped of is handed back as it came.
+        # If nothing was dumped, the arguments are returned as they came.
         if any(new is not old for new, old in zip(dumped, given, strict=True)):
             args = dumped if isinstance(given, list) else tuple(dumped)
         if any(dumped_named[key] is not value for key, value in named.items()):
@@ -133,7 +133,7 @@ class _Models:
         return True
 
     def _dumped(self, name: str | None, value: Any) -> Any:
-        # A model that says how it is sent (kombu's __json__) is left to do so.
+        # A model that defines how it is sent (kombu's __json__) is left alone.
         if name is None or not isinstance(value, self._base) or hasattr(type(value), "__json__"):
             return value
         model = self._model_of(name, value)
@@ -141,14 +141,14 @@ class _Models:
             return value
         try:
             dumped = value.model_dump(**self._dumping)
-            # Only what comes out the same at the other end: fields may be left out, or the model be a subclass.
+            # Dump only what validates to an equal model: fields may be missing, or the model may be a subclass.
             return dumped if self._validated(model, dumped) == value else value
-        except Exception:  # noqa: BLE001 - validators of programs may need what only a worker has
+        except Exception:  # noqa: BLE001 - validators may need what only a worker has
             return value
 
 
 def _without_none(annotation: Any) -> Any:
-    """`X` of `X | None`; anything else as it is."""
+    """Return `X` for `X | None`; anything else stays as it is."""
     if typing.get_origin(annotation) not in (typing.Union, types.UnionType):
         return annotation
     members = typing.get_args(annotation)

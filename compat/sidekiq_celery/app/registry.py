@@ -1,4 +1,4 @@
-"""The tasks of an app, by name."""
+"""An app's tasks, by name."""
 
 import inspect
 from importlib import import_module
@@ -11,7 +11,7 @@ __all__ = ("TaskRegistry",)
 
 
 class TaskRegistry(dict[str, Any]):
-    """Name to task. A name that is not there raises `NotRegistered`."""
+    """Maps names to tasks. An unknown name raises `NotRegistered`."""
 
     NotRegistered = NotRegistered
 
@@ -20,10 +20,10 @@ class TaskRegistry(dict[str, Any]):
 
     def register(self, task: Any) -> None:
         """
-        Add a task; a class is called for one.
+        Add a task. A class is instantiated first.
 
         Raises:
-            InvalidTaskError: It has no name.
+            InvalidTaskError: The task has no name.
         """
         from sidekiq_celery.app.autoretry import add_autoretry_behaviour
 
@@ -35,10 +35,10 @@ class TaskRegistry(dict[str, Any]):
 
     def unregister(self, name: Any) -> None:
         """
-        Take a task away, by itself or by name.
+        Remove a task, given the task or its name.
 
         Raises:
-            NotRegistered: It is not there.
+            NotRegistered: There is no such task.
         """
         known_as = getattr(name, "name", name)
         if known_as not in self:
@@ -46,15 +46,15 @@ class TaskRegistry(dict[str, Any]):
         del self[known_as]
 
     def regular(self) -> dict[str, Any]:
-        """Those that are not periodic."""
+        """The tasks that are not periodic."""
         return self.filter_types("regular")
 
     def periodic(self) -> dict[str, Any]:
-        """Those that are."""
+        """The periodic tasks."""
         return self.filter_types("periodic")
 
     def filter_types(self, type: str) -> dict[str, Any]:
-        """Those of one type."""
+        """The tasks of one type."""
         return {name: task for name, task in self.items() if getattr(task, "type", "regular") == type}
 
 

@@ -1,4 +1,4 @@
-"""Routing of tasks, at Celery's path."""
+"""Task routing, at Celery's path."""
 
 import fnmatch
 import re

@@ -1,7 +1,7 @@
 """
-A task: what a decorated function, or a class derived from `Task`, becomes.
+`Task`: the object that a decorated function becomes, and the base class of class-based tasks.
 
-How it is sent stands in `_send.publish`, how it runs in `_run.task_run`, when it runs again in `_run.retrying`.
+`_send.publish` sends tasks, `_run.task_run` runs them, and `_run.retrying` retries them.
 """
 
 import sys
@@ -56,23 +56,23 @@ def _reprtask(task: Any, fmt: str | None = None, flags: Iterable[str] | None = N
 @abstract.CallableTask.register
 class Task(TaskOptions, TaskHooks, Generic[P, R_co]):
     """
-    A task. The decorator makes one of a function; classes derive from it for hooks and for state that lasts as long as
-    the process. Its attributes stand in `TaskOptions`.
+    A task. The decorator makes one from a function. Derive a class from it to add hooks, or state that lasts as long
+    as the process. `TaskOptions` lists its attributes.
 
-    To a type checker it has the function's parameters and what the function returns; of an `async def` that is a
-    coroutine, and what comes of awaiting it is the result of a call that is sent.
+    To a type checker it has the function's parameters and return type. An `async def` function returns a coroutine;
+    the result of a sent call then has the type that the coroutine returns.
     """
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        """Run the task here, as a function."""
+        """Run the task in this process, as a function."""
         top = self.request_stack.top
         if top is not None and not top.called_directly and not top._protected and len(self.request_stack) == 1:
-            # A worker runs it, by a `__call__` of its own that goes on to this one: it keeps its request.
+            # A worker runs the task through an overridden `__call__` that ends up here: the task keeps its request.
             top._protected = 1
             return self._run(*args, **kwargs)
         with self._called_with(args, kwargs):
             returned = self._run(*args, **kwargs)
-        # An `async def` task has only been begun by that.
+        # An `async def` task has only created its coroutine so far.
         return self._awaited(returned, args, kwargs) if iscoroutine(returned) else returned  # type: ignore[return-value]
 
     @contextmanager
@@ -98,7 +98,7 @@ class Task(TaskOptions, TaskHooks, Generic[P, R_co]):
         return _unpickle_task_v2, (self.name, module if module in sys.modules else None), None
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
-        """What the task does."""
+        """The body of the task."""
         raise NotImplementedError("Tasks must define the run method.")
 
     # ---- sending it
@@ -108,7 +108,7 @@ class Task(TaskOptions, TaskHooks, Generic[P, R_co]):
     @overload
     def delay(self, *args: P.args, **kwargs: P.kwargs) -> "AsyncResult[R_co]": ...
     def delay(self, *args: P.args, **kwargs: P.kwargs) -> Any:
-        """Send it with these arguments."""
+        """Send the task with these arguments."""
         return self.apply_async(args, kwargs)
 
     @overload
@@ -147,25 +147,25 @@ class Task(TaskOptions, TaskHooks, Generic[P, R_co]):
         **options: Any,
     ) -> Any:
         """
-        Send it.
+        Send the task.
 
         Args:
-            task_id: Its id, and the job's; by default a new one.
-            link, link_error: Signatures to call when it has succeeded, and failed.
-            shadow: Its name in logs.
+            task_id: The id of the task and of its job; by default a new one.
+            link, link_error: Signatures to call after success, and after failure.
+            shadow: The task's name in logs.
             options: `countdown` (seconds), `eta` (a datetime), `expires` (either), `queue`, `exchange`, `routing_key`,
                 `priority`, `serializer`, `compression`, `headers`, `time_limit`, `soft_time_limit`, `ignore_result`,
                 `retry`, `retry_policy`, `add_to_parent`, `reply_to`, `unique_for`, `unique_until`, `unique_key` (see
-                `TaskOptions`), and others, which go along.
+                `TaskOptions`), and others, which are sent along.
 
         Returns:
-            Its result; that of the same call if a unique task is there already.
+            The result handle. If the same call of a unique task is there already, the handle belongs to that call.
 
         Raises:
-            TypeError: The arguments do not fit its parameters.
+            TypeError: The arguments do not fit the task's parameters.
             ValueError: The soft time limit is above the time limit.
-            kombu.exceptions.OperationalError: It was not sent, or nobody knows.
-            kombu.exceptions.EncodeError: An argument cannot be sent.
+            kombu.exceptions.OperationalError: The task was not sent, or it is unknown whether it was.
+            kombu.exceptions.EncodeError: An argument cannot be serialized.
         """
         self._check_call(args or (), kwargs or {})
         shadow = shadow or self.shadow_name(args, kwargs, options)
@@ -211,19 +211,19 @@ class Task(TaskOptions, TaskHooks, Generic[P, R_co]):
             return self.apply(args, kwargs, task_id=task_id or uuid(), link=link, link_error=link_error, **options)
 
     def shadow_name(self, args: Any, kwargs: Any, options: Any) -> str | None:
-        """Another name of this call in logs; for classes that derive from this."""
+        """A hook for subclasses: another name for this call in logs."""
         return None
 
-    # By which `plan` sees what a program's class defines itself.
+    # `plan` compares with this to see what a program's class defines itself.
     _base_of_tasks: ClassVar[type[Any]]
-    # By which `steps` sees whether a program or package has put something in their place.
+    # `steps` compares with these to see if a program or package has replaced the methods.
     _own_apply_async = apply_async
     _own_shadow_name = shadow_name
 
     def signature_from_request(
         self, request: Context | None = None, args: Any = None, kwargs: Any = None, queue: Any = None, **extra: Any
     ) -> Any:
-        """The signature that would make the call of *request* again, with other arguments and options if given."""
+        """A signature that repeats the call of *request*, optionally with other arguments and options."""
         request = self.request if request is None else request
         options = {
             **request.as_execution_options(),
@@ -261,19 +261,19 @@ class Task(TaskOptions, TaskHooks, Generic[P, R_co]):
         **options: Any,
     ) -> Retry:
         """
-        Let the task run again, under the same id.
+        Let the task run again under the same id.
 
         Args:
-            args, kwargs: Other arguments than it has.
-            exc: What to raise when no try is left; else `MaxRetriesExceededError` is.
-            throw: Raise `Retry`, instead of returning it.
-            eta: When; a datetime.
+            args, kwargs: New arguments; by default the task's own.
+            exc: The exception to raise when no tries are left; by default `MaxRetriesExceededError`.
+            throw: Raise `Retry` instead of returning it.
+            eta: When to run again; a datetime.
             countdown: Seconds to wait; by default `default_retry_delay`.
             max_retries: For this attempt, in place of the task's own.
             options: As for `apply_async`.
 
         Raises:
-            Retry: It is to run again.
+            Retry: The task will run again.
             Reject: The next try cannot be sent.
         """
         from sidekiq_celery._run import retrying
@@ -325,11 +325,11 @@ class Task(TaskOptions, TaskHooks, Generic[P, R_co]):
         **options: Any,
     ) -> Any:
         """
-        Run it here and now, as a worker would.
+        Run the task here and now, as a worker would.
 
         Args:
-            throw: Raise what it raises; by default as `task_eager_propagates` says.
-            options: As for `apply_async`; what only concerns sending has no effect.
+            throw: Raise the task's exception; by default `task_eager_propagates` decides.
+            options: As for `apply_async`. Options that only concern sending have no effect.
         """
         from sidekiq_celery._run import eager
         from sidekiq_celery.app import trace
@@ -355,7 +355,7 @@ class Task(TaskOptions, TaskHooks, Generic[P, R_co]):
     @overload
     def AsyncResult(self, task_id: str, **kwargs: Any) -> "AsyncResult[R_co]": ...
     def AsyncResult(self, task_id: str, **kwargs: Any) -> Any:
-        """The result of a call."""
+        """The result handle of a call."""
         result: AsyncResult[R_co] = self._get_app().AsyncResult(
             task_id, backend=self.backend, task_name=self.name, **kwargs
         )
@@ -370,7 +370,7 @@ class Task(TaskOptions, TaskHooks, Generic[P, R_co]):
     @overload
     def signature(self, args: Any = None, *starargs: Any, **starkwargs: Any) -> "Signature[R_co]": ...
     def signature(self, args: Any = None, *starargs: Any, **starkwargs: Any) -> Any:
-        """A signature of this task: arguments and options of a call, to be made later."""
+        """Make a signature of this task: the arguments and options of a call to be made later."""
         from sidekiq_celery.canvas import signature
 
         starkwargs.setdefault("app", self.app)
@@ -383,7 +383,7 @@ class Task(TaskOptions, TaskHooks, Generic[P, R_co]):
     @overload
     def s(self, *args: Any, **kwargs: Any) -> "Signature[R_co]": ...
     def s(self, *args: Any, **kwargs: Any) -> Any:
-        """A signature with these arguments; those of a caller come before them, so any part of them may be given."""
+        """Make a signature with these arguments. It may be partial: arguments of the later call come before these."""
         return self.signature(args, kwargs)
 
     @overload
@@ -391,23 +391,23 @@ class Task(TaskOptions, TaskHooks, Generic[P, R_co]):
     @overload
     def si(self, *args: P.args, **kwargs: P.kwargs) -> "Signature[R_co]": ...
     def si(self, *args: P.args, **kwargs: P.kwargs) -> Any:
-        """A signature with these arguments and no others."""
+        """Make an immutable signature: it is called with these arguments and no others."""
         return self.signature(args, kwargs, immutable=True)
 
     def chunks(self, it: Any, n: int) -> "chunks":
-        """Calls with the arguments in *it*, each task making *n* of them."""
+        """Split calls with the arguments in *it* into tasks that make *n* calls each."""
         from sidekiq_celery.canvas import chunks
 
         return chunks(self.s(), it, n, app=self.app)
 
     def map(self, it: Any) -> "xmap":
-        """One task that makes a call for each item of *it*."""
+        """Make one task that calls this one with each item of *it*."""
         from sidekiq_celery.canvas import xmap
 
         return xmap(self.s(), it, app=self.app)
 
     def starmap(self, it: Any) -> "xstarmap":
-        """One task that makes a call for each list of arguments in *it*."""
+        """Make one task that calls this one with each list of arguments in *it*."""
         from sidekiq_celery.canvas import xstarmap
 
         return xstarmap(self.s(), it, app=self.app)
@@ -415,7 +415,7 @@ class Task(TaskOptions, TaskHooks, Generic[P, R_co]):
     # ---- while it runs
 
     def send_event(self, type_: str, retry: bool = True, retry_policy: Any = None, **fields: Any) -> Any:
-        """Send an event of one's own to monitors."""
+        """Send a custom event to monitors."""
         request = self.request
         if retry_policy is None:
             retry_policy = self.app.conf.task_publish_retry_policy
@@ -424,10 +424,10 @@ class Task(TaskOptions, TaskHooks, Generic[P, R_co]):
 
     def replace(self, sig: Any) -> Any:
         """
-        Let *sig* go on in this task's place: under its id, with its callbacks and its place in a workflow.
+        Let *sig* replace this task: it runs under this id, with this task's callbacks and place in a workflow.
 
         Raises:
-            Ignore: Always, in a worker; write `return self.replace(...)` all the same.
+            Ignore: Always, in a worker; still write `return self.replace(...)`.
             ImproperlyConfigured: *sig* is part of a chord of its own, or is an empty chain.
         """
         from sidekiq_celery._workflow.replacing import replacement
@@ -436,13 +436,13 @@ class Task(TaskOptions, TaskHooks, Generic[P, R_co]):
 
     def add_to_chord(self, sig: Any, lazy: bool = False) -> Any:
         """
-        Let *sig* be one more part of the chord that this task is part of.
+        Add *sig* to the chord that this task is part of.
 
         Args:
-            lazy: Do not call it.
+            lazy: Only add it, without calling it.
 
         Raises:
-            ValueError: It is part of none.
+            ValueError: The task is not part of a chord.
         """
         from sidekiq_celery._workflow.replacing import add_to_chord
 
@@ -452,27 +452,27 @@ class Task(TaskOptions, TaskHooks, Generic[P, R_co]):
         self, task_id: str | None = None, state: str | None = None, meta: Any = None, **kwargs: Any
     ) -> None:
         """
-        Store a state of one's own.
+        Store a custom state.
 
         Args:
-            task_id: By default this call's.
-            meta: What `AsyncResult.info` shows.
+            task_id: By default the id of this call.
+            meta: Shown by `AsyncResult.info`.
         """
         wanted = self.request.id if task_id is None else task_id
         self.backend.store_result(wanted, meta, state, request=self.request, **kwargs)
 
     def add_trail(self, result: Any) -> Any:
-        """Keep *result* among the children of this call."""
+        """Add *result* to the children of this call."""
         if self.trail:
             self.request.children.append(result)
         return result
 
     def on_replace(self, sig: Any) -> Any:
-        """Called by `replace`, with what is to go on in its place; call `super().on_replace(sig)`."""
+        """Called by `replace` with the signature that replaces this task. Call `super().on_replace(sig)`."""
         from sidekiq_celery._send.running_task import current
 
         if self.request.is_eager:
-            # It is there already.
+            # The result of an eager call is there already, so this does not wait.
             return sig.apply().get(disable_sync_subtasks=False)
         run = current(self.request)
         if run is None:
@@ -484,16 +484,16 @@ class Task(TaskOptions, TaskHooks, Generic[P, R_co]):
     # ---- the request
 
     def push_request(self, *args: Any, **kwargs: Any) -> None:
-        """Let `request` show these fields beside those it shows now."""
+        """Show these fields in `request`, in addition to those that it has now."""
         self.request_stack.push(Context(*args, **{**vars(self.request), **kwargs}))
 
     def pop_request(self) -> None:
-        """Let `request` be what it was before."""
+        """Restore the previous `request`."""
         self.request_stack.pop()
 
     @property
     def request(self) -> Context:
-        """The call that runs here; outside of one a request that says so."""
+        """The call that is running in this thread. Outside of a call, an empty request that says so."""
         top = self.request_stack.top
         if top is not None:
             return top
@@ -511,7 +511,7 @@ class Task(TaskOptions, TaskHooks, Generic[P, R_co]):
 
     @property
     def backend(self) -> Any:
-        """Where its results are."""
+        """The backend that keeps the task's results."""
         return self.app.backend if self._backend is None else self._backend
 
     @backend.setter
@@ -520,7 +520,7 @@ class Task(TaskOptions, TaskHooks, Generic[P, R_co]):
 
     @property
     def __sidekiq_job__(self) -> Any:
-        """For the engine's client: `Client().push({"class": task, "args": [1]})`."""
+        """Lets the engine's client accept a task: `Client().push({"class": task, "args": [1]})`."""
         from sidekiq_celery._send.clients import definition_of
 
         return definition_of(self)

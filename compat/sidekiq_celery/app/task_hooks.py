@@ -1,4 +1,4 @@
-"""What is called around a task's run, for classes that derive from `Task`."""
+"""Hooks around a task's run, for classes that derive from `Task`."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -9,21 +9,21 @@ __all__ = ("TaskHooks",)
 
 
 class TaskHooks:
-    """Hooks that do nothing; none of them has to call `super()`."""
+    """Hooks that do nothing by default. Overrides do not have to call `super()`."""
 
     def before_start(self, task_id: str, args: Any, kwargs: Any) -> None:
-        """Called before it runs."""
+        """Called before the task runs."""
 
     def on_success(self, retval: Any, task_id: str, args: Any, kwargs: Any) -> None:
-        """Called when it has returned."""
+        """Called when the task has returned."""
 
     def on_retry(self, exc: Any, task_id: str, args: Any, kwargs: Any, einfo: "ExceptionInfo") -> None:
-        """Called when it is to run again."""
+        """Called when the task will run again."""
 
     def on_failure(self, exc: Any, task_id: str, args: Any, kwargs: Any, einfo: "ExceptionInfo") -> None:
-        """Called when it has failed."""
+        """Called when the task has failed."""
 
     def after_return(
         self, status: str, retval: Any, task_id: str, args: Any, kwargs: Any, einfo: "ExceptionInfo | None"
     ) -> None:
-        """Called when it has succeeded or failed; not before another try."""
+        """Called when the task has succeeded or failed, but not when it will be retried."""

@@ -1,4 +1,4 @@
-"""Tasks out of functions and classes, one for each name."""
+"""Makes tasks from functions and classes, one per name."""
 
 import functools
 import inspect
@@ -20,7 +20,7 @@ _OWN_PACKAGE = "sidekiq_celery"
 
 
 class Maker(App, Protocol):
-    """An app, and what it says of the tasks that are made for it."""
+    """An app, with the methods and flags that decide how its tasks are made."""
 
     autofinalize: bool
     finalized: bool
@@ -44,17 +44,17 @@ def make_task(
     **options: Any,
 ) -> Any:
     """
-    The task that calls *fun*, registered; the one that bears its name already, if there is one.
+    Make the task that calls *fun*, and register it. If its name is taken, return the task that has it.
 
     Args:
-        name: Else the function's module and name.
-        base: The class it derives from; else `app.Task`.
+        name: By default the function's module and name.
+        base: The task's base class; by default `app.Task`.
         bind: The function takes the task as its first argument.
         pydantic, pydantic_strict, pydantic_context, pydantic_dump_kwargs: Validate arguments by their annotations.
         options: Attributes of the task.
 
     Raises:
-        RuntimeError: The app is not finalized, and does not finalize itself.
+        RuntimeError: The app is not finalized and does not finalize itself.
     """
     if not app.finalized and not app.autofinalize:
         raise RuntimeError("Contract breach: app not finalized")
@@ -95,7 +95,7 @@ def make_task(
 def _register(app: Maker, task: Any, options: dict[str, Any]) -> Any:
     from sidekiq_celery.app.autoretry import add_autoretry_behaviour
 
-    # Two threads may use a task for the first time at once: one of them registers it.
+    # Two threads may use a task for the first time at the same moment. Only one of them registers it.
     registered = app._tasks.setdefault(task.name, task)
     if registered is not task:
         return registered
@@ -105,7 +105,7 @@ def _register(app: Maker, task: Any, options: dict[str, Any]) -> Any:
 
 
 def register_class(app: Maker, task: Any, options: dict[str, Any]) -> Any:
-    """A task that is a class or an instance, registered; it replaces one of its name."""
+    """Register a task given as a class or an instance. It replaces an existing task with its name."""
     from sidekiq_celery.app.autoretry import add_autoretry_behaviour
 
     instance: Any = task() if inspect.isclass(task) else task
@@ -128,7 +128,7 @@ def register_class(app: Maker, task: Any, options: dict[str, Any]) -> Any:
 
 
 def type_checker(fun: Callable[..., Any], bound: bool = False) -> Any:
-    """What checks the arguments of a call before it is sent."""
+    """Return the function that checks a call's arguments before it is sent."""
     return staticmethod(head_from_fun(fun, bound=bound))
 
 
@@ -136,7 +136,7 @@ def _annotations(fun: Callable[..., Any]) -> dict[str, Any]:
     try:
         return inspect.get_annotations(fun)
     except NameError:
-        # Names that only a type checker imports; Python 3.14 looks them up when asked.
+        # Some names are only imported for type checkers. Python 3.14 resolves annotations lazily.
         return {}
 
 
@@ -145,7 +145,7 @@ def _callable_name(task: Any) -> str:
 
 
 def _warn_of_another_function(app: Maker, existing: Any, fun: Callable[..., Any], name: str) -> None:
-    # A module that is imported twice, or a shared task, brings the same function again.
+    # The same function comes again with a module that is imported twice, or a shared task.
     known = getattr(existing, "_decorated_fun", None)
     if known is None or known is fun:
         return
@@ -172,7 +172,7 @@ def _warn_once(app: Maker, name: str, existing: str, new: str, consequence: str)
 
 
 def _level_of_the_program() -> int:
-    """How far up the first frame is that is not ours: a task is made by the decorator, or at its first use."""
+    """The stack level of the first frame outside our package: a task is made by its decorator, or on first use."""
     frame: FrameType | None = sys._getframe(1)
     level = 1
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _OWN_PACKAGE:

@@ -1,4 +1,4 @@
-"""What a task is declared with: the attributes of its class, and what settings say where it says nothing itself."""
+"""A task's options: class attributes, with defaults from the settings."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
@@ -15,13 +15,13 @@ __all__ = ("AppOfTask", "TaskOptions")
 
 
 class AppOfTask(App, Protocol):
-    """The app of a task. Its class is made of tasks' parts, so type checkers are told of it in general."""
+    """The app of a task. Its class is built from parts of tasks, so type checkers only get this general description."""
 
     def __getattr__(self, name: str) -> Any: ...
 
 
 class _OperationalError:
-    """kombu's class, imported by those who catch it."""
+    """kombu's class, which is only imported when code catches it."""
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         from kombu.exceptions import OperationalError
@@ -31,30 +31,31 @@ class _OperationalError:
 
 class TaskOptions:
     """
-    The attributes of a task, and of classes that tasks derive from.
+    The attributes of tasks, and of the classes that tasks derive from.
 
     Attributes:
-        name: Its name in payloads.
-        typing: Calls are checked against the parameters when they are sent; None: as the app does.
-        max_retries: After which `retry` gives up; None never does.
+        name: The task's name in payloads.
+        typing: Check a call against the parameters before it is sent; None for the app's default.
+        max_retries: The number of retries after which `retry` gives up; None for no limit.
         default_retry_delay: Seconds before the next try.
-        rate_limit: `"10/s"`, `"100/m"`, `"5/h"`, a number a second, or None.
-        ignore_result: Results are not stored. This and what else is None here is taken from the settings.
-        store_errors_even_if_ignored: Failures are.
-        trail: Tasks that it calls are kept in the `children` of its result.
+        rate_limit: `"10/s"`, `"100/m"`, `"5/h"`, a number per second, or None.
+        ignore_result: Do not store results. None here and in most other attributes means the setting decides.
+        store_errors_even_if_ignored: Store failures even so.
+        trail: Keep the tasks that it calls in the `children` of its result.
         time_limit, soft_time_limit: Seconds.
-        acks_late: False, if it says so itself or the settings do, lets a job be acknowledged before it runs: then it
-            runs at most once. Otherwise a job outlives the process that runs it.
+        acks_late: If the task or the settings say False, a job is acknowledged before it runs, so it runs at most once.
+            Otherwise a job survives the process that runs it.
         throws: Expected errors: logged in one line, and not kept in the dead set.
-        keep_failed: Whether a failure is kept in the dead set, to be looked at and run again; None: as the app does.
-        expires: Seconds, or a datetime, after which it is not run any more.
+        keep_failed: True to keep a failure in the dead set, where it can be inspected and run again; None for the app's
+            default.
+        expires: Seconds, or a datetime, after which it is no longer run.
         priority: 0 is the most urgent, as in Celery on Redis.
-        unique_for: Seconds; a call is not sent while the same one waits, is tried again or runs, and for no longer than
-            this after that was due. None, or 0 in a call: all are sent.
-        unique_until: `"success"`: the lock is released when the task has ended for good, in whatever way. `"start"`:
-            when its run begins.
-        unique_key: From positional and keyword arguments to the text by which calls of this task are the same; by
-            default their arguments.
+        unique_for: Seconds. A call is not sent while the same call waits, retries or runs, but for at most this long
+            after that call was due. None, or 0 in a call: every call is sent.
+        unique_until: `"success"` releases the lock when the task has ended for good, in whatever way; `"start"` when
+            its run begins.
+        unique_key: A function from positional and keyword arguments to a text: calls of this task with equal texts are
+            the same. By default the arguments are compared.
     """
 
     __trace__: Any = None
@@ -126,7 +127,7 @@ class TaskOptions:
 
     @classmethod
     def bind(cls, app: Any) -> Any:
-        """Make it a task of *app*, and take over what the settings say."""
+        """Make this a task of *app*, and apply the app's settings."""
         was_bound, cls.__bound__ = cls.__bound__, True
         cls._app = app
         conf = app.conf
@@ -153,13 +154,13 @@ class TaskOptions:
 
     @classmethod
     def _says_itself(cls, attribute: str) -> bool:
-        """Whether the program has given the class that attribute, and not a setting."""
+        """True if the program set the attribute on a class, and it did not come from a setting."""
         origin = next((one for one in cls.__mro__ if attribute in vars(one)), TaskOptions)
         return origin is not TaskOptions and attribute not in vars(origin).get("_configured", ())
 
     @classmethod
     def on_bound(cls, app: Any) -> None:
-        """Called when the task has become one of *app*; for classes that derive from this."""
+        """A hook for subclasses, called when the task has been bound to *app*."""
 
     @classmethod
     def _get_app(cls) -> AppOfTask:
@@ -177,7 +178,7 @@ class TaskOptions:
 
     @classmethod
     def annotate(cls) -> None:
-        """Take over what `task_annotations` says."""
+        """Apply `task_annotations`."""
         for attributes in resolve_all(cls.app.annotations, cls):
             for key, value in attributes.items():
                 if key.startswith("@"):
@@ -187,7 +188,7 @@ class TaskOptions:
 
     @classmethod
     def add_around(cls, attr: str, around: Callable[[Any], Any]) -> None:
-        """Put what *around* makes of a method in its place."""
+        """Replace a method with what *around* makes of it."""
         original = getattr(cls, attr)
         original = getattr(original, "__wrapped__", None) or original
         method = around(original)

@@ -1,7 +1,7 @@
 """
-Celery's names for the running of tasks; the run itself is in `_run.task_run`.
+Celery's names for running tasks. The run itself is in `_run.task_run`.
 
-`task_has_custom` and `build_tracer` are what error trackers patch.
+Error trackers patch `task_has_custom` and `build_tracer`.
 """
 
 from typing import Any
@@ -26,9 +26,9 @@ def build_tracer(
     **options: Any,
 ) -> Tracer:
     """
-    A function that runs a task: `(id, args, kwargs, request)`.
+    Build the function that runs a task: `(id, args, kwargs, request)`.
 
-    Error trackers put their own in its place. A worker and `Task.apply` look it up here for each task, hand it the
-    task, and run the task through what it returns; an `async def` task directly.
+    Error trackers replace this function. So a worker and `Task.apply` look it up here for each task, pass it the task,
+    and run the task through what it returns. An `async def` task is run directly.
     """
     return Tracer(task, hostname=hostname, propagate=propagate)

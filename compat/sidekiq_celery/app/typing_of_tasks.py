@@ -1,4 +1,4 @@
-"""What type checkers are told of tasks whose class is a program's own. Nothing else imports this."""
+"""Types, for type checkers, of tasks that derive from a program's own class. Only type checkers import this."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +9,7 @@ __all__ = ("TaskOfClass",)
 
 
 class TaskOfClass(Task[P, R_co]):
-    """A task of a class of one's own (`base=`): it has that one's attributes, which are not checked."""
+    """A task with a custom class (`base=`). It has that class's attributes, which are not checked."""
 
     if TYPE_CHECKING:
 

@@ -1,1 +1,1 @@
-"""What runs as a program of its own."""
+"""Parts that run as programs of their own."""

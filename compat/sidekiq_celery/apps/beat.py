@@ -22,17 +22,17 @@ class Beat:
     Runs beat until a signal.
 
     Args:
-        max_interval: Seconds between two looks at the schedule, at most.
-        app: Whose periodic tasks are sent.
+        max_interval: The longest time in seconds between two checks of the schedule.
+        app: The app whose periodic tasks are sent.
         pidfile: Holds the process's id while it runs.
-        no_color: No colours in the log.
+        no_color: Do not color the log.
         loglevel: A name or a number.
-        logfile: Else the error output.
-        schedule: A file for the scheduler; that of the default one is Redis, so it has no effect there.
-        scheduler, scheduler_cls: A class or its name; else the setting `beat_scheduler`.
-        redirect_stdouts, redirect_stdouts_level: What is printed goes to the log, at that level.
-        quiet: No banner.
-        remote_control, hostname: Of `Service`.
+        logfile: By default the error output.
+        schedule: A file for the scheduler. It has no effect on the default one, which keeps its state in Redis.
+        scheduler, scheduler_cls: A class or its name; by default the setting `beat_scheduler`.
+        redirect_stdouts, redirect_stdouts_level: Send printed text to the log, at that level.
+        quiet: Print no banner.
+        remote_control, hostname: For `Service`.
     """
 
     Service: ClassVar[Any] = beat.Service
@@ -82,12 +82,12 @@ class Beat:
 
     def start_scheduler(self) -> None:
         """
-        Tick until a signal.
+        Run the schedule until a signal.
 
         Raises:
-            ImproperlyConfigured: A process that runs has written the pidfile.
+            ImproperlyConfigured: A running process has written the pidfile.
         """
-        # First, as what is printed later goes to the log.
+        # First, because printed text goes to the log later.
         remove_pidfile = write_pidfile(self.pidfile) if self.pidfile else None
         try:
             self._tick_until_a_signal()
@@ -117,7 +117,7 @@ class Beat:
             raise
 
     def setup_logging(self, colorize: bool | None = None) -> None:
-        """Set up the log; what is printed goes there, too."""
+        """Set up the log, and redirect printed text to it."""
         paints = not self.no_color if colorize is None and self.no_color is not None else colorize
         redirected = (self.redirect_stdouts, self.redirect_stdouts_level)
         self.app.log.setup(self.loglevel, self.logfile, *redirected, colorize=paints)
@@ -137,7 +137,7 @@ class Beat:
         return "\n".join(line for line in lines if line)
 
     def install_sync_handler(self, service: Any) -> None:
-        """SIGTERM and SIGINT end beat; schedulers write down what they know before."""
+        """Let SIGTERM and SIGINT end beat. Schedulers save their state first."""
 
         def end(*_: Any) -> NoReturn:
             raise SystemExit

@@ -18,18 +18,18 @@ logger = logging.getLogger("celery.worker")
 
 class Worker(WorkController):
     """
-    A worker that a command line starts. Further options than those of `WorkController`:
+    A worker that a command line starts. It has these options in addition to those of `WorkController`:
 
     Args:
-        quiet: No banner.
-        no_color: No colours in the log.
+        quiet: Print no banner.
+        no_color: Do not color the log.
         purge: Empty its queues first.
-        redirect_stdouts, redirect_stdouts_level: What tasks print goes to the log, at that level.
+        redirect_stdouts, redirect_stdouts_level: Send what tasks print to the log, at that level.
     """
 
     def on_before_init(self, quiet: bool = False, **kwargs: Any) -> None:
         self.quiet = quiet
-        # Receivers may change settings for workers by name.
+        # Receivers may change the settings of particular workers.
         signals.celeryd_init.send(sender=self.hostname, instance=self, conf=self.app.conf, options=kwargs)
 
     def on_after_init(
@@ -49,7 +49,7 @@ class Worker(WorkController):
         self._custom_logging = self.setup_logging()
 
     def setup_logging(self, colorize: bool | None = None) -> Any:
-        """Set up the log; returns what the receivers of `setup_logging` have."""
+        """Set up the log. Returns the return values of the receivers of `setup_logging`."""
         paints = colorize if colorize is not None or not self.no_color else False
         return self.app.log.setup(self.loglevel, self.logfile, colorize=paints, hostname=self.hostname)
 
@@ -70,26 +70,26 @@ class Worker(WorkController):
         logger.info("%s ready.", self.hostname)
 
     def purge_messages(self) -> int:
-        """Empty the queues that are served; returns how many jobs were in them."""
+        """Empty the queues that are served. Returns how many jobs were in them."""
         from sidekiq_celery._send.purging import purge
 
         count = purge(self.app, list(self.app.amqp.queues.consume_from))
-        logger.warning("purge: %d tasks were taken out of the queues", count)
+        logger.warning("purge: %d tasks were removed from the queues", count)
         return count
 
     def tasklist(self, include_builtins: bool = True, sep: str = "\n", int_: str = "celery.") -> str:
-        """The names of tasks."""
+        """List the names of tasks."""
         names = sorted(name for name in self.app.tasks if include_builtins or not name.startswith(int_))
         return sep.join(f"  {name}" for name in names)
 
     def extra_info(self) -> str:
-        """The tasks, where the log is to tell much."""
+        """List the tasks, if the log level is INFO or below."""
         if self.loglevel is None or self.loglevel > logging.INFO:
             return ""
         return f"\nTasks\n{self.tasklist(include_builtins=self.loglevel <= logging.DEBUG)}\n"
 
     def startup_info(self) -> str:
-        """What a person at the terminal wants to know first."""
+        """The banner: what someone at the terminal wants to know first."""
         app = self.app
         up_to = f" to {self.autoscale[0]}" if self.autoscale else ""
         lines = (

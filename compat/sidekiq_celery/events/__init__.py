@@ -1,9 +1,9 @@
 """
-Events: what becomes of workers and tasks, told to whoever listens, such as Flower.
+Events: what happens to workers and tasks, for monitors such as Flower.
 
-They go over Redis as Celery's do on kombu's Redis transport, so monitors of either side read either. A process of a
-worker puts them into its `outbox`, which sends them together; `EventDispatcher` sends one at a time by kombu, which is
-imported when one of these names is asked for.
+They go through Redis as Celery's do on kombu's Redis transport, so our monitors and Celery's read both. A worker's
+process puts them into its `outbox`, which sends them together. `EventDispatcher` sends one at a time through kombu,
+which is only imported when one of these names is used.
 """
 
 from importlib import import_module

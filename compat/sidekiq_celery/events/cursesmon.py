@@ -1,4 +1,4 @@
-"""Celery's monitor in the terminal, which does not exist here."""
+"""Celery's terminal monitor, which is not available here."""
 
 from typing import Any, NoReturn
 
@@ -13,9 +13,9 @@ INSTEAD = (
 
 def evtop(app: Any = None) -> NoReturn:
     """
-    Refused.
+    Refuse to run.
 
     Raises:
-        ImproperlyConfigured: Always; it says what there is.
+        ImproperlyConfigured: Always. The message names the alternatives.
     """
     raise ImproperlyConfigured(INSTEAD)

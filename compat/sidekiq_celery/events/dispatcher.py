@@ -17,19 +17,19 @@ __all__ = ("EventDispatcher",)
 
 class EventDispatcher:
     """
-    Sends events over a connection of kombu, each by itself but for those of `buffer_group`. To be closed after use.
+    Sends events over a kombu connection: one by one, except for those of `buffer_group`. Close it after use.
 
     Args:
-        connection: To the broker.
-        hostname: Who tells; by default a name of this process.
-        enabled: Else `send` does nothing until `enable`.
-        channel: Instead of *connection*.
-        buffer_while_offline: Keep what cannot be sent until `flush`; else the error is raised.
-        serializer: Instead of `event_serializer`.
-        groups: Events of other groups than these are not sent; none given: all are.
-        buffer_group: Groups whose events are kept and sent together, as a list.
-        buffer_limit: How many are kept.
-        on_send_buffered: Called when one is kept.
+        connection: A connection to the broker.
+        hostname: The sender's name; by default a name of this process.
+        enabled: If false, `send` does nothing until `enable` is called.
+        channel: A channel to use instead of *connection*.
+        buffer_while_offline: Keep events that cannot be sent until `flush`; otherwise the error is raised.
+        serializer: Overrides `event_serializer`.
+        groups: Only send events of these groups; by default all.
+        buffer_group: Groups whose events are buffered and sent together, as a list.
+        buffer_limit: How many events are buffered.
+        on_send_buffered: Called when an event is buffered.
     """
 
     DISABLED_TRANSPORTS: ClassVar[set[str]] = {"sql"}
@@ -86,7 +86,7 @@ class EventDispatcher:
 
     @property
     def publisher(self) -> Any:
-        """The producer."""
+        """Another name for the producer."""
         return self.producer
 
     @publisher.setter
@@ -96,7 +96,7 @@ class EventDispatcher:
     # ---- on and off
 
     def make_producer(self) -> Any:
-        """What publishes: kombu's producer."""
+        """Create the kombu producer that publishes events."""
         from kombu import Producer
 
         return Producer(
@@ -104,7 +104,7 @@ class EventDispatcher:
         )
 
     def enable(self) -> None:
-        """Send from now on."""
+        """Start sending."""
         with self.mutex:
             self.producer = self.make_producer()
             self._closed = False
@@ -113,7 +113,7 @@ class EventDispatcher:
             tell()
 
     def disable(self) -> None:
-        """Send nothing from now on."""
+        """Stop sending."""
         if not self.enabled:
             return
         self.enabled = False
@@ -122,7 +122,7 @@ class EventDispatcher:
             tell()
 
     def close(self) -> None:
-        """Let go of the producer, once what is being published has been. What is kept stays kept."""
+        """Drop the producer once the current event is published. Buffered events stay buffered."""
         with self.mutex:
             self._closed = True
             self.producer = None
@@ -144,9 +144,9 @@ class EventDispatcher:
 
         Args:
             type: `<group>-<what>`.
-            blind: Without a logical time.
-            retry, retry_policy: Try again while the broker is out of reach, as for kombu.
-            fields: Of the event; JSON has to know their values.
+            blind: Leave out the logical time.
+            retry, retry_policy: Retry while the broker cannot be reached, as in kombu.
+            fields: The event's fields. JSON has to be able to carry them.
         """
         if not self.enabled:
             return None
@@ -171,18 +171,18 @@ class EventDispatcher:
         Event: Callable[..., Any] = Event,
         **kwargs: Any,
     ) -> Any:
-        """Send an event by a producer of the caller's; also when this is closed."""
+        """Send an event with the caller's producer. Works even when the dispatcher is closed."""
         event = self._prepare_event(type, fields, blind=blind, Event=Event)
         with self.mutex:
             return self._publish(event, producer, routing_key=_routing_key(type), **kwargs)
 
     def flush(self, errors: bool = True, groups: bool = True) -> None:
         """
-        Send what is kept.
+        Send buffered events.
 
         Args:
-            errors: What could not be sent before.
-            groups: The events of `buffer_group`.
+            errors: Send events that could not be sent before.
+            groups: Send the events of `buffer_group`.
         """
         if errors:
             self._flush_unsent()
@@ -190,7 +190,7 @@ class EventDispatcher:
             self._flush_groups()
 
     def extend_buffer(self, other: "EventDispatcher") -> None:
-        """Take over what *other* could not send."""
+        """Take over the events that *other* could not send."""
         self._outbound_buffer.extend(other._outbound_buffer)
 
     def _prepare_event(
@@ -248,7 +248,7 @@ class EventDispatcher:
                 return
             for group, kept in self._group_buffer.items():
                 if kept:
-                    # Others append meanwhile, and what raises is to stay.
+                    # Other threads may append meanwhile, and if this raises, the events have to stay.
                     together = list(kept)
                     self._publish(together, self.producer, f"{group}.multi")
                     del kept[: len(together)]

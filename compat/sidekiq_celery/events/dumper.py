@@ -1,4 +1,4 @@
-"""Shows events as they come: `sidekiq-celery events --dump`."""
+"""Prints events as they arrive: `sidekiq-celery events --dump`."""
 
 import sys
 from datetime import UTC, datetime
@@ -12,35 +12,35 @@ from sidekiq_celery.utils.time import humanize_seconds
 __all__ = ("Dumper", "evdump")
 
 TASK_NAMES: Any = LRUCache(limit=4095)
-"""What was shown of a task when it was sent or received, by its id."""
+"""The text shown for a task when it was sent or received, by task id."""
 
 HUMAN_TYPES = {"worker-offline": "shutdown", "worker-online": "started", "worker-heartbeat": "heartbeat"}
 _WITH_NAMES = ("task-received", "task-sent")
 
 
 def humanize_type(type: str) -> str:
-    """A type in words."""
+    """Describe an event type in words."""
     type = type.lower()
     return HUMAN_TYPES.get(type) or type.replace("-", " ")
 
 
 class Dumper:
     """
-    Prints events, one a line.
+    Prints events, one per line.
 
     Args:
-        out: Where to.
+        out: The stream to print to.
     """
 
     def __init__(self, out: TextIO = sys.stdout) -> None:
         self.out = out
 
     def say(self, msg: str) -> None:
-        """Print a line at once, also into a pipe."""
+        """Print a line and flush it, so that it appears at once in a pipe, too."""
         print(msg, file=self.out, flush=True)
 
     def on_event(self, ev: dict[str, Any]) -> None:
-        """Print an event; its fields are taken out of it."""
+        """Print an event. This removes its fields."""
         timestamp = datetime.fromtimestamp(ev.pop("timestamp"), UTC)
         type, hostname = ev.pop("type").lower(), ev.pop("hostname")
         if not type.startswith("task-"):
@@ -54,7 +54,7 @@ class Dumper:
     def format_task_event(
         self, hostname: str, timestamp: datetime, type: str, task: str, event: dict[str, Any]
     ) -> None:
-        """Print an event of a task."""
+        """Print a task event."""
         self._line(hostname, timestamp, type, f"{task} ", event)
 
     def _line(self, hostname: str, timestamp: datetime, type: str, task: str, event: dict[str, Any]) -> None:
@@ -63,7 +63,7 @@ class Dumper:
 
 
 def evdump(app: Any = None, out: TextIO = sys.stdout) -> None:
-    """Print events until Ctrl-C; a connection that is lost is made again."""
+    """Print events until Ctrl-C. Reconnects when the connection is lost."""
     app = app_or_default(app)
     dumper = Dumper(out=out)
     dumper.say("-> evdump: starting capture...")

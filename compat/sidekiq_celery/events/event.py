@@ -11,7 +11,7 @@ __all__ = ("EVENT_EXCHANGE_NAME", "Event", "event_exchange", "get_exchange", "gr
 EVENT_EXCHANGE_NAME = "celeryev"
 
 event_exchange = Exchange(EVENT_EXCHANGE_NAME, type="topic")
-"""The exchange on brokers that have topics; see `get_exchange`."""
+"""The exchange for brokers that have topics; see `get_exchange`."""
 
 
 def Event(
@@ -22,7 +22,7 @@ def Event(
     **fields: Any,
 ) -> dict[str, Any]:
     """
-    An event: a dict with `type`, `timestamp` (seconds since the epoch; now unless given) and further fields.
+    Make an event: a dict with `type`, `timestamp` (seconds since the epoch, by default now) and further fields.
 
     Args:
         type: `<group>-<what>`, as in `task-received`.
@@ -34,11 +34,11 @@ def Event(
 
 
 def group_from(type: str) -> str:
-    """The group of a type: `task` of `task-sent`."""
+    """The group of an event type: `task` for `task-sent`."""
     return type.split("-", 1)[0]
 
 
 def get_exchange(conn: Any, name: str = EVENT_EXCHANGE_NAME) -> Any:
-    """The exchange of events for a connection: on Redis each event reaches everybody, which is called fanout."""
+    """The event exchange for a connection. On Redis it is of type fanout: each event reaches every listener."""
     kind = "fanout" if conn.transport.driver_type in ("redis", "gcpubsub") else "topic"
     return Exchange(name, type=kind)

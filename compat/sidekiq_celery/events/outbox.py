@@ -1,9 +1,9 @@
 """
-The events of this process, on their way to Redis.
+Sends this process's events to Redis in the background.
 
-Whoever has an event puts it in and goes on. A thread, which starts with the first, waits a moment for more, and sends
-them together: those of tasks in lists, as Celery's workers do, and all messages in one round trip. What Redis does not
-take in time is dropped and counted: events are news, no record.
+Code that has an event puts it in and goes on. A thread, started with the first event, waits a moment for more and sends
+them together: task events in lists, as Celery's workers do, and all messages in one round trip. Events that Redis does
+not take in time are dropped and counted: they are news, not a record.
 """
 
 import atexit
@@ -27,25 +27,25 @@ __all__ = ("Outbox", "close_all", "outbox_of")
 logger = logging.getLogger("celery.events")
 
 MOST_EVENTS = 20_000
-"""As many wait, at most."""
+"""How many events may wait."""
 _MOST_IN_A_LIST = 100
 _MOST_AT_ONCE = 2_000
 _ENOUGH = 1_000
-"""So many need not wait for more."""
+"""With this many waiting, the thread does not wait for more."""
 _GATHER_SECONDS = 0.05
 _PAUSE_SECONDS = 1.0
 _TELL_EVERY_SECONDS = 60.0
 _CLOSE_SECONDS = 2.0
 _RECEIPT = "receipt"
-"""In the place of a routing key: no event, but somebody who waits until all before it are sent."""
+"""Stands in for a routing key. It marks no event, but a caller that waits until all events before it are sent."""
 
 
 class Letter(NamedTuple):
     """
-    An event that waits.
+    An event that waits to be sent.
 
     Args:
-        is_listed: It may go in a list with others.
+        is_listed: True if it may be sent in a list with others.
     """
 
     event: Any
@@ -57,10 +57,10 @@ class Letter(NamedTuple):
 
 class Outbox:
     """
-    Sends the events of one process. Safe in threads and across fork.
+    Sends the events of one process. Safe to use from threads and across forks.
 
     Args:
-        app: Whose broker they go to.
+        app: The app whose broker receives the events.
 
     Attributes:
         dropped: How many events were not sent.
@@ -90,31 +90,31 @@ class Outbox:
     # ---- putting in
 
     def put(self, event: dict[str, Any], hostname: str, serializer: str) -> None:
-        """Send an event of a task with others in a list."""
+        """Send a task event in a list with others."""
         self._add(Letter(event, "task.multi", hostname, serializer, True))
 
     def publish(self, event: Any, *, routing_key: str, serializer: str, headers: dict[str, Any], **_: Any) -> None:
-        """Send an event, or a list of them; called as kombu's producer is."""
+        """Send an event or a list of them. Takes the arguments of kombu's producer."""
         self._add(Letter(event, routing_key, headers["hostname"], serializer, False))
 
     def publish_now(self, event: dict[str, Any], hostname: str, serializer: str) -> int:
         """
-        Send an event, and wait for that; it does not raise.
+        Send an event and wait until it is sent. Does not raise.
 
         Returns:
-            How many listen. 0 as well if Redis is out of reach.
+            The number of listeners; also 0 if Redis cannot be reached.
         """
         routing_key = event["type"].replace("-", ".")
         try:
             pool = self._pool or self._connect()
             text = message(event, serializer, hostname, self._exchange, routing_key)
             return int(pool.command("PUBLISH", self._channel(routing_key), text, idempotent=False))
-        except Exception as error:  # noqa: BLE001 - events are never worth a program's end
+        except Exception as error:  # noqa: BLE001 - an event must never end a program
             self._drop(1, error)
             return 0
 
     def send_before(self, seconds: float) -> None:
-        """Return when what waits has been sent, but after *seconds* in any case; at once where too much waits."""
+        """Wait until all waiting events are sent, at most *seconds*. Returns at once if too many are waiting."""
         if len(self._letters) >= MOST_EVENTS:
             return
         is_sent = threading.Event()
@@ -141,7 +141,7 @@ class Outbox:
                 self._thread.start()
 
     def close(self) -> None:
-        """The process ends: send what waits, for some seconds at most. What comes later is dropped."""
+        """Send the waiting events, for a few seconds at most, as the process is ending. Later events are dropped."""
         thread = self._thread
         if thread is not None and self._pid == os.getpid():
             self._is_closing.set()
@@ -162,13 +162,13 @@ class Outbox:
                 self._is_closing.wait(_PAUSE_SECONDS)
                 self._is_wanted.set()
             self._tell_of_losses()
-        # The program may have put something in and closed since the last time.
+        # The program may have put an event in and closed the outbox since the last pass.
         self._send_all()
         if self._pool is not None:
             self._pool.close()
 
     def _send_all(self) -> bool:
-        """Send what waits; False if Redis is out of reach, and it goes on waiting."""
+        """Send all waiting events. Returns False if Redis cannot be reached; they then stay here."""
         while self._letters:
             taken = [self._letters.popleft() for _ in range(min(len(self._letters), _MOST_AT_ONCE))]
             try:
@@ -177,7 +177,7 @@ class Outbox:
                 self._last_error = error
                 self._letters.extendleft(reversed(taken))
                 return False
-            except Exception as error:  # noqa: BLE001 - events are never worth a program's end
+            except Exception as error:  # noqa: BLE001 - an event must never end a program
                 self._drop(len(taken), error)
             for letter in taken:
                 if letter.routing_key == _RECEIPT:
@@ -190,7 +190,7 @@ class Outbox:
         for first, events in _lists(letters):
             try:
                 text = message(events, first.serializer, first.hostname, self._exchange, first.routing_key)
-            except Exception as error:  # noqa: BLE001 - whatever a value raises, the others are sent
+            except Exception as error:  # noqa: BLE001 - a value may raise anything; send the others
                 self._drop(1, error)
                 continue
             commands.append(("PUBLISH", self._channel(first.routing_key), text))
@@ -201,7 +201,7 @@ class Outbox:
         app = self._app()
         if app is None:
             raise ReferenceError("the app of these events is gone")
-        # The names of channels are whole: no namespace is to be put before them.
+        # Channel names are complete, so they must not get a namespace.
         pool = Pool(replace(redis_settings(app), namespace="", pool_size=1))
         self._channel = channels(app, pool.settings.url)
         self._pool = pool
@@ -230,7 +230,7 @@ class Outbox:
 
 
 def _lists(letters: Sequence[Letter]) -> Iterator[tuple[Letter, Any]]:
-    """What goes in a message each: an event by itself, or a list of those that come together."""
+    """Group events by message: a single event, or a list of events that are sent together."""
     together: list[Any] = []
     first: Letter | None = None
     for letter in letters:
@@ -251,7 +251,7 @@ _outboxes: "WeakKeyDictionary[App, Outbox]" = WeakKeyDictionary()
 
 
 def outbox_of(app: App) -> Outbox:
-    """The outbox of *app* in this process."""
+    """Return this process's outbox of *app*."""
     found = _outboxes.get(app)
     if found is None:
         found = _outboxes.setdefault(app, Outbox(app))
@@ -260,6 +260,6 @@ def outbox_of(app: App) -> Outbox:
 
 @atexit.register
 def close_all() -> None:
-    """The process ends: close them all."""
+    """Close all outboxes, as the process is ending."""
     for outbox in list(_outboxes.values()):
         outbox.close()

@@ -1,4 +1,4 @@
-"""`EventReceiver`: takes events as they come."""
+"""`EventReceiver`: receives events as they arrive."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,26 +18,26 @@ from sidekiq_celery.utils.time import adjust_timestamp
 __all__ = ("CLIENT_CLOCK_SKEW", "EventReceiver")
 
 CLIENT_CLOCK_SKEW = -1
-"""A client's logical clock knows nothing of the others': what it sent came before all that is known."""
+"""A client's clock does not follow the others, so the events that it sends are put before all that are known."""
 
 _TIME_OF = itemgetter("utcoffset", "timestamp")
 
 
 class EventReceiver(ConsumerMixin):
     """
-    Takes events from the broker and hands each to its handler.
+    Receives events from the broker and passes each to its handler.
 
     Args:
         channel: A channel, or a connection, whose default channel is used.
-        handlers: By type of event; that under `*` gets those which have none.
-        routing_key: Which events; on Redis all, or those of one type, as in `task.received`.
-        node_id: In the queue's name.
-        queue_prefix, queue_ttl, queue_expires, queue_exclusive, queue_durable: Instead of the settings
-            `event_queue_…`. Redis keeps no events for those who are away, and so has no use for the times.
+        handlers: Maps types of events to functions. The handler for `*` gets events that have no other.
+        routing_key: The events to receive; on Redis all of them, or those of one type, as in `task.received`.
+        node_id: A part of the queue's name.
+        queue_prefix, queue_ttl, queue_expires, queue_exclusive, queue_durable: Override the settings `event_queue_…`.
+            Redis keeps no events for absent receivers, so the times have no effect there.
         accept: Content types.
 
     Raises:
-        ImproperlyConfigured: The queue is to be both exclusive and durable.
+        ImproperlyConfigured: The queue would be both exclusive and durable.
     """
 
     app: Any = None
@@ -68,7 +68,7 @@ class EventReceiver(ConsumerMixin):
         durable = either("event_queue_durable", queue_durable)
         if exclusive and durable:
             raise ImproperlyConfigured(
-                "the queue of events is to be exclusive and durable: set event_queue_exclusive=False to keep it, or "
+                "the event queue cannot be both exclusive and durable: set event_queue_exclusive=False to keep it, or "
                 "leave event_queue_durable off"
             )
         self.queue = Queue(
@@ -88,33 +88,33 @@ class EventReceiver(ConsumerMixin):
 
     @property
     def connection(self) -> Any:
-        """The channel's."""
+        """The channel's connection."""
         return self.channel.connection.client if self.channel else None
 
-    # ---- taking events
+    # ---- receiving events
 
     def capture(self, limit: int | None = None, timeout: float | None = None, wakeup: bool = True) -> None:
         """
-        Take events until `should_stop` is set.
+        Receive events until `should_stop` is set.
 
         Args:
-            limit: Of messages; a worker sends several events in one.
-            timeout: Seconds without an event.
+            limit: The number of messages to receive. A worker sends several events in one message.
+            timeout: The longest time in seconds to wait for an event.
             wakeup: Ask all workers for a heartbeat first.
 
         Raises:
-            TimeoutError: None came for so long.
+            TimeoutError: No event arrived within *timeout*.
         """
         for _ in self.itercapture(limit=limit, timeout=timeout, wakeup=wakeup):
             pass
 
     def itercapture(self, limit: int | None = None, timeout: float | None = None, wakeup: bool = True) -> Iterator[Any]:
-        """The same, yielding after each message."""
+        """Receive events as `capture` does, yielding after each message."""
         consume: Callable[..., Iterator[Any]] = self.consume
         return consume(limit=limit, timeout=timeout, wakeup=wakeup)
 
     def process(self, type: str, event: dict[str, Any]) -> None:
-        """Hand an event to its handler."""
+        """Pass an event to its handler."""
         handler = self.handlers.get(type) or self.handlers.get("*")
         if handler is not None:
             handler(event)
@@ -126,13 +126,13 @@ class EventReceiver(ConsumerMixin):
     # ---- for kombu
 
     def get_consumers(self, Consumer: Any, channel: Any) -> list[Any]:
-        """The one consumer."""
+        """Return the only consumer."""
         return [Consumer(queues=[self.queue], callbacks=[self._receive], no_ack=True, accept=self.accept)]
 
     def on_consume_ready(
         self, connection: Any, channel: Any, consumers: Any, wakeup: bool = True, **kwargs: Any
     ) -> None:
-        """Events can come now."""
+        """Called when events can arrive."""
         if wakeup:
             self.wakeup_workers(channel=channel)
 
@@ -148,10 +148,10 @@ class EventReceiver(ConsumerMixin):
         CLIENT_CLOCK_SKEW: int = CLIENT_CLOCK_SKEW,
     ) -> tuple[str, dict[str, Any]]:
         """
-        The type of an event, and the event with `local_received`, when it came, and the sender's time of day as ours.
+        Return an event's type, and the event with `local_received` added and its timestamp converted to our time.
 
         Args:
-            localize: Else the time stays as it came.
+            localize: If false, the timestamp stays as it came.
         """
         self._follow_clock(body, CLIENT_CLOCK_SKEW)
         if localize and "utcoffset" in body and "timestamp" in body:

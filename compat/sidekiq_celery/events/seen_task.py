@@ -1,4 +1,4 @@
-"""`Task`: what events say of one task; and the tables in which tasks are found."""
+"""`Task`: what events report about one task; and the indexes in which tasks are found."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -23,21 +23,21 @@ TASK_EVENT_TO_STATE = {
 
 
 class ClusterState(Protocol):
-    """What a task knows of the state that it is seen in."""
+    """What a task needs from the state that holds it."""
 
     @property
     def tasks(self) -> Any:
-        """By their ids."""
+        """Tasks by id."""
 
 
 class Task:
     """
-    A task, as its events tell it. What no event has told is None.
+    A task as its events describe it. Attributes that no event has reported are None.
 
     Args:
-        uuid: Its id.
+        uuid: The task's id.
         cluster_state: Where its parent, root and children are looked up.
-        children: Their ids.
+        children: The ids of its children.
         kwargs: Attributes.
     """
 
@@ -57,7 +57,7 @@ class Task:
     merge_rules: ClassVar[dict[str, tuple[str, ...]]] = {
         states.RECEIVED: ("name", "args", "kwargs", "parent_id", "root_id", "retries", "eta", "expires"),
     }
-    """By state, what is taken over from an event that comes after those of a later state."""
+    """For each state, the fields taken from an event that arrives after those of a later state."""
     _info_fields = (
         *("args", "kwargs", "retries", "result", "eta", "runtime", "expires", "exception", "exchange"),
         *("routing_key", "root_id", "parent_id"),
@@ -80,11 +80,11 @@ class Task:
         self, type_: str, timestamp: Any = None, local_received: Any = None, fields: Any = None, **_: Any
     ) -> None:
         """
-        Take an event.
+        Apply an event.
 
         Args:
-            type_: Without the group; one that is not known is a state of the program's own.
-            timestamp: When it was sent; kept as the attribute of that name.
+            type_: The type without its group. An unknown type is a custom state of the program.
+            timestamp: When it was sent. It is kept in the attribute named after the type.
         """
         fields = {} if fields is None else fields
         state = TASK_EVENT_TO_STATE.get(type_)
@@ -102,30 +102,30 @@ class Task:
         self.__dict__.update(fields)
 
     def info(self, fields: Iterable[str] | None = None, extra: Iterable[str] | None = None) -> dict[str, Any]:
-        """What is known, for a screen: of *fields*, and of *extra*."""
+        """The known attributes among *fields* and *extra*, for display."""
         names = [*(self._info_fields if fields is None else fields), *(extra or ())]
         found = {name: getattr(self, name, None) for name in names}
         return {name: value for name, value in found.items() if value is not None}
 
     def as_dict(self) -> dict[str, Any]:
-        """All fields; other tasks by their ids."""
+        """All fields, with other tasks given by id."""
         found = {name: getattr(self, name) for name in self._fields if name not in ("children", "root", "parent")}
         others = {"children": [child.id for child in self.children], "root": self.root_id, "parent": self.parent_id}
         return {**found, **others}
 
     @property
     def id(self) -> Any:
-        """`uuid`."""
+        """The task's id, `uuid`."""
         return self.uuid
 
     @property
     def origin(self) -> Any:
-        """Who told of it last: a worker, or the client that sent it."""
+        """The last sender of its events: a worker, or the client that sent the task."""
         return self.client if self.worker is None else self.worker.id
 
     @property
     def ready(self) -> bool:
-        """It has ended."""
+        """True if the task has ended."""
         return self.state in states.READY_STATES
 
     @cached_property
@@ -135,11 +135,11 @@ class Task:
 
     @cached_property
     def root(self) -> Any:
-        """The task that its workflow began with."""
+        """The first task of its workflow."""
         return self._known(self.root_id)
 
     def _known(self, task_id: Any) -> Any:
-        # Past the cache's own access, which would make the other task one of the latest.
+        # Bypasses the cache's own access, which would mark the other task as recently used.
         return None if not task_id or self.cluster_state is None else self.cluster_state.tasks.data.get(task_id)
 
     def __eq__(self, other: object) -> bool:
@@ -161,10 +161,10 @@ def _depickle_task(cls: type[Task], fields: dict[str, Any]) -> Task:
 
 class CallableDefaultdict(defaultdict[str, Any]):
     """
-    A table of sets that can also be called.
+    An index of sets that can also be called.
 
     Args:
-        fun: What a call does.
+        fun: The function that a call runs.
     """
 
     def __init__(self, fun: Callable[..., Any], *args: Any, **kwargs: Any) -> None:

@@ -1,4 +1,4 @@
-"""Takes pictures of a cluster's state now and then, for programs that keep them: `sidekiq-celery events --camera`."""
+"""Takes snapshots of a cluster's state for programs that store them: `sidekiq-celery events --camera`."""
 
 import threading
 from collections.abc import Callable
@@ -19,11 +19,11 @@ logger = get_logger("celery.evcam")
 
 class Repeated:
     """
-    A call that is made every so often, in a thread of its own.
+    Calls a function at an interval, in a thread of its own.
 
     Args:
-        seconds: Between calls.
-        fun: What is called.
+        seconds: The interval.
+        fun: The function.
     """
 
     def __init__(self, seconds: float, fun: Callable[[], Any]) -> None:
@@ -33,11 +33,11 @@ class Repeated:
         threading.Thread(target=self._run, name="sidekiq_celery.camera", daemon=True).start()
 
     def __call__(self) -> Any:
-        """Make the call now."""
+        """Call the function now."""
         return self._fun()
 
     def cancel(self) -> None:
-        """Make no further call."""
+        """Stop calling the function."""
         self._is_cancelled.set()
 
     def _run(self) -> None:
@@ -49,7 +49,7 @@ class Repeated:
 
 
 class Timer:
-    """Makes repeated calls."""
+    """Schedules repeated calls."""
 
     def call_repeatedly(self, secs: float, fun: Callable[[], Any]) -> Repeated:
         """Call *fun* every *secs* seconds, until the returned handle is cancelled."""
@@ -58,21 +58,21 @@ class Timer:
 
 class Polaroid:
     """
-    A camera: to be derived from, with an `on_shutter` that keeps what it is given.
+    A camera. Derive a class from it with an `on_shutter` that stores what it is given.
 
     Args:
-        state: Of the cluster.
-        freq: Seconds between pictures.
-        maxrate: No more pictures than this, as in `10/m`.
+        state: The state of the cluster.
+        freq: Seconds between snapshots.
+        maxrate: The highest rate of snapshots, as in `10/m`.
         cleanup_freq: Seconds between calls of `on_cleanup`.
-        timer: What calls; has `call_repeatedly`.
+        timer: Schedules the calls; needs `call_repeatedly`.
     """
 
     timer: Any = None
     shutter_signal = Signal(name="shutter_signal", providing_args={"state"})
     cleanup_signal = Signal(name="cleanup_signal")
     clear_after = False
-    """Forget workers, and tasks that have ended, after each picture."""
+    """Forget workers and finished tasks after each snapshot."""
 
     _tref: Any = None
     _ctref: Any = None
@@ -95,12 +95,12 @@ class Polaroid:
         self.maxrate: Any = maxrate and TokenBucket(rate(maxrate))
 
     def install(self) -> None:
-        """Take pictures from now on."""
+        """Start taking snapshots."""
         self._tref = self.timer.call_repeatedly(self.freq, self.capture)
         self._ctref = self.timer.call_repeatedly(self.cleanup_freq, self.cleanup)
 
     def cancel(self) -> None:
-        """Take a last picture, and no more."""
+        """Take a last snapshot, then stop."""
         if self._tref:
             self._tref()
             self._tref.cancel()
@@ -108,24 +108,24 @@ class Polaroid:
             self._ctref.cancel()
 
     def on_shutter(self, state: Any) -> None:
-        """A picture is taken; events wait meanwhile."""
+        """Called to store a snapshot, while events are held back."""
 
     def on_cleanup(self) -> None:
-        """Old pictures may go."""
+        """Called when old snapshots may be deleted."""
 
     def capture(self) -> None:
-        """Take a picture."""
+        """Take a snapshot."""
         self.state.freeze_while(self.shutter, clear_after=self.clear_after)
 
     def shutter(self) -> None:
-        """The same, while events wait already; not beyond `maxrate`."""
+        """Take a snapshot while events are already held back, within `maxrate`."""
         if self.maxrate is None or self.maxrate.can_consume():
             logger.debug("Shutter: %s", self.state)
             self.shutter_signal.send(sender=self.state)
             self.on_shutter(self.state)
 
     def cleanup(self) -> None:
-        """Let old pictures go."""
+        """Let old snapshots be deleted."""
         logger.debug("Cleanup: Running...")
         self.cleanup_signal.send(sender=self.state)
         self.on_cleanup()
@@ -150,16 +150,16 @@ def evcam(
     **kwargs: Any,
 ) -> None:
     """
-    Take pictures until Ctrl-C.
+    Take snapshots until Ctrl-C.
 
     Args:
         camera: A class derived from `Polaroid`, or its name.
-        freq, maxrate: Seconds between pictures, and how many at most.
-        pidfile: Holds the process's id meanwhile.
+        freq, maxrate: Seconds between snapshots, and their highest rate.
+        pidfile: Holds the process's id while it runs.
 
     Raises:
-        ImproperlyConfigured: A process that runs has written the pidfile.
-        SystemExit: By Ctrl-C.
+        ImproperlyConfigured: A running process has written the pidfile.
+        SystemExit: On Ctrl-C.
     """
     from sidekiq_celery.utils.pidfile import write_pidfile
 

@@ -1,8 +1,8 @@
 """
-What events say of a cluster: its workers, and its latest tasks.
+The state of a cluster as its events report it: workers, and the latest tasks.
 
-`State.event` takes one event after the other; the rest is asked. Events may come out of order: a task's state is the
-one that logically comes last, and tasks are ordered by the senders' logical clocks.
+`State.event` applies one event after the other; the other methods query the result. Events may arrive out of order: a
+task has the state that logically comes last, and tasks are ordered by the senders' logical clocks.
 """
 
 import bisect
@@ -24,12 +24,12 @@ from sidekiq_celery.utils.log import get_logger
 __all__ = ("TASK_EVENT_TO_STATE", "State", "Task", "Worker", "heartbeat_expires")
 
 HEARTBEAT_EXPIRE_WINDOW = 200
-"""Percent of the time between heartbeats after which a worker that says nothing is taken for gone."""
+"""Percent of the heartbeat interval after which a silent worker counts as gone."""
 HEARTBEAT_DRIFT_MAX = 16
-"""Seconds between sending and receiving from which on the machines' clocks are suspected."""
+"""The difference in seconds between sending and receiving above which the machines' clocks are suspected."""
 DRIFT_WARNING = (
     "Substantial drift from %s: its clock and this one are %s seconds apart (sent at %s, received at %s); "
-    "set both by NTP"
+    "synchronize both with NTP"
 )
 
 logger = get_logger(__name__)
@@ -38,17 +38,17 @@ warn = logger.warning
 
 @memoize(maxsize=1000, keyfun=lambda args, _: args[0])
 def _warn_drift(hostname: Any, drift: float, received: float, sent: float) -> None:
-    """Once for each host."""
+    """Warn once per host."""
     warn(DRIFT_WARNING, hostname, drift, datetime.fromtimestamp(sent), datetime.fromtimestamp(received))
 
 
 def heartbeat_expires(timestamp: Any, freq: Any = 60, expire_window: float = HEARTBEAT_EXPIRE_WINDOW) -> float:
-    """When a worker that was heard of at *timestamp*, and sends heartbeats every *freq* seconds, is taken for gone."""
+    """When a worker last heard from at *timestamp*, with a heartbeat every *freq* seconds, counts as gone."""
     return float(timestamp) + float(freq) * (expire_window / 100.0)
 
 
 class Worker:
-    """A worker, as its events tell it."""
+    """A worker as its events describe it."""
 
     heartbeat_max = 4
     expire_window = HEARTBEAT_EXPIRE_WINDOW
@@ -87,11 +87,11 @@ class Worker:
         self, type_: str | None, timestamp: Any = None, local_received: Any = None, fields: Any = None, **_: Any
     ) -> None:
         """
-        Take an event.
+        Apply an event.
 
         Args:
-            type_: Without the group.
-            timestamp, local_received: When it was sent, and came; seconds since the epoch.
+            type_: The type without its group.
+            timestamp, local_received: When it was sent and received, in seconds since the epoch.
         """
         self.update(fields or {})
         if type_ == "offline":
@@ -115,12 +115,12 @@ class Worker:
 
     @property
     def heartbeat_expires(self) -> float:
-        """When it is taken for gone."""
+        """When the worker counts as gone."""
         return heartbeat_expires(self.heartbeats[-1], self.freq, self.expire_window)
 
     @property
     def alive(self) -> bool:
-        """It was heard of lately."""
+        """True if the worker was heard from recently."""
         return bool(self.heartbeats) and time() < self.heartbeat_expires
 
     @property
@@ -143,18 +143,18 @@ class Worker:
 
 class State:
     """
-    A cluster.
+    The state of a cluster.
 
     Args:
-        callback: Called with this and each event, before it is taken.
-        workers, tasks: By name and by id, as another one had them.
-        max_workers_in_memory, max_tasks_in_memory: Beyond these the ones that were not heard of for longest are
-            forgotten.
+        callback: Called with this object and each event, before the event is applied.
+        workers, tasks: By name and by id, taken over from another state.
+        max_workers_in_memory, max_tasks_in_memory: Above these, those that were not heard from for the longest time
+            are forgotten.
         on_node_join, on_node_leave: Called with a worker.
 
     Attributes:
-        tasks_by_type, tasks_by_worker: Sets of tasks, by the name of the task and of the worker. Called with the name,
-            they give pairs of id and task, the latest first.
+        tasks_by_type, tasks_by_worker: Sets of tasks, by the name of the task or of the worker. Called with a name,
+            they yield pairs of id and task, the latest first.
     """
 
     Worker = Worker
@@ -162,7 +162,7 @@ class State:
     event_count = 0
     task_count = 0
     heap_multiplier = 4
-    """How many events of each task there are, about."""
+    """About how many events a task has."""
 
     def __init__(
         self,
@@ -187,7 +187,7 @@ class State:
         self.handlers: dict[str, Callable[[str, dict[str, Any]], Any]] = {}
         self._mutex = threading.Lock()
         self._seen_types: set[str] = set()
-        # Tasks whose parent nobody has told of yet, by its id.
+        # Tasks whose parent was not reported yet, by the parent's id.
         self._tasks_to_resolve: Any = LRUCache(max_tasks_in_memory)
         self._taskheap: list[Any] = [] if taskheap is None else taskheap
         self.rebuild_taskheap()
@@ -200,25 +200,25 @@ class State:
             index[name] = WeakSet(self.tasks[each] for each in known if each in self.tasks)
         return index
 
-    # ---- taking events
+    # ---- applying events
 
     def event(self, event: dict[str, Any]) -> Any:
         """
-        Take an event.
+        Apply an event.
 
         Returns:
-            `((worker or task, it is new), what)`, where *what* is the type without its group; None of no worker and no
-            task, and of a worker without a name and a time.
+            `((worker or task, is new), what)`, where *what* is the type without its group. None if the event is about
+            neither a worker nor a task, or about a worker without a name or time.
         """
         with self._mutex:
             return self._event(event)
 
     def task_event(self, type_: str, fields: Mapping[str, Any]) -> Any:
-        """Take an event of a task, whose type has no group."""
+        """Apply a task event whose type has no group."""
         return self._event({**fields, "type": f"task-{type_}"})[0]
 
     def worker_event(self, type_: str, fields: Mapping[str, Any]) -> Any:
-        """Take an event of a worker, whose type has no group."""
+        """Apply a worker event whose type has no group."""
         return self._event({**fields, "type": f"worker-{type_}"})[0]
 
     def _event(self, event: dict[str, Any]) -> Any:
@@ -292,7 +292,7 @@ class State:
             bisect.insort(heap, moment)
 
     def _relate(self, task: Any) -> None:
-        """Make *task* a child of its parent, and those that came before it its children."""
+        """Make *task* a child of its parent, and make earlier tasks that name it as their parent its children."""
         if task.parent_id:
             parent = self.tasks.data.get(task.parent_id)
             if parent is not None:
@@ -304,10 +304,10 @@ class State:
                 waiting.add(task)
         task.children.update(self._tasks_to_resolve.pop(task.uuid, ()))
 
-    # ---- asking
+    # ---- querying
 
     def get_or_create_worker(self, hostname: str, **kwargs: Any) -> tuple[Any, bool]:
-        """A worker with these attributes, and whether it is new."""
+        """Return a worker with these attributes, and True if it is new."""
         if hostname in self.workers:
             worker = self.workers[hostname]
             worker.update(kwargs)
@@ -316,22 +316,22 @@ class State:
         return worker, True
 
     def get_or_create_task(self, uuid: str) -> tuple[Any, bool]:
-        """A task, and whether it is new."""
+        """Return a task, and True if it is new."""
         if uuid in self.tasks:
             return self.tasks[uuid], False
         task = self.tasks[uuid] = self.Task(uuid, cluster_state=self)
         return task, True
 
     def itertasks(self, limit: int | None = None) -> Iterator[tuple[str, Any]]:
-        """Pairs of id and task, the one that was not heard of for longest first."""
+        """Yield pairs of id and task, beginning with the one that was not heard from for the longest time."""
         return islice(self.tasks.items(), limit or None)
 
     def tasks_by_time(self, limit: int | None = None, reverse: bool = True) -> Generator[tuple[str, Any]]:
         """
-        Pairs of id and task, the latest first unless not *reverse*.
+        Yield pairs of id and task, the latest first unless *reverse* is false.
 
         Args:
-            limit: Of events that are looked at.
+            limit: The number of events to look at.
         """
         seen: set[str] = set()
         for moment in islice(reversed(self._taskheap) if reverse else self._taskheap, limit):
@@ -354,17 +354,17 @@ class State:
         return islice(of_worker, limit)
 
     def task_types(self) -> list[str]:
-        """The names of all tasks that were told of."""
+        """The names of all tasks that were reported."""
         return sorted(self._seen_types)
 
     def alive_workers(self) -> Iterator[Any]:
-        """Workers that were heard of lately."""
+        """Workers that were heard from recently."""
         return (worker for worker in self.workers.values() if worker.alive)
 
     # ---- forgetting
 
     def freeze_while(self, fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call *fun* while no event is taken; `clear_after=True` forgets all then."""
+        """Call *fun* while events are held back. With `clear_after=True`, forget everything afterwards."""
         clear_after = kwargs.pop("clear_after", False)
         with self._mutex:
             try:
@@ -374,7 +374,7 @@ class State:
                     self._clear()
 
     def clear_tasks(self, ready: bool = True) -> None:
-        """Forget tasks: those that have ended, or all if not *ready*."""
+        """Forget finished tasks, or all tasks if *ready* is false."""
         with self._mutex:
             self._clear_tasks(ready)
 
@@ -395,7 +395,7 @@ class State:
         self.event_count = self.task_count = 0
 
     def rebuild_taskheap(self, timetuple: Callable[..., Any] = timetuple) -> None:
-        """Put the tasks into their order again."""
+        """Sort the tasks again."""
         tasks = self.tasks.values()
         self._taskheap[:] = sorted(timetuple(task.clock, task.timestamp, task.origin, ref(task)) for task in tasks)
 

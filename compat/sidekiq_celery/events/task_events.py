@@ -1,4 +1,4 @@
-"""What a worker's process tells of the tasks that it runs."""
+"""The events that a worker's process sends about the tasks it runs."""
 
 import os
 import time
@@ -27,15 +27,15 @@ _PATIENCE_SECONDS = 1.0
 
 class TaskEvents:
     """
-    Events of tasks, in one process. They go to its outbox, so no task waits for Redis.
+    Sends task events from one process. They go to its outbox, so no task waits for Redis.
 
     Args:
-        app: Whose tasks.
+        app: The app that has the tasks.
         hostname: The worker's name.
-        is_on: Events are sent from the start.
+        is_on: Send events from the start.
 
     Attributes:
-        is_on: They are sent. Who runs tasks looks here first, and does nothing more if they are not.
+        is_on: True while events are sent. Callers check it first, and do nothing more if it is false.
     """
 
     __slots__ = ("_app", "_hostname", "_outbox", "_serializer", "is_on")
@@ -50,7 +50,7 @@ class TaskEvents:
             self.turn_on()
 
     def turn_on(self) -> None:
-        """Send them from now on."""
+        """Start sending events."""
         from sidekiq_celery.events.clock import keep_up
         from sidekiq_celery.events.outbox import outbox_of
 
@@ -60,23 +60,23 @@ class TaskEvents:
         self.is_on = True
 
     def turn_off(self) -> None:
-        """Send none from now on."""
+        """Stop sending events."""
         self.is_on = False
 
     def close(self) -> None:
-        """The process ends: what has not been sent is, for some seconds at most."""
+        """Send what is left, for a few seconds at most, as the process is ending."""
         from sidekiq_celery.events.outbox import close_all
 
         close_all()
 
-    # ---- what becomes of a task
+    # ---- a task's events
 
     def received(self, run: RunDetails) -> None:
-        """A process has taken it to run it."""
+        """A process has fetched the task to run it."""
         if not run.plan.task.send_events:
             return
         request = run.request
-        # The wire has no tuples; `delay` gives one.
+        # The wire has no tuples, but `delay` passes one.
         args, kwargs = printed_call(run.plan.task.name, request, tuple(run.args or ()), run.kwargs)
         self._send(
             "task-received",
@@ -92,16 +92,16 @@ class TaskEvents:
         )
 
     def started(self, run: RunDetails) -> None:
-        """It runs."""
+        """The task has started."""
         if run.plan.task.send_events:
             self._send("task-started", run.task_id)
 
     def ended(self, run: RunDetails, error: BaseException | None) -> None:
         """
-        Its run is over.
+        The task's run has ended.
 
         Args:
-            error: What the engine has ended it by, if anything.
+            error: The error with which the engine ended it, if any.
         """
         task, value = run.plan.task, run.retval
         if not task.send_events:
@@ -123,14 +123,14 @@ class TaskEvents:
     def _rejected(self, run: RunDetails) -> None:
         requeue = isinstance(run.retval, Reject) and bool(run.retval.requeue)
         if not requeue:
-            # It never runs again, and monitors have no other word for that.
+            # The task never runs again, and monitors have no other word for that.
             self._send("task-failed", run.task_id, **_told_of(run.retval, run))
         self._send("task-rejected", run.task_id, requeue=requeue)
 
     def _precede_the_next_try(self, run: RunDetails) -> None:
         """
-        Another process may run it at once, and be sooner with its events. Of all that may come too late, monitors take
-        this one alone for the last word.
+        Let the event out before the next try. Another process may run the task at once and send its events earlier. Of
+        all events that may arrive late, this is the only one that monitors take for the task's final state.
         """
         soon = time.time() + 1
         is_soon = any(job.score is None or float(job.score) < soon for job in run.again)

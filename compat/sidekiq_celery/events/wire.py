@@ -1,5 +1,5 @@
 """
-An event as it goes over Redis: the message and the channel, as kombu's Redis transport publishes them.
+How an event goes over Redis: the message and the channel, as kombu's Redis transport publishes them.
 
 Source: kombu 5.7.0, `transport/virtual/base.py` and `transport/redis.py`; what a worker of Celery 5.7.0 sends.
 """
@@ -20,12 +20,12 @@ __all__ = ("channels", "message")
 
 def message(events: Any, serializer: str, hostname: str, exchange: str, routing_key: str) -> bytes:
     """
-    The text to publish.
+    Build the text to publish.
 
     Args:
-        events: One, or a list of them.
-        serializer: Its name, as kombu knows it.
-        hostname: Who tells.
+        events: One event, or a list of them.
+        serializer: kombu's name of the serializer.
+        hostname: The sender's name.
 
     Raises:
         kombu.exceptions.EncodeError: The serializer cannot write a value.
@@ -50,10 +50,10 @@ def message(events: Any, serializer: str, hostname: str, exchange: str, routing_
 
 def channels(app: App, url: str) -> Callable[[str], str]:
     """
-    Names the channel of a routing key: `/0.celeryev/task.multi`.
+    Return a function that names the channel of a routing key: `/0.celeryev/task.multi`.
 
     Args:
-        url: Of the broker, as the engine has it.
+        url: The broker's URL, as the engine has it.
     """
     options = app.conf.broker_transport_options or {}
     prefix = options.get("fanout_prefix", True)
@@ -67,7 +67,7 @@ def channels(app: App, url: str) -> Callable[[str], str]:
 def _encoded(events: Any, serializer: str) -> tuple[str, str, bytes]:
     if serializer == "json":
         try:
-            # What the library writes faster is the same, but for values that kombu marks with their type.
+            # orjson is faster and writes the same, except for values that kombu marks with their type.
             return "application/json", "utf-8", orjson.dumps(events, option=orjson.OPT_PASSTHROUGH_DATETIME)
         except TypeError:
             pass
@@ -78,7 +78,7 @@ def _encoded(events: Any, serializer: str) -> tuple[str, str, bytes]:
 
 
 def _database(url: str) -> str:
-    """The number of the database that a URL names."""
+    """The number of the database in a URL."""
     parts = urlsplit(url)
     if parts.scheme == "unix":
         return parse_qs(parts.query).get("db", ["0"])[-1]

@@ -1,13 +1,13 @@
 """
-Sidekiq's queues as a transport of kombu: a program of the real Celery, or of kombu alone, sends and receives jobs.
+Sidekiq's queues as a kombu transport: a program that uses the real Celery, or kombu alone, sends and receives jobs.
 
-Importing this module registers the schemes `sidekiq://`, `sidekiqs://` (TLS) and `sidekiq+sentinel://`. Without an
-import, `broker_transport = "sidekiq_celery.transport:Transport"` names it beside a `redis://` URL.
+Importing this module registers the schemes `sidekiq://`, `sidekiqs://` (TLS) and `sidekiq+sentinel://`. Without the
+import, set `broker_transport = "sidekiq_celery.transport:Transport"` in addition to a `redis://` URL.
 
-A task becomes the payload that `sidekiq_celery` writes for it, and any payload becomes a task: its class is the name,
-its jid the id. Jobs that are delivered are in flight under an owner with a lease, as in a worker of ours, so that they
-come back when the process dies, and never while it lives. Remote control, events and replies go as in kombu's own
-transport for Redis.
+A task becomes the same payload that `sidekiq_celery` writes for it, and any payload becomes a task: its class is the
+name, its jid the id. Delivered jobs are in flight under an owner with a lease, as in our own workers: they are requeued
+when the process dies, and never while it is alive. Remote control, events and replies work as in kombu's own transport
+for Redis.
 """
 
 from typing import Any
@@ -25,16 +25,16 @@ class Transport(kombu_redis.Transport):
     """
     The transport.
 
-    What `transport_options` may hold: `global_keyprefix`, `queue_order_strategy`, `priority_steps`, `master_name` and
-    `sentinel_kwargs`, `socket_timeout`, `socket_connect_timeout`, `health_check_interval`, `client_name`,
-    `fanout_prefix`, `fanout_patterns` as in kombu's for Redis; of its own, `sidekiq_version` (the release to write for;
-    else it is detected) and `lease_seconds` (30). `visibility_timeout` has no effect: nothing comes back because it
-    runs long.
+    `transport_options` may contain these options of kombu's transport for Redis: `global_keyprefix`,
+    `queue_order_strategy`, `priority_steps`, `master_name` and `sentinel_kwargs`, `socket_timeout`,
+    `socket_connect_timeout`, `health_check_interval`, `client_name`, `fanout_prefix`, `fanout_patterns`. It adds
+    `sidekiq_version` (the Sidekiq release to write for, detected by default) and `lease_seconds` (30).
+    `visibility_timeout` has no effect: a job is never requeued for running long.
     """
 
     Channel = Channel
 
-    # The whole URL is handed on: kombu's copies of a connection would forget that a server is a sentinel.
+    # Pass on the whole URL: kombu's copies of a connection would lose the fact that a server is a sentinel.
     can_parse_url = True
 
     implements = kombu_redis.Transport.implements.extend(batch_publish=False)

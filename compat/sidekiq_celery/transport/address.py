@@ -1,4 +1,4 @@
-"""From a kombu connection to where Redis is, for the engine's connections and for kombu's own."""
+"""Translates a kombu connection into Redis settings, for the engine's connections and for kombu's own."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,19 +16,21 @@ __all__ = ("redis_pool", "settings_of")
 
 def settings_of(connection: Any) -> RedisSettings:
     """
-    Where the jobs of a `kombu.Connection` are.
+    Return the settings of the Redis that has the jobs of a `kombu.Connection`.
 
     Raises:
-        ImproperlyConfigured: It cannot be told, or asks for what is not supported.
+        ImproperlyConfigured: The connection does not lead to a Redis, or uses an unsupported option.
     """
     options: Mapping[str, Any] = connection.transport_options or {}
     if getattr(connection, "credential_provider", None) is not None:
-        raise ImproperlyConfigured("sidekiq:// knows no credential_provider; put user and password into the URL")
+        raise ImproperlyConfigured(
+            "sidekiq:// does not support credential_provider; put user and password into the URL"
+        )
     url = of_redis(_url_of(connection))
     scheme = urlsplit(url).scheme
     if scheme not in REDIS_SCHEMES:
         raise ImproperlyConfigured(
-            f"{scheme}:// is no Redis; give sidekiq://localhost:6379/0, or redis:// in its place"
+            f"{scheme}:// is not a Redis URL; use sidekiq://localhost:6379/0 or redis://localhost:6379/0"
         )
     own = _with_sentinel_users(own_url(url, scheme, options, connection.ssl), options)
     namespace = str(options.get("global_keyprefix") or "").removesuffix(":")
@@ -42,14 +44,14 @@ def settings_of(connection: Any) -> RedisSettings:
 
 
 def _url_of(connection: Any) -> str:
-    """The URL as its user wrote it, or one made of its parts; several sentinels are joined by semicolons."""
+    """The URL as its user wrote it, or one built from the connection's parts. Sentinels are joined by semicolons."""
     host = connection.hostname or "localhost"
     prefix = connection.transport_cls if isinstance(connection.transport_cls, str) else ""
     servers = of_redis(";".join(connection.alt or ()))
     if "sentinel://" in servers:
         return servers
     if "://" in host:
-        # kombu cuts `sidekiq+socket:///path` at the plus.
+        # kombu splits `sidekiq+socket:///path` at the plus.
         return str("redis+" + host if host.startswith("socket://") else host)
     user = quote(connection.userid or "", safe="")
     password = ":" + quote(connection.password, safe="") if connection.password else ""
@@ -60,7 +62,7 @@ def _url_of(connection: Any) -> str:
 
 
 def _with_sentinel_users(url: str, options: Mapping[str, Any]) -> str:
-    """With what the sentinels themselves ask for, which kombu has in an option."""
+    """Add the credentials for the sentinels themselves, which kombu takes from an option."""
     of_sentinels = options.get("sentinel_kwargs") or {}
     if "+sentinel://" not in url or not of_sentinels:
         return url
@@ -74,10 +76,10 @@ def _with_sentinel_users(url: str, options: Mapping[str, Any]) -> str:
 
 def redis_pool(settings: RedisSettings, **options: Any) -> redis.ConnectionPool:
     """
-    redis-py's connections to the same Redis, for what kombu's own transport does.
+    A pool of redis-py connections to the same Redis, for the features of kombu's own transport.
 
     Args:
-        options: As of redis-py's connections.
+        options: Options of redis-py's connections.
     """
     if "+sentinel://" in settings.url:
         return _pool_by_sentinels(settings, options)

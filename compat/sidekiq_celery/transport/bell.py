@@ -1,4 +1,4 @@
-"""A pipe by which one thread wakes another one, or an event loop."""
+"""A pipe with which one thread wakes another thread or an event loop."""
 
 import os
 import select
@@ -9,17 +9,17 @@ __all__ = ("Bell",)
 
 class Bell:
     """
-    Readable while it has been rung more often than it was heard. Closing twice is fine, and so is ringing after that.
+    Its descriptor is readable while it was rung more often than heard. Closing twice is fine; ringing after that, too.
 
     Attributes:
-        fd: For `select` and event loops.
+        fd: The descriptor, for `select` and event loops.
     """
 
     def __init__(self) -> None:
         self.fd, self._write_fd = os.pipe()
         os.set_blocking(self.fd, False)
         os.set_blocking(self._write_fd, False)
-        # A descriptor that is closed may be somebody else's the next instant.
+        # A closed descriptor may belong to someone else the next instant, so closing needs a lock.
         self._lock = threading.Lock()
         self._is_closed = False
 
@@ -27,7 +27,7 @@ class Bell:
         return f"<Bell {self.fd}{' closed' if self._is_closed else ''}>"
 
     def ring(self) -> None:
-        """Make it readable. Rung thousands of times and not heard, it rings no more, but stays readable."""
+        """Make the descriptor readable. Once the pipe is full, further rings are lost, but it stays readable."""
         with self._lock:
             if self._is_closed:
                 return
@@ -37,7 +37,7 @@ class Bell:
                 pass
 
     def hear(self, times: int) -> None:
-        """Take back up to so many rings."""
+        """Take back up to *times* rings."""
         with self._lock:
             if self._is_closed:
                 return
@@ -47,13 +47,13 @@ class Bell:
                 pass
 
     def wait(self, seconds: float | None) -> None:
-        """Wait until it is rung, at most so long."""
+        """Wait until the bell is rung, but at most *seconds*."""
         poll = select.poll()
         poll.register(self.fd, select.POLLIN)
         poll.poll(None if seconds is None else seconds * 1000)
 
     def close(self) -> None:
-        """Let go of the descriptors. Nobody may wait for it."""
+        """Close the descriptors. Nothing may be waiting for the bell."""
         with self._lock:
             if not self._is_closed:
                 self._is_closed = True

@@ -1,8 +1,9 @@
 """
-A channel: queues of Sidekiq's by a `Reader`, all else as kombu's own transport for Redis has it.
+A channel: a `Reader` serves Sidekiq's queues, and kombu's own transport for Redis does everything else.
 
-Queues that are made for one answer or one consumer (`*.pidbox`, names that are UUIDs, `amq.gen-…`) are kombu's
-lists, under its names: they would be noise among Sidekiq's queues, and who answers remote control looks for them there.
+Queues that are made for one reply or one consumer (`*.pidbox`, names that are UUIDs, `amq.gen-…`) are kombu's own
+lists, under kombu's names. They would be noise among Sidekiq's queues, and workers that answer remote control look for
+them there.
 """
 
 import os
@@ -40,20 +41,20 @@ _LONG_AGO = "1970-01-01T00:00:00+00:00"
 
 
 class QoS(virtual.QoS):
-    """What was delivered and not settled: here by its tag, in Redis by the owner."""
+    """Deliveries that are not settled yet: tracked here by tag, and in Redis by owner."""
 
     def ack(self, delivery_tag: str) -> None:
-        """It is done."""
+        """Settle a delivery as done."""
         self.channel.settle(delivery_tag)
         super().ack(delivery_tag)
         self.channel.wake()
 
     def reject(self, delivery_tag: str, requeue: bool = False) -> None:
-        """It goes to the end of its queue; else, if it is a task, to `dead`."""
+        """Requeue a delivery at the end of its queue. Without *requeue*, a task goes to `dead`."""
         message = self._delivered.get(delivery_tag)
         unit = self.channel.unit(delivery_tag)
         if unit is None:
-            # Of a queue of kombu's own.
+            # From one of kombu's own queues.
             super().reject(delivery_tag, requeue=requeue)
             return
         if requeue:
@@ -64,7 +65,7 @@ class QoS(virtual.QoS):
         self.channel.wake()
 
     def restore_unacked(self) -> list[Any]:
-        """All that was not settled goes back; but for what a forked child has inherited, which is its parent's."""
+        """Requeue all unsettled deliveries, except those that a forked child inherited: they are its parent's."""
         if self.channel.is_inherited:
             self._delivered.clear()
             return []
@@ -73,20 +74,20 @@ class QoS(virtual.QoS):
         for tag in ours:
             del self._delivered[tag]
         self.channel.give_back(ours)
-        # The rest is of queues of kombu's own.
+        # The rest is from kombu's own queues.
         errors: list[Any] = super().restore_unacked()
         self.channel.wake()
         return errors
 
 
 class Channel(kombu_redis.Channel):
-    """A channel."""
+    """A channel of the transport."""
 
     QoS: Any = QoS
     supports_batch_publish = False
     sidekiq_version: str | None = None
     lease_seconds = _LEASE_SECONDS
-    # Known to kombu since 5.6.
+    # kombu supports it since 5.6.
     client_name: Any = None
 
     from_transport_options: Any = (
@@ -122,7 +123,7 @@ class Channel(kombu_redis.Channel):
 
     @property
     def session(self) -> ConsumerSession:
-        """This process's, for that Redis."""
+        """This process's consumer session for that Redis."""
         if self._visited is None or self._visited[0].is_inherited:
             self._visited = enter(self.settings, self.sidekiq_version, float(self.lease_seconds))
         return self._visited[0]
@@ -158,12 +159,12 @@ class Channel(kombu_redis.Channel):
         return super().basic_consume(queue, no_ack, *args, **kwargs)
 
     def basic_qos(self, prefetch_size: int = 0, prefetch_count: int = 0, apply_global: bool = False) -> None:
-        """How many may be delivered and not settled; 0 is any number, each when it is asked for."""
+        """Limit the number of unsettled deliveries. 0 sets no limit; each is then fetched when it is asked for."""
         super().basic_qos(prefetch_size, prefetch_count, apply_global)
         self.wake()
 
     def basic_get(self, queue: str, no_ack: bool = False, **kwargs: Any) -> Any:
-        """The next message of *queue*, or None."""
+        """Return the next message of *queue*, or None."""
         message = super().basic_get(queue, no_ack, **kwargs)
         if message is not None and no_ack:
             self.settle(message.delivery_tag)
@@ -171,12 +172,12 @@ class Channel(kombu_redis.Channel):
 
     @property
     def active_queues(self) -> list[str]:
-        """What kombu's own part consumes, but for fanout."""
+        """The queues that kombu's own transport consumes, except for fanout."""
         return [queue for queue in super().active_queues if _is_passing(queue)]
 
     @property
     def sidekiq_queues(self) -> list[tuple[str, int]]:
-        """What is consumed of Sidekiq's, in order of precedence, with weights."""
+        """The Sidekiq queues that are consumed, in order of precedence, with weights."""
         names = [queue for queue in super().active_queues if not _is_passing(queue)]
         if self.queue_order_strategy == "sorted":
             names.sort()
@@ -185,7 +186,7 @@ class Channel(kombu_redis.Channel):
         return [(name, weight) for level in by_level for name in level]
 
     def ready_fd(self) -> int | None:
-        """The consumer waits: a descriptor that is readable when a job is laid out for it, if it consumes any queue."""
+        """Called when the consumer waits: a descriptor that is readable once a job is ready. None without queues."""
         queues = self.sidekiq_queues
         if not queues and self._reader is None:
             return None
@@ -197,7 +198,7 @@ class Channel(kombu_redis.Channel):
         return self._reader.ready_fd
 
     def deliver_next(self) -> bool:
-        """Deliver the next job that is laid out; False if it went elsewhere."""
+        """Deliver the next ready job. Returns False if there was none, or it could not be delivered."""
         assert self._reader is not None
         unit = self._reader.take()
         if unit is None or not self.session.may_deliver(unit):
@@ -215,7 +216,7 @@ class Channel(kombu_redis.Channel):
         return True
 
     def wake(self) -> None:
-        """There may be room for another delivery."""
+        """Tell the reader that there may be room for another delivery."""
         if self._reader is not None:
             self._reader.wake()
 
@@ -238,7 +239,7 @@ class Channel(kombu_redis.Channel):
                 return message
 
     def _message(self, unit: UnitOfWork, queue: str) -> dict[str, Any] | None:
-        """A job as a message; None if it cannot be one, and went to `dead`."""
+        """Convert a job to a message. Returns None if that is impossible; the job is then in `dead` or its queue."""
         assert unit.owner is not None
         tag = f"{unit.owner.name}/{unit.field.decode()}"
         try:
@@ -246,17 +247,17 @@ class Channel(kombu_redis.Channel):
             message["properties"]["delivery_tag"] = tag
             if unit.is_marked:
                 message["properties"]["delivery_info"][REDELIVERED] = True
-            # What this refuses would stop the consumer, again and again.
+            # An invalid message would stop the consumer, again and again.
             self.Message(message, channel=self)
         except (PayloadError, InvalidTaskError, ValueError, LookupError, TypeError, AttributeError) as error:
             self.session.dead_letter(unit, f"it cannot be delivered by kombu: {error}", type(error).__name__)
             return None
         except RedisError:
-            # The rest of a chain could not be read.
+            # The rest of its chain could not be read.
             self.session.give_back([unit])
             return None
         if self.session.is_revoked(message["headers"].get("id", "")):
-            # A worker of Celery's revokes what has expired, and stores that.
+            # Let the task expire: Celery's workers revoke expired tasks, and store that.
             message["headers"]["expires"] = _LONG_AGO
         self._units[tag] = unit
         return message
@@ -266,24 +267,24 @@ class Channel(kombu_redis.Channel):
         return found
 
     def _name_of(self, queue: str) -> str:
-        """The queue that the program names, of one that holds a priority's step."""
+        """The queue name that the program uses, for the queue of one priority step."""
         name, _, step = queue.rpartition(":")
         return name if name and step.isdigit() and int(step) in self._steps else queue
 
     # ---- settling
 
     def unit(self, delivery_tag: str) -> UnitOfWork | None:
-        """The job of a delivery; None if it is settled, or of a queue of kombu's own."""
+        """The job of a delivery. None if it is settled, or comes from one of kombu's own queues."""
         return self._units.get(delivery_tag)
 
     def settle(self, delivery_tag: str) -> None:
-        """A delivery is done."""
+        """Acknowledge a delivery."""
         unit = self._units.pop(delivery_tag, None)
         if unit is not None and not self.is_inherited:
             self.session.acknowledge(unit)
 
     def refuse(self, delivery_tag: str, message: Any) -> None:
-        """A delivery is refused for good: a task is kept in `dead`, any other message is gone, as in AMQP."""
+        """Refuse a delivery for good: a task is kept in `dead`; any other message is dropped, as in AMQP."""
         unit = self._units.pop(delivery_tag, None)
         if unit is None or self.is_inherited:
             return
@@ -293,13 +294,13 @@ class Channel(kombu_redis.Channel):
             self.session.dead_letter(unit, "its consumer has rejected it", "celery.exceptions.Reject")
 
     def put_last(self, delivery_tag: str) -> None:
-        """A delivery goes to the end of its queue."""
+        """Requeue a delivery at the end of its queue."""
         unit = self._units.pop(delivery_tag, None)
         if unit is not None and not self.is_inherited:
             self.session.put_last(unit, redelivered)
 
     def give_back(self, delivery_tags: Sequence[str]) -> None:
-        """Deliveries go back to their queues, the first of them to come first."""
+        """Requeue deliveries at the front of their queues, the first one first."""
         units = [unit for tag in delivery_tags if (unit := self._units.pop(tag, None)) is not None]
         if units and not self.is_inherited:
             self.session.give_back(units)
@@ -312,7 +313,7 @@ class Channel(kombu_redis.Channel):
 
     @property
     def is_inherited(self) -> bool:
-        """This is a forked child of the process in which it was made."""
+        """True in a forked child of the process that created the channel."""
         return self._pid != os.getpid()
 
     # ---- queues
@@ -331,7 +332,7 @@ class Channel(kombu_redis.Channel):
             return sum(empty(self.session.pool, name) for name in levels(queue, self._steps))
 
     def queue_delete(self, queue: str, if_unused: bool = False, if_empty: bool = False, **kwargs: Any) -> None:
-        """Delete a queue and what waits in it, one without bindings too."""
+        """Delete a queue and everything in it, even if it has no bindings."""
         if if_empty and self._size(queue):
             return
         super().queue_delete(queue, if_unused, if_empty, **kwargs)
@@ -347,10 +348,10 @@ class Channel(kombu_redis.Channel):
             commands += [("SISMEMBER", keys.QUEUES, name) for name in names]
             return any(self.session.pool.batch(commands))
 
-    # ---- the end
+    # ---- closing
 
     def close(self) -> None:
-        """Give back what was not settled, and let go of all connections."""
+        """Requeue unsettled deliveries, and close all connections."""
         reader, self._reader = self._reader, None
         if reader is not None:
             if self.connection is not None:
@@ -367,12 +368,12 @@ def _is_passing(queue: str) -> bool:
 
 
 def _watched(kind: Any, channel: Channel) -> Any:
-    """A class of connections that tells the poller when one of them is gone; as in kombu's own transport."""
+    """A connection class that notifies the poller when a connection is lost, as in kombu's own transport."""
 
     class Watched(kind):  # type: ignore[misc]
         def disconnect(self, *args: Any, **kwargs: Any) -> None:
             super().disconnect(*args, **kwargs)
-            # kombu 5.3 has no such word.
+            # kombu 5.3 has no `_registered`.
             if getattr(channel, "_registered", True):
                 channel._on_connection_disconnect(self)
 

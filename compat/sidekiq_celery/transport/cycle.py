@@ -1,4 +1,4 @@
-"""kombu's poller over all channels of a connection, which also hears of the jobs that are laid out for a channel."""
+"""kombu's poller over all channels of a connection, which also watches for jobs that are ready for a channel."""
 
 from typing import Any
 
@@ -11,15 +11,15 @@ _READY = "SIDEKIQ"
 
 
 class Cycle(MultiChannelPoller):
-    """As kombu's, with one descriptor more for each channel that consumes queues of Sidekiq's."""
+    """kombu's poller, with one more descriptor for each channel that consumes Sidekiq's queues."""
 
     def on_poll_start(self) -> None:
-        """The consumer is about to wait."""
+        """Called before the consumer waits."""
         super().on_poll_start()
         self._ask()
 
     def get(self, callback: Any, timeout: float | None = None) -> Any:
-        """Wait without an event loop. Before kombu 5.7 that did not begin with `on_poll_start`."""
+        """Wait without an event loop. Before kombu 5.7, that did not start with `on_poll_start`."""
         self._ask()
         return super().get(callback, timeout)
 
@@ -31,21 +31,21 @@ class Cycle(MultiChannelPoller):
                 self.poller.register(fd, READ)
 
     def on_readable(self, fileno: int) -> Any:
-        """Something has come."""
+        """Handle a readable descriptor."""
         channel, kind = self._fd_to_chan.get(fileno, (None, None))
         if kind == _READY:
             return channel.deliver_next()
         return super().on_readable(fileno)
 
     def discard(self, channel: Any) -> None:
-        """A channel is closed."""
+        """Remove a channel that is being closed."""
         for fd, (other, kind) in list(self._fd_to_chan.items()):
             if other is channel and kind == _READY:
                 self._let_go(fd, other)
         super().discard(channel)
 
     def close(self) -> None:
-        """All channels are."""
+        """Close the poller with all its channels."""
         for fd, (other, kind) in list(self._fd_to_chan.items()):
             if kind == _READY:
                 self._let_go(fd, other)
@@ -54,9 +54,9 @@ class Cycle(MultiChannelPoller):
     def _let_go(self, fd: int, channel: Any) -> None:
         del self._fd_to_chan[fd]
         if channel.is_inherited:
-            # The poller is shared with the parent process, which still waits for it.
+            # The parent process shares the poller and is still waiting on this descriptor.
             return
-        # Under an event loop that is the loop's own, which forgets its reader, too.
+        # Under an event loop, use the loop's function, which also removes its reader.
         unregister = getattr(self, "_unregister_from_poll", self.poller.unregister)
         try:
             unregister(fd)

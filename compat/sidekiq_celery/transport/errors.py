@@ -1,4 +1,4 @@
-"""The engine's errors as kombu and the programs on it know them."""
+"""Translates the engine's errors into those that kombu, and programs that use it, expect."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,15 +14,15 @@ __all__ = ("as_kombus",)
 @contextmanager
 def as_kombus(*, may_repeat: bool = True) -> Iterator[None]:
     """
-    Raise errors of Redis as kombu's own transport does.
+    Raise Redis errors as kombu's own transport does.
 
     Args:
-        may_repeat: What the block does may be done twice. Else a lost reply is no error of the connection, after which
-            kombu would do it again.
+        may_repeat: True if the block may run twice. Otherwise a lost reply does not count as a connection error,
+            because kombu would run the block again.
 
     Raises:
-        redis.ConnectionError: Redis was not reached; kombu tries again.
-        kombu.exceptions.OperationalError: It refused, or what it did is not known.
+        redis.ConnectionError: Redis could not be reached. kombu tries again.
+        kombu.exceptions.OperationalError: Redis refused, or the outcome is unknown.
     """
     try:
         yield

@@ -1,8 +1,8 @@
 """
-A payload to a message of kombu's: whoever has enqueued it, a consumer sees a message of Celery's second protocol.
+Converts a payload to a kombu message. Whoever enqueued it, a consumer sees a message of Celery's second protocol.
 
-The class is the task's name, the jid its id. What a real Celery client has sent comes back as it was; of a job that
-`sidekiq_celery` has sent, the rest of a chain is read from where it is kept.
+The class is the task's name, and the jid its id. What a real Celery client has sent comes back unchanged. For a job
+that `sidekiq_celery` has sent, the rest of its chain is read from Redis.
 """
 
 import json
@@ -22,7 +22,7 @@ __all__ = ("message_of",)
 
 Message = dict[str, Any]
 ReadField = Callable[[str, str], bytes | None]
-"""A field of a hash in Redis."""
+"""Reads a field of a hash in Redis."""
 
 _HEADERS = (
     "shadow", "eta", "expires", "group", "group_index", "parent_id", "argsrepr", "kwargsrepr", "stamped_headers",
@@ -34,19 +34,19 @@ _KINDS: dict[str, type] = {
     **dict.fromkeys(("headers", "properties", "stamps"), dict),
     **dict.fromkeys(("timelimit", "stamped_headers", "callbacks", "errbacks", "chain"), list),
 }
-# What reading cannot do harm with, as it makes nothing but data.
+# Content types that are harmless to decode, because they produce nothing but data.
 _HARMLESS = frozenset({"application/json", "application/x-yaml", "application/x-msgpack"})
 
 
 def message_of(payload: Mapping[str, Any], queue: str, read_field: ReadField) -> Message:
     """
-    The message that a consumer of *queue* gets for a payload, but for its delivery tag.
+    Build the message that a consumer of *queue* receives for a payload, without the delivery tag.
 
     Args:
-        queue: As kombu knows it, without a priority's step.
+        queue: The name that kombu uses, without a priority step.
 
     Raises:
-        PayloadError: It cannot be made a message.
+        PayloadError: The payload cannot be converted.
     """
     foreign = payload.get(FOREIGN_KEY)
     if type(foreign) is dict and type(foreign.get("properties")) is dict:
@@ -75,10 +75,10 @@ def message_of(payload: Mapping[str, Any], queue: str, read_field: ReadField) ->
 
 def _check(task_headers: Mapping[str, Any]) -> None:
     """
-    A worker of Celery's trusts its clients: a value of another type would end it, again and again.
+    Check the types of the task headers. Celery's workers trust their clients, so a wrong type would end one each time.
 
     Raises:
-        PayloadError: One is.
+        PayloadError: A value has the wrong type.
     """
     for name, kind in _KINDS.items():
         value = task_headers.get(name)
@@ -137,7 +137,7 @@ def _body(payload: Mapping[str, Any], task_headers: Mapping[str, Any], read_fiel
 
 
 def _arguments(payload: Mapping[str, Any], task_headers: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """As Celery's json has them: what that lacks stays marked."""
+    """The arguments as Celery's json has them. Values that JSON lacks keep their type marks."""
     args = with_bare_floats(args_of(payload))
     if not task_headers.get("kw"):
         return args, {}
@@ -160,7 +160,7 @@ def _embedded(task_headers: Mapping[str, Any], read_field: ReadField) -> dict[st
 
 
 def _steps(place: Any, read_field: ReadField) -> list[Any]:
-    """The rest of a chain that is kept in Redis, the next step last."""
+    """Read the rest of a chain from Redis. The next step comes last."""
     steps: list[Any] = []
     while place:
         text = read_field(flow_key(place["id"]), place["next"])
@@ -173,7 +173,7 @@ def _steps(place: Any, read_field: ReadField) -> list[Any]:
 
 
 def _with_embedded(raw: bytes, task_headers: Mapping[str, Any], embedded: Mapping[str, Any]) -> bytes:
-    """A body in another serializer than JSON with what stands beside it."""
+    """Add embedded fields to a body in a serializer other than JSON."""
     from kombu import serialization
     from kombu.compression import compress, decompress
 
@@ -193,5 +193,5 @@ def _with_embedded(raw: bytes, task_headers: Mapping[str, Any], embedded: Mappin
 
 
 def _texts(args: Any, kwargs: Any) -> dict[str, str]:
-    """What a worker's log and monitors show of the arguments, which Ruby does not send."""
+    """The texts that a worker's log and monitors show for the arguments. Ruby does not send them."""
     return {"argsrepr": shown(tuple(args)), "kwargsrepr": shown(kwargs)}

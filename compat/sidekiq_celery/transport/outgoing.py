@@ -1,9 +1,9 @@
 """
-A message of kombu's to the fields of a job.
+Converts a kombu message to the fields of a job.
 
-A message of Celery's, of either protocol, becomes what `sidekiq_celery` itself pushes for that call, if its body is
-JSON; else the body goes along as it is. Any other message becomes a job of the class `kombu.Message` that nobody runs:
-it is for consumers of kombu.
+A Celery message, in either protocol, becomes what `sidekiq_celery` itself would push for that call if its body is JSON;
+otherwise the body is stored as it is. Any other message becomes a job of the class `kombu.Message`. Workers do not run
+it: it is for kombu's consumers.
 """
 
 import json
@@ -19,28 +19,28 @@ __all__ = ("FOREIGN_CLASS", "FOREIGN_KEY", "REDELIVERED", "item_of", "opaque_ite
 
 FOREIGN_CLASS = "kombu.Message"
 FOREIGN_KEY = "kombu"
-"""Where the payload of a message that is no task holds the message."""
+"""The payload key that holds a message which is not a task."""
 REDELIVERED = "redelivered"
-"""The mark of a job that a consumer has handed back."""
+"""Marks a job that a consumer has requeued."""
 
 Item = dict[str, Any]
 
-# Made anew for each delivery, or with a meaning on the way alone.
+# Created anew for each delivery, or only meaningful in transit.
 _PASSING = frozenset({"body_encoding", "delivery_tag", "delivery_info"})
 _PERSISTENT = 2
 
 
 def item_of(message: Mapping[str, Any], body: Any, now: float) -> Item:
     """
-    What to push for a message, but for its queue.
+    Build the job to push for a message, without its queue.
 
     Args:
-        message: As kombu hands it to a transport.
-        body: Its body, decoded: text or bytes.
+        message: As kombu passes it to a transport.
+        body: The decoded body: text or bytes.
         now: Seconds since the epoch.
 
     Raises:
-        TypeError: A header is nothing that JSON can carry.
+        TypeError: JSON cannot carry a header.
     """
     headers = message.get("headers") or {}
     if type(headers.get("task")) is str and type(headers.get("id")) is str:
@@ -53,13 +53,13 @@ def item_of(message: Mapping[str, Any], body: Any, now: float) -> Item:
 
 
 def redelivered(payload: Mapping[str, Any]) -> dict[str, Any]:
-    """A payload that a consumer has handed back, with the mark by which the next one knows."""
+    """Mark the payload of a job that a consumer requeued, so that the next consumer knows."""
     key = FOREIGN_KEY if type(payload.get(FOREIGN_KEY)) is dict else KEY
     return {**payload, key: {**(payload.get(key) or {}), REDELIVERED: True}}
 
 
 def opaque_item_of(message: Mapping[str, Any], body: Any, now: float) -> Item:
-    """The same for a task whose body JSON can write in Python alone, such as NaN: it goes along as it is."""
+    """Build the job for a task whose body only Python's JSON can write, such as NaN. The body is stored as it is."""
     return _task_item(message, message["headers"], None, body, now)
 
 
@@ -90,12 +90,12 @@ def _task_item(
 
 
 def _call_in(message: Mapping[str, Any], body: Any) -> Call | None:
-    """Arguments and what the call sets off; None if the body is not JSON as Celery writes it."""
+    """The arguments and embedded fields of a call. None if the body is not JSON as Celery writes it."""
     read = _json(message, body)
     if type(read) is not list or len(read) != 3:
         return None
     args, kwargs, embedded = read
-    # The marks of types that JSON lacks stay as they are: a worker of ours reads the same.
+    # Type marks for values that JSON lacks stay as they are: our workers read the same marks.
     if type(args) is not list or type(kwargs) is not dict or not isinstance(embedded, dict | None):
         return None
     return args, kwargs, embedded or {}
@@ -112,7 +112,7 @@ def _json(message: Mapping[str, Any], body: Any) -> Any:
 
 def _first_protocol(message: Mapping[str, Any], body: Any) -> tuple[dict[str, Any], Call] | None:
     """
-    A message of Celery's first protocol as one of its second.
+    Convert a message of Celery's first protocol to the second.
 
     Source: Celery 5.7.0, `worker/strategy.py`, `proto1_to_proto2`.
     """
@@ -145,7 +145,7 @@ def _lasting(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _moment(eta: Any) -> float | None:
-    """Seconds since the epoch of an `eta`; None if there is none that can be read."""
+    """An `eta` as seconds since the epoch. None if it is missing or unreadable."""
     if not isinstance(eta, str):
         return None
     try:

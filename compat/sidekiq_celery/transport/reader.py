@@ -1,12 +1,12 @@
 """
-The thread that takes jobs for a channel.
+A thread that fetches jobs for a channel.
 
-1. It takes only what is asked for: when the consumer waits, and as many as its prefetch count has left.
-2. Where there is nothing to take, it waits on all queues at once.
-3. What comes is laid out for the consumer, whose event loop sees a pipe become readable: a byte for each job.
+1. It fetches only on demand: when the consumer waits, and up to what is left of the prefetch count.
+2. When there is nothing to fetch, it waits on all queues at once.
+3. Fetched jobs are ready for the consumer, whose event loop sees a pipe become readable: one byte per job.
 
-What a blocking move brings after the consumer has lost interest goes back. When Redis is away it tries again until it
-is back, and the consumer goes on waiting.
+If a blocking move brings a job after the consumer has lost interest, the job is requeued. When Redis is down, the
+thread retries until it is back, and the consumer keeps waiting.
 """
 
 import logging
@@ -30,10 +30,10 @@ _ALL = 4096
 
 class Reader:
     """
-    Starts with the first call of `ask`. Stopping twice, or before a start, is fine.
+    Starts with the first call of `ask`. Stopping twice, or before the start, is fine.
 
     Args:
-        room: How many jobs more the consumer may be given, besides those that are laid out for it.
+        room: Returns how many more jobs the consumer can take. Jobs that are ready count against it.
     """
 
     def __init__(self, session: ConsumerSession, room: Callable[[], int]) -> None:
@@ -57,18 +57,18 @@ class Reader:
 
     @property
     def ready_fd(self) -> int:
-        """Readable while a job is laid out."""
+        """A descriptor that is readable while a job is ready."""
         return self._ready.fd
 
     def serve(self, queues: Sequence[tuple[str, int]]) -> None:
-        """Take jobs from these queues, in order of precedence, each with its weight; all 0 is strict order."""
+        """Fetch from these queues, in order of precedence, each with its weight. All weights 0 means strict order."""
         if list(queues) != list(self._queues):
             self._queues = queues
             self._are_new = True
             self.wake()
 
     def ask(self) -> None:
-        """The consumer waits."""
+        """Called when the consumer waits for a job."""
         if not self._is_asked:
             self._is_asked = True
             self.wake()
@@ -78,22 +78,22 @@ class Reader:
             self._thread.start()
 
     def wake(self) -> None:
-        """There may be room again."""
+        """Called when there may be room again."""
         self._call.ring()
 
     def take(self) -> UnitOfWork | None:
-        """The next job that is laid out, if there is one."""
+        """Return the next ready job, or None."""
         self._ready.hear(1)
         try:
             unit = self._jobs.popleft()
         except IndexError:
             return None
-        # One at a time, unless a prefetch count says more: the consumer may be about to leave.
+        # One job at a time unless a prefetch count allows more: the consumer may be about to leave.
         self._is_asked = False
         return unit
 
     def stop(self) -> None:
-        """Take no more, and give back what is laid out."""
+        """Stop fetching, and requeue the ready jobs."""
         if self._is_stopped:
             return
         self._is_stopped = True
@@ -105,13 +105,13 @@ class Reader:
         self._close_bells()
 
     def forget(self) -> None:
-        """In a forked child: let go of what is the parent's without touching it."""
+        """In a forked child: drop what belongs to the parent without touching it."""
         self._is_stopped = True
         self._thread = None
         self._close_bells()
 
     def _close_bells(self) -> None:
-        # A thread that hangs with Redis still waits for one of them; it ends with the process.
+        # A thread that hangs along with Redis still waits for a bell. It ends with the process.
         if self._thread is None or not self._thread.is_alive():
             self._ready.close()
             self._call.close()
@@ -126,7 +126,7 @@ class Reader:
             except RedisError as error:
                 self._note_offline(error)
                 self._pause(_RETRY_SECONDS)
-            except Exception:  # noqa: BLE001 - without this thread the consumer would wait for ever
+            except Exception:  # noqa: BLE001 - without this thread the consumer would wait forever
                 _log.exception("the transport could not fetch, trying again")
                 self._pause(_RETRY_SECONDS)
         if self._waiters is not None:
@@ -137,7 +137,7 @@ class Reader:
         if room > 0:
             self._take_in(room)
         elif self._waiters is not None and self._waiters.any_open:
-            # Nobody wants them any more, but Redis may be serving one this instant.
+            # No one wants a job any more, but Redis may be serving one right now.
             units, was_woken = self._waiters.collect(self._call.fd, None)
             self._lay_out(units, was_woken)
         else:
@@ -160,7 +160,7 @@ class Reader:
     def _change_queues(self, queues: Sequence[tuple[str, int]]) -> None:
         self._are_new = False
         if self._waiters is not None:
-            # What an open move still brings lies in an inbox that the housekeeper empties.
+            # A job that an open move still brings stays in an inbox, which the housekeeper empties.
             self._waiters.close()
         session = self._session
         names = [name for name, _ in queues]
@@ -173,7 +173,7 @@ class Reader:
         )
 
     def _patience(self, waiters: Waiters) -> float | None:
-        """How long to wait before a fetch is due; None: as long as nothing comes."""
+        """The seconds until the next fetch is due. None: wait until something arrives."""
         config = self._session.config
         if self._paused or len(self._queues) > config.idle_waiters:
             return config.idle_poll_seconds

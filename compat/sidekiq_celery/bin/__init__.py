@@ -1,1 +1,1 @@
-"""The command line, a command a file."""
+"""The command line, with one file per command."""

@@ -1,4 +1,4 @@
-"""Commands of Celery's that are not known here, and what to do instead."""
+"""Celery commands that are not available here, each with an alternative."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ _INSTEAD = {
 
 
 class Commands(click.Group):
-    """A group that says of an absent command what to do instead."""
+    """A command group that names an alternative for a missing command."""
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         instead = _INSTEAD.get(args[0]) if args else None
@@ -30,7 +30,7 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """As click's; an app that is named behind the command, as before Celery 5, is told where it goes."""
+        """Invoke as click does. If `-A` is given after the command, as before Celery 5, say where it goes."""
         try:
             return super().invoke(ctx)
         except click.NoSuchOption as error:

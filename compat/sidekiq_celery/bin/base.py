@@ -1,4 +1,4 @@
-"""What the commands share: the app that was named, and types of options."""
+"""Shared by all commands: the app that was named, and types of options."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -37,19 +37,19 @@ __all__ = (
 if TYPE_CHECKING:
     ParamType = click.ParamType[Any]
 else:
-    # It has no parameters in older releases of click.
+    # In older releases of click, it takes no type parameters.
     ParamType = click.ParamType
 
 
 class CLIContext:
     """
-    What the group hands to its commands, as `ctx.obj`.
+    The object that the group passes to its commands, as `ctx.obj`.
 
     Args:
-        app: The one that was named, else the current one.
-        no_color: Plain text.
-        workdir: Where the command runs.
-        quiet: Say little.
+        app: The app that was named; by default the current one.
+        no_color: Print plain text.
+        workdir: The directory in which the command runs.
+        quiet: Print less.
     """
 
     def __init__(self, app: Any, no_color: bool, workdir: Any, quiet: bool = False) -> None:
@@ -59,7 +59,7 @@ class CLIContext:
         self.quiet = quiet
 
     def style(self, message: Any = None, **kwargs: Any) -> str:
-        """*message* in colours, where there are any."""
+        """Color *message*, unless colors are off."""
         return str(message) if self.no_color else click.style(message, **kwargs)
 
     def echo(self, message: Any = None, **kwargs: Any) -> None:
@@ -67,7 +67,7 @@ class CLIContext:
         click.echo(message, color=False if self.no_color else None, **kwargs)
 
     def secho(self, message: Any = None, **kwargs: Any) -> None:
-        """Print in colours."""
+        """Print in color."""
         self.echo(self.style(message, **kwargs))
 
     def error(self, message: Any = None, **kwargs: Any) -> None:
@@ -89,7 +89,7 @@ class CeleryOption(click.Option):
 
 
 class CeleryCommand(click.Command):
-    """A command whose help has headings."""
+    """A command whose help groups options under headings."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         groups: dict[str, list[tuple[str, str]]] = {}
@@ -103,7 +103,7 @@ class CeleryCommand(click.Command):
 
 
 def handle_preload_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Hand the options that an app has added for all commands to `signals.user_preload_options`."""
+    """Pass options that an app has added to all commands to `signals.user_preload_options`."""
 
     @wraps(command)
     def call(ctx: click.Context, *args: Any, **kwargs: Any) -> Any:
@@ -120,13 +120,13 @@ def handle_preload_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @contextmanager
 def reaching_redis(setting: str = "broker_url (-b)") -> Iterator[None]:
     """
-    Say in a sentence that Redis is out of reach, or refuses.
+    Turn a Redis that cannot be reached, or that refuses, into a one-sentence error.
 
     Args:
-        setting: By which it is found.
+        setting: The setting that says where Redis is.
 
     Raises:
-        CeleryCommandException: It is.
+        CeleryCommandException: Redis could not be reached, or refused.
     """
     from kombu.exceptions import OperationalError
 
@@ -141,21 +141,21 @@ def reaching_redis(setting: str = "broker_url (-b)") -> Iterator[None]:
 
 def no_daemon(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     """
-    The callback of an option that would make the command a daemon.
+    Reject an option that would turn the command into a daemon.
 
     Raises:
-        click.UsageError: It was given.
+        click.UsageError: The option was given.
     """
     if value:
         raise click.UsageError(
-            f"{param.opts[-1]} is not known here: let systemd, a container or another supervisor keep the process, and "
+            f"{param.opts[-1]} is not supported: run the command under systemd, a container or another supervisor, and "
             "choose its user there",
             ctx,
         )
 
 
 def daemon_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command Celery's options of daemons, which are refused."""
+    """Add Celery's daemon options to a command. They are rejected with a hint."""
     hidden: dict[str, Any] = {"callback": no_daemon, "expose_value": False, "hidden": True}
     command = click.option("--detach", is_flag=True, **hidden)(command)
     for name in ("--uid", "--gid", "--umask"):
@@ -177,7 +177,7 @@ class _QueueNames(_CommaSeparatedList):
         names = super().convert(value, param, ctx)
         if not all(names):
             self.fail(
-                f"{value!r} names no queue, or one without a name; is a variable empty? Name them with commas, or "
+                f"{value!r} has an empty queue name; is a variable empty? Separate names with commas, or "
                 "leave the option out",
                 param,
                 ctx,
@@ -196,9 +196,9 @@ class _Json(ParamType):
         try:
             found = json.loads(value)
         except ValueError as error:
-            self.fail(f"{value!r} is no JSON: {error}", param, ctx)
+            self.fail(f"{value!r} is not JSON: {error}", param, ctx)
         if not isinstance(found, self.kind):
-            self.fail(f"{value} is no {self.name}", param, ctx)
+            self.fail(f"{value} is not a {self.name}", param, ctx)
         return found
 
 
@@ -224,7 +224,7 @@ class _LogLevel(ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not isinstance(value, int) and str(value).upper() not in LOG_LEVELS:
-            self.fail(f"{value!r} is none of DEBUG, INFO, WARNING, ERROR, CRITICAL, FATAL", param, ctx)
+            self.fail(f"{value!r} is not one of DEBUG, INFO, WARNING, ERROR, CRITICAL, FATAL", param, ctx)
         return mlevel(value)
 
 

@@ -1,4 +1,4 @@
-"""`beat`: sends periodic tasks; its subcommands show and change what is kept of them in Redis."""
+"""`beat`: sends periodic tasks. Its subcommands show and change the schedule that is kept in Redis."""
 
 import json
 from typing import Any
@@ -23,7 +23,7 @@ _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL", "FATAL")
 @click.option("--enable-remote-control/--no-enable-remote-control", "remote_control", default=None, hidden=True)
 @click.option("-n", "--hostname", hidden=True)
 @click.option("-l", "--loglevel", default="WARNING", type=click.Choice(_LEVELS, case_sensitive=False))
-@click.option("-f", "--logfile", help="Log file; else standard error.")
+@click.option("-f", "--logfile", help="Log file; by default standard error.")
 @click.option("--pidfile", help="File that contains the process id while beat runs.")
 @daemon_options
 @click.pass_context
@@ -64,7 +64,7 @@ def list_entries(known: Any, as_json: bool) -> None:
 @click.option("--crontab", "cron", help='Minute, hour, day of the month, month, day of the week: "*/5 * * * *".')
 @click.option("-a", "--args", type=JSON_ARRAY, default="[]", help="Positional arguments, a JSON array.")
 @click.option("-k", "--kwargs", type=JSON_OBJECT, default="{}", help="Keyword arguments, a JSON object.")
-@click.option("-Q", "--queue", help="Queue; else the one that the routes give.")
+@click.option("-Q", "--queue", help="Queue; by default the routes decide.")
 @click.pass_obj
 def add_entry(
     known: Any,
@@ -96,7 +96,7 @@ def _of_cron(text: str) -> crontab:
 
 
 def _by_name(command: str, help_text: str, said: str) -> None:
-    """A subcommand that does to an entry what the function of its name in `beat_state` does."""
+    """Add a subcommand that calls the function of the same name in `beat_state`."""
 
     @beat.command(command, help=help_text)
     @click.argument("name")

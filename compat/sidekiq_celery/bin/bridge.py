@@ -33,7 +33,7 @@ def _renames(context: click.Context, parameter: click.Parameter, texts: tuple[st
     metavar="OLD=NEW",
     multiple=True,
     callback=_renames,
-    help="Move into a queue of another name; repeat for more.",
+    help="Move a queue's messages into another queue; repeat for more.",
 )
 @click.option("--once", is_flag=True, help="Exit when nothing is left to move, instead of running until TERM.")
 @click.option("--dry-run", is_flag=True, help="Only count what would be moved.")
@@ -41,16 +41,18 @@ def _renames(context: click.Context, parameter: click.Parameter, texts: tuple[st
     "--unacked",
     metavar="SECONDS",
     type=click.FloatRange(min=0),
-    help="Also take what Celery's workers (on Redis) have had for so long without acknowledging it. What is older than "
-    "the visibility timeout Celery itself would run again; 0 only when no Celery worker runs any more.",
+    help="Also move messages that Celery's workers (on Redis) have held for this long without acknowledging them. "
+    "Celery itself would rerun those older than the visibility timeout; use 0 only when no Celery worker is running.",
 )
 @click.option(
     "--transport-options",
     type=JSON_OBJECT,
     default="{}",
-    help="broker_transport_options of Celery's broker, a JSON object, where it is not the app's.",
+    help="broker_transport_options of Celery's broker, a JSON object, if it is not the app's broker.",
 )
-@click.option("--max-bytes", type=click.IntRange(min=1), help="Larger messages stay where they are (32 MiB).")
+@click.option(
+    "--max-bytes", type=click.IntRange(min=1), help="Leave larger messages where they are; by default 32 MiB."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the final report as a JSON object.")
 @click.pass_context
 @handle_preload_options
@@ -72,7 +74,7 @@ def bridge(
     Move messages from Celery's own queues into Sidekiq's layout, while old producers still publish.
 
     Messages with an ETA become scheduled jobs. Parts of chords that were called under Celery are left to a Celery
-    worker. Any number of bridges may run, and be killed: nothing is lost, and what was moved is not moved twice.
+    worker. You can run any number of bridges, and kill them: no message is lost, and none is moved twice.
     """
     from sidekiq_celery.bridge.run import MOST_BYTES, Bridge, BridgePlan, is_redis
 
@@ -81,11 +83,11 @@ def bridge(
     if of_sidekiq is not None:
         if not is_redis(of_sidekiq):
             raise click.UsageError(
-                f"{'--from' if reverse else '--to'} is where Sidekiq's queues are, so the URL of a Redis", ctx
+                f"{'--from' if reverse else '--to'} has to be the URL of the Redis with Sidekiq's queues", ctx
             )
         _use_broker(app, of_sidekiq)
     if unacked is not None and (reverse or (of_celery is not None and not is_redis(of_celery))):
-        raise click.UsageError("--unacked is for Celery's queues in a Redis; elsewhere the broker minds it", ctx)
+        raise click.UsageError("--unacked is for Celery's queues in Redis; any other broker handles this itself", ctx)
     app.loader.import_default_modules()
     app.finalize()
     plan = BridgePlan(
@@ -103,7 +105,7 @@ def bridge(
 
 
 def _use_broker(app: Any, url: str) -> None:
-    # They would come before what is set.
+    # These variables would override what is set here.
     for name in _BROKER_VARIABLES:
         os.environ.pop(name, None)
     app.conf.update(broker_url=url, broker_read_url=url, broker_write_url=url)
@@ -121,7 +123,7 @@ def _run(ctx: click.Context, running: Any, as_json: bool, is_dry: bool) -> None:
         running.run()
     except (ImproperlyConfigured, ConfigError) as error:
         raise click.ClickException(
-            f"{error}. --to names Sidekiq's Redis (with --reverse, --from), --transport-options how Celery's "
+            f"{error}. --to names Sidekiq's Redis (with --reverse, --from), --transport-options says how Celery's "
             "broker is used"
         ) from error
     except (RedisError, OSError) as error:

@@ -24,7 +24,7 @@ from sidekiq_celery.bin.worker import worker
 __all__ = ("celery", "main")
 
 _USE_OUR_NAME = (
-    "change the imports from `celery` to `sidekiq_celery`, or leave them and start the program by `sidekiq-celery run "
+    "change the imports from `celery` to `sidekiq_celery`, or keep them and start the program with `sidekiq-celery run "
     "-m celery …`, or call `sidekiq_celery.install_as_celery()` before them"
 )
 
@@ -68,7 +68,7 @@ def celery(
 ) -> None:
     """Celery's command line, on Sidekiq's queues."""
     if version:
-        # Celery's line first, as it is there: programs read the release from it.
+        # Celery's line comes first, as in Celery, because programs parse the release from it.
         click.echo(VERSION_BANNER)
         click.echo(f"sidekiq-py {sidekiq_py.__version__}, whose sidekiq_celery has the API of Celery {__version__}")
         ctx.exit()
@@ -76,9 +76,9 @@ def celery(
         click.echo(ctx.get_help())
         ctx.exit()
     if ctx.invoked_subcommand in (run.name, ruby_steps.name):
-        # The program makes its own app, the file has none.
+        # With `run`, the program makes its own app; `ruby-steps` works on a file and needs none.
         return
-    # As in Celery: the app may be made by a module that reads these.
+    # As in Celery, the variables are set first: the module that makes the app may read them.
     for name, value in (
         ("CELERY_LOADER", loader),
         ("CELERY_BROKER_URL", broker),
@@ -103,20 +103,20 @@ def _load(ctx: click.Context, name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith((f"{error.name}.", f"{error.name}:"))):
             ctx.fail(
-                f"there is no module {error.name!r}; name the one with your app by -A, and run in its directory "
-                "or give that by --workdir"
+                f"there is no module {error.name!r}; name the one with your app with -A, and run in its directory "
+                "or pass it as --workdir"
             )
         if (error.name or "").partition(".")[0] == "celery":
             ctx.fail(f"{_place_of_import(error)}: there is no Celery here; {_USE_OUR_NAME}")
-        ctx.fail(f"while {name} was imported:\n{traceback.format_exc()}")
+        ctx.fail(f"while importing {name}:\n{traceback.format_exc()}")
     except AttributeError as error:
         ctx.fail(f"{error}\n{traceback.format_exc()}" if "has no app" not in str(error) else str(error))
-    except Exception:  # noqa: BLE001 - whatever the program raises, it is told with the place
-        ctx.fail(f"while {name} was imported:\n{traceback.format_exc()}")
+    except Exception:  # noqa: BLE001 - report any error of the program with its traceback
+        ctx.fail(f"while importing {name}:\n{traceback.format_exc()}")
 
 
 def _place_of_import(error: ModuleNotFoundError) -> str:
-    """The line of the program that asks for the module."""
+    """The line of the program that imports the module."""
     frames = traceback.extract_tb(error.__traceback__)
     asking = next((frame for frame in reversed(frames) if not frame.filename.startswith("<frozen ")), frames[-1])
     return f"{asking.filename}, line {asking.lineno}: {asking.line}"

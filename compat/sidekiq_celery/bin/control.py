@@ -1,4 +1,4 @@
-"""`inspect`, `control` and `status`: ask workers, and tell them what to do."""
+"""`inspect`, `control` and `status`: query and control workers."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -140,7 +140,7 @@ def control(ctx: click.Context, command: str, timeout: float, destination: Any, 
 
 def _check(ctx: click.Context, kind: Kind, command: str) -> None:
     if not _is_known(kind, command):
-        # The program's own are known once its modules are there.
+        # The program's own commands are registered when its modules are imported.
         ctx.obj.app.loader.import_default_modules()
     if not _is_known(kind, command):
         known = ", ".join(_commands(kind))
@@ -148,17 +148,17 @@ def _check(ctx: click.Context, kind: Kind, command: str) -> None:
 
 
 def _is_known(kind: Kind, command: str) -> bool:
-    """Whether it can be asked for; some are, and are not listed."""
+    """True if the command exists, even if it is not listed."""
     about = _panel().meta.get(command)
     return about is not None and about.type == kind
 
 
 def _arguments(command: str, given: list[str]) -> dict[str, Any]:
     """
-    The words behind a command as its arguments.
+    Convert the words after a command to its arguments.
 
     Raises:
-        click.UsageError: There are too many, or one is not of its type.
+        click.UsageError: There are too many words, or one has the wrong type.
     """
     about = _panel().meta[command]
     typed = list(about.args or ())
@@ -181,10 +181,10 @@ def _typed(about: Any, command: str, typed: list[Any], given: list[str]) -> Iter
 
 def _answered(what: str, ask: Callable[[], Any]) -> Any:
     """
-    The replies.
+    Return the replies.
 
     Raises:
-        CeleryCommandException: There is none, or Redis is out of reach.
+        CeleryCommandException: No worker replied, or Redis cannot be reached.
     """
     try:
         with reaching_redis():
@@ -199,7 +199,7 @@ def _answered(what: str, ask: Callable[[], Any]) -> Any:
 
 
 def _teller(ctx: click.Context, *, shows_reply: bool) -> Callable[[dict[str, Any]], None]:
-    """Prints each reply as it comes."""
+    """Return a function that prints each reply as it arrives."""
     context = ctx.obj
 
     def tell(replies: dict[str, Any]) -> None:

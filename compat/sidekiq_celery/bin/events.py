@@ -1,4 +1,4 @@
-"""`events`: shows what monitors are told, or hands it to a camera."""
+"""`events`: prints events, or passes them to a camera."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ __all__ = ("events",)
 @click.option("-F", "--frequency", "--freq", type=float, default=1.0, help="Camera: seconds between snapshots.")
 @click.option("-r", "--maxrate", help="Camera: maximum rate of snapshots, such as 10/m.")
 @click.option("-l", "--loglevel", default="WARNING", type=LOG_LEVEL, help="Camera: log level.")
-@click.option("-f", "--logfile", help="Camera: log file; else standard error.")
+@click.option("-f", "--logfile", help="Camera: log file; by default standard error.")
 @click.option("--pidfile", help="Camera: file that contains the process id while it runs.")
 @daemon_options
 @click.pass_context

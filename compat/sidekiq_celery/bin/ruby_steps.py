@@ -1,4 +1,4 @@
-"""`sidekiq-celery ruby-steps`: what a Ruby application needs for its jobs to be steps of workflows."""
+"""`sidekiq-celery ruby-steps`: prints the file that a Ruby application needs for its jobs to be steps of workflows."""
 
 import click
 

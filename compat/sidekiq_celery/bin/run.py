@@ -1,4 +1,4 @@
-"""`sidekiq-celery run script.py` and `run -m module`: a Python program to which `celery` is this package."""
+"""`sidekiq-celery run script.py` and `run -m module`: runs a program in which `celery` is this package."""
 
 import os
 import runpy
@@ -18,7 +18,7 @@ __all__ = ("run",)
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def run(is_module: bool, program: str, args: tuple[str, ...]) -> None:
     """
-    Run a Python program to which `import celery` gives sidekiq_celery.
+    Run a Python program in which `import celery` imports sidekiq_celery.
 
     \b
     sidekiq-celery run manage.py migrate
@@ -29,12 +29,12 @@ def run(is_module: bool, program: str, args: tuple[str, ...]) -> None:
     if is_module:
         sys.path.insert(0, os.getcwd())
         sys.argv = [program, *args]
-        # `run -m celery`: the module is loaded, as this very program started from it, and runpy warns of that.
+        # With `run -m celery`, the module is loaded already, as this program started from it. runpy would warn.
         warnings.filterwarnings("ignore", message=".* found in sys.modules", category=RuntimeWarning, module="runpy")
         runpy.run_module(own_name(program), run_name="__main__", alter_sys=True)
         return
     if not os.path.exists(program):
-        raise click.UsageError(f"there is no file {program!r}; name a script, or a module by -m")
+        raise click.UsageError(f"there is no file {program!r}; name a script, or a module with -m")
     sys.path.insert(0, os.path.dirname(os.path.abspath(program)))
     sys.argv = [program, *args]
     runpy.run_path(program, run_name="__main__")

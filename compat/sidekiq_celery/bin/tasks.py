@@ -28,13 +28,13 @@ __all__ = ("call", "purge", "report", "result")
 @click.option("--countdown", type=float, help="Run it in this many seconds.")
 @click.option("--expires", type=ISO8601_OR_FLOAT, help="When, or after how many seconds, it expires.")
 @click.option("--serializer", default="json", help="Serializer of the arguments.")
-@click.option("--queue", help="Queue; else the one that the routes give.")
-@click.option("--exchange", help="Of the queue.")
-@click.option("--routing-key", help="Of the queue.")
+@click.option("--queue", help="Queue; by default the routes decide.")
+@click.option("--exchange", help="Exchange of the queue.")
+@click.option("--routing-key", help="Routing key of the queue.")
 @click.pass_context
 @handle_preload_options
 def call(ctx: click.Context, name: str, **options: Any) -> None:
-    """Send a task by its name, and print its id."""
+    """Send a task by name, and print its id."""
     given = {key: value for key, value in options.items() if value is not None}
     with reaching_redis():
         sent = ctx.obj.app.send_task(name, **given)
@@ -54,7 +54,7 @@ def result(ctx: click.Context, task_id: str, task: str | None, traceback: bool) 
         app.loader.import_default_modules()
     found = (app.tasks[task].AsyncResult if task else app.AsyncResult)(task_id)
     with reaching_redis("result_backend (--result-backend)"):
-        # What the task has raised, if anything, is raised below.
+        # If the task failed, its exception is raised below.
         text = found.traceback if traceback else found.get(propagate=False)
     ctx.obj.echo(text if traceback else found.get())
 

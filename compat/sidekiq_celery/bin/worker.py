@@ -1,4 +1,4 @@
-"""`worker`: its options."""
+"""`worker`: runs a worker; this file has its options."""
 
 from typing import Any
 
@@ -30,19 +30,19 @@ class _Autoscale(ParamType):
         except ValueError:
             numbers = []
         if len(numbers) not in (1, 2):
-            self.fail(f"{value!r} is neither one number nor two with a comma", param, ctx)
+            self.fail(f"{value!r} is neither one number nor two separated by a comma", param, ctx)
         return (*numbers, 0)[:2]
 
 
 def _own_setting(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
-    """A path that is not given here may be in the setting `worker_<name>`."""
+    """Use the setting `worker_<name>` for a path that is not given on the command line."""
     return value or ctx.obj.app.conf.get(f"worker_{param.name}")
 
 
 @click.command(cls=CeleryCommand, context_settings={"allow_extra_args": True})
 @click.option("-n", "--hostname", help="Node name, such as w1@%h; %h is the host, %n its first part, %d its domain.")
 @click.option("-l", "--loglevel", type=LOG_LEVEL, default="WARNING", show_default=True, help="Log level.")
-@click.option("-f", "--logfile", callback=_own_setting, help="Log file; else standard error.")
+@click.option("-f", "--logfile", callback=_own_setting, help="Log file; by default standard error.")
 @click.option("--pidfile", callback=_own_setting, help="File that contains the process id while the worker runs.")
 @click.option(
     "-c",
@@ -53,7 +53,7 @@ def _own_setting(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
 @click.option("-P", "--pool", "pool_cls", help="prefork (default), threads, solo or asyncio.")
 @click.option("-Q", "--queues", type=QUEUE_NAMES, help="Comma-separated names of queues to serve.")
 @click.option(
-    "-X", "--exclude-queues", type=COMMA_SEPARATED_LIST, help="Queues in task_queues that are not to be served."
+    "-X", "--exclude-queues", type=COMMA_SEPARATED_LIST, help="Comma-separated queues in task_queues not to serve."
 )
 @click.option("-I", "--include", type=COMMA_SEPARATED_LIST, help="Comma-separated modules to import.")
 @click.option("--time-limit", type=float, help="Seconds after which a task's process is killed (prefork).")
@@ -97,7 +97,7 @@ def worker(ctx: click.Context, hostname: str | None, pidfile: str | None, **opti
         try:
             app.config_from_cmdline(ctx.args, namespace="worker")
         except (KeyError, ValueError) as error:
-            raise click.UsageError(f"{' '.join(ctx.args)}: these are no settings: {error}", ctx) from error
+            raise click.UsageError(f"{' '.join(ctx.args)}: these are not settings: {error}", ctx) from error
     name = host_format(default_nodename(hostname))
     try:
         running = app.Worker(

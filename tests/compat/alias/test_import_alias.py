@@ -185,7 +185,7 @@ def test_run_says_when_there_is_no_such_script(run: Run) -> None:
     done = run("-m", "sidekiq_celery", "run", "nowhere.py")
 
     assert done.returncode == 2
-    assert "there is no file 'nowhere.py'; name a script, or a module by -m" in done.stderr
+    assert "there is no file 'nowhere.py'; name a script, or a module with -m" in done.stderr
 
 
 def test_run_of_a_module_that_is_loaded_already_warns_of_nothing(run: Run) -> None:

@@ -82,11 +82,11 @@ def test_a_way_back_by_the_command_line(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--to", "amqp://host"), "--to is where Sidekiq's queues are"),
-        (("--reverse", "--from", "amqp://host"), "--from is where Sidekiq's queues are"),
+        (("--to", "amqp://host"), "--to has to be the URL of the Redis with Sidekiq's queues"),
+        (("--reverse", "--from", "amqp://host"), "--from has to be the URL of the Redis with Sidekiq's queues"),
         (("--rename", "celery"), "write old=new"),
-        (("--from", "amqp://host", "--unacked", "9"), "elsewhere the broker minds it"),
-        (("--reverse", "--unacked", "9"), "elsewhere the broker minds it"),
+        (("--from", "amqp://host", "--unacked", "9"), "any other broker handles this itself"),
+        (("--reverse", "--unacked", "9"), "any other broker handles this itself"),
         (("--transport-options", "[]"), "JSON object"),
     ],
 )

@@ -177,10 +177,10 @@ def test_a_package_with_a_module_celery_is_found(tmp_path: Path, redis_url: str)
         (("-c", "-1"), "concurrency is '-1'"),
         (("-D",), "let systemd, a container"),
         (("-l", "loud"), "none of DEBUG"),
-        (("worker.no_such_setting=1",), "these are no settings"),
+        (("worker.no_such_setting=1",), "these are not settings"),
         (("-X", "celery"), "there is no queue left"),
         (("--autoscale", "few"), "neither one number nor two"),
-        (("-Q", ""), "'' names no queue"),
+        (("-Q", ""), "'' has an empty queue name"),
         (("-Q", "a,,b"), "or one without a name"),
     ],
 )
@@ -214,8 +214,8 @@ def test_a_pidfile_of_a_living_process_is_respected(call: Call, tmp_path: Path) 
     file = tmp_path / "worker.pid"
     file.write_text(f"{os.getppid()}\n")
 
-    assert f"says that process {os.getppid()} runs already" in call("-q", "worker", "--pidfile", str(file)).output
-    assert f"says that process {os.getppid()} runs already" in call("-q", "beat", "--pidfile", str(file)).output
+    assert f"says that process {os.getppid()} is already running" in call("-q", "worker", "--pidfile", str(file)).output
+    assert f"says that process {os.getppid()} is already running" in call("-q", "beat", "--pidfile", str(file)).output
     assert file.read_text() == f"{os.getppid()}\n"
 
 

@@ -1,1 +1,1 @@
-"""What runs in the processes of a worker; the pools themselves are the engine's."""
+"""Code that runs in a worker's processes. The pools themselves belong to the engine."""

@@ -1,7 +1,7 @@
 """
-The start and the end of a process that runs tasks: a child of `-P prefork`, or a worker with `-P solo`.
+The start and end of a process that runs tasks: a child with `-P prefork`, or the worker itself with `-P solo`.
 
-Tools replace both functions, to connect in each process and to hand in what they have gathered there: a worker looks
+Tools replace both functions, to connect in each process and to deliver what they have gathered there. So a worker looks
 them up here.
 """
 
@@ -15,7 +15,7 @@ _hostname: str | None = None
 
 
 def process_initializer(app: Any, hostname: str | None) -> None:
-    """Make the process *app*'s, and tell the program that it has started."""
+    """Make *app* the app of this process, and tell the program that the process has started."""
     global _hostname
     app.set_default()
     app.set_current()
@@ -25,5 +25,5 @@ def process_initializer(app: Any, hostname: str | None) -> None:
 
 
 def process_destructor(pid: int, exitcode: int) -> None:
-    """Tell the program that the process ends."""
+    """Tell the program that the process is ending."""
     signals.worker_process_shutdown.send(sender=_hostname, pid=pid, exitcode=exitcode)

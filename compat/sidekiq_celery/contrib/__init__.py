@@ -1,1 +1,1 @@
-"""What goes along with frameworks and tests."""
+"""Support for frameworks and tests."""

@@ -3,12 +3,12 @@ Fixtures for the tests of programs, under Celery's names. In the root `conftest.
 
     pytest_plugins = ("sidekiq_celery.contrib.pytest",)
 
-`celery_app` and `celery_worker` are made for each test, `celery_session_app` and `celery_session_worker` for all.
-Fixtures without an app in their name are there to be overridden: `celery_config` returns settings, and so on. Without a
-`broker_url` the queues are in a private Redis, results in this process.
+`celery_app` and `celery_worker` are made for each test, `celery_session_app` and `celery_session_worker` once for all.
+Most others are meant to be overridden: `celery_config` returns settings, and so on. Without a `broker_url`, queues are
+in a private Redis and results in this process.
 
-As in Celery it is no plug-in that pytest loads by itself: beside the real Celery's, or pytest-celery's, which bring the
-same fixtures, the one that is named holds.
+As in Celery, pytest does not load this plug-in by itself: the real Celery and pytest-celery bring the same fixtures,
+and the plug-in that is named wins.
 """
 
 import os
@@ -38,7 +38,7 @@ NO_WORKER = os.environ.get("NO_WORKER")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known."""
+    """Register the marker."""
     config.addinivalue_line(
         "markers", "celery(**settings): settings of the app in this test, beside those of the fixture celery_config"
     )
@@ -46,13 +46,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def use_celery_app_trap() -> bool:
-    """Whether a use of the current app, instead of the one that was handed over, is an error. Override it."""
+    """True to make any use of the current app, instead of the app that was passed, an error. Override it."""
     return False
 
 
 @pytest.fixture(scope="session")
 def celery_enable_logging() -> bool:
-    """Whether apps set up logging. Override it."""
+    """True to let apps set up logging. Override it."""
     return False
 
 
@@ -100,7 +100,7 @@ def celery_session_app(
     celery_enable_logging: bool,
     use_celery_app_trap: bool,
 ) -> Iterator[Any]:
-    """An app for all tests; it is the default app."""
+    """An app for all tests. It is the default app."""
     with _app(request, celery_config, celery_parameters, celery_enable_logging, use_celery_app_trap) as app:
         if not use_celery_app_trap:
             app.set_default()
@@ -131,7 +131,7 @@ def celery_app(
     celery_enable_logging: bool,
     use_celery_app_trap: bool,
 ) -> Iterator[Any]:
-    """An app for one test; the marker `celery` gives it further settings."""
+    """An app for one test. The marker `celery` gives it more settings."""
     with _app(request, celery_config, celery_parameters, celery_enable_logging, use_celery_app_trap) as app:
         yield app
 
@@ -143,14 +143,14 @@ def celery_worker(
     celery_worker_pool: Any,
     celery_worker_parameters: Mapping[str, Any],
 ) -> Iterator[Any]:
-    """A worker in a thread, for one test. It runs the tasks that the app has when it starts."""
+    """A worker in a thread, for one test. It runs the tasks that the app has when the worker starts."""
     with _worker(celery_app, celery_includes, celery_worker_pool, celery_worker_parameters) as worker:
         yield worker
 
 
 @pytest.fixture
 def depends_on_current_app(celery_app: Any) -> None:
-    """The test's app is the current one."""
+    """Makes the test's app the current one."""
     celery_app.set_current()
 
 
@@ -162,7 +162,7 @@ def _app(
     enable_logging: bool,
     use_trap: bool,
 ) -> Iterator[Any]:
-    # Where no app is asked for, the plug-in costs nothing.
+    # Imported here, so that the plug-in costs nothing if no app is asked for.
     from sidekiq_celery.contrib.testing.app import TestApp, setup_default_app
 
     marker = request.node.get_closest_marker("celery")

@@ -1,1 +1,1 @@
-"""Fix-ups: what frameworks need of an app."""
+"""Fixups adapt an app to a framework."""

@@ -1,10 +1,10 @@
 """
-Django: found by the variable `DJANGO_SETTINGS_MODULE`.
+Adapts an app to Django, if the variable `DJANGO_SETTINGS_MODULE` is set.
 
-1. The app is that of every thread, so that `shared_task` in a request finds it.
-2. Before modules of tasks are imported, Django is set up and its checks are run; each of its apps may have `tasks`.
-3. A task does not work on a database connection that has been given up: see `sidekiq_py.contrib.django_worker`.
-4. Tasks have `delay_on_commit`, unless the program has a task class of its own.
+1. The app becomes the default of every thread, so that `shared_task` finds it within a request.
+2. Before task modules are imported, Django is set up and its checks run. Each of its apps may have a module `tasks`.
+3. Tasks never use a database connection that is unusable or obsolete: see `sidekiq_py.contrib.django_worker`.
+4. Tasks have `delay_on_commit`, unless the program has its own task class.
 """
 
 import os
@@ -30,11 +30,11 @@ class _App(App, Protocol):
 
 
 def fixup(app: _App, env: str = "DJANGO_SETTINGS_MODULE") -> "DjangoFixup | None":
-    """Adapt *app* to Django, if the variable *env* says that the program is one of Django's."""
+    """Adapt *app* to Django if the variable *env* is set, as in a Django project."""
     if not os.environ.get(env):
         return None
     if find_spec("django") is None:
-        text = f"{env} is set but Django is not installed: install it, or unset {env}. The app goes without it"
+        text = f"{env} is set but Django is not installed: install it, or unset {env}. The app is not adapted to Django"
         warnings.warn(FixupWarning(text), stacklevel=3)
         return None
     return DjangoFixup(app).install()
@@ -42,10 +42,10 @@ def fixup(app: _App, env: str = "DJANGO_SETTINGS_MODULE") -> "DjangoFixup | None
 
 class DjangoFixup:
     """
-    What Django needs of an app.
+    Adapts an app to Django.
 
     Args:
-        app: Whose.
+        app: The app.
     """
 
     def __init__(self, app: _App) -> None:
@@ -54,9 +54,9 @@ class DjangoFixup:
             app.set_default()
 
     def install(self) -> "DjangoFixup":
-        """Make it so. Nothing of Django is imported yet."""
-        # Of a project, the modules are found from where its manage.py is. While `-A` is imported the directory is in
-        # the path already, but for that long alone: this entry is the one that stays.
+        """Adapt the app. This does not import Django yet."""
+        # A project's modules are found from the directory of its manage.py. While `-A` is imported, the directory is
+        # in the path anyway, but only for that long. This entry stays.
         sys.path.insert(0, os.getcwd())
         if not self.app._custom_task_cls_used:
             self.app.task_cls = _TASK_CLASS
@@ -64,7 +64,7 @@ class DjangoFixup:
         return self
 
     def on_import_modules(self, **_: Any) -> None:
-        """Set Django up before modules of tasks are imported, as they import models."""
+        """Set Django up before task modules are imported, because they import models."""
         import django
         from django.core.checks import run_checks
 
@@ -78,7 +78,7 @@ class DjangoFixup:
             server_middleware.prepend(fresh_connections)
 
     def autodiscover_tasks(self) -> list[str]:
-        """The packages in INSTALLED_APPS."""
+        """The packages of INSTALLED_APPS."""
         from django.apps import apps
 
         return [config.name for config in apps.get_app_configs()]

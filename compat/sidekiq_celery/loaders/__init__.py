@@ -1,4 +1,4 @@
-"""Loaders: how settings are read and which modules are imported. Found by name or alias."""
+"""Loaders read settings and import modules. They are found by name or alias."""
 
 from typing import Any
 
@@ -13,5 +13,5 @@ LOADER_ALIASES = {
 
 
 def get_loader_cls(loader: Any) -> Any:
-    """The class that *loader* names."""
+    """Return the class that *loader* names."""
     return symbol_by_name(loader, LOADER_ALIASES, imp=import_from_cwd)

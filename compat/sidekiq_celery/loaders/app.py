@@ -1,4 +1,4 @@
-"""The loader of apps that a program makes."""
+"""The loader for apps that a program creates."""
 
 from sidekiq_celery.loaders.base import BaseLoader
 
@@ -6,4 +6,4 @@ __all__ = ("AppLoader",)
 
 
 class AppLoader(BaseLoader):
-    """Settings come from the app."""
+    """A loader that takes settings from the app."""

@@ -1,4 +1,4 @@
-"""What every loader does: read settings, import the modules of tasks, be told how a worker fares."""
+"""What every loader does: read settings, import task modules, and react to the life of a worker."""
 
 import importlib
 import json
@@ -29,13 +29,13 @@ class BaseLoader:
     Reads settings and imports modules for one app.
 
     Args:
-        app: Whose.
+        app: The app.
     """
 
     builtin_modules: frozenset[str] = frozenset()
     configured = False
     override_backends: Mapping[str, str] = {}
-    """Further short names of result backends."""
+    """More short names of result backends."""
     worker_initialized = False
     _conf: Any = _UNREAD
 
@@ -44,26 +44,26 @@ class BaseLoader:
         self.task_modules: set[str] = set()
 
     def now(self, utc: bool = True) -> datetime:
-        """The time; naive and local if *utc* is false."""
+        """The current time; naive and local if *utc* is false."""
         return datetime.now(UTC) if utc else datetime.now()
 
     def on_task_init(self, task_id: str, task: Any) -> None:
-        """A task is about to run."""
+        """Called before a task runs."""
 
     def on_process_cleanup(self) -> None:
-        """A task has run."""
+        """Called after a task has run."""
 
     def on_worker_init(self) -> None:
-        """A worker starts."""
+        """Called when a worker starts."""
 
     def on_worker_shutdown(self) -> None:
-        """A worker stops."""
+        """Called when a worker stops."""
 
     def on_worker_process_init(self) -> None:
-        """A child of a worker starts."""
+        """Called when a worker's child starts."""
 
     def import_task_module(self, module: str) -> ModuleType:
-        """Import a module of tasks."""
+        """Import a task module."""
         self.task_modules.add(module)
         found: ModuleType = self.import_from_cwd(module)
         return found
@@ -73,15 +73,15 @@ class BaseLoader:
         return importlib.import_module(module, package=package)
 
     def import_from_cwd(self, module: str, imp: Callable[..., Any] | None = None, package: str | None = None) -> Any:
-        """Import a module, also from the working directory."""
+        """Import a module; the working directory is searched, too."""
         return import_from_cwd(module, self.import_module if imp is None else imp, package=package)
 
     def import_default_modules(self) -> list[Any]:
         """
-        Import what settings and `autodiscover_tasks` name.
+        Import the modules that the settings and `autodiscover_tasks` name.
 
         Raises:
-            Exception: What a module raises. No log is set up yet, in which it would be found.
+            Exception: A module raised it. It has to be raised here, because no log is set up yet.
         """
         for _, response in signals.import_modules.send(sender=self.app):
             if isinstance(response, Exception):
@@ -89,23 +89,23 @@ class BaseLoader:
         return [self.import_task_module(module) for module in self.default_modules]
 
     def init_worker(self) -> None:
-        """Make ready for work, once."""
+        """Prepare for running tasks, once."""
         if not self.worker_initialized:
             self.worker_initialized = True
             self.import_default_modules()
             self.on_worker_init()
 
     def shutdown_worker(self) -> None:
-        """Tell the program that the worker stops."""
+        """Tell the program that the worker is stopping."""
         self.on_worker_shutdown()
 
     def init_worker_process(self) -> None:
-        """Tell the program that a child starts."""
+        """Tell the program that a child is starting."""
         self.on_worker_process_init()
 
     def config_from_object(self, obj: Any, silent: bool = False) -> bool:
         """
-        Take settings from *obj*: an object, or the name of a module or of something in one.
+        Take settings from *obj*: an object, or the name of a module or of an object in one.
 
         Returns:
             False if there is no such module and *silent* is true.
@@ -130,7 +130,7 @@ class BaseLoader:
         try:
             return find(path)
         except ImportError:
-            # Not a module, so perhaps something in one.
+            # Not a module, so perhaps an object in one.
             return symbol_by_name(path, imp=find)
 
     def _import_config_module(self, name: str) -> Any:
@@ -143,7 +143,7 @@ class BaseLoader:
         return self.import_from_cwd(name)
 
     def find_module(self, module: str) -> Any:
-        """Import a module, also from the working directory, and say so if a part of its name is no package."""
+        """Import a module; the working directory is searched, too. Raises if a part of its name is not a package."""
         return find_module(module)
 
     def cmdline_config_parser(
@@ -155,7 +155,7 @@ class BaseLoader:
         override_types: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
         """
-        Settings of a command line: `worker.concurrency=10`, `.imports=(list)["a"]`.
+        Parse settings on a command line: `worker.concurrency=10`, `.imports=(list)["a"]`.
 
         Raises:
             ValueError: A value does not have the type of its setting.
@@ -181,24 +181,24 @@ class BaseLoader:
         return dict(map(parse, args))
 
     def read_configuration(self, *args: Any, env: str = "CELERY_CONFIG_MODULE") -> Any:
-        """The settings of the module that the variable *env* names; None without one."""
+        """The settings of the module that the variable *env* names; None if it is not set."""
         name = os.environ.get(env)
         return DictAttribute(self._import_config_module(name)) if name else None
 
     def autodiscover_tasks(self, packages: Iterable[str] | None, related_name: str | None = "tasks") -> None:
-        """Import the module of tasks of each package."""
+        """Import the task module of each package."""
         found = autodiscover_tasks(packages or (), related_name)
         self.task_modules.update(module.__name__ for module in found if module)
 
     @cached_property
     def default_modules(self) -> tuple[str, ...]:
-        """The modules that settings name."""
+        """The modules that the settings name."""
         conf = self.app.conf
         return (*self.builtin_modules, *(maybe_list(conf.imports) or ()), *(maybe_list(conf.include) or ()))
 
     @property
     def conf(self) -> Any:
-        """The settings as they were given, or None."""
+        """The original settings, or None."""
         if self._conf is _UNREAD:
             self._conf = self.read_configuration()
         return self._conf

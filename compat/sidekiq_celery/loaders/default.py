@@ -1,4 +1,4 @@
-"""The loader of the app that is there when a program makes none."""
+"""The loader for the default app, which exists when a program creates none."""
 
 import os
 import warnings
@@ -14,22 +14,22 @@ __all__ = ("DEFAULT_CONFIG_MODULE", "Loader")
 DEFAULT_CONFIG_MODULE = "celeryconfig"
 
 C_WNOCONF = bool(strtobool(os.environ.get("C_WNOCONF", "false")))
-"""Warn where there is no module of settings."""
+"""True to warn if there is no settings module."""
 
 
 class Loader(BaseLoader):
-    """Settings come from the module `celeryconfig`, or the one that `CELERY_CONFIG_MODULE` names."""
+    """Takes settings from the module `celeryconfig`, or the one that `CELERY_CONFIG_MODULE` names."""
 
     def setup_settings(self, settingsdict: Any) -> Any:
-        """The settings as a mapping."""
+        """Return the settings as a mapping."""
         return DictAttribute(settingsdict)
 
     def read_configuration(self, fail_silently: bool = True, *args: Any, env: str = "CELERY_CONFIG_MODULE") -> Any:
         """
-        The settings; none where there is no such module.
+        Read the settings. They are empty if there is no such module.
 
         Raises:
-            ImportError: There is none, and *fail_silently* is false.
+            ImportError: There is no such module, and *fail_silently* is false.
         """
         name = os.environ.get(env, DEFAULT_CONFIG_MODULE)
         try:

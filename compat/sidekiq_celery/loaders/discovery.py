@@ -1,4 +1,4 @@
-"""Finding the modules of tasks beside the packages of a program."""
+"""Finds the task modules in a program's packages."""
 
 import importlib
 from collections.abc import Iterable
@@ -10,9 +10,9 @@ _is_discovering = False
 
 
 def autodiscover_tasks(packages: Iterable[str], related_name: str | None = "tasks") -> list[ModuleType | None]:
-    """`<package>.<related_name>` of each package, imported; None for those that have none."""
+    """Import `<package>.<related_name>` of each package. The list has None for packages without such a module."""
     global _is_discovering
-    # A module that is being imported may finalize the app, which discovers.
+    # A module that is being imported may finalize the app, which starts a discovery of its own.
     if _is_discovering:
         return []
     _is_discovering = True
@@ -24,9 +24,9 @@ def autodiscover_tasks(packages: Iterable[str], related_name: str | None = "task
 
 def find_related_module(package: str, related_name: str | None) -> ModuleType | None:
     """
-    `<package>.<related_name>`, imported; the package itself without a name. None if there is no such module.
+    Import `<package>.<related_name>`, or the package itself without a name. Returns None if there is no such module.
 
-    A package may also be named by a class in it, as in Django's INSTALLED_APPS.
+    As in Django's INSTALLED_APPS, a package may also be named by a class in it.
 
     Raises:
         ModuleNotFoundError: There is no such package, or the module imports one that is missing.

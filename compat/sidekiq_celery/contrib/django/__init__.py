@@ -1,1 +1,1 @@
-"""Django."""
+"""Support for Django."""

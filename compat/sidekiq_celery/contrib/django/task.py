@@ -1,4 +1,4 @@
-"""Tasks that are sent when the transaction is committed."""
+"""Tasks that can be sent once the transaction is committed."""
 
 import functools
 from typing import Any, ParamSpec, TypeVar
@@ -17,9 +17,9 @@ class DjangoTask(Task[P, R]):
     """A task of a Django project."""
 
     def delay_on_commit(self, *args: P.args, **kwargs: P.kwargs) -> None:
-        """`delay` after the commit; at once where no transaction is open. There is no result to hold."""
+        """Call `delay` after the commit, or at once if no transaction is open. There is no result handle."""
         transaction.on_commit(functools.partial(self.delay, *args, **kwargs))
 
     def apply_async_on_commit(self, *args: Any, **kwargs: Any) -> None:
-        """`apply_async` after the commit."""
+        """Call `apply_async` after the commit, or at once if no transaction is open."""
         transaction.on_commit(functools.partial(self.apply_async, *args, **kwargs))

@@ -1,5 +1,5 @@
 """
-Apps and workers for the tests of programs, as in `celery.contrib.testing`; on real queues, never on imitations.
+Apps and workers for the tests of programs, as in `celery.contrib.testing`. They use real queues, never imitations.
 
-`memory://` as a broker is a private Redis here (`private_broker`), which whoever imports `app` or `worker` gets.
+The broker `memory://` is a private Redis here (`private_broker`). Importing `app` or `worker` is enough to get it.
 """

@@ -1,4 +1,4 @@
-"""Apps for tests: `TestApp`, and the state around them."""
+"""Apps for tests: `TestApp`, and helpers that isolate its state."""
 
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,7 +22,7 @@ DEFAULT_TEST_CONFIG: dict[str, Any] = {
     "result_backend": "cache+memory://",
     "broker_heartbeat": 0,
 }
-"""Settings of a test app. `memory://` is a private Redis; results are in this process."""
+"""Settings of a test app. `memory://` is a private Redis; results stay in this process."""
 
 private_broker.use_for_memory()
 _open_apps = 0
@@ -31,14 +31,14 @@ _of_included_modules: dict[Any, None] = {}
 
 class Trap:
     """
-    An app that must not be used: code that forgets to pass its app on is found out.
+    An app that must not be used. It exposes code that forgets to pass its app on.
 
     Raises:
-        RuntimeError: Any attribute was asked for.
+        RuntimeError: Any attribute was accessed.
     """
 
     def __getattr__(self, name: str) -> Any:
-        # unittest.mock looks for these in whatever it patches.
+        # unittest.mock looks these up in everything it patches.
         if name in ("_is_coroutine", "_is_coroutine_mark", "__func__"):
             return None
         raise RuntimeError(f"Test depends on current_app (it asked for {name})")
@@ -63,14 +63,14 @@ def TestApp(
     **kwargs: Any,
 ) -> Celery:
     """
-    An app for tests.
+    Create an app for tests.
 
     Args:
-        config: Settings beside `DEFAULT_TEST_CONFIG`.
-        enable_logging: Logging is set up as in a worker.
+        config: Settings in addition to `DEFAULT_TEST_CONFIG`.
+        enable_logging: Set up logging as in a worker.
         kwargs: As for `Celery`.
     """
-    from sidekiq_celery.contrib.testing import tasks  # noqa: F401 - it brings `celery.ping`
+    from sidekiq_celery.contrib.testing import tasks  # noqa: F401 - defines `celery.ping`
 
     settings = {**deepcopy(DEFAULT_TEST_CONFIG), **(config or {})}
     for given, setting in ((broker, "broker_url"), (backend, "result_backend")):
@@ -88,13 +88,13 @@ def TestApp(
     return app
 
 
-# pytest would take it for a test by its name.
+# Its name would make pytest collect it as a test.
 TestApp.__test__ = False  # type: ignore[attr-defined]
 
 
 @contextmanager
 def set_trap(app: Any) -> Iterator[None]:
-    """Within the block the current app and the default app are a `Trap`."""
+    """Make the current app and the default app a `Trap` within the block."""
     trap: Any = Trap()
 
     class OfNoThread:
@@ -113,11 +113,11 @@ def set_trap(app: Any) -> Iterator[None]:
 @contextmanager
 def setup_default_app(app: Any, use_trap: bool = False) -> Iterator[None]:
     """
-    Leave no trace of *app*: behind the block the current app, the shared tasks and the queues of `memory://` are what
-    they were.
+    Leave no trace of *app*: after the block, the current app, the shared tasks and the queues of `memory://` are as
+    they were before.
 
     Args:
-        use_trap: Within the block the current app is a `Trap`.
+        use_trap: Make the current app a `Trap` within the block.
     """
     global _open_apps
     tls, default, latest = _state._tls.current_app, _state.default_app, _state._latest_current
@@ -140,13 +140,13 @@ def setup_default_app(app: Any, use_trap: bool = False) -> Iterator[None]:
             app._backend_cache = None
             app._local.backend = None
         _open_apps -= 1
-        # A session's app is still open while those of its tests come and go.
+        # A session's app stays open while those of its tests come and go.
         if not _open_apps:
             private_broker.empty()
 
 
 def import_for_all(app: Any, modules: Iterable[str]) -> None:
-    """Import *modules* for *app*. Later apps have their shared tasks as well, as no module is imported twice."""
+    """Import *modules* for *app*. Later apps get their shared tasks, too, because no module is imported twice."""
     before = set(_state._on_app_finalizers)
     for module in modules:
         app.loader.import_task_module(module)

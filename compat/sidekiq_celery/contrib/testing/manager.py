@@ -1,4 +1,4 @@
-"""`Manager`: what tests with workers need to know and to wait for."""
+"""`Manager`: helpers with which tests query workers and wait for them."""
 
 import sys
 from collections import defaultdict
@@ -18,7 +18,7 @@ _ANSWER_SECONDS = 0.2
 
 
 class Sentinel(Exception):
-    """What is waited for has not happened yet."""
+    """Raised while the awaited condition is not met yet."""
 
 
 class ManagerMixin:
@@ -65,12 +65,12 @@ class ManagerMixin:
         **options: Any,
     ) -> Any:
         """
-        Call *fun* until it does not raise; what it returns.
+        Call *fun* until it does not raise, and return its result.
 
         Args:
-            catch: Raised while what is waited for has not happened. It is raised here when no retry is left.
-            desc: What is waited for.
-            errback: Told of each such exception, the seconds until the next call, and the number of calls before.
+            catch: The exceptions that mean "not yet". The last one is raised when no retries are left.
+            desc: Describes what is awaited.
+            errback: Called with each such exception, the seconds until the next call, and the number of earlier calls.
         """
 
         def on_error(error: BaseException, intervals: Iterator[float], retries: int) -> float:
@@ -108,10 +108,10 @@ class ManagerMixin:
         **options: Any,
     ) -> None:
         """
-        Call *fun* a number of times, each of which must raise *catch*.
+        Call *fun* several times. Each call has to raise *catch*.
 
         Raises:
-            AssertionError: It did not.
+            AssertionError: A call did not raise.
         """
         try:
             self.wait_for(
@@ -130,17 +130,17 @@ class ManagerMixin:
         raise AssertionError(f"Should not have happened: {desc}")
 
     def retry_over_time(self, *args: Any, **kwargs: Any) -> Any:
-        """kombu's."""
+        """kombu's `retry_over_time`."""
         from kombu.utils.functional import retry_over_time
 
         return retry_over_time(*args, **kwargs)
 
     def join(self, r: Any, propagate: bool = False, max_retries: int = 10, **kwargs: Any) -> None:
         """
-        Wait for *r*, a result or a set of them.
+        Wait for *r*, a result or a set of results.
 
         Raises:
-            AssertionError: Some did not come.
+            AssertionError: Some results did not arrive.
         """
         if self.no_join:
             return
@@ -161,32 +161,32 @@ class ManagerMixin:
         raise AssertionError("Test failed: Missing task results")
 
     def missing_results(self, r: Any) -> list[str]:
-        """The ids of those results that have not been read yet."""
+        """The ids of results that have not been read yet."""
         return [result.id for result in r if result.id not in result.backend._cache]
 
     def wait_until_idle(self) -> None:
-        """Empty the queues, and wait until nothing runs."""
+        """Empty the queues, and wait until no task is running."""
         while self.app.control.purge():
             pass
         self.wait_for(self._raise_unless_idle, (Sentinel,), desc="workers to be idle", max_retries=100)
 
     def _raise_unless_idle(self) -> None:
-        # Workers answer within milliseconds; one that does not is not waited for before each test.
+        # Workers reply within milliseconds. A worker that does not must not delay every test.
         if any((self.inspect(timeout=_ANSWER_SECONDS).active() or {}).values()):
             raise Sentinel
 
-    # ---- what workers say
+    # ---- querying workers
 
     def inspect(self, timeout: float = 3.0) -> Any:
-        """Asks all workers."""
+        """Return an `Inspect` for all workers."""
         return self.app.control.inspect(timeout=timeout)
 
     def query_tasks(self, ids: Collection[str], timeout: float = 0.5) -> Iterator[tuple[str, Any]]:
-        """What each worker knows of *ids*."""
+        """Yield what each worker knows about *ids*."""
         yield from (self.inspect(timeout).query_task(*ids) or {}).items()
 
     def query_task_states(self, ids: Collection[str], timeout: float = 0.5) -> dict[str, set[str]]:
-        """From `active`, `reserved` and so on to the ids of those that are."""
+        """Map `active`, `reserved` and so on to the ids of the tasks in that state."""
         found: dict[str, set[str]] = defaultdict(set)
         for _, reply in self.query_tasks(ids, timeout=timeout):
             for task_id, (state, _) in reply.items():
@@ -194,11 +194,11 @@ class ManagerMixin:
         return found
 
     def is_received(self, ids: Collection[str], **kwargs: Any) -> bool:
-        """Whether all of *ids* are with a worker."""
+        """True if workers have received all of *ids*."""
         return self._are_among(["reserved", "active", "ready"], ids, **kwargs)
 
     def is_accepted(self, ids: Collection[str], **kwargs: Any) -> bool:
-        """Whether all of *ids* run."""
+        """True if all of *ids* are running."""
         return self._are_among(["active", "ready"], ids, **kwargs)
 
     def _are_among(self, wanted: Collection[str], ids: Collection[str], timeout: float = 0.5) -> bool:
@@ -208,17 +208,17 @@ class ManagerMixin:
 
     @staticmethod
     def is_result_task_in_progress(results: Any, **kwargs: Any) -> bool:
-        """Whether the tasks of all *results* have started or succeeded."""
+        """True if the tasks of all *results* have started or succeeded."""
         return all(result.state in (states.STARTED, states.SUCCESS) for result in results)
 
     # ---- assertions
 
     def true_or_raise(self, fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """
-        What *fun* returns.
+        Call *fun* and return its result.
 
         Raises:
-            Sentinel: It is not true.
+            Sentinel: The result is false.
         """
         found = fun(*args, **kwargs)
         if not found:
@@ -228,13 +228,13 @@ class ManagerMixin:
     def assert_accepted(
         self, ids: Any, interval: float = 0.5, desc: str = "waiting for tasks to be accepted", **policy: Any
     ) -> Any:
-        """Wait until all of *ids* run."""
+        """Wait until all of *ids* are running."""
         return self.assert_task_worker_state(self.is_accepted, ids, interval=interval, desc=desc, **policy)
 
     def assert_received(
         self, ids: Any, interval: float = 0.5, desc: str = "waiting for tasks to be received", **policy: Any
     ) -> Any:
-        """Wait until all of *ids* are with a worker."""
+        """Wait until workers have received all of *ids*."""
         return self.assert_task_worker_state(self.is_received, ids, interval=interval, desc=desc, **policy)
 
     def assert_result_tasks_in_progress_or_completed(
@@ -244,7 +244,7 @@ class ManagerMixin:
         desc: str = "waiting for tasks to be started or completed",
         **policy: Any,
     ) -> Any:
-        """Wait until all have started, as far as results tell."""
+        """Wait until all tasks have started, according to their results."""
         return self.assert_task_state_from_result(
             self.is_result_task_in_progress, async_results, interval=interval, desc=desc, **policy
         )
@@ -252,7 +252,7 @@ class ManagerMixin:
     def assert_task_state_from_result(
         self, fun: Callable[..., Any], results: Any, interval: float = 0.5, **policy: Any
     ) -> Any:
-        """Wait until *fun* is true of *results*."""
+        """Wait until *fun* returns true for *results*."""
         return self.wait_for(partial(self.true_or_raise, fun, results, timeout=interval), (Sentinel,), **policy)
 
     assert_task_worker_state = assert_task_state_from_result
@@ -263,7 +263,7 @@ class Manager(ManagerMixin):
     Helpers for tests with workers.
 
     Args:
-        app: Whose workers.
+        app: The app whose workers are tested.
         kwargs: `block_timeout`, `no_join`, `stdout`, `stderr`.
     """
 

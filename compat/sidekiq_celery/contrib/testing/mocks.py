@@ -1,6 +1,6 @@
 """
-Mocks for tests. Celery's mocks of broker messages are not here: no consumer reads messages, so nothing takes them;
-push a task and let `start_worker` run it.
+Mocks for tests. Celery's mocks of broker messages are not available: there is no consumer that reads messages. Push a
+task and let `start_worker` run it instead.
 """
 
 from typing import Any, Self
@@ -10,7 +10,7 @@ __all__ = ("ContextMock",)
 
 
 class _ContextMock(Mock):
-    # `with` looks for both in the class.
+    # `with` looks both up in the class.
     def __enter__(self) -> Self:
         return self
 
@@ -19,11 +19,11 @@ class _ContextMock(Mock):
 
 
 def ContextMock(*args: Any, **kwargs: Any) -> Any:
-    """A mock for a `with`, which gives the mock itself."""
+    """Create a mock for `with` statements. Entering it returns the mock itself."""
     mock: Any = _ContextMock(*args, **kwargs)
     mock.attach_mock(_ContextMock(), "__enter__")
     mock.attach_mock(_ContextMock(), "__exit__")
     mock.__enter__.return_value = mock
-    # A true one would swallow exceptions.
+    # A true value would swallow exceptions.
     mock.__exit__.return_value = None
     return mock

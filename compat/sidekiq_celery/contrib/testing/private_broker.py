@@ -1,7 +1,7 @@
 """
-What `memory://` stands for in tests: a Redis of this process alone, which starts when it is first needed.
+The Redis behind `memory://` in tests: a server for this process alone, started on first use.
 
-A queue within the process would be an imitation of the engine; a Redis starts in some 50 ms and is the real thing.
+A queue within the process would only imitate the engine. A Redis starts in some 50 ms and is the real thing.
 """
 
 import atexit
@@ -21,16 +21,16 @@ _server: PrivateRedis | None = None
 
 
 def use_for_memory() -> None:
-    """From now on, apps whose broker is `memory://` use this Redis."""
+    """Let apps whose broker is `memory://` use this Redis from now on."""
     broker.in_memory = url
 
 
 def url() -> str:
     """
-    Where it is; it is started if it is not there yet.
+    Return the server's URL, starting the server if necessary.
 
     Raises:
-        ImproperlyConfigured: There is no server program on this machine.
+        ImproperlyConfigured: No Redis server program is installed on this machine.
     """
     global _server
     with _lock:
@@ -40,7 +40,7 @@ def url() -> str:
 
 
 def empty() -> None:
-    """Remove all that the tests so far have left there."""
+    """Remove everything that earlier tests have left there."""
     with _lock:
         server = _server
     if server is not None:
@@ -65,6 +65,6 @@ def _started() -> PrivateRedis:
 
 
 def _stop(server: PrivateRedis, started_by: int) -> None:
-    # A forked child ends without taking its parent's server along.
+    # A forked child must not stop its parent's server when it exits.
     if os.getpid() == started_by:
         server.stop()

@@ -1,4 +1,4 @@
-"""The task by which tests see that a worker works."""
+"""The task with which tests check that a worker is running."""
 
 from sidekiq_celery import shared_task
 
@@ -7,5 +7,5 @@ __all__ = ("ping",)
 
 @shared_task(name="celery.ping")
 def ping() -> str:
-    """Say `pong`."""
+    """Return `pong`."""
     return "pong"

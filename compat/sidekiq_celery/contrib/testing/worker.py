@@ -33,7 +33,7 @@ __all__ = (
     "test_worker_stopped",
 )
 
-# As in `contrib.testing.tasks`, which registers it with every app; a worker gives it to its own alone.
+# The name that `contrib.testing.tasks` registers with every app; a worker only gives it to its own app.
 _PING = "celery.ping"
 WORKER_LOGLEVEL = os.environ.get("WORKER_LOGLEVEL", "error")
 
@@ -41,7 +41,7 @@ test_worker_starting = Signal(name="test_worker_starting", providing_args={})
 test_worker_started = Signal(name="test_worker_started", providing_args={"worker", "consumer"})
 test_worker_stopped = Signal(name="test_worker_stopped", providing_args={"worker"})
 for _signal in (test_worker_starting, test_worker_started, test_worker_stopped):
-    # pytest would take them for tests by their names.
+    # Their names would make pytest collect them as tests.
     _signal.__test__ = False  # type: ignore[attr-defined]
 
 private_broker.use_for_memory()
@@ -49,9 +49,9 @@ private_broker.use_for_memory()
 
 class TestWorkController(WorkController):
     """
-    A worker that heeds no signals of the operating system: `start` blocks until another thread calls `stop`.
+    A worker that ignores the operating system's signals: `start` blocks until another thread calls `stop`.
 
-    The pool `prefork` is threads here, with a warning: whoever forks within a test runner forks its state, too.
+    The pool `prefork` uses threads here, with a warning, because a fork within a test runner also forks its state.
     """
 
     __test__ = False
@@ -62,7 +62,7 @@ class TestWorkController(WorkController):
         self._wanted_end = threading.Event()
         self._failure: BaseException | None = None
         self._launcher: Launcher | None = None
-        # Its own, so that one test's tasks are not another one's.
+        # A registry of its own keeps one test's tasks apart from another's.
         self._registry = Registry()
         self._hooks = Hooks()
         super().__init__(*args, **kwargs)
@@ -77,7 +77,7 @@ class TestWorkController(WorkController):
             self.pool_name = "threads"
 
     def start(self) -> None:
-        """Work until `stop`."""
+        """Run tasks until `stop` is called."""
         try:
             self._launcher = self._launched()
         except BaseException as error:
@@ -88,7 +88,7 @@ class TestWorkController(WorkController):
         self._wanted_end.wait()
 
     def on_failed_step(self, error: Exception) -> None:
-        """Have `ensure_started` raise it."""
+        """Let `ensure_started` raise *error*."""
         self._failure = error
         self.stop(0.0)
         self._on_started.set()
@@ -100,10 +100,10 @@ class TestWorkController(WorkController):
 
     def ensure_started(self) -> None:
         """
-        Wait until it works; it must have been started in another thread.
+        Wait until the worker runs. It has to be started in another thread.
 
         Raises:
-            Exception: Why it could not start.
+            Exception: The reason why it could not start.
         """
         self._on_started.wait()
         if self._failure is not None:
@@ -111,7 +111,7 @@ class TestWorkController(WorkController):
 
     def stop(self, timeout_seconds: float = 10.0) -> None:
         """
-        Stop: what runs may finish until the timeout.
+        Stop the worker. Running tasks may finish until the timeout.
 
         Raises:
             RuntimeError: A task is still running.
@@ -128,13 +128,13 @@ class TestWorkController(WorkController):
             )
 
     def reload(self, modules: Any = None, reload: bool = False, reloader: Any = None) -> None:
-        """Take tasks on that were declared since the start; a payload that names one has it done as well."""
+        """Add tasks that were declared since the start. A payload that names such a task also triggers this."""
         for module in modules or ():
             self.app.loader.import_from_cwd(module)
         self._register(Hooks())
 
     def terminate(self) -> None:
-        """Stop at once: `Shutdown` is raised in what runs, and its jobs go back."""
+        """Stop at once: `Shutdown` is raised in running tasks, and their jobs are requeued."""
         self.stop(timeout_seconds=0.0)
 
     def _launched(self) -> Launcher:
@@ -192,13 +192,13 @@ def start_worker(
     **kwargs: Any,
 ) -> Iterator[Any]:
     """
-    A worker for *app* within the block.
+    Run a worker for *app* within the block.
 
     Args:
         concurrency, pool, kwargs: As for `WorkController`.
-        perform_ping_check: Have it run `celery.ping` first, which an app without it is given.
-        ping_task_timeout: Seconds for that.
-        shutdown_timeout: Seconds for tasks that still run behind the block.
+        perform_ping_check: Let it run `celery.ping` first; an app without that task gets it.
+        ping_task_timeout: Seconds to wait for that.
+        shutdown_timeout: Seconds for tasks that are still running after the block.
 
     Raises:
         RuntimeError: A task did not end in time.
@@ -269,7 +269,7 @@ def _run(worker: Any) -> None:
 
 
 def setup_app_for_worker(app: Any, loglevel: Any, logfile: str | None) -> None:
-    """Make *app* the current one, and set up its log."""
+    """Make *app* the current app, and set up its log."""
     app.finalize()
     app.set_current()
     app.set_default()

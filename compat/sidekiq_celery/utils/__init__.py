@@ -1,5 +1,5 @@
 """
-Helpers under the names that programs import. The old flat names stay reachable from here, each when it is asked for.
+Helpers under the names that programs import. The old flat names can still be imported from here; each is loaded on use.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""What passes for a task or a signature: anything with the right methods."""
+"""Duck types for tasks and signatures: anything with the right methods passes."""
 
 from abc import ABCMeta, get_cache_token
 from functools import lru_cache
@@ -12,13 +12,13 @@ class _ByMethods(ABCMeta):
         return cls.__subclasscheck__(instance.__class__)
 
     def __subclasscheck__(cls, subclass: type) -> bool:
-        # The token is another one once a class has been registered anywhere.
+        # The token changes whenever a class is registered anywhere.
         return _passes(cls, subclass, get_cache_token())
 
 
 @lru_cache(maxsize=256)
 def _passes(cls: Any, subclass: type, _: object) -> bool:
-    """Whether *subclass* passes for *cls*; a large canvas asks this of each of its members."""
+    """True if *subclass* passes for *cls*. Cached, because a large canvas asks this for each of its members."""
     if ABCMeta.__subclasscheck__(cls, subclass):
         return True
     wanted: frozenset[str] = cls.__dict__.get("__required_attributes__", frozenset())
@@ -27,13 +27,13 @@ def _passes(cls: Any, subclass: type, _: object) -> bool:
 
 
 class CallableTask(metaclass=_ByMethods):
-    """Can be delayed."""
+    """An object that can be delayed."""
 
     __required_attributes__: ClassVar[frozenset[str]] = frozenset({"delay", "apply_async", "apply", "__call__"})
 
 
 class CallableSignature(CallableTask):
-    """Can be delayed, linked and joined."""
+    """An object that can be delayed, linked and joined."""
 
     __required_attributes__: ClassVar[frozenset[str]] = frozenset(
         {"delay", "apply_async", "apply", "__call__", "clone", "freeze", "set", "link", "link_error", "__or__"}

@@ -1,4 +1,4 @@
-"""Warnings of what will go."""
+"""Deprecation warnings."""
 
 import warnings
 
@@ -12,7 +12,7 @@ def warn(
     alternative: str | None = None,
     stacklevel: int = 2,
 ) -> None:
-    """Warn that *description* goes with Celery's release *removal*, and what to use instead."""
+    """Warn that *description* will be removed in Celery's release *removal*, and say what to use instead."""
     from sidekiq_celery.exceptions import CDeprecationWarning, CPendingDeprecationWarning
 
     advice = f" {alternative}" if alternative else ""

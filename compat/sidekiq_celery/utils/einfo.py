@@ -1,4 +1,4 @@
-"""An exception with its traceback as text, as hooks and signals are handed it."""
+"""`ExceptionInfo`: an exception with its traceback as text, as passed to hooks and signals."""
 
 import sys
 import traceback as _traceback
@@ -12,15 +12,15 @@ ExcInfo = tuple[type[BaseException] | None, BaseException | None, TracebackType 
 
 class ExceptionInfo:
     """
-    What went wrong.
+    An exception, for hooks and signals.
 
     Args:
-        exc_info: Type, exception and traceback; None for what is being handled.
-        internal: It went wrong outside the task's own code.
+        exc_info: Type, exception and traceback; None for the exception being handled.
+        internal: True if it was raised outside the task's own code.
 
     Attributes:
-        type, exception, tb: The same.
-        traceback: As Python prints it.
+        type, exception, tb: The parts of *exc_info*.
+        traceback: The traceback as Python prints it.
     """
 
     def __init__(self, exc_info: ExcInfo | None = None, internal: bool = False) -> None:
@@ -30,13 +30,13 @@ class ExceptionInfo:
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
-        # Instrumentation unwraps it if `isinstance` takes it for the one that Celery hands out, which is billiard's.
+        # Instrumentation unwraps it if `isinstance` takes it for the class that Celery uses, which is billiard's.
         billiard = sys.modules.get("billiard.einfo")
         return ExceptionInfo if billiard is None else billiard.ExceptionInfo
 
     @property
     def traceback(self) -> str:
-        """The text; made when it is first asked for."""
+        """The text of the traceback, formatted on first use."""
         if self._text is None:
             self._text = "".join(_traceback.format_exception(self.type, self.exception, self.tb))
         return self._text

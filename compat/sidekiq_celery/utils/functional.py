@@ -1,4 +1,4 @@
-"""Functions on functions and on sequences."""
+"""Helpers for functions and sequences."""
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -42,7 +42,7 @@ def __getattr__(name: str) -> Any:
 
 
 class DummyContext:
-    """A context in which nothing happens."""
+    """A context manager that does nothing."""
 
     def __enter__(self) -> "DummyContext":
         return self
@@ -52,7 +52,7 @@ class DummyContext:
 
 
 class lazy:
-    """A call to make when its value is asked for, each time."""
+    """A call that is made each time its value is needed."""
 
     def __init__(self, fun: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         self._fun, self._args, self._kwargs = fun, args, kwargs
@@ -61,7 +61,7 @@ class lazy:
         return self.evaluate()
 
     def evaluate(self) -> Any:
-        """The value."""
+        """Make the call and return its value."""
         return self._fun(*self._args, **self._kwargs)
 
     def __str__(self) -> str:
@@ -80,13 +80,13 @@ class lazy:
 
 
 class mlazy(lazy):
-    """A call to make when its value is first asked for."""
+    """A call that is made once, when its value is first needed."""
 
     evaluated = False
     _value: Any = None
 
     def evaluate(self) -> Any:
-        """The value."""
+        """Return the value, making the call if this is the first time."""
         if not self.evaluated:
             self._value = super().evaluate()
             self.evaluated = True
@@ -94,8 +94,8 @@ class mlazy(lazy):
 
 
 def maybe_evaluate(value: Any) -> Any:
-    """The value of something lazy; anything else as it is."""
-    # kombu has a `lazy` of its own, which settings may hold.
+    """Evaluate a lazy value; anything else stays as it is."""
+    # kombu has its own `lazy`, and settings may contain it.
     if isinstance(value, lazy) or (type(value).__name__ in ("lazy", "mlazy") and hasattr(value, "evaluate")):
         return value.evaluate()
     return value
@@ -106,38 +106,38 @@ def noop(*args: Any, **kwargs: Any) -> None:
 
 
 def pass1(arg: T, *args: Any, **kwargs: Any) -> T:
-    """The first argument."""
+    """Return the first argument."""
     return arg
 
 
 def memoize(maxsize: int | None = None, keyfun: Any = None, Cache: Any = None) -> Callable[[Any], Any]:
-    """Keep what a function returned for its last *maxsize* different arguments."""
+    """Cache a function's return values for its last *maxsize* different arguments."""
     return lru_cache(maxsize=maxsize)
 
 
 def is_list(obj: Any, scalars: tuple[type, ...] = (Mapping, str), iters: tuple[type, ...] = (Iterable,)) -> bool:
-    """Whether *obj* can be gone through, and is no text and no mapping."""
+    """True if *obj* is iterable, but neither text nor a mapping."""
     return isinstance(obj, iters) and not isinstance(obj, scalars or ())
 
 
 def maybe_list(obj: Any, scalars: tuple[type, ...] = (Mapping, str)) -> Any:
-    """*obj* if it is a list or None, else in a list."""
+    """Return *obj* if it is a list or None; otherwise wrap it in a list."""
     return obj if obj is None or is_list(obj, scalars) else [obj]
 
 
 def dictfilter(d: Mapping[str, Any] | None = None, **kw: Any) -> dict[str, Any]:
-    """What is not None."""
+    """Return the items that are not None."""
     return {key: value for key, value in {**(d or {}), **kw}.items() if value is not None}
 
 
 def first(predicate: Callable[[Any], Any] | None, it: Iterable[Any]) -> Any:
-    """The first element that *predicate* accepts; without one, that is not None."""
+    """Return the first element that *predicate* accepts; without a predicate, the first that is not None."""
     accepts = predicate or (lambda value: value is not None)
     return next((value for value in it if accepts(value)), None)
 
 
 def firstmethod(method: str, on_call: Callable[..., Any] | None = None) -> Callable[..., Any]:
-    """A function that asks one object after the other by *method*, and returns the first answer that is not None."""
+    """Make a function that calls *method* on one object after the other, up to the first result that is not None."""
 
     def ask(it: Iterable[Any], *args: Any, **kwargs: Any) -> Any:
         for obj in it:
@@ -153,65 +153,66 @@ def firstmethod(method: str, on_call: Callable[..., Any] | None = None) -> Calla
 
 
 def chunks(it: Iterator[T], n: int) -> Iterator[list[T]]:
-    """Lists of *n* elements each of an iterator; the last may be shorter."""
+    """Split an iterator into lists of *n* elements. The last may be shorter."""
     for item in it:
         yield [item, *islice(it, n - 1)]
 
 
 def padlist(container: Iterable[Any], size: int, default: Any = None) -> list[Any]:
-    """The first *size* elements, with *default* for those that lack."""
+    """Return the first *size* elements, padded with *default*."""
     items = list(container)[:size]
     return items + [default] * (size - len(items))
 
 
 def mattrgetter(*attrs: str) -> Callable[[Any], dict[str, Any]]:
-    """A function to those attributes of an object; None for what it lacks."""
+    """Make a function that returns those attributes of an object, with None for missing ones."""
     return lambda obj: {attr: getattr(obj, attr, None) for attr in attrs}
 
 
 def uniq(it: Iterable[T]) -> Iterator[T]:
-    """Each element once, in their order."""
+    """Yield each element once, keeping the order."""
     return iter(dict.fromkeys(it))
 
 
 def lookahead(it: Iterable[T]) -> Iterator[tuple[T, T | None]]:
-    """Each element with the next; the last with None."""
+    """Yield each element with the one after it; the last with None."""
     here, ahead = tee(it)
     next(ahead, None)
     return zip_longest(here, ahead)
 
 
 def maybe(typ: Callable[[Any], T], val: Any) -> T | None:
-    """*typ* of *val*, unless it is None."""
+    """Call *typ* on *val* unless it is None."""
     return None if val is None else typ(val)
 
 
 def seq_concat_item(seq: Any, item: Any) -> Any:
-    """A copy of *seq* with *item* at its end."""
+    """Copy *seq* and append *item*."""
     return (*seq, item) if isinstance(seq, tuple) else [*seq, item]
 
 
 def seq_concat_seq(a: Sequence[Any], b: Sequence[Any]) -> Any:
-    """Both in one, of the type of the longer."""
+    """Concatenate both, as the type of the longer one."""
     kind: Any = type(max([a, b], key=len))
     return kind([*a, *b])
 
 
 def is_numeric_value(value: Any) -> bool:
-    """Whether *value* is a number; True and False are none."""
+    """True if *value* is a number. Booleans do not count."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def head_from_fun(fun: Callable[..., Any], bound: bool = False) -> Callable[..., Any]:
     """
-    A function that takes what *fun* takes and does nothing: calling it checks arguments at the price of a call.
+    Make a function that takes the arguments of *fun* and does nothing. Calling it checks arguments for the price of a
+    call.
 
     Args:
-        bound: The first parameter is filled in by the caller of *fun*.
+        bound: The caller of *fun* supplies its first argument.
     """
     target: Any = fun if inspect.isroutine(fun) else type(fun).__call__.__get__(fun)
     spec = inspect.getfullargspec(target)
-    # Defaults are only needed to be there; their values stay with the function.
+    # Only the presence of defaults matters. Their values stay with the function.
     optional = len(spec.defaults or ())
     plain = len(spec.args) - optional
     parts = [*spec.args[:plain], *(f"{name}=None" for name in spec.args[plain:])]
@@ -233,19 +234,19 @@ def head_from_fun(fun: Callable[..., Any], bound: bool = False) -> Callable[...,
 
 
 def arity_greater(fun: Callable[..., Any], n: int) -> Any:
-    """Whether *fun* takes more than *n* positional arguments."""
+    """True if *fun* takes more than *n* positional arguments."""
     spec = inspect.getfullargspec(fun)
     return spec.varargs or len(spec.args) > n
 
 
 def fun_takes_argument(name: str, fun: Callable[..., Any], position: int | None = None) -> Any:
-    """Whether *fun* takes an argument called *name*, or at *position*."""
+    """True if *fun* takes an argument called *name*, or one at *position*."""
     spec = inspect.getfullargspec(fun)
     return spec.varkw or spec.varargs or (len(spec.args) >= position if position else name in spec.args)
 
 
 def fun_accepts_kwargs(fun: Callable[..., Any]) -> bool:
-    """Whether *fun* takes any keyword."""
+    """True if *fun* accepts arbitrary keywords."""
     code = getattr(fun, "__code__", None)
     if code is not None:
         return bool(code.co_flags & inspect.CO_VARKEYWORDS)

@@ -1,4 +1,4 @@
-"""Graphs of what depends on what: the tree of a result's children."""
+"""Dependency graphs, such as the tree of a result's children."""
 
 from collections.abc import Iterable, Iterator
 from graphlib import CycleError as _Cycle
@@ -9,19 +9,19 @@ __all__ = ("CycleError", "DependencyGraph", "GraphFormatter")
 
 
 class CycleError(Exception):
-    """Something depends on itself."""
+    """A node depends on itself."""
 
 
 class GraphFormatter:
     """
-    A graph as text in Graphviz's language.
+    Renders a graph in Graphviz's language.
 
     Args:
-        root: The label of this node stands out.
+        root: The label of the node to highlight.
         type: `digraph` or `graph`.
-        id: Of the graph.
+        id: The graph's id.
         indent: Spaces before each line.
-        attrs: Of all nodes.
+        attrs: Attributes of all nodes.
     """
 
     def __init__(
@@ -34,23 +34,23 @@ class GraphFormatter:
         self.attrs = attrs
 
     def label(self, obj: Any) -> str:
-        """The text on a node."""
+        """Return the text of a node."""
         return str(obj)
 
     def head(self) -> str:
-        """The first line."""
+        """Return the first line."""
         return self._line(f"{self.type} {self.id} {{")
 
     def tail(self) -> str:
-        """The last line."""
+        """Return the last line."""
         return self._line("}")
 
     def node(self, obj: Any, is_root: bool = False) -> str:
-        """A line for a node."""
+        """Return the line for a node."""
         return self._line(f'    "{self.label(obj)}" [{self._attributes(is_root)}]')
 
     def edge(self, one: Any, other: Any) -> str:
-        """A line for an edge."""
+        """Return the line for an edge."""
         arrow = "->" if self.type == "digraph" else "--"
         return self._line(f'    "{self.label(one)}" {arrow} "{self.label(other)}"')
 
@@ -64,10 +64,10 @@ class GraphFormatter:
 
 class DependencyGraph:
     """
-    Nodes, and for each those that it depends on.
+    Nodes, each with the nodes that it depends on.
 
     Args:
-        it: Pairs of a node and those that it depends on.
+        it: Pairs of a node and its dependencies.
         formatter: For `to_dot`.
     """
 
@@ -82,15 +82,15 @@ class DependencyGraph:
         self.adjacent.setdefault(obj, [])
 
     def add_edge(self, A: Any, B: Any) -> None:
-        """Have *A* depend on *B*; both are there."""
+        """Make *A* depend on *B*. Both nodes have to exist."""
         self[A].append(B)
 
     def connect(self, graph: "DependencyGraph") -> None:
-        """Take over the nodes of another graph."""
+        """Add the nodes of another graph."""
         self.adjacent.update(graph.adjacent)
 
     def update(self, it: Iterable[tuple[Any, Any]]) -> None:
-        """Add nodes, each with those that it depends on."""
+        """Add nodes with their dependencies."""
         pairs = list(it)
         for obj, _ in pairs:
             self.add_arc(obj)
@@ -100,10 +100,10 @@ class DependencyGraph:
 
     def topsort(self) -> list[Any]:
         """
-        The nodes, each behind those that it depends on.
+        Return the nodes in topological order: each comes after its dependencies.
 
         Raises:
-            CycleError: One depends on itself.
+            CycleError: A node depends on itself.
         """
         try:
             return list(TopologicalSorter(self.adjacent).static_order())
@@ -111,7 +111,7 @@ class DependencyGraph:
             raise CycleError(*error.args) from error
 
     def valency_of(self, obj: Any) -> int:
-        """How many depend on each other below a node, itself included; 0 if it is not there."""
+        """Count the nodes of the tree of dependencies below a node, itself included; 0 if the node is unknown."""
         below = self.adjacent.get(obj)
         return 0 if below is None else 1 + sum(self.valency_of(other) for other in below)
 
@@ -128,12 +128,12 @@ class DependencyGraph:
         fh.write("\n".join([*lines, form.tail(), ""]))
 
     def format(self, obj: Any) -> str:
-        """The text on a node."""
+        """Return the text of a node."""
         text: str = self.formatter.label(obj)
         return text
 
     def items(self) -> Iterator[tuple[Any, list[Any]]]:
-        """Each node with those that it depends on."""
+        """Yield each node with its dependencies."""
         return iter(self.adjacent.items())
 
     iteritems = items

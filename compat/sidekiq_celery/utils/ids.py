@@ -1,4 +1,4 @@
-"""Ids of tasks."""
+"""Task ids."""
 
 from os import urandom
 
@@ -7,10 +7,10 @@ __all__ = ("uuid",)
 
 def uuid() -> str:
     """
-    A new random id (version 4) with its dashes, such as task ids are.
+    Return a new random id (version 4, with dashes) in the format of task ids.
 
-    The text is made from the random bytes themselves: four times as fast as `uuid.uuid4()`, which counts as each
-    `delay()` makes one.
+    The text is made directly from the random bytes. That is four times as fast as `uuid.uuid4()`, which matters because
+    each `delay()` makes one.
     """
     bits = bytearray(urandom(16))
     bits[6] = bits[6] & 0x0F | 0x40

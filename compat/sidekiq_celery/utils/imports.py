@@ -1,4 +1,4 @@
-"""Modules and the names in them, found by text."""
+"""Finds modules and objects by name."""
 
 import os
 import sys
@@ -29,18 +29,18 @@ _NAMES_IN_CELERY = "celery."
 
 
 class NotAPackage(Exception):
-    """A name with dots leads through a module that is no package."""
+    """A dotted name leads through a module that is not a package."""
 
 
 def qualname(obj: Any) -> str:
-    """The full name of a class or a function, or of the class of anything else."""
+    """Return the full name of a class or function; for anything else, that of its class."""
     named = obj if hasattr(obj, "__name__") else obj.__class__
     name: str = named.__qualname__
     return name if "." in name else f"{named.__module__}.{name}"
 
 
 def own_name(path: str) -> str:
-    """*path* with `celery.` read as this package: settings keep naming `celery.beat:PersistentScheduler` and such."""
+    """Map `celery.` to this package, so that settings can still name `celery.beat:PersistentScheduler` and the like."""
     return f"sidekiq_{path}" if path.startswith(_NAMES_IN_CELERY) else path
 
 
@@ -54,15 +54,16 @@ def symbol_by_name(
     **kwargs: Any,
 ) -> Any:
     """
-    What *name* says: `module:attribute` or `module.attribute`. What is not a text is returned as it is.
+    Return the object that *name* refers to: `module:attribute` or `module.attribute`. Anything but text is returned as
+    it is.
 
     Args:
-        aliases: Short names for long ones.
-        imp: Imports a module, instead of `importlib.import_module`.
-        default: Returned if there is no such thing; None raises.
+        aliases: Maps short names to long ones.
+        imp: Imports a module; by default `importlib.import_module`.
+        default: The return value if there is no such object; with None, the error is raised.
 
     Raises:
-        ImportError, AttributeError: There is no such module, or nothing of that name in it.
+        ImportError, AttributeError: There is no such module, or it has no such attribute.
         ValueError: The module cannot be imported for another reason.
     """
     if not isinstance(name, str):
@@ -82,13 +83,13 @@ def symbol_by_name(
 
 
 def instantiate(name: Any, *args: Any, **kwargs: Any) -> Any:
-    """The class that *name* says, called."""
+    """Call the class that *name* refers to."""
     return symbol_by_name(name)(*args, **kwargs)
 
 
 @contextmanager
 def cwd_in_path() -> Iterator[str | None]:
-    """Modules in the working directory can be imported within."""
+    """Make modules in the working directory importable within the block."""
     try:
         cwd = os.getcwd()
     except FileNotFoundError:
@@ -106,10 +107,10 @@ def cwd_in_path() -> Iterator[str | None]:
 
 def find_module(module: str, path: Any = None, imp: Callable[[str], Any] | None = None) -> Any:
     """
-    The module named *module*, also from the working directory.
+    Import *module*; the working directory is searched, too.
 
     Raises:
-        NotAPackage: A part of the name but the last is no package.
+        NotAPackage: A part of the name before the last is not a package.
         ImportError: There is no such module.
     """
     find = imp or import_module
@@ -130,13 +131,13 @@ def find_module(module: str, path: Any = None, imp: Callable[[str], Any] | None 
 
 
 def import_from_cwd(module: str, imp: Callable[..., Any] | None = None, package: str | None = None) -> Any:
-    """The module named *module*; those in the working directory come first."""
+    """Import *module*. Modules in the working directory take precedence."""
     with cwd_in_path():
         return (imp or import_module)(module, package=package)
 
 
 def reload_from_cwd(module: ModuleType, reloader: Callable[[ModuleType], Any] | None = None) -> Any:
-    """*module* read again."""
+    """Reload *module*."""
     with cwd_in_path():
         return (reloader or reload)(module)
 
@@ -149,14 +150,14 @@ def module_file(module: ModuleType) -> str:
 
 @cache
 def load_extension_class_names(namespace: str) -> tuple[tuple[str, str], ...]:
-    """Names and classes, as texts, that installed packages add under *namespace* (`celery.commands` and so on)."""
+    """Names and class paths that installed packages register under *namespace* (`celery.commands` and so on)."""
     from importlib.metadata import entry_points
 
     return tuple((point.name, point.value) for point in entry_points(group=namespace))
 
 
 def load_extension_classes(namespace: str) -> Iterator[tuple[str, Any]]:
-    """The same, with the classes themselves; those that cannot be imported are warned of and left out."""
+    """Yield the names with the imported classes. A class that cannot be imported causes a warning and is skipped."""
     for name, class_name in load_extension_class_names(namespace):
         try:
             found = symbol_by_name(class_name)
@@ -167,7 +168,7 @@ def load_extension_classes(namespace: str) -> Iterator[tuple[str, Any]]:
 
 
 def gen_task_name(app: App, name: str, module_name: str | None) -> str:
-    """`module.name`; the module that runs as a script is called as the app is."""
+    """Return `module.name`. The module that runs as a script has the app's name."""
     module = sys.modules.get(module_name or "__main__")
     known_as = module.__name__ if module is not None else module_name or "__main__"
     if known_as == "__main__" and app.main:

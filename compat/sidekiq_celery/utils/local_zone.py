@@ -1,4 +1,4 @@
-"""This machine's time zone, by its name where that can be found."""
+"""This machine's time zone, by name if the name can be found."""
 
 import os
 import time
@@ -12,26 +12,26 @@ _ZONES = "zoneinfo/"
 
 
 class LocalTimezone(tzinfo):
-    """The zone by the C library's rules, where its name is not known."""
+    """The local zone by the C library's rules, for when its name is unknown."""
 
     def __repr__(self) -> str:
         hours = int(timedelta(seconds=-(time.altzone if time.daylight else time.timezone)).total_seconds() / 3600)
         return f"<LocalTimezone: UTC{hours:+03d}>"
 
     def utcoffset(self, dt: datetime | None) -> timedelta:
-        """Ahead of UTC."""
+        """The offset from UTC."""
         return timedelta(seconds=-time.altzone if self._isdst(dt) else -time.timezone)
 
     def dst(self, dt: datetime | None) -> timedelta:
-        """What summer adds."""
+        """The offset that daylight saving time adds."""
         return timedelta(seconds=time.timezone - time.altzone) if self._isdst(dt) else timedelta(0)
 
     def tzname(self, dt: datetime | None) -> str:
-        """Its short name at that time."""
+        """The zone's short name at that time."""
         return time.tzname[self._isdst(dt)]
 
     def fromutc(self, dt: datetime) -> datetime:
-        """*dt*, a time of UTC, in this zone."""
+        """Convert *dt* from UTC to this zone."""
         moment = dt.replace(tzinfo=UTC)
         local = time.localtime(moment.timestamp())
         return datetime(*local[:6], dt.microsecond, tzinfo=self)
@@ -44,7 +44,7 @@ class LocalTimezone(tzinfo):
 
 
 def local_zone() -> tzinfo:
-    """The zone that `TZ` names, or `/etc/timezone`, or that `/etc/localtime` leads to."""
+    """Return the zone named by `TZ` or by `/etc/timezone`, or the one that `/etc/localtime` links to."""
     for name in (_from_environment(), _from_file(Path("/etc/timezone")), _from_link(Path("/etc/localtime"))):
         if name:
             try:

@@ -1,4 +1,4 @@
-"""Loggers as Celery arranges them: all of the package under `celery`, those of tasks under `celery.task`."""
+"""Loggers as in Celery: those of the package are below `celery`, those of tasks below `celery.task`."""
 
 import logging
 import sys
@@ -25,7 +25,7 @@ __all__ = (
 )
 
 LOG_LEVELS: dict[Any, Any] = {**logging.getLevelNamesMapping(), **logging._levelToName}
-"""Names to levels, and levels to names."""
+"""Maps names to levels, and levels to names."""
 LOG_LEVELS["FATAL"], LOG_LEVELS[logging.FATAL] = logging.FATAL, "FATAL"
 
 RESERVED_LOGGER_NAMES = {"celery", "celery.task"}
@@ -34,7 +34,7 @@ _in_sighandler = False
 
 
 def _quiet_logger(name: Any) -> logging.Logger:
-    """A logger that says nothing of having no handler."""
+    """Return a logger that does not complain about having no handler."""
     found = name if isinstance(name, logging.Logger) else logging.getLogger(name)
     if not found.handlers:
         found.addHandler(logging.NullHandler())
@@ -46,10 +46,10 @@ base_logger = logger = _quiet_logger("celery")
 
 def logger_isa(l: logging.Logger, p: logging.Logger, max: int = 1000) -> bool:  # noqa: E741 - Celery's names
     """
-    Whether *l* is *p*, or stands under it.
+    True if *l* is *p* or one of its descendants.
 
     Raises:
-        RuntimeError: It stands under itself, or more than *max* deep.
+        RuntimeError: The logger is its own ancestor, or more than *max* levels deep.
     """
     above: logging.Logger | None = l
     seen: set[logging.Logger] = set()
@@ -72,7 +72,7 @@ def _put_under(parent: logging.Logger, one: logging.Logger) -> logging.Logger:
 
 
 def get_logger(name: Any) -> logging.Logger:
-    """A logger by name; one that has a parent of the program's stands under `celery` beside it."""
+    """Return a logger by name. If its parent is one of the program's loggers, it is moved below `celery`."""
     found = _quiet_logger(name)
     if logging.root not in (found, found.parent) and found is not base_logger:
         return _put_under(base_logger, found)
@@ -85,10 +85,10 @@ worker_logger = get_logger("celery.worker")
 
 def get_task_logger(name: str) -> logging.Logger:
     """
-    The logger of a module of tasks: its lines show the name and the id of the task that runs.
+    Return the logger for a task module. Its lines show the name and id of the running task.
 
     Raises:
-        RuntimeError: The name is one of the package's own.
+        RuntimeError: The name is reserved for the package.
     """
     if name in RESERVED_LOGGER_NAMES:
         raise RuntimeError(f"Logger name {name!r} is reserved!")
@@ -96,19 +96,19 @@ def get_task_logger(name: str) -> logging.Logger:
 
 
 def mlevel(level: Any) -> Any:
-    """The number of a level; numbers and None are as they are."""
+    """Return the number of a level. Numbers and None stay as they are."""
     return LOG_LEVELS[level.upper()] if level and not isinstance(level, int) else level
 
 
 def set_in_sighandler(value: bool) -> None:
-    """Say whether a handler of a signal runs: what is printed then goes past the log."""
+    """Set whether a signal handler is running. If so, printed text bypasses the log."""
     global _in_sighandler
     _in_sighandler = value
 
 
 @contextmanager
 def in_sighandler() -> Iterator[None]:
-    """Around a handler of a signal."""
+    """Mark the block as a signal handler."""
     set_in_sighandler(True)
     try:
         yield
@@ -122,10 +122,10 @@ def _painter(code: int) -> Any:
 
 class ColorFormatter(logging.Formatter):
     """
-    Lines that are coloured by their level.
+    Colors lines by their level.
 
     Attributes:
-        colors: Level's name to what paints a line; other levels are not painted.
+        colors: Maps a level's name to the function that colors a line. Lines of other levels stay plain.
     """
 
     colors: ClassVar[dict[str, Any]] = {
@@ -140,10 +140,10 @@ class ColorFormatter(logging.Formatter):
         self.use_color = use_color
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line; one that cannot be made says so instead of raising."""
+        """Format a record. If that fails, the line says so, and nothing is raised."""
         try:
             line = super().format(record)
-        except Exception as error:  # noqa: BLE001 - a value that cannot be shown must not cost the line
+        except Exception as error:  # noqa: BLE001 - a broken value must not cost the line
             return unrepresentable(record.msg, error)
         paint = self.colors.get(record.levelname)
         return str(paint(line)) if paint is not None and self.use_color else line
@@ -151,11 +151,11 @@ class ColorFormatter(logging.Formatter):
 
 class LoggingProxy:
     """
-    A file whose lines go to a logger; what `sys.stdout` becomes in a worker.
+    A file that sends its lines to a logger. It replaces `sys.stdout` in a worker.
 
     Args:
-        logger: Where they go.
-        loglevel: As what; else the logger's own level, else as errors.
+        logger: The logger.
+        loglevel: The level of the lines; by default the logger's own, or else ERROR.
     """
 
     mode = "w"
@@ -169,18 +169,18 @@ class LoggingProxy:
         self.logger = logger
         self.loglevel = mlevel(loglevel or logger.level or self.loglevel)
         for handler in logger.handlers:
-            # The usual one prints to sys.stderr, which may be this very object.
+            # The default method prints to sys.stderr, which may be this very object.
             handler.handleError = _print_error  # type: ignore[method-assign]
 
     def write(self, data: Any) -> int:
-        """Log *data*; returns how many characters were."""
+        """Log *data*. Returns the number of characters."""
         text = data.decode(errors="replace") if isinstance(data, bytes) else str(data)
         if _in_sighandler:
             print(text, file=sys.__stderr__)
             return len(text)
         line = text.rstrip("\n")
         if not line or self.closed or getattr(self._thread, "recurse_protection", False):
-            # A handler that prints would come back here for ever.
+            # A handler that prints would call this method forever.
             return 0
         self._thread.recurse_protection = True
         try:
@@ -190,19 +190,19 @@ class LoggingProxy:
         return len(line)
 
     def writelines(self, sequence: Iterable[Any]) -> None:
-        """Log each of them."""
+        """Log each item."""
         for part in sequence:
             self.write(part)
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: lines are not buffered."""
 
     def close(self) -> None:
-        """Log no more."""
+        """Stop logging."""
         self.closed = True
 
     def isatty(self) -> bool:
-        """It is no terminal."""
+        """Always False: it is not a terminal."""
         return False
 
 
@@ -210,26 +210,26 @@ def _print_error(record: logging.LogRecord) -> None:
     try:
         traceback.print_exc(None, sys.__stderr__)
     except OSError:
-        # Nobody reads it any more.
+        # Nothing reads the error output any more.
         pass
 
 
 def get_multiprocessing_logger() -> logging.Logger:
-    """The logger of `multiprocessing`."""
+    """Return the logger of `multiprocessing`."""
     from multiprocessing import get_logger as of_multiprocessing
 
     return of_multiprocessing()
 
 
 def reset_multiprocessing_logger() -> None:
-    """Have that logger set up anew, where there is one."""
+    """Let the logger of `multiprocessing` be set up again, if there is one."""
     loaded: Any = sys.modules.get("multiprocessing.util")
     if loaded is not None:
         loaded._logger = None
 
 
 def current_process_index(base: int = 1) -> int | None:
-    """The number of this process among those that `multiprocessing` has numbered; None without one."""
+    """Return the number that `multiprocessing` has for this process, or None."""
     loaded: Any = sys.modules.get("multiprocessing.process")
     index = None if loaded is None else getattr(loaded.current_process(), "index", None)
     return None if index is None else int(index) + base

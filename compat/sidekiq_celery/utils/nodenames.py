@@ -1,4 +1,4 @@
-"""Names of workers: `<name>@<host>`."""
+"""Worker names: `<name>@<host>`."""
 
 import os
 import socket
@@ -31,7 +31,7 @@ def gethostname() -> str:
 
 
 def worker_direct(hostname: Any) -> Any:
-    """The `kombu.Queue` of one worker, by its node name; a queue as it is."""
+    """Return the `kombu.Queue` for the worker with that node name. A queue stays as it is."""
     from kombu import Exchange, Queue
 
     if isinstance(hostname, Queue):
@@ -40,29 +40,29 @@ def worker_direct(hostname: Any) -> Any:
 
 
 def nodename(name: str, hostname: str) -> str:
-    """The node name."""
+    """Join a name and a host to a node name."""
     return f"{name}{NODENAME_SEP}{hostname}"
 
 
 def anon_nodename(hostname: str | None = None, prefix: str = "gen") -> str:
-    """The node name of a process that is no worker, as in a task's `origin`."""
+    """Return a node name for a process that is not a worker, as used in a task's `origin`."""
     return nodename(f"{prefix}{os.getpid()}", hostname or gethostname())
 
 
 def nodesplit(name: str) -> tuple[str | None, str] | list[str]:
-    """Name and host of a node name; None where it is only a host."""
+    """Split a node name into name and host. The name is None if there is only a host."""
     parts = name.split(NODENAME_SEP, 1)
     return (None, parts[0]) if len(parts) == 1 else parts
 
 
 def default_nodename(hostname: str | None, default_name: str = NODENAME_DEFAULT) -> str:
-    """The node name for a host or a part of a node name."""
+    """Complete a host or a part of a node name to a node name."""
     name, host = nodesplit(hostname or "")
     return nodename(name or default_name, host or gethostname())
 
 
 def node_format(s: str, name: str, **extra: Any) -> str:
-    """*s* with `%h`, `%n`, `%d`, `%p`, `%i` and `%I` of a node name in it."""
+    """Replace `%h`, `%n`, `%d`, `%p`, `%i` and `%I` in *s* with the parts of a node name."""
     shortname, host = nodesplit(name)
     return host_format(s, host, shortname or NODENAME_DEFAULT, p=name, **extra)
 
@@ -75,7 +75,7 @@ def _process_index(prefix: str = "", default: str = "0") -> str:
 
 
 def host_format(s: str, host: str | None = None, name: str | None = None, **extra: Any) -> str:
-    """*s* with `%h` (host), `%n` (its first part, or the name), `%d` (its domain), `%i` and `%I` in it."""
+    """Replace `%h` (host), `%n` (its first part, or the name), `%d` (its domain), `%i` and `%I` in *s*."""
     full = host or gethostname()
     first, _, domain = full.partition(".")
     keys = {

@@ -1,4 +1,4 @@
-"""Looking at objects and classes."""
+"""Helpers for objects and classes."""
 
 from collections.abc import Callable, Collection, Sequence
 from functools import reduce
@@ -8,7 +8,7 @@ __all__ = ("Bunch", "FallbackContext", "getitem_property", "mro_lookup")
 
 
 class Bunch:
-    """Anything, by attributes."""
+    """An object with arbitrary attributes."""
 
     def __init__(self, **kwargs: Any) -> None:
         self.__dict__.update(kwargs)
@@ -18,10 +18,11 @@ def mro_lookup(
     cls: type, attr: str, stop: Collection[type] | None = None, monkey_patched: Sequence[str] | None = None
 ) -> type | None:
     """
-    The first class of *cls* and its bases that defines *attr*; None if none before *stop* does.
+    Return the first class among *cls* and its bases that defines *attr*, or None if none before *stop* does.
 
     Args:
-        monkey_patched: The modules from which a class of *stop* has its attributes; a foreign one counts as defined.
+        monkey_patched: The modules that define attributes of the classes in *stop*. If one of these classes has *attr*
+            from another module, it counts as defining it.
     """
     for node in cls.mro():
         if node in (stop or ()):
@@ -33,7 +34,7 @@ def mro_lookup(
 
 
 class FallbackContext:
-    """What was provided, left open at the end; else what *fallback* makes, entered and left."""
+    """A context with *provided*, which stays open, or with a new object from *fallback*, which is closed afterwards."""
 
     def __init__(self, provided: Any, fallback: Callable[..., Any], *fb_args: Any, **fb_kwargs: Any) -> None:
         self.provided = provided
@@ -55,7 +56,7 @@ class FallbackContext:
 
 
 class getitem_property:
-    """An attribute that is a key of the object, or of a mapping in it (`options.link`)."""
+    """An attribute backed by a key of the object, or of a mapping within it (`options.link`)."""
 
     def __init__(self, keypath: str, doc: str | None = None) -> None:
         path, _, self.key = keypath.rpartition(".")

@@ -1,4 +1,4 @@
-"""The file with the process id of a worker, a beat or a camera."""
+"""The file that holds the process id of a worker, a beat or a camera."""
 
 import errno
 import fcntl
@@ -19,13 +19,13 @@ _LOCK_PAUSE_SECONDS = 0.01
 
 def write_pidfile(path: str) -> Callable[[], None]:
     """
-    Write this process's id to *path*; one that a process which is gone has left is replaced.
+    Write this process's id to *path*. A file left by a process that has ended is replaced.
 
     Returns:
-        Takes the file away again.
+        A function that removes the file.
 
     Raises:
-        ImproperlyConfigured: A process that runs has written it.
+        ImproperlyConfigured: The file was written by a process that is still running.
     """
     file = Path(path)
     own = os.getpid()
@@ -36,11 +36,11 @@ def write_pidfile(path: str) -> Callable[[], None]:
             opened.seek(0)
             opened.write(f"{own}\n")
             if before:
-                # /dev/null, by which some say that they want no file, has no end to move.
+                # /dev/null, which some use to say that they want no file, cannot be truncated.
                 opened.truncate()
     except PermissionError:
         if file.is_file():
-            # That of another user's process.
+            # The file of another user's process.
             _refuse_living(path, file.read_text(encoding="ascii", errors="replace"))
         raise
 
@@ -50,7 +50,7 @@ def write_pidfile(path: str) -> Callable[[], None]:
                 if _number(opened.read()) == own:
                     file.unlink()
         except PermissionError:
-            # The program may have become another user since.
+            # The program may have changed its user since.
             with suppress(OSError):
                 if _number(file.read_text(encoding="ascii", errors="replace")) == own:
                     file.unlink()
@@ -61,12 +61,12 @@ def write_pidfile(path: str) -> Callable[[], None]:
 def _refuse_living(path: str, text: str) -> None:
     pid = _number(text)
     if pid is not None and pid != os.getpid() and _lives(pid):
-        raise ImproperlyConfigured(f"{path} says that process {pid} runs already; end it, or name another file")
+        raise ImproperlyConfigured(f"{path} says that process {pid} is already running; end it, or name another file")
 
 
 @contextmanager
 def _locked(file: Path, flags: int = 0) -> Iterator[TextIO]:
-    """The file, while no other process looks at it to decide whose it is."""
+    """Open the file while no other process checks whose it is."""
     while True:
         with open(os.open(file, os.O_RDWR | flags, 0o644), "r+", encoding="ascii", errors="replace") as opened:
             _lock(opened)
@@ -77,8 +77,8 @@ def _locked(file: Path, flags: int = 0) -> Iterator[TextIO]:
 
 def _lock(opened: TextIO) -> None:
     """
-    Go on without where somebody holds the lock for long, as `flock worker.pid sidekiq-celery worker …` does, or where
-    the file system has none: those that start hold it for a moment.
+    Lock the file, but go on without a lock if another process holds it for long, as with `flock worker.pid
+    sidekiq-celery worker …`, or if the file system has no locks. Starting processes only hold it for a moment.
     """
     end = time.monotonic() + _MOST_LOCKED_SECONDS
     while time.monotonic() < end:
@@ -95,7 +95,7 @@ def _lock(opened: TextIO) -> None:
 
 
 def _is_still(file: Path, fd: int) -> bool:
-    """It was not taken away before it was locked."""
+    """True if the file was not removed before it was locked."""
     try:
         return os.path.samestat(os.fstat(fd), file.stat())
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""An iterable that can be gone through again."""
+"""An iterable that can be iterated again."""
 
 import operator
 from collections.abc import Iterable, Iterator
@@ -8,12 +8,12 @@ __all__ = ("regen",)
 
 
 def regen(it: Iterable[Any]) -> Any:
-    """*it* as a list; a list or a tuple as it is. What is not one is read only as far as somebody asks."""
+    """Return *it* as a list. A list or tuple stays as it is; anything else is only read as far as needed."""
     return it if isinstance(it, list | tuple) else _regen(it)
 
 
 class _regen(list[Any]):
-    """A list that is filled from an iterator as it is read. It is a list, as JSON encoders look for one."""
+    """A list that is filled from an iterator as it is read. JSON encoders check for a list, so it has to be one."""
 
     def __init__(self, it: Iterable[Any]) -> None:
         super().__init__()
@@ -22,7 +22,7 @@ class _regen(list[Any]):
         self._is_done = False
 
     def _pull(self) -> bool:
-        """Read one more; False at the end."""
+        """Read one more element. Returns False at the end."""
         if self._is_done:
             return False
         if self._source is None:
@@ -37,13 +37,13 @@ class _regen(list[Any]):
 
     @property
     def data(self) -> list[Any]:
-        """All of it."""
+        """The complete list."""
         while self._pull():
             pass
         return self
 
     def map(self, func: Any) -> None:
-        """Put every element through *func*, those that are not read yet when they are."""
+        """Apply *func* to every element; to those not read yet, when they are read."""
         list.__setitem__(self, slice(None), [func(item) for item in list.__iter__(self)])
         self._source = map(func, self._given if self._source is None else self._source)
 
@@ -55,7 +55,7 @@ class _regen(list[Any]):
                 is_reading = True
                 if not self._pull():
                     return
-            # Once it reads, one ahead, so that the end is known when the last one is handed out.
+            # While reading, stay one element ahead, so that the end is known when the last element is returned.
             if is_reading and index + 1 == list.__len__(self):
                 self._pull()
             yield list.__getitem__(self, index)
@@ -71,7 +71,7 @@ class _regen(list[Any]):
         place = operator.index(index)
         if place < 0:
             return list.__getitem__(self.data, place)
-        # One ahead, as in an iteration.
+        # Read one ahead, as in an iteration.
         while place + 1 >= list.__len__(self) and self._pull():
             pass
         return list.__getitem__(self, place)

@@ -1,4 +1,4 @@
-"""Exceptions and values in forms that can be sent."""
+"""Converts exceptions and values to forms that can be sent."""
 
 import datetime
 import numbers
@@ -24,7 +24,7 @@ __all__ = (
     "subclass_exception",
 )
 
-# An exception is never brought down to these: they say nothing.
+# An exception is never reduced to these, because they say nothing.
 unwanted_base_classes = (Exception, BaseException, object)
 
 STRTOBOOL_DEFAULT_TABLE = {
@@ -40,7 +40,7 @@ STRTOBOOL_DEFAULT_TABLE = {
 
 
 def safe_repr(value: Any) -> str:
-    """`repr(value)`, or what went wrong in it."""
+    """Return `repr(value)`, or a text about its error."""
     try:
         return repr(value)
     except Exception as exc:  # noqa: BLE001 - a broken __repr__ may raise anything
@@ -48,7 +48,7 @@ def safe_repr(value: Any) -> str:
 
 
 def unrepresentable(value: Any, error: Exception) -> str:
-    """What is shown of a value that raises *error* where it is to be shown."""
+    """Return the text shown in place of a value whose representation raises *error*."""
     try:
         why = repr(error)
     except Exception:  # noqa: BLE001 - it has a broken __repr__ itself
@@ -57,42 +57,42 @@ def unrepresentable(value: Any, error: Exception) -> str:
 
 
 def subclass_exception(name: str, parent: type[BaseException], module: str) -> type[BaseException]:
-    """A new exception class."""
+    """Create an exception class."""
     return type(name, (parent,), {"__module__": module})
 
 
 def create_exception_cls(name: str, module: str, parent: type[BaseException] | None = None) -> type[BaseException]:
-    """A new exception class, for one that cannot be imported here."""
+    """Create an exception class that replaces one which cannot be imported here."""
     return subclass_exception(name, parent or Exception, module)
 
 
 def itermro(cls: type, stop: Iterable[type]) -> Iterator[type]:
-    """*cls* and its bases, up to the first of *stop*."""
+    """Yield *cls* and its bases, up to the first one in *stop*."""
     return takewhile(lambda base: base not in tuple(stop), cls.__mro__)
 
 
 def find_pickleable_exception(
     exc: BaseException, loads: Callable[[bytes], Any] = pickle.loads, dumps: Callable[[Any], bytes] = pickle.dumps
 ) -> Any:
-    """*exc* as the nearest of its classes that can be pickled; None if that would be `Exception` itself."""
+    """Convert *exc* to its nearest base class that can be pickled. Returns None if only `Exception` is left."""
     args = getattr(exc, "args", [])
     for base in itermro(type(exc), unwanted_base_classes):
         try:
             candidate = base(*args)
             loads(dumps(candidate))
-        except Exception:  # noqa: BLE001 - constructors and reducers of programs may raise anything
+        except Exception:  # noqa: BLE001 - constructors and reducers may raise anything
             continue
         return candidate
     return None
 
 
 def ensure_serializable(items: Iterable[Any], encoder: Callable[[Any], Any]) -> tuple[Any, ...]:
-    """Each item as it is if *encoder* takes it, else its `repr`."""
+    """Keep each item that *encoder* accepts, and replace others with their `repr`."""
     safe = []
     for item in items:
         try:
             encoder(item)
-        except Exception:  # noqa: BLE001 - encoders of programs may raise anything
+        except Exception:  # noqa: BLE001 - encoders may raise anything
             safe.append(safe_repr(item))
         else:
             safe.append(item)
@@ -101,11 +101,11 @@ def ensure_serializable(items: Iterable[Any], encoder: Callable[[Any], Any]) -> 
 
 class UnpickleableExceptionWrapper(Exception):
     """
-    An exception that cannot be pickled, by its names.
+    Stands in for an exception that cannot be pickled, and carries its names.
 
     Args:
-        exc_module, exc_cls_name, exc_args: Of the exception.
-        text: Its `repr`.
+        exc_module, exc_cls_name, exc_args: The exception's module, class name and arguments.
+        text: The exception's `repr`.
     """
 
     def __init__(self, exc_module: str, exc_cls_name: str, exc_args: Iterable[Any], text: str | None = None) -> None:
@@ -117,7 +117,7 @@ class UnpickleableExceptionWrapper(Exception):
         super().__init__(exc_module, exc_cls_name, args, text)
 
     def restore(self) -> BaseException:
-        """An exception of those names."""
+        """Create an exception with those names."""
         return create_exception_cls(self.exc_cls_name, self.exc_module)(*self.exc_args)
 
     def __str__(self) -> str:
@@ -125,16 +125,16 @@ class UnpickleableExceptionWrapper(Exception):
 
     @classmethod
     def from_exception(cls, exc: BaseException) -> "UnpickleableExceptionWrapper":
-        """*exc*, wrapped."""
+        """Wrap *exc*."""
         wrapped = cls(type(exc).__module__, type(exc).__name__, getattr(exc, "args", []), safe_repr(exc))
         return wrapped.with_traceback(exc.__traceback__)
 
 
 def get_pickleable_exception(exc: Any) -> Any:
-    """*exc* itself if it can be pickled, else the nearest thing that can."""
+    """Return *exc* if it can be pickled, else the nearest exception that can."""
     try:
         pickle.loads(pickle.dumps(exc))
-    except Exception:  # noqa: BLE001 - reducers of programs may raise anything
+    except Exception:  # noqa: BLE001 - reducers may raise anything
         return find_pickleable_exception(exc) or UnpickleableExceptionWrapper.from_exception(exc)
     return exc
 
@@ -142,35 +142,35 @@ def get_pickleable_exception(exc: Any) -> Any:
 def get_pickleable_etype(
     cls: Any, loads: Callable[[bytes], Any] = pickle.loads, dumps: Callable[[Any], bytes] = pickle.dumps
 ) -> Any:
-    """*cls* if it can be pickled, else `Exception`."""
+    """Return *cls* if it can be pickled, else `Exception`."""
     try:
         loads(dumps(cls))
-    except Exception:  # noqa: BLE001 - reducers of programs may raise anything
+    except Exception:  # noqa: BLE001 - reducers may raise anything
         return Exception
     return cls
 
 
 def get_pickled_exception(exc: Any) -> Any:
-    """What `get_pickleable_exception` was given, or as near as can be."""
+    """Undo `get_pickleable_exception`, as far as possible."""
     return exc.restore() if isinstance(exc, UnpickleableExceptionWrapper) else exc
 
 
 def b64encode(s: bytes | str) -> str:
-    """Base64, as a text."""
+    """Encode as base64 text."""
     return _base64encode(s.encode() if isinstance(s, str) else s).decode()
 
 
 def b64decode(s: bytes | str) -> bytes:
-    """What base64 stands for."""
+    """Decode base64."""
     return _base64decode(s)
 
 
 def strtobool(term: Any, table: dict[str, bool] | None = None) -> Any:
     """
-    The truth that a text names; anything else as it is.
+    Convert a text to a boolean. Anything else stays as it is.
 
     Raises:
-        TypeError: The text is none of true, yes, on, 1, false, no, off and 0.
+        TypeError: The text is not one of true, yes, on, 1, false, no, off and 0.
     """
     if not isinstance(term, str):
         return term
@@ -195,10 +195,10 @@ def jsonify(
     unknown_type_filter: Callable[[Any], Any] | None = None,
 ) -> Any:
     """
-    *obj* in types that JSON has.
+    Convert *obj* to types that JSON has.
 
     Raises:
-        ValueError: There is a type that is not known, and no *unknown_type_filter*.
+        ValueError: A type is unknown, and there is no *unknown_type_filter*.
     """
     again = partial(jsonify, builtin_types=builtin_types, keyfilter=keyfilter, unknown_type_filter=unknown_type_filter)
     if hasattr(obj, "as_dict") and type(obj).__module__.startswith("kombu."):
@@ -219,7 +219,7 @@ def jsonify(
 
 
 def raise_with_context(exc: BaseException) -> NoReturn:
-    """Raise *exc* from what is being handled; as it is, if it is that itself."""
+    """Raise *exc* from the exception being handled, unless it is that exception itself."""
     handled = sys.exc_info()[1]
     if handled is exc:
         raise exc

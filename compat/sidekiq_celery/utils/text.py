@@ -1,4 +1,4 @@
-"""Texts for people: cut, joined, formatted."""
+"""Formats texts for people: truncates, joins, indents."""
 
 import io
 import re
@@ -32,42 +32,42 @@ RE_FORMAT = re.compile(r"%([%\w])")
 
 
 def str_to_list(s: Any) -> Any:
-    """The parts of a text with commas; anything else as it is."""
+    """Split a text at commas. Anything else stays as it is."""
     return s.split(",") if isinstance(s, str) else s
 
 
 def dedent_initial(s: str, n: int = 4) -> str:
-    """*s* without its first *n* spaces, if it begins with so many."""
+    """Remove the first *n* spaces from *s*, if it begins with that many."""
     return s.removeprefix(" " * n)
 
 
 def dedent(s: str, sep: str = "\n") -> str:
-    """Each line without its first four spaces."""
+    """Remove the first four spaces from each line."""
     return sep.join(map(dedent_initial, s.splitlines()))
 
 
 def fill_paragraphs(s: str, width: int, sep: str = "\n") -> str:
-    """Each line wrapped at *width*."""
+    """Wrap each line at *width*."""
     return sep.join(fill(paragraph, width) for paragraph in s.split(sep))
 
 
 def join(parts: list[str], sep: str = "\n") -> str:
-    """What is not empty, joined."""
+    """Join the parts that are not empty."""
     return sep.join(filter(None, parts))
 
 
 def ensure_sep(sep: str, s: str, n: int = 2) -> str:
-    """*s* with as many *sep* at its end as are lacking to *n*."""
+    """Append *sep* to *s* until it occurs *n* times."""
     return s + sep * (n - s.count(sep))
 
 
 def ensure_newlines(s: str, n: int = 2) -> str:
-    """*s* with at least *n* newlines."""
+    """Append newlines to *s* until it has at least *n*."""
     return ensure_sep("\n", s, n)
 
 
 def abbr(S: str | None, max: int, ellipsis: str | bool = "...") -> str:
-    """At most *max* characters of *S*."""
+    """Shorten *S* to at most *max* characters."""
     if S is None:
         return "???"
     if len(S) <= max:
@@ -76,7 +76,7 @@ def abbr(S: str | None, max: int, ellipsis: str | bool = "...") -> str:
 
 
 def abbrtask(S: str | None, max: int) -> str:
-    """A task's name with its module cut short."""
+    """Shorten the module in a task's name."""
     if S is None:
         return "???"
     if len(S) <= max:
@@ -86,22 +86,22 @@ def abbrtask(S: str | None, max: int) -> str:
 
 
 def indent(t: str, indent: int = 0, sep: str = "\n") -> str:
-    """Each line behind *indent* spaces."""
+    """Indent each line by *indent* spaces."""
     return sep.join(" " * indent + line for line in t.split(sep))
 
 
 def truncate(s: str, maxlen: int = 128, suffix: str = "...") -> str:
-    """*s* cut behind a word."""
+    """Cut *s* after a word."""
     return s[:maxlen].rsplit(" ", 1)[0] + suffix if maxlen and len(s) >= maxlen else s
 
 
 def pluralize(n: float, text: str, suffix: str = "s") -> str:
-    """*text*, with *suffix* unless *n* is one."""
+    """Append *suffix* to *text* unless *n* is one."""
     return text if n == 1 else text + suffix
 
 
 def pretty(value: Any, width: int = 80, nl_width: int = 80, sep: str = "\n", **kw: Any) -> str:
-    """A value for a console; dicts and tuples begin a line of their own."""
+    """Format a value for a console. Dicts and tuples start on a new line."""
     if isinstance(value, dict):
         return f"{sep} {pformat(value, 4, nl_width)[1:]}"
     if isinstance(value, tuple):
@@ -110,7 +110,7 @@ def pretty(value: Any, width: int = 80, nl_width: int = 80, sep: str = "\n", **k
 
 
 def match_case(s: str, other: str) -> str:
-    """*s* in capitals if *other* is, else in small letters."""
+    """Return *s* in upper case if *other* is, else in lower case."""
     return s.upper() if other.isupper() else s.lower()
 
 
@@ -118,10 +118,10 @@ def simple_format(
     s: str, keys: Mapping[str, str | Callable[[], str]], pattern: re.Pattern[str] = RE_FORMAT, expand: str = r"\1"
 ) -> str:
     """
-    *s* with each `%x` replaced by what *keys* has for `x`; `%%` is a percent sign.
+    Replace each `%x` in *s* with the entry for `x` in *keys*; `%%` is a percent sign.
 
     Raises:
-        ValueError: A key is not known.
+        ValueError: A key is unknown.
     """
     if not s:
         return s
@@ -138,13 +138,13 @@ def simple_format(
 
 
 def remove_repeating_from_task(task_name: str, s: str) -> str:
-    """*s* with the module of *task_name* left out behind its first mention, as in `tasks.add(2), mul(3)`."""
+    """Remove the module of *task_name* from *s* after its first mention, as in `tasks.add(2), mul(3)`."""
     module = str(task_name).rpartition(".")[0]
     return remove_repeating(f"{module}.", s) if module else s
 
 
 def remove_repeating(substr: str, s: str) -> str:
-    """*s* with *substr* left out behind its first mention, wherever it begins a name."""
+    """Remove *substr* from *s* after its first mention, wherever it begins a name."""
     index = s.find(substr)
     if index < 0:
         return s
@@ -153,11 +153,11 @@ def remove_repeating(substr: str, s: str) -> str:
 
 
 class WhateverIO(io.StringIO):
-    """A `StringIO` that takes bytes, too."""
+    """A `StringIO` that also accepts bytes."""
 
     def __init__(self, v: bytes | str | None = None, *a: Any, **kw: Any) -> None:
         super().__init__(v.decode() if isinstance(v, bytes) else v, *a, **kw)
 
     def write(self, data: bytes | str) -> int:
-        """Write *data*, decoded if it is bytes."""
+        """Write *data*, decoding bytes."""
         return super().write(data.decode() if isinstance(data, bytes) else data)

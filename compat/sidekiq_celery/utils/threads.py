@@ -1,4 +1,4 @@
-"""Stacks of which every thread, and every coroutine on an event loop, sees its own."""
+"""Stacks that are local to each thread, and to each coroutine on an event loop."""
 
 from contextvars import ContextVar
 from typing import Any, Generic, TypeVar
@@ -10,22 +10,22 @@ T = TypeVar("T")
 
 class LocalStack(Generic[T]):
     """
-    A stack of its own for each thread and each coroutine.
+    A stack that is local to each thread and each coroutine.
 
-    Celery's is per thread; `async def` tasks share one thread, so that this is kept per context.
+    Celery's stack is local to threads. `async def` tasks share one thread, so this one is local to contexts.
     """
 
     def __init__(self) -> None:
         self._items: ContextVar[tuple[T, ...]] = ContextVar("sidekiq_celery.stack", default=())
 
     def push(self, obj: T) -> list[T]:
-        """Put *obj* on top."""
+        """Push *obj*."""
         items = (*self._items.get(), obj)
         self._items.set(items)
         return list(items)
 
     def pop(self) -> T | None:
-        """Take the top away; None where there is nothing."""
+        """Remove and return the top element. Returns None if the stack is empty."""
         items = self._items.get()
         if not items:
             return None
@@ -34,13 +34,13 @@ class LocalStack(Generic[T]):
 
     @property
     def top(self) -> T | None:
-        """What was pushed last, or None."""
+        """The element that was pushed last, or None."""
         items = self._items.get()
         return items[-1] if items else None
 
     @property
     def stack(self) -> list[T]:
-        """All, the oldest first."""
+        """All elements, the oldest first."""
         return list(self._items.get())
 
     def __len__(self) -> int:

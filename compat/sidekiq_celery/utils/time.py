@@ -49,27 +49,27 @@ _DAY = timedelta(days=1)
 
 
 class _Zone:
-    """The time zones that an app may be in."""
+    """The time zones that an app may use."""
 
     def tz_or_local(self, tzinfo: Any = None) -> tzinfo:
-        """That zone, or this machine's."""
+        """Return that zone, by default this machine's."""
         return self.local if tzinfo is None else self.get_timezone(tzinfo)
 
     def to_local(self, dt: datetime, local: Any = None, orig: Any = None) -> datetime:
-        """*dt* in *local*, or this machine's zone; a naive one is of *orig*, or UTC."""
+        """Convert *dt* to *local*, by default this machine's zone. A naive time is in *orig*, by default UTC."""
         aware = make_aware(dt, orig or self.utc) if is_naive(dt) else dt
         return localize(aware, self.tz_or_local(local))
 
     def to_system(self, dt: datetime) -> datetime:
-        """*dt* as this machine's clock shows it."""
+        """Convert *dt* to the time that this machine's clock shows."""
         return dt.astimezone(tz=None)
 
     def to_local_fallback(self, dt: datetime) -> datetime:
-        """*dt* in this machine's zone; a naive one is taken for that."""
+        """Convert *dt* to this machine's zone. A naive time is taken to be in that zone."""
         return make_aware(dt, self.local) if is_naive(dt) else localize(dt, self.local)
 
     def get_timezone(self, zone: Any) -> Any:
-        """The zone of that name; a zone as it is."""
+        """Return the zone of that name. A zone stays as it is."""
         return ZoneInfo(zone) if isinstance(zone, str) else zone
 
     @cached_property
@@ -87,24 +87,24 @@ timezone = _Zone()
 
 
 def maybe_timedelta(delta: Any) -> Any:
-    """Seconds as a timedelta; anything else as it is."""
+    """Convert seconds to a timedelta. Anything else stays as it is."""
     return timedelta(seconds=float(delta)) if isinstance(delta, numbers.Real) else delta
 
 
 def delta_resolution(dt: datetime, delta: timedelta) -> datetime:
-    """*dt* cut to days, hours or minutes: to the largest of them that *delta* has one of."""
+    """Round *dt* down to days, hours or minutes: the largest of these units that fits into *delta*."""
     seconds = max(delta.total_seconds(), 0)
     parts = (dt.year, dt.month, dt.day, dt.hour, dt.minute, dt.second)
     for count, unit in ((3, 86400), (4, 3600), (5, 60)):
         if seconds >= unit:
             year, month, day, hour, minute, second = (*parts[:count], *(0,) * (6 - count))
-            # The second of two equal hours, behind a change of the clocks, stays the second.
+            # When clocks go back, an hour occurs twice. A time in the second one stays in the second one.
             return datetime(year, month, day, hour, minute, second, tzinfo=dt.tzinfo, fold=dt.fold)
     return dt
 
 
 def _occurrences(rounded: datetime) -> list[datetime]:
-    """The one or two moments, in UTC, at which a clock shows *rounded*; behind a gap the first that exists."""
+    """The one or two moments, in UTC, at which a clock shows *rounded*. In a gap, as if the clocks had not changed."""
     found = []
     for fold in (0, 1):
         shown = rounded.replace(fold=fold)
@@ -112,7 +112,7 @@ def _occurrences(rounded: datetime) -> list[datetime]:
         if shown.tzinfo is not None and moment.astimezone(shown.tzinfo).replace(tzinfo=None) != shown.replace(
             tzinfo=None
         ):
-            # Skipped by the clocks: the moment as if they had not been changed.
+            # The clocks skip this time. Take the moment as if they had not been changed.
             moment = shown.replace(fold=0).astimezone(UTC)
         found.append(moment)
     return found
@@ -128,7 +128,7 @@ def _relative_end(start: datetime, end: datetime, ends_in: Any) -> datetime:
     chosen = max((one for one in candidates if one <= limit), default=min(candidates))
     if ends_in < timedelta(minutes=1) or chosen > begun:
         return chosen
-    # Where clocks go back by a part of an hour, the boundary may be before the start: the next ones count, too.
+    # If clocks go back by a part of an hour, the boundary may be before the start. Then the next ones count, too.
     unit = timedelta(hours=1) if ends_in >= timedelta(hours=1) else timedelta(minutes=1)
     for later in (end + unit, start + ends_in):
         candidates += _occurrences(delta_resolution(later, ends_in).replace(microsecond=0))
@@ -138,17 +138,17 @@ def _relative_end(start: datetime, end: datetime, ends_in: Any) -> datetime:
 
 def remaining(start: datetime, ends_in: Any, now: datetime | None = None, relative: bool = False) -> timedelta:
     """
-    How long it is until *start* plus *ends_in*; negative if that is past.
+    Return the time left until *start* plus *ends_in*; negative if that is past.
 
     Args:
         ends_in: A timedelta or `ffwd`.
-        now: Else the clock's.
-        relative: To the boundary of the unit of *ends_in*: days end at midnight.
+        now: The current time; by default the clock's.
+        relative: Count up to the boundary of the unit of *ends_in*: days end at midnight.
     """
     if isinstance(ends_in, timedelta) and not (relative and ends_in >= _DAY):
         end = add_seconds_to_datetime(start, ends_in.total_seconds())
     else:
-        # By the calendar: a day may have 23 hours.
+        # Calendar arithmetic, because a day may have 23 hours.
         end = start + ends_in
     if relative:
         end = _relative_end(start, end, ends_in)
@@ -156,7 +156,7 @@ def remaining(start: datetime, ends_in: Any, now: datetime | None = None, relati
 
 
 def rate(r: Any) -> float:
-    """Runs per second of `"100/m"`, `"2/h"`, `"0.5/s"` or a number; 0 for none."""
+    """Convert `"100/m"`, `"2/h"`, `"0.5/s"` or a number to runs per second; 0 for no rate."""
     if not isinstance(r, str):
         return r or 0
     if not r:
@@ -170,7 +170,7 @@ def rate(r: Any) -> float:
 
 def weekday(name: str) -> int:
     """
-    0 for Sunday to 6; by the first three letters.
+    Return the number of a weekday, by its first three letters: 0 for Sunday to 6.
 
     Raises:
         KeyError: There is no such day.
@@ -180,7 +180,7 @@ def weekday(name: str) -> int:
 
 def yearmonth(name: str) -> int:
     """
-    1 for January to 12; by the first three letters.
+    Return the number of a month, by its first three letters: 1 for January to 12.
 
     Raises:
         KeyError: There is no such month.
@@ -197,11 +197,11 @@ def _placed(places: dict[str, int], name: str) -> int:
 
 def humanize_seconds(secs: float, prefix: str = "", sep: str = "", now: str = "now", microseconds: bool = False) -> str:
     """
-    Seconds for people: `1.00 minute`.
+    Format seconds for people: `1.00 minute`.
 
     Args:
-        prefix: In front, with *sep*, unless it is *now*.
-        microseconds: Say less than a second as such.
+        prefix: Put in front with *sep*, unless the result is *now*.
+        microseconds: Show less than a second as a number, not as *now*.
     """
     seconds = round(float(secs), 2)
     for unit, length in _UNITS:
@@ -214,25 +214,25 @@ def humanize_seconds(secs: float, prefix: str = "", sep: str = "", now: str = "n
 
 
 def maybe_iso8601(dt: datetime | str | None) -> datetime | None:
-    """A text as a datetime; a datetime as it is; None for nothing."""
+    """Parse an ISO 8601 text. A datetime stays as it is; empty values become None."""
     if not dt:
         return None
     return dt if isinstance(dt, datetime) else datetime.fromisoformat(dt)
 
 
 def is_naive(dt: datetime) -> bool:
-    """Whether *dt* has no zone."""
+    """True if *dt* has no time zone."""
     return dt.tzinfo is None or dt.tzinfo.utcoffset(dt) is None
 
 
 def add_seconds_to_datetime(dt: datetime, seconds: float) -> datetime:
-    """*dt* so many seconds later, whatever the clocks do in between."""
+    """Add *seconds* to *dt* in elapsed time, whatever the clocks do in between."""
     delta = timedelta(seconds=seconds)
     return dt + delta if is_naive(dt) else (dt.astimezone(UTC) + delta).astimezone(dt.tzinfo)
 
 
 def subtract_datetimes(end: datetime, start: datetime) -> timedelta:
-    """The time between both; a naive one is UTC."""
+    """Return the time between both. Naive times are in UTC."""
     return maybe_make_aware(end).astimezone(UTC) - maybe_make_aware(start).astimezone(UTC)
 
 
@@ -249,7 +249,7 @@ def _is_imaginary(dt: datetime) -> bool:
 
 
 def make_aware(dt: datetime, tz: tzinfo) -> datetime:
-    """*dt* in *tz*: the first of two moments, and behind a gap as much as it is within."""
+    """Put *dt* in the zone *tz*: of two moments, take the first; in a gap, move past it by the same amount."""
     aware = dt.replace(tzinfo=tz)
     if not isinstance(tz, ZoneInfo) and not hasattr(tz, "is_ambiguous"):
         return aware
@@ -259,18 +259,18 @@ def make_aware(dt: datetime, tz: tzinfo) -> datetime:
 
 
 def localize(dt: datetime, tz: tzinfo) -> datetime:
-    """A time of UTC in *tz*; a naive one is taken for one of *tz*; others stay as they are."""
+    """Convert a UTC time to *tz*. A naive time is taken to be in *tz*; other times stay as they are."""
     aware = make_aware(dt, tz) if is_naive(dt) else dt
     return aware.astimezone(tz) if aware.tzinfo in (UTC, timezone.utc) else aware
 
 
 def to_utc(dt: datetime) -> datetime:
-    """*dt* with UTC as its zone."""
+    """Attach UTC to *dt* as its zone."""
     return make_aware(dt, timezone.utc)
 
 
 def maybe_make_aware(dt: datetime, tz: Any = None, naive_as_utc: bool = True) -> datetime:
-    """A naive time in *tz*, taken for UTC or for one of *tz*; one that has a zone as it is."""
+    """Convert a naive time, taken to be in UTC or in *tz*, to *tz*. A time with a zone stays as it is."""
     if not is_naive(dt):
         return dt
     zone = timezone.utc if tz is None else timezone.tz_or_local(tz)
@@ -278,7 +278,7 @@ def maybe_make_aware(dt: datetime, tz: Any = None, naive_as_utc: bool = True) ->
 
 
 class ffwd:
-    """What to set in a datetime, and how many weeks to add then: `start + ffwd(hour=4)`."""
+    """Fields to set in a datetime, and weeks to add after that: `start + ffwd(hour=4)`."""
 
     def __init__(
         self,
@@ -325,22 +325,22 @@ class ffwd:
 
 
 def utcoffset(time: ModuleType | Any = _time, localtime: Callable[..., Any] = _time.localtime) -> float:
-    """Hours that this machine's clock is behind UTC."""
+    """The number of hours that this machine's clock is behind UTC."""
     seconds: float = time.altzone if localtime().tm_isdst else time.timezone
     return seconds / 3600
 
 
 def adjust_timestamp(ts: float, offset: float, here: Callable[..., float] = utcoffset) -> float:
-    """A timestamp of a machine *offset* hours behind UTC as one of this machine."""
+    """Convert a timestamp from a machine *offset* hours behind UTC to this machine's."""
     return ts - (offset - here()) * 3600
 
 
 def get_exponential_backoff_interval(factor: int, retries: int, maximum: int, full_jitter: bool = False) -> int:
     """
-    Seconds to wait: *factor* doubled with each retry, up to *maximum*.
+    Return the seconds to wait: *factor*, doubled with each retry, up to *maximum*.
 
     Args:
-        full_jitter: Any number from 0 to that.
+        full_jitter: Return a random number from 0 to that value.
     """
     countdown: int = min(maximum, factor * (2**retries))
     if full_jitter:

@@ -1,4 +1,4 @@
-"""Signals and who listens to them."""
+"""Signals and their receivers."""
 
 from sidekiq_celery.utils.dispatch.signal import Signal
 

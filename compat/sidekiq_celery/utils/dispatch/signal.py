@@ -1,4 +1,4 @@
-"""A signal: who listens, and telling them."""
+"""A signal: connects receivers and calls them."""
 
 import logging
 import threading
@@ -23,7 +23,7 @@ def _make_id(target: Any) -> Any:
     if issubclass(type(target), Proxy):
         target = target._get_current_object()
     if isinstance(target, bytes | str):
-        # Texts that are equal may be two objects.
+        # Equal texts may be two objects.
         return target
     if hasattr(target, "__func__"):
         return id(getattr(target, "__self__", None)), id(target.__func__)
@@ -36,7 +36,7 @@ def _make_key(receiver: Any, sender: Any, dispatch_uid: Any) -> tuple[Any, Any]:
 
 
 def _weakly(receiver: Any) -> "weakref.ref[Any]":
-    # A bound method is made anew at each access: only its object can be held.
+    # A bound method is created anew at each access, so only its object can be referenced.
     if hasattr(receiver, "__self__") and hasattr(receiver, "__func__"):
         return weakref.WeakMethod(receiver)
     return weakref.ref(receiver)
@@ -46,7 +46,7 @@ _ANY_SENDER = _make_id(None)
 
 
 def _pauses_seconds() -> Iterator[float]:
-    """Two seconds more each time, up to half a minute."""
+    """Yield pauses that grow by two seconds each time, up to half a minute."""
     pause = 2.0
     while True:
         yield pause
@@ -58,7 +58,7 @@ def _until_it_succeeds(receiver: Receiver, sleep: Callable[[float], None]) -> Re
         for pause in _pauses_seconds():
             try:
                 return receiver(*args, **kwargs)
-            except Exception:  # noqa: BLE001 - receivers are programs' own
+            except Exception:  # noqa: BLE001 - a program's receiver may raise anything
                 logger.error("Could not process signal receiver %r. Retrying in %s seconds...", receiver, pause)
             sleep(pause)
         return None  # pragma: no cover - the pauses never end
@@ -68,15 +68,15 @@ def _until_it_succeeds(receiver: Receiver, sleep: Callable[[float], None]) -> Re
 
 class Signal:
     """
-    Something that happens, and those who want to know.
+    An event in the life of a program, with the receivers that want to be called.
 
-    Receivers are called in the order of their connection, with `signal`, `sender` and what goes along as keywords. What
-    they raise is logged and returned, not raised.
+    Receivers are called in the order in which they were connected, with `signal`, `sender` and the signal's arguments
+    as keywords. Their exceptions are logged and returned, not raised.
 
     Args:
-        providing_args: The keywords that go along; for people who read.
-        use_caching: Taken for the sake of its callers; the list of receivers is short.
-        name: For people who read.
+        providing_args: The names of the signal's arguments; only documentation.
+        use_caching: Accepted but ignored, because the list of receivers is short.
+        name: Shown in `repr`.
     """
 
     def __init__(
@@ -86,22 +86,22 @@ class Signal:
         self.providing_args = set(providing_args or ())
         self.use_caching = use_caching
         self.name = name
-        # Reentrant: a weak reference may die, and a receiver with it, while the lock is held.
+        # Reentrant, because a weak reference may die, and a receiver with it, while the lock is held.
         self.lock = threading.RLock()
 
     def connect(self, *args: Any, **kwargs: Any) -> Any:
         """
-        Call a receiver when the signal is sent; also as a decorator, with and without arguments.
+        Call a receiver whenever the signal is sent. Also works as a decorator, with and without arguments.
 
         Args:
-            receiver: Takes any keyword.
-            sender: Only signals of this sender; None for all.
-            weak: The receiver stays connected only as long as somebody else holds it.
-            dispatch_uid: Receivers with the same one are connected once.
-            retry: Call again, with longer and longer pauses, until it raises nothing; held strongly.
+            receiver: A function that accepts any keyword.
+            sender: Only receive signals of this sender; None for all.
+            weak: Keep the receiver connected only while something else refers to it.
+            dispatch_uid: Receivers with the same uid are connected once.
+            retry: Call the receiver again, with growing pauses, until it succeeds. It is then held strongly.
 
         Raises:
-            ValueError: The receiver does not take any keyword.
+            ValueError: The receiver does not accept arbitrary keywords.
         """
 
         def with_options(
@@ -132,7 +132,7 @@ class Signal:
         if not fun_accepts_kwargs(receiver):
             raise ValueError("Signal receiver must accept keyword arguments.")
         if issubclass(type(sender), PromiseProxy):
-            # A task that is not made yet: connected once it is.
+            # A task that has not been created yet: connect once it is.
             sender.__then__(lambda: self._connect_signal(receiver, sender._get_current_object(), weak, dispatch_uid))
             return receiver
         key = _make_key(receiver, sender, dispatch_uid)
@@ -145,10 +145,10 @@ class Signal:
 
     def disconnect(self, receiver: Any = None, sender: Any = None, weak: Any = None, dispatch_uid: Any = None) -> bool:
         """
-        Call a receiver no more.
+        Disconnect a receiver.
 
         Returns:
-            Whether it was connected.
+            True if it was connected.
         """
         if weak is not None:
             from sidekiq_celery.utils import deprecated
@@ -163,15 +163,15 @@ class Signal:
         return was_connected
 
     def has_listeners(self, sender: Any = None) -> bool:
-        """Whether anybody is told of what *sender* sends."""
+        """True if any receiver is called for signals of *sender*."""
         return bool(self.receivers) and bool(self._live_receivers(sender))
 
     def send(self, sender: Any = None, **named: Any) -> list[tuple[Receiver, Any]]:
         """
-        Tell all receivers.
+        Call all receivers.
 
         Returns:
-            Each receiver with what it returned or raised.
+            Each receiver with its return value or exception.
         """
         if not self.receivers:
             return []

@@ -50,7 +50,7 @@ def by_name(backend: Any = None, loader: Any = None, extension_namespace: str = 
         if backend in _ABSENT and backend not in aliases:
             raise ImproperlyConfigured(
                 f"result_backend is {backend!r}, which sidekiq_celery does not have. Keep results in Redis, as in "
-                "redis://localhost:6379/0; in the broker's own, a result is written in the step that ends its job"
+                "redis://localhost:6379/0; in the broker's database, a result is written as its job is settled"
             )
     path = aliases.get(backend, backend)
     try:

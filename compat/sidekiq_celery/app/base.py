@@ -783,7 +783,7 @@ class Celery(_state.AppType):
 
         if args or kwargs or self.conf.task_serializer == "auth":
             raise ImproperlyConfigured(
-                "messages cannot be signed here (serializer 'auth'); protect Redis by TLS and users of its own instead"
+                "messages cannot be signed here (serializer 'auth'); protect Redis with TLS and Redis users instead"
             )
         disable_insecure_serializers(allowed_serializers)
 

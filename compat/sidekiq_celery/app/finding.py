@@ -59,5 +59,5 @@ def _app_in(module: ModuleType, name: str, by_name: Callable[..., Any], imp: Cal
         if isinstance(suspect, _state.AppType):
             return suspect
     raise AttributeError(
-        f"module {name!r} has no app: neither `app` nor `celery` in it is one; name it, as in {name}:my_app"
+        f"module {name!r} has no app: neither its `app` nor its `celery` is one; name it, as in {name}:my_app"
     )

@@ -32,7 +32,7 @@ def flatten_reply(reply: Iterable[Reply]) -> Reply:
         warnings.warn(
             DuplicateNodenameWarning(
                 f"Received multiple replies from node {pluralize(len(twice), 'name')}: {', '.join(sorted(twice))}. "
-                "Give each worker a name of its own by -n, as in -n w1@%h."
+                "Give each worker its own name with -n, as in -n w1@%h."
             ),
             stacklevel=2,
         )

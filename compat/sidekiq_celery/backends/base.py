@@ -26,7 +26,7 @@ __all__ = (
 )
 
 _NO_BACKEND = (
-    "No result backend is configured. Set result_backend to where results are to be kept, as in "
+    "No result backend is configured. Set result_backend to a place for results, as in "
     "Celery(…, backend='redis://localhost:6379/0')"
 )
 

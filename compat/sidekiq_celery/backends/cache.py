@@ -33,7 +33,7 @@ class CacheBackend(KeyValueStoreBackend):
         wanted = url or app.conf.get("cache_backend") or ""
         if wanted.partition("://")[0] != "memory":
             raise ImproperlyConfigured(
-                f"result_backend is cache+{wanted}; results are not kept in Memcached here. Keep them in Redis, as in "
+                f"result_backend is cache+{wanted}; Memcached is not supported. Keep results in Redis, as in "
                 "redis://localhost:6379/0, or in this process with cache+memory://"
             )
 

@@ -87,7 +87,7 @@ def without_exits(error: Any) -> Any:
     if not isinstance(error, BaseException) or isinstance(error, Exception):
         return error
     lost = WorkerLostError(
-        f"The task raised {safe_repr(error)}, which is no Exception and would end the program that reads the result"
+        f"The task raised {safe_repr(error)}, which is not an Exception and would end the program that reads the result"
     )
     # The traceback is on the cause, and is printed with it.
     lost.__cause__ = error

@@ -29,7 +29,7 @@ def result_settings(app: App, url: str | None) -> RedisSettings:
     conf = app.conf
     if conf.get("redis_backend_credential_provider"):
         raise ImproperlyConfigured(
-            "redis_backend_credential_provider is not known here; write the user and password into result_backend, as "
+            "redis_backend_credential_provider is not supported; put the user and password into result_backend, as "
             "in rediss://user:password@host:6379/0"
         )
     wanted = url if url and not url.endswith("://") else _url_of_settings(conf)

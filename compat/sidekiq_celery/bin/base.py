@@ -134,7 +134,7 @@ def reaching_redis(setting: str = "broker_url (-b)") -> Iterator[None]:
         yield
     except OperationalError as error:
         raise CeleryCommandException(
-            f"Could not connect to Redis; check that it runs and that {setting} is right. Reason: {error}",
+            f"Could not connect to Redis; check that it is running and that {setting} is right. Reason: {error}",
             exit_code=EX_UNAVAILABLE,
         ) from error
 

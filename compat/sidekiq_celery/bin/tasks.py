@@ -78,7 +78,7 @@ def purge(ctx: click.Context, force: bool, queues: Any, exclude_queues: Any) -> 
     what = f"{len(names)} {pluralize(len(names), 'queue')}"
     if not force:
         click.confirm(
-            f"Delete all tasks in {', '.join(names)}? They cannot be brought back (-f does not ask)", abort=True
+            f"Delete all tasks in {', '.join(names)}? This cannot be undone (use -f to skip this question)", abort=True
         )
     with reaching_redis():
         count = empty(app, names)

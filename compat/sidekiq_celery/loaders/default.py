@@ -38,7 +38,7 @@ class Loader(BaseLoader):
             if not fail_silently:
                 raise
             if C_WNOCONF:
-                text = f"there is no module {name}; make it, or name another in {env}"
+                text = f"there is no module {name}; create it, or name another one in {env}"
                 warnings.warn(NotConfigured(text), stacklevel=2)
             return self.setup_settings({})
         self.configured = True

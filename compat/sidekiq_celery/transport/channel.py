@@ -250,7 +250,7 @@ class Channel(kombu_redis.Channel):
             # An invalid message would stop the consumer, again and again.
             self.Message(message, channel=self)
         except (PayloadError, InvalidTaskError, ValueError, LookupError, TypeError, AttributeError) as error:
-            self.session.dead_letter(unit, f"it cannot be delivered by kombu: {error}", type(error).__name__)
+            self.session.dead_letter(unit, f"kombu cannot deliver it: {error}", type(error).__name__)
             return None
         except RedisError:
             # The rest of its chain could not be read.

@@ -83,7 +83,7 @@ def _check(task_headers: Mapping[str, Any]) -> None:
     for name, kind in _KINDS.items():
         value = task_headers.get(name)
         if value is not None and type(value) is not kind:
-            raise PayloadError(f"celery.{name} is {value!r}, which is no {kind.__name__}")
+            raise PayloadError(f"celery.{name} is {value!r}, which is not of type {kind.__name__}")
     limits = task_headers.get("timelimit")
     if limits is not None and not (len(limits) == 2 and all(isinstance(each, int | float | None) for each in limits)):
         raise PayloadError(f"celery.timelimit is {limits!r}, where two numbers should stand")
@@ -151,7 +151,7 @@ def _embedded(task_headers: Mapping[str, Any], read_field: ReadField) -> dict[st
     chord = embedded["chord"]
     if chord and not (type(chord) is dict and "task" in chord):
         raise PayloadError(
-            "it is a part of a chord that sidekiq_celery has sent, which only its workers can end: run it by "
+            "it is a part of a chord that sidekiq_celery has sent, and only its workers can finish it: run it with "
             "`sidekiq-celery worker`"
         )
     if task_headers.get("flow"):

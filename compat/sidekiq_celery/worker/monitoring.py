@@ -67,7 +67,7 @@ class Heart:
         self._send("worker-online")
 
     def beat(self) -> None:
-        """Report that it is alive. While nobody listens, its processes are not asked for their activity."""
+        """Report that it is alive. While there are no listeners, its processes are not asked for their activity."""
         if self._has_listeners:
             self.look()
         self._send("worker-heartbeat")

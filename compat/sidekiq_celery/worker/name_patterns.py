@@ -40,7 +40,7 @@ def fits(name: str, pattern: object, *, within_seconds: float = _SECONDS) -> boo
     except subprocess.TimeoutExpired:
         raise ValueError(f"the pattern {pattern!r:.60} takes more than {within_seconds:g} s to match") from None
     except OSError as error:
-        raise ValueError(f"the pattern {pattern!r:.60} cannot be tried, as Python does not start: {error}") from error
+        raise ValueError(f"the pattern {pattern!r:.60} cannot be tried, as Python failed to start: {error}") from error
     answer = ran.stdout.strip()
     if answer not in (b"true", b"false"):
         raise ValueError(f"the pattern {pattern!r:.60} is not a regular expression")

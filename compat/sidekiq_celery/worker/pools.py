@@ -47,7 +47,7 @@ def pool_name(given: Any) -> PoolName:
             f"there is no pool {name!r}: use -P threads for tasks that wait, or -P asyncio and `async def` tasks"
         )
     if name not in POOL_NAMES:
-        raise ImproperlyConfigured(f"there is no pool {given!r}; there are {', '.join(POOL_NAMES)}")
+        raise ImproperlyConfigured(f"there is no pool {given!r}; the pools are {', '.join(POOL_NAMES)}")
     return name  # type: ignore[return-value]
 
 
@@ -75,7 +75,7 @@ def autoscale_range(pool: PoolName, given: Any) -> tuple[int, int] | None:
     try:
         most, least = (*(int(part or 0) for part in parts), 0)[:2]
     except (TypeError, ValueError):
-        raise ImproperlyConfigured(f"autoscale is {given!r}; it is the most and the least, as in 10,3") from None
+        raise ImproperlyConfigured(f"autoscale is {given!r}; give the most and the least, as in 10,3") from None
     most, least = max(most, least, 1), min(most, least)
     return most, max(least, 1)
 

@@ -82,7 +82,7 @@ class ConsumerView:
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(
-            f"workers of sidekiq_celery have no consumer.{name}; reach the worker's processes by state.remote_control"
+            f"workers of sidekiq_celery have no consumer.{name}; use state.remote_control to reach the processes"
         )
 
 

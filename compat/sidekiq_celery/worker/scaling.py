@@ -110,7 +110,7 @@ def pool_restart(
         return nok(f"pool_restart needs -P prefork: -P {worker.pool_name} has no child processes")
     answer = state.remote_control.ask_parent("restart", modules=modules, reload=reload)
     if answer is not None and answer.error:
-        return nok(f"the children stay as they are: {answer.error}")
+        return nok(f"the children were not restarted: {answer.error}")
     state.remote_control.tell_here("restart", modules=modules, reload=reload)
     return ok("reload started")
 

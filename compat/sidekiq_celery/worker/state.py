@@ -29,4 +29,4 @@ _ELSEWHERE = {
 
 def __getattr__(name: str) -> Any:
     where = f"; use {_ELSEWHERE[name]}" if name in _ELSEWHERE else ""
-    raise AttributeError(f"workers of sidekiq_celery keep no {name} in a process's memory{where}")
+    raise AttributeError(f"sidekiq_celery's workers do not keep {name} in memory{where}")

@@ -29,7 +29,7 @@ def time_limit(
         return nok(f"{told}; nothing was changed")
     pool = state.remote_control.worker.pool_name
     if hard and pool != "prefork" and not iscoroutinefunction(task.run):
-        return nok(f"-P {pool} cannot end a task by a hard limit, nothing was changed: use -P prefork, or soft alone")
+        return nok(f"-P {pool} cannot enforce a hard limit; nothing was changed. Use -P prefork, or set soft alone")
     state.remote_control.tell_all("limits", task_name=task_name, hard=hard, soft=soft)
     # Messages arrive in order: a process that answers this one has the limits, so they hold for tasks sent later.
     state.remote_control.ask_children("heard")

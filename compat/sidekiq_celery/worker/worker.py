@@ -243,7 +243,7 @@ class WorkController:
 
     def on_failed_step(self, error: Exception) -> None:
         """Called when a bootstep raised *error* while starting."""
-        logger.critical("Unrecoverable error: a bootstep has not started: %r", error, exc_info=error)
+        logger.critical("Unrecoverable error: a bootstep failed to start: %r", error, exc_info=error)
         self._has_failed = True
         os.kill(os.getpid(), signal.SIGTERM)
 

@@ -171,7 +171,7 @@ def test_a_task_that_is_run_by_hand_stays_due_when_it_was(
         (("add", "x", "proj.x", "--crontab", "61 * * * *"), "'61 * * * *': Invalid end range: 61 > 59. There are min"),
         (("add", "x", "proj.x", "--crontab", "* *"), "expected 5"),
         (("add", "x", "proj.x", "--every", "1", "-a", "{}"), "JSON array"),
-        (("add", "x", "proj.x", "--every", "1", "-k", "x"), "no JSON"),
+        (("add", "x", "proj.x", "--every", "1", "-k", "x"), "not JSON"),
         (("add", "tick", "proj.x", "--every", "1"), "beat_schedule"),
         (("remove", "tick"), "settings"),
         (("pause", "tock"), "there are tick"),

@@ -74,8 +74,8 @@ def test_steps_are_made_started_and_stopped_with_the_worker(
             "requires celery.worker.consumer.gossip:Gossip, which a worker does not have here",
         ),
         ({"CONSUMES": "1"}, "the bootstep stepping.Orders is a ConsumerStep, which consumes messages of its own"),
-        ({"FAILS_AT": "Later"}, "a bootstep has not started: OSError('no probe file')"),
-        ({"FAILS_AT": "Consumer"}, "a bootstep has not started: OSError('no probe file')"),
+        ({"FAILS_AT": "Later"}, "a bootstep failed to start: OSError('no probe file')"),
+        ({"FAILS_AT": "Consumer"}, "a bootstep failed to start: OSError('no probe file')"),
     ],
 )
 def test_a_step_that_cannot_be_had_ends_the_worker_with_its_name(

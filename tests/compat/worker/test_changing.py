@@ -124,7 +124,7 @@ def test_what_cannot_be_changed_is_told(start: StartWorker, project: ModuleType)
     assert "Pool restarts not enabled" in replies(project, "pool_restart")["error"]
     assert replies(project, "time_limit", task_name="none", soft=1, hard=None) == {"error": "unknown task"}
     limited = replies(project, "time_limit", task_name=project.add.name, soft=1, hard=2)
-    assert "cannot end a task by a hard limit" in limited["error"]
+    assert "cannot enforce a hard limit" in limited["error"]
 
 
 def test_a_worker_begins_with_a_queue_and_leaves_one(

@@ -128,7 +128,7 @@ def test_an_error_in_the_program_is_shown_with_its_place(
 
     done = call("report", app="broken_app")
 
-    assert "while broken_app was imported" in done.output
+    assert "while importing broken_app" in done.output
     assert "not_installed_anywhere" in done.output
 
 
@@ -175,13 +175,13 @@ def test_a_package_with_a_module_celery_is_found(tmp_path: Path, redis_url: str)
         (("-P", "fibres"), "there are prefork, threads, solo, asyncio"),
         (("-c", "many"), "concurrency is 'many'"),
         (("-c", "-1"), "concurrency is '-1'"),
-        (("-D",), "let systemd, a container"),
-        (("-l", "loud"), "none of DEBUG"),
+        (("-D",), "run the command under systemd, a container"),
+        (("-l", "loud"), "is not one of DEBUG"),
         (("worker.no_such_setting=1",), "these are not settings"),
         (("-X", "celery"), "there is no queue left"),
         (("--autoscale", "few"), "neither one number nor two"),
         (("-Q", ""), "'' has an empty queue name"),
-        (("-Q", "a,,b"), "or one without a name"),
+        (("-Q", "a,,b"), "has an empty queue name"),
     ],
 )
 def test_a_worker_refuses_what_it_cannot_do(arguments: tuple[str, ...], message: str, call: Call) -> None:
@@ -354,7 +354,7 @@ def test_commands_tell_that_redis_is_out_of_reach(
     done = call(*arguments, app="nowhere_app")
 
     assert done.exit_code == EX_UNAVAILABLE
-    assert f"Could not connect to Redis; check that it runs and that {setting} is right" in done.output
+    assert f"Could not connect to Redis; check that it is running and that {setting} is right" in done.output
 
 
 def test_the_error_of_a_task_is_raised_by_result(call: Call, project: ModuleType) -> None:

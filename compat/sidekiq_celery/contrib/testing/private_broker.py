@@ -56,7 +56,7 @@ def _started() -> PrivateRedis:
         server = PrivateRedis()
     except ConfigError as error:
         raise ImproperlyConfigured(
-            f"broker_url is memory://, which is a private Redis in tests, but {error}. Or give a Redis of your own: "
+            f"broker_url is memory://, which is a private Redis in tests, but {error}. Or use a Redis of your own: "
             "broker_url in the fixture celery_config"
         ) from error
     server.start()

@@ -31,7 +31,7 @@ class Consumer:
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(
-            f"a consumer has no {name!r} here: sidekiq_celery's workers fetch by the engine of sidekiq_py, without "
+            f"a consumer has no {name!r} here: sidekiq_celery's workers fetch with the engine of sidekiq_py, without "
             "kombu's connections and consumers",
             name=name,
             obj=self,

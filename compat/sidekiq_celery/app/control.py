@@ -223,8 +223,6 @@ class Control:
         """
         Send a command to workers.
 
-        Send a command to workers.
-
         Args:
             command: The command's name.
             arguments: The command's keyword arguments. Further keywords are added to them.

@@ -2,9 +2,9 @@
 Results in Redis, under Celery's keys and in Celery's bytes, so that our clients and Celery's read each other's results.
 
 `celery-task-meta-<id>` holds a result until `result_expires`; the same text is published on the channel of that name.
-`celery-taskset-meta-<id>` lists the results that belong to a group. A result is written by the script that settles jobs:
-as a part of settling if the job is in the same database, on its own otherwise. Either way, a first SUCCESS is never
-overwritten.
+`celery-taskset-meta-<id>` lists the results that belong to a group. A result is written by the script that settles
+jobs: as a part of settling if the job is in the same database, on its own otherwise. Either way, a first SUCCESS is
+never overwritten.
 
 Source: Celery 5.7.0, `celery.backends.redis`.
 """

@@ -172,7 +172,7 @@ def test_a_package_with_a_module_celery_is_found(tmp_path: Path, redis_url: str)
     [
         (("-P", "gevent"), "use -P threads"),
         (("-P", "eventlet"), "use -P threads"),
-        (("-P", "fibres"), "there are prefork, threads, solo, asyncio"),
+        (("-P", "fibres"), "the pools are prefork, threads, solo, asyncio"),
         (("-c", "many"), "concurrency is 'many'"),
         (("-c", "-1"), "concurrency is '-1'"),
         (("-D",), "run the command under systemd, a container"),

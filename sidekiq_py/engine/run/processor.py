@@ -49,7 +49,7 @@ from sidekiq_py.wire.payload import parse_job, score_text
 _log = logging.getLogger("sidekiq")
 
 _PAUSE_SECONDS = 1.0
-_MOST_IN_A_ROW = 50
+_MOST_IN_A_ROW = 1000
 
 
 class AsyncExecutor(Protocol):

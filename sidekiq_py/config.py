@@ -1,8 +1,8 @@
 """
-The settings of a program: frozen values, checked once, every default in one place.
+A program's settings: frozen values, validated once, with every default in one place.
 
-`Config` is what a worker runs with; the client side needs only its `redis` and its dialect. Command line, YAML and
-environment are turned into a `Config` by `cli`, at the edge.
+A worker runs with a `Config`; the client side needs only its `redis` and its dialect. `cli` builds the `Config` from
+the command line, YAML and the environment.
 """
 
 import os
@@ -20,11 +20,14 @@ from sidekiq_py.wire.extensions import EXTENSION_KEYS
 QueueMode = Literal["strict", "weighted", "random"]
 
 ExtensionPolicy = Literal["refuse", "run", "bury"]
-"""What becomes of a job with a key of an extension: back to its queue, which is then served no more; run; to `dead`."""
+"""
+What to do with a job that has an extension's key: *refuse* puts it back and stops serving its queue, *run* runs it,
+*bury* moves it to `dead`.
+"""
 
 _EXTENSION_POLICIES = ("refuse", "run", "bury")
 
-# More is a slip of the finger: such a worker would hang at its start, or take the machine with it.
+# A higher number is most likely a typo: such a worker would hang at startup, or take the machine down with it.
 _MOST_THREADS = 1_000
 _MOST_ASYNC_JOBS = 100_000
 _MOST_PROCESSES = 1_000
@@ -51,10 +54,10 @@ class QueueConfig:
     @classmethod
     def parse(cls, given: object) -> "QueueConfig":
         """
-        A queue as flags, files and code write it: `"critical"`, `"critical,3"` or `("critical", 3)`.
+        Parse a queue as flags, files and code write it: `"critical"`, `"critical,3"` or `("critical", 3)`.
 
         Raises:
-            ConfigError: It has no name or one with white space, or a weight that is no whole number.
+            ConfigError: The name is missing or has white space, or the weight is not a whole number.
         """
         parts = given.split(",") if isinstance(given, str) else given
         name, *rest = parts if isinstance(parts, list | tuple) and parts else (parts,)
@@ -79,11 +82,12 @@ class QueueConfig:
 @dataclass(frozen=True, slots=True)
 class CapsuleConfig:
     """
-    A group of queues with threads of its own.
+    A group of queues with its own threads.
 
     Args:
         concurrency: How many jobs run at once in threads; at most 1,000.
-        queues: In order of precedence; all weights 0 is strict, all 1 random, else weighted.
+        queues: The queues in order of precedence. If all weights are 0 the mode is strict, if all are 1 it is random,
+            and otherwise it is weighted.
     """
 
     name: str = "default"
@@ -112,12 +116,12 @@ class CapsuleConfig:
 
     @property
     def queue_names(self) -> tuple[str, ...]:
-        """The names, each once."""
+        """The queue names without duplicates."""
         return tuple(dict.fromkeys(queue.name for queue in self.queues))
 
     @property
     def weights(self) -> dict[str, int]:
-        """Name to weight; a name given twice has the sum of its weights."""
+        """Maps each queue name to its weight; if a name is given twice, the weights add up."""
         totals: dict[str, int] = {}
         for queue in self.queues:
             totals[queue.name] = totals.get(queue.name, 0) + queue.weight
@@ -127,34 +131,38 @@ class CapsuleConfig:
 @dataclass(frozen=True, slots=True)
 class Config:
     """
-    Everything a worker process is told.
+    All settings of a worker process.
 
     Args:
-        redis: Where Redis is.
-        sidekiq_version: Pins the dialect ("8", "7.3.2"); None detects it from the Ruby processes alive.
-        float_text: Overrides how floats are written, as a fleet's json gem is its own choice.
+        redis: How to reach Redis.
+        sidekiq_version: Pins the dialect ("8", "7.3.2"); None detects it from the running Ruby processes.
+        float_text: Overrides how floats are written, because a fleet may use any version of the json gem.
         capsules: Groups of queues and threads.
         async_concurrency: How many `async def` jobs run at once in the process.
         fetcher: "reliable" keeps a job in Redis until it is settled; "basic" is Ruby's BRPOP.
-        shutdown_timeout_seconds: What busy jobs are given at a stop before they are cut off.
-        max_retries: For `retry: true`.
-        max_job_bytes: A job of more bytes is not read, but kept in `dead` as it is; 0: no limit.
-        dead_max_jobs, dead_timeout_seconds: What the dead set keeps; at most `dead_max_jobs` - 1 entries, as in Ruby.
+        shutdown_timeout_seconds: How long busy jobs may take to finish on shutdown before they are interrupted.
+        max_retries: The number of retries for `retry: true`.
+        max_job_bytes: A larger job is not read but kept unchanged in `dead`; 0 means no limit.
+        dead_max_jobs, dead_timeout_seconds: Limits of the dead set, which keeps at most `dead_max_jobs` - 1 entries, as
+            in Ruby.
         average_scheduled_poll_seconds: Ruby's poll interval per process, used by processes without the poller lease.
-        poll_seconds: How often the process that holds the poller lease looks for due jobs; half as often while
-            nothing comes due before its next look.
-        lease_seconds: An owner unheard of for longer may be recovered.
-        beat_seconds: How often lease and heartbeat are renewed; None: a sixth of the lease.
+        poll_seconds: How often the process that holds the poller lease checks for due jobs; half as often while
+            no job comes due before its next check.
+        lease_seconds: An owner that has not been heard from for longer may be recovered.
+        beat_seconds: How often to renew the lease and the heartbeat; None means a sixth of the lease.
         buffer_seconds: Jobs are fetched ahead only if they will probably start within this time.
-        buffer_bytes: What one batch may hold.
-        processes: How many children a parent keeps at work; None: this process works itself.
-        max_memory_mb: A child that holds more (resident) stops in order and is replaced; None: no limit.
-        usr1_dumps_threads: USR1 logs what each thread does, as in Celery; else it quiets, as in Sidekiq.
-        extra: Settings of the YAML file that nothing here knows, for plug-ins.
-        extension_keys: What becomes of jobs with a key of Pro, Enterprise or a gem; a key that is not named is refused.
-        probe_port: Where the worker answers HTTP probes; None: nowhere.
-        stall_seconds: A loop that has not turned for so long beyond its time makes the worker not live.
-        idle_waiters: Up to so many queues are waited for; more are looked at every `idle_poll_seconds`.
+        buffer_bytes: The most bytes that one batch may hold.
+        processes: How many child processes the parent keeps running; None runs jobs in this process.
+        max_memory_mb: A child whose resident memory exceeds this stops gracefully and is replaced; None means no limit.
+        usr1_dumps_threads: If True, USR1 logs what each thread is doing, as in Celery; otherwise it quiets the worker,
+            as in Sidekiq.
+        extra: Settings from the YAML file that are unknown here, for plug-ins.
+        extension_keys: What to do with jobs that have a key of Pro, Enterprise or a gem. A key that is not listed is
+            refused.
+        probe_port: The port that answers HTTP probes; None disables them.
+        stall_seconds: If a loop is overdue by more than this, probes report the worker as not live.
+        idle_waiters: Up to this many queues are waited for with blocking moves; if there are more, the rest are checked
+            every `idle_poll_seconds`.
     """
 
     redis: RedisSettings = field(default_factory=RedisSettings)
@@ -223,26 +231,26 @@ class Config:
 
     @property
     def lease_beat_seconds(self) -> float:
-        """Seconds between two renewals of the lease."""
+        """Seconds between two lease renewals."""
         return self.beat_seconds if self.beat_seconds is not None else self.lease_seconds / 6
 
     @property
     def concurrency(self) -> int:
-        """Threads over all capsules."""
+        """The number of threads in all capsules."""
         return sum(capsule.concurrency for capsule in self.capsules)
 
     def pinned_dialect(self) -> Dialect | None:
-        """The dialect that was asked for, or None where it is to be detected."""
+        """The configured dialect, or None if it is detected."""
         return Dialect.asked_for(self.sidekiq_version, self.float_text, namespace=self.redis.namespace)
 
 
 def check_extension_keys(given: Any) -> Mapping[str, ExtensionPolicy]:
     """
-    *given*, if it maps keys of extensions to policies.
+    Return *given* if it maps extension keys to policies.
 
     Raises:
-        ConfigError: It is no mapping, names a policy that is unknown, or a key that looks misspelled. Extensions of the
-            program's own have keys that are not known here.
+        ConfigError: It is not a mapping, or has an unknown policy or a key that looks misspelled. Other unknown keys
+            are allowed, because a program's own extensions have keys that are not known here.
     """
     if not isinstance(given, Mapping):
         raise ConfigError(f"extension_keys is {given!r}; it must map keys to policies, as in {{'bid': 'run'}}")
@@ -262,7 +270,7 @@ def check_extension_keys(given: Any) -> Mapping[str, ExtensionPolicy]:
 
 def redis_url_from_environment() -> str | None:
     """
-    The URL in the variable that `REDIS_PROVIDER` names, else in `REDIS_URL`, else None.
+    The URL from the variable that `REDIS_PROVIDER` names, or else from `REDIS_URL`; None if neither is set.
 
     Raises:
         ConfigError: `REDIS_PROVIDER` holds a URL, or names a variable that is not set.

@@ -1,8 +1,8 @@
 """
-Jobs for a consumer that is no worker of ours: taken, handed on, and settled when the consumer says so.
+Fetch jobs for a consumer that is not one of our workers, and settle them when that consumer says so.
 
-A message transport is built on this. What is taken stands in flight as with a worker, and comes back if the process
-dies. Public: what is here stays.
+Use this to build a message transport. Fetched jobs are in flight as in a worker, and are recovered if the process
+dies. This module is public and its names are stable.
 """
 
 from sidekiq_py.engine.consumer.session import ConsumerSession, Fetched

@@ -7,44 +7,44 @@ Every error of the project.
     │   └── JsonParseError                  the bytes are not JSON as any Ruby release reads it
     ├── ArgumentTypeError (TypeError)       an argument has a type that JSON lacks; `place` says which one
     ├── ArgumentValueError (ValueError)     an argument has a value that JSON cannot carry (NaN, a lone surrogate, …)
-    ├── DeadLetteredError                   an extension has sent a job to the dead set without a run
+    ├── DeadLetteredError                   an extension sent a job to the dead set without running it
     ├── DeserializationError                an Active Job argument has no Python value, or its record is not found
-    ├── JobTooLargeError                    a job has more bytes than the worker takes
-    ├── JobNotFoundError (LookupError)      a payload names a class that no declared job bears
-    ├── ExtensionKeyError                   a job is minded by Pro, Enterprise or a gem, which do not exist here
-    ├── ExtensionError                      a hook of an extension has raised; `extension` names it
+    ├── JobTooLargeError                    a job has more bytes than the worker accepts
+    ├── JobNotFoundError (LookupError)      a payload names a class that no declared job has
+    ├── ExtensionKeyError                   a job depends on Pro, Enterprise or a gem, which are not available here
+    ├── ExtensionError                      an extension's hook raised; `extension` names the extension
     ├── JobDeclarationError (ValueError)    a job is declared twice, in `__main__` without a name, or with bad options
-    ├── RedisError                          anything that Redis or the way to it refused; `redis_access` maps to these
+    ├── RedisError                          Redis or the connection to it failed; `redis_access` maps errors to these
     │   ├── RedisConnectionError            the connection broke before the command was sent, or could not be made
     │   ├── ReplyLostError                  the connection broke after the command was sent: it may have been executed
     │   │   └── PushOutcomeUnknownError     the same for a push: the job may have been enqueued
     │   ├── RedisReplyError                 Redis answered with an error; `code` is its first word
     │   └── UnsupportedRedisError           too old, or a Cluster
-    ├── Stopped                             raised inside a job that somebody has asked to stop
-    ├── WrongModeError (RuntimeError)       a testing mode is nested, missing, or cannot run this job like that
-    ├── EmptyQueueError (LookupError)       a test wants to run a job and none waits
+    ├── Stopped                             raised inside a job that was asked to stop
+    ├── WrongModeError (RuntimeError)       a testing mode is nested, missing, or cannot run this job that way
+    ├── EmptyQueueError (LookupError)       a test wants to run a job, but none is waiting
     ├── SoftTimeLimitError                  raised inside a job that ran past its `timeout`
-    ├── HardTimeLimitError                  what became of a job whose process was killed at its `hard_timeout`
-    ├── TerminatedError                     what became of a job that somebody has ended while it ran
-    ├── PoisonPillError                     what became of a job whose process died again and again
-    ├── LateDeathError                      what a job has failed by in a process that died before it could say so
-    └── JobFailed                           raised by a job whose input is bad: it dies at once, with no retry
+    ├── HardTimeLimitError                  recorded for a job whose process was killed at its `hard_timeout`
+    ├── TerminatedError                     recorded for a job that was terminated while it ran
+    ├── PoisonPillError                     recorded for a job whose process died again and again
+    ├── LateDeathError                      the failure of a job whose process died before it called death handlers
+    └── JobFailed                           raised by a job whose input is bad: it goes to dead without a retry
 
-Signals that steer a run are not errors: `Shutdown` is a `BaseException`, so that a job's `except Exception` lets it
-pass. `UnknownOptionWarning` is a `UserWarning`.
+Signals that control a run are not errors: `Shutdown` is a `BaseException`, so a job's `except Exception` does not catch
+it. `UnknownOptionWarning` is a `UserWarning`.
 """
 
 
 class SidekiqError(Exception):
-    """The root of the tree drawn above."""
+    """Base class of all errors in the tree above."""
 
 
 class ConfigError(SidekiqError, ValueError):
-    """A setting is unusable; the message names it and says what would be."""
+    """A setting is unusable. The message names it and says which values are valid."""
 
 
 class PayloadError(SidekiqError, ValueError):
-    """An item or a stored text is not a usable job."""
+    """An item to push, or stored text, is not a usable job."""
 
 
 class JsonParseError(PayloadError):
@@ -57,7 +57,7 @@ class ArgumentTypeError(SidekiqError, TypeError):
 
     Args:
         message: What is wrong and what to do.
-        place: Where, as in ``args[0]["key"]``.
+        place: The argument's location, as in ``args[0]["key"]``.
     """
 
     def __init__(self, message: str, place: str) -> None:
@@ -71,7 +71,7 @@ class ArgumentValueError(SidekiqError, ValueError):
 
     Args:
         message: What is wrong and what to do.
-        place: Where, as in ``args[0]["key"]``.
+        place: The argument's location, as in ``args[0]["key"]``.
     """
 
     def __init__(self, message: str, place: str) -> None:
@@ -80,11 +80,11 @@ class ArgumentValueError(SidekiqError, ValueError):
 
 
 class DeserializationError(SidekiqError):
-    """An argument of an Active Job cannot be turned into a Python value; raised inside the run, so the job retries."""
+    """An Active Job argument cannot be converted to a Python value. Raised inside the run, so the job is retried."""
 
 
 class JobTooLargeError(SidekiqError):
-    """A job has more bytes than the worker takes; it is kept unread."""
+    """A job has more bytes than the worker accepts; it is kept unread."""
 
 
 class JobNotFoundError(SidekiqError, LookupError):
@@ -92,7 +92,7 @@ class JobNotFoundError(SidekiqError, LookupError):
     No declared job has the class that a payload names.
 
     Args:
-        is_active_job: Rails enqueued it as an Active Job, which `@active_job` declares.
+        is_active_job: True if Rails enqueued it as an Active Job, which `@active_job` declares.
     """
 
     def __init__(self, job_class: str, *, is_active_job: bool = False) -> None:
@@ -106,14 +106,15 @@ class JobNotFoundError(SidekiqError, LookupError):
 
 class ExtensionKeyError(SidekiqError):
     """
-    A job bears a key by which Sidekiq Pro, Enterprise, a gem, or an extension that is not loaded minds it: nobody here
-    can end it as it should.
+    A job's payload has a key of Sidekiq Pro, Enterprise, a gem, or an extension that is not loaded, so this worker
+    cannot settle it correctly.
 
     Args:
-        key: Of the payload.
-        meaning: What it stands for.
-        job_class, jid, queue: The job's.
-        is_rubys: Only Ruby can honour it; else an extension of sidekiq_py, which is not loaded here.
+        key: The payload's key.
+        meaning: What the key means.
+        job_class, jid, queue: Identify the job.
+        is_rubys: True if only Ruby can honour the key, False if it belongs to an extension of sidekiq_py that is not
+            loaded here.
     """
 
     def __init__(self, key: str, meaning: str, job_class: str, jid: str, queue: str, *, is_rubys: bool = True) -> None:
@@ -132,11 +133,11 @@ class ExtensionKeyError(SidekiqError):
 
 class ExtensionError(SidekiqError):
     """
-    A hook of an extension has raised; its error is the cause of this one.
+    An extension's hook raised. Its exception is the `__cause__` of this one.
 
     Args:
         extension: The extension's name.
-        hook: Which hook.
+        hook: The hook's name.
     """
 
     def __init__(self, extension: str, hook: str, error: BaseException) -> None:
@@ -146,45 +147,45 @@ class ExtensionError(SidekiqError):
 
 
 class DeadLetteredError(SidekiqError):
-    """An extension has sent a job to the dead set without a run; the message is its reason."""
+    """An extension sent a job to the dead set without running it; the message is the reason."""
 
 
 class JobDeclarationError(SidekiqError, ValueError):
-    """A job cannot be declared like this."""
+    """A job declaration is invalid."""
 
 
 class UnknownOptionWarning(UserWarning):
-    """A job has an option that Sidekiq does not know; it is written into the payload all the same."""
+    """A job has an option that Sidekiq does not know. It is written to the payload anyway."""
 
 
 class RedisError(SidekiqError):
-    """Redis, or the way to it, refused."""
+    """Redis, or the connection to it, failed."""
 
     @property
     def is_lasting(self) -> bool:
-        """Somebody has to repair something first; an outage, for one, passes by itself."""
+        """True if the error stays until someone fixes its cause. An outage, for example, passes by itself."""
         return False
 
     @property
     def is_about_server(self) -> bool:
-        """The server, or the way to it, is in trouble: whatever is asked next would fail too."""
+        """True if the server or the connection is in trouble, so the next command would fail too."""
         return True
 
 
 class RedisConnectionError(RedisError):
-    """No connection: the command was not sent."""
+    """There is no connection; the command was not sent."""
 
 
 class ReplyLostError(RedisError):
-    """The command was sent and its reply was lost: it may have been executed."""
+    """The command was sent but its reply was lost, so it may have been executed."""
 
 
 class PushOutcomeUnknownError(ReplyLostError):
     """
-    The reply to a push was lost: the jobs may be enqueued, or not.
+    The reply to a push was lost, so the jobs may or may not be enqueued.
 
     Args:
-        jids: The ids of the jobs in doubt, to look them up before pushing again.
+        jids: The ids of the jobs in doubt. Look them up before you push again.
     """
 
     def __init__(self, jids: list[str], cause: BaseException) -> None:
@@ -195,7 +196,8 @@ class PushOutcomeUnknownError(ReplyLostError):
         self.jids = jids
 
 
-# What goes by without anybody's help. All else, with Lua's own errors, which bear no code, stays until it is repaired.
+# These pass without intervention. All other errors last until someone fixes them; that includes Lua's own errors, which
+# have no code.
 _PASSING_CODES = frozenset(
     {
         "BUSY",
@@ -212,7 +214,7 @@ _PASSING_CODES = frozenset(
         "UNBLOCKED",
     }
 )
-# Whatever else is asked is answered alike. Any other error is about the key, the value or the command at hand.
+# With these, any other command would fail too. All other codes concern one key, value or command.
 _SERVER_CODES = _PASSING_CODES | {"DENIED", "WRONGPASS"}
 
 
@@ -221,7 +223,7 @@ class RedisReplyError(RedisError):
     Redis answered with an error.
 
     Args:
-        message: Redis's own sentence.
+        message: The error text from Redis.
     """
 
     def __init__(self, message: str) -> None:
@@ -230,23 +232,23 @@ class RedisReplyError(RedisError):
 
     @property
     def is_lasting(self) -> bool:
-        """As of any of them; a failover passes by itself."""
+        """See `RedisError.is_lasting`. A failover, for example, passes by itself."""
         return self.code not in _PASSING_CODES
 
     @property
     def is_about_server(self) -> bool:
-        """As of any of them; False where one key, value or command was refused: work on the others goes on."""
+        """See `RedisError.is_about_server`. False if one key, value or command was refused; others still work."""
         return self.code in _SERVER_CODES
 
 
 class UnsupportedRedisError(RedisError):
-    """This server is too old, or a Cluster."""
+    """The server is too old, or it is a Redis Cluster."""
 
 
 class SoftTimeLimitError(SidekiqError):
     """The job ran longer than its `timeout`."""
 
-    # A thread can only be handed the class.
+    # An exception can only be raised in another thread by its class, so the message needs a default.
     def __init__(self, message: str = "the job ran longer than its timeout") -> None:
         super().__init__(message)
 
@@ -257,10 +259,10 @@ class HardTimeLimitError(SidekiqError):
 
 class TerminatedError(SidekiqError):
     """
-    Somebody has ended the job while it ran: its coroutine was cancelled, or its process was killed.
+    The job was terminated while it ran: its coroutine was cancelled or its process was killed.
 
     Args:
-        signal_number: Of the signal that was asked for.
+        signal_number: The number of the requested signal.
     """
 
     def __init__(self, signal_number: int) -> None:
@@ -272,7 +274,7 @@ class TerminatedError(SidekiqError):
 
 
 class PoisonPillError(SidekiqError):
-    """A job's process died once while it was in flight, and three times more while it ran as a suspect."""
+    """A job's process died once while the job was in flight, and three more times while it ran as a suspect."""
 
     def __init__(
         self,
@@ -285,11 +287,11 @@ class PoisonPillError(SidekiqError):
 
 class LateDeathError(SidekiqError):
     """
-    A job has failed for good in a process that was killed before it had called the death handlers.
+    A job failed for good in a process that was killed before it called the death handlers.
 
     Args:
-        message: Of what it failed by.
-        error_class: The name of that.
+        message: The message of the original error.
+        error_class: The name of the original error's class.
     """
 
     def __init__(self, message: str, error_class: str) -> None:
@@ -301,20 +303,20 @@ class LateDeathError(SidekiqError):
 
 
 class WrongModeError(SidekiqError, RuntimeError):
-    """A testing mode is nested in another, is missing, or cannot run a job as it was asked to."""
+    """A testing mode is nested in another, is missing, or cannot run a job in the requested way."""
 
 
 class EmptyQueueError(SidekiqError, LookupError):
-    """A test wants to run a job and none waits."""
+    """A test wants to run a job, but none is waiting."""
 
 
 class Shutdown(BaseException):
-    """Raised in a busy job when the deadline of a stop has passed; the job goes back to its queue."""
+    """Raised in a busy job when the shutdown deadline has passed; the job goes back to its queue."""
 
 
 class JobFailed(SidekiqError):
     """
-    Raised by a job: its input is bad, and another try would end no better. It goes to the dead set at once.
+    Raise this in a job whose input is bad, so that a retry would not help. The job goes straight to the dead set.
 
         raise sidekiq.JobFailed("row 3 has no e-mail")
     """
@@ -322,6 +324,6 @@ class JobFailed(SidekiqError):
 
 class Stopped(SidekiqError):
     """
-    Somebody has asked this job to stop, which its next `progress()` raises. Let it pass, after cleaning up: the job
-    ends without a retry, and is no failure.
+    Raised by a job's next `progress()` call after the job was asked to stop. Clean up and let it propagate: the job
+    ends without a retry and does not count as failed.
     """

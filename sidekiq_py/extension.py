@@ -13,13 +13,13 @@ The contract for everything above open-source Sidekiq: periodic jobs, batches, t
 
     sidekiq.use(Tenants())
 
-An extension is an object with hooks. Each hook is called at one stage of a job's way; what an extension leaves out
-costs nothing. What a hook wants written to Redis it returns as commands, and they ride in the very script that does the
-step: both happen or neither. `docs/extensions.md` walks through an example.
+An extension is an object with hooks. Each hook is called at one stage of a job's life; a hook that you do not override
+costs nothing. To write to Redis, a hook returns commands. They run in the same script as the step itself, so either
+both happen or neither does. `docs/extensions.md` walks through an example.
 
-What an extension needs besides stands here too: values for declared jobs that decide about their own ends, commands for
-the scripts, and the door to Redis. Payloads are read and written by `sidekiq_py.payloads`. No engine is imported: a
-program that only pushes loads none.
+This module also exports everything else that an extension needs: values for declared jobs that decide their own
+outcome, commands for the scripts, and access to Redis. To read and write payloads, use `sidekiq_py.payloads`. Importing
+this module does not import the engine, so a program that only pushes never loads it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -50,15 +50,15 @@ from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.json_dialect import dumps_known
 
 __all__ = (  # noqa: RUF022 — by what they are for
-    # The hooks, and what they are handed.
+    # The hooks and their arguments.
     "CONTRACT", "DeadLetter", "DoctorCheck", "Drop", "EndKind", "Extension", "FetchedJob", "JobEnd", "Maintenance",
     "Phase", "Postpone", "PushSlice", "PushedJob",
-    # What a script writes.
+    # Commands that a script runs.
     "Command", "Effect", "Held", "Join", "Once", "Outgoing", "Tally", "Unless", "Verb", "Watched", "add_to_dead",
     "add_to_retry", "trim_dead", "verbs", "write",
-    # What takes entries out of `schedule`, `retry` and `dead`, and which jobs workers are told to drop.
+    # Moving entries out of `schedule`, `retry` and `dead`; the jobs that workers must drop.
     "Move", "move", "move_to", "revoked",
-    # Declared jobs that decide about their own ends (`JobDefinition.decide_outcome`).
+    # For declared jobs that decide their own outcome (`JobDefinition.decide_outcome`).
     "Admit", "Attempt", "DeadLimits", "JobDefinition", "Kind", "Outcome", "Payload", "Question",
     # Redis, and the time.
     "Link", "Pool", "RedisSettings", "Script", "Sentinels", "monotonic", "now_seconds", "place", "redact",
@@ -66,13 +66,14 @@ __all__ = (  # noqa: RUF022 — by what they are for
 )  # fmt: skip
 
 CONTRACT = 1
-"""The number of this contract. It changes where an extension written against the last one would have to."""
+"""The version of this contract. It goes up when extensions written for the previous one have to change."""
 
 Phase = Literal["decide", "change", "count", "encode"]
 """
-When an extension has its turn among others, the same in every program whatever the order of registration: those that
-*decide* whether a job goes on (locks, limits), those that *change* it, those that *count* it (batches, status), those
-that *encode* what is written (encryption). Inward on a push, in reverse at an end; by name within a phase.
+When an extension runs relative to the others. The order is the same in every program and does not depend on
+registration: first those that *decide* whether a job goes on (locks, limits), then those that *change* it, those that
+*count* it (batches, status) and those that *encode* the stored bytes (encryption). Pushes run in this order, job ends
+in reverse; within a phase, extensions run by name.
 """
 
 PHASES: tuple[Phase, ...] = ("decide", "change", "count", "encode")
@@ -80,13 +81,13 @@ PHASES: tuple[Phase, ...] = ("decide", "change", "count", "encode")
 
 class PushedJob:
     """
-    A job that is about to be pushed for the first time, behind all client middleware.
+    A job that is about to be pushed for the first time. All client middleware has already run.
 
     Attributes:
-        jid, queue: The job's.
-        score: Of a scheduled job, as text: seconds since the epoch; None puts it into *queue*.
-        raw: Its bytes.
-        is_stopped: It is not to be pushed.
+        jid, queue: The job's id and queue.
+        score: When a scheduled job is due, in seconds since the epoch, as text. None pushes it to *queue* now.
+        raw: The payload's bytes.
+        is_stopped: True if the job will not be pushed.
     """
 
     __slots__ = ("is_stopped", "jid", "queue", "raw", "score")
@@ -103,10 +104,10 @@ class PushedJob:
 
     def add(self, key: str, value: Any) -> None:
         """
-        Add a key behind those that the payload has. It must not have it yet.
+        Append a key to the payload, which must not have that key yet.
 
         Args:
-            value: JSON without floats.
+            value: Any JSON value without floats.
         """
         self.raw = b"%b,%b:%b}" % (self.raw[:-1], dumps_known(key), dumps_known(value))
 
@@ -117,17 +118,17 @@ class PushedJob:
 
 class PushSlice:
     """
-    Jobs that one round trip pushes: one, or up to a thousand of a bulk push.
+    The jobs that one round trip pushes: a single job, or up to 1,000 jobs of a bulk push.
 
     Attributes:
-        class_name: What their payloads name.
-        options: The options of the declared job, or an empty mapping where only a name was given.
-        pool: The Redis that they go to.
-        dialect: The release that they are written for.
-        follows: The payload of the job whose end writes them, as the next step of a workflow; None for all others.
-        effects: What the script that pushes them writes besides.
-        once: The hash and the mark by which it is pushed only once.
-        watched: What may be written in place of *effects*.
+        class_name: The class that the payloads name.
+        options: The options of the declared job; empty if the push gave only a class name.
+        pool: The Redis that the jobs go to.
+        dialect: The Sidekiq release that the payloads are written for.
+        follows: The payload of the job whose end pushes these, as the next step of a workflow; otherwise None.
+        effects: Extra commands for the script that pushes the jobs.
+        once: The key of a hash and a field in it that together ensure the slice is pushed only once.
+        watched: A transaction that may replace *effects*.
     """
 
     __slots__ = (
@@ -174,37 +175,37 @@ class PushSlice:
 
     @property
     def jobs(self) -> list[PushedJob]:
-        """The jobs, each as an object of its own; made when somebody asks."""
+        """The jobs as objects. They are created on first access."""
         if self._jobs is None:
             self._jobs = [PushedJob(*job) for batch in self._rendered() for job in batch.jobs()]
         return self._jobs
 
     @property
     def raws(self) -> list[bytes]:
-        """The bytes of the jobs that nobody has stopped."""
+        """The bytes of the jobs that were not stopped."""
         return [raw for batch in self.push_batches for raw in batch.payloads]
 
     @property
     def scores(self) -> list[str]:
-        """Those of the jobs that are scheduled and that nobody has stopped."""
+        """The scores of the scheduled jobs that were not stopped."""
         if self._jobs is None and isinstance(self._held, UnrenderedBatch):
             return []
         return [score for batch in self.push_batches for score in batch.scores or ()]
 
     def may_bear(self, key: str) -> bool:
-        """Whether a job of them may have this key already; or its name stands in an argument."""
+        """True if a job may already have this key. The name inside an argument also gives True."""
         if isinstance(self._held, UnrenderedBatch):
             return self._held.jobs.may_bear(key)
         return key.encode() in b"\n".join(self.raws)
 
     def number(self, tail: bytes, first: int) -> None:
         """
-        Add keys behind those that each job has, of which none may have them yet. In a bulk push, where the bytes of a
-        slice have not been made yet, that costs next to nothing.
+        Append keys to each job; no job may have them yet. This is nearly free in a bulk push, where the bytes of a
+        slice have not been rendered yet.
 
         Args:
-            tail: With a comma before them and `%d` for the job's number, in which `%` stands nowhere else.
-            first: The number of the first job that nobody has stopped.
+            tail: The keys as JSON, after a leading comma, with `%d` for the job's number and no other `%`.
+            first: The number of the first job that was not stopped.
         """
         if isinstance(self._held, UnrenderedBatch):
             self._held = [self._held.render(tail, first)]
@@ -214,8 +215,8 @@ class PushSlice:
 
     def rewrite(self, raws: Sequence[bytes]) -> None:
         """
-        Put other bytes in place of `raws`, in their order: for a slice of a thousand that costs less than an object for
-        each of its jobs.
+        Replace `raws` with other bytes, in the same order. For a slice of 1,000 jobs this costs less than an object per
+        job.
         """
         following = iter(raws)
         if self._jobs is None:
@@ -230,24 +231,24 @@ class PushSlice:
             job.raw = by_place.get(job.jid, job.raw)
 
     def write(self, *commands: Command) -> None:
-        """Have these commands done in the script that pushes, before the push; if one is refused, nothing is done."""
+        """Run these commands in the push script, before the push. If one is refused, nothing is written."""
         self.effects += commands
 
     def write_watched(self, watched: Watched) -> None:
         """
-        Have many jobs pushed by a transaction with these commands, in place of the script and the one command that
-        `write` was given: where no other extension writes anything, and where it pays.
+        Push many jobs with this transaction in place of the script and the one command that was passed to `write`. Only
+        used if no other extension writes anything and if it is cheaper.
         """
         self.watched = watched
 
     def push_once(self, key: str, mark: str) -> None:
         """
-        Make the push one that may be sent again after a lost reply: whoever finds *mark* set in the hash at *key* does
-        nothing, and the caller takes the jobs for pushed. Of no effect where the jobs are pushed along with something
-        that is done once anyway, as the end of a job is.
+        Make the push safe to send again after a lost reply: if *mark* is already set in the hash at *key*, the script
+        does nothing and the caller treats the jobs as pushed. This has no effect if the jobs are pushed along with
+        something that happens only once anyway, such as the end of a job.
 
         Raises:
-            ConfigError: Another extension has done so.
+            ConfigError: Another extension has already marked this push.
         """
         if self.once is not None and self.once != (key, mark):
             raise ConfigError(f"two extensions want to mark one push, at {self.once[0]} and at {key}; use one of them")
@@ -255,27 +256,27 @@ class PushSlice:
 
     @property
     def stopped_jids(self) -> set[str]:
-        """The jids of those that are not to be pushed."""
+        """The jids of the stopped jobs."""
         return set() if self._jobs is None else {job.jid for job in self._jobs if job.is_stopped}
 
     @property
     def jids(self) -> list[str]:
-        """Of what is left to push."""
+        """The jids of the jobs left to push."""
         return [jid for batch in self.push_batches for jid in batch.jids]
 
     @property
     def is_empty(self) -> bool:
-        """Nothing is left to push."""
+        """True if no job is left to push."""
         return not len(self) if self._jobs is None else all(job.is_stopped for job in self._jobs)
 
     @property
     def outgoing(self) -> list[Outgoing]:
-        """What is left to push."""
+        """The jobs left to push."""
         return [job for batch in self.push_batches for job in batch.jobs()]
 
     @property
     def push_batches(self) -> Sequence[PushBatch]:
-        """The same, by where it goes."""
+        """The jobs left to push, grouped by destination."""
         if self._jobs is None:
             return self._rendered()
         return push_batches_of(
@@ -290,12 +291,12 @@ class PushSlice:
 
 class FetchedJob(NamedTuple):
     """
-    A job that was fetched and has not started.
+    A job that was fetched and has not started yet.
 
     Args:
-        payload: As parsed.
-        raw: Its bytes.
-        queue: Where it was fetched.
+        payload: The parsed payload.
+        raw: The payload's bytes.
+        queue: The queue it was fetched from.
         now: Seconds since the epoch.
     """
 
@@ -308,7 +309,10 @@ class FetchedJob(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Postpone:
-    """It waits in `schedule` until *at* (seconds since the epoch), ahead of newcomers; no attempt is counted."""
+    """
+    Keep the job in `schedule` until *at* (seconds since the epoch). It then runs ahead of newer jobs; no attempt is
+    counted.
+    """
 
     at: float
     reason: str
@@ -316,33 +320,33 @@ class Postpone:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """It leaves without a run; its end is `invalidated`."""
+    """Remove the job without running it; it ends as `invalidated`."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """Its bytes go to the dead set without a run."""
+    """Move the job's bytes to the dead set without running it."""
 
     reason: str
 
 
 class JobEnd(NamedTuple):
     """
-    A job that leaves the place where it was in Redis.
+    A job that leaves its queue, its set or the in-flight jobs.
 
     Args:
-        kind: How.
-        payload: As the run left it; as parsed where it did not run; empty where the bytes are no job.
-        raw: Its bytes as they were stored.
-        queue: Where it was fetched, or where it stood; empty for one that waited in a set.
-        error: What was raised, or None.
-        seconds: How long it ran; 0.0 where it did not.
+        kind: How it ends.
+        payload: The payload as the run left it, or as parsed if the job did not run; empty if the bytes are not a job.
+        raw: The bytes as they were stored.
+        queue: The queue the job was fetched from or waited in; empty if it waited in a set.
+        error: The exception that was raised, or None.
+        seconds: How long the job ran; 0.0 if it did not.
         now: Seconds since the epoch.
-        dialect: The release to write for.
-        member: What will stand in `retry` or `dead`; None for other ends.
-        score: Of *member*: seconds since the epoch.
+        dialect: The Sidekiq release to write for.
+        member: The entry that will be written to `retry` or `dead`; None for other ends.
+        score: The score of *member*, in seconds since the epoch.
     """
 
     kind: EndKind
@@ -358,25 +362,25 @@ class JobEnd(NamedTuple):
 
     @property
     def jid(self) -> str:
-        """The job's id; empty where its bytes are no job."""
+        """The job's id; empty if its bytes are not a job."""
         return str(self.payload.get("jid") or "")
 
     @property
     def is_final(self) -> bool:
-        """It will not run again by itself."""
+        """True if the job will not run again by itself."""
         return self.kind not in ("retry", "interrupted")
 
 
 @dataclass(frozen=True, slots=True)
 class Maintenance:
     """
-    Work that one process of the fleet does again and again; for moments it may be two of them.
+    Periodic work for one process of the fleet. For short moments, two processes may do it at once.
 
     Args:
-        name: For log lines.
+        name: Shown in log lines.
         every_seconds: The pause between two rounds.
-        run: One round. What it writes must be right also where another process does the same at that moment. It may
-            return the seconds until it wants the next one, if that is sooner.
+        run: Does one round. Its writes must stay correct when another process does the same round at that moment. It
+            may return the number of seconds until the next round, to run sooner than *every_seconds*.
     """
 
     name: str
@@ -387,13 +391,13 @@ class Maintenance:
 @dataclass(frozen=True, slots=True)
 class DoctorCheck:
     """
-    A question of `sidekiq-py doctor`.
+    A check that `sidekiq-py doctor` runs.
 
     Args:
-        name: For programs: short, stable.
-        group: Under which heading it is shown.
-        topic: What it looks at, as in "... could not be looked at".
-        look: Yields at least one `sidekiq_py.doctor.finding.Finding`, unless the question does not apply.
+        name: A short, stable name for programs.
+        group: The heading under which the check is shown.
+        topic: What the check examines, as in "... could not be looked at".
+        look: Yields at least one `sidekiq_py.doctor.finding.Finding`, or nothing if the check does not apply.
     """
 
     name: str
@@ -404,25 +408,25 @@ class DoctorCheck:
 
 class Extension:
     """
-    Base class of extensions; override what you need.
+    Base class of extensions. Override the hooks you need.
 
     Attributes:
-        name: Unique; stands in every report about it.
-        phase: Its turn among others.
-        payload_keys: Keys that it puts into payloads, each with what is left undone where a worker runs such a job
-            without the extension. A job that bears one passes `admit`, `around` and `end`; others do not. Workers
-            that have not loaded the extension treat such a job as they do one of Sidekiq Pro's (refuse, run, bury);
-            with an empty text in the place of what is left undone they run it.
-        push_options: Options of declared jobs. If there are some here, pushes of jobs that are declared with none of
-            them pass by: such jobs are pushed by plain commands, which costs a quarter of a script.
-        verbs: Commands of its own, in Lua, for the scripts that push and end jobs.
-        public_names: Names in `sidekiq_py` that belong to it, each with the module that has it.
-        api_names: The same for `sidekiq_py.api`.
-        commands: Commands and groups of `sidekiq-py`: by name, where each is (`"module:attribute"`) and its line in the
-            help, which is so shown without importing it.
-        job_attributes: Attributes of `current_job()`: each a function of the current job.
-        ruby_job_attributes: Attributes of what `ruby_job` makes: each a function of that.
-        contract: The `CONTRACT` that it was written for.
+        name: A unique name; it appears in every report about the extension.
+        phase: When the extension runs relative to others.
+        payload_keys: The keys that the extension adds to payloads. Each maps to a description of what is left undone
+            if a worker runs such a job without the extension. Only jobs with one of these keys go through `admit`,
+            `around` and `end`. A worker that has not loaded the extension treats such a job like one of Sidekiq Pro
+            (refuse, run or bury); if the description is empty, it runs the job.
+        push_options: Options of declared jobs. If you list any, `push` is skipped for jobs that are declared with none
+            of them. Those are pushed with plain commands, which cost a quarter of a script.
+        verbs: The extension's own Lua commands for the scripts that push and settle jobs.
+        public_names: Names that the extension adds to `sidekiq_py`, each with the module that defines it.
+        api_names: Names that the extension adds to `sidekiq_py.api`, each with the module that defines it.
+        commands: Commands and command groups for `sidekiq-py`. Each name maps to its location (`"module:attribute"`)
+            and its line in the help, which can so be shown without importing the command.
+        job_attributes: Attributes to add to `current_job()`. Each is a function that takes the current job.
+        ruby_job_attributes: Attributes to add to what `ruby_job` returns. Each is a function that takes that object.
+        contract: The `CONTRACT` that the extension was written for.
     """
 
     name: ClassVar[str] = ""
@@ -442,98 +446,101 @@ class Extension:
 
     @property
     def turn(self) -> tuple[int, str]:
-        """By which extensions are sorted."""
+        """The sort key that puts extensions in order."""
         return PHASES.index(self.phase), self.name
 
     @property
     def has_push(self) -> bool:
-        """It has a hook for pushes."""
+        """True if the extension overrides `push`."""
         return type(self).push is not Extension.push
 
     @property
     def has_around(self) -> bool:
-        """It has a middleware of its own."""
+        """True if the extension overrides `around`."""
         return type(self).around is not Extension.around
 
     def wants_pushes(self) -> bool:
-        """Asked once a push, or a slice of a bulk push: False lets it pass without a look at the jobs."""
+        """Called once per push or slice of a bulk push. Return False to skip `push` for it."""
         return True
 
     def wants_pushes_after(self, payload: Payload) -> bool:
         """
-        Asked where the end of a job that bears one of `payload_keys` pushes others, as a workflow does: True has them
-        pass `push`, also where `wants_pushes` says no.
+        Called when the end of a job with one of `payload_keys` pushes other jobs, as a workflow does. Return True to
+        send them through `push` even if `wants_pushes` returned False.
         """
         return False
 
     def push(self, jobs: PushSlice) -> None:
         """
-        Jobs are pushed for the first time, through the Python client. Moves out of `schedule` and `retry` are no
-        pushes, and what Ruby enqueues does not pass here.
+        Called when the Python client pushes jobs for the first time. Jobs that move out of `schedule` and `retry`, and
+        jobs that Ruby enqueues, do not come through here.
 
         Raises:
-            Exception: Whatever it is reaches the caller, and nothing is pushed.
+            Exception: Any exception reaches the caller, and nothing is pushed.
         """
 
     def deferred(self) -> "AbstractContextManager[Any] | None":
         """
-        A push that it wants waits for a commit. Returns what is entered around the push once it is made, perhaps in
-        another thread; after a rollback it is never entered, and dropped.
+        Called when a push that this extension wants is held back until a commit. Returns a context manager that is
+        entered around the actual push, possibly in another thread. After a rollback it is dropped without being
+        entered.
         """
         return None
 
     def takes_over(self, payload: Payload, pool: Pool) -> bool:
         """
-        Asked of a fetched job that bears one of `payload_keys` which is also a key of Sidekiq Pro, Enterprise or a gem,
-        and for which the program has chosen no policy: True has it run and end here, as `end` says. False leaves it to
-        Ruby.
+        Called for a fetched job if one of its `payload_keys` is also a key of Sidekiq Pro, Enterprise or a gem and the
+        program has not chosen a policy for that key. Return True to run the job here and end it as `end` says, False
+        to leave it to Ruby.
 
         Args:
             pool: The worker's Redis.
 
         Raises:
-            RedisError: That cannot be told now; the job goes back and is asked about again.
+            RedisError: The question cannot be answered now. The job goes back to its queue and is asked about again.
         """
         return False
 
     def may_hold_up(self, payload: Payload) -> bool:
-        """Asked before `admit`: False lets this job start without it."""
+        """Called before `admit`. Return False to start the job without calling `admit`."""
         return type(self).admit is not Extension.admit
 
     def admit(self, job: FetchedJob) -> Postpone | Drop | DeadLetter | None:
         """
-        A job that bears one of `payload_keys` was fetched; None starts it.
+        Called when a job with one of `payload_keys` was fetched. Return None to start it.
 
         Raises:
-            Exception: The job waits in `schedule`, each time longer, and the error is reported.
+            Exception: The job waits in `schedule`, longer each time, and the error is reported.
         """
         return None
 
     def around(self) -> ServerMiddleware | None:
-        """What wraps the run of a job that bears one of `payload_keys`, outside the program's server middleware."""
+        """Middleware around the run of a job with one of `payload_keys`, outside the program's server middleware."""
         return None
 
     def end_of_success(self, payload: Payload) -> Tally | None:
-        """What `end` returns for a success, where the payload tells all; None has `end` asked. Jobs are cheaper so."""
+        """The result of `end` for a success that the payload alone decides, which is cheaper; None calls `end`."""
         return None
 
     def end(self, end: JobEnd) -> Iterable[Effect]:
         """
-        A job that bears one of `payload_keys` leaves Redis's place where it was; returns the commands for the script
-        that does it.
+        Called when a job with one of `payload_keys` leaves its place in Redis. Returns commands to run in the script
+        that removes it.
 
         Raises:
-            Exception: After a success the attempt counts as failed; after a failure the job goes to `dead` with its
-                bytes.
+            Exception: After a success, the attempt counts as failed. After a failure, the job's bytes go to `dead`.
         """
         return ()
 
     def forget_run(self, payload: Payload) -> None:
-        """A run whose end the extension asked to hear of has none: the job went back to its queue, or ran inline."""
+        """
+        Called instead of `end` when a run that the extension follows has no end, because the job went back to its queue
+        or ran inline.
+        """
 
     def start(self, pool: Pool, config: Config) -> None:
         """
-        A worker starts, before the program's `startup` handlers and before it fetches.
+        Called when a worker starts, before the program's `startup` handlers and the first fetch.
 
         Raises:
             Exception: The worker does not start.
@@ -541,50 +548,50 @@ class Extension:
 
     @property
     def has_followed(self) -> bool:
-        """It has a hook for what ends push."""
+        """True if the extension overrides `followed`."""
         return type(self).followed is not Extension.followed
 
     def followed(self, end: JobEnd, effects: "tuple[Effect, ...]") -> "tuple[Effect, ...]":
         """
-        What the job's own definition writes with its end, such as the pushes of a workflow's next steps; returns what
-        is to be written in its place.
+        Called with the commands that the job's own definition writes at its end, such as the pushes of a workflow's
+        next steps. Returns the commands to write in their place.
         """
         return effects
 
     def pretend(self, end: JobEnd) -> None:
-        """In a testing mode a job that bears one of `payload_keys` has run: there is no Redis to write to."""
+        """Called in a testing mode after a job with one of `payload_keys` ran. There is no Redis to write to."""
 
     def maintain(self) -> Sequence[Maintenance]:
-        """Asked once, at the start of a worker."""
+        """Periodic work for the fleet. Called once, when a worker starts."""
         return ()
 
     def explain(self, refusal: str) -> Exception | None:
-        """What a caller is raised for an error that one of `verbs` has returned, or None for the error as it is."""
+        """The exception to raise for an error that one of `verbs` returned; None raises the error unchanged."""
         return None
 
     def checks(self) -> Sequence[DoctorCheck]:
-        """What the doctor looks at besides."""
+        """Additional checks for the doctor."""
         return ()
 
     def entries(self, listing: str) -> Iterable[Any]:
-        """What it adds to a listing of another extension (`"cron"`), or nothing."""
+        """Entries to add to another extension's listing (such as `"cron"`), if any."""
         return ()
 
     def pages(self) -> Sequence[Any]:
-        """Pages of the dashboard: `sidekiq_py.web` documents their form."""
+        """Dashboard pages, in the form that `sidekiq_py.web` documents."""
         return ()
 
     def ruby_code(self) -> str:
-        """Ruby for `sidekiq-py ruby-support`, or an empty text."""
+        """Ruby code for `sidekiq-py ruby-support`, or an empty string."""
         return ""
 
 
 def check(extension: object) -> Extension:
     """
-    *extension*, if this version can work with it.
+    Return *extension* if this version can work with it.
 
     Raises:
-        ConfigError: It is no extension, has no name, or was written for another contract.
+        ConfigError: It is not an extension, has no name, or was written for another contract.
     """
     if not isinstance(extension, Extension):
         raise ConfigError(f"{extension!r} is not an extension; inherit from sidekiq_py.extension.Extension")

@@ -1,7 +1,8 @@
 """
-Payloads as Sidekiq has them: read and written byte for byte as its releases do, and the names of its keys.
+Read and write payloads byte for byte as Sidekiq's releases do; the names of Redis keys.
 
-For programs and extensions that look into jobs. Pure functions: no socket, no clock. Public: what is here stays.
+For programs and extensions that inspect jobs. All functions are pure: no socket, no clock. This module is public and
+its names are stable.
 """
 
 from sidekiq_py.wire import keys

@@ -1,10 +1,11 @@
 """
-Pushing by a way of one's own: what a program has set about pushes, and the client that one goes to.
+The parts for custom pushes: a program's settings for pushes, and the client that a push goes to.
 
-`sidekiq.Client`, and hooks of an extension, do for most. An extension that makes payloads itself and sends them along
-with commands of its own, as `sidekiq_celery` does, has to heed what every push heeds. Of `program` these names are
-public: `is_plain`, `interceptor`, `after_commit`, `default_job_options`, and of `extensions` the methods `wants_pushes`
-and `explained`. Loads no engine. Public: what is here stays.
+Most programs need only `sidekiq.Client` or the hooks of an extension. An extension that builds payloads itself and
+sends them with its own commands, as `sidekiq_celery` does, must follow the same settings as every other push. In
+`program` these names are public: `is_plain`, `interceptor`, `after_commit`, `default_job_options`, and the methods
+`wants_pushes` and `explained` of `extensions`. Importing this module does not load the engine. This module is public
+and its names are stable.
 """
 
 from sidekiq_py import program

@@ -1,4 +1,4 @@
-"""The job that runs here, as an object for the program."""
+"""`current_job()`: the running job, as an object for the program."""
 
 from typing import Any
 
@@ -9,12 +9,12 @@ from sidekiq_py.registry import Payload
 
 class CurrentJob:
     """
-    The job that the calling thread or task works on.
+    The job that the calling thread or task is running.
 
     Args:
-        payload: The live dict, as middleware sees it.
-        queue: Where it was fetched from.
-        deadline: Seconds since the epoch at which its soft time limit strikes; None without one.
+        payload: The live dict that middleware also sees.
+        queue: The queue the job was fetched from.
+        deadline: When the soft time limit is reached, in seconds since the epoch; None if there is no limit.
     """
 
     __slots__ = ("deadline", "payload", "queue")
@@ -39,7 +39,7 @@ class CurrentJob:
         return 1 if count is None else int(count) + 2
 
     def __getattr__(self, name: str) -> Any:
-        """What an extension adds, such as `batch` and `progress`."""
+        """An attribute that an extension adds, such as `batch` or `progress`."""
         find = None if name.startswith("_") else program.extensions.job_attribute(name)
         if find is None:
             raise AttributeError(f"the current job has no attribute {name!r}, and no extension that is loaded adds it")
@@ -47,6 +47,6 @@ class CurrentJob:
 
 
 def current_job() -> CurrentJob | None:
-    """The job that is running here, or None."""
+    """The job that the calling thread or task is running, or None."""
     current = running_here()
     return None if current is None else CurrentJob(*current)

@@ -1,5 +1,5 @@
 """
-One stream of events: what the library does, for whoever wants to measure, trace or log it.
+One stream of events for measuring, tracing and logging what the library does.
 
     from sidekiq_py import telemetry
 
@@ -9,14 +9,14 @@ One stream of events: what the library does, for whoever wants to measure, trace
 
     telemetry.attach("slow jobs", ["sidekiq.job.stop"], slow_jobs)
 
-Handlers attach to names. The library emits events and knows none of the handlers: the job log, `sidekiq_py.metrics` and
-`sidekiq_py.contrib.statsd`, `opentelemetry` and `sentry` are handlers like those of any program. Each is called where
-the event happens, in the thread that runs the job, so it has to be quick and must not wait for anything.
+Handlers attach to event names. The library emits events without knowing the handlers: the job log,
+`sidekiq_py.metrics` and `sidekiq_py.contrib.statsd`, `opentelemetry` and `sentry` are handlers like your own. A handler
+is called where the event happens, in the thread that runs the job, so it must be quick and must not block.
 
-A handler that raises never hurts a job. Its error goes to the error handlers (`on_error`): the first one at once, then
-one a minute at most. It stays attached, as what failed may be a network that comes back.
+A handler that raises never affects a job. Its error goes to the error handlers (`on_error`): the first one immediately,
+then at most one per minute. The handler stays attached, because the cause may be a network that recovers.
 
-An event without a handler costs its emitter one look at `Event.handlers`; `docs/telemetry.md` lists all of them.
+An event without handlers costs one check of `Event.handlers`. `docs/telemetry.md` lists all events.
 """
 
 import logging
@@ -37,7 +37,10 @@ _log = logging.getLogger("sidekiq")
 
 _REPORT_EVERY_SECONDS = 60.0
 LEAST_MILLISECONDS = 100_000_000_000
-"""Whole milliseconds of any moment since 1973; seconds up to the year 5138. Sidekiq 8 writes milliseconds."""
+"""
+A timestamp above this is in milliseconds, as Sidekiq 8 writes them: as milliseconds the number is in 1973, as seconds
+in the year 5138.
+"""
 
 
 def _log_only(error: BaseException, context: dict[str, Any]) -> None:
@@ -48,7 +51,7 @@ _report: Report = _log_only
 
 
 class _Attachment:
-    """One handler under its id."""
+    """One handler, its id and the events it is attached to."""
 
     __slots__ = ("_failures", "_quiet_until", "handler", "id", "names")
 
@@ -60,7 +63,7 @@ class _Attachment:
         self._quiet_until = -math.inf
 
     def note_failure(self, name: str, error: BaseException) -> None:
-        """The handler raised: say so, but not for each of a million jobs."""
+        """Report an error of the handler, at most once a minute rather than for each of a million jobs."""
         self._failures += 1
         now = monotonic()
         if now < self._quiet_until:
@@ -69,7 +72,7 @@ class _Attachment:
         times, self._failures = self._failures, 0
         often = "" if times == 1 else f", {times} times since this was last said"
         context = {"context": f"The telemetry handler {self.id!r} failed on {name}{often}", "event": name}
-        # A log that is broken, too, is no reason to fail a job.
+        # A broken log must not fail the job either.
         with suppress(Exception):
             _report(error, context)
 
@@ -79,12 +82,13 @@ class Event:
     One kind of event.
 
     Args:
-        name: To which handlers attach.
-        measurements: What each event of this kind says, by name, with a sentence about each.
-        happens_in_jobs: A job's own code may cause it, so a time limit or a stop may strike the job meanwhile.
+        name: The name that handlers attach to.
+        measurements: The names of the event's measurements, each with a description.
+        happens_in_jobs: True if a job's own code may cause the event, so a time limit or a shutdown may interrupt the
+            job during it.
 
     Attributes:
-        handlers: Who listens. Looked at before the measurements are gathered: `if PUSH.handlers: PUSH.emit({…})`.
+        handlers: The attached handlers. Check them before you gather measurements: `if PUSH.handlers: PUSH.emit({…})`.
         emit: Calls all handlers, in the order in which they were attached.
     """
 
@@ -100,18 +104,18 @@ class Event:
         return f"<Event {self.name} handlers={[attachment.id for attachment in self.handlers]}>"
 
     def listen(self, handlers: "tuple[_Attachment, ...]") -> None:
-        """Call these and no others from now on."""
+        """Replace the handlers with these."""
         self.handlers = handlers
         self.emit: Callable[[Measurements], None] = self._one_calls(handlers[0]) if len(handlers) == 1 else self._call
 
     def _one_calls(self, attachment: _Attachment) -> Callable[[Measurements], None]:
-        """As `_call`, for a single handler: on every job's way, where a fifth of its cost is the loop."""
+        """`_call` for a single handler. It runs for every job, and the loop would be a fifth of its cost."""
         name, handler = self.name, attachment.handler
 
         def emit(measurements: Measurements) -> None:
             try:
                 handler(name, measurements)
-            except BaseException as error:  # noqa: BLE001 — whatever it is, it is raised again if it is the job's
+            except BaseException as error:  # noqa: BLE001 — raised again if it is meant for the job
                 self._note_failure(attachment, error)
 
         return emit
@@ -125,7 +129,7 @@ class Event:
 
     def _note_failure(self, attachment: _Attachment, error: BaseException) -> None:
         if self._happens_in_jobs and isinstance(error, (Shutdown, SoftTimeLimitError, KeyboardInterrupt)):
-            # It struck the job that is just being measured, and is the job's to see.
+            # It was raised to interrupt the job that is being measured, so the job must receive it.
             raise error
         attachment.note_failure(self.name, error)
 
@@ -260,21 +264,21 @@ _lock = threading.Lock()
 
 def attach(id: str, names: str | Iterable[str], handler: Handler) -> None:
     """
-    Call `handler(name, measurements)` at each event of these names from now on.
+    Call `handler(name, measurements)` for every event with one of these names.
 
     Args:
-        id: For `detach`, and in what is said of its errors.
-        names: One of `EVENTS`, or several.
+        id: Identifies the handler for `detach` and in reports of its errors.
+        names: One name from `EVENTS`, or several.
         handler: A plain function; not an `async def`.
 
     Raises:
-        ConfigError: A name is unknown, the id is taken, or *handler* cannot be called.
+        ConfigError: A name is unknown, the id is taken, or *handler* is not callable.
     """
     wanted = (names,) if isinstance(names, str) else tuple(names)
     for name in wanted:
         if name not in EVENTS:
             raise ConfigError(f"{name!r} is not a telemetry event; there are {', '.join(EVENTS)}")
-    # Only now: it weighs more than all else that a program imports which only enqueues.
+    # Imported here, because it is heavier than everything else that a program imports to enqueue jobs.
     from inspect import iscoroutinefunction
 
     if not callable(handler) or iscoroutinefunction(handler):
@@ -288,7 +292,7 @@ def attach(id: str, names: str | Iterable[str], handler: Handler) -> None:
 
 
 def detach(id: str) -> None:
-    """Call the handler of that id no more; nothing happens if there is none."""
+    """Remove the handler with this id. Does nothing if there is none."""
     with _lock:
         attachment = _attachments.pop(id, None)
         for name in () if attachment is None else attachment.names:
@@ -297,31 +301,37 @@ def detach(id: str) -> None:
 
 
 def detach_all() -> None:
-    """Forget every handler, as at the start of the program."""
+    """Remove all handlers."""
     for id in list(_attachments):
         detach(id)
 
 
 def report_to(report: Report) -> None:
-    """Who is told of a handler that raised; the program's error handlers, once `sidekiq_py.program` is imported."""
+    """
+    Set where errors of handlers are reported. `sidekiq_py.program` sets it to the program's error handlers when it is
+    imported.
+    """
     global _report
     _report = report
 
 
 def latency_seconds(payload: Mapping[str, Any], now: float) -> float | None:
     """
-    How long a job has waited since it was last enqueued; None if its payload does not say.
+    How many seconds a job has waited since it was last enqueued; None if its payload does not say.
 
     Args:
         now: Seconds since the epoch.
     """
     since = epoch_seconds(payload.get("enqueued_at"))
-    # Clocks of two machines differ: a job never waits for less than nothing.
+    # The clocks of two machines differ, so the difference can be negative.
     return None if since is None else max(0.0, now - since)
 
 
 def epoch_seconds(stamp: Any) -> float | None:
-    """A payload's timestamp of any release, float seconds or whole milliseconds; None if it is none since 1970."""
+    """
+    Convert a payload's timestamp from any Sidekiq release (float seconds or whole milliseconds) to seconds. Returns
+    None if it is not a timestamp since 1970.
+    """
     if (type(stamp) is not float and type(stamp) is not int) or not 0 <= stamp < math.inf:
         return None
     try:

@@ -1,8 +1,8 @@
 """
-Workers that another program runs: in its own process, or as a parent of child processes.
+The parts for running workers from another program, in its own process or as a parent of child processes.
 
-`sidekiq-py worker` and `sidekiq_py.embed` do this for most. A program with a command line or a remote control of its
-own, as `sidekiq_celery` has, builds on these parts. Public: what is here stays.
+Most programs use `sidekiq-py worker` or `sidekiq_py.embed` instead. A program with its own command line or remote
+control, such as `sidekiq_celery`, builds on these parts. This module is public and its names are stable.
 """
 
 from sidekiq_py.clock import Wakeable

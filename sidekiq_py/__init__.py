@@ -1,5 +1,5 @@
 """
-Python and Ruby processes share one Redis through Sidekiq.
+Share one Redis between Python and Ruby processes through Sidekiq.
 
     import sidekiq_py as sidekiq
 
@@ -8,11 +8,11 @@ Python and Ruby processes share one Redis through Sidekiq.
 
     hard_worker.perform_async("bob", 5)
 
-The public names are re-exported here, each imported when it is first asked for: a test run that has the pytest plug-in
-installed, or a program that only enqueues, pays for nothing else. Nothing is defined here.
+This module re-exports the public names and defines nothing itself. Each name is imported on first use, so a test run
+with the pytest plug-in installed, or a program that only enqueues, loads nothing else.
 
-The distribution has a plug-in for pytest, which would rewrite the asserts of all of it, and warns where that has been
-loaded before, as by `sidekiq-celery run -m pytest`. Here are none, so: PYTEST_DONT_REWRITE
+Because the distribution has a pytest plug-in, pytest would rewrite the asserts of the whole package, and it warns if
+that is already loaded, as with `sidekiq-celery run -m pytest`. There are no asserts here, so: PYTEST_DONT_REWRITE
 """
 
 from importlib import import_module
@@ -109,7 +109,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version  # reads files, as few programs need
+    from importlib.metadata import PackageNotFoundError, version  # reads files, and few programs need it
 
     try:
         return version("sidekiq-py")
@@ -118,7 +118,7 @@ def _version() -> str:
 
 
 def _home_of_an_extension(name: str) -> str | None:
-    # Python asks here for submodules, too, before it imports them.
+    # Python also calls `__getattr__` for submodules before it imports them.
     if name.startswith("_") or find_spec(f"{__name__}.{name}") is not None:
         return None
     from sidekiq_py.program import extensions

@@ -1,7 +1,7 @@
 """
-The time, and a wait that can be woken.
+The current time, and a wait that another thread can end.
 
-Pure code takes `now` as an argument; only long-lived parts and the client ask here.
+Pure code takes `now` as an argument; only long-lived parts and the client read the clock here.
 """
 
 import threading
@@ -13,44 +13,44 @@ _DAY_SECONDS = 24 * 3600
 
 
 def now_seconds() -> float:
-    """Seconds since the epoch, as Ruby's `Time.now.to_f`."""
+    """Seconds since the epoch, like Ruby's `Time.now.to_f`."""
     return time.time()
 
 
 def utc_day(now: float) -> str:
-    """The UTC date of an epoch time, as in the names of the daily counters."""
+    """The UTC date of an epoch time, as used in the names of the daily counters."""
     return _day(int(now // _DAY_SECONDS))
 
 
 @lru_cache(maxsize=2)
 def _day(number: int) -> str:
-    """Of the day that is so many days after 1970-01-01."""
+    """The date *number* days after 1970-01-01."""
     return time.strftime("%Y-%m-%d", time.gmtime(number * _DAY_SECONDS))
 
 
-# Asked several times a job: a function around it would cost more than the question.
+# Called several times per job: a wrapper function would cost more than the call itself.
 monotonic: Callable[[], float] = partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
-"""Seconds that go on while the process is stopped or the machine sleeps: what a lease is measured by."""
+"""Seconds on a clock that keeps running while the process is stopped or the machine sleeps; leases are timed with it."""
 
 
 class Wakeable:
     """
-    A pause that ends early when somebody calls `wake`.
+    A pause that `wake` ends early.
 
-    After `wake` every later `wait` returns at once, until `rearm`.
+    After `wake`, every `wait` returns immediately until `rearm` is called.
     """
 
     def __init__(self) -> None:
         self._event = threading.Event()
 
     def wait(self, seconds: float) -> bool:
-        """Wait; True if woken."""
+        """Wait up to *seconds*. Returns True if woken."""
         return self._event.wait(seconds)
 
     def wake(self) -> None:
-        """End the present wait and all later ones."""
+        """End the current wait and all later ones."""
         self._event.set()
 
     def rearm(self) -> None:
-        """Let `wait` wait again."""
+        """Make `wait` block again."""
         self._event.clear()

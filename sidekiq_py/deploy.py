@@ -1,5 +1,5 @@
 """
-For a deploy script: mark when the program was deployed, so that the Metrics page shows what a release changed.
+For deploy scripts: mark when the program was deployed, so that the Metrics page shows what a release changed.
 
     from sidekiq_py import deploy
     deploy.mark("v42")
@@ -13,19 +13,19 @@ from sidekiq_py.api.metrics import Deploy
 
 def mark(label: str | None = None, *, at: datetime | None = None, pool: Any = None) -> bool:
     """
-    Note a deploy.
+    Record a deploy.
 
     Args:
-        label: What was deployed; by default the commit at hand, from `git log`.
-        at: An aware time; now if it is left out.
-        pool: Whose Redis, also as a URL; by default the program's own.
+        label: What was deployed; by default the current commit, from `git log`.
+        at: When it was deployed, as a timezone-aware time; by default now.
+        pool: The Redis to record it in, as a pool or a URL; by default the program's own.
 
     Returns:
-        False if one of this label was noted within the last minute, by another machine of the same deploy.
+        False if another machine of the same deploy recorded this label within the last minute.
 
     Raises:
-        ConfigError: There is no label, and no commit to take one from.
-        RedisError: Redis is out of reach or refuses.
+        ConfigError: There is no label and no commit to take one from.
+        RedisError: Redis cannot be reached or refuses the command.
 
     Source: Sidekiq 8.1.7, deploy.rb, `mark!`.
     """

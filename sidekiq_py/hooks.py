@@ -1,9 +1,10 @@
 """
-What a program may hang on a worker: lifecycle events, error handlers, death handlers.
+A program's handlers for lifecycle events, errors and deaths of jobs.
 
-Events, in the order of a process's life: `startup`, `heartbeat` (the first beat, and after the process had been
-forgotten), `beat` (every beat), `quiet`, `shutdown`, `exit`. The last three run in reverse order of registration. All
-but `beat` and `heartbeat` fire once. Source: Sidekiq 8.1.7, config.rb and component.rb.
+The events, in the order in which a process fires them: `startup`, `heartbeat` (the first beat, and the next one after
+Redis has forgotten the process), `beat` (every beat), `quiet`, `shutdown`, `exit`. Handlers of the last three run in
+reverse order of registration. All but `beat` and `heartbeat` fire once. Source: Sidekiq 8.1.7, config.rb and
+component.rb.
 """
 
 import logging
@@ -36,7 +37,7 @@ class Hooks:
         self._deaths: list[tuple[DeathHandler, type[BaseException]]] = []
 
     def on(self, event: str) -> Callable[[F], F]:
-        """A decorator that calls the function at *event*, without arguments."""
+        """A decorator that registers a function to be called, without arguments, at *event*."""
         if event not in self._events:
             raise ConfigError(f"{event!r} is not a lifecycle event; there are {', '.join(EVENTS)}")
 
@@ -47,38 +48,41 @@ class Hooks:
         return register
 
     def on_error(self, handler: F) -> F:
-        """Call `handler(exception, context)` for every error; context has `context`, and `job` or `jobstr` if known."""
+        """
+        Call `handler(exception, context)` for every error. The dict *context* has `context`, a sentence, and `job` or
+        `jobstr` if known.
+        """
         self._errors.append(handler)
         return handler
 
     def on_death(self, handler: F, of: type[BaseException] = BaseException) -> F:
         """
-        Call `handler(payload, exception)` when a job will not be tried again: at least once, also where the process is
-        killed that would have called it. Another one then hands it `PoisonPillError` or `LateDeathError`.
+        Call `handler(payload, exception)` when a job will not be retried. It is called at least once: if the process
+        is killed before it can call the handler, another process calls it with `PoisonPillError` or `LateDeathError`.
 
         Args:
-            of: Only for jobs that have failed by this.
+            of: Only call the handler for jobs that failed with this exception.
         """
         self._deaths.append((handler, of))
         return handler
 
     @property
     def has_death_handlers(self) -> bool:
-        """There is one, be it for some errors alone."""
+        """True if there is a death handler, even one for certain errors only."""
         return bool(self._deaths)
 
     def minds_death(self, error: BaseException) -> bool:
-        """A death handler is called for a job that has failed by *error*."""
+        """True if a death handler is called for jobs that failed with *error*."""
         return any(isinstance(error, of) for _, of in self._deaths)
 
     def clear(self) -> None:
-        """Forget all handlers."""
+        """Remove all handlers."""
         self.__init__()  # type: ignore[misc]
 
     def fire(self, event: str, *, reraise: bool = False) -> None:
         """
-        Call the handlers of *event*; an error in one, also a SystemExit, is reported and the next is called, unless
-        *reraise*.
+        Call the handlers of *event*. If one raises, even SystemExit, the error is reported and the next handler is
+        called, unless *reraise* is set.
         """
         handlers = list(self._events[event])
         if event in _REVERSED:
@@ -95,9 +99,9 @@ class Hooks:
 
     def report(self, error: BaseException, context: dict[str, Any]) -> None:
         """
-        Log *error*, a job's with its traceback, and hand it to every error handler.
+        Log *error*, with its traceback if a job raised it, and pass it to every error handler.
 
-        Ruby logs it as well, whatever handlers a program adds. Source: Sidekiq 8.1.7, config.rb, `ERROR_HANDLER`.
+        As in Ruby, it is logged whatever handlers a program adds. Source: Sidekiq 8.1.7, config.rb, `ERROR_HANDLER`.
         """
         is_a_jobs = "job" in context or "jobstr" in context
         told = current().error(error, context.get("job"))
@@ -114,15 +118,15 @@ class Hooks:
         self.tell(error, context)
 
     def tell(self, error: BaseException, context: dict[str, Any]) -> None:
-        """Hand *error*, which was logged already, to every error handler."""
+        """Pass *error*, which is already logged, to every error handler."""
         for handler in self._errors:
             try:
                 handler(error, context)
-            except BaseException:  # noqa: BLE001 — one that exits must not end a thread of the worker
+            except BaseException:  # noqa: BLE001 — a handler that exits must not end a worker thread
                 _log.exception("!!! ERROR HANDLER THREW AN ERROR !!!")
 
     def announce_death(self, payload: dict[str, Any], error: BaseException) -> None:
-        """Call every death handler that minds *error*; an error in one is reported and the next is called."""
+        """Call every death handler for *error*. If one raises, that is reported and the next one is called."""
         for handler, of in self._deaths:
             if not isinstance(error, of):
                 continue
@@ -133,7 +137,7 @@ class Hooks:
 
 
 def _traceback_in_the_program(error: BaseException) -> TracebackType | None:
-    """The traceback without the steps by which this library came to the program's code."""
+    """The traceback without the frames of this library that led to the program's code."""
     step = error.__traceback__
     while step is not None and step.tb_frame.f_globals.get("__name__", "").startswith("sidekiq_py."):
         step = step.tb_next

@@ -1,9 +1,9 @@
 """
-The extensions of this program, in the order of their phases, and one call for each hook of all of them.
+The extensions of this program in the order of their phases, with one method per hook that calls it on all of them.
 
-An extension comes by `sidekiq_py.use`, by `configure(extensions=…)`, or by an entry point of an installed package in
-the group `sidekiq_py.extensions`. Entry points are looked up by workers, by the command line, and when a public name is
-asked for that an extension may have; a program that only pushes pays nothing for them.
+A program adds an extension with `sidekiq_py.use` or `configure(extensions=…)`; an installed package adds one with an
+entry point in the group `sidekiq_py.extensions`. Entry points are looked up by workers, by the command line, and on
+access to a public name that an extension may provide. A program that only pushes pays nothing for them.
 """
 
 import logging
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from importlib.metadata import EntryPoint
 
-    # Loaded by whoever uses an extension; a program that only pushes does not.
+    # Loaded when an extension is used; a program that only pushes does not need them.
     from sidekiq_py.extension import DeadLetter, Drop, Effect, Extension, FetchedJob, JobEnd, Postpone, PushSlice, Tally
     from sidekiq_py.middleware.chain import ServerMiddleware
     from sidekiq_py.redis_access.connection.pool import Pool
@@ -38,11 +38,11 @@ _NO_KEYS: frozenset[str] = frozenset()
 
 class LoadedExtensions:
     """
-    Those of one program.
+    The extensions of one program.
 
     Attributes:
-        keys: The payload keys of all: a job that bears none of them passes no hook of a worker.
-        minded_runs: Not empty while a run is minded whose payload bears none of them.
+        keys: The payload keys of all extensions. A worker calls no hook for a job with none of them.
+        minded_runs: The runs that an extension follows although the payload has none of its keys.
     """
 
     def __init__(self) -> None:
@@ -50,14 +50,14 @@ class LoadedExtensions:
         self._pushers: tuple[Extension, ...] = ()
         self._by_key: dict[str, Extension] = {}
         self._alone: dict[str, tuple[Extension, ...]] = {}
-        # Of those that wrap runs.
+        # The keys of the extensions that override `around`.
         self._keys_around = _NO_KEYS
         self._has_loaded = False
         self._installed: tuple[EntryPoint, ...] | None = None
-        # Where they were looked for.
+        # The folders that were searched for entry points.
         self._searched: set[str] = set()
-        # By the identity of a run's payload: the payload, and who minds that run, though the payload does not say so.
-        # It is kept, as the next dict that Python makes in its place would count as minded, too.
+        # Maps the `id` of a run's payload to the payload and the extension that follows the run. Holding the payload
+        # keeps its `id` from being reused: otherwise the next dict at that address would count as followed, too.
         self.minded_runs: dict[int, tuple[Payload, Extension]] = {}
         self.keys: frozenset[str] = _NO_KEYS
 
@@ -72,10 +72,10 @@ class LoadedExtensions:
 
     def use(self, extension: "Extension") -> "Extension":
         """
-        Take one in; one of the same name is replaced.
+        Add an extension; it replaces one with the same name.
 
         Raises:
-            ConfigError: It is no extension, was written for another contract, or wants a key that another one has.
+            ConfigError: It is not an extension, was written for another contract, or uses another extension's key.
         """
         from sidekiq_py.extension import check  # see above
         from sidekiq_py.redis_access.job_path.verbs import verbs
@@ -94,16 +94,16 @@ class LoadedExtensions:
         return new
 
     def find(self, name: str) -> "Extension | None":
-        """The extension of this name."""
+        """The extension with this name, or None."""
         return next((extension for extension in self._all if extension.name == name), None)
 
     def clear(self) -> None:
-        """Forget all."""
+        """Remove all extensions."""
         self._has_loaded = False
         self._arrange([])
 
     def load_installed(self) -> None:
-        """Take in those of installed packages, once; one that cannot be loaded is logged and left out."""
+        """Add the extensions of installed packages, once. One that cannot be loaded is logged and skipped."""
         if self._has_loaded:
             return
         self._has_loaded = True
@@ -118,28 +118,29 @@ class LoadedExtensions:
 
     def load_before_forks(self) -> None:
         """
-        In a parent: look for those of installed packages once for all children, and import ours.
+        In the parent of child processes: look up the extensions of installed packages once for all children, and import
+        our own.
 
-        Others may import the program, of which a parent loads nothing.
+        Other extensions may import the program, which a parent must not load.
         """
         for point in self._find_installed():
             if point.module.partition(".")[0] in _OURS:
-                # Each child says what is wrong with one that cannot be imported.
+                # If it cannot be imported, each child reports the reason.
                 with suppress(Exception):
                     import_module(point.module)
 
     def look_again(self) -> None:
-        """In a parent whose children are to run new code: packages may have come, gone, or moved their extension."""
+        """In a parent whose children will run new code: search again, because installed packages may have changed."""
         self._installed = None
         self.load_before_forks()
 
     def _find_installed(self) -> "tuple[EntryPoint, ...]":
         if self._installed is None:
-            from importlib.metadata import entry_points  # takes 50 ms, which a program that only pushes does not pay
+            from importlib.metadata import entry_points  # takes 50 ms; a program that only pushes does not need it
 
             self._installed = tuple(entry_points(group=GROUP))
             self._searched = set(sys.path)
-        # A parent has looked before its children put the program's own folders there.
+        # In a child, the parent searched before the child added the program's own folders to the path.
         added = [place for place in sys.path if place not in self._searched]
         if added:
             from importlib.metadata import distributions
@@ -151,25 +152,25 @@ class LoadedExtensions:
 
     def wants_pushes(self, options: "Mapping[str, Any] | None" = None, follows: "Payload | None" = None) -> bool:
         """
-        Whether a push is to go through `push`.
+        True if a push has to go through `push`.
 
         Args:
-            options: Of the declared job; None where they are not known.
-            follows: The payload of the job whose end makes it, if one does.
+            options: The declared job's options; None if they are not known.
+            follows: The payload of the job whose end makes the push, if any.
         """
         return bool(self._pushers) and any(_wants(extension, options, follows) for extension in self._pushers)
 
     def deferred(self) -> "list[AbstractContextManager[Any]]":
-        """What to enter around a push that waits for a commit, once it is made."""
+        """The context managers to enter around a push that waited for a commit."""
         found = [extension.deferred() for extension in self._pushers if extension.wants_pushes()]
         return [one for one in found if one is not None]
 
     def push(self, jobs: "PushSlice") -> "PushSlice":
         """
-        Let each have its say.
+        Call `push` of each extension that wants these jobs.
 
         Raises:
-            Exception: What a hook raises; nothing is pushed.
+            Exception: A hook raised; nothing is pushed.
         """
         for extension in self._pushers:
             if _wants(extension, jobs.options, jobs.follows):
@@ -177,28 +178,29 @@ class LoadedExtensions:
         return jobs
 
     def explained(self, refusal: str) -> Exception | None:
-        """What an extension raises for the error of its verb, or None."""
+        """The exception that an extension raises for the error of its verb, or None."""
         return next((found for one in self._all if (found := one.explain(refusal)) is not None), None)
 
     def takes_over(self, key: str, payload: "Payload", pool: "Pool") -> bool:
         """
-        Whether the owner of *key*, which is also one of Pro, Enterprise or a gem, runs and ends this job.
+        True if the extension with *key*, which is also a key of Pro, Enterprise or a gem, runs and ends this job.
 
         Raises:
-            Exception: What the hook raises.
+            Exception: The hook raised.
         """
         extension = self._by_key.get(key)
         return extension is not None and extension.takes_over(payload, pool)
 
     def may_hold_up(self, payload: "Payload", minding: "Sequence[Extension]") -> bool:
         """
-        Whether `admission` may decide anything; also where that cannot be told, which it then says.
+        True if `admission` may keep the job from starting. Also True if a hook raises, because `admission` then reports
+        the error.
 
         Args:
-            minding: Those that mind the job.
+            minding: The extensions that the job concerns.
         """
         try:
-            for extension in minding:  # noqa: SIM110 — a generator costs more than the question, and every member asks
+            for extension in minding:  # noqa: SIM110 — a generator costs more than the call, and each batch member runs this
                 if extension.may_hold_up(payload):
                     return True
             return False
@@ -209,10 +211,10 @@ class LoadedExtensions:
 
     def admission(self, job: "FetchedJob") -> "Postpone | Drop | DeadLetter | None":
         """
-        The first decision that does not let the job start, in the order of phases.
+        The first decision, in the order of phases, that keeps the job from starting; None if there is none.
 
         Raises:
-            ExtensionError: A hook has raised.
+            ExtensionError: A hook raised.
         """
         for extension in self.minding(job.payload):
             try:
@@ -226,7 +228,7 @@ class LoadedExtensions:
         return None
 
     def around(self, payload: "Payload") -> "list[ServerMiddleware]":
-        """What wraps the run of a job, outermost first."""
+        """The middleware that wraps the run of a job, outermost first."""
         if not self.minded_runs and self._keys_around.isdisjoint(payload):
             return []
         found = [extension.around() for extension in self.minding(payload)]
@@ -234,10 +236,11 @@ class LoadedExtensions:
 
     def end_of_success(self, payload: "Payload", minding: "Sequence[Extension]") -> "Tally | None":
         """
-        What a success writes, where one extension alone minds it and its payload tells; else `end_effects` does.
+        What a success writes, if it concerns only one extension and the payload alone decides it. If this returns None,
+        call `end_effects`.
 
         Args:
-            minding: Those that the payload's keys belong to.
+            minding: The extensions that the payload's keys belong to.
         """
         if self.minded_runs:
             return None
@@ -246,15 +249,15 @@ class LoadedExtensions:
         except BaseException as error:
             if _is_told_from_outside(error):
                 raise
-            # `end_effects` will say what is wrong.
+            # `end_effects` will raise the error.
             return None
 
     def end_effects(self, end: "JobEnd") -> "tuple[Effect, ...]":
         """
-        What all want written with a job's end.
+        The commands of all extensions for a job's end.
 
         Raises:
-            ExtensionError: A hook has raised.
+            ExtensionError: A hook raised.
         """
         effects: list[Effect] = []
         try:
@@ -282,11 +285,11 @@ class LoadedExtensions:
         member: bytes | None = None,
     ) -> "tuple[Effect, ...]":
         """
-        What all want written with a job that goes to `dead` whatever they say: nothing where one of them raises.
+        The commands of all extensions for a job that goes to `dead` whatever they return. Empty if one of them raises.
 
         Args:
-            report: Is told what a hook has raised.
-            member: What will stand in `dead`; the bytes as they are where it is not given.
+            report: Called with the error if a hook raises.
+            member: The entry in `dead`; by default *raw*.
         """
         if not self.minds(payload):
             return ()
@@ -301,10 +304,10 @@ class LoadedExtensions:
 
     def followed(self, end: "JobEnd", effects: "tuple[Effect, ...]") -> "tuple[Effect, ...]":
         """
-        *effects* of the job's own definition, as extensions leave them.
+        The *effects* of the job's own definition after the extensions' `followed` hooks.
 
         Raises:
-            ExtensionError: A hook has raised.
+            ExtensionError: A hook raised.
         """
         for extension in self.minding(end.payload):
             if effects and extension.has_followed:
@@ -317,13 +320,13 @@ class LoadedExtensions:
         return effects
 
     def pretend(self, end: "JobEnd") -> None:
-        """A job that one of them minds has run in a testing mode."""
+        """Tell the extensions that a job of theirs ran in a testing mode."""
         for extension in reversed(self.minding(end.payload)):
             extension.pretend(end)
 
     def minding(self, payload: "Payload") -> "Sequence[Extension]":
-        """In the order of phases, those that own a key of the payload or mind this run."""
-        # Asked once for each job, of which most bear none and nearly all others one.
+        """The extensions that own a key of the payload or follow this run, in the order of phases."""
+        # Called once per job. Most jobs have none of the keys, and nearly all others have one.
         alone: tuple[Extension, ...] = ()
         for key in self._alone:
             if key in payload:
@@ -340,20 +343,20 @@ class LoadedExtensions:
         return [extension for extension in self._all if extension in owners]
 
     def minds(self, payload: "Payload") -> bool:
-        """Whether a job bears a key of one of them, or one of them minds this run."""
+        """True if the payload has an extension's key or an extension follows this run."""
         return not self.keys.isdisjoint(payload) or (bool(self.minded_runs) and id(payload) in self.minded_runs)
 
     def mind(self, payload: "Payload", extension: "Extension") -> None:
         """
-        Let *extension* hear of the end of a run whose payload bears none of its keys.
+        Make *extension* follow a run whose payload has none of its keys, so that its `end` is called.
 
         Args:
-            payload: `current_job().payload`, the dict of that very run.
+            payload: `current_job().payload`; it must be the very dict of that run.
         """
         self.minded_runs[id(payload)] = payload, extension
 
     def forget_run(self, payload: "Payload") -> None:
-        """A run is over; who minds it and was not told of its end hears that there is none."""
+        """Called after a run. If an extension still follows it, call that extension's `forget_run`: there is no end."""
         if self.minded_runs:
             minded = self.minded_runs.pop(id(payload), None)
             if minded is not None:
@@ -361,36 +364,36 @@ class LoadedExtensions:
 
     @contextmanager
     def run_without_end(self, payload: "Payload") -> Iterator[None]:
-        """Within it a job runs whose end is told to nobody, as it stands nowhere in Redis."""
+        """Around the run of a job that is not in Redis, so extensions never see its end."""
         try:
             yield
         finally:
             self.forget_run(payload)
 
     def minds_bytes(self, raw: bytes) -> bool:
-        """Whether a key of one of them may stand in *raw*, which is not to be parsed."""
+        """True if *raw* may have an extension's key. It is not parsed."""
         return any(b'"%b"' % key.encode() in raw for key in self.keys)
 
     def commands(self) -> dict[str, tuple[str, str]]:
-        """The commands of all, as in `Extension.commands`."""
+        """The commands of all extensions, as in `Extension.commands`."""
         self.load_installed()
         return {name: where for extension in self._all for name, where in extension.commands.items()}
 
     def public_home(self, name: str) -> str | None:
-        """The module of a public name, `sidekiq_py.<name>`."""
+        """The module that defines the public name `sidekiq_py.<name>`, or None."""
         return self._home(name, lambda extension: extension.public_names)
 
     def api_home(self, name: str) -> str | None:
-        """The module of a name of the data API, `sidekiq_py.api.<name>`."""
+        """The module that defines the data API's name `sidekiq_py.api.<name>`, or None."""
         return self._home(name, lambda extension: extension.api_names)
 
     def job_attribute(self, name: str) -> Callable[[Any], Any] | None:
-        """What gives an attribute of `current_job()`."""
+        """The function that computes an attribute of `current_job()`, or None."""
         self.load_installed()
         return next((one.job_attributes[name] for one in self._all if name in one.job_attributes), None)
 
     def ruby_job_attribute(self, name: str) -> Callable[[Any], Any] | None:
-        """What gives an attribute of a `ruby_job`."""
+        """The function that computes an attribute of a `ruby_job`, or None."""
         self.load_installed()
         return next((one.ruby_job_attributes[name] for one in self._all if name in one.ruby_job_attributes), None)
 
@@ -408,9 +411,9 @@ class LoadedExtensions:
 
 
 def _is_told_from_outside(error: BaseException) -> bool:
-    """It was meant for the thread; whatever else a hook raises is the hook's own mistake."""
+    """True if the exception was raised into this thread from outside; any other is the hook's own error."""
     if isinstance(error, KeyboardInterrupt):
-        # Ctrl-C, where jobs run in the program's main thread, as in tests.
+        # Ctrl-C while jobs run in the program's main thread, as in tests.
         is_here = threading.current_thread() is threading.main_thread()
         return is_here and signal.getsignal(signal.SIGINT) is signal.default_int_handler
     return isinstance(error, Shutdown)

@@ -1,13 +1,13 @@
 """
 Ruby's log formats on the standard library's logging.
 
-The formatters serve any handler, also in a program's own `dictConfig`:
+The formatters work with any handler, also in a program's own `dictConfig`:
 
     "formatters": {"sidekiq": {"()": "sidekiq_py.logs.JsonFormatter"}}
 
-A line that is logged while a job runs says which: class, jid, bid and tags. `JobContextFilter` gives the same to other
-formatters. Two generations of text: that of Sidekiq 6 and 7, and that of 8, which puts the level first. Source:
-Sidekiq 6.4.1 and 8.1.7, logger.rb and job_logger.rb.
+A line that is logged while a job runs includes the job's class, jid, bid and tags. `JobContextFilter` adds these for
+other formatters. There are two generations of the text format: that of Sidekiq 6 and 7, and that of Sidekiq 8, which
+puts the level first. Source: Sidekiq 6.4.1 and 8.1.7, logger.rb and job_logger.rb.
 """
 
 import json
@@ -25,12 +25,12 @@ from sidekiq_py import redaction, tid
 from sidekiq_py.wire.failure import error_class_name, error_text
 from sidekiq_py.wire.json_writer import display_text, write_for_display
 
-# The payload of the job that the running thread or task works on.
+# The payload of the job that the current thread or task is running.
 running_payload: ContextVar[Mapping[str, Any] | None] = ContextVar("sidekiq_running_payload", default=None)
 
 FORMAT_NAMES = ("pretty", "plain", "json", "without-timestamp")
 LOGGED_ATTRIBUTES = ("bid", "tags")
-# What a line about an error says besides its message, in `extra` and in JSON.
+# The additional fields of a line about an error, in `extra` and in JSON.
 ERROR_FIELDS = ("error_class", "error_message", "job_class", "queue")
 
 _LEVEL_NAMES = {10: "DEBUG", 20: "INFO", 30: "WARN", 40: "ERROR", 50: "FATAL"}
@@ -45,17 +45,17 @@ _COLOURED = {
 
 _escaping_json = json.JSONEncoder(separators=(",", ":"), default=str)
 
-# The last whole second that was written, and its text: most lines share it with the line before.
+# The last whole second that was formatted, and its text. Most lines fall in the same second as the line before.
 _second: tuple[int, str] = (-1, "")
 
 
 @contextmanager
 def log_context(payload: Mapping[str, Any] | None) -> Iterator[None]:
     """
-    What this thread or task logs within the block says which job it is about.
+    Add a job's context to everything that this thread or task logs in the block.
 
     Args:
-        payload: The job's; empty or None where it could not be read.
+        payload: The job's payload; empty or None if it could not be read.
     """
     token = running_payload.set(payload or None)
     try:
@@ -66,13 +66,13 @@ def log_context(payload: Mapping[str, Any] | None) -> Iterator[None]:
 
 def level_number(name: object) -> int | None:
     """
-    The standard library's number for one of Ruby's levels.
+    The standard library's number for one of Ruby's log levels.
 
     Args:
-        name: `debug`, `info`, `warn`, `error`, `fatal` in any case, or Ruby's 0 to 4 for them.
+        name: `debug`, `info`, `warn`, `error` or `fatal`, in upper or lower case, or Ruby's numbers 0 to 4 for them.
 
     Returns:
-        None if *name* is none of these.
+        None if *name* is not one of these.
     """
     if isinstance(name, int) and not isinstance(name, bool) and 0 <= name <= 4:
         return (name + 1) * 10
@@ -98,7 +98,7 @@ def iso_milliseconds(now: float) -> str:
 def job_fields(
     payload: Mapping[str, Any], generation: int, attributes: Iterable[str] = LOGGED_ATTRIBUTES
 ) -> dict[str, Any]:
-    """What is said about a job, in the order in which that generation of Sidekiq says it."""
+    """The fields that identify a job in log lines, in the order of that generation of Sidekiq."""
     get = payload.get
     if generation >= 8:
         fields = {"jid": get("jid"), "class": get("wrapped") or get("class")}
@@ -112,10 +112,10 @@ def job_fields(
 
 def error_fields(error: BaseException, payload: Mapping[str, Any] | None) -> dict[str, str]:
     """
-    What may be said of an error, by `ERROR_FIELDS`; for the `extra` of a log call.
+    The `ERROR_FIELDS` of an error after redaction, for the `extra` of a log call.
 
     Args:
-        payload: Of the job that it is about; None if it is about none, or about one that could not be read.
+        payload: The payload of the job that raised it; None if there is no job, or it could not be read.
     """
     told = redaction.current().error(error, payload)
     fields = {"error_class": error_class_name(error), "error_message": error_text(told)}
@@ -130,12 +130,12 @@ def error_fields(error: BaseException, payload: Mapping[str, Any] | None) -> dic
 
 class LineFormatter(logging.Formatter):
     """
-    What the formats share: one line of facts, then the message, then a traceback if there is one.
+    Base of all formats: one line of facts, then the message, then a traceback if there is one.
 
     Args:
-        generation: The major version of Sidekiq whose form is written.
-        attributes: Keys of the payload to show besides class and jid, where a payload has them. Setting of Sidekiq 8:
-            `logged_job_attributes`.
+        generation: The major version of Sidekiq whose format to write.
+        attributes: Payload keys to show besides class and jid, if the payload has them. Sidekiq 8 has the setting
+            `logged_job_attributes` for this.
     """
 
     def __init__(self, generation: int = 7, attributes: Iterable[str] = LOGGED_ATTRIBUTES) -> None:
@@ -144,7 +144,7 @@ class LineFormatter(logging.Formatter):
         self.attributes = tuple(attributes)
 
     def format(self, record: logging.LogRecord) -> str:
-        """The whole text of *record*, without the newline at its end."""
+        """The whole text of *record*, without a trailing newline."""
         job = record.__dict__.get("sidekiq_job") or running_payload.get()
         elapsed = record.__dict__.get("sidekiq_elapsed")
         message = record.__dict__.get("sidekiq_message") or record.getMessage()
@@ -157,10 +157,10 @@ class LineFormatter(logging.Formatter):
 
     def context(self, payload: Mapping[str, Any], elapsed: float | None) -> str:
         """
-        What is said about a job, ready to be put into a line.
+        The text about a job, ready for `line`.
 
         Args:
-            elapsed: Seconds, rounded to 3 decimals; None while the job runs.
+            elapsed: How long the job ran, in seconds rounded to 3 decimals; None while it runs.
         """
         get = payload.get
         if self.generation >= 8:
@@ -177,12 +177,12 @@ class LineFormatter(logging.Formatter):
 
     def line(self, level: str, created: float, context: str, message: str) -> str:
         """
-        One line.
+        Format one line.
 
         Args:
-            level: As Ruby names it.
+            level: Ruby's name for the level.
             created: Seconds since the epoch.
-            context: What `context` made, or nothing outside of a job.
+            context: The result of `context`; empty outside of a job.
         """
         raise NotImplementedError(f"{type(self).__name__} must say how a line is written")
 
@@ -191,7 +191,7 @@ class LineFormatter(logging.Formatter):
         return "\n".join([message, *extra]) if extra else message
 
     def _traceback(self, record: logging.LogRecord, job: Mapping[str, Any] | None) -> str | None:
-        """That of the record's error, without a text that is hidden in *job*."""
+        """The traceback of the record's error, without the error's text if the policy hides it in *job*."""
         if not record.exc_info or record.exc_info[1] is None:
             return record.exc_text
         error = record.exc_info[1]
@@ -204,13 +204,13 @@ class LineFormatter(logging.Formatter):
 
 
 class PrettyFormatter(LineFormatter):
-    """Ruby's `Pretty`; that of Sidekiq 8 in colour."""
+    """Ruby's `Pretty` format, which is in colour from Sidekiq 8."""
 
     has_time = True
     colours: Mapping[str, str] = _COLOURED
 
     def line(self, level: str, created: float, context: str, message: str) -> str:
-        """Time, pid and tid, the job, the message; the level in front (8) or behind (6, 7)."""
+        """Time, pid, tid, job and message; the level comes first (Sidekiq 8) or after the job (6, 7)."""
         time = f"{iso_milliseconds(created)} " if self.has_time else ""
         facts = f"{time}pid={os.getpid()} tid={tid.current()}{context}"
         if self.generation >= 8:
@@ -219,27 +219,27 @@ class PrettyFormatter(LineFormatter):
 
 
 class PlainFormatter(PrettyFormatter):
-    """As `PrettyFormatter`, without colour."""
+    """`PrettyFormatter` without colour."""
 
     colours = {}
 
 
 class WithoutTimestampFormatter(PrettyFormatter):
-    """As `PrettyFormatter`, for platforms that put the time in front of every line themselves."""
+    """`PrettyFormatter` without the time, for platforms that add it to every line themselves."""
 
     has_time = False
 
 
 class JsonFormatter(LineFormatter):
     """
-    Ruby's `JSON`: one object a line, `{"ts", "pid", "tid", "lvl", "msg"}`, and `ctx` while a job runs.
+    Ruby's `JSON` format: one object per line, `{"ts", "pid", "tid", "lvl", "msg"}`, plus `ctx` while a job runs.
 
-    A line about an error has `error_class`, `error_message` and `error_backtrace` besides, and of a job's error
-    `job_class` and `queue`: fields that can be searched and grouped by, where Ruby's lines have text alone.
+    A line about an error also has `error_class`, `error_message` and `error_backtrace`, and for a job's error
+    `job_class` and `queue`. You can search and group by these fields; Ruby's lines only have text.
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        """As of any format; what is known of an error stands in fields of its own."""
+        """The JSON object for *record*, with the facts about an error as separate fields."""
         line = super().format(record)
         fields = self._error_fields(record)
         return f"{line[:-1]},{_json(fields)[1:]}" if fields else line
@@ -259,7 +259,7 @@ class JsonFormatter(LineFormatter):
         return message if record.stack_info is None else f"{message}\n{record.stack_info}"
 
     def context(self, payload: Mapping[str, Any], elapsed: float | None) -> str:
-        """The object that stands under `ctx`."""
+        """The object for the field `ctx`."""
         fields = job_fields(payload, self.generation, self.attributes)
         if elapsed is not None:
             fields["elapsed"] = elapsed
@@ -272,10 +272,13 @@ class JsonFormatter(LineFormatter):
 
 
 class JobContextFilter(logging.Filter):
-    """Gives every record `jid`, `job_class` and `tid`, for formats such as `%(jid)s`; empty outside of a job."""
+    """
+    Adds `jid`, `job_class` and `tid` to every record, for formats such as `%(jid)s`. Outside of a job, the first two
+    are empty.
+    """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Lets everything through."""
+        """Add the attributes. Always returns True."""
         job = running_payload.get() or {}
         record.jid = display_text(job.get("jid") or "")
         named = job.get("wrapped") or job.get("class") or record.__dict__.get("job_class")
@@ -285,7 +288,7 @@ class JobContextFilter(logging.Filter):
 
 
 def make_formatter(name: str, *, generation: int = 7, attributes: Iterable[str] = LOGGED_ATTRIBUTES) -> LineFormatter:
-    """The formatter called *name*, one of `FORMAT_NAMES`."""
+    """Create the formatter called *name*, one of `FORMAT_NAMES`."""
     kinds: dict[str, type[LineFormatter]] = {
         "pretty": PrettyFormatter,
         "plain": PlainFormatter,
@@ -310,7 +313,7 @@ def _json(value: Any) -> str:
     try:
         return orjson.dumps(value, default=str).decode()
     except TypeError:
-        # A lone surrogate, or an integer past 64 bits: a log line must come out all the same.
+        # A lone surrogate or an integer beyond 64 bits. The log line must be written anyway.
         try:
             return _escaping_json.encode(value)
         except ValueError:

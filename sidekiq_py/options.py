@@ -1,10 +1,9 @@
 """
-Sidekiq's options by name: typed, so that editors complete them and checkers find a misspelled one, and looked at when a
-program runs without a checker.
+Sidekiq's job options by name. They are typed, so editors complete them and type checkers find misspelled names; names
+are also checked at run time.
 
-Sidekiq lets any key through into a payload, for middleware to read, and so do we: an unknown name is kept, with a
-warning.
-`custom={"tenant": 5}` passes keys of a program's own without a warning.
+Sidekiq writes any option to the payload, for middleware to read, and so do we: an unknown name is kept, with a warning.
+`custom={"tenant": 5}` passes a program's own keys without a warning.
 """
 
 import re
@@ -16,36 +15,36 @@ from typing import Any, TypedDict
 
 from sidekiq_py.errors import JobDeclarationError, UnknownOptionWarning
 
-# "quueue" is as near to "queue" as 0.91, "retires" to "retry" as 0.67, and "tenant" to "tags" as 0.4.
+# The similarity of "quueue" to "queue" is 0.91, of "retires" to "retry" 0.67, and of "tenant" to "tags" 0.4.
 _NEAR = 0.8
 _SIMILAR = 0.6
 
-# Whoever reads a log line or types a flag cannot see these, and `-q "a b"` is a queue that nobody pushes to.
+# These characters are invisible in log lines and flags, and nobody pushes to a queue such as `-q "a b"`.
 _UNSEEN = re.compile(r"[\s\x00-\x1f\x7f-\x9f]")
 
 
 class JobOptions(TypedDict, total=False):
     """
-    What `@job`, `ruby_job` and `set` take, each as Sidekiq's `sidekiq_options` knows it.
+    The options of `@job`, `ruby_job` and `set`, with the meaning that they have in Sidekiq's `sidekiq_options`.
 
     Attributes:
-        queue: Where it is pushed.
-        retry: True, False, or how many retries.
-        retry_for: Retry for so long: seconds or a timedelta (Sidekiq 7.1.3 and later).
-        retry_queue: Another queue for the retries.
-        dead: False: no place in the dead set when no retry is left.
-        backtrace: True, or how many lines of it to keep with a retry.
-        tags: Shown in the Web UI.
-        log_level: The level of this job's own log lines.
-        display_class: The name that is shown instead of the class.
+        queue: The queue to push the job to.
+        retry: True, False, or the number of retries.
+        retry_for: How long to keep retrying, as seconds or a timedelta (Sidekiq 7.1.3 and later).
+        retry_queue: A different queue for retries.
+        dead: False keeps the job out of the dead set when no retry is left.
+        backtrace: True, or the number of backtrace lines to keep with a retry.
+        tags: Tags to show in the Web UI.
+        log_level: The level for the job's own log lines.
+        display_class: The name to show instead of the class.
         profile: Who asks for a profile (Sidekiq 8, Ruby workers).
-        profiler_options: For that profile.
-        expires_in: Sidekiq Pro: seconds after which it is not to run any more.
-        unique_for: Sidekiq Enterprise: seconds for which it is unique.
+        profiler_options: Options of the profiler.
+        expires_in: Sidekiq Pro: seconds after which the job must not run any more.
+        unique_for: Sidekiq Enterprise: seconds for which the job is unique.
         unique_until: Sidekiq Enterprise: "start" or "success".
-        encrypt: Sidekiq Enterprise: its last argument is encrypted.
-        status: True: its life is written under the keys of sidekiq-status, and `current_job().progress(…)` with it.
-        custom: Keys of your own, for middleware to read.
+        encrypt: Sidekiq Enterprise: encrypts the last argument.
+        status: True records the job's status and its `current_job().progress(…)` under the keys of sidekiq-status.
+        custom: Your own keys, for middleware to read.
     """
 
     queue: str
@@ -69,15 +68,15 @@ class JobOptions(TypedDict, total=False):
 
 class SetOptions(JobOptions, total=False):
     """
-    What `set` takes besides.
+    The additional options of `set`.
 
     Attributes:
-        wait: Schedules it: seconds from now, or a timedelta.
-        wait_until: Schedules it: seconds since the epoch, or an aware datetime.
-        at: As `wait_until`; for `perform_bulk` also one for each.
-        jid: Its id.
-        pool: Another Redis to push it to.
-        sync: True runs it here.
+        wait: How long to wait before the job runs, as seconds or a timedelta.
+        wait_until: When to run the job, as seconds since the epoch or a timezone-aware datetime.
+        at: The same as `wait_until`; `perform_bulk` also accepts a list with a time for each job.
+        jid: The job's id.
+        pool: Another Redis to push the job to.
+        sync: True runs the job here, in this process.
     """
 
     wait: float | timedelta | None
@@ -89,16 +88,16 @@ class SetOptions(JobOptions, total=False):
 
 
 OF_JOBS = frozenset(JobOptions.__annotations__)
-# Besides the typed ones: what a payload may bear that another program has made.
+# The typed options, and further keys that a payload made by another program may have.
 OF_SET = frozenset(SetOptions.__annotations__) | {"class", "args", "wrapped", "created_at", "bid", "cattr"}
 
 
 def with_custom(options: Mapping[str, Any]) -> dict[str, Any]:
     """
-    The keys as they stand in a payload: those under `custom` beside the others.
+    The options as payload keys: the keys under `custom` are merged with the others.
 
     Raises:
-        JobDeclarationError: `custom` is no mapping.
+        JobDeclarationError: `custom` is not a mapping.
     """
     if "custom" not in options:
         return dict(options)
@@ -111,11 +110,11 @@ def with_custom(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def warn_of_unknown(names: Collection[Any], known: Collection[str], owner: str, *, only_near: bool = False) -> None:
     """
-    Warn of each of *names* that is none of *known*, where the program names it.
+    Warn about each of *names* that is not in *known*. The warning points at the program's own line.
 
     Args:
-        owner: Of the options, for the message.
-        only_near: Only of those that look like a slip of the finger; where names of one's own are usual.
+        owner: Who has the options, for the message.
+        only_near: Only warn about names that look like typos. Use it where a program's own names are common.
     """
     for name in names:
         if name in known or not isinstance(name, str):
@@ -133,20 +132,20 @@ def warn_of_unknown(names: Collection[Any], known: Collection[str], owner: str, 
 
 
 def unseen_in(queue: str) -> str | None:
-    """The first space, other white space or control character in the name of a queue, as Python writes it, or None."""
+    """The first white space or control character in a queue's name, as its `repr`. Returns None if there is none."""
     found = _UNSEEN.search(queue)
     return None if found is None else repr(found[0])
 
 
 def closest(name: str, known: Collection[str], *, least: float = _NEAR) -> str | None:
-    """The one of *known* that *name* was probably meant to be, or None."""
-    from difflib import get_close_matches  # once something is misspelled
+    """The name in *known* that *name* was probably meant to be, or None."""
+    from difflib import get_close_matches  # only needed once something is misspelled
 
     return next(iter(get_close_matches(name, sorted(known), n=1, cutoff=least)), None)
 
 
 def _level_of_the_program() -> int:
-    """How far up the first frame is that is not this library's, counted from whoever calls `warnings.warn`."""
+    """The `stacklevel` of the first frame outside this library, counted from the caller of `warnings.warn`."""
     level, frame = 1, sys._getframe(1)
     while frame.f_globals.get("__name__", "").startswith("sidekiq_py.") and frame.f_back is not None:
         level, frame = level + 1, frame.f_back

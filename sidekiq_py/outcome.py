@@ -1,8 +1,8 @@
 """
-What becomes of a job after an attempt at it, as a value.
+The outcome of an attempt at a job, as a value.
 
-The engine decides by Sidekiq's rules. A declared job may decide for itself (`JobDefinition.decide_outcome`): what it
-wants written rides in the script that ends the job, so that it is written once, or not at all and the job is still in
+The engine decides by Sidekiq's rules. A declared job may decide for itself (`JobDefinition.decide_outcome`). Its
+commands run in the script that settles the job: they are written exactly once, or not at all and the job stays in
 flight.
 """
 
@@ -31,26 +31,33 @@ EndKind = Literal[
     "stopped",
 ]
 """
-How a job left where it was. `success`. `retry`: it failed and waits for another try. `dead`: it is in the dead set,
-also where it was too large, unreadable, buried, or its process died four times while it ran. `discarded`: by one of its
-blocks or `dead: false`. `dropped`: it failed and has `retry: false`. `interrupted`: an iterable job goes on later.
-`invalidated`: an extension's `Drop`. `deleted`: by the data API or the command line. `stopped`: a client middleware
-stopped it when it came due.
+How a job ended:
+
+- `success`
+- `retry`: it failed and will be retried.
+- `dead`: it is in the dead set. That includes jobs that were too large, unreadable or buried, and jobs whose process
+  died four times while they ran.
+- `discarded`: one of its blocks or `dead: false` discarded it.
+- `dropped`: it failed and has `retry: false`.
+- `interrupted`: an iterable job that will continue later.
+- `invalidated`: an extension returned `Drop`.
+- `deleted`: the data API or the command line deleted it.
+- `stopped`: a client middleware stopped it when it came due.
 """
 
 
 class Attempt(NamedTuple):
     """
-    One run that has ended.
+    A finished run.
 
     Args:
         raw: The bytes as they were fetched.
-        payload: As middleware and the job left it.
-        queue: Where it was fetched.
-        result: What the outermost middleware returned; None where it raised.
-        error: What was raised, or None.
-        config: The worker's.
-        dialect: The release to write for.
+        payload: The payload as middleware and the job left it.
+        queue: The queue the job was fetched from.
+        result: The return value of the outermost middleware; None if it raised.
+        error: The exception that was raised, or None.
+        config: The worker's settings.
+        dialect: The Sidekiq release to write for.
         now: Seconds since the epoch.
     """
 
@@ -66,11 +73,11 @@ class Attempt(NamedTuple):
 
 class Question(NamedTuple):
     """
-    What a success asks Redis along with its end, for a job that it has pushed and that may run here next.
+    A read that a success sends to Redis together with its end, for a job that it pushed and that may run here next.
 
     Args:
-        command: Reads, and writes nothing.
-        tell: Called with the reply, unless that is an error; not at all where the end is handed in by itself.
+        command: A command that only reads.
+        tell: Called with the reply unless that is an error; not called at all if the end is sent by itself.
     """
 
     command: Command
@@ -79,22 +86,22 @@ class Question(NamedTuple):
 
 class Outcome(NamedTuple):
     """
-    What is to be done with a job after an attempt.
+    What to do with a job after an attempt.
 
     Args:
-        kind: `"done"`: it succeeded. `"retry"` and `"dead"` are written to the set of that name. `"discarded"` (by one
-            of its blocks, or `dead: false`) and `"dropped"` (`retry: false`) leave nothing. `"requeue"`: it goes back
-            to its queue, by the commands of *vital* if there are any, and did not fail.
-        payload: As death handlers see it; empty where the bytes are no job.
-        member: What is written.
-        score: Under which score, epoch seconds.
-        announce_death: Whether death handlers are called.
-        vital: The commands without which the job must not be acknowledged.
-        trims: The commands that follow and may fail.
-        afterwards: Called once all this is written, if the job was still ours.
-        is_logged: A log has been told of the error; error handlers still are to be.
-        question: Of a `"done"`.
-        end: How extensions are told that it ended, where *kind* does not say so: a `"done"` that is no success.
+        kind: `"done"`: it succeeded. `"retry"` and `"dead"`: it is written to the set of that name. `"discarded"` (by
+            one of its blocks or `dead: false`) and `"dropped"` (`retry: false`): nothing is kept. `"requeue"`: it did
+            not fail and goes back to its queue, by the commands in *vital* if there are any.
+        payload: The payload for death handlers; empty if the bytes are not a job.
+        member: The entry to write to the set.
+        score: The score of *member*, in seconds since the epoch.
+        announce_death: True to call the death handlers.
+        vital: Commands without which the job must not be acknowledged.
+        trims: Commands that follow and may fail.
+        afterwards: Called after all this is written, if the job was still ours.
+        is_logged: True if the error is already logged; error handlers are still called.
+        question: A read to send along with a `"done"`.
+        end: The end that extensions see, if *kind* does not say it: for a `"done"` that is not a success.
     """
 
     kind: Kind
@@ -111,4 +118,4 @@ class Outcome(NamedTuple):
 
 
 DecideOutcome = Callable[[Attempt], Outcome | None]
-"""Decides how an attempt ends; None leaves it to Sidekiq's rules. Also asked where a hard limit has killed the run."""
+"""Decides how an attempt ends; None applies Sidekiq's rules. Also called after a hard limit has killed the run."""

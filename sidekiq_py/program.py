@@ -1,8 +1,8 @@
 """
-What one program has set: where Redis is, how it writes, its middleware, its hooks.
+A program's settings: where Redis is, how payloads are written, its middleware and its hooks.
 
-The client side reads it at each push, so that a module can declare jobs before the program is configured. A worker
-hands a `Config` to its parts and only takes the chains and the hooks from here.
+The client side reads them at every push, so a module can declare jobs before the program is configured. A worker passes
+a `Config` to its parts and takes only the middleware chains and the hooks from here.
 """
 
 import os
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 StrictArgs = Literal["raise", "warn", "off"]
 
 client_middleware: Chain[ClientMiddleware] = Chain()
-"""Wraps every push of this program."""
+"""The middleware around every push of this program."""
 
 server_middleware: Chain[ServerMiddleware] = Chain()
-"""Wraps every run in this process."""
+"""The middleware around every run in this process."""
 
 hooks = Hooks()
-"""Lifecycle events, error and death handlers."""
+"""Handlers for lifecycle events, errors and deaths."""
 
 extensions = LoadedExtensions()
-"""Features above open-source Sidekiq, each an extension."""
+"""The program's extensions: features beyond open-source Sidekiq."""
 
 use = extensions.use
 telemetry.report_to(hooks.report)
@@ -54,12 +54,13 @@ class Settings:
     The client side's settings.
 
     Args:
-        redis: Where Redis is.
-        sidekiq_version: The release to write for; None detects it from the Ruby processes alive.
+        redis: How to reach Redis.
+        sidekiq_version: The release to write for; None detects it from the running Ruby processes.
         float_text: Overrides how floats are written, also in a detected dialect.
-        strict_args: What happens to arguments that are not JSON: an error, a warning and Ruby's `to_s`, or only that.
-        default_job_options: For every job, below what it declares itself.
-        extension_keys: For this program's workers.
+        strict_args: How to treat arguments that are not JSON: "raise" raises an error, "warn" warns and writes Ruby's
+            `to_s`, and "off" writes that without a warning.
+        default_job_options: Options of every job that does not declare them itself.
+        extension_keys: The policies of this program's workers for extension keys.
     """
 
     redis: RedisSettings
@@ -70,31 +71,34 @@ class Settings:
     extension_keys: Mapping[str, "ExtensionPolicy"] = field(default_factory=dict)
 
     def pinned_dialect(self) -> Dialect | None:
-        """The dialect that was asked for, or None where it is to be detected."""
+        """The configured dialect, or None if it is detected."""
         return Dialect.asked_for(self.sidekiq_version, self.float_text, namespace=self.redis.namespace)
 
 
 Interceptor = Callable[[Sequence[Outgoing]], bool]
-"""Takes jobs that are ready to be sent; False leaves them to Redis. For tests of programs."""
+"""Receives jobs that are ready to be sent; returns False to let them go to Redis. For tests of programs."""
 
 AfterCommit = Callable[[Callable[[], None]], bool]
-"""Takes a push to make after the open transaction's commit; False if there is none, so the push is made at once."""
+"""
+Receives a push to make after the open transaction commits. Returns False if there is no transaction; the push is then
+made at once.
+"""
 
 interceptor: Interceptor | None = None
 after_commit: AfterCommit | None = None
 
 is_plain = True
-"""Pushes go straight to Redis: nothing intercepts or defers them, and arguments are strict."""
+"""True if pushes go straight to Redis: nothing intercepts or defers them, and arguments are strict."""
 
 default_job_options: Mapping[str, Any] = {}
-"""Of the present settings; the same object until they change."""
+"""The option of the same name in the current settings; it stays the same object until the settings change."""
 
 _settings: Settings | None = None
 _listeners: list[Callable[[], None]] = []
 
 
 def settings() -> Settings:
-    """What was configured; before that, what the environment says."""
+    """The configured settings, or those from the environment if nothing is configured yet."""
     global _settings
     if _settings is None:
         _settings = Settings(_redis_from_environment())
@@ -115,23 +119,23 @@ def configure(
     redaction: Redaction | None = None,
 ) -> None:
     """
-    Change the settings that are given; the others stay.
+    Change the given settings and keep the others.
 
     Args:
-        redis_url: `redis://`, `rediss://`, `unix://` or `redis+sentinel://`. Without it `REDIS_PROVIDER` and
+        redis_url: `redis://`, `rediss://`, `unix://` or `redis+sentinel://`. By default, `REDIS_PROVIDER` and
             `REDIS_URL` decide.
-        sidekiq_version: The release of the Ruby side, as "8" or "7.3.2". Without it the dialect is detected.
-        float_text: "ruby" or "json3", where the Ruby side's json gem is not the one its release came with.
+        sidekiq_version: The release on the Ruby side, such as "8" or "7.3.2". By default, the dialect is detected.
+        float_text: "ruby" or "json3", if the Ruby side's json gem is not the one that its release came with.
         strict_args: "raise" (the default), "warn" or "off" (also True and False).
-        default_job_options: Sidekiq's options for every job, below what a job declares itself.
-        redis: Instead of the URL, with timeouts, the size of the pool and the namespace.
-        extension_keys: What a worker does with jobs that bear a key of Pro, Enterprise or a gem, key by key: "refuse"
-            (the default), "run" or "bury". Keys that were given before and are not now stay as they are.
-        extensions: Extensions to use besides those that are used already, as by `use`.
+        default_job_options: Sidekiq options of every job that does not declare them itself.
+        redis: Use this instead of the URL to also set timeouts, the pool's size and the namespace.
+        extension_keys: What a worker does with jobs that have a key of Pro, Enterprise or a gem, for each key: "refuse"
+            (the default), "run" or "bury". Keys from earlier calls stay as they are.
+        extensions: Further extensions to use, as with `use`.
         namespace: Puts `<namespace>:` before every key, as the redis-namespace gem does for Sidekiq up to 6.5; "" for
-            none. Without it `SIDEKIQ_NAMESPACE` decides.
-        redaction: Which values of jobs are hidden in logs, by the command line and the dashboard, from Sentry and in
-            traces. Without it the file that `SIDEKIQ_REDACTION` names decides, else what looks like a secret is hidden.
+            none. By default, `SIDEKIQ_NAMESPACE` decides.
+        redaction: Which values of jobs to hide in logs, the command line, the dashboard, Sentry and traces. By default,
+            the file that `SIDEKIQ_REDACTION` names decides; without one, anything that looks like a secret is hidden.
 
     Raises:
         ConfigError: A setting is unusable.
@@ -154,7 +158,7 @@ def configure(
         changes["default_job_options"] = with_custom(default_job_options)
     if sidekiq_version is not None:
         changes["sidekiq_version"] = sidekiq_version
-    # Where Redis is given the environment has no say, not even a wrong one.
+    # If Redis is given, the environment is not read, so an invalid value there does no harm.
     present = Settings(changes["redis"]) if _settings is None and "redis" in changes else settings()
     if extension_keys is not None:
         changes["extension_keys"] = {**present.extension_keys, **_extension_keys(extension_keys)}
@@ -171,7 +175,7 @@ def configure(
 
 
 def reset() -> None:
-    """Forget every setting, handler (those of telemetry, too) and middleware, as at the start of the program."""
+    """Reset all settings, handlers (those of telemetry, too) and middleware to the state at the program's start."""
     global _settings, interceptor, after_commit
     _settings = interceptor = after_commit = None
     redaction_policy.use(None)
@@ -184,21 +188,21 @@ def reset() -> None:
 
 
 def intercept(taker: Interceptor | None) -> None:
-    """Hand every push to *taker* before Redis; None ends it."""
+    """Pass every push to *taker* before it goes to Redis; None stops that."""
     global interceptor
     interceptor = taker
     _take_stock()
 
 
 def push_after_commit(hook: AfterCommit | None) -> None:
-    """Hand every single push to *hook*, which may put it off until a transaction is committed; None ends it."""
+    """Pass every single push to *hook*, which may delay it until a transaction commits; None stops that."""
     global after_commit
     after_commit = hook
     _take_stock()
 
 
 def when_changed(listener: Callable[[], None]) -> Callable[[], None]:
-    """A decorator: call the function after each change of the settings."""
+    """A decorator that registers a function to be called after each change of the settings."""
     _listeners.append(listener)
     return listener
 
@@ -210,7 +214,7 @@ def _tell() -> None:
 
 
 def _take_stock() -> None:
-    """What a push looks at, so that it has to look at two names only."""
+    """Precompute the two values that a push reads, so that it reads nothing else."""
     global is_plain, default_job_options
     is_strict = _settings is None or _settings.strict_args == "raise"
     is_plain = interceptor is None and after_commit is None and is_strict
@@ -218,7 +222,7 @@ def _take_stock() -> None:
 
 
 def _redis_from_environment() -> RedisSettings:
-    from sidekiq_py.config import redis_url_from_environment  # a worker's settings, which a push has no use for
+    from sidekiq_py.config import redis_url_from_environment  # a worker's settings, which a push does not need
 
     settings = RedisSettings(namespace=namespace_from_environment())
     url = redis_url_from_environment()
@@ -232,7 +236,7 @@ def _extension_keys(given: Mapping[str, Any]) -> "Mapping[str, ExtensionPolicy]"
 
 
 def namespace_from_environment() -> str:
-    """What stands before each key, as `SIDEKIQ_NAMESPACE` says; empty for nothing."""
+    """The prefix of each key from `SIDEKIQ_NAMESPACE`; empty if there is none."""
     return os.environ.get("SIDEKIQ_NAMESPACE", "")
 
 

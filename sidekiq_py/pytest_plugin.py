@@ -5,9 +5,9 @@ pytest plug-in: the fixtures `sidekiq_jobs` and `sidekiq_redis`, and a switch th
         sign_up("bob")
         sidekiq_jobs.assert_enqueued("Mailer", args=["bob"])
 
-With `--sidekiq-off-redis`, or `sidekiq_off_redis = true` in pytest's settings, no test reaches Redis but those that ask
-for `sidekiq_redis`. pytest loads this in every project where the library is installed, so nothing is imported before
-one of them is used.
+With `--sidekiq-off-redis`, or `sidekiq_off_redis = true` in pytest's settings, only tests that use `sidekiq_redis` can
+reach Redis. pytest loads this module in every project where the library is installed, so it imports nothing until one
+of these is used.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Keep the run off Redis, if it is asked for, before a module of the program or of its tests is imported."""
+    """Keep the run off Redis, if requested, before any module of the program or its tests is imported."""
     if _is_off_redis(config):
         from sidekiq_py.testing import keep_off_redis
 
@@ -36,7 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Leave a process that goes on after the run as it was."""
+    """Undo `pytest_configure`, for a process that goes on after the run."""
     if _is_off_redis(config):
         from sidekiq_py.testing import allow_redis
 
@@ -44,7 +44,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Each test begins with nothing enqueued."""
+    """Start each test with nothing enqueued."""
     if _is_off_redis(item.config):
         from sidekiq_py.testing import keep_off_redis
 
@@ -53,7 +53,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture
 def sidekiq_jobs() -> "Iterator[EnqueuedJobs]":
-    """Jobs are kept in memory, for all threads and tasks of the process; the value is what was enqueued."""
+    """Keep jobs in memory, for all threads and tasks of the process. The value is the jobs that were enqueued."""
     from sidekiq_py.testing import fake
 
     with fake(everywhere=True) as enqueued:
@@ -62,7 +62,7 @@ def sidekiq_jobs() -> "Iterator[EnqueuedJobs]":
 
 @pytest.fixture
 def sidekiq_redis(pytestconfig: pytest.Config) -> Iterator[None]:
-    """Lets this test reach Redis in a run that is kept off it."""
+    """Let this test reach Redis in a run that is otherwise kept off it."""
     if not _is_off_redis(pytestconfig):
         yield
         return

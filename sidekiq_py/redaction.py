@@ -1,10 +1,10 @@
 """
-Which values of a job people do not get to see: one policy for pages, logs, command-line JSON and reports.
+Which values of jobs are hidden from people: one policy for pages, logs, command-line JSON and reports.
 
     sidekiq.configure(redaction=Redaction(jobs={"UserMailer*": ["email", "args[0]"], "Payments::*": ["args"]}))
 
-The policy hides values, never jobs: `[redacted]` stands where a value was. Nothing in Redis changes. `current()` is the
-policy of this process, which every exit asks: logs, the command line, the dashboard, Sentry and traces.
+The policy hides values, never jobs: a hidden value is shown as `[redacted]`. Nothing in Redis changes. `current()` is
+this process's policy, and every output applies it: logs, the command line, the dashboard, Sentry and traces.
 """
 
 import os
@@ -31,15 +31,15 @@ SECRET_KEYS = (
     "*private_key*",
     "*cookie*",
 )
-"""Hidden in every job unless the policy says otherwise."""
+"""The keys that are hidden in every job unless the policy says otherwise."""
 
 _PLACE = re.compile(r"args\[(\d{1,6})\]")
-# A key in text that is not JSON as a whole, or is a dict as Python spells it. In JSON inside of a JSON string
-# backslashes stand before each quote.
+# A key in text that is not JSON as a whole, or in the repr of a Python dict. In JSON inside a JSON string, each quote
+# is escaped with backslashes.
 _KEY = re.compile(r"""(?P<quote>\\{0,8}["'])(?P<key>[^"'\\]{1,200})(?P=quote)\s{0,100}:\s{0,100}""")
 _QUOTE = re.compile(r"""\\{0,8}["']""")
 _SCALAR = re.compile(r"[^\s,}\]]*")
-# Keys longer than this are compared each time, as a cache of them would hold any amount of memory.
+# Longer keys are not cached, because the cache could then grow to any size.
 _LONGEST_KEY = 100
 _VARIABLE = "SIDEKIQ_REDACTION"
 _MAILERS = ("ActionMailer::DeliveryJob", "ActionMailer::MailDeliveryJob")
@@ -47,12 +47,13 @@ _MAILERS = ("ActionMailer::DeliveryJob", "ActionMailer::MailDeliveryJob")
 
 class Redaction:
     """
-    What is hidden. Safe to share between threads.
+    A redaction policy. Safe to share between threads.
 
     Args:
-        keys: Globs of key names that are hidden in every job, at any depth; upper and lower case are the same.
-        jobs: A glob of class names → what is hidden in those jobs: globs of key names, `args[0]` for the first
-            argument, or `args` for all of them. For Active Job the class is the job's own, and so are the arguments.
+        keys: Globs of key names to hide in every job, at any depth. Case is ignored.
+        jobs: Maps a glob of class names to what is hidden in those jobs: globs of key names, `args[0]` for the first
+            argument, or `args` for all arguments. For Active Job, use the job's own class and arguments, not the
+            wrapper's.
     """
 
     def __init__(self, keys: Iterable[str] = SECRET_KEYS, jobs: Mapping[str, Iterable[str]] | None = None) -> None:
@@ -67,13 +68,13 @@ class Redaction:
     @classmethod
     def of_settings(cls, given: Any, name: str) -> Self:
         """
-        The policy that a file describes: a mapping with `keys`, `jobs` or both.
+        The policy from a file: a mapping with `keys`, `jobs` or both.
 
         Args:
-            name: Where it stands, for errors.
+            name: Where the mapping is from, for error messages.
 
         Raises:
-            ConfigError: It cannot be used.
+            ConfigError: The mapping is invalid.
         """
         about = {} if given is None else given
         if not isinstance(about, dict) or set(about) - {"keys", "jobs"}:
@@ -91,16 +92,16 @@ class Redaction:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is hidden at all."""
+        """True if the policy hides nothing."""
         return not self._keys and not self._jobs
 
     def apply(self, payload: Mapping[str, Any], *classes: str | None) -> dict[str, Any]:
         """
-        A copy of *payload* in which hidden values are `[redacted]`.
+        A copy of *payload* with each hidden value replaced by `[redacted]`.
 
         Args:
-            payload: As parsed.
-            classes: Further names of the job than those that its payload gives.
+            payload: The parsed payload.
+            classes: Names of the job beyond those in its payload.
         """
         patterns, places = self._rules((*classes, *names_of(payload)))
         if not patterns and not places:
@@ -113,18 +114,18 @@ class Redaction:
         return hidden
 
     def part(self, payload: Mapping[str, Any], key: str) -> Any:
-        """What may be shown of what *payload* holds under *key*."""
+        """The value of *key* in *payload*, redacted."""
         patterns, places = self._rules(names_of(payload))
         if key == "args":
             return REDACTED if None in places else self._arguments(payload[key], patterns, places)
         return self._part(key, payload[key], patterns)
 
     def value(self, value: Any, *classes: str | None) -> Any:
-        """What a job of these *classes* returns or holds, without what stands under hidden keys, in texts also."""
+        """A value of a job of these *classes*, with hidden keys redacted, also inside strings."""
         return _printed(value, self._rules(classes)[0])
 
     def arguments(self, args: Any, *classes: str | None) -> Any:
-        """The arguments of a call, a list or a dict by names, without what is hidden in a job of these *classes*."""
+        """The arguments of a call (a list, or a dict by name), redacted as for a job of these *classes*."""
         patterns, places = self._rules(classes)
         if not patterns and not places:
             return args
@@ -136,33 +137,33 @@ class Redaction:
         return tuple(hidden) if isinstance(args, tuple) else hidden
 
     def hides_arguments(self, payload: Mapping[str, Any]) -> bool:
-        """Whether arguments of this job are hidden by their place, so that their values may be nowhere."""
+        """True if arguments of this job are hidden by position, so their values must not be shown anywhere."""
         return bool(self._rules(names_of(payload))[1])
 
     def error(self, error: BaseException, payload: Mapping[str, Any] | None) -> BaseException:
         """
-        What may be said of a job's error: *error* itself, or where the policy hides `error_message` in that job one of
-        the same name and traceback with `[redacted]` for its text.
+        A job's error as it may be shown: *error* itself, or, if the policy hides `error_message` in that job, an error
+        with the same name and traceback and the text `[redacted]`.
         """
         return _without_text(error) if payload and self.hides_errors(payload) else error
 
     def hides_errors(self, payload: Mapping[str, Any]) -> bool:
-        """Whether texts of this job's errors are hidden."""
+        """True if the messages of this job's errors are hidden."""
         return _fits("error_message", self._rules(names_of(payload))[0])
 
     def mask_text(self, text: str) -> str | None:
         """
-        *text* that is no JSON object, with the values behind hidden keys masked as well as they can be found.
+        Mask the values of hidden keys in *text* that is not a JSON object, on a best-effort basis.
 
         Returns:
-            None where the policy has rules for single jobs, which cannot be applied to text that names no job.
+            None if the policy has rules for certain jobs: they cannot be applied to text that names no job.
         """
         if self._jobs:
             return None
         return _masked(text, self._keys)
 
     def _rules(self, classes: Iterable[str | None]) -> tuple[tuple[str, ...], frozenset[int | None]]:
-        """Globs of keys, and places among the arguments; None stands for all of them."""
+        """The globs of hidden keys, and the positions of hidden arguments; the position None means all arguments."""
         names: list[str] = []
         for pattern, hidden in self._jobs.items():
             if any(name is not None and fnmatchcase(name, pattern) for name in classes):
@@ -181,7 +182,7 @@ class Redaction:
 
     def _arguments(self, args: Any, patterns: tuple[str, ...], places: frozenset[int | None]) -> Any:
         if isinstance(args, list) and len(args) == 1 and isinstance(args[0], dict) and "job_class" in args[0]:
-            # Active Job's own arguments stand one level below.
+            # The arguments of an Active Job are one level deeper.
             inner = {key: self._part(key, value, patterns) for key, value in args[0].items() if key != "arguments"}
             own = args[0].get("arguments")
             return [{**inner, "arguments": self._list(own, patterns, places)}] if "arguments" in args[0] else [inner]
@@ -205,11 +206,11 @@ class Redaction:
 
 def current() -> Redaction:
     """
-    The policy of this process: what the program has configured, else the YAML file that `SIDEKIQ_REDACTION` names, else
-    `SECRET_KEYS` alone.
+    This process's policy: the one that the program configured, or else the YAML file that `SIDEKIQ_REDACTION` names, or
+    else `SECRET_KEYS` alone.
 
     Raises:
-        ConfigError: The file cannot be used.
+        ConfigError: The file is unusable.
     """
     global _current
     if _current is None:
@@ -218,13 +219,13 @@ def current() -> Redaction:
 
 
 def use(policy: Redaction | None) -> None:
-    """Make *policy* that of this process; None leaves it to the environment again."""
+    """Set this process's policy; None goes back to that of the environment."""
     global _current
     _current = policy
 
 
 def names_of(payload: Mapping[str, Any]) -> tuple[str | None, ...]:
-    """The names by which a job is known: its class, Active Job's own, the mailer and `Mailer#action`."""
+    """All names of a job: its class, the Active Job's own class, the mailer and `Mailer#action`."""
     names = [payload.get("class"), payload.get("wrapped"), payload.get("display_class")]
     args = payload.get("args")
     inner = args[0] if isinstance(args, list) and args else None
@@ -266,7 +267,7 @@ def _printed(value: Any, patterns: tuple[str, ...]) -> Any:
 
 
 def _masked(text: str, patterns: tuple[str, ...]) -> str:
-    """*text* without the values behind keys that fit, as well as they can be found."""
+    """*text* without the values of matching keys, on a best-effort basis."""
     parts, at = [], 0
     while found := _KEY.search(text, at):
         parts.append(text[at : found.end()])
@@ -290,7 +291,7 @@ _remembered = lru_cache(maxsize=4096)(_matches)
 
 
 def _without_text(error: BaseException) -> BaseException:
-    """An error that prints as *error* does, at the same lines of code, with `[redacted]` for its text."""
+    """A copy of *error* that prints with the same name and traceback, and with the text `[redacted]`."""
     told: type[BaseException] = type(error)
     named = type(told.__name__, (Exception,), {"__module__": told.__module__, "__qualname__": told.__qualname__})
     standing_in: BaseException = named(REDACTED)
@@ -298,7 +299,7 @@ def _without_text(error: BaseException) -> BaseException:
 
 
 def _end_of_value(text: str, start: int) -> int:
-    """Where the value ends that begins at *start*; rather too late than too early."""
+    """The end of the value that begins at *start*. If in doubt, it returns a later position rather than an earlier."""
     opening = _QUOTE.match(text, start)
     if opening:
         quote = opening[0]
@@ -308,7 +309,7 @@ def _end_of_value(text: str, start: int) -> int:
         end = closing.search(text, opening.end())
         return end.end() if end else len(text)
     if text.startswith(("[", "{", "("), start):
-        # Where a list or an object ends, nobody knows there.
+        # The end of a list or an object cannot be determined here.
         return len(text)
     scalar = _SCALAR.match(text, start)
     return scalar.end() if scalar else start

@@ -1,7 +1,8 @@
 """
-The jobs that this process declares, by the class that payloads name.
+The jobs that this process declares, by the class name in their payloads.
 
-Which class a payload names is looked up here and nowhere else: nothing is imported or evaluated from a payload.
+This is the only place that looks up a payload's class. Nothing is ever imported or evaluated because a payload names
+it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,30 +14,30 @@ from sidekiq_py.wire.payload import DEFAULT_OPTIONS
 from sidekiq_py.wire.push_template import PushTemplate
 
 if TYPE_CHECKING:
-    from sidekiq_py.outcome import DecideOutcome  # a program that only pushes settles nothing
+    from sidekiq_py.outcome import DecideOutcome  # a program that only pushes does not need it
     from sidekiq_py.redis_access.job_path.settle_script import Effect
 
 Payload = dict[str, Any]
 RetryInBlock = Callable[[int, BaseException, Payload], Any]
 ExhaustedBlock = Callable[[Payload, BaseException], Any]
 OnNotices = Callable[[Sequence[bytes]], None]
-"""Handed what Redis tells along with jobs: the number of the notices, and ids of theirs that are revoked."""
+"""Called with the notices that arrive along with jobs: their number, and the ids of revoked jobs."""
 OnTooLarge = Callable[[bytes], tuple[str, Sequence["Effect"]]]
-"""Handed the bytes of a job that is too large to be read: what is to be said of it, and written with its end."""
+"""Called with the bytes of a job that is too large to read. Returns a text to report and the commands for its end."""
 Admit = Callable[[Payload, Dialect], tuple[bytes, float] | None]
 """
-Asked before a job starts: None, or what is to wait in `schedule` in its place, and until when, seconds since the epoch.
-It may wait some milliseconds.
+Called before a job starts. Returns None to start it, or the bytes to put in `schedule` in its place and the time they
+are due, in seconds since the epoch. It may block for some milliseconds.
 """
 
 
 def never_stopping() -> bool:
-    """For a run that no stopping process is behind."""
+    """Always False: for runs outside of a worker process that may stop."""
     return False
 
 
 class DefinitionTemplate:
-    """A push template, the queue it pushes to, and what it was made for."""
+    """A push template and its queue, with the dialect and default options that it was made for."""
 
     __slots__ = ("default_options", "dialect", "millisecond_times", "queue", "render", "template")
 
@@ -52,29 +53,29 @@ class DefinitionTemplate:
 
 class JobDefinition:
     """
-    What is known of one job.
+    Everything that is known about one declared job.
 
     Args:
-        name: The wire's `class`.
-        options: Sidekiq's options beyond or instead of `retry` and `queue`'s defaults, in the order of declaration.
-        job: What middleware is shown: the function's handle, the job class.
-        origin: Module and qualified name, to tell a second declaration from a reload of the first.
+        name: The `class` in its payloads.
+        options: Sidekiq options that extend or override the defaults of `retry` and `queue`, in declaration order.
+        job: The object that middleware receives: the function's handle, or the job class.
+        origin: Module and qualified name; distinguishes a second declaration from a reload of the first.
         pool: The shard that the job is pushed to, or None for the program's own Redis.
 
     Attributes:
-        is_async: `bind` gives a coroutine function.
-        is_iterable: It may raise `Interrupted`, and goes on later.
+        is_async: True if `bind` returns a coroutine function.
+        is_iterable: True if the job may raise `Interrupted` and continue later.
         timeout_seconds: The soft limit, raised inside the job.
-        hard_timeout_seconds: The limit at which the child that runs it is killed.
+        hard_timeout_seconds: The limit at which the child process that runs the job is killed.
         retry_in_block: `(count, exception, payload) -> seconds | "kill" | "discard" | None`.
         exhausted_block: `(payload, exception)`, called when no retry is left.
-        push_template: What its pushes share, made for the dialect of the last one; None before the first.
-        decide_outcome: Decides how an attempt ends, in place of Sidekiq's rules; None for those.
-        is_acknowledged_early: It runs at most once: it leaves Redis before it starts.
-        timeout_error: What the soft limit raises.
-        admit: Asked whether a job may start now; None where it always may.
-        resolve: Of a class that stands for many jobs, as Active Job's wrapper does: the definition that a payload
-            wants, or None; None for all others.
+        push_template: The parts that all pushes share, made for the dialect of the last push; None before the first.
+        decide_outcome: Decides how an attempt ends, in place of Sidekiq's rules; None applies those.
+        is_acknowledged_early: True if the job runs at most once: it is acknowledged before it starts.
+        timeout_error: The exception that the soft limit raises.
+        admit: Decides if a job may start now; None if it always may.
+        resolve: For a class that stands for many jobs, such as Active Job's wrapper: finds the definition for a
+            payload, or None. It is None for all other classes.
     """
 
     __slots__ = (
@@ -129,25 +130,25 @@ class JobDefinition:
         return f"<{type(self).__name__} {self.name} {self.options}>"
 
     def classes(self) -> Iterable[str]:
-        """The classes that it runs: its own, or those behind a wrapper."""
+        """The names of the classes that it runs: its own, or those behind a wrapper."""
         return (self.name,)
 
     def bind(self, payload: Payload, stopping: Callable[[], bool]) -> Callable[..., Any]:
         """
-        What to call with the payload's args.
+        The callable to run with the payload's args.
 
         Args:
-            payload: As parsed.
-            stopping: True once the process is about to stop.
+            payload: The parsed payload.
+            stopping: Returns True once the process is about to stop.
         """
         raise NotImplementedError(f"{self.name} runs elsewhere; it can only be enqueued here")
 
     def subject(self, bound: Callable[..., Any]) -> Any:
-        """What server middleware is shown of a run: the declared job, or the instance that runs it, as in Ruby."""
+        """The object that server middleware receives: the declared job, or the instance that runs it, as in Ruby."""
         return self.job
 
     def make_push_template(self, dialect: Dialect, default_options: Mapping[str, Any]) -> DefinitionTemplate:
-        """Make the bytes of a push, but for what differs from one to the next, and keep them in `push_template`."""
+        """Render the bytes that all pushes of the job share, and keep them in `push_template`."""
         self.push_template = push_template = DefinitionTemplate(self, dialect, default_options)
         return push_template
 
@@ -168,12 +169,12 @@ class FunctionDefinition(JobDefinition):
 
 class Registry:
     """
-    Class names to declared jobs.
+    Maps class names to declared jobs.
 
     Attributes:
-        on_notices: Of a worker whose jobs can be revoked; None where nobody listens.
-        on_too_large: Asked about jobs of more bytes than `Config.max_job_bytes`.
-        elsewhere: Classes that this program enqueues and does not implement: `ruby_job`.
+        on_notices: Receives notices in a worker whose jobs can be revoked; None if nothing listens.
+        on_too_large: Called for jobs larger than `Config.max_job_bytes`.
+        elsewhere: Classes that this program enqueues but does not implement, as with `ruby_job`.
     """
 
     def __init__(self) -> None:
@@ -181,7 +182,7 @@ class Registry:
         self.on_notices: OnNotices | None = None
         self.on_too_large: OnTooLarge | None = None
         self.elsewhere: set[str] = set()
-        # The dict's own method: every job that runs is looked up once.
+        # This is the dict's own method, for speed: every run looks up its job.
         self.find: Callable[[str], JobDefinition | None] = self._by_name.get
 
     def __repr__(self) -> str:
@@ -197,20 +198,20 @@ class Registry:
         return class_name in self._by_name
 
     def find_for(self, payload: Payload) -> JobDefinition | None:
-        """What runs this job: the definition of its class, or of those behind a wrapper the one that it wants."""
+        """The definition that runs this job: that of its class or, behind a wrapper, the one that the payload names."""
         definition = self.find(payload["class"])
         return definition.resolve(payload) if definition is not None and definition.resolve is not None else definition
 
     def classes(self) -> list[str]:
-        """Every class that can be run, Active Jobs by their own names and not by their wrapper's; sorted."""
+        """All classes that can be run, sorted. Active Jobs are listed by their own names, not by their wrapper's."""
         return sorted({name for definition in self for name in definition.classes()})
 
     def add(self, definition: JobDefinition) -> None:
         """
-        Enter a job; a reloaded module's takes the place of its former self.
+        Register a job. If its module was reloaded, it replaces its earlier definition.
 
         Raises:
-            JobDeclarationError: Another job bears the name.
+            JobDeclarationError: Another job has the name.
         """
         present = self._by_name.get(definition.name)
         if present is not None and present.origin != definition.origin:
@@ -221,16 +222,16 @@ class Registry:
         self._by_name[definition.name] = definition
 
     def fall_back(self, find: Callable[[str], JobDefinition | None]) -> None:
-        """Ask *find* for classes that nobody declares, behind those that were asked before."""
+        """Use *find* for classes that are not declared, after any fallback that was added before."""
         known = self.find
         self.find = lambda class_name: known(class_name) or find(class_name)
 
     def remove(self, class_name: str) -> None:
-        """Forget a job; nothing happens if there is none."""
+        """Remove a job. Does nothing if there is none."""
         self._by_name.pop(class_name, None)
 
     def clear(self) -> None:
-        """Forget all jobs."""
+        """Remove all jobs."""
         self._by_name.clear()
 
 

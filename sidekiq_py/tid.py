@@ -1,8 +1,8 @@
 """
-The short name of a thread, or of a slot on the event loop, in log lines and in the work hash.
+The short name of a thread, or of a slot on the event loop, as used in log lines and in the work hash.
 
-Written in base 36 as Ruby writes its own, mixed with the process id so that a forked child's threads have other names
-than their parent's. Source: Sidekiq 8.1.7, component.rb, `tid`.
+It is written in base 36, as in Ruby, and mixed with the process id, so that the threads of a forked child have other
+names than those of its parent. Source: Sidekiq 8.1.7, component.rb, `tid`.
 """
 
 import os
@@ -11,8 +11,8 @@ from contextvars import ContextVar
 
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
-# A context variable and not a thread-local: jobs on one event loop each have a name of their own, and a call that a job
-# hands to a helper thread with its context (`asyncio.to_thread`) keeps the job's.
+# A context variable rather than a thread-local: each job on one event loop has its own name, and a call that a job
+# passes to a helper thread with its context (`asyncio.to_thread`) keeps the job's name.
 _current: ContextVar[str | None] = ContextVar("sidekiq_tid", default=None)
 
 
@@ -31,9 +31,9 @@ def of_thread(ident: int, *, slot: int = 0) -> str:
     The name of a thread of this process.
 
     Args:
-        ident: As `threading.get_ident` gives it.
-        slot: Which of the jobs that share the thread, for an event loop; 0 is the thread itself. Idents are addresses
-            that lie far apart, so slots of one thread never meet another thread.
+        ident: The thread's ident, from `threading.get_ident`.
+        slot: The number of the job among those that share an event loop's thread; 0 is the thread itself. Idents are
+            addresses far apart from each other, so a slot's name never collides with another thread's.
     """
     return base36((ident + slot) ^ os.getpid())
 

@@ -1,12 +1,13 @@
 """
-Pushes that wait for a database transaction: a job must not run before its rows are there, nor after a rollback.
+Pushes that wait for a database transaction, so that a job runs neither before its rows are visible nor after a
+rollback.
 
-    transactional_push(hook)        from now on every single push is handed to the hook
-    with immediately(): ...         pushes in here do not wait
+    transactional_push(hook)        from now on, every single push goes to the hook
+    with immediately(): ...         pushes in this block do not wait
 
-Adapters: `sidekiq_py.contrib.django`, `sidekiq_py.contrib.sqlalchemy`. As in Ruby the jid is known at once, bulk pushes
-are never put off, and client middleware runs when the push is made. Unlike there, arguments are checked and copied at
-the call. Source: Sidekiq 8.1.7, transaction_aware_client.rb.
+Adapters: `sidekiq_py.contrib.django`, `sidekiq_py.contrib.sqlalchemy`. As in Ruby, the jid is known immediately, bulk
+pushes never wait, and client middleware runs when the job is actually pushed. Unlike Ruby, we check and copy the
+arguments at the call. Source: Sidekiq 8.1.7, transaction_aware_client.rb.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,19 +21,19 @@ _is_immediate: ContextVar[bool] = ContextVar("sidekiq_push_immediately", default
 
 
 class CommitHook(Protocol):
-    """Knows the transaction that is open where it is called."""
+    """Knows which transaction is open at the call."""
 
     def __call__(self, push: Callable[[], None], /) -> bool:
         """
-        Have *push* called after the commit, and never after a rollback.
+        Arrange for *push* to be called after the commit, and never after a rollback.
 
         Returns:
-            False if no transaction is open: the job is then pushed at once.
+            False if no transaction is open; the job is then pushed immediately.
         """
 
 
 def transactional_push(hook: CommitHook | None) -> None:
-    """Put single pushes off until the commit that *hook* knows of; None ends that."""
+    """Delay single pushes until the commit that *hook* waits for. Pass None to stop that."""
     if hook is None:
         program.push_after_commit(None)
         return
@@ -46,7 +47,7 @@ def transactional_push(hook: CommitHook | None) -> None:
 
 @contextmanager
 def immediately() -> Iterator[None]:
-    """Push at once within the block, whatever transaction is open: for jobs that must run even after a rollback."""
+    """Push immediately in this block, even if a transaction is open: for jobs that must run even after a rollback."""
     token = _is_immediate.set(True)
     try:
         yield

@@ -30,7 +30,7 @@ def _day(number: int) -> str:
 
 # Called several times per job: a wrapper function would cost more than the call itself.
 monotonic: Callable[[], float] = partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
-"""Seconds on a clock that keeps running while the process is stopped or the machine sleeps; leases are timed with it."""
+"""Seconds on a clock that runs on while the process is stopped or the machine sleeps. Leases are timed with it."""
 
 
 class Wakeable:

@@ -1,12 +1,12 @@
--- Reads members of a set of waiting jobs whose time has come, the earliest first.
+-- Reads the due members of a set of waiting jobs, the earliest first.
 --
 -- KEYS[1] zset
--- ARGV[1] now, epoch s   ARGV[2] leave out those due by then, epoch s; "" for none   ARGV[3] how many more to leave out
--- ARGV[4] how many   ARGV[5] how many bytes; one that has more comes alone
+-- ARGV[1] now, epoch s   ARGV[2] skip those that were due by this time, epoch s; "" skips none   ARGV[3] how many more to skip
+-- ARGV[4] how many to read   ARGV[5] how many bytes; a larger member comes alone
 --
 -- Reply: {how many more are due, member, member, ...}
 --
--- One by one, as Redis tells no sizes: a range of twenty members of 50 MB kept it from all else for 9 s.
+-- Reads one member at a time, because Redis does not tell sizes: a range of 20 members of 50 MB blocked Redis for 9 s.
 
 local first = tonumber(ARGV[3])
 if ARGV[2] ~= '' then first = first + redis.call('ZCOUNT', KEYS[1], '-inf', ARGV[2]) end

@@ -8,20 +8,20 @@
 -- KEYS[6] hash    the departed
 -- KEYS[7] zset    ids of revoked jobs   KEYS[8] string  the number of the notices, which each change counts up
 -- KEYS[9..]       lists: the queues, in order of precedence
--- ARGV[1] owner   ARGV[2] what to write about it; "" once that stands there   ARGV[3] lease, ms
+-- ARGV[1] owner   ARGV[2] the owner's entry; "" if it is already written   ARGV[3] lease, ms
 -- ARGV[4] batch: the fields are "<batch>.<n>:<queue>", or "<batch>.<n>!<queue>" for a suspect that now starts
--- ARGV[5] how many jobs   ARGV[6] how many bytes   ARGV[7] seed of the draws
--- ARGV[8] "1": a suspect that already bears a death may be taken
--- ARGV[9..] the weight of each queue; all "0" is strict order
+-- ARGV[5] how many jobs at most   ARGV[6] how many bytes at most   ARGV[7] seed of the draws
+-- ARGV[8] "1": a suspect that already has a death may be taken
+-- ARGV[9..] the weight of each queue; all "0" means strict order
 --
--- Reply: {numbers of the paused queues, notices, field, bytes, field, bytes, ...}, or the error FENCED. The number of a queue
--- whose key is no list is there, too, as -1 minus that number: it must not keep the others from being served. Orders are the
--- number of the notices, "" for none, and the ids in the text of these jobs that are revoked.
+-- Reply: {numbers of the paused queues, notices, field, bytes, field, bytes, ...}, or the error FENCED. The first list also has
+-- each queue whose key is not a list, as -1 minus its number, because such a queue must not keep the others from being served.
+-- The notices are their number ("" if there are none), followed by the ids in these jobs' text that are revoked.
 --
--- A job is written into the hash before it leaves its queue: an error in between leaves it there.
+-- A job is written to the hash before it leaves its queue, so an error in between leaves it in the queue.
 
--- Removes nothing. A script that has written is not refused for want of memory any more, and moving jobs is the way out of that.
--- A user who may not use LTRIM is told before a job stands in two places; what else is wrong with this queue comes out below.
+-- Removes nothing. But once a script has written, Redis does not refuse its writes for lack of memory, and moving jobs is the way
+-- out of a full Redis. It also stops a user who may not use LTRIM before a job is in two places. Other errors show up below.
 local trimmed = redis.pcall('LTRIM', KEYS[9], 0, -1)
 if trimmed.err and string.sub(trimmed.err, 1, 9) ~= 'WRONGTYPE' then return trimmed end
 
@@ -30,12 +30,12 @@ local owner, batch = ARGV[1], ARGV[4]
 local wanted, bytes_left = tonumber(ARGV[5]), tonumber(ARGV[6])
 local CHUNK, GROWTH, ROTATIONS = 128, 4, 10
 local FIRST = 9
--- Where a queue's name begins in its key: "queue:" is as long as "paused", behind a namespace too.
+-- Where a queue's name starts in its key: "queue:" is as long as "paused", also after a namespace.
 local NAME = #KEYS[5] + 1
 local weight = {}
 for i = FIRST, #KEYS do weight[i] = tonumber(ARGV[i]) end
 
--- One whose first fetch lost its reply may have been entered by it, and recovered since.
+-- If the reply to an owner's first fetch was lost, that fetch may have entered the owner, and it may be recovered by now.
 if redis.call('HEXISTS', owners, owner) == 0 and (ARGV[2] == '' or redis.call('HEXISTS', KEYS[6], owner) == 1) then
   return redis.error_reply('FENCED this owner was recovered; go on under a new epoch')
 end
@@ -44,7 +44,7 @@ if redis.call('EXISTS', lease) == 0 then
   redis.call('SET', lease, '1', 'PX', ARGV[3])
 end
 
--- As a rule nothing is paused, suspect or revoked: one question for all three.
+-- Usually nothing is paused, suspect or revoked, so one EXISTS checks all three.
 local is_special = redis.call('EXISTS', KEYS[5], suspects, KEYS[7]) > 0
 
 local paused = {}
@@ -101,8 +101,8 @@ end
 local function peek(i)
   local n = taken[i]
   if not tail[i] or n >= tail_from[i] + #tail[i] then
-    -- About as many as fit, and no sudden growth: Redis tells no sizes, and large payloads must not be copied by the
-    -- hundred for the few that are taken. Sixteen at the start kept it for seconds where jobs had 50 MB.
+    -- Read about as many as fit, and grow slowly. Redis does not tell sizes, and large payloads must not be copied by the
+    -- hundred when only a few are taken: a start with 16 blocked Redis for seconds when jobs had 50 MB.
     local fitting = count == 0 and 1 or math.min(count * GROWTH, math.ceil(bytes_left * count / bytes))
     local size = math.max(1, math.min(CHUNK, wanted - count, left[i], fitting))
     tail[i] = redis.call('LRANGE', KEYS[i], -(n + size), -(n + 1))
@@ -113,7 +113,7 @@ local function peek(i)
 end
 
 local has_revoked = is_special and redis.call('EXISTS', KEYS[7]) == 1
--- Where it is of another type, that is to come out before anything has moved.
+-- If the key has the wrong type, fail before anything is moved.
 if has_revoked then redis.call('ZSCORE', KEYS[7], '') end
 --@part notices
 
@@ -137,7 +137,7 @@ while count < wanted and (count == 0 or bytes_left > 0) do
     if deaths then
       if count > 0 then break end
       if string.sub(deaths, 1, 2) ~= '0:' and ARGV[8] ~= '1' then
-        -- It must wait until this process is free of another such job; those behind it need not.
+        -- It must wait until this process has no other such job; the jobs behind it need not wait.
         rotations = rotations + 1
         if rotations > ROTATIONS then break end
         redis.call('LPUSH', KEYS[i], job)

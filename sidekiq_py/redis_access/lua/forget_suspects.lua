@@ -1,9 +1,9 @@
--- Takes jobs off the list of suspects, each only if nobody has written of it since it was read.
+-- Removes jobs from the suspects, each only if its record has not changed since it was read.
 --
 -- KEYS[1] hash  suspects: SHA-1 of the bytes -> "<deaths>:<first, epoch s>"
--- ARGV[1..] pairs: SHA-1, what was read
+-- ARGV[1..] pairs: SHA-1, the record that was read
 --
--- Reply: how many were taken off.
+-- Reply: how many were removed.
 
 local removed = 0
 for i = 1, #ARGV, 2 do

@@ -1,14 +1,14 @@
--- Puts in-flight jobs back to the tail of their queues, where the next fetch finds them first.
+-- Requeues in-flight jobs at the tail of their queues, where the next fetch finds them first.
 --
 -- KEYS[1] hash  in-flight jobs   KEYS[2] set  the names of all queues   KEYS[3..] lists: inboxes and queues
--- ARGV[1..] a job's field, or its bytes if it stands in an inbox; number of the key where it stands; number of its queue's
--- key; ...; what is to run first comes last
+-- ARGV[1..] for each job: its field, or its bytes if it is in an inbox; the number of the key that holds it; the number of its
+-- queue's key. The job that should run first comes last
 --
--- Reply: how many were moved. The others were not in flight any more, or their queue's key is of a foreign type.
+-- Reply: how many were moved. The others were no longer in flight, or their queue's key has the wrong type.
 
 --@part may_remove
 
--- Where a queue's name begins in its key: "queue:" is as long as "queues", behind a namespace too.
+-- Where a queue's name starts in its key: "queue:" is as long as "queues", also after a namespace.
 local NAME = #KEYS[2] + 1
 local moved = 0
 for i = 1, #ARGV, 3 do
@@ -18,7 +18,7 @@ for i = 1, #ARGV, 3 do
   if is_listed then job = redis.call('LPOS', source, name) and name else job = redis.call('HGET', source, name) end
   if job then
     redis.pcall('SADD', KEYS[2], string.sub(queue, NAME))
-    -- A job that cannot go back does not keep the others here.
+    -- A job that cannot go back must not keep the others here.
     if type(redis.pcall('RPUSH', queue, job)) == 'number' then
       if is_listed then redis.call('LREM', source, -1, name) else redis.call('HDEL', source, name) end
       moved = moved + 1

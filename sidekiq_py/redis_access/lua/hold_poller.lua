@@ -1,9 +1,10 @@
--- Takes a lease of one process for all (the quick poller's, the lookout's) if nobody has it, or renews it for the one who has.
+-- Takes a lease that one process holds for the fleet (the quick poller's or the lookout's) if it is free, or renews it for its
+-- holder.
 --
 -- KEYS[1] string  the lease: the identity of its holder
 -- ARGV[1] identity   ARGV[2] time to live, ms
 --
--- Reply: 1 if the caller has it now, else 0.
+-- Reply: 1 if the caller holds it now, else 0.
 
 local holder = redis.call('GET', KEYS[1])
 if holder and holder ~= ARGV[1] then return 0 end

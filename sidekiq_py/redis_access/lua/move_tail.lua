@@ -1,14 +1,14 @@
--- Moves jobs from the tail of a queue, where the next to run stands, behind all that wait in another: their order stays.
+-- Moves jobs from the tail of a queue, where the next job to run is, behind all jobs of another queue, and keeps their order.
 --
 -- KEYS[1] list  from   KEYS[2] list  to   KEYS[3] set  the names of all queues
--- ARGV[1] at most so many
+-- ARGV[1] how many jobs at most
 --
 -- Reply: how many were moved.
 --
--- Each job goes by LMOVE, so whatever ends the script (a full Redis, a key of a foreign type) finds it in one of the lists.
+-- Each job is moved by LMOVE, so if an error ends the script (a full Redis, a key of the wrong type), every job is in one list.
 
 if redis.call('LLEN', KEYS[1]) == 0 then return 0 end
--- The name begins behind "queue:", which is as long as "queues", behind a namespace too.
+-- The name starts after "queue:", which is as long as "queues", also after a namespace.
 redis.call('SADD', KEYS[3], string.sub(KEYS[2], #KEYS[3] + 1))
 local moved = 0
 while moved < tonumber(ARGV[1]) and redis.call('LMOVE', KEYS[1], KEYS[2], 'RIGHT', 'LEFT') do moved = moved + 1 end

@@ -1,19 +1,19 @@
--- Reads the members of a sorted set that come after a place, whatever was added or removed since that place was read.
+-- Reads the members of a sorted set that come after a position, whatever was added or removed since that position was read.
 --
 -- KEYS[1] zset
 -- ARGV[1] "down": from the highest score; "up": from the lowest   ARGV[2] how many
--- ARGV[3] score of the last member seen, as Redis told it   ARGV[4] that member; both left out at the start
+-- ARGV[3] score of the last member seen, as Redis wrote it   ARGV[4] that member; both are absent at the start
 --
 -- Reply: member, score, member, score, ...
 --
--- Members of one score stand in the order of their bytes, so a place is a score and a member. Where the member is gone,
--- its place among those of its score is found by halving, as a million jobs may be due at the same instant.
+-- Members with the same score are in the order of their bytes, so a position is a score and a member. If the member is gone,
+-- a binary search finds its position among those with its score, because a million jobs may be due at the same instant.
 
 local down = ARGV[1] == 'down'
 local rank_of = down and 'ZREVRANK' or 'ZRANK'
 local range = down and 'ZREVRANGE' or 'ZRANGE'
 
--- Byte by byte: Lua's own comparison follows the server's locale, Redis's order does not.
+-- Byte by byte, because Lua's own comparison follows the server's locale, and Redis's order does not.
 local function is_less(a, b)
   for i = 1, math.min(#a, #b) do
     local x, y = string.byte(a, i), string.byte(b, i)

@@ -1,16 +1,16 @@
--- Moves members of a set of waiting jobs to where they belong now, each only if it is still in the set.
+-- Moves members of a set of waiting jobs to their destinations, each only if it is still in the set.
 --
 -- KEYS[1] zset  the set: retry, schedule or dead   KEYS[2] zset  dead   KEYS[3] set  the names of all queues
 -- KEYS[4] zset  schedule   KEYS[5..] lists: the queues concerned
 -- ARGV[1] now, epoch s   ARGV[2] oldest time kept in dead   ARGV[3] last rank cut from dead
--- ARGV[4..] member, number of its queue's key ("0" for dead, "-1" for nowhere, "-2" for schedule), bytes to push, their
---   score in schedule, ...
+-- ARGV[4..] for each: member, number of its queue's key ("0" for dead, "-1" for nowhere, "-2" for schedule), bytes to push,
+--   their score in schedule
 --
--- Reply: for each member 1 (moved), 0 (not in the set any more), or the text of an error, by which it stayed in the set.
+-- Reply: for each member 1 (moved), 0 (no longer in the set), or the text of the error that kept it in the set.
 --
--- A job is in its queue before it leaves the set, and a member that cannot be moved does not stop those behind it.
+-- A job is in its queue before it leaves the set, and a member that cannot be moved does not hold up those after it.
 
--- Where a queue's name begins in its key: "queue:" is as long as "queues", behind a namespace too.
+-- Where a queue's name starts in its key: "queue:" is as long as "queues", also after a namespace.
 local NAME = #KEYS[3] + 1
 
 local function refused(reply)
@@ -46,12 +46,12 @@ for i = 4, #ARGV, 4 do
       failure = dead_letter(member)
     elseif number == -2 then
       failure = postpone(ARGV[i + 3], ARGV[i + 2])
-      -- The same bytes in the same set have only another score now.
+      -- The same bytes in the same set: only their score has changed.
       stays = KEYS[1] == KEYS[4] and member == ARGV[i + 2]
     end
     if not failure and not stays then
       failure = refused(redis.pcall('ZREM', KEYS[1], member))
-      -- A user who may not use ZREM would push it once more at each pass.
+      -- Otherwise, for a user who may not use ZREM, each pass would push the job again.
       if failure and number > 0 then redis.pcall('LPOP', KEYS[number]) end
     end
     reply = failure or 1

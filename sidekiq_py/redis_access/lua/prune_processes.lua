@@ -1,9 +1,9 @@
--- Takes processes out of the registry whose heartbeat has expired.
+-- Removes processes from the registry whose heartbeat has expired.
 --
--- KEYS[1] set  identities of all processes   KEYS[2..] hashes: the heartbeats of those in doubt
+-- KEYS[1] set  identities of all processes   KEYS[2..] hashes: the heartbeats of the processes in doubt
 -- ARGV[1..] the identity of each of these
 --
--- Reply: how many were taken out. One that beats again in this instant stays: looking and taking out are one step.
+-- Reply: how many were removed. A process that beats again just now stays, because check and removal are one step.
 
 local gone = 0
 for i = 2, #KEYS do

@@ -1,11 +1,11 @@
--- Gives a member of a sorted set another score, and another spelling where Ruby would spell it otherwise.
+-- Gives a member of a sorted set another score, and rewrites its bytes if Ruby would write them differently.
 --
 -- KEYS[1] zset
--- ARGV[1] the member's exact bytes   ARGV[2] score   ARGV[3] the member as it is to stand there
+-- ARGV[1] the member's exact bytes   ARGV[2] score   ARGV[3] the member's new bytes
 --
--- Reply: 1, or 0 if the member is not there any more, and nothing was written.
+-- Reply: 1, or 0 if the member is no longer there; nothing was written then.
 --
--- The new one is written before the old one goes: an error in between (out of memory) leaves the job where it was.
+-- The new member is written before the old one is removed, so an error in between (out of memory) leaves the job where it was.
 
 --@part forbids_zrem
 

@@ -1,19 +1,19 @@
--- Revokes jobs: whoever takes one of them from a queue from now on is told.
+-- Revokes jobs: from now on, a worker that takes one of them from a queue is notified.
 --
--- KEYS[1] zset  ids of revoked jobs, each until when   KEYS[2] zset  schedule   KEYS[3] zset  retry
--- KEYS[4] hash  the owners   KEYS[5] what the key of an owner's in-flight jobs begins with   KEYS[6] likewise of its inboxes
--- ARGV[1] now, epoch s   ARGV[2] until when at least   ARGV[3] how long beyond the last waiting job, s
--- ARGV[4] until when at most   ARGV[5] how many ids are kept   ARGV[6..] ids
+-- KEYS[1] zset  ids of revoked jobs, scored by their expiry   KEYS[2] zset  schedule   KEYS[3] zset  retry
+-- KEYS[4] hash  the owners   KEYS[5] the prefix of the keys of owners' in-flight jobs   KEYS[6] the prefix of their inboxes
+-- ARGV[1] now, epoch s   ARGV[2] earliest expiry   ARGV[3] how long to keep the ids after the last waiting job is due, s
+-- ARGV[4] latest expiry   ARGV[5] how many ids are kept   ARGV[6..] ids
 --
--- Reply: {1 if one of the jobs may be in flight: its process may have taken it and not started it yet; else 0, how many ids
--- had to leave for these}.
+-- Reply: {1 if one of the jobs may be in flight, so that a process may have fetched it but not started it yet, else 0; how many
+-- other ids were dropped to make room for these}.
 
 local MOST_IN_FLIGHT = 10000
 local FIRST = 6
 
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', ARGV[1])
 
--- A job that waits now is met by then.
+-- Every job that waits now will have been fetched by then.
 local untill = tonumber(ARGV[2])
 for i = 2, 3 do
   local last = redis.pcall('ZREVRANGE', KEYS[i], 0, 0, 'WITHSCORES')
@@ -21,7 +21,7 @@ for i = 2, 3 do
 end
 local most = tonumber(ARGV[5])
 if redis.call('ZCARD', KEYS[1]) + #ARGV - FIRST + 1 > most then
-  -- Those that are revoked now are to be the last to leave.
+  -- The ids that are revoked now must be dropped last.
   local last = redis.call('ZREVRANGE', KEYS[1], 0, 0, 'WITHSCORES')
   if last[2] then untill = math.max(untill, tonumber(last[2])) end
 end
@@ -33,7 +33,7 @@ for i = FIRST, #ARGV do
   wanted[ARGV[i]] = true
 end
 
--- What is kept for the shortest time leaves first: what a worker has met, then the oldest.
+-- The ids with the earliest expiry are dropped first: those that a worker has already seen, then the oldest.
 local over, gone = redis.call('ZCARD', KEYS[1]) - most, 0
 if over > 0 then
   for _, id in ipairs(redis.call('ZRANGE', KEYS[1], 0, over + #ARGV - FIRST)) do
@@ -54,7 +54,7 @@ local function is_wanted(job)
   end
 end
 
--- What an owner says about itself names the queues of its inboxes; what cannot be read names none.
+-- The owner's entry names the queues of its inboxes. If it cannot be parsed, there are none.
 local function inboxes(owner, about)
   local is_json, noted = pcall(cjson.decode, about)
   local queues = is_json and type(noted) == 'table' and noted.queues

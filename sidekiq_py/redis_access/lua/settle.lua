@@ -1,39 +1,39 @@
--- Ends one job: if it is still in flight, runs the commands that its end calls for, then removes it.
+-- Settles one job: if it is still in flight, runs the commands of its end and then removes it.
 --
--- Redis takes nothing back that a script has written before an error, and an end that was refused is sent again. So all that
--- must succeed is looked at first, and nothing is written where a key is of another type than its command needs.
+-- Redis does not undo a script's writes after an error, and the caller sends a refused end again. So everything that must
+-- succeed is checked first, and nothing is written if a key has another type than its command needs.
 --
 -- KEYS[1] hash  in-flight jobs, or list  an inbox or a queue, or zset  `retry`, `schedule` or `dead`
 -- KEYS[2..] every key that the commands name
--- ARGV[1] the job's field, or its bytes where KEYS[1] is no hash; empty for a job that is in flight nowhere, whose commands
--- are run without condition
+-- ARGV[1] the job's field, or its bytes if KEYS[1] is not a hash; empty for a job that is not in flight anywhere, whose
+-- commands run unconditionally
 -- ARGV[2] "1": KEYS[1] is a list; "2": it is a sorted set
--- ARGV[3] how many commands must succeed; they run first, so that an error leaves the job in flight
--- ARGV[4..] the commands, each as <number of words> <word> ..., the second word being the number of its key; those after
+-- ARGV[3] how many commands must succeed; they run first, so an error leaves the job in flight
+-- ARGV[4..] the commands, each as <number of words> <word> ..., whose second word is the number of its key; those after
 -- the first ARGV[3] are counters and may fail
 --
--- Four commands are conditions on the next <n>, which are passed over where they do not hold:
---   ONCE <hash> <mark> <n>                   nobody has set the mark yet; it is set
---   JOIN <hash> <mark> <n> <parts> <placeholder>    likewise, and the hash has the fields 0 to <parts> - 1, and as many more as
---                                            its field `more` says; in the words of the n commands their texts, joined by
---                                            commas, take the place of each placeholder
---   UNLESS <string> <start> <n>              the text at the key does not begin so
---   HELD <string> <text> <n>                 the text at the key is this one
+-- Four commands are conditions. If one does not hold, the next <n> commands are skipped:
+--   ONCE <hash> <mark> <n>                   holds if the mark is not set yet; it sets the mark
+--   JOIN <hash> <mark> <n> <parts> <placeholder>    like ONCE, but the hash must also have the fields 0 to <parts> - 1, and as
+--                                            many more as its field `more` says. In the words of the n commands, each
+--                                            placeholder is replaced by the texts of these fields, joined by commas
+--   UNLESS <string> <start> <n>              holds if the text at the key does not start with <start>
+--   HELD <string> <text> <n>                 holds if the text at the key is <text>
 --
--- A mark is taken back where one of its commands fails. Among the counters a condition whose key is no hash does not hold.
+-- A mark is removed again if one of its commands fails. Among the counters, a condition whose key is not a hash does not hold.
 --
--- Two commands do what takes several of Redis:
---   COUNT <string> <n> <seconds>             INCRBY <string> <n>; one that is new lives for so many seconds
+-- Two commands do the work of several Redis commands:
+--   COUNT <string> <n> <seconds>             INCRBY <string> <n>; a new key expires after <seconds>
 --   TAKE <list> <job> <field> <owner> <hash> <owners> <lease> <orders> <absent>...
---                                            LPUSH <list> <job>; but where the list is empty, none of the keys <absent> is
---                                            there (other queues, and what only `fetch.lua` heeds), and the owner stands
---                                            with its lease, the job is in flight in <hash> under <field> at once. Keys are
---                                            given by their numbers
+--                                            LPUSH <list> <job>. But if the list is empty, none of the keys <absent> exists
+--                                            (other queues, and the keys that only `fetch.lua` handles), and the owner is
+--                                            entered and has its lease, then the job goes straight in flight, in <hash>
+--                                            under <field>. Keys are given by their numbers
 --
--- Commands of extensions (verbs) are Lua, put in below by the caller: VERBS.NAME = {look = ..., run = ...}, both called with
--- the key and a table of the words behind it. `look` writes nothing; a text that it returns refuses the whole script.
+-- Commands of extensions (verbs) are Lua that the caller inserts below: VERBS.NAME = {look = ..., run = ...}. Both are called
+-- with the key and a table of the words after it. `look` must not write; if it returns a text, the whole script is refused.
 --
--- Reply: 1, or {number of the notices} if a job was taken. 0 if the job was not in flight: somebody else owns it by
+-- Reply: 1, or {number of the notices} if a job was taken. 0 if the job was not in flight: another process owns it by
 -- now, and nothing was written. Error: WRONGTYPE or ERR with the name of the key; nothing was written.
 
 local VERBS = {}
@@ -60,7 +60,7 @@ local function words_of(at)
   return {unpack(ARGV, at + 3, at + tonumber(ARGV[at]))}
 end
 
--- Lua hands about 8,000 words to one command.
+-- Lua can pass about 8,000 words to one command.
 local MOST_WORDS = 7000
 local FIRST = 4
 local vital = tonumber(ARGV[3])
@@ -69,17 +69,18 @@ local function is_condition(verb)
   return verb == 'ONCE' or verb == 'JOIN' or verb == 'UNLESS' or verb == 'HELD'
 end
 
--- How many parts there must be; a field that somebody else has put there counts nothing.
+-- How many parts there must be. If another program wrote `more` and it is not a number, it counts as 0.
 local function wanted_parts(key, parts)
   return parts + (tonumber(redis.call('HGET', key, 'more') or 0) or 0)
 end
 
--- Whether all parts are there, besides those in `coming`.
+-- True if all parts are there, or in `coming`.
 local function is_whole(key, parts, coming)
   parts = wanted_parts(key, parts)
   local there = redis.call('HLEN', key)
   for _ in pairs(coming) do there = there + 1 end
-  -- Asked first, and then from the end, where the last one is missing as a rule: each part that ends asks this.
+  -- Every part that ends calls this. So the cheap check comes first, and the loop starts at the end, where usually the last
+  -- part is still missing.
   if there < parts then return false end
   for part = parts - 1, 0, -1 do
     if not coming[tostring(part)] and redis.call('HEXISTS', key, part) == 0 then return false end
@@ -87,18 +88,19 @@ local function is_whole(key, parts, coming)
   return true
 end
 
--- Whether the user may not use the command at a place: Redis tells since 7.0. What only reads is asked as it is run.
+-- True if the user may not run the command at this position; Redis can tell since 7.0. Commands that only read are not checked
+-- in advance.
 local function is_forbidden(at, verb, key)
   if not redis.acl_check_cmd or verb == 'UNLESS' or verb == 'HELD' then return false end
   if verb == 'TAKE' then return not redis.acl_check_cmd('LPUSH', key, '') end
   if verb == 'COUNT' then return not redis.acl_check_cmd('INCRBY', key, 1) end
   if verb == 'ONCE' or verb == 'JOIN' then return not redis.acl_check_cmd('HSETNX', key, '', 1) end
-  -- An error is of a command that this Redis does not know, or not so; it is refused when its turn comes.
+  -- An error means that this Redis does not know the command, or not with these words; it is refused when it runs.
   local is_known, may = pcall(redis.acl_check_cmd, verb, key, unpack(ARGV, at + 3, at + tonumber(ARGV[at])))
   return is_known and not may
 end
 
--- The error that one of the first commands would meet; it looks, and writes nothing.
+-- The error that one of the vital commands would raise, or nil. Only reads.
 local function obstacle()
   local needs = {
     LPUSH = 'list', TAKE = 'list', RPUSH = 'list', LREM = 'list', LTRIM = 'list', SADD = 'set', SREM = 'set',
@@ -106,7 +108,7 @@ local function obstacle()
     HSET = 'hash', HSETNX = 'hash', HDEL = 'hash', HINCRBY = 'hash', ONCE = 'hash', JOIN = 'hash',
     INCR = 'string', INCRBY = 'string', COUNT = 'string', DECR = 'string', DECRBY = 'string', APPEND = 'string',
   }
-  -- What each key will be, and the fields that will have been set, when a command's turn has come.
+  -- The type that each key will have, and the fields that will be set, by the time a command runs.
   local types, coming = {}, {}
   local at, skipped = FIRST, 0
 
@@ -119,7 +121,7 @@ local function obstacle()
     elseif verb == 'SET' then
       types[key] = 'string'
     elseif need then
-      -- A user who may not ask goes on without the look.
+      -- For a user who may not use TYPE, the check is skipped.
       is = is or redis.pcall('TYPE', key).ok or 'none'
       if is ~= 'none' and is ~= need then
         return 'WRONGTYPE ' .. key .. ' is a ' .. is .. ', and ' .. (verb == 'TAKE' and 'LPUSH' or verb) .. ' needs a ' .. need
@@ -141,7 +143,7 @@ local function obstacle()
     return nil
   end
 
-  -- Whether the commands that hang on a condition will be run.
+  -- True if the commands that depend on a condition will run.
   local function will_hold(verb, key)
     local mark = ARGV[at + 3]
     if verb == 'UNLESS' then
@@ -168,19 +170,19 @@ local function obstacle()
   return nil
 end
 
--- One command of Redis's fails or succeeds as a whole: it needs no look.
+-- A single Redis command fails or succeeds as a whole, so it needs no check in advance.
 if vital > 1 or next(VERBS) then
   local why = obstacle()
   if why then return redis.error_reply(why) end
 end
 
--- Removes nothing: no job begins with a NUL. A script that has written is not refused for want of memory any more, and with the
--- job's end memory comes free. A user who may not remove it is told before anything is written that would be written again.
+-- Removes nothing: no job begins with a NUL. But once a script has written, Redis does not refuse its writes for lack of memory,
+-- and ending the job frees memory. A user who may not remove the job is refused here, before any write that would be repeated.
 if is_listed then redis.call('LREM', KEYS[1], 1, '\0' .. ARGV[1]) else redis.call(is_scored and 'ZREM' or 'HDEL', KEYS[1], is_scored and '\0' .. ARGV[1] or '') end
 
 local function joined(key, parts)
   parts = wanted_parts(key, parts)
-  -- Asked first, as the fields are gone through one by one.
+  -- Checked first, because the loop reads the fields one by one.
   if redis.call('HLEN', key) < parts then return nil end
   local texts = {}
   for part = 0, parts - 1 do
@@ -191,7 +193,7 @@ local function joined(key, parts)
   return table.concat(texts, ',')
 end
 
--- Plain text on both sides: a pattern would take the text of a job for a formula.
+-- Plain text on both sides: as a pattern, a job's text could have special characters.
 local function spliced(word, placeholder, text)
   if placeholder == '' then return word end
   local pieces, start = {}, 1
@@ -203,11 +205,12 @@ local function spliced(word, placeholder, text)
   return table.concat(pieces, text)
 end
 
--- What a condition says of the next commands: how many are passed over, how many hang on it; for these the placeholder and its text.
+-- The result of a condition: how many of the next commands to skip and how many depend on it, and for these the hash and the
+-- mark, and the placeholder and its text.
 local function judged(at, is_vital)
   local verb, key, mark, n = ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], tonumber(ARGV[at + 4])
   if verb == 'UNLESS' then
-    -- An error, as of a key that is no string, is no text.
+    -- An error, as for a key that is not a string, does not equal any text.
     if redis.pcall('GETRANGE', key, 0, #mark - 1) == mark then return n, 0 end
     return 0, 0
   end
@@ -228,7 +231,7 @@ local function counted(key, n, seconds)
   return reply
 end
 
--- The reply to what it did, and where it took the job what there is to say and to undo.
+-- Runs TAKE. Returns the command's reply and, if it took the job, what to report and how to undo it.
 local function taken_or_pushed(at, words)
   local list, job, field, owner = ARGV[at + 2], ARGV[at + 3], ARGV[at + 4], ARGV[at + 5]
   local named = {}
@@ -243,7 +246,7 @@ local function taken_or_pushed(at, words)
   return redis.pcall('HSET', hash, field, job), {orders = orders or '', hash = hash, list = list, job = job, field = field}
 end
 
--- An error in a verb, as of a key of a foreign type, is a reply like that of a command.
+-- Turns an error in a verb, as for a key of the wrong type, into an error reply like that of a command.
 local function done_by_verb(verb, key, words)
   local is_done, reply = pcall(verb.run, key, words)
   if is_done then return reply or 1 end
@@ -280,9 +283,9 @@ while ARGV[at] do
       reply = redis.pcall(unpack(ARGV, at + 1, at + words))
     end
     if number < vital and type(reply) == 'table' and reply.err then
-      -- Or whoever tries again would take what hangs on the mark for done.
+      -- Otherwise the next try would treat the commands that depend on the mark as done.
       if hanging > 0 then redis.pcall('HDEL', key, mark) end
-      -- Nobody will hear that it was taken.
+      -- The reply is an error, so the caller would not learn that the job was taken.
       if taken and redis.pcall('HDEL', taken.hash, taken.field) == 1 then redis.pcall('LPUSH', taken.list, taken.job) end
       if string.find(reply.err, 'WRONGTYPE', 1, true) then
         return redis.error_reply('WRONGTYPE ' .. ARGV[at + 2] .. ' is not of the type that ' .. ARGV[at + 1] .. ' needs')

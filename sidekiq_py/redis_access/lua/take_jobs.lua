@@ -1,19 +1,19 @@
--- Takes chosen jobs out of a queue, each only if it is still there: to another queue, behind all that wait there, or for good.
+-- Moves chosen jobs from one queue behind all jobs of another queue, or deletes them. Each job is taken only if it is still there.
 --
--- KEYS[1] list  from   KEYS[2] set  the names of all queues   KEYS[3] list  to; left out to delete
--- ARGV[1] a text that is no job and stands in no queue
--- ARGV[2..] for each job: its bytes; how many jobs run before it, or more, "-1" where nobody knows
+-- KEYS[1] list  from   KEYS[2] set  the names of all queues   KEYS[3] list  to; absent to delete
+-- ARGV[1] a text that is not a job and is in no queue
+-- ARGV[2..] for each job: its bytes; how many jobs run before it at most, "-1" if that is unknown
 --
--- Reply: for each 1 (taken), or 0 (not there, or further from the tail than told); or the error that Redis refused a push by.
+-- Reply: for each job 1 (taken) or 0 (not there, or further from the tail than given); or the error that refused a push.
 --
--- To look for one job among a million takes Redis milliseconds, so each is looked at where it stood when it was read, less
--- what has gone from the tail since. The places of the others must not change under that, so a job that is taken leaves the
--- text behind, and all of these go at the end, in one walk.
+-- A search for one job among a million takes Redis milliseconds. So each job is looked up where it was when it was read, minus
+-- the jobs that have left the tail since. The positions of the others must not shift meanwhile, so the text replaces each job
+-- that is taken, and one LREM removes all these texts at the end.
 
 local GONE = ARGV[1]
 local drift = 0
 
--- The place counted from the tail, below 0 as Redis counts from there; nil if the job is not there.
+-- The job's position, counted from the tail as a negative number, as Redis counts it; nil if the job is not there.
 local function place_of(job, before)
   if before >= 0 then
     local guess = -1 - math.max(0, before - drift)
@@ -26,8 +26,8 @@ local function place_of(job, before)
   return place
 end
 
--- A user who lacks a right is told before anything is done: without LSET a job would stand in both queues, without LREM the
--- text would stay. LPOS and LSET change nothing here, and LREM is refused for the type of the key to those who may use it.
+-- Stops a user who lacks a permission before anything is done: without LSET a job would be in both queues, without LREM the
+-- text would stay. LPOS and LSET change nothing here, and for users who may use LREM it fails because of the key's type.
 local head = redis.call('LINDEX', KEYS[1], 0)
 if head then
   redis.call('LPOS', KEYS[1], head)
@@ -45,7 +45,7 @@ for i = 2, #ARGV, 2 do
       local name = string.sub(KEYS[3], #KEYS[2] + 1)
       local entered, pushed = redis.pcall('SADD', KEYS[2], name), nil
       failure = type(entered) == 'table' and entered
-      -- In the new queue before it leaves the old one.
+      -- The job is in the new queue before it leaves the old one.
       if not failure then pushed = redis.pcall('LPUSH', KEYS[3], job) end
       failure = failure or (type(pushed) == 'table' and pushed)
     end

@@ -1,5 +1,5 @@
--- Removes nothing. A script that has written is not refused for want of memory any more.
+-- Removes nothing. But once a script has written, Redis does not refuse its writes for lack of memory.
 redis.call('HDEL', KEYS[1], '')
--- A user who may not use LREM is told before a job stands in two places. To others it is refused for the type of the key.
+-- Stops a user who may not use LREM before a job is in two places. For other users it fails because of the key's type.
 local refused = redis.pcall('LREM', KEYS[1], 1, '')
 if type(refused) == 'table' and string.sub(refused.err, 1, 9) ~= 'WRONGTYPE' then return refused end

@@ -1,6 +1,6 @@
 local notices = {redis.call('GET', KEYS[8]) or ''}
 
--- The ids of a job's text that are among the revoked. An argument may hold an id, too: whoever is told looks which one it is.
+-- Notes the ids in a job's text that are revoked. An argument may have an id, too, so the receiver checks which one it is.
 local function note_revoked(job)
   local at = 1
   while true do

@@ -1,5 +1,5 @@
 """
-Every Redis command of the project; the redis library is imported here alone.
+Every Redis command of the project. No other package imports the redis library.
 
-May import `wire` and `errors`. Foreign errors are mapped to our own at this border, once (`pool.py`).
+May import `wire` and `errors`. The redis library's errors are mapped to our own here and nowhere else (`replies.py`).
 """

@@ -1,5 +1,5 @@
 """
-What the bytes mean: values to bytes and back, and the names of keys.
+The wire format: converts values to bytes and back, and names the keys.
 
-No socket, no clock, no random draw. May import `errors` alone.
+No socket, no clock, no random numbers. May only import `errors`.
 """

@@ -1,9 +1,9 @@
 """
 Everything that differs between Sidekiq releases, as one frozen value.
 
-A `Dialect` is pinned by a setting, or detected from what live Ruby processes say; where nothing is known it stands for
-what most releases read rightly. Every difference is a property computed from the version, so that no other module
-compares versions.
+A `Dialect` is pinned by a setting, or detected from what live Ruby processes publish. If nothing is known, it is what
+most releases read correctly. Every difference is a property computed from the version, so that no other module compares
+versions.
 """
 
 import enum
@@ -17,12 +17,12 @@ Version = tuple[int, int, int]
 
 OLDEST: Version = (6, 0, 0)
 NEWEST: Version = (8, 1, 7)
-# Processes that publish no version are older than 7.0.2; this is the release of that age that is still about.
+# Processes that publish no version are older than 7.0.2. This is the release of that age that is still in use.
 SILENT: Version = (6, 4, 1)
-# What is written where nothing is known: the order of keys is that of 6.4 to 8.1, and float seconds are read by all.
+# Written if nothing is known: the order of keys is that of 6.4 to 8.1, and all releases read float seconds.
 UNKNOWN: Version = (7, 3, 2)
 
-# A bare major, and a minor line, stand for one release.
+# The release that a major or minor version alone means.
 _RELEASES: dict[tuple[int, ...], Version] = {
     (6,): (6, 4, 1),
     (7,): (7, 3, 2),
@@ -49,7 +49,7 @@ NEW_WRAPPER = "Sidekiq::ActiveJob::Wrapper"
 
 
 class FloatText(enum.Enum):
-    """How the json gem beside Sidekiq writes a float."""
+    """How the json gem that Sidekiq uses writes a float."""
 
     RUBY = "ruby"
     """`Float#to_s`: json before 2.11, so every Debian release up to trixie."""
@@ -60,15 +60,15 @@ class FloatText(enum.Enum):
 @dataclass(frozen=True, slots=True)
 class Dialect:
     """
-    One release's way of writing.
+    The format of one release.
 
-    Make one by `pinned`, `detect` or `unknown`.
+    Create one with `pinned`, `detect` or `unknown`.
 
     Args:
-        version: The release whose rules are written.
-        float_text: How floats in JSON are written.
-        readers: The oldest and the newest release that may read it. Where they differ, what is harmless to write twice
-            (the work hash under both its names, the concurrency in both its places) is written twice.
+        version: The release whose rules to follow.
+        float_text: How to write floats in JSON.
+        readers: The oldest and the newest release that may read the data. If they differ, anything that is harmless to
+            write twice is written twice: the work hash under both of its names, the concurrency in both of its places.
     """
 
     version: Version
@@ -78,15 +78,15 @@ class Dialect:
     @classmethod
     def pinned(cls, text: str, float_text: FloatText | None = None) -> "Dialect":
         """
-        The dialect of a named release; of one that is newer than `NEWEST`, with the newest rules.
+        The dialect of a named release. A release newer than `NEWEST` gets the newest rules.
 
         Args:
-            text: `"8"`, `"7.1"` or `"6.4.1"`. A major or minor alone stands for one release (6.4.1, 7.3.2, 8.1.7 for
-                the majors).
-            float_text: Where the json gem is not the one that Debian ships with that release.
+            text: `"8"`, `"7.1"` or `"6.4.1"`. A major or minor version alone means one release (for the majors: 6.4.1,
+                7.3.2, 8.1.7).
+            float_text: Set it if the json gem is not the one that Debian ships with that release.
 
         Raises:
-            ConfigError: *text* is no version, or one older than 6.0.
+            ConfigError: *text* is not a version, or is older than 6.0.
         """
         if not isinstance(text, str):
             raise ConfigError(f"sidekiq_version is {text!r}; give it as a text, as '8' or '7.3.2'")
@@ -106,13 +106,13 @@ class Dialect:
     @classmethod
     def asked_for(cls, text: str | None, float_text: FloatText | None, *, namespace: str) -> "Dialect | None":
         """
-        The dialect of the release that a setting names; None where it names none.
+        The dialect of the release that a setting names; None if it names none.
 
         Args:
-            namespace: What stands before every key; empty for nothing.
+            namespace: The namespace of all keys; empty for none.
 
         Raises:
-            ConfigError: As `pinned`, or the release knows no namespaces.
+            ConfigError: As `pinned`, or the release does not support namespaces.
         """
         if text is None:
             return None
@@ -126,21 +126,21 @@ class Dialect:
 
     @classmethod
     def unknown(cls, float_text: FloatText | None = None) -> "Dialect":
-        """What most releases read rightly, for where nobody has said which one reads."""
+        """A dialect that most releases read correctly, if the reader's release is unknown."""
         return cls(UNKNOWN, float_text or FloatText.RUBY, (OLDEST, NEWEST))
 
     @classmethod
     def detect(cls, versions: Iterable[str | None], float_text: FloatText | None = None) -> "Dialect":
         """
-        The dialect of the Ruby processes that are alive.
+        The dialect for the Ruby processes that are alive.
 
-        Of several releases the *oldest* one's rules are written: a newer Sidekiq reads what an older one wrote (it
-        must, as jobs outlive upgrades), while an older one misreads the newer one's milliseconds and does not know its
-        wrapper class.
+        If there are several releases, it follows the *oldest* one: a newer Sidekiq reads what an older one wrote (it
+        must, because jobs outlive upgrades), while an older one misreads the newer one's milliseconds and does not know
+        its wrapper class.
 
         Args:
-            versions: The `version` of each process's `info`; `None` for a process that publishes none, which is then
-                older than 7.0.2. A text that is no version is left out.
+            versions: The `version` of each process's `info`; `None` for a process that does not publish one, which is
+                therefore older than 7.0.2. Anything that is not a version is ignored.
             float_text: As in `pinned`.
         """
         known = [SILENT if text is None else _parse_version(text) for text in versions]
@@ -151,21 +151,21 @@ class Dialect:
 
     @property
     def is_exact(self) -> bool:
-        """Whether one release is known to read what is written: pinned, or all live processes agree."""
+        """True if exactly one release reads the data: it is pinned, or all live processes agree."""
         return self.readers[0] == self.readers[1]
 
     @property
     def rules(self) -> Version:
-        """The release whose rules are written: `version`, or where that is not known, the last one known before it."""
+        """The release whose rules apply: `version`, or the last known one before it if `version` is unknown here."""
         return self.version if _is_known(self.version) else max(v for v in _RELEASES.values() if v < self.version)
 
     def unknown_releases(self) -> tuple[Version, ...]:
-        """Those of `readers` that nobody knew when this was written: they may read some things otherwise."""
+        """The `readers` that did not exist when this was written, and that may read some things differently."""
         return tuple(dict.fromkeys(reader for reader in self.readers if not _is_known(reader)))
 
     @property
     def knows_namespaces(self) -> bool:
-        """Whether its processes may keep all keys under a namespace (before 7.0)."""
+        """True if its processes support a namespace for all keys (before 7.0)."""
         return self.version < (7, 0, 0)
 
     # Payload
@@ -173,7 +173,8 @@ class Dialect:
     @property
     def millisecond_times(self) -> bool:
         """
-        Whether payload timestamps are whole milliseconds (8.0) and not float seconds. Scores are float seconds in all.
+        True if payload timestamps are whole milliseconds (8.0) rather than float seconds. Scores are float seconds in
+        all releases.
         """
         return self.version >= (8, 0, 0)
 
@@ -188,24 +189,24 @@ class Dialect:
 
     @property
     def defaults_first(self) -> bool:
-        """Whether `retry` and `queue` stand in front (6.0.4), and not behind the caller's keys."""
+        """True if `retry` and `queue` come before the caller's keys (6.0.4) rather than after them."""
         return self.version >= (6, 0, 4)
 
     @property
     def args_before_class(self) -> bool:
         """
-        Whether `perform_async` writes `args` before `class` (6.4.0). Scheduled and bulk pushes write `class` first in
-        all.
+        True if `perform_async` writes `args` before `class` (6.4.0). Scheduled and bulk pushes write `class` first in
+        all releases.
         """
         return self.version >= (6, 4, 0)
 
     def writes_args_first(self, *, is_set: bool, is_scheduled: bool) -> bool:
         """
-        Whether a call writes `args` before `class`.
+        True if a call writes `args` before `class`.
 
         Args:
-            is_set: The call goes through `set(...)`, which always did so for an immediate push.
-            is_scheduled: It is `perform_in` or `perform_at`, which do so behind `set(...)` only, since 6.3.0.
+            is_set: True if the call goes through `set(...)`, which has always done so for immediate pushes.
+            is_scheduled: True for `perform_in` and `perform_at`, which do so only after `set(...)`, since 6.3.0.
         """
         if is_scheduled:
             return is_set and self.version >= (6, 3, 0)
@@ -214,39 +215,39 @@ class Dialect:
     @property
     def bulk_stamps_first(self) -> bool:
         """
-        Whether a bulk push sets `enqueued_at` before client middleware, and leaves it in scheduled jobs (before 6.4.1).
+        True if a bulk push sets `enqueued_at` before client middleware, and keeps it in scheduled jobs (before 6.4.1).
         """
         return self.version < (6, 4, 1)
 
     @property
     def has_retry_for(self) -> bool:
-        """Whether `retry_for` is known (7.1.3)."""
+        """True if the release supports `retry_for` (7.1.3)."""
         return self.version >= (7, 1, 3)
 
     @property
     def retry_for_exclusive(self) -> bool:
-        """Whether `retry_for` replaces the limit by count (8.1.0), and does not stand beside it."""
+        """True if `retry_for` replaces the limit by count (8.1.0) rather than adding to it."""
         return self.version >= (8, 1, 0)
 
     @property
     def scheduled_drops_enqueued_at(self) -> bool:
-        """Whether a scheduled push leaves out an `enqueued_at` that the caller gave (7.1.2)."""
+        """True if a scheduled push drops an `enqueued_at` that the caller gave (7.1.2)."""
         return self.version >= (7, 1, 2)
 
     @property
     def bulk_slice(self) -> int:
-        """How many jobs one bulk push holds."""
+        """How many jobs one bulk push has at most."""
         return 1000
 
     @property
     def scheduled_bulk_slice(self) -> int:
-        """How many jobs one scheduled bulk push holds: 100 since 8.1.2."""
+        """How many jobs one scheduled bulk push has at most: 100 since 8.1.2."""
         return 100 if self.version >= (8, 1, 2) else 1000
 
     @property
     def current_attributes_as_pairs(self) -> bool:
         """
-        Whether `cattr` holds pairs in Active Job's encoding (8.0), which no older release reads, and not a plain
+        True if `cattr` has pairs in Active Job's encoding (8.0), which no older release reads, rather than a plain
         object.
         """
         return self.version >= (8, 0, 0)
@@ -261,14 +262,14 @@ class Dialect:
     @property
     def compresses_backtrace(self) -> bool:
         """
-        Whether `error_backtrace` is deflated JSON in base64 (6.0.2), and not an array. 6.0.1 wrote Ruby's Marshal and
-        reads arrays.
+        True if `error_backtrace` is deflated JSON in base64 (6.0.2) rather than an array. 6.0.1 wrote Ruby's Marshal
+        and reads arrays.
         """
         return self.version >= (6, 0, 2)
 
     @property
     def strict_base64(self) -> bool:
-        """Whether that base64 has no newlines (7.2.1). Every release reads both."""
+        """True if that base64 has no newlines (7.2.1). Every release reads both."""
         return self.version >= (7, 2, 1)
 
     @property
@@ -285,29 +286,29 @@ class Dialect:
 
     @property
     def custom_delay_jitter(self) -> bool:
-        """Whether a delay from the job's own `retry_in` gets jitter too (6.2.2)."""
+        """True if a delay from the job's own `retry_in` also gets jitter (6.2.2)."""
         return self.version >= (6, 2, 2)
 
     @property
     def exhausted_may_discard(self) -> bool:
-        """Whether a `retries_exhausted` block that answers `discard` keeps the job out of `dead` (7.2.0)."""
+        """True if a `retries_exhausted` block that returns `discard` keeps the job out of `dead` (7.2.0)."""
         return self.version >= (7, 2, 0)
 
     @property
     def discard_runs_death_handlers(self) -> bool:
-        """Whether a discarded job's death handlers run (8.0.7)."""
+        """True if a discarded job's death handlers run (8.0.7)."""
         return self.version >= (8, 0, 7)
 
     @property
     def stamps_discarded_at(self) -> bool:
-        """Whether death handlers of a discarded job see `discarded_at` (8.0.8). It is never stored."""
+        """True if death handlers of a discarded job see `discarded_at` (8.0.8). It is never stored."""
         return self.version >= (8, 0, 8)
 
     # Iterable jobs
 
     @property
     def iteration_keeps_first_ttl(self) -> bool:
-        """Whether the 30 days of an iterable job's state count from its first save (8.0), and not from its last."""
+        """True if the 30 days of an iterable job's state count from its first save (8.0) rather than its last."""
         return self.version >= (8, 0, 0)
 
     # Poller
@@ -315,7 +316,7 @@ class Dialect:
     @property
     def doubles_large_poll_interval(self) -> bool:
         """
-        Whether ten and more processes wait up to twice the average between two polls (8.0.10), and not up to once.
+        True if ten or more processes wait up to twice the average between two polls (8.0.10) rather than up to once.
         """
         return self.version >= (8, 0, 10)
 
@@ -329,8 +330,8 @@ class Dialect:
     @property
     def work_suffixes(self) -> tuple[str, ...]:
         """
-        What follows the identity in the key of running jobs: `workers` up to 6.4.1, `work` after; both if either may
-        read.
+        The suffix after the identity in the key of running jobs: `workers` up to 6.4.1, then `work`; both if releases of
+        both kinds may read it.
         """
         oldest, newest = self.readers
         suffixes = []
@@ -342,54 +343,54 @@ class Dialect:
 
     @property
     def work_payload_is_text(self) -> bool:
-        """Whether a running job's payload is a string of JSON (6.0.2), and not an object."""
+        """True if a running job's payload is a string of JSON (6.0.2) rather than an object."""
         return self.version >= (6, 0, 2)
 
     @property
     def concurrency_in_info(self) -> bool:
-        """Whether a reader looks for the concurrency in `info` (before 8.1.2)."""
+        """True if a reader expects the concurrency in `info` (before 8.1.2)."""
         return self.readers[0] < (8, 1, 2)
 
     @property
     def concurrency_field(self) -> bool:
-        """Whether a reader looks for the concurrency in a hash field of its own (8.1.2)."""
+        """True if a reader expects the concurrency in a separate hash field (8.1.2)."""
         return self.readers[1] >= (8, 1, 2)
 
     @property
     def info_has_weights(self) -> bool:
-        """Whether `info` holds `weights` (7.0.2)."""
+        """True if `info` has `weights` (7.0.2)."""
         return self.version >= (7, 0, 2)
 
     @property
     def info_has_version(self) -> bool:
-        """Whether `info` holds `version` (7.0.2)."""
+        """True if `info` has `version` (7.0.2)."""
         return self.version >= (7, 0, 2)
 
     @property
     def info_has_embedded(self) -> bool:
-        """Whether `info` holds `embedded` (7.0.3)."""
+        """True if `info` has `embedded` (7.0.3)."""
         return self.version >= (7, 0, 3)
 
     @property
     def info_has_capsules(self) -> bool:
-        """Whether `info` holds `capsules` (8.0.9)."""
+        """True if `info` has `capsules` (8.0.9)."""
         return self.version >= (8, 0, 9)
 
     @property
     def has_rtt(self) -> bool:
-        """Whether the beat holds `rtt_us` (6.2.0)."""
+        """True if the beat has `rtt_us` (6.2.0)."""
         return self.version >= (6, 2, 0)
 
     @property
     def has_rss(self) -> bool:
-        """Whether the beat holds `rss` (6.1.3)."""
+        """True if the beat has `rss` (6.1.3)."""
         return self.version >= (6, 1, 3)
 
     @property
     def metrics_generation(self) -> int | None:
         """
-        The naming of execution metrics: 7 (since 6.5.2, there shown with SIDEKIQ_METRICS_BETA=1 only), 8 (since 8.0),
-        or `None` where there are none.
+        The generation of metrics keys: 7 (since 6.5.2, which shows them only with SIDEKIQ_METRICS_BETA=1), 8 (since
+        8.0), or `None` if the release has no metrics.
         """
         if self.version >= (8, 0, 0):
             return 8
@@ -397,12 +398,15 @@ class Dialect:
 
 
 def _is_known(version: Version) -> bool:
-    """Not newer than the newest, nor of a minor line that never was; patches of the older lines change no format."""
+    """
+    True if the release is not newer than `NEWEST` and its minor version exists. Patch releases of the older lines do
+    not change any format.
+    """
     return version <= NEWEST and version[:2] in _RELEASES
 
 
 def _parse_version(text: str) -> Version | None:
-    """Three numbers, or `None` if *text* is no version."""
+    """Parse three numbers. Returns `None` if *text* is not a version."""
     match = _VERSION_TEXT.fullmatch(text)
     if match is None:
         return None
@@ -413,5 +417,5 @@ def _parse_version(text: str) -> Version | None:
 
 
 def _float_text_of(version: Version) -> FloatText:
-    """The rule of the json gem that Debian ships beside that release."""
+    """The rule of the json gem that Debian ships with that release."""
     return FloatText.JSON3 if version >= (8, 0, 0) else FloatText.RUBY

@@ -1,9 +1,9 @@
 """
-Keys by which an extension of Sidekiq goes on minding a job: only its own middleware, in Ruby, can end such a job as it
-should.
+Payload keys that tie a job to an extension of Sidekiq: only the extension's own middleware, in Ruby, can end such a job
+correctly.
 
-Other keys that extensions leave in payloads bind nobody: `unique_for` without a token, or a `lock` without its digest,
-says that no lock was taken.
+Other keys that extensions leave in payloads have no such effect: `unique_for` without a token, or a `lock` without its
+digest, means that no lock was taken.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,8 +15,8 @@ class ExtensionKey(NamedTuple):
     What a key means.
 
     Args:
-        stands_for: Whose it is, and for what.
-        left_undone: What becomes of a job with it where Python runs it all the same.
+        stands_for: The feature and the product that the key belongs to.
+        left_undone: What is left undone if Python runs such a job anyway.
     """
 
     stands_for: str
@@ -35,14 +35,14 @@ EXTENSION_KEYS: Mapping[str, ExtensionKey] = {
         "a unique job's lock (sidekiq-unique-jobs)", "its lock stands until it expires or is reaped"
     ),
 }
-"""By key."""
+"""The meaning of each key."""
 
 
 def extension_keys_of(payload: Mapping[str, Any], known: Iterable[str] = EXTENSION_KEYS) -> list[str]:
     """
-    The keys above, or those of *known*, that mean something in *payload*.
+    The keys above, or of *known*, that have an effect in *payload*.
 
-    Null and false are nothing to Ruby, and a job with an `overrated` of 0 was never put off by a limiter.
+    Ruby ignores null and false, and a job with an `overrated` of 0 was never delayed by a limiter.
     """
     return [key for key in known if _means_something(key, payload.get(key))]
 

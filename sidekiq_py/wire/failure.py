@@ -1,4 +1,4 @@
-"""What a failed attempt writes into the payload."""
+"""What a failed attempt writes to the payload."""
 
 import binascii
 import re
@@ -16,27 +16,27 @@ UNPRINTABLE_ERROR = "!!! ERROR MESSAGE THREW AN ERROR !!!"
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _MIME_LINE = 60
-# A backtrace is some kilobytes; a stored one that swells past this was not made by a failing job.
+# A backtrace is a few kilobytes. If a stored one inflates to more than this, a failing job did not write it.
 _BACKTRACE_BYTES = 8 * 1024 * 1024
 
 
 def error_class_name(error: BaseException) -> str:
-    """How an exception is called on the Retries page: `ValueError`, `billing.errors.CardRefused`."""
+    """The name of an exception on the Retries page: `ValueError`, `billing.errors.CardRefused`."""
     kind = type(error)
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def error_text(error: BaseException) -> str:
-    """An exception's message, or Ruby's fixed text where it raises in turn."""
+    """An exception's message, or Ruby's fixed text if the message itself raises."""
     try:
         return str(error)
-    except BaseException:  # noqa: BLE001 - taken for a stop, a KeyboardInterrupt here would run the job again at once
+    except BaseException:  # noqa: BLE001 - a KeyboardInterrupt here would count as a stop and run the job again at once
         return UNPRINTABLE_ERROR
 
 
 def scrub_message(text: str) -> str:
     """
-    An error's message as it is stored: at most 10,000 characters, what UTF-8 cannot carry replaced by U+FFFD.
+    An error's message as it is stored: at most 10,000 characters, with U+FFFD for anything that UTF-8 cannot encode.
 
     Source: Sidekiq 4.2 to 8.1.7, job_retry.rb, `exception_message` and `process_retry`.
     """
@@ -45,7 +45,7 @@ def scrub_message(text: str) -> str:
 
 def compress_backtrace(lines: list[str], *, dialect: Dialect) -> str:
     """
-    The text of `error_backtrace`: the lines as JSON, deflated, in base64; with line breaks up to 7.2.0, without since.
+    The text of `error_backtrace`: the lines as JSON, deflated, in base64. Up to 7.2.0 it has line breaks.
 
     Source: Sidekiq 6.0.2 to 8.1.7, job_retry.rb, `compress_backtrace`.
     """
@@ -58,8 +58,8 @@ def compress_backtrace(lines: list[str], *, dialect: Dialect) -> str:
 
 def expand_backtrace(value: object) -> list[str] | None:
     """
-    The lines of an `error_backtrace` of any release, or `None` if it cannot be read. Ruby's Marshal (6.0.1) is not
-    read.
+    The lines of an `error_backtrace` from any release, or `None` if it cannot be read. Ruby's Marshal (6.0.1) is not
+    supported.
 
     Args:
         value: An array of lines (before 6.0), or the text of `compress_backtrace`.
@@ -89,18 +89,17 @@ def record_failure(
     retry_option: object = None,
 ) -> int:
     """
-    Write a failure into *payload*: present keys are updated in place, others appended in Ruby's order.
+    Write a failure to *payload*. Existing keys are updated in place, new ones are appended in Ruby's order.
 
     Args:
-        payload: Parsed anew from the stored bytes, so that nothing a job did to its copy is kept.
-        error_class: The exception's name, as the Retries page shows it.
-        error_message: Its text, of any length.
+        payload: Parsed again from the stored bytes, so that changes by the job to its own copy are not kept.
+        error_class: The exception's name for the Retries page.
+        error_message: Its message, of any length.
         backtrace: Its lines, innermost first; kept only if the payload's `backtrace` asks for them.
-        queue: Where the job was fetched; the payload's `retry_queue` comes before it.
+        queue: The queue the job was fetched from; the payload's `retry_queue` takes precedence.
         dialect: The release to follow.
         now: Seconds since the epoch.
-        retry_option: The declared job's own `retry`, taken if the payload says nothing; `None` if the class is not
-            known.
+        retry_option: The declared job's own `retry`, used if the payload has none; `None` if the class is not known.
 
     Returns:
         `retry_count` after this failure: 0 for the first.
@@ -123,7 +122,7 @@ def record_failure(
 
 def decrement_for_manual_retry(payload: dict[str, Any]) -> None:
     """
-    Make a retry by hand free of charge: it does not count towards the limit.
+    Keep a manual retry from counting towards the limit.
 
     Source: Sidekiq 8.1.7, api.rb, `SortedEntry#retry`.
     """
@@ -138,7 +137,7 @@ def _count_failure(payload: dict[str, Any], stamp: float | int) -> int:
         payload["retry_count"] = 0
         return 0
     payload["retried_at"] = stamp
-    # A foreign writer's text or float must not stop the retry, as it would in Ruby.
+    # A text or float from another program must not stop the retry, as it would in Ruby.
     payload["retry_count"] = _whole_number(count) + 1
     return int(payload["retry_count"])
 
@@ -150,7 +149,7 @@ def _wanted_lines(option: Any, backtrace: list[str] | None) -> list[str] | None:
 
 
 def _whole_number(value: Any) -> int:
-    """Ruby's `to_i` for what JSON can hold: 0 for what is no number."""
+    """Ruby's `to_i` for a JSON value: 0 if it is not a number."""
     if isinstance(value, str):
         match = re.match(r"\s*(?:\+(?=\d))?(-?\d+)", value, re.A)
         return read_integer(match[1]) if match else 0
@@ -165,7 +164,7 @@ def _scrubbed(text: str) -> str:
 
 
 def backtrace_lines(error: BaseException) -> list[str]:
-    """A traceback as Ruby prints one, innermost first: ``/app/jobs.py:12:in `HardWorker.perform'``."""
+    """A traceback in Ruby's format, innermost line first: ``/app/jobs.py:12:in `HardWorker.perform'``."""
     lines: list[str] = []
     step: TracebackType | None = error.__traceback__
     while step is not None:

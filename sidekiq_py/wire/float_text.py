@@ -1,9 +1,9 @@
 """
-A float as Ruby's json gem writes it: two rules, told apart by the release of the gem.
+Floats as Ruby's json gem writes them. There are two rules, depending on the gem's release.
 
-Both write digits that read back as the same double. `Float#to_s` writes the shortest such digits; json 3 writes those
+Both write digits that read back as the same double. `Float#to_s` writes the shortest such digits. json 3 writes those
 of the Grisu2 algorithm (Florian Loitsch, "Printing Floating-Point Numbers Quickly and Accurately with Integers", 2010),
-which are longer or end otherwise for about one double in 1,250.
+which are longer or end differently for about one double in 1,250.
 """
 
 from functools import cache
@@ -28,7 +28,7 @@ def ruby_to_s(value: float) -> str:
 
     Source: Ruby 3.1.2, `Float#to_s`; json 2.3.0 to 2.9.1.
     """
-    if 1e-4 <= value < 1e15:  # here `repr` already is what Ruby writes, and nearly all floats of a payload are here
+    if 1e-4 <= value < 1e15:  # here `repr` matches Ruby, and nearly all floats of a payload are in this range
         return repr(value)
     if value == 0.0:
         return repr(value)
@@ -62,7 +62,7 @@ def json3_text(value: float) -> str:
 
 
 def _plain(digits: str, point: int) -> str:
-    """Decimal notation of 0.<digits> * 10^point, with `.0` behind a whole number."""
+    """Decimal notation of 0.<digits> * 10^point, with `.0` after a whole number."""
     if point <= 0:
         return "0." + "0" * -point + digits
     if point >= len(digits):
@@ -84,7 +84,7 @@ def _grisu2(value: float) -> tuple[str, int]:
     """Digits and power of ten: *value* (positive) reads back from <digits> * 10^power."""
     fraction, exponent = _binary_parts(value)
     upper, upper_exponent = _normalised(2 * fraction + 1, exponent - 1)
-    shift = 2 if fraction == _HIDDEN_BIT else 1  # below a power of two the neighbour is nearer
+    shift = 2 if fraction == _HIDDEN_BIT else 1  # below a power of two, the neighbour is closer
     lower = ((fraction << shift) - 1) << (exponent - shift - upper_exponent)
     middle, _ = _normalised(fraction, exponent)
 
@@ -117,7 +117,8 @@ def _multiply(left: int, right: int) -> int:
 
 def _cached_power(exponent: int) -> tuple[int, int, int]:
     """
-    A power of ten 10^-348, 10^-340, … that brings a fraction with this *exponent* in range: power, fraction, exponent.
+    The power of ten out of 10^-348, 10^-340, … that brings a fraction with this *exponent* into range, as power,
+    fraction and exponent.
     """
     estimate = int(-(exponent + 87) * 0.30102999566398114)
     index = int((estimate - _FIRST_DECIMAL_POWER) / _DECIMAL_POWER_STEP)
@@ -148,7 +149,8 @@ def _power_of_ten(power: int) -> tuple[int, int]:
 
 def _generate(middle: int, upper: int, lower: int, exponent: int, power: int) -> tuple[str, int]:
     """
-    Digits of *upper* until what is left lies between *lower* and *upper*, then the last one turned towards *middle*.
+    Generate digits of *upper* until the rest lies between *lower* and *upper*, then round the last digit towards
+    *middle*.
     """
     distance, delta = upper - middle, upper - lower
     one = 1 << -exponent
@@ -165,7 +167,7 @@ def _generate(middle: int, upper: int, lower: int, exponent: int, power: int) ->
 
     kappa, unit = 0, 1
     while True:
-        # 64-bit words wrap round in the C code that json bears; so do these.
+        # 64-bit words overflow in json's C code, so they do here, too.
         rest, delta, unit = rest * 10 & _MASK_64, delta * 10 & _MASK_64, unit * 10
         kappa -= 1
         digit, rest = rest >> -exponent, rest & (one - 1)
@@ -176,7 +178,7 @@ def _generate(middle: int, upper: int, lower: int, exponent: int, power: int) ->
 
 
 def _rounded(digits: list[int], delta: int, remainder: int, step: int, distance: int) -> str:
-    """The digits, the last one lowered while that brings the number nearer to the middle."""
+    """The digits. The last one is lowered as long as that brings the number closer to the middle."""
     while (
         remainder < distance
         and delta - remainder >= step

@@ -1,8 +1,9 @@
 """
 JSON as Ruby reads and writes it.
 
-orjson is the fast path. It is left for an exact one where it would bend a value: integers past 64 bits, floats that
-Ruby spells otherwise, comments and other things that Ruby reads, and everything that must be refused with a reason.
+orjson is the fast path. An exact reader and writer take over where orjson would change a value: for integers beyond 64
+bits, floats that Ruby writes differently, comments and other things that Ruby accepts, and everything that must be
+refused with a reason.
 """
 
 from itertools import chain
@@ -17,7 +18,7 @@ from sidekiq_py.wire.json_reader import MAX_NESTING, read
 from sidekiq_py.wire.json_refusal import refuse, refuse_args
 from sidekiq_py.wire.json_writer import write
 
-# `args` stands inside the payload's object, so one level is taken already.
+# `args` is inside the payload's object, which uses one level.
 ARGS_NESTING = MAX_NESTING - 1
 
 _OPTIONS = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
@@ -25,7 +26,7 @@ _RUBY = FloatText.RUBY
 _LISTS = frozenset({list})
 _SCALARS = frozenset({str, int, bool, type(None)})
 _DIGITS_ALIKE = bytes.maketrans(b"123456789", b"000000000")
-_NINETEEN_DIGITS = b"0" * 19  # the least that may not fit 64 bits, where orjson makes a float of an integer
+_NINETEEN_DIGITS = b"0" * 19  # the shortest that may exceed 64 bits, where orjson turns an integer into a float
 
 _orjson_loads = orjson.loads
 _orjson_dumps = orjson.dumps
@@ -33,13 +34,13 @@ _orjson_dumps = orjson.dumps
 
 def loads(raw: bytes) -> Any:
     """
-    Parse what any Ruby release reads.
+    Parse anything that some Ruby release reads.
 
-    Integers are exact at any length, and of duplicate keys the last one's value stands at the first one's place.
-    `1E400` is infinite, as in Ruby. Lone surrogates are refused, as nobody could write them again.
+    Integers of any length are exact. For duplicate keys, the last value is kept in the place of the first. `1E400` is
+    infinite, as in Ruby. Lone surrogates are refused, because they could not be written again.
 
     Raises:
-        JsonParseError: It is not JSON, or nested deeper than 100 levels.
+        JsonParseError: It is not JSON, or it is nested deeper than 100 levels.
     """
     if raw.translate(_DIGITS_ALIKE).rfind(_NINETEEN_DIGITS) >= 0:
         return read(raw)
@@ -57,9 +58,9 @@ def dumps(value: Any, float_text: FloatText, place: str = "value") -> bytes:
     The bytes of Ruby's `JSON.generate`.
 
     Args:
-        value: Built of exact str, int, float, bool, None, list and dict with str keys.
-        float_text: How floats are spelled.
-        place: How messages name it.
+        value: Made of str, int, float, bool, None, list and dict with str keys; no subclasses.
+        float_text: How to write floats.
+        place: The value's name in messages.
 
     Raises:
         ArgumentTypeError: A part has another type.
@@ -70,25 +71,25 @@ def dumps(value: Any, float_text: FloatText, place: str = "value") -> bytes:
 
 def dumps_known(value: Any) -> bytes:
     """
-    `dumps` of what is known to hold no floats, to be no deeper than a few levels, and to be JSON in all else.
+    `dumps` for a value that is known to be JSON without floats and only a few levels deep.
 
     Raises:
-        TypeError: There is a lone surrogate, or an integer past 64 bits.
+        TypeError: There is a lone surrogate, or an integer beyond 64 bits.
     """
     return _orjson_dumps(value, option=_OPTIONS)
 
 
 def dump_args(args: list[Any], float_text: FloatText, place: str = "args") -> bytes:
     """
-    Check a job's arguments and write them: `check_args` and `dumps` in one walk.
+    Check a job's arguments and write them: `check_args` and `dumps` in one pass.
 
     Args:
         args: The list of arguments.
-        float_text: How floats are spelled.
-        place: How messages name it.
+        float_text: How to write floats.
+        place: The list's name in messages.
 
     Raises:
-        ArgumentTypeError: An argument has a type that JSON lacks; the message names the place.
+        ArgumentTypeError: An argument has a type that JSON lacks; the message says which one.
         ArgumentValueError: An argument has a value that JSON cannot carry.
     """
     if type(args) is list:
@@ -100,7 +101,7 @@ def dump_args(args: list[Any], float_text: FloatText, place: str = "args") -> by
             try:
                 return _orjson_dumps(args)
             except TypeError:
-                pass  # an integer past 64 bits, or a lone surrogate
+                pass  # an integer beyond 64 bits, or a lone surrogate
     else:
         refuse_args(args, place, ARGS_NESTING)
     return _dump(args, float_text, place, ARGS_NESTING)
@@ -112,10 +113,10 @@ def dump_args_many(arg_lists: list[list[Any]], float_text: FloatText) -> list[by
 
     Args:
         arg_lists: A list of arguments for each job.
-        float_text: How floats are spelled.
+        float_text: How to write floats.
 
     Raises:
-        ArgumentTypeError: An argument has a type that JSON lacks; the message names the job and the place, as
+        ArgumentTypeError: An argument has a type that JSON lacks; the message names the job and the argument, as in
             `args[3][0]`.
         ArgumentValueError: An argument has a value that JSON cannot carry.
     """
@@ -124,19 +125,19 @@ def dump_args_many(arg_lists: list[list[Any]], float_text: FloatText) -> list[by
             texts = _orjson_dumps(arg_lists)[2:-2].split(b"],[")
         except TypeError:
             texts = []
-        if len(texts) == len(arg_lists):  # else a string holds the separator
+        if len(texts) == len(arg_lists):  # otherwise a string contains the separator
             return [b"[%b]" % text for text in texts]
-    # The copy is compact; orjson's own results keep a kilobyte each.
+    # The copy is compact; orjson's own results take a kilobyte each.
     return [b"%b" % dump_args(args, float_text, f"args[{index}]") for index, args in enumerate(arg_lists)]
 
 
 def check_args(args: Any, place: str = "args") -> None:
     """
-    Refuse what a job cannot carry, as Sidekiq's `strict_args!` and JSON do.
+    Refuse arguments that a job cannot carry, like Sidekiq's `strict_args!` and JSON.
 
     Args:
         args: The list of arguments.
-        place: How messages name it.
+        place: The list's name in messages.
 
     Raises:
         ArgumentTypeError: An argument has a type that JSON lacks, or is of a subclass.
@@ -165,21 +166,21 @@ def float_text(value: float, style: FloatText) -> str:
 
 
 class _NotPlainError(Exception):
-    """The quick look met something that JSON may not carry."""
+    """The quick check found something that may not be JSON."""
 
 
 def _dump(value: Any, style: FloatText, place: str, levels: int) -> bytes:
     try:
         if _agrees(value, levels, style):
             return _orjson_dumps(value, option=_OPTIONS)
-    except (_NotPlainError, TypeError):  # orjson's TypeError: an integer past 64 bits, a lone surrogate, a foreign key
+    except (_NotPlainError, TypeError):  # orjson's TypeError: an integer beyond 64 bits, a lone surrogate, a key of another type
         pass
     refuse(value, place, levels)
     return write(value, style)
 
 
 def _agrees(value: Any, levels: int, style: FloatText) -> bool:
-    """Whether orjson writes *value* as Ruby does. Raises `_NotPlainError` if it is not plain JSON."""
+    """True if orjson writes *value* as Ruby does. Raises `_NotPlainError` if it is not plain JSON."""
     kind = type(value)
     if kind is list:
         items = value
@@ -214,7 +215,7 @@ def _agrees_on_scalar(value: Any, style: FloatText) -> bool:
 
 
 def _has_clean_text(args: list[Any]) -> bool:
-    """Whether every key and string can be written."""
+    """True if every key and string can be written."""
     try:
         _orjson_dumps(args, option=_OPTIONS)
     except TypeError:

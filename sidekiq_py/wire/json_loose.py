@@ -1,4 +1,6 @@
-"""What becomes of arguments that JSON lacks: when the strict check is off or only warns, and where people read them."""
+"""
+Converts arguments that are not JSON: for pushes whose strict check is off or only warns, and for display to people.
+"""
 
 import enum
 import json
@@ -10,11 +12,11 @@ from sidekiq_py.wire.json_writer import write_for_display
 
 def loosen(value: Any) -> Any:
     """
-    Plain JSON that comes nearest to *value*, as Ruby's `JSON.generate` does with what it does not know: `to_s`.
+    The plain JSON value that is closest to *value*. Ruby's `JSON.generate` does the same with `to_s`.
 
-    Subclasses of str, int, float, list and dict become plain, tuples and sets become lists, an Enum its value, bytes in
-    UTF-8 and everything else its `str`. NaN, lone surrogates and circles are left for `dump_args` to refuse, as Ruby
-    refuses them too.
+    Subclasses of str, int, float, list and dict become plain, tuples and sets become lists, an Enum becomes its value,
+    bytes are decoded as UTF-8, and everything else becomes its `str`. NaN, lone surrogates and circular references are
+    kept, so that `dump_args` refuses them, as Ruby does.
 
     Args:
         value: The arguments.
@@ -23,7 +25,7 @@ def loosen(value: Any) -> Any:
 
 
 def json_text(value: Any) -> str:
-    """As JSON for people and programs that only read it; what has no JSON as its text."""
+    """*value* as JSON for people and programs that only read it; anything that is not JSON is written as its `str`."""
     try:
         return json.dumps(value, ensure_ascii=False, default=str)
     except ValueError:
@@ -55,7 +57,7 @@ def _loosen(value: Any, holders: tuple[int, ...]) -> Any:
 
 
 def _key(key: Any) -> str:
-    """Ruby's `to_s`, by which nil is empty."""
+    """Ruby's `to_s`, which makes nil empty."""
     loose = _loosen(key, ())
     if loose is None:
         return ""

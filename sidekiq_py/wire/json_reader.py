@@ -1,7 +1,7 @@
 """
-The exact reader: what orjson refuses or would bend, read as Ruby's json gem reads it.
+The exact reader: reads what orjson refuses or would change, as Ruby's json gem reads it.
 
-Taken only where `json_dialect.loads` has seen that the fast reader will not do.
+`json_dialect.loads` only uses it if the fast reader is not enough.
 """
 
 import json
@@ -12,7 +12,7 @@ from sidekiq_py.errors import JsonParseError
 
 MAX_NESTING = 100
 
-# Comments and escapes are looked for outside and inside strings, so a string is always matched as a whole.
+# Comments only count outside strings and escapes only inside them, so a string is always matched as a whole.
 _STRING = r'"(?:[^"\\]++|\\.)*+"'
 _WHOLE_STRING = re.compile(_STRING, re.S)
 _STRING_OR_COMMENT = re.compile(_STRING + r"|/\*.*?\*/|//[^\n]*+\n", re.S)
@@ -20,16 +20,16 @@ _STRING_OR_BRACKET = re.compile(_STRING + r"|[\[\]{}]", re.S)
 _ESCAPE = re.compile(r'\\(?:(?P<known>["\\/bfnrt]|u[0-9a-fA-F]{4})|(?P<other>.))', re.S)
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 
-# Python refuses to convert longer decimal texts at once, as that takes quadratic time.
+# Python refuses to convert longer decimal texts in one go, because that takes quadratic time.
 _DIGITS_AT_ONCE = 600  # the least limit that `sys.set_int_max_str_digits` allows is 640
 
 
 def read(raw: bytes) -> Any:
     """
-    Parse *raw* as json before 3.0 does, comments, duplicate keys and unknown escapes included.
+    Parse *raw* like json before 3.0, including comments, duplicate keys and unknown escapes.
 
-    A lone surrogate is refused: Ruby reads a low one into a string that it can never write again, and a high one into
-    `?` and whatever it then takes for its partner.
+    A lone surrogate is refused: Ruby reads a low one as a string that it can never write again, and a high one as `?`
+    and whatever it then takes for its partner.
 
     Raises:
         JsonParseError: It is not JSON.
@@ -80,7 +80,7 @@ def _refuse_constant(name: str) -> None:
 
 
 def _refuse_lone_surrogates(text: str) -> None:
-    """Looks at the text, as a duplicate key may have put another value over the one that holds it."""
+    """Checks the text rather than the value, because a duplicate key may have replaced the value that has one."""
     for string in _WHOLE_STRING.finditer(text):
         if _SURROGATE_ESCAPE.search(string[0]):
             try:
@@ -104,7 +104,7 @@ def _nesting(text: str) -> int:
 
 def _without_leniencies(text: str) -> str:
     """
-    *text* with comments blanked and unknown escapes (`\\x` for `x`) spelled out.
+    *text* with comments replaced by blanks and unknown escapes (`\\x` for `x`) resolved.
 
     Raises:
         ValueError: A `\\u` lacks its four digits.
@@ -115,6 +115,6 @@ def _without_leniencies(text: str) -> str:
 def _strict(escape: re.Match[str]) -> str:
     if escape["known"]:
         return escape[0]
-    if escape["other"] == "u":  # left alone it could find its digits behind another escape
+    if escape["other"] == "u":  # otherwise the digits after another escape could be taken for its own
         raise ValueError(f"a \\u without four digits at character {escape.start()} of a string")
     return escape["other"]

@@ -1,7 +1,7 @@
 """
-Why a value cannot be a job's argument: the slow walk that finds the place and words the advice.
+Explains why a value cannot be a job's argument: finds the part that is at fault and gives advice.
 
-`json_dialect` takes it only after its quick look has refused the value.
+This walk is slow; `json_dialect` only uses it after its quick check has refused the value.
 """
 
 import math
@@ -33,12 +33,12 @@ _MOST_OF_A_PLACE = 100
 
 def refuse(value: Any, place: str, levels: int) -> None:
     """
-    Raise for the first part of *value* that a job cannot carry; return if there is none.
+    Raise an error for the first part of *value* that a job cannot carry. Returns if there is none.
 
     Args:
-        value: What was to be sent.
-        place: Its name, as in `args`.
-        levels: How many levels of nesting are left for it.
+        value: The value to send.
+        place: Its name in messages, such as `args`.
+        levels: How many levels of nesting it may have.
 
     Raises:
         ArgumentTypeError: A part has a type that JSON lacks.
@@ -49,10 +49,10 @@ def refuse(value: Any, place: str, levels: int) -> None:
 
 def refuse_args(args: Any, place: str, levels: int) -> None:
     """
-    The same for a list of arguments, which must be a list.
+    Like `refuse`, for a list of arguments.
 
     Raises:
-        ArgumentTypeError: It is no list, or a part has a type that JSON lacks.
+        ArgumentTypeError: It is not a list, or a part has a type that JSON lacks.
         ArgumentValueError: A part has a value that JSON cannot carry.
     """
     refuse(args, place, levels)

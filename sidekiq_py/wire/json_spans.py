@@ -1,4 +1,4 @@
-"""Where the parts of a JSON text stand, so that one can be replaced and the others keep their bytes."""
+"""Finds the positions of the parts of a JSON text, to replace one part and keep the bytes of the others."""
 
 import re
 
@@ -9,15 +9,15 @@ _STRING = r'"(?:[^"\\]++|\\.)*+"'
 _TOKEN = re.compile(rf"{_STRING}|[\[\]{{}},:]|[^\s\[\]{{}},:\"]++", re.S)
 
 Span = tuple[int, int]
-"""Where a value begins, and where it ends."""
+"""The start and the end of a value."""
 
 
 def members(text: str) -> dict[str, Span]:
     """
-    The members of an object: key → where its value stands. Of a key that comes twice, the last.
+    The members of an object: maps each key to the position of its value. If a key is repeated, the last one counts.
 
     Raises:
-        JsonParseError: It is no JSON object, or bears comments.
+        JsonParseError: It is not a JSON object, or it has comments.
     """
     tokens = _parts(text, "{", "}")
     found: dict[str, Span] = {}
@@ -31,16 +31,16 @@ def members(text: str) -> dict[str, Span]:
 
 def elements(text: str) -> list[Span]:
     """
-    Where the elements of an array stand.
+    The positions of an array's elements.
 
     Raises:
-        JsonParseError: It is no JSON array, or bears comments.
+        JsonParseError: It is not a JSON array, or it has comments.
     """
     return [(part[0].start(), part[-1].end()) for part in _parts(text, "[", "]")]
 
 
 def _parts(text: str, opening: str, closing: str) -> list[list["re.Match[str]"]]:
-    """The tokens between the outermost brackets, cut at the commas of that level."""
+    """The tokens between the outermost brackets, split at the commas of that level."""
     if "/" in text and ("/*" in text or "//" in text) and _has_comment(text):
         raise JsonParseError("not JSON: comments are not allowed here")
     tokens = list(_TOKEN.finditer(text))

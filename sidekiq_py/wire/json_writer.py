@@ -1,7 +1,7 @@
 """
-The exact writer: values that orjson refuses or would spell otherwise than Ruby's `JSON.generate`.
+The exact writer: for values that orjson refuses or would write differently from Ruby's `JSON.generate`.
 
-Taken only where `json_dialect` has seen that the fast writer will not do.
+`json_dialect` only uses it if the fast writer is not enough.
 """
 
 import json
@@ -12,28 +12,28 @@ from typing import Any
 from sidekiq_py.wire.dialect import FloatText
 from sidekiq_py.wire.float_text import json3_text, ruby_to_s
 
-# Python refuses to convert longer integers at once, as that takes quadratic time.
+# Python refuses to convert longer integers in one go, because that takes quadratic time.
 _BITS_AT_ONCE = 1_900  # 572 digits; the least limit that `sys.set_int_max_str_digits` allows is 640
 
 
 def write(value: Any, float_text: FloatText) -> bytes:
     """
-    The JSON of a value that `json_refusal.refuse` has let pass.
+    The JSON of a value that `json_refusal.refuse` has accepted.
 
     Args:
-        value: Built of exact str, int, finite float, bool, None, list and dict with str keys.
-        float_text: How floats are spelled.
+        value: Made of str, int, finite float, bool, None, list and dict with str keys; no subclasses.
+        float_text: How to write floats.
     """
     return "".join(_pieces(value, ruby_to_s if float_text is FloatText.RUBY else json3_text)).encode()
 
 
 def write_for_display(value: Any) -> str:
-    """As `write`, of what may hold floats that are not finite: as Python's `json` spells them."""
+    """Like `write`, for values that may have floats that are not finite; floats are written like Python's `json`."""
     return "".join(_pieces(value, json.dumps))
 
 
 def display_text(value: Any) -> str:
-    """As `str`, of what may be or hold an integer of more than 4,300 digits, which Python refuses to print."""
+    """Like `str`, but also works for integers of more than 4,300 digits, which Python refuses to print."""
     try:
         return str(value)
     except ValueError:

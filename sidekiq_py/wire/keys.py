@@ -1,4 +1,4 @@
-"""The name of every Redis key, each made in one place. What each holds: `docs/architecture.md`."""
+"""The names of all Redis keys, each defined in one place. `docs/architecture.md` describes their contents."""
 
 # Sidekiq's own. Source: Sidekiq 6.4.1 to 8.1.7.
 QUEUES = "queues"
@@ -11,7 +11,7 @@ STAT_PROCESSED = "stat:processed"
 STAT_FAILED = "stat:failed"
 PROCESS_CLEANUP = "process_cleanup"
 
-# Our own. No Ruby process minds them.
+# Our own. Ruby processes ignore them.
 OWNERS = "sidekiq_py:owners"
 DEPARTED = "sidekiq_py:departed"
 SUSPECTS = "sidekiq_py:suspects"
@@ -47,7 +47,7 @@ def work(identity: str, *, suffix: str = "work") -> str:
 
 
 def signals(identity: str) -> str:
-    """The list a process pops one signal from at each beat."""
+    """The list from which a process pops one signal at each beat."""
     return f"{identity}-signals"
 
 
@@ -57,45 +57,48 @@ def iteration(jid: str) -> str:
 
 
 def in_flight(owner: str) -> str:
-    """Jobs an owner has taken: `<seq>:<queue>` to the original bytes; `<seq>!<queue>` once marked as started."""
+    """
+    The hash of jobs that an owner has in flight: maps `<batch>.<n>:<queue>` to the original bytes; the field is
+    `<batch>.<n>!<queue>` for a suspect that is marked as started.
+    """
     return f"sidekiq_py:inflight:{owner}"
 
 
 def kept(token: str) -> str:
-    """The job that runs at most once under a hard limit, kept until it ends; or what its end has written so far."""
+    """A copy of a job that runs at most once under a hard limit, kept until it ends; or what its end wrote so far."""
     return f"sidekiq_py:kept:{token}"
 
 
 def counted(token: str) -> str:
-    """Which of its counts a process has written last, so that none is written twice after a lost reply."""
+    """Which of its counts a process wrote last, so that none is written twice after a lost reply."""
     return f"sidekiq_py:counted:{token}"
 
 
 def inbox(owner: str, queue_name: str) -> str:
-    """Where a blocking move lands a job, for the instant until it is claimed into `in_flight`."""
+    """The list of an owner's in-flight jobs that plain moves (LMOVE, BLMOVE) have brought from one queue."""
     return f"sidekiq_py:inbox:{owner}:{queue_name}"
 
 
 def lease(owner: str) -> str:
-    """Exists while an owner is alive."""
+    """The lease of an owner; it exists while the owner is alive."""
     return f"sidekiq_py:lease:{owner}"
 
 
 def newest(machine: str) -> str:
-    """The owner that has entered last on a machine."""
+    """The owner that registered last on a machine."""
     return f"sidekiq_py:newest:{machine}"
 
 
 def declared(identity: str) -> str:
-    """The JSON array of the classes that a process of ours can run; lives as long as its heartbeat."""
+    """The JSON array of the classes that one of our processes can run; it expires like the heartbeat."""
     return f"sidekiq_py:declared:{identity}"
 
 
 def trend(queue_name: str) -> str:
-    """Samples of a queue's size, one a minute: `<epoch s>:<size>:<latency s>`, the newest at the end."""
+    """Samples of a queue's size, one per minute: `<epoch s>:<size>:<latency s>`, the newest at the end."""
     return f"sidekiq_py:trend:{queue_name}"
 
 
 def bulk_run(run_id: str) -> str:
-    """What somebody does to many jobs: who, what, how far, and whether to stop."""
+    """A bulk run, which changes many jobs: by whom, what, the progress, and a request to stop."""
     return f"sidekiq_py:bulk_run:{run_id}"

@@ -1,5 +1,5 @@
 """
-Where execution metrics stand: a hash a minute, one every ten minutes (8.0), and a histogram a job class and minute.
+The keys of execution metrics: a hash per minute, one per ten minutes (8.0), and a histogram per job class and minute.
 
 All times are UTC. Source: Sidekiq 7.3.2 and 8.1.7, metrics/tracking.rb, shared.rb and query.rb.
 """
@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 MINUTE_TTL_SECONDS = 8 * 3600
 TEN_MINUTES_TTL_SECONDS = 3 * 24 * 3600
 
-# A job's time goes to the first bucket whose bound, in ms, is above it.
+# A job counts in the first bucket whose bound, in ms, is above its run time.
 BUCKET_BOUNDS_MS = (
     20,
     30,
@@ -42,7 +42,7 @@ BUCKET_BOUNDS_MS = (
 
 def minute(epoch_seconds: float, generation: int) -> str:
     """
-    The hash of a minute: `<class>|p` (attempts), `<class>|f` (failures), `<class>|ms` (time of successes).
+    The hash of a minute: `<class>|p` (attempts), `<class>|f` (failures), `<class>|ms` (run time of successes).
 
     Args:
         generation: 7 or 8, as `Dialect.metrics_generation`: `j|20250214|8:3` or `j|250214|8:03`.
@@ -54,7 +54,7 @@ def minute(epoch_seconds: float, generation: int) -> str:
 
 
 def ten_minutes(epoch_seconds: float) -> str:
-    """The hash of ten minutes, written since 8.0: `j|250214|8:0` holds 8:00 to 8:09."""
+    """The hash of ten minutes, written since 8.0: `j|250214|8:0` covers 8:00 to 8:09."""
     return minute(epoch_seconds, 8)[:-1]
 
 
@@ -67,10 +67,10 @@ def histogram(job_class: str, epoch_seconds: float, generation: int) -> str:
 
 
 def marks(epoch_seconds: float) -> str:
-    """The hash of a day's deploys: time as ISO 8601 to the minute → label."""
+    """The hash of a day's deploys: maps a time, in ISO 8601 to the minute, to a label."""
     return f"{datetime.fromtimestamp(epoch_seconds, UTC):%Y%m%d}-marks"
 
 
 def mark_lock(label: str) -> str:
-    """Exists for a minute after a deploy was marked, so that many machines leave one mark."""
+    """A key that exists for a minute after a deploy was marked, so that many machines leave only one mark."""
     return f"deploylock-{label}"

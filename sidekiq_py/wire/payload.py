@@ -1,9 +1,9 @@
 """
 The job hash: defaults, checks and the order of its keys.
 
-A payload is a plain dict, as middleware adds keys of its own and the order of keys is part of the bytes. The way of a
-push is `call_item` or the caller's own item, `normalize`, client middleware, then `for_queue` or `for_schedule`; the
-way of a due job is `promote`, client middleware, `for_queue`.
+A payload is a plain dict, because middleware adds its own keys and the order of keys is part of the bytes. A push goes
+through `call_item` (or starts with the caller's own item), `normalize`, client middleware, then `for_queue` or
+`for_schedule`. A due job goes through `promote`, client middleware, `for_queue`.
 """
 
 import math
@@ -19,7 +19,7 @@ from sidekiq_py.wire.json_writer import write_integer
 
 DEFAULT_OPTIONS: dict[str, Any] = {"retry": True, "queue": "default"}
 
-# A number of seconds below this is an interval, above it a moment. Source: Sidekiq, `perform_in` in every release.
+# A number of seconds below this is an interval; above it, a moment. Source: Sidekiq, `perform_in` in every release.
 _LEAST_MOMENT = 1_000_000_000
 
 
@@ -33,15 +33,15 @@ def call_item(
     is_scheduled: bool | None = None,
 ) -> dict[str, Any]:
     """
-    What `perform_async`, `perform_in` and `set(...)` hand to the client, in that release's order.
+    The item that `perform_async`, `perform_in` and `set(...)` pass to the client, in that release's order.
 
     Args:
-        job_class: The wire's `class`.
+        job_class: The payload's `class`.
         args: The job's arguments.
         dialect: The release to follow.
         set_options: The options of `set(...)`, or `None` if it was not called.
         at: Epoch seconds for a scheduled push.
-        is_scheduled: Whether it is `perform_in` or `perform_at`; needed where the moment is past and *at* is left out.
+        is_scheduled: True for `perform_in` and `perform_at`; only needed if the moment is past and *at* is omitted.
 
     Source: Sidekiq 6.0.4 to 8.1.7, worker.rb and job.rb, `Setter` and `ClassMethods`.
     """
@@ -68,19 +68,19 @@ def normalize(
     class_options: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """
-    Check an item and complete it to a payload, without `enqueued_at`. The item itself is left as it is.
+    Check an item and complete it to a payload, without `enqueued_at`. The item itself is not changed.
 
-    An empty queue name is refused for every release; before 6.4 Ruby pushed to a queue that its UI could not open.
+    An empty queue name is refused for every release; before 6.4, Ruby pushed to a queue that its UI could not open.
 
     Args:
-        item: String keys; `class` and `args` are needed.
+        item: Has string keys; `class` and `args` are required.
         dialect: The release to follow.
         now: Seconds since the epoch, for `created_at`.
-        jid: Used if the item bears none.
-        class_options: What the job's class declares beside or instead of `retry` and `queue`.
+        jid: Used if the item has none.
+        class_options: The options that the job's class declares in addition to, or instead of, `retry` and `queue`.
 
     Raises:
-        PayloadError: The item is not a usable job. Whether `args` can be JSON is `check_args`' business.
+        PayloadError: The item is not a usable job. `check_args` checks if `args` can be JSON.
 
     Source: Sidekiq 6.4.1 and 8.1.7, job_util.rb, `validate` and `normalize_item`.
     """
@@ -102,7 +102,7 @@ def bulk_payload(
     template: Mapping[str, Any], args: list[Any], *, jid: str, dialect: Dialect, now: float, at: float | None = None
 ) -> dict[str, Any]:
     """
-    One job of a bulk push, made from what `normalize` made of the whole item.
+    One job of a bulk push, made from the normalized item.
 
     Args:
         template: The normalised item; its `args` and `jid` are replaced in place.
@@ -124,7 +124,7 @@ def bulk_payload(
 
 def for_queue(payload: dict[str, Any], *, dialect: Dialect, now: float) -> bytes:
     """
-    The bytes to push, `enqueued_at` being set in the payload: in place, or behind all other keys. `at` is dropped.
+    The bytes to push. Sets `enqueued_at` in the payload, in place or after all other keys, and drops `at`.
 
     Args:
         payload: From `normalize` or `prepare_repush`, after client middleware.
@@ -142,14 +142,14 @@ def for_queue(payload: dict[str, Any], *, dialect: Dialect, now: float) -> bytes
 
 def for_schedule(payload: Mapping[str, Any], *, dialect: Dialect) -> tuple[str, bytes]:
     """
-    The score and the member for the set `schedule`. The payload is left as it is, so that a second try finds its `at`.
+    The score and the member for the set `schedule`. The payload keeps its `at`, which a second try needs.
 
     Args:
         payload: From `normalize`, after client middleware, with `at` in epoch seconds.
         dialect: The release to follow.
 
     Raises:
-        PayloadError: `at` is missing or no number that can be a score.
+        PayloadError: `at` is missing or cannot be a score.
         ArgumentTypeError: A value is not JSON.
         ArgumentValueError: A value is not JSON.
     """
@@ -162,27 +162,27 @@ def for_schedule(payload: Mapping[str, Any], *, dialect: Dialect) -> tuple[str, 
 
 def score_text(seconds: float | int) -> str:
     """
-    A sorted-set score as Ruby's `to_s` writes it, whatever json gem stands beside: `1700000000.5`, `4000000000`.
+    A sorted-set score as Ruby's `to_s` writes it, which does not depend on the json gem: `1700000000.5`, `4000000000`.
 
     Args:
-        seconds: Since the epoch, finite.
+        seconds: Seconds since the epoch; finite.
     """
     return str(seconds) if isinstance(seconds, int) else ruby_to_s(seconds)
 
 
 def dump(payload: Mapping[str, Any], *, dialect: Dialect) -> bytes:
     """
-    A payload's bytes, as Ruby's re-encoding leaves them.
+    A payload's bytes, as Ruby would encode it again.
 
     Raises:
         ArgumentTypeError: A value is not JSON.
-        ArgumentValueError: A value is not JSON; `1E400` for example can be read and never written.
+        ArgumentValueError: A value is not JSON; `1E400`, for example, can be read but never written.
     """
     return dumps(payload, dialect.float_text, "payload")
 
 
 def parse_job_or_empty(raw: bytes) -> dict[str, Any]:
-    """As `parse_job`; empty where the bytes are no usable job."""
+    """Like `parse_job`, but returns an empty dict if the bytes are not a usable job."""
     try:
         return parse_job(raw)
     except PayloadError:
@@ -191,11 +191,11 @@ def parse_job_or_empty(raw: bytes) -> dict[str, Any]:
 
 def parse_job(raw: bytes) -> dict[str, Any]:
     """
-    Read a payload as it stands; keys that it lacks are not added. For its arguments use `args_of`.
+    Parse a payload. Missing keys are not added; use `args_of` to get its arguments.
 
     Raises:
         JsonParseError: It is not JSON.
-        PayloadError: It is no object, names no class, or its `args` are no array.
+        PayloadError: It is not an object, names no class, or its `args` are not an array.
     """
     payload = loads(raw)
     if type(payload) is not dict:
@@ -210,22 +210,22 @@ def parse_job(raw: bytes) -> dict[str, Any]:
 
 
 def args_of(payload: Mapping[str, Any]) -> list[Any]:
-    """A payload's arguments; missing or null counts as none, as in Ruby."""
+    """A payload's arguments. Missing or null means none, as in Ruby."""
     return payload.get("args") or []
 
 
 def promote(raw: bytes, *, dialect: Dialect, now: float, jid: str | None = None) -> tuple[str, dict[str, Any]]:
     """
-    A due job's queue and the payload that a poller's push makes of it; client middleware and `for_queue` come next.
+    The queue and the payload of a due job when a poller pushes it; client middleware and `for_queue` come next.
 
     Args:
         raw: The member of `schedule`, `retry` or `dead`.
         dialect: The release to follow.
         now: Seconds since the epoch.
-        jid: Used if the payload bears none.
+        jid: Used if the payload has none.
 
     Raises:
-        PayloadError: It is not a usable job; keep the bytes in `dead`. Ruby loses them.
+        PayloadError: It is not a usable job. Keep the bytes in `dead`; Ruby loses them.
     """
     payload = prepare_repush(parse_job(raw), dialect=dialect, now=now, jid=jid)
     return payload["queue"], payload
@@ -235,17 +235,17 @@ def prepare_repush(
     payload: Mapping[str, Any], *, dialect: Dialect, now: float, jid: str | None = None
 ) -> dict[str, Any]:
     """
-    What a push of a stored payload leaves: `retry` and `queue` in front (since 6.0.4) and added if missing, the rest in
-    its order.
+    A stored payload, prepared for another push: `retry` and `queue` are added if missing and come first (since 6.0.4);
+    the other keys keep their order.
 
-    It refuses nothing, as the job would be lost: where Ruby raises, an unusable queue name becomes the default one and
-    an unusable `at` is dropped. A payload that still has `at` goes to `for_schedule`, as Ruby's client decides by it.
+    It refuses nothing, because the job would be lost. Where Ruby raises, an unusable queue name becomes the default one
+    and an unusable `at` is dropped. A payload that still has `at` goes to `for_schedule`, as in Ruby's client.
 
     Args:
-        payload: As parsed.
+        payload: The parsed payload.
         dialect: The release to follow.
         now: Seconds since the epoch, for a missing `created_at`.
-        jid: Used if the payload bears none.
+        jid: Used if the payload has none.
 
     Source: Sidekiq 6.4.1 and 8.1.7, scheduled.rb `enqueue_jobs` and job_util.rb `normalize_item`.
     """
@@ -264,17 +264,17 @@ def prepare_repush(
 
 
 def _is_true(value: Any) -> bool:
-    """As in Ruby, where only nil and false are not: `||=` fills these in."""
+    """Truth as in Ruby, where only nil and false are false, so that `||=` replaces them."""
     return value is not None and value is not False
 
 
 def absolute_at(interval: float, now: float) -> float | None:
     """
-    The moment that `perform_in` or `perform_at` means, or `None` if it is not in the future and the job goes out at
-    once.
+    The moment that `perform_in` or `perform_at` means, or `None` if it is not in the future, so that the job is pushed
+    immediately.
 
     Args:
-        interval: Seconds from now if below 1,000,000,000, else since the epoch.
+        interval: Seconds from now if below 1,000,000,000, otherwise since the epoch.
         now: Seconds since the epoch.
 
     Raises:
@@ -330,7 +330,7 @@ def _is_number(value: Any) -> bool:
 
 
 def is_finite(number: float) -> bool:
-    """Whether it can be a score: neither infinite, nor NaN, nor an integer that no float holds."""
+    """True if *number* can be a score: not infinite, not NaN, and not an integer too large for a float."""
     try:
         return math.isfinite(number)
     except OverflowError:
@@ -338,7 +338,7 @@ def is_finite(number: float) -> bool:
 
 
 def shown(value: Any) -> str:
-    """For an error; Python writes no integer of more than 4,300 digits, and nobody reads one of 400."""
+    """A value for an error message. Python cannot print an integer of more than 4,300 digits, and 400 are unreadable."""
     if isinstance(value, int) and not is_finite(value):
         return "an integer too large for a float"
     try:

@@ -1,4 +1,4 @@
-"""The JSON in a process's `info` field: who it is and what it works on, as the Web UI's Busy page reads it."""
+"""The JSON in a process's `info` field, which the Web UI's Busy page reads: its identity, queues and settings."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -8,20 +8,20 @@ from sidekiq_py.errors import PayloadError
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.json_dialect import dumps, loads
 
-# Every process of ours bears it, so that detection of the Ruby release passes it over.
+# Every process of ours has this label, so that the detection of the Ruby release skips it.
 PYTHON_LABEL = "sidekiq_py"
 
 
 @dataclass(frozen=True, slots=True)
 class CapsuleFacts:
     """
-    One group of queues with threads of its own.
+    One group of queues with its own threads.
 
     Args:
-        name: `default`, or what the configuration says.
-        concurrency: Jobs at a time.
+        name: `default`, or the configured name.
+        concurrency: How many jobs run at a time.
         mode: `strict`, `weighted` or `random`.
-        weights: Queue to weight, in order; 0 in strict mode.
+        weights: Maps each queue to its weight, in order; 0 in strict mode.
     """
 
     name: str
@@ -33,19 +33,19 @@ class CapsuleFacts:
 @dataclass(frozen=True, slots=True)
 class ProcessFacts:
     """
-    What one of our processes says of itself.
+    What one of our processes publishes about itself.
 
     Args:
         hostname: As in the identity.
         started_at: Seconds since the epoch.
-        pid: In its own namespace.
-        tag: Shown behind the identity; empty if unset.
-        capsules: In order of declaration.
-        labels: Shown as badges. `PYTHON_LABEL` is added when it is missing.
+        pid: The pid in its own namespace.
+        tag: Shown after the identity; empty if unset.
+        capsules: The capsules in order of declaration.
+        labels: Shown as badges. `PYTHON_LABEL` is added if it is missing.
         identity: `<hostname>:<pid>:<12 hex>`.
         version: Shown by UIs since 7.0.2.
-        embedded: Whether it runs inside another program; since 7.0.3 such a process is not sent signals.
-        coroutines: How many `async def` jobs it runs at a time beside its threads; 0 where none is declared.
+        embedded: True if it runs inside another program; since 7.0.3, UIs do not send signals to such a process.
+        coroutines: How many `async def` jobs it runs at a time in addition to its threads; 0 if none is declared.
     """
 
     hostname: str
@@ -62,22 +62,22 @@ class ProcessFacts:
     @property
     def concurrency(self) -> int:
         """
-        Jobs at a time: the threads of all capsules, and coroutines.
+        How many jobs run at a time: the threads of all capsules, plus coroutines.
 
-        Ruby's Web UI divides the jobs that run by the sum of this over all processes: with threads alone, five threads
-        and 60 coroutines showed a utilization of 1200 %. Source: Sidekiq 6.4.1 and 8.1.7, busy.erb.
+        Ruby's Web UI divides the number of running jobs by the sum of this over all processes. Counting only threads,
+        five threads and 60 coroutines showed a utilization of 1200 %. Source: Sidekiq 6.4.1 and 8.1.7, busy.erb.
         """
         return sum(capsule.concurrency for capsule in self.capsules) + self.coroutines
 
     @property
     def queues(self) -> list[str]:
-        """The queues' names, each once."""
+        """The names of the queues, without duplicates."""
         return list(dict.fromkeys(queue for capsule in self.capsules for queue in capsule.weights))
 
     def with_capsule(
         self, name: str, *, concurrency: int | None = None, weights: Mapping[str, int] | None = None
     ) -> "ProcessFacts":
-        """The same process when the capsule of that name has changed."""
+        """A copy with changes to the capsule of that name."""
 
         def changed(capsule: CapsuleFacts) -> CapsuleFacts:
             return replace(
@@ -90,7 +90,7 @@ class ProcessFacts:
         return replace(self, capsules=capsules)
 
     def without(self, queue: str) -> "ProcessFacts":
-        """The same process when it serves *queue* no more."""
+        """A copy that no longer serves *queue*."""
         capsules = tuple(
             replace(capsule, weights={name: weight for name, weight in capsule.weights.items() if name != queue})
             for capsule in self.capsules
@@ -101,21 +101,21 @@ class ProcessFacts:
 @dataclass(frozen=True, slots=True)
 class ProcessInfo:
     """
-    What any process's `info` says; `None` and empty where it does not.
+    The parsed `info` of any process; values that are absent are `None` or empty.
 
     Args:
         hostname: As in the identity.
         started_at: Seconds since the epoch.
-        pid: In that process's own namespace.
+        pid: The pid in that process's own namespace.
         tag: Empty if unset.
-        concurrency: Jobs at a time; since 8.1.2 it stands in a hash field of its own instead.
-        queues: The queues' names.
-        capsules: One for each object of `weights` where there is no `capsules` (before 8.0.9).
-        labels: Badges.
+        concurrency: How many jobs run at a time; since 8.1.2, this is in a separate hash field instead.
+        queues: The names of the queues.
+        capsules: If there is no `capsules` (before 8.0.9), one for each object in `weights`.
+        labels: The badges.
         identity: `<hostname>:<pid>:<12 hex>`.
         version: Absent before 7.0.2.
-        embedded: Whether it refuses to be quieted and stopped from afar.
-        fields: The object as it was read, keys of others included.
+        embedded: True if it cannot be quieted or stopped remotely.
+        fields: The whole parsed object, including unknown keys.
     """
 
     hostname: str
@@ -133,13 +133,13 @@ class ProcessInfo:
 
     @property
     def is_python(self) -> bool:
-        """Whether it is one of ours."""
+        """True if it is one of our processes."""
         return PYTHON_LABEL in self.labels
 
 
 def info_json(facts: ProcessFacts, dialect: Dialect) -> bytes:
     """
-    The text for the field `info`, in that release's keys and order.
+    The text for the field `info`, with that release's keys and order.
 
     Source: Sidekiq 6.4.1, 7.0.2 to 8.1.7, launcher.rb, `to_data`.
     """
@@ -174,8 +174,8 @@ def info_json(facts: ProcessFacts, dialect: Dialect) -> bytes:
 
 def parse_info(raw: bytes) -> ProcessInfo | None:
     """
-    Read the `info` of a process of any release, or `None` if it is no JSON object. Values of another type count as
-    absent.
+    Parse the `info` of a process of any release. Returns `None` if it is not a JSON object. Values of the wrong type
+    count as absent.
     """
     try:
         fields = loads(raw)
@@ -210,7 +210,7 @@ def _capsules(fields: Mapping[str, Any]) -> Iterator[CapsuleFacts]:
                 yield CapsuleFacts(name, _whole(capsule.get("concurrency")) or 0, mode, weights)
         return
     listed = fields.get("weights")
-    groups = [listed] if isinstance(listed, dict) else listed  # 7.0.2 wrote one object over all capsules
+    groups = [listed] if isinstance(listed, dict) else listed  # 7.0.2 wrote one object for all capsules
     if not isinstance(groups, list):
         groups = [dict.fromkeys(_texts(fields.get("queues")), 0)]
     total = _whole(fields.get("concurrency")) or 0

@@ -1,7 +1,7 @@
 """
-The bytes of a declared job's pushes, all but its arguments, id and times made once.
+Templates for pushes: the bytes of a declared job's payload, made once, with gaps for its arguments, id and times.
 
-For pushes without client middleware; with it the payload must exist as a dict, and goes through `payload.normalize`.
+They are for pushes without client middleware. Middleware needs the payload as a dict, which `payload.normalize` makes.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -20,16 +20,16 @@ _FILLED = ("args", "jid", "created_at", "enqueued_at")
 
 class PushTemplate:
     """
-    Renders what `normalize` and `for_queue` would.
+    Renders the same bytes as `normalize` and `for_queue`.
 
     Args:
-        class_name: The wire's `class`.
-        options: What the job declares, with the options of `set(...)` behind it.
+        class_name: The payload's `class`.
+        options: The options that the job declares, followed by those of `set(...)`.
         dialect: The release to follow.
-        is_set: Whether the call goes through `set(...)`; it decides the order of keys before 6.4.
+        is_set: True if the call goes through `set(...)`, which decides the order of keys before 6.4.
 
     Raises:
-        PayloadError: The options are no job's.
+        PayloadError: The options are not valid for a job.
         ArgumentTypeError: An option is not JSON.
     """
 
@@ -73,7 +73,7 @@ class PushTemplate:
             created: From `Dialect.stamp`.
             enqueued: From `Dialect.stamp`.
         """
-        # The times are the same for all: what is left to fill in are arguments and jid.
+        # All jobs have the same times, so only arguments and jid are left to fill in.
         escaped = self._bulk.replace(b"%%", b"%%%%")
         pattern = escaped % (b"%b", b"%b", self._time(created), self._time(enqueued))
         return BulkJobs(pattern, args_jsons, jids)
@@ -81,14 +81,14 @@ class PushTemplate:
     def render_bulk_scheduled(
         self, args_jsons: Iterable[bytes], jids: Iterable[str], created: float | int
     ) -> list[bytes]:
-        """The members of `schedule` that one slice of `perform_bulk(..., at=...)` leaves."""
+        """The members of `schedule` for one slice of `perform_bulk(..., at=...)`."""
         times = (self._time(created),) * self._bulk_scheduled_times
         pattern, dump = self._bulk_scheduled, orjson.dumps
         return [pattern % (args_json, dump(jid), *times) for args_json, jid in zip(args_jsons, jids, strict=True)]
 
 
 class BulkJobs:
-    """A slice of jobs whose bytes are made when it is known what else they bear."""
+    """A slice of jobs whose bytes are not made yet, because more keys may be added to them."""
 
     __slots__ = ("_args_jsons", "_jids", "_pattern")
 
@@ -98,16 +98,16 @@ class BulkJobs:
         self._jids = jids
 
     def may_bear(self, key: str) -> bool:
-        """Whether their options may hold this key."""
+        """True if their options may have this key."""
         return key.encode() in self._pattern
 
     def render(self, tail: bytes = b"", first: int = 0) -> list[bytes]:
         """
-        Their bytes.
+        Make the bytes of the jobs.
 
         Args:
-            tail: Keys behind the others, with a comma before them and `%d` for the number of the job.
-            first: The number of the first one.
+            tail: Keys to append, after a leading comma, with `%d` for the number of the job.
+            first: The number of the first job.
         """
         pattern, jids = self._pattern, map(orjson.dumps, self._jids)
         if not tail:
@@ -119,16 +119,17 @@ class BulkJobs:
 
 class ItemTemplate:
     """
-    Renders what `normalize` and `for_queue` would of items that differ in what a push fills in, and in one key more.
+    Renders the same bytes as `normalize` and `for_queue` for items that differ only in the values that a push fills in
+    and in one more key.
 
     Args:
-        item: As it is pushed, with the further key behind `args` and `jid`, in this order.
-        options: What stands in for keys that it lacks.
+        item: An item to push, with `args`, `jid` and the additional key in this order.
+        options: Defaults for keys that the item lacks.
         dialect: The release to follow.
-        key: The further one, whose value stands in the item or not.
+        key: The additional key, which an item may or may not have.
 
     Raises:
-        PayloadError: It is no job.
+        PayloadError: The item is not a job.
     """
 
     __slots__ = ("_time", "_with_key", "_without_key")
@@ -142,12 +143,12 @@ class ItemTemplate:
 
     def render(self, args_json: bytes, jid: str, value_json: bytes, created: float | int) -> bytes:
         """
-        The bytes of one that goes into its queue as soon as it is made.
+        The bytes of a job that is pushed to its queue as soon as it is created.
 
         Args:
             args_json: From `dump_args`.
             jid: The job's id.
-            value_json: Of the further key; empty where the item has none.
+            value_json: The additional key's value; empty if the item does not have the key.
             created: From `Dialect.stamp`.
         """
         jid_json, time = orjson.dumps(jid), self._time(created)
@@ -164,7 +165,7 @@ def _pattern(
     has_enqueued_at: bool,
     filled: Collection[str] = _FILLED,
 ) -> bytes:
-    """A payload's bytes with `%b` for each value that a push fills in; these follow one another in every release."""
+    """A payload's bytes with `%b` for each value that a push fills in. Their order is the same in every release."""
     payload = normalize(item, dialect=dialect, now=0.0, jid="-", class_options=options)
     payload.pop("at", None)
     if has_enqueued_at:
@@ -183,5 +184,5 @@ def _escaped(text: bytes) -> bytes:
 
 
 def _exact_time(stamp: float | int) -> bytes:
-    """Grisu2's digits, which orjson does not write."""
+    """A timestamp with Grisu2's digits, which orjson does not write."""
     return orjson.dumps(stamp) if isinstance(stamp, int) else json3_text(stamp).encode()

@@ -1,5 +1,6 @@
 """
-One running job in the hash `<identity>:work` (`workers` up to 6.4.1): a field per thread, written at each heartbeat.
+A running job in the hash `<identity>:work` (`workers` up to 6.4.1), which has a field per thread and is written at each
+heartbeat.
 """
 
 from dataclasses import dataclass
@@ -13,10 +14,10 @@ from sidekiq_py.wire.json_dialect import dumps, loads
 @dataclass(frozen=True, slots=True)
 class WorkEntry:
     """
-    What a thread is running.
+    The job that a thread is running.
 
     Args:
-        queue: Without the prefix.
+        queue: The queue's name, without the prefix of the key.
         payload: The job's bytes, as they were fetched.
         run_at: Seconds since the epoch; `None` if the entry does not say.
     """
@@ -31,9 +32,9 @@ def dump_work(queue: str, payload: bytes, run_at: int, *, dialect: Dialect) -> b
     The value of a field.
 
     Args:
-        queue: Where the job was fetched.
-        payload: Its bytes.
-        run_at: When it was started: whole seconds since the epoch in every release.
+        queue: The queue the job was fetched from.
+        payload: The job's bytes.
+        run_at: When it was started, in whole seconds since the epoch in every release.
         dialect: The release to follow.
 
     Source: Sidekiq 6.0.2 to 8.1.7, processor.rb, `stats`.
@@ -45,7 +46,10 @@ def dump_work(queue: str, payload: bytes, run_at: int, *, dialect: Dialect) -> b
 
 
 def parse_work(raw: bytes) -> WorkEntry | None:
-    """Read an entry of any release, or `None` if it is none: before 6.0.2 the payload is an object, later a text."""
+    """
+    Parse an entry of any release: before 6.0.2 the payload is an object, later a string. Returns `None` if it is not an
+    entry.
+    """
     try:
         entry = loads(raw)
     except PayloadError:
@@ -65,6 +69,6 @@ def _payload_bytes(payload: Any) -> bytes | None:
     if isinstance(payload, dict):
         try:
             return dumps(payload, FloatText.RUBY)
-        except ValueError:  # it holds 1E400, which reads as infinite
+        except ValueError:  # it has 1E400, which is read as infinite
             return None
     return None

@@ -1,1 +1,1 @@
-"""From a URL to replies: connections, links, scripts; knows no key of Sidekiq's."""
+"""From a URL to replies: connections, links and scripts. Knows none of Sidekiq's keys."""

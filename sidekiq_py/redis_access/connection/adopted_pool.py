@@ -1,4 +1,4 @@
-"""Takes over the settings of a pool that a program has already made with redis-py, blocking or asyncio."""
+"""Uses the settings of a pool that a program has already made with redis-py, blocking or asyncio."""
 
 from dataclasses import replace
 from typing import Any
@@ -13,7 +13,7 @@ from sidekiq_py.redis_access.connection.connections import completed, timeouts
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 
-# What decides how commands are sent and replies are read: that is ours to say.
+# Options that decide how commands are sent and replies are read. We set these ourselves.
 _OURS = ("decode_responses", "protocol", "retry", "retry_on_error", "retry_on_timeout", "health_check_interval")
 
 _BLOCKING: dict[Any, Any] = {
@@ -28,12 +28,12 @@ ForeignPool = redis.ConnectionPool | redis.asyncio.ConnectionPool
 
 class AdoptedPool(Pool):
     """
-    Links to where a redis-py pool leads, with its connection class, credentials and time limits.
+    Links to the server of a redis-py pool, with its connection class, credentials and timeouts.
 
-    Its connections themselves stay its own: they may repeat commands silently, and decode replies.
+    The pool's own connections are not used, because they may silently repeat commands and decode replies.
 
     Args:
-        namespace: As of `RedisSettings`.
+        namespace: As in `RedisSettings`.
     """
 
     def __init__(self, foreign: ForeignPool, namespace: str = "") -> None:
@@ -59,20 +59,20 @@ class AdoptedPool(Pool):
 
 
 def _seconds(given: Any, usual: float) -> float:
-    """A time limit of redis-py's, where there is one: without, a call to a Redis that hangs would never return."""
+    """redis-py's timeout, or ours if it has none: without one, a call to a Redis that hangs would never return."""
     return float(given) if type(given) in (int, float) and given > 0 else usual
 
 
 def pool_of(value: Any, namespace: str = "") -> Pool:
     """
-    The pool that a program means.
+    The pool for a value from a program.
 
     Args:
-        value: One of ours, a `ConnectionPool` or `Redis` of redis-py (also of its asyncio half), or a URL.
-        namespace: As of `RedisSettings`; a pool of ours has its own.
+        value: Our `Pool`, redis-py's `ConnectionPool` or `Redis` (or those of redis.asyncio), or a URL.
+        namespace: As in `RedisSettings`. Must be empty for our `Pool`, which has its own.
 
     Raises:
-        ConfigError: It is none of them.
+        ConfigError: It is none of these.
     """
     if isinstance(value, Pool):
         if namespace:

@@ -1,8 +1,8 @@
 """
-From a URL to redis-py's connections, which repeat nothing.
+Makes redis-py's connections from a URL, set up so that they never repeat a command.
 
-redis-py repeats commands silently after a lost connection by default; that is off here, because a command whose reply
-was lost may have been executed.
+By default, redis-py silently repeats commands after a lost connection. That is turned off here, because a command whose
+reply was lost may have been executed.
 """
 
 import re
@@ -26,10 +26,11 @@ _NAMES_OF_A_LIBRARY = frozenset({"driver_info", "lib_name", "lib_version"})
 
 def connection_maker(settings: RedisSettings) -> Callable[[float], AbstractConnection]:
     """
-    What makes connections, each with the seconds to wait for a reply; with sentinels it asks them for the primary.
+    A function that makes connections; its argument is how many seconds to wait for a reply. With sentinels, it asks
+    them for the primary.
 
     Raises:
-        ConfigError: The URL is not well made.
+        ConfigError: The URL is malformed.
     """
     if "+sentinel://" in settings.url:
         return _sentinel_connection_maker(settings)
@@ -50,7 +51,7 @@ def connection_maker(settings: RedisSettings) -> Callable[[float], AbstractConne
 
 
 def unknown_option(url: str, error: TypeError) -> ConfigError:
-    """For a connection that cannot be made from *url*, because of an option in its query."""
+    """The error for a connection that cannot be made because of an option in the query of *url*."""
     named = re.search(r"unexpected keyword argument '(\w+)'", str(error))
     if named is None:
         return ConfigError(f"redis_url is {redact(url)!r}: {error}")
@@ -61,17 +62,17 @@ def unknown_option(url: str, error: TypeError) -> ConfigError:
 
 
 def timeouts(settings: RedisSettings, timeout_seconds: float) -> dict[str, Any]:
-    """The options that say how long a connection waits: *timeout_seconds* for a reply."""
+    """The timeout options of a connection that waits *timeout_seconds* for a reply."""
     return {"socket_timeout": timeout_seconds, "socket_connect_timeout": settings.connect_timeout_seconds}
 
 
 def completed(options: Mapping[str, Any]) -> dict[str, Any]:
-    """*options* with those of every connection."""
+    """*options* with the options that every connection has."""
     return {**_library(options), **options, **fixed_options()}
 
 
 def fixed_options() -> dict[str, Any]:
-    """What all else here rests on, whatever the URL says: how replies look, and that nothing is repeated silently."""
+    """Options that the URL cannot change: the format of replies, and that nothing is silently repeated."""
     return {
         "retry": Retry(NoBackoff(), 0),
         "protocol": 2,
@@ -83,14 +84,17 @@ def fixed_options() -> dict[str, Any]:
 
 
 def _library(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The option by which redis-py tells the server its name, unless *options* say another one."""
+    """The option with which redis-py tells the server its name, unless *options* have another one."""
     info = None if _NAMES_OF_A_LIBRARY & options.keys() else driver_info()
     return {} if info is None else {"driver_info": info}
 
 
 @cache
 def driver_info() -> Any:
-    """redis-py's own, kept: it reads its metadata for it, at each connection anew. None: a release without."""
+    """
+    redis-py's driver info, cached, because redis-py reads its metadata again for each connection. Returns None for
+    releases that do not have it.
+    """
     try:
         module: Any = import_module("redis.driver_info")
     except ImportError:
@@ -100,13 +104,13 @@ def driver_info() -> Any:
 
 class Sentinels(NamedTuple):
     """
-    What a `redis+sentinel://` URL says.
+    The parts of a `redis+sentinel://` URL.
 
     Args:
-        asked: They know the primary.
-        service: Its name.
-        options: Of connections to it, but for host and port: as redis-py takes them.
-        is_secure: They are by TLS.
+        asked: The sentinels, which know the primary.
+        service: The service's name.
+        options: redis-py's options for connections to the primary, without host and port.
+        is_secure: True if those connections use TLS.
     """
 
     asked: Sentinel
@@ -117,10 +121,10 @@ class Sentinels(NamedTuple):
 
 def sentinels_of(settings: RedisSettings) -> Sentinels:
     """
-    Read such a URL; nobody is asked yet.
+    Parse a `redis+sentinel://` URL. No sentinel is asked yet.
 
     Raises:
-        ConfigError: It is not well made.
+        ConfigError: The URL is malformed.
     """
     parts = urlsplit(settings.url)
     service, _, db = parts.path.strip("/").partition("/")
@@ -145,14 +149,14 @@ def sentinels_of(settings: RedisSettings) -> Sentinels:
     return Sentinels(
         Sentinel(hosts, socket_timeout=settings.connect_timeout_seconds, sentinel_kwargs=of_sentinels),
         service,
-        # Where nobody uses them, the connection refuses them.
+        # A connection without TLS refuses them.
         options if "ssl" in of_sentinels and not is_secure else {**options, **secrecy},
         is_secure,
     )
 
 
 def _sentinel_connection_maker(settings: RedisSettings) -> Callable[[float], AbstractConnection]:
-    """Asks the sentinels for the primary at each new connection, so that a failover is followed."""
+    """Asks the sentinels for the primary for each new connection, to follow failovers."""
     asked, service, options, is_secure = sentinels_of(settings)
     kind = redis.SSLConnection if is_secure else redis.Connection
 
@@ -171,7 +175,7 @@ def _sentinel_connection_maker(settings: RedisSettings) -> Callable[[float], Abs
 
 
 def tls_options(url: str) -> dict[str, Any]:
-    """The options of a sentinel's URL that begin with `ssl_`, as redis-py reads them from any other."""
+    """The options that start with `ssl_` in a sentinel's URL, parsed as redis-py parses them in other URLs."""
     try:
         options: dict[str, Any] = dict(parse_url(f"rediss://primary/?{urlsplit(url).query}"))
     except ValueError as error:

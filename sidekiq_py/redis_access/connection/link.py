@@ -1,5 +1,5 @@
 """
-One connection, used by one thread at a time: commands out, replies in, nothing repeated behind the caller's back.
+One connection, used by one thread at a time. It sends commands and reads replies, and never silently repeats anything.
 """
 
 import select
@@ -21,29 +21,29 @@ from sidekiq_py.redis_access.connection.replies import FAILOVER_CODES, out_of_re
 
 Command = Sequence[Any]
 
-# Its own annotation says "a tuple of one part".
+# hiredis annotates the argument as "a tuple of one part".
 pack_command: Callable[[tuple[Any, ...]], bytes] = hiredis.pack_command
 
 _SystemSocket = socket.socket
 
-# redis-py takes two of the server's answers for lost connections.
+# redis-py treats two of these error replies as lost connections.
 _OF_THE_SERVER = (redis.ResponseError, redis.exceptions.BusyLoadingError, redis.exceptions.AuthenticationError)
 
-# A socket idle for longer may have been closed by the server; it is looked at before a command is risked on it.
+# The server may have closed a socket that was idle for longer; it is checked before a command is sent on it.
 SUSPECT_IDLE_SECONDS = 0.25
 
-# Up to here a copy costs less than another send.
+# Up to this size, a copy costs less than another send.
 _ONE_PIECE_BYTES = 65_536
 
-# By Linux's name; macOS has the same under one that Python does not know.
+# Linux's name for it; macOS has the same option under a name that Python does not know.
 _KEEP_BACK: int | None = getattr(socket, "TCP_CORK", 4 if sys.platform == "darwin" else None)
 _MULTI, _EXEC = pack_command(("MULTI",)), pack_command(("EXEC",))
 _SKIP_REPLY = pack_command(("CLIENT", "REPLY", "SKIP"))
 _MARK = b"skipped?"
-# To be sent once on a connection before replies are skipped there; `Link.receive_skip_probe` reads what comes. A proxy
-# may not know the command, and a user may not have the right to it.
+# Send this once on a connection before you skip replies there; `Link.receive_skip_probe` reads the result. A proxy may
+# not know the command, and a user may not be allowed to use it.
 SKIP_PROBE: Sequence[Command] = (("CLIENT", "REPLY", "SKIP"), ("PING",), ("PING", _MARK))
-# What a reply is, unless it is an error.
+# The types of replies other than errors.
 _VALUES = frozenset({bytes, int, list, type(None)})
 
 
@@ -52,13 +52,13 @@ class Link:
     One connection.
 
     Args:
-        connection: Its first; not connected yet.
-        timeout_seconds: For a reply.
-        find_again: Makes the connections after the first try, where the server may have moved.
+        connection: The first connection; not connected yet.
+        timeout_seconds: How long to wait for a reply.
+        find_again: Makes the connections after the first try, if the server may have moved.
 
     Raises from every call:
         RedisConnectionError: Nothing was executed.
-        ReplyLostError: The command was sent, its reply was not read: it may have been executed.
+        ReplyLostError: The command was sent, but its reply was not read: it may have been executed.
         RedisReplyError: Redis answered with an error.
     """
 
@@ -83,19 +83,19 @@ class Link:
     ) -> None:
         self._connection = connection
         self._find_again = find_again
-        # The server has said that it is no longer the primary: the next command goes to another one.
+        # True if the server said that it is no longer the primary. The next command then uses a new connection.
         self._is_refused = False
         self._is_abandoned = False
         self._was_tried = False
-        # When the last reply was read, of those that were waited for in one call.
+        # When `command` or `receive_all` last read its replies.
         self._used_at = 0.0
         self.timeout_seconds = timeout_seconds
         self.released_at = 0.0
-        # Goes up with every new socket, so that a caller can tell an unbroken connection.
+        # Counts the sockets, so that a caller can tell if the connection is still the same one.
         self.generation = 0
 
     def command(self, *args: Any) -> Any:
-        """One command, one reply."""
+        """Send one command and return its reply."""
         self.drop_if_idle()
         self.send(self.pack((args,)))
         reply = self.receive()
@@ -104,15 +104,15 @@ class Link:
 
     def batch(self, commands: Sequence[Command]) -> list[Any]:
         """
-        Several commands in one round trip.
+        Send several commands in one round trip.
 
         Returns:
-            A reply for each; an error reply stands in the list as a `RedisReplyError`.
+            A reply for each; an error reply is in the list as a `RedisReplyError`.
         """
         return self._exchange(self.pack(commands), len(commands)) if commands else []
 
     def _exchange(self, packed: Sequence[bytes], count: int) -> list[Any]:
-        """Send packed commands, so many of them, and read their replies."""
+        """Send *count* packed commands and read their replies."""
         self.drop_if_idle()
         self.connect()
         try:
@@ -124,7 +124,7 @@ class Link:
         return self.receive_all(count)
 
     def receive_all(self, count: int) -> list[Any]:
-        """The next replies; an error reply stands in the list as a `RedisReplyError`."""
+        """The next *count* replies; an error reply is in the list as a `RedisReplyError`."""
         try:
             replies = self._replies(count)
             self._used_at = time.monotonic()
@@ -132,12 +132,12 @@ class Link:
         except redis.InvalidResponse as error:
             raise self._refusal(error) from None
         except BaseException:
-            # What is unread would be taken for replies to what is asked next.
+            # Unread replies would be mistaken for those to the next commands.
             self.close()
             raise
 
     def receive_skip_probe(self) -> bool:
-        """Read the replies to `SKIP_PROBE`; true if the server leaves replies out."""
+        """Read the replies to `SKIP_PROBE`. Returns True if the server skips replies."""
         is_skipped = True
         while self._reply_or_error() != _MARK:
             is_skipped = False
@@ -147,7 +147,7 @@ class Link:
         replies = [self._reply_or_error()]
         gets = self._connection._parser._reader.gets
         while len(replies) < count:
-            # As a rule it came with the one before: taken as it is, without redis-py's look at each of them.
+            # Usually it arrived with the one before, so it is taken directly, without redis-py's checks of each reply.
             reply = gets()
             if type(reply) not in _VALUES:
                 reply = self._refusal(reply) if isinstance(reply, redis.RedisError) else self._reply_or_error()
@@ -162,11 +162,11 @@ class Link:
 
     def transaction(self, commands: Sequence[Command]) -> list[Any]:
         """
-        Several commands in one round trip, with nothing of others in between; where Redis allows no transaction, as
-        `batch`. Their replies hold no keys: under a namespace none would be taken off.
+        Send several commands in one round trip, as a transaction; if Redis does not allow transactions, like `batch`.
+        Do not use it for commands that reply with keys: a namespace would not be removed from them.
 
         Returns:
-            A reply for each, as `batch`.
+            A reply for each, as from `batch`.
         """
         packed = self.pack(commands)
         packed = [_MULTI + packed[0] + _EXEC] if len(packed) == 1 else [_MULTI, *packed, _EXEC]
@@ -174,24 +174,25 @@ class Link:
         if isinstance(begun, RedisReplyError):
             return replies
         if isinstance(done, RedisReplyError):
-            # One could not even be queued, so none was executed; now each says what is wrong with it.
+            # A command could not be queued, so none was executed. Sent by itself, each returns its own error.
             return self.batch(commands) if done.code == "EXECABORT" else [done] * len(commands)
         return [reply if type(reply) in _VALUES else self._refusal(reply) for reply in done]
 
     def pack(self, commands: Sequence[Command], unanswered: Sequence[Command] = ()) -> list[bytes]:
         """
-        The bytes to send; small ones in one piece.
+        The bytes to send, in one piece if they are small.
 
         Args:
-            unanswered: Come first, and get no reply: on a connection where `receive_skip_probe` was true.
+            unanswered: Commands that come first and get no reply. Only for a connection where `receive_skip_probe`
+                returned True.
         """
-        # The connection's own pack_commands looks at each word by itself; a job's end has some eighty.
+        # The connection's own pack_commands checks each word separately; a job's end has about 80 words.
         packed = [_SKIP_REPLY + pack_command(tuple(command)) for command in unanswered]
         packed += [pack_command(tuple(command)) for command in commands]
         return [b"".join(packed)] if sum(map(len, packed)) <= _ONE_PIECE_BYTES else packed
 
     def send(self, packed: Sequence[bytes] | bytes) -> None:
-        """Send packed commands; read as many replies as there were."""
+        """Send packed commands. The caller must read a reply for each."""
         if self._is_refused:
             self.close()
         if _socket_of(self._connection) is None:
@@ -207,9 +208,11 @@ class Link:
 
     def send_whole(self, packed: bytes) -> None:
         """
-        Send what is done only when all of it has arrived, but for what may be repeated.
+        Send commands that take effect only once all bytes have arrived. Any that take effect earlier must be safe to
+        repeat.
 
-        It is sent once more, on a fresh socket, where an open one breaks: the end was not sent, so not executed.
+        If an open socket breaks, everything is sent once more on a fresh one: the end was not sent, so it was not
+        executed.
         """
         sock = _socket_of(self._connection)
         if sock is not None:
@@ -225,15 +228,16 @@ class Link:
 
     def send_as_process_ends(self, packed: bytes) -> None:
         """
-        Send what nobody is to act upon before this process has ended, which must be at once.
+        Send a command that Redis must not execute before this process has ended. The process must exit right after.
 
-        Over TCP the kernel keeps the last byte until the socket closes, which comes after the end of all threads; or
-        until 200 ms have passed. No reply may be unread, or it throws that byte away; its own cannot be read.
+        Over TCP, the kernel holds back the last byte until the socket closes, which happens after all threads have
+        ended, or until 200 ms have passed. No reply may be unread, or the kernel discards that byte. The command's own
+        reply cannot be read.
         """
         self.send([packed[:-1]])
         sock = _socket_of(self._connection)
         if sock is not None and _KEEP_BACK is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
-            # A kernel that refuses leaves a moment in which threads may go on.
+            # If the kernel refuses, threads may go on for a moment after Redis has executed the command.
             with suppress(OSError):
                 sock.setsockopt(socket.IPPROTO_TCP, _KEEP_BACK, 1)
         self.send([packed[-1:]])
@@ -241,12 +245,12 @@ class Link:
     def receive(self) -> Any:
         """The next reply."""
         try:
-            # The connection's own read_response only adds health checks and a second net for the same errors.
+            # The connection's own read_response only adds health checks and catches the same errors a second time.
             reply = self._connection._parser.read_response()
         except (redis.ConnectionError, redis.TimeoutError, redis.InvalidResponse, OSError) as error:
             raise self._refusal(error) from None
         except BaseException:
-            # Half a reply may be in the buffer: nothing that comes after could be told apart.
+            # Half a reply may be in the buffer, so nothing that follows could be parsed.
             self.close()
             raise
         if isinstance(reply, redis.ResponseError):
@@ -255,10 +259,10 @@ class Link:
 
     def _refusal(self, error: Exception) -> RedisReplyError:
         """
-        Our error for one that stands in a reply's place.
+        Our error for one that came in place of a reply.
 
         Raises:
-            ReplyLostError: It is none of the server's, or one after which it hangs up.
+            ReplyLostError: It is not an error reply from the server, or one after which the server hangs up.
         """
         if not isinstance(error, _OF_THE_SERVER):
             self.close()
@@ -272,7 +276,7 @@ class Link:
         if _socket_of(self._connection) is not None:
             return
         self._refuse_if_abandoned()
-        # Also after a first try in vain: the server may have moved between the making of the link and its first use.
+        # Also after a failed first try: the server may have moved between the link's creation and its first use.
         if self._find_again is not None and self._was_tried:
             self._connection = self._find_again(self.timeout_seconds)
         self._was_tried = True
@@ -294,17 +298,17 @@ class Link:
         self.generation += 1
 
     def abandon(self) -> None:
-        """Whoever waits for a reply gets `ReplyLostError` now, and nothing is sent any more. From any thread."""
+        """Fail a pending read with `ReplyLostError` and refuse all further commands. Safe to call from any thread."""
         self._is_abandoned = True
         sock = _socket_of(self._connection)
         if sock is not None:
-            # TLS would say goodbye first, in the midst of another thread's read.
+            # TLS would first send its closing message, during another thread's read.
             plain = _SystemSocket if isinstance(sock, _SystemSocket) else type(sock)
             with suppress(OSError):
                 plain.shutdown(sock, socket.SHUT_RDWR)
 
     def forget_inherited(self) -> None:
-        """In a forked child: close the socket here alone; the parent, whose it is, would feel a QUIT or a shutdown."""
+        """In a forked child, close only the child's copy of the socket. A QUIT or shutdown would affect the parent."""
         sock = _socket_of(self._connection)
         if sock is not None:
             sock.close()
@@ -316,7 +320,7 @@ class Link:
             raise RedisConnectionError("Redis has not answered for too long: it is not asked any more")
 
     def _reason(self, error: BaseException) -> str:
-        """In words; the kernel calls a timeout a resource that is temporarily unavailable."""
+        """The error's text, except for a timeout, which the kernel calls a resource that is temporarily unavailable."""
         if isinstance(error.__context__, BlockingIOError):
             return f"nothing came within {self.timeout_seconds:g} seconds"
         return str(error)
@@ -328,32 +332,32 @@ class Link:
 
     @property
     def is_open(self) -> bool:
-        """A socket is there; whether the other side still is shows only in use."""
+        """True if there is a socket. If the other side is still there only shows in use."""
         return _socket_of(self._connection) is not None
 
     def fileno(self) -> int:
-        """For `select`."""
+        """The socket's file descriptor, for `select`."""
         sock = _socket_of(self._connection)
         if sock is None:
             raise RedisConnectionError("this link has no open socket")
         return sock.fileno()
 
     def wait_readable(self, seconds: float) -> bool:
-        """True when a reply (or the end of the connection) can be read within *seconds*."""
+        """Wait up to *seconds*. Returns True once a reply (or the end of the connection) can be read."""
         poll = select.poll()
         poll.register(self.fileno(), select.POLLIN)
         return bool(poll.poll(seconds * 1000))
 
     @property
     def has_unread(self) -> bool:
-        """More has come than was asked for, and is not in the socket any more."""
+        """True if more data has arrived than was read, and is in the parser's buffer rather than in the socket."""
         return bool(self._connection._parser._reader.has_data())
 
     def drop_if_idle(self) -> None:
         """
-        Before a request, when no reply is awaited: look at a socket that was idle, as Redis closes such (its setting
-        `timeout`, a firewall). The request goes out on a new one then, with nobody the wiser. So it does where the
-        server has said that it is no longer the primary.
+        Drop a stale connection before a request, while no reply is pending. Redis (its setting `timeout`) or a firewall
+        may close an idle socket; the request then uses a new one, and the caller does not notice. The same happens if
+        the server said that it is no longer the primary.
         """
         if self._is_refused:
             self.close()
@@ -361,13 +365,13 @@ class Link:
             self.drop_if_stale()
 
     def drop_if_stale(self) -> None:
-        """Close a socket that the server has closed, or on which something unasked for has come."""
+        """Close the socket if the server has closed it, or if unexpected data has arrived."""
         if self.is_open and self.wait_readable(0):
             self.close()
 
 
 class NamespacedLink(Link):
-    """A link whose commands and replies name keys without their namespace."""
+    """A link that adds the namespace to the keys in commands and removes it from those in replies."""
 
     __slots__ = ("_namespace",)
 
@@ -382,11 +386,11 @@ class NamespacedLink(Link):
         self._namespace = namespace
 
     def command(self, *args: Any) -> Any:
-        """One command, one reply."""
+        """Send one command and return its reply."""
         return self._namespace.reply(args, super().command(*args))
 
     def batch(self, commands: Sequence[Command]) -> list[Any]:
-        """Several commands in one round trip."""
+        """Send several commands in one round trip."""
         replies = super().batch(commands)
         return [
             reply if isinstance(reply, RedisReplyError) else self._namespace.reply(command, reply)
@@ -400,17 +404,17 @@ class NamespacedLink(Link):
 
 
 def _socket_of(connection: AbstractConnection) -> socket.socket | None:
-    # redis-py has no public name for it; its own code annotates it as never set.
+    # redis-py has no public name for the socket, and its own code annotates it as never set.
     sock: socket.socket | None = getattr(connection, "_sock", None)
     return sock
 
 
 def _let_the_kernel_wait(sock: socket.socket | None, seconds: float) -> None:
     """
-    Have the kernel end a read or write that takes too long.
+    Let the kernel time out reads and writes.
 
-    Python's own timeout costs a `poll` before each of them: a tenth of a round trip on one machine. TLS and the sockets
-    of gevent and eventlet, which are classes of their own, keep it.
+    Python's own timeout costs a `poll` before each read or write: a tenth of a round trip on one machine. TLS and the
+    sockets of gevent and eventlet, which have their own classes, keep Python's timeout.
     """
     if type(sock) is not _SystemSocket or _SystemSocket.__module__ != "socket":
         return

@@ -1,7 +1,7 @@
 """
-What a Redis server is told, command by command, by whomever: MONITOR.
+Watch every command that a Redis server receives, from all clients, with MONITOR.
 
-For looking on, on a server of one's own: a busy server is slowed down by it.
+Only use it on your own server: it slows a busy one down.
 """
 
 import re
@@ -20,11 +20,11 @@ _NAMED_ESCAPES = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"a": b"\a", b"b": b"\b
 
 class SeenCommand(NamedTuple):
     """
-    One command, as the server took it.
+    One command as the server received it.
 
     Args:
-        at_seconds: Of the server's clock, since the epoch.
-        sender: Address and port of the client, or `lua` from within a script.
+        at_seconds: When, by the server's clock, in seconds since the epoch.
+        sender: Address and port of the client, or `lua` for a command in a script.
         words: The command's name and its arguments.
     """
 
@@ -35,20 +35,20 @@ class SeenCommand(NamedTuple):
 
 def watch(link: Link) -> Iterator[SeenCommand]:
     """
-    Every command from now on; ends when the connection does.
+    Yield every command from now on, until the connection ends.
 
     Args:
-        link: Of its own, with a long timeout: it serves nothing else from here on.
+        link: A separate link with a long timeout; it cannot be used for anything else from now on.
 
     Raises:
-        RedisError: Redis refuses MONITOR, or is out of reach.
+        RedisError: Redis refuses MONITOR or cannot be reached.
     """
     link.command("MONITOR")
     return _commands(link)
 
 
 def parse(line: bytes) -> SeenCommand | None:
-    """One line of MONITOR; None if it is none."""
+    """Parse a line of MONITOR. Returns None if it is not one."""
     match = _LINE.fullmatch(line)
     if match is None:
         return None
@@ -59,8 +59,8 @@ def parse(line: bytes) -> SeenCommand | None:
 def _words(line: bytes) -> list[bytes]:
     if _WORD.sub(b"", line) == b"":
         return [_ESCAPE.sub(_unescaped, word) for word in _WORD.findall(line)]
-    # Valkey 8.1 leaves quotes and backslashes as they are. JSON has no line ends and no `\x` of its own, so a payload
-    # is read rightly, unless a quoted blank is in it.
+    # Valkey 8.1 does not escape quotes and backslashes. JSON has no line ends and no `\x`, so a payload is parsed
+    # correctly unless it contains `" "`.
     return [_HEX_ESCAPE.sub(_unescaped, word) for word in line[1:-1].split(b'" "')]
 
 

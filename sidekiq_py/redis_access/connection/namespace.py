@@ -1,9 +1,9 @@
 """
 Keys under a namespace, as the redis-namespace gem writes them for Sidekiq up to 6.5: `myapp:queue:default`.
 
-Everything else names keys as Sidekiq does. On the way out a namespace is put in front of those words of a command that
-are keys, and taken off the few replies that hold keys; values never bear it. A command that the table below lacks is
-refused: sent as it is, it would touch the keys of others on the same Redis.
+All other code uses Sidekiq's key names. Before a command is sent, the namespace is added to those of its words that are
+keys; it is removed from the few replies that contain keys. Values never have it. A command that is not in the table
+below is refused: sent unchanged, it would touch other programs' keys on the same Redis.
 
 Source: redis-namespace 1.9.0, namespace.rb, `NAMESPACED_COMMANDS`.
 """
@@ -19,7 +19,7 @@ _ALL = slice(1, None)
 _ALL_BUT_LAST = slice(1, -1)
 _EVERY_OTHER = slice(1, None, 2)
 
-# Which words of a command are keys. EVAL, EVALSHA and SCAN have rules of their own.
+# Which words of a command are keys. EVAL, EVALSHA and SCAN have their own rules.
 _KEYS: dict[str, slice] = {
     **dict.fromkeys(
         ("CLIENT", "CONFIG", "EXEC", "HELLO", "INFO", "MONITOR", "MULTI", "PING", "SCRIPT", "TIME", "UNWATCH"),
@@ -52,7 +52,7 @@ class Namespace:
     One namespace.
 
     Args:
-        name: Without the colon that follows it in a key.
+        name: The namespace without the colon that follows it in a key.
     """
 
     __slots__ = ("_prefix", "_prefix_bytes")
@@ -66,7 +66,7 @@ class Namespace:
 
     def command(self, words: Sequence[Any]) -> Sequence[Any]:
         """
-        A command with the namespace before each of its keys.
+        The command with the namespace before each of its keys.
 
         Raises:
             NotImplementedError: The table does not say which of its words are keys.
@@ -85,7 +85,7 @@ class Namespace:
         return spelled
 
     def reply(self, words: Sequence[Any], reply: Any) -> Any:
-        """The reply to a command, as it was before `command`; its keys without the namespace."""
+        """The reply to a command, with the namespace removed from its keys; *words* are those without the namespace."""
         if reply is None or words[0] not in ("BRPOP", "SCAN"):
             return reply
         if words[0] == "BRPOP":
@@ -99,7 +99,7 @@ class Namespace:
         return key.removeprefix(self._prefix_bytes)
 
     def _scan(self, words: Sequence[Any]) -> Sequence[Any]:
-        """Only keys under the namespace, whether the caller asked for some or for all."""
+        """SCAN only finds keys in the namespace, with or without a MATCH."""
         plain = re.sub(r"([*?\[\]\\])", r"\\\1", self._prefix)
         spelled = list(words)
         if "MATCH" not in words:

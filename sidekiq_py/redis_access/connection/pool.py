@@ -1,4 +1,4 @@
-"""Links to one Redis: handed out, made anew when none is free, and started afresh in a forked child."""
+"""A pool of links to one Redis: creates a link when none is free, and starts over in a forked child."""
 
 import os
 import time
@@ -19,15 +19,15 @@ T = TypeVar("T")
 
 
 class Pool:
-    """Links to one Redis. Safe in threads and across fork."""
+    """Links to one Redis. Safe across threads and forks."""
 
     def __init__(self, settings: RedisSettings) -> None:
         self.settings = settings
         self.namespace = Namespace(settings.namespace) if settings.namespace else None
         self.key_prefix = settings.key_prefix
-        """What stands before each key; for those alone who pack commands themselves."""
+        """The prefix of each key. Only needed by code that packs commands itself."""
         self.push_heads: dict[str, bytes] = {}
-        """By queue, what every push into it begins with; kept by `push.py`."""
+        """For each queue, the bytes that every push to it starts with; maintained by `push.py`."""
         self._make = connection_maker(settings)
         self._free: deque[Link] = deque()
         self._links: weakref.WeakValueDictionary[int, Link] = weakref.WeakValueDictionary()
@@ -39,10 +39,10 @@ class Pool:
         return f"<Pool {place(self.settings)} free={len(self._free)}>"
 
     def new_link(self, *, timeout_seconds: float | None = None) -> Link:
-        """A link that the pool does not take back; *timeout_seconds* for a reply."""
+        """Create a link that does not go back to the pool, with *timeout_seconds* for a reply."""
         check_links()
         seconds = self.settings.socket_timeout_seconds if timeout_seconds is None else timeout_seconds
-        # A host name is looked up at each connection anyway; sentinels have to be asked.
+        # A host name is resolved for each connection anyway; sentinels have to be asked.
         find_again = self._make if "+sentinel://" in self.settings.url else None
         if self.namespace is None:
             link = Link(self._make(seconds), seconds, find_again)
@@ -66,7 +66,7 @@ class Pool:
         return link
 
     def release(self, link: Link) -> None:
-        """Give a link back."""
+        """Return a link to the pool."""
         if self._pid != os.getpid() or len(self._free) >= self.settings.pool_size:
             link.close()
             return
@@ -75,7 +75,7 @@ class Pool:
 
     @contextmanager
     def link(self) -> Iterator[Link]:
-        """A link for the length of a block."""
+        """A context manager that acquires a link and releases it at the end."""
         link = self.acquire()
         try:
             yield link
@@ -84,10 +84,10 @@ class Pool:
 
     def run(self, use: Callable[[Link], T], *, idempotent: bool = True) -> T:
         """
-        Call *use* with a link; once more on a fresh one after a failover.
+        Call *use* with a link. After a failover or a broken connection, call it once more on a fresh connection.
 
         Args:
-            idempotent: Also once more after a lost reply. Leave it off for anything that must not happen twice.
+            idempotent: Call it once more after a lost reply, too. Pass False for anything that must not happen twice.
         """
         link = self.acquire()
         try:
@@ -107,12 +107,12 @@ class Pool:
             self.release(link)
 
     def command(self, *args: Any, idempotent: bool = True) -> Any:
-        """One command on any link; repeated as `run` says."""
+        """Send one command on any link. See `run` for when it is repeated."""
         return self.run(lambda link: link.command(*args), idempotent=idempotent)
 
     def batch(self, commands: Sequence[Command], *, idempotent: bool = True) -> list[Any]:
         """
-        Several commands in one round trip; repeated as `run` says.
+        Send several commands in one round trip. See `run` for when they are repeated.
 
         Raises:
             RedisReplyError: The first error among the replies.
@@ -121,11 +121,11 @@ class Pool:
         return replies
 
     def readable(self, commands: Sequence[Command]) -> list[Any]:
-        """As `batch`, with None for a reply that is an error about its own key: the others are read."""
+        """Like `batch`, but with None in place of an error that concerns only one key."""
         return readable(self.run(lambda link: link.batch(commands))) if commands else []
 
     def abandon(self) -> None:
-        """For a process that leaves: every call that waits for Redis, and every later one, fails at once."""
+        """For a process that is shutting down: make all pending and later calls fail immediately."""
         self.is_abandoned = True
         for reference in self._links.valuerefs():
             link = reference()
@@ -134,7 +134,7 @@ class Pool:
 
     @property
     def join_seconds(self) -> float:
-        """How long a thread that has been told to end may still be waiting for this Redis."""
+        """How many seconds a thread that was asked to end may still wait for this Redis."""
         return 0.1 if self.is_abandoned else self.settings.socket_timeout_seconds + 1
 
     def close(self) -> None:
@@ -156,7 +156,10 @@ _refusal: Callable[[], Exception] | None = None
 
 
 def refuse_links(refusal: Callable[[], Exception] | None) -> None:
-    """From now on no pool of this process makes a link: *refusal* says why. None ends that. For tests of programs."""
+    """
+    Keep all pools of this process from making links, which then raise what *refusal* returns. None allows them again.
+    For tests of programs.
+    """
     global _refusal
     _refusal = refusal
     for pool in list(_pools):
@@ -170,7 +173,7 @@ def check_links() -> None:
 
 
 def _start_all_afresh() -> None:
-    """A child that lives on would keep the sockets of a worker open after its death, and must never read from one."""
+    """A child must never read from the sockets of its parent, and would keep them open after the parent's death."""
     for pool in list(_pools):
         pool._start_afresh()
 

@@ -1,4 +1,4 @@
-"""The one place where redis-py's errors become ours."""
+"""The only place that maps redis-py's errors to ours."""
 
 import re
 import ssl
@@ -9,21 +9,21 @@ import redis
 
 from sidekiq_py.errors import RedisConnectionError, RedisReplyError
 
-# Error replies after which the same command may be sent again on a fresh connection: it was not executed, the server
-# that answered is no longer the primary. Source: Sidekiq 6.4.1 and later, redis_connection.rb / config.rb.
+# Error replies after which the same command may be sent again on a fresh connection: it was not executed, because the
+# server is no longer the primary. Source: Sidekiq 6.4.1 and later, redis_connection.rb / config.rb.
 FAILOVER_CODES = frozenset({"READONLY", "NOREPLICAS", "UNBLOCKED"})
 
-# Redis 6.2 wraps what a command within a script was answered in sentences of its own, with or without a dash; what
-# `redis.pcall` gives has the inner one alone.
+# Redis 6.2 wraps the error of a command in a script in its own text, with or without a dash. The result of
+# `redis.pcall` has only the inner text.
 _WITHIN_A_SCRIPT = re.compile(
     r"(?:Error running script \(call to \w+\): @user_script:\d+: )?(?:@user_script: \d+: )?(?:-|ERR )?"
 )
-# What Redis and Valkey say, without a code, when an ACL forbids a command within a script.
+# The text of Redis and Valkey, which has no code, when an ACL forbids a command in a script.
 _FORBIDDEN_WITHIN_A_SCRIPT = ("The user executing the script can't", "ACL failure in script")
 
 
 def reply_error(error: redis.RedisError) -> RedisReplyError:
-    """Our error for an error reply. redis-py has cut the code from some of them, Redis 6.2 has put words before it."""
+    """Our error for an error reply. redis-py removes the code from some of them, and Redis 6.2 puts text before it."""
     codes = {
         redis.exceptions.ReadOnlyError: "READONLY",
         redis.exceptions.NoScriptError: "NOSCRIPT",
@@ -39,7 +39,7 @@ def reply_error(error: redis.RedisError) -> RedisReplyError:
 
 
 def pcall_error(text: bytes) -> RedisReplyError:
-    """Our error for one that a script was given by `redis.pcall`, and hands on as a text."""
+    """Our error for one that a script got from `redis.pcall` and returned as text."""
     return _with_code(text.decode(errors="replace").strip(), None)
 
 
@@ -53,11 +53,11 @@ def _with_code(text: str, code: str | None) -> RedisReplyError:
 
 
 def out_of_reach(error: Exception) -> RedisConnectionError:
-    """For a connection that could not be made, with what to do about a certificate."""
+    """The error for a connection that could not be made, with advice if a certificate is the cause."""
     text = f"Redis is out of reach: {error}"
     cause = error.__cause__ or error.__context__
     if isinstance(cause, ssl.SSLError) and str(cause) not in text:
-        # All that redis-py 5.0 says of it to `async` code is "Error 1 connecting to localhost:6379. 1."
+        # In `async` code, redis-py 5.0 only says "Error 1 connecting to localhost:6379. 1."
         text = f"{text.rstrip('.')}: {cause}"
     if "certificate verify failed" in text:
         text = (
@@ -68,7 +68,7 @@ def out_of_reach(error: Exception) -> RedisConnectionError:
 
 
 def raise_first(replies: list[Any]) -> list[Any]:
-    """*replies*, unless one of them is an error."""
+    """Return *replies*, or raise the first error among them."""
     for reply in replies:
         if isinstance(reply, RedisReplyError):
             raise reply
@@ -76,7 +76,7 @@ def raise_first(replies: list[Any]) -> list[Any]:
 
 
 def readable(replies: Sequence[Any]) -> list[Any]:
-    """*replies*, with None for one that is an error about its own key: the others are read."""
+    """*replies*, with None in place of an error that concerns only one key. Other errors are raised."""
     for reply in replies:
         if isinstance(reply, RedisReplyError) and reply.is_about_server:
             raise reply

@@ -1,4 +1,4 @@
-"""Walks over keys that may be large: SSCAN and ZSCAN as iterators."""
+"""Reads large sets and sorted sets in pages, with SSCAN and ZSCAN."""
 
 from collections.abc import Callable, Iterator
 
@@ -8,7 +8,7 @@ _SET_COUNT = 1000
 
 
 def members(pool: Pool, key: str) -> list[str]:
-    """The members of a set of names, in order, each once."""
+    """The members of a set of names, sorted and without duplicates."""
     found: set[bytes] = set()
     cursor = b"0"
     while True:
@@ -22,15 +22,15 @@ def scored_members(
     pool: Pool, key: str, match: str | bytes | None, count: int, looked_at: Callable[[int], None] | None = None
 ) -> Iterator[tuple[bytes, bytes]]:
     """
-    The members of a sorted set with their scores, in no order.
+    The members of a sorted set with their scores, in no particular order.
 
-    What is there all the time is yielded at least once, whatever is added and removed meanwhile; what changes its score
-    may come twice.
+    A member that is there the whole time is yielded at least once, whatever is added and removed meanwhile. A member
+    whose score changes may be yielded twice.
 
     Args:
-        match: A glob, as of KEYS; None for all.
-        count: How many are looked at in one round trip.
-        looked_at: Told after each round trip about how many Redis has looked at.
+        match: A glob as for KEYS; None for all members.
+        count: How many members to scan in one round trip.
+        looked_at: Called after each round trip with the approximate number of members scanned so far.
     """
     pattern = () if match is None else ("MATCH", match)
     cursor = b"0"
@@ -46,5 +46,5 @@ def scored_members(
 
 
 def literal(text: str) -> str:
-    """*text* with what a glob would read as a wildcard made plain."""
+    """*text* with the special characters of a glob escaped."""
     return "".join(f"\\{letter}" if letter in "*?[]\\" else letter for letter in text)

@@ -1,8 +1,8 @@
 """
-The Lua scripts: one a file in `lua/`, its head naming KEYS, ARGV and reply. What several begin with or need stands in
-`lua/parts/`, and a line `--@part name` brings it in.
+The Lua scripts, one per file in `lua/`. The head of each names KEYS, ARGV and the reply. Code that several scripts
+share is in `lua/parts/`; the line `--@part name` includes it.
 
-A script is called by its digest; where the server does not know it (restarted, flushed, failed over) the text is sent.
+A script is called by its digest. If the server does not know it (after a restart, flush or failover), the text is sent.
 """
 
 import hashlib
@@ -21,11 +21,11 @@ _PART = re.compile(rb"^--@part (\w+)\n", re.MULTILINE)
 
 class Script:
     """
-    One script.
+    One Lua script.
 
     Args:
-        name: Of the file in `lua/`, without its ending.
-        placeholder: What *filling* takes the place of in its text.
+        name: The name of the file in `lua/`, without its extension.
+        placeholder: The part of the text that *filling* replaces.
     """
 
     __slots__ = ("digest", "name", "text")
@@ -38,7 +38,7 @@ class Script:
 
     @classmethod
     def of_text(cls, name: str, text: str) -> Self:
-        """A script that lies elsewhere: an extension's."""
+        """A script that is not in `lua/`: an extension's."""
         script = cls.__new__(cls)
         script.name = name
         script.text = text.encode()
@@ -53,12 +53,12 @@ class Script:
         return ("EVALSHA", self.digest, len(keys), *keys, *arguments)
 
     def full_call(self, keys: Sequence[str | bytes], arguments: Sequence[Any]) -> tuple[Any, ...]:
-        """The command that brings its text along."""
+        """The command that sends its text along."""
         return ("EVAL", self.text, len(keys), *keys, *arguments)
 
     def run(self, link: Link, keys: Sequence[str | bytes], arguments: Sequence[Any]) -> Any:
         """
-        Run it; the text is sent if the server does not know it.
+        Run the script; if the server does not know it, send the text.
 
         Raises:
             RedisError: As `Link.command` does.
@@ -72,10 +72,11 @@ class Script:
 
     def run_all(self, link: Link, calls: Sequence[tuple[Sequence[str | bytes], Sequence[Any]]]) -> list[Any]:
         """
-        Run it once for each pair of keys and arguments, in one round trip; in two if the server does not know it.
+        Run the script once for each pair of keys and arguments, in one round trip, or in two if the server does not
+        know it.
 
         Raises:
-            RedisError: As `run`, for the first that failed; the others were run all the same.
+            RedisError: As `run`, for the first that failed. The others ran anyway.
         """
         replies = link.batch([self.call(*call) for call in calls])
         unknown = [at for at, reply in enumerate(replies) if _is_unknown(reply)]

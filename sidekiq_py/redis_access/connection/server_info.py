@@ -1,8 +1,8 @@
 """
-What kind of server this is: product, version, mode, and what it does when its memory is full.
+The server's product, version, mode, and what it does when its memory is full.
 
-INFO tells it all, HELLO and CONFIG tell parts of it. Each may be forbidden to this user or renamed away; then what
-cannot be known stays None.
+INFO has all of it; HELLO and CONFIG have parts of it. Each of them may be renamed or forbidden for this user; whatever
+cannot be found out stays None.
 """
 
 import re
@@ -13,22 +13,24 @@ from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
 
-# LMOVE and BLMOVE, by which a job is never in no place at all.
+# The first release with LMOVE and BLMOVE, with which a job is in one of two lists at any time.
 OLDEST_REDIS = (6, 2)
 
-# Of error replies: nothing that this user asks will be answered.
+# Error codes which mean that the server will not answer anything for this user.
 _NOT_LET_IN = frozenset({"NOAUTH", "WRONGPASS"})
 
 
 @dataclass(frozen=True, slots=True)
 class ServerInfo:
     """
+    What is known about a server.
+
     Args:
         product: `Redis`, `Valkey` or `Dragonfly`; None if the server did not say.
-        version: Of the product.
-        redis_version: The Redis whose commands it has, which decides what it can do.
+        version: The product's version.
+        redis_version: The Redis version that it is compatible with, which decides what it can do.
         mode: `standalone`, `cluster` or `sentinel`.
-        maxmemory_policy: `noeviction`, or by which rule it throws keys away.
+        maxmemory_policy: `noeviction`, or the rule by which the server evicts keys.
     """
 
     product: str | None = None
@@ -46,8 +48,8 @@ def read(pool: Pool) -> ServerInfo:
     Ask the server.
 
     Raises:
-        RedisReplyError: It does not let this user in, or lacks the URL's database.
-        RedisError: It is out of reach. What it refuses to tell raises nothing.
+        RedisReplyError: It does not let this user in, or does not have the URL's database.
+        RedisError: It cannot be reached. Refused questions do not raise.
     """
     pool.run(Link.connect)
     facts = _info(pool) or _hello(pool)
@@ -58,10 +60,9 @@ def read(pool: Pool) -> ServerInfo:
 
 def describe(facts: dict[str, str]) -> ServerInfo:
     """
-    What the lines of INFO say.
+    Interpret the lines of INFO.
 
-    Valkey and Dragonfly call themselves by a version of their own beside the `redis_version` that they are compatible
-    with.
+    Valkey and Dragonfly report their own version in addition to the `redis_version` that they are compatible with.
     """
     compatible = facts.get("redis_version")
     if "dragonfly_version" in facts:
@@ -94,7 +95,7 @@ def _hello(pool: Pool) -> dict[str, str]:
     version, server = facts.get("version"), facts.get("server")
     if version is None:
         return {}
-    # Valkey says `valkey` and its own version here; every Valkey has the commands of Redis 7.2.
+    # Valkey replies `valkey` and its own version here; every Valkey has the commands of Redis 7.2.
     is_valkey = server == "valkey"
     versions = {"valkey_version": version, "redis_version": "7.2.4"} if is_valkey else {"redis_version": version}
     return {**versions, "redis_mode": facts.get("mode", "")}
@@ -115,7 +116,7 @@ def _ask(pool: Pool, *command: str) -> Any:
 
 
 def _pairs(reply: Any) -> dict[str, str]:
-    """A flat list of names and values; values that are no text are left out."""
+    """A flat list of names and values as a dict, without values that are not text."""
     if not isinstance(reply, list):
         return {}
     named = zip(reply[::2], reply[1::2], strict=False)

@@ -1,4 +1,4 @@
-"""Where Redis is."""
+"""The settings for connections to Redis."""
 
 from dataclasses import dataclass
 
@@ -12,11 +12,11 @@ class RedisSettings:
 
     Args:
         url: `redis://`, `rediss://`, `unix://`, or `redis+sentinel://[:password@]host:port,host:port/service[/db]`.
-        socket_timeout_seconds: For a reply; blocking commands add their own time.
-        connect_timeout_seconds: For a new connection.
-        pool_size: How many links stay open when nobody uses them; of the awaited calls also how many an event loop
-            has open at once. Further calls wait.
-        namespace: Every key is `<namespace>:<key>` there, as by the redis-namespace gem; empty for none.
+        socket_timeout_seconds: How long to wait for a reply; blocking commands add their own time.
+        connect_timeout_seconds: How long to wait for a new connection.
+        pool_size: How many idle links stay open. For awaited calls, it is also the most links that one event loop
+            opens; further calls wait.
+        namespace: Makes every key `<namespace>:<key>`, like the redis-namespace gem; empty for none.
     """
 
     url: str = "redis://localhost:6379/0"
@@ -42,12 +42,12 @@ class RedisSettings:
 
     @property
     def key_prefix(self) -> str:
-        """What stands before each key; nothing where there is no namespace."""
+        """The prefix of each key; empty without a namespace."""
         return f"{self.namespace}:" if self.namespace else ""
 
 
 def redact(url: str) -> str:
-    """*url* without its password, fit for a log line."""
+    """*url* without its password, for log lines."""
     head, at, tail = url.rpartition("@")
     if not at:
         return url
@@ -56,5 +56,5 @@ def redact(url: str) -> str:
 
 
 def place(settings: RedisSettings) -> str:
-    """The URL without its password, and the namespace behind a `#`, as Ruby's Web UI shows it."""
+    """The URL without its password, followed by `#` and the namespace, as Ruby's Web UI shows it."""
     return redact(settings.url) + (f"#{settings.namespace}" if settings.namespace else "")

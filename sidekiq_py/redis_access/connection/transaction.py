@@ -12,7 +12,7 @@ from sidekiq_py.redis_access.connection.replies import reply_error
 
 def transact(pool: Pool, commands: Sequence[Command]) -> list[Any]:
     """
-    Run commands with nothing of others in between. They may be repeated after a lost reply.
+    Run commands in a transaction. They may be repeated after a lost reply.
 
     Returns:
         Their replies.

@@ -1,1 +1,1 @@
-"""What workers are told along with jobs, for features above Sidekiq's. May import `job_path` and `connection`."""
+"""Notices that workers receive with jobs, for features beyond Sidekiq's. May import `job_path` and `connection`."""

@@ -1,9 +1,9 @@
 """
-Jobs that are not to be run any more, wherever they are.
+Revoked jobs: they must not be started any more, wherever they are.
 
-`sidekiq_py:revoked` is a sorted set of their ids, each with the time until which it is kept. The scripts that take jobs
-from queues tell what is found there (`fetch.lua`, `claim.lua`). `sidekiq_py:orders` is a number that counts up whenever
-any other order that workers keep a copy of has changed.
+`sidekiq_py:revoked` is a sorted set of their ids, scored by the time until which each is kept. The scripts that take
+jobs from queues (`fetch.lua`, `claim.lua`) report the ids that are in it. `sidekiq_py:orders` is a number that goes up
+whenever any other order that workers keep a copy of changes.
 """
 
 from collections.abc import Sequence
@@ -21,8 +21,8 @@ __all__ = ("MOST_KEPT", "Revoked", "is_revoked", "list_revoked", "revoke", "told
 REVOKE = Script("revoke")
 
 MOST_KEPT = 50_000
-"""So many ids are kept, as in Celery's workers."""
-# A job that waits longer is not thought of.
+"""How many ids are kept at most, as in Celery's workers."""
+# Jobs that wait for longer are not considered.
 _MOST_SECONDS = 10 * 365 * 24 * 3600
 _AFTER_THE_LAST_SECONDS = 24 * 3600
 _SLICE = 1000
@@ -30,11 +30,11 @@ _SLICE = 1000
 
 class Revoked(NamedTuple):
     """
-    What a revoke came to.
+    The result of a revoke.
 
     Args:
-        may_start: One of the jobs may be in flight: it may have been taken just before, and not have started.
-        forgotten: How many other ids are not kept any more.
+        may_start: True if one of the jobs may be in flight: it may have been fetched just before, and may still start.
+        forgotten: How many other ids were dropped to make room.
     """
 
     may_start: bool
@@ -46,9 +46,9 @@ def revoke(pool: Pool, jids: Sequence[str], *, now: float, kept_seconds: float) 
     Keep jobs from being started.
 
     Args:
-        jids: Need not exist.
+        jids: The ids; the jobs need not exist.
         now: Seconds since the epoch.
-        kept_seconds: For how long at least; a job that waits for its time now is covered in any case.
+        kept_seconds: How long to keep the ids at least. They always cover jobs that are scheduled now.
     """
     inboxes = keys.inbox("", "").rstrip(":") + ":"
     names = [keys.REVOKED, keys.SCHEDULE, keys.RETRY, keys.OWNERS, keys.in_flight(""), inboxes]
@@ -63,19 +63,19 @@ def revoke(pool: Pool, jids: Sequence[str], *, now: float, kept_seconds: float) 
 
 
 def is_revoked(pool: Pool, jid: str, now: float) -> bool:
-    """Whether a job is not to be started."""
+    """True if a job must not be started."""
     until = pool.command("ZSCORE", keys.REVOKED, jid)
     return until is not None and float(until) > now
 
 
 def list_revoked(pool: Pool, now: float, most: int) -> list[str]:
-    """The ids of revoked jobs; where there are more than *most*, those that are kept the longest."""
+    """The ids of revoked jobs; if there are more than *most*, those that are kept the longest."""
     found: list[bytes] = pool.command("ZREVRANGEBYSCORE", keys.REVOKED, "+inf", f"({now:.3f}", "LIMIT", 0, most)
     return [jid.decode(errors="replace") for jid in reversed(found)]
 
 
 def told_of(link: Link, raw: bytes) -> list[bytes]:
-    """What a fetch of this job would tell now; see `fetch.lua`."""
+    """The notices that a fetch of this job would return now; see `fetch.lua`."""
     jid = _jid_of(raw)
     number, until = link.batch([("GET", keys.ORDERS), ("ZSCORE", keys.REVOKED, jid)])
     told = [number or b""]

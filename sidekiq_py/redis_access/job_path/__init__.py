@@ -1,1 +1,1 @@
-"""A job's way through Redis: pushed, in flight, promoted, recovered. May import `connection`."""
+"""A job's path through Redis: push, in flight, promotion, recovery. May import `connection`."""

@@ -1,8 +1,8 @@
 """
-Pushes that are awaited: redis-py's asyncio connections, with the promises of `push.py`.
+Awaitable pushes over redis-py's asyncio connections, with the same guarantees as `push.py`.
 
-A connection belongs to the event loop that opened it: each loop has connections of its own, at most `pool_size` of
-them, and they are closed when the loop shuts down. Callers beyond that wait their turn, first come, first served.
+A connection belongs to the event loop that opened it. Each loop has its own connections, at most `pool_size`, which are
+closed when the loop shuts down. Further callers wait in order of arrival.
 """
 
 import asyncio
@@ -30,12 +30,15 @@ from sidekiq_py.redis_access.job_path.push import refused_for_good, refused_twic
 
 
 class AsyncLink:
-    """One connection; as `Link`, but what broke while sending counts as sent, as asyncio buffers it."""
+    """
+    One connection, like `Link`. But after a failure while sending, the commands count as sent, because asyncio buffers
+    them.
+    """
 
     __slots__ = ("_connection", "released_at")
 
     def __init__(self, connection: aio.AbstractConnection) -> None:
-        # As redis-py's annotations leave off in the middle of what is public.
+        # Any, because redis-py's annotations are incomplete.
         self._connection: Any = connection
         self.released_at = 0.0
 
@@ -44,7 +47,7 @@ class AsyncLink:
         Send packed commands and read their replies.
 
         Returns:
-            *count* replies; an error reply stands in the list as a `RedisReplyError`.
+            *count* replies; an error reply is in the list as a `RedisReplyError`.
 
         Raises:
             RedisConnectionError: Nothing was sent.
@@ -91,7 +94,7 @@ class AsyncLink:
             raise
 
     def _is_stale(self) -> bool:
-        """The server has closed it, or something unasked for has come."""
+        """True if the server has closed the connection, or if unexpected data has arrived."""
         writer, reader = self._connection._writer, self._connection._reader
         if writer.is_closing() or reader.at_eof():
             return True
@@ -100,7 +103,7 @@ class AsyncLink:
         return bool(select.select([writer.get_extra_info("socket").fileno()], [], [], 0)[0])
 
     def abort(self) -> None:
-        """Close the socket without a word; the next command opens a new one."""
+        """Close the socket immediately; the next command opens a new one."""
         writer = self._connection._writer
         self._connection._writer = self._connection._reader = None
         if writer is not None:
@@ -113,10 +116,10 @@ class AsyncLink:
 
 class AsyncPool:
     """
-    Awaited links to where a pool leads.
+    Awaitable links to the Redis of a pool.
 
     Args:
-        pool: Its settings are used, its links are not. `pool_size` is the most links that one loop has open.
+        pool: Its settings are used, its links are not. `pool_size` is the most links that one loop opens.
     """
 
     def __init__(self, pool: Pool) -> None:
@@ -129,11 +132,11 @@ class AsyncPool:
 
     async def push(self, commands: Sequence[bytes]) -> None:
         """
-        Run one push, and once more what a failover has refused of it.
+        Run one push; send what a failover refuses of it once more.
 
         Raises:
             RedisConnectionError: Nothing was done.
-            ReplyLostError: Nobody knows whether it was done.
+            ReplyLostError: It may or may not have been done.
             RedisReplyError: Redis refused it.
         """
         async with self._link() as link:
@@ -149,7 +152,7 @@ class AsyncPool:
                     raise refused_twice(refusals, still, count=len(commands))
 
     async def batch(self, commands: Sequence[Command]) -> list[Any]:
-        """Several commands that only read values, in one round trip; the first error among the replies is raised."""
+        """Send several commands that only read values in one round trip. Raises the first error among the replies."""
         namespace = self._pool.namespace
         if namespace is not None:
             commands = [namespace.command(command) for command in commands]
@@ -162,16 +165,16 @@ class AsyncPool:
 
     async def run_script(self, call: Command, full_call: Command, *, idempotent: bool) -> None:
         """
-        Run a script; once more on a fresh connection after a failover, as `Pool.run` does.
+        Run a script. After a failover, run it once more on a fresh connection, like `Pool.run`.
 
         Args:
             call: The command that runs it by digest.
-            full_call: The one that brings its text along.
-            idempotent: Also once more after a lost reply.
+            full_call: The command that sends its text along.
+            idempotent: Also run it once more after a lost reply.
 
         Raises:
             RedisConnectionError: Nothing was done.
-            ReplyLostError: Nobody knows whether it was done.
+            ReplyLostError: It may or may not have been done.
             RedisReplyError: Redis refused it.
         """
         lost: ReplyLostError | None = None
@@ -190,7 +193,7 @@ class AsyncPool:
                 await self._run_script(link, call, full_call)
             except RedisError as error:
                 if lost is not None and error.is_about_server:
-                    # Of the first try nobody knows any more now than before.
+                    # The outcome of the first try is still unknown.
                     raise lost from error
                 raise
 
@@ -214,16 +217,18 @@ class AsyncPool:
     @asynccontextmanager
     async def _link(self) -> AsyncIterator[AsyncLink]:
         """
-        A link for the length of a block; while all of this loop's are in use, the caller waits for one.
+        A context manager that acquires a link and releases it at the end. While all of this loop's links are in use,
+        the caller waits.
 
         Raises:
-            RedisConnectionError: Redis answered nobody for as long as a reply may take, and this caller had no turn.
+            RedisConnectionError: This caller never got a link, and Redis has not answered any command for as long as a
+                reply may take.
         """
         links = await self._links()
         called_at = time.monotonic()
         async with links.turns:
-            # Without this the callers behind a Redis that hangs would time out in turn, ten at a time: the last of
-            # 5,000 after 40 minutes.
+            # Without this, the callers of a Redis that hangs would time out ten at a time, the last of 5,000 after 40
+            # minutes.
             waited = time.monotonic() - called_at
             if waited >= self.settings.socket_timeout_seconds and links.answered_at < called_at:
                 raise RedisConnectionError(
@@ -245,7 +250,7 @@ class AsyncPool:
         links = self._loops.get(loop)
         if links is None:
             self._loops[loop] = links = _LoopLinks(self.settings.pool_size)
-            # A generator that was started is closed by the loop's shutdown; its links are then closed with it.
+            # The loop's shutdown closes a generator that was started, and its links with it.
             await anext(links.closer)
         return links
 
@@ -275,7 +280,7 @@ class AsyncPool:
         return options.pop("connection_class", aio.Connection), options
 
     async def _primary_recipe(self) -> tuple[type[aio.AbstractConnection], dict[str, Any]]:
-        """To where the sentinels say that the primary is; they are asked in a thread."""
+        """The options for the primary that the sentinels name. They are asked in a thread."""
         found: Any = await asyncio.to_thread(self._pool.new_link)
         connection = found._connection
         options = {name: getattr(connection, name) for name in ("host", "port", "db", "username", "password")}
@@ -283,11 +288,11 @@ class AsyncPool:
 
 
 class _LoopLinks:
-    """The links of one event loop: who may use one, and those that nobody uses now."""
+    """The links of one event loop: the free ones, and a semaphore that limits how many are in use."""
 
     def __init__(self, most: int) -> None:
         self.free: deque[AsyncLink] = deque()
-        # First come, first served, and a caller that is cancelled while it waits takes no turn.
+        # Callers are served in order of arrival, and a caller that is cancelled while it waits does not use a turn.
         self.turns = asyncio.Semaphore(max(1, most))
         self.answered_at = float("-inf")
         self.is_closed = False

@@ -1,9 +1,10 @@
 """
-Hears when a job is put into `retry` or `schedule`, so that nobody has to look every 100 ms.
+Learns when a job is added to `retry` or `schedule`, so that the poller does not have to check every 100 ms.
 
-Redis tells one connection of changes to what another one has read: client-side caching (`CLIENT TRACKING`), from 6.0
-on. A proxy may accept that and tell nothing. So the holder of the poller's lease also reads the lease, which it renews
-each second: only while it hears of its own renewals is a silence taken for rest.
+Redis can notify one connection when keys change that another connection has read: client-side caching
+(`CLIENT TRACKING`), since 6.0. A proxy may accept that command and send nothing. So the holder of the poller's lease
+also reads the lease, which it renews every second. Only while it is notified of its own renewals does it take silence
+to mean that nothing changed.
 """
 
 from collections.abc import Sequence
@@ -17,42 +18,43 @@ from sidekiq_py.redis_access.job_path.promote import due_commands, noted_due
 from sidekiq_py.wire import keys
 
 _CHANNEL = b"__redis__:invalidate"
-# A server that refuses may be replaced by another one; but each try stands in its log of refusals (`ACL LOG`).
+# A server that refuses may be replaced by another one later; but each try adds an entry to its log (`ACL LOG`).
 _REFUSED_SECONDS = 3600.0
 _LEASE = keys.POLLER_LEASE.encode()
 
 
 class DueWatch:
     """
-    Of one poller; used by its thread. Two connections while it is on.
+    The watch of one poller, used by the poller's thread. It needs two connections while it is on.
 
     Args:
-        pool: To the Redis whose sets are watched.
+        pool: The pool of the Redis whose sets are watched.
     """
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._asking = pool.new_link()
         self._hearing = pool.new_link()
-        # On which socket Redis notes what is asked.
+        # The generation of the socket on which tracking is on.
         self._noted_on = 0
-        # A renewal of the lease was heard of since the last look.
+        # True if a notification of a lease renewal has arrived since the last look.
         self._is_proven = False
         self._refused_until = 0.0
 
     def look(self, now: float, ahead_seconds: Sequence[float]) -> tuple[list[bool], bool]:
         """
-        Whether any member of the waiting sets has its time so far ahead; and whether `wait` will hear of a change.
+        For each number of seconds, check if any member of the waiting sets is due by then. The second value is True if
+        `wait` will notice changes.
 
         Raises:
-            RedisError: Redis is out of reach, or in trouble.
+            RedisError: Redis cannot be reached, or is in trouble.
         """
         commands = due_commands(now, ahead_seconds)
         if self._is_on():
             try:
                 is_proven, self._is_proven = self._is_proven, False
                 *counts, lease = self._asking.batch([*commands, ("GET", keys.POLLER_LEASE)])
-                # Redis may have closed the connection before, and it was opened again.
+                # Redis may have closed the connection before, so that it was reopened without tracking.
                 is_heard = self._asking.generation == self._noted_on and not isinstance(lease, RedisReplyError)
                 return noted_due(counts), is_heard and is_proven
             except (ReplyLostError, RedisConnectionError):
@@ -60,7 +62,7 @@ class DueWatch:
         return noted_due(self._pool.run(lambda link: link.batch(commands))), False
 
     def wait(self, seconds: float) -> bool:
-        """Until a waiting set has changed, or `abandon` is called: True; False after so many seconds."""
+        """Wait until a waiting set changes or `abandon` is called: True. Returns False after *seconds*."""
         until = monotonic() + seconds
         while True:
             left = until - monotonic()
@@ -74,17 +76,17 @@ class DueWatch:
                 return True
 
     def abandon(self) -> None:
-        """End the present wait, and wait no more. From any thread."""
+        """End the current wait and all later ones. Safe to call from any thread."""
         self._hearing.abandon()
 
     def close(self) -> None:
-        """Let go of the connections; the next look opens them again."""
+        """Close the connections; the next look opens them again."""
         self._asking.close()
         self._hearing.close()
         self._is_proven = False
 
     def _is_on(self) -> bool:
-        """Redis says what changes; it is asked to if need be."""
+        """True if tracking is on. Turns it on if necessary."""
         if monotonic() < self._refused_until:
             return False
         try:
@@ -114,12 +116,12 @@ class DueWatch:
         self._noted_on = self._asking.generation
 
     def _heard(self) -> bool:
-        """Take in all that has come; true if a waiting set may have changed."""
+        """Read all notifications that have arrived. Returns True if a waiting set may have changed."""
         has_changed = False
         while True:
             message: Any = self._hearing.receive()
             changed = message[2] if type(message) is list and len(message) == 3 else None
-            # After FLUSHALL it names no keys.
+            # After FLUSHALL, the notification names no keys.
             names = changed if type(changed) is list else [b""]
             self._is_proven |= any(name.endswith(_LEASE) for name in names)
             has_changed |= not all(name.endswith(_LEASE) for name in names)

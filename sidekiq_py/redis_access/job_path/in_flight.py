@@ -1,14 +1,14 @@
 """
-Jobs on their way through a worker: fetch, claim, acknowledge, settle, give back.
+Jobs on their way through a worker: fetch, claim, acknowledge, settle, requeue.
 
-From the instant a job leaves its queue until it is settled it stands in one of two places:
+From the moment a job leaves its queue until it is settled, it is in one of two places:
 
-- in the owner's in-flight hash, `sidekiq_py:inflight:<owner>`, if a script took it there along with others, or because
-it must run alone;
-- in the owner's inbox for its queue, `sidekiq_py:inbox:<owner>:<queue>`, if a plain LMOVE or BLMOVE took it. Its bytes
-name it there, so no script is needed to take it or to acknowledge it: that is what makes a single job cheap.
+- in the owner's in-flight hash, `sidekiq_py:inflight:<owner>`, if a script moved it there, along with others or because
+  it must run alone;
+- in the owner's inbox for its queue, `sidekiq_py:inbox:<owner>:<queue>`, if a plain LMOVE or BLMOVE moved it. There its
+  bytes identify it, so neither taking nor acknowledging it needs a script. That makes single jobs cheap.
 
-What the keys hold stands in `docs/architecture.md`.
+`docs/architecture.md` describes the contents of these keys.
 """
 
 import hashlib
@@ -33,29 +33,29 @@ GIVE_BACK = Script("give_back")
 RENEW = Script("renew")
 FENCE = Script("fence")
 
-# The error reply of `fetch.lua` to an owner that was recovered.
+# The error reply of `fetch.lua` for an owner that was recovered.
 FENCED = "FENCED"
-# The reply of `claim.lua` where the job's queue is paused.
+# The reply of `claim.lua` if the job's queue is paused.
 PAUSED = b"PAUSED"
-# Lua can hand about 8,000 values to one command.
+# Lua can pass about 8,000 values to one command.
 _SLICE = 1000
 _KEPT = "@"
 _LEASE_COUNT = 4
 
 
 _FIELD = re.compile(rb"([0-9.]+)([:!@])(.*)", re.DOTALL)
-# An inbox is searched from end to end: with more jobs in it a hash is cheaper.
+# Redis searches an inbox from end to end; with more jobs in it, a hash is cheaper.
 MOST_LISTED = 64
-# In place of a field, what names a job that is listed to another process: its bytes may be long.
+# The prefix that names a job in an inbox to another process by its digest, because its bytes may be long.
 _BY_DIGEST = b"0.0@"
 
 
 def split_field(field: bytes) -> tuple[int, bool, str]:
     """
-    The parts of a field of the in-flight hash, or of what stands for one of a job in an inbox: `<batch>.<n>@<queue>`.
+    Split a field of the in-flight hash, or the substitute for one of a job in an inbox: `<batch>.<n>@<queue>`.
 
     Returns:
-        The number of the batch, whether the job is a suspect marked as started, and its queue.
+        The number of the batch, True if the job is a suspect that is marked as started, and its queue.
     """
     match = _FIELD.fullmatch(field)
     if match is None:
@@ -64,7 +64,7 @@ def split_field(field: bytes) -> tuple[int, bool, str]:
 
 
 def is_field(text: bytes) -> bool:
-    """Whether it is a field of ours; anybody may have written another one into the hash."""
+    """True if *text* is one of our fields. Another program may have written others to the hash."""
     try:
         split_field(text)
     except ValueError:
@@ -73,7 +73,7 @@ def is_field(text: bytes) -> bool:
 
 
 def sorted_by_batch(fields: Iterable[bytes]) -> list[bytes]:
-    """*fields* in the order in which the jobs were taken."""
+    """*fields* in the order in which the jobs were fetched."""
 
     def order(field: bytes) -> tuple[int, int]:
         match = _FIELD.fullmatch(field)
@@ -86,14 +86,14 @@ def sorted_by_batch(fields: Iterable[bytes]) -> list[bytes]:
 
 class FetchPlan(NamedTuple):
     """
-    What one fetch asks for.
+    The parameters of one fetch.
 
     Args:
         batch: A number that never repeats for this owner.
-        registration: What to write about the owner; empty once it is entered.
-        queues: Names, in order of precedence, each with its weight; all 0 is strict order.
-        seed: For the draws.
-        may_take_marked: A suspect that already bears a death may come along.
+        registration: The owner's entry for the registry; empty once the owner is entered.
+        queues: Names in order of precedence, each with its weight; if all are 0, the order is strict.
+        seed: The seed of the random draws.
+        may_take_marked: True if the fetch may return a suspect that already has a death.
     """
 
     owner: str
@@ -139,24 +139,24 @@ def _fetch_keys(owner: str, queues: tuple[str, ...]) -> Sequence[str]:
 
 def may_be_listed(raw: bytes) -> bool:
     """
-    Whether the job's bytes can name it in an inbox: with an id in them, equal bytes are the same job. Without one they
-    are jobs of their own, and what is sent again after a lost reply (an acknowledgement, an end) would take another one
-    for the one that it has removed.
+    True if the job's bytes can identify it in an inbox. If they have an id, equal bytes are the same job. Without an id
+    they may be different jobs: an acknowledgement or an end that is sent again after a lost reply would then remove
+    another job.
     """
     return b'"jid"' in raw
 
 
 class TakePlan:
     """
-    How single jobs go from queues into an owner's inboxes: by plain commands where it is known which queue has one, by
-    a script that asks several in order.
+    Moves single jobs from queues to an owner's inboxes: with plain commands if it is known which queue has a job, and
+    otherwise with a script that tries several queues in order.
 
-    Behind the moves stands one look at what rarely is there. `is_plain` reads its reply: if it is not plain, what was
-    moved must be handed to `claim`, which knows about pauses, suspects, revocations and owners that were shut out. So
-    must what `may_be_listed` does not let stay.
+    The moves are followed by one look (an EXISTS) at keys that are rarely there. `is_plain` reads its reply: if the
+    look was not plain, pass the moved jobs to `claim`, which handles pauses, suspects, revocations and fenced owners.
+    Also pass it the jobs for which `may_be_listed` is False.
 
     Args:
-        wants_notices: The number of the notices is asked for, too.
+        wants_notices: True to also read the number of the notices.
     """
 
     __slots__ = ("_look", "_moves", "owner", "queue_names")
@@ -165,7 +165,7 @@ class TakePlan:
         self.owner = owner
         self.queue_names = list(queue_names)
         self._moves = {name: (keys.queue(name), keys.inbox(owner, name)) for name in queue_names}
-        # The lease counts four times: only with it there, and nothing else, the sum is four.
+        # The lease counts four times, so the sum is four only if the lease, and nothing else, is there.
         look: list[Command] = [
             ("EXISTS", keys.PAUSED, keys.SUSPECTS, keys.REVOKED, *[keys.lease(owner)] * _LEASE_COUNT)
         ]
@@ -173,24 +173,24 @@ class TakePlan:
 
     @property
     def look(self) -> list[Command]:
-        """To be sent behind each move."""
+        """The commands to send after each move."""
         return self._look
 
     def wait(self, queue_name: str, seconds: float) -> list[Command]:
-        """Move one job as soon as there is one, and look."""
+        """The commands that wait for a job, move it, and look."""
         return [("BLMOVE", *self._moves[queue_name], "RIGHT", "LEFT", seconds), *self._look]
 
     def take_from(self, queue_names: Sequence[str]) -> list[Command]:
-        """Move one job from each of these queues, if there is one, and look."""
+        """The commands that move one job from each of these queues, if there is one, and look."""
         return [*[("LMOVE", *self._moves[name], "RIGHT", "LEFT") for name in queue_names], *self._look]
 
     def take_in_order(self, orders: Sequence[Sequence[int]], *, has_script: bool = True) -> list[Command]:
         """
-        Move one job for each order, if there is one, and look.
+        The commands that move one job for each order, if there is one, and look.
 
         Args:
-            orders: For each job the numbers of the queues in the order in which they are asked.
-            has_script: Redis knows the script.
+            orders: For each job, the numbers of the queues in the order in which to try them.
+            has_script: True if Redis knows the script.
         """
         names = [key for pair in self._moves.values() for key in pair]
         numbers = [number for order in orders for number in order]
@@ -198,38 +198,38 @@ class TakePlan:
         return [call(names, [len(self.queue_names), *numbers]), *self._look]
 
     def taken_in_order(self, reply: Any) -> list[tuple[str, bytes]]:
-        """Queue and bytes of each job in the reply to the script of `take_in_order`."""
+        """The queue and the bytes of each job in the reply to the script of `take_in_order`."""
         flat = reply if type(reply) is list else ()
         return [(self.queue_names[number], raw) for number, raw in zip(flat[::2], flat[1::2], strict=True)]
 
     @staticmethod
     def is_plain(look: Sequence[Any]) -> bool:
-        """Nothing is paused, suspect or revoked, and the lease is there, as the replies to a look say."""
+        """True if the replies to a look say that nothing is paused, suspect or revoked, and the lease is there."""
         return bool(look[0] == _LEASE_COUNT)
 
     @staticmethod
     def notices(look: Sequence[Any]) -> list[bytes]:
-        """What was told along with the jobs, as `fetch.lua` tells it."""
+        """The notices that came with the jobs, in the form of `fetch.lua`."""
         return [look[1] or b""]
 
 
 @lru_cache(maxsize=64)
 def take_plan(owner: str, queue_names: tuple[str, ...], *, wants_notices: bool) -> TakePlan:
-    """The plan, put together once."""
+    """A cached `TakePlan`."""
     return TakePlan(owner, queue_names, wants_notices=wants_notices)
 
 
 def claim(link: Link, owner: str, number: str, queue_name: str, raw: bytes) -> Any:
     """
-    Take a job from an inbox into the in-flight hash, as a fetch would have.
+    Move a job from an inbox to the in-flight hash, as a fetch would have done.
 
     Args:
-        number: `<batch>.<n>`, with which its field is to begin.
+        number: `<batch>.<n>`, the start of its field.
 
     Returns:
-        Its field, its bytes and the notices; None: it went back to its queue, or is gone; `PAUSED`: its queue is, and
-        it still stands in the inbox. A suspect that already bears a death goes back: the fetch script takes it, which
-        knows whether it may come.
+        Its field, its bytes and the notices; None if it went back to its queue or is gone; `PAUSED` if its queue is
+        paused and it is still in the inbox. A suspect that already has a death goes back to its queue: only the fetch
+        script knows if it may run now.
     """
     names = [
         keys.in_flight(owner),
@@ -246,17 +246,17 @@ def claim(link: Link, owner: str, number: str, queue_name: str, raw: bytes) -> A
 
 def acknowledge_commands(owner: str, fields: Sequence[bytes], listed: Iterable[tuple[str, bytes]]) -> list[Command]:
     """
-    The commands that remove jobs that succeeded; the replies to them add up to how many were still in flight. The rest
-    belong to somebody else by now.
+    The commands that acknowledge jobs that succeeded. Their replies add up to how many were still in flight; other
+    processes own the rest by now.
 
     Args:
-        fields: Of the in-flight hash.
-        listed: Queue and bytes of those in inboxes.
+        fields: The fields of jobs in the in-flight hash.
+        listed: The queue and the bytes of jobs in inboxes.
     """
     slices = [fields[start : start + _SLICE] for start in range(0, len(fields), _SLICE)]
     return [
         *[("HDEL", keys.in_flight(owner), *part) for part in slices],
-        # From the end: the oldest is the likeliest to be done.
+        # LREM searches from the end, because the oldest job is the most likely to be done.
         *[("LREM", keys.inbox(owner, queue), -1, raw) for queue, raw in listed],
     ]
 
@@ -265,7 +265,7 @@ _NONE_LISTED: Mapping[bytes, bytes] = {}
 
 
 def clear_suspect_command(raw: bytes) -> tuple[Any, ...]:
-    """The command that clears a job's name after a run that did not kill its process."""
+    """The command that removes a job from the suspects after a run that did not kill its process."""
     return ("HDEL", keys.SUSPECTS, hashlib.sha1(raw, usedforsecurity=False).hexdigest())
 
 
@@ -279,15 +279,15 @@ def settle(
     listed: bytes | None = None,
 ) -> bool:
     """
-    End one job in one atomic step.
+    Settle one job in one atomic step.
 
     Args:
-        vital: Commands that must succeed for the job to leave its place in flight; the second word of each is its key.
+        vital: Commands that must succeed, or the job stays in flight; the second word of each is its key.
         counters: Commands that may fail.
-        listed: The bytes of a job that stands in an inbox.
+        listed: The job's bytes if it is in an inbox.
 
     Returns:
-        False if the job was not in flight any more: nothing was written.
+        False if the job was no longer in flight; nothing was written then.
     """
     return bool(
         settle_script.script_for(vital).run(
@@ -299,7 +299,7 @@ def settle(
 def settle_call(
     owner: str, field: bytes, vital: Sequence[Effect], counters: Sequence[Effect] = (), listed: bytes | None = None
 ) -> tuple[Any, ...]:
-    """The command by which `settle` ends a job, to be sent along with others; the script may have to be loaded."""
+    """The command of `settle`, to send along with others. The server may not know the script yet."""
     return settle_script.script_for(vital).call(
         *settle_script.settle_parts(_key_of(owner, field, listed), field, vital, counters, listed)
     )
@@ -309,11 +309,12 @@ def settle_many_call(
     owner: str, jobs: Sequence[tuple[bytes, bytes | None, Tally]], *, has_script: bool = True
 ) -> tuple[Any, ...]:
     """
-    The command that ends several jobs at once. The reply is how many were still in flight.
+    The command that settles several jobs at once. Its reply is how many were still in flight.
 
     Args:
-        jobs: Field, bytes if it is listed, and end of each; all for one verb, key and beginning.
-        has_script: Redis knows the script.
+        jobs: For each job its field, its bytes if it is in an inbox, and its end. All ends must have the same verb,
+            key and first words.
+        has_script: True if Redis knows the script.
     """
     in_hash: list[Any] = []
     in_inboxes: dict[str, list[Any]] = {}
@@ -338,18 +339,18 @@ def _key_of(owner: str, field: bytes, listed: bytes | None) -> str:
 
 def kept_commands(name: str, field: bytes, raw: bytes, seconds: int) -> list[Command]:
     """
-    The commands that keep a job aside while it runs at most once, for whoever has to end it from outside.
+    The commands that keep a copy of a job that runs at most once, for a process that may have to end it from outside.
 
     Args:
-        name: From `kept_name`. Nobody brings the job back from there.
-        seconds: For how long.
+        name: From `kept_name`. The job is never recovered from there.
+        seconds: How long to keep it.
     """
     return [("HSET", _hash_of(name), field, raw), ("EXPIRE", _hash_of(name), seconds)]
 
 
 def kept_name(token: str) -> str:
     """
-    Stands for an owner in `settle` and `find_job`, and owns one job that was kept aside; no owner's name begins so.
+    The pseudo-owner of one job that was kept aside, for `settle` and `find_job`. No real owner's name starts like this.
     """
     return _KEPT + token
 
@@ -360,11 +361,11 @@ def _hash_of(owner: str) -> str:
 
 def give_back(link: Link, owner: str, fields: Iterable[bytes], listed: Mapping[bytes, bytes] = _NONE_LISTED) -> int:
     """
-    Put jobs back to their queues, to be the next to run there.
+    Put jobs back in their queues, where they are the next to run.
 
     Args:
-        fields: The first of them is to run first.
-        listed: The bytes of those that stand in inboxes, by field.
+        fields: The jobs' fields, in the order in which they should run.
+        listed: The bytes of those that are in inboxes, by field.
 
     Returns:
         How many were still in flight.
@@ -379,13 +380,13 @@ def give_back(link: Link, owner: str, fields: Iterable[bytes], listed: Mapping[b
 def give_back_at_process_end(
     link: Link, owner: str, fields: Sequence[bytes], listed: Mapping[bytes, bytes] = _NONE_LISTED
 ) -> None:
-    """Send `give_back`, for Redis to do as this process ends."""
+    """Send `give_back` so that Redis executes it when this process ends."""
     parts = _give_back_parts(owner, list(fields)[::-1], listed)
     link.send_as_process_ends(b"".join(link.pack([GIVE_BACK.full_call(*parts)])))
 
 
 def _give_back_parts(owner: str, fields: Sequence[bytes], listed: Mapping[bytes, bytes]) -> tuple[list[str], list[Any]]:
-    """KEYS and ARGV of `give_back.lua`; what is to run first comes last."""
+    """KEYS and ARGV of `give_back.lua`; the job that should run first comes last."""
     numbers = {keys.in_flight(owner): 1, keys.QUEUES: 2}
     arguments: list[Any] = []
     for field in fields:
@@ -402,27 +403,27 @@ def _give_back_parts(owner: str, fields: Sequence[bytes], listed: Mapping[bytes,
 
 def renew(link: Link, owner: str, lease_ms: int) -> bool:
     """
-    Renew the lease; False if the owner was recovered.
+    Renew the lease. Returns False if the owner was recovered.
 
-    Two plain commands cost Redis a fifth of a script. The fence takes owner and lease away in one step, so whoever has
-    both, in whatever order he asks, was not fenced between.
+    Two plain commands cost Redis a fifth of a script. This is safe, because a fence removes the owner and its lease in
+    one step: an owner that finds both, in either order, was not fenced in between.
     """
     lease = ("SET", keys.lease(owner), "1", "XX", "PX", lease_ms)
     if link.batch([("HEXISTS", keys.OWNERS, owner), lease]) == [1, b"OK"]:
         return True
-    # It has run out, or is refused by a full Redis: a script may write all the same.
+    # The lease has expired, or a full Redis refused to renew it. The script can write anyway.
     return bool(RENEW.run(link, [keys.OWNERS, keys.lease(owner)], [owner, lease_ms]))
 
 
 def fence(link: Link, owner: str, *, certain: bool, now: float) -> bool:
     """
-    Shut an owner out.
+    Fence an owner, so that it can no longer fetch or settle.
 
     Args:
-        certain: It is known to be dead, or leaves by itself; else only if its lease is missing.
+        certain: True if it is known to be dead or is leaving. Otherwise it is fenced only if its lease is missing.
 
     Returns:
-        True if this call did it.
+        True if this call fenced it.
     """
     return bool(FENCE.run(link, *fence_parts(owner, certain=certain, now=now)))
 
@@ -433,7 +434,7 @@ def fence_parts(owner: str, *, certain: bool, now: float) -> tuple[list[str], li
 
 
 def fields(link: Link, owner: str) -> list[bytes]:
-    """The fields of all jobs of an owner that are in flight."""
+    """The fields of all jobs in an owner's in-flight hash."""
     found: list[bytes] = link.command("HKEYS", keys.in_flight(owner))
     return found
 
@@ -442,8 +443,8 @@ def held(
     link: Link, owner: str, queue_names: Sequence[str], questions: Sequence[Sequence[Any]] = ()
 ) -> tuple[list[bytes], list[Any], list[Any]]:
     """
-    All that an owner has in flight, in one round trip: its fields, and for each queue what stands in the owner's inbox,
-    or why that cannot be read; then the replies to *questions*, which go along.
+    Everything that an owner has in flight, in one round trip: its fields, and for each queue the jobs in the owner's
+    inbox, or the error if that cannot be read; then the replies to *questions*, which are sent along.
     """
     asked = [("HKEYS", keys.in_flight(owner)), *(("LRANGE", keys.inbox(owner, name), 0, -1) for name in queue_names)]
     found, *replies = link.batch([*asked, *questions])
@@ -451,7 +452,7 @@ def held(
 
 
 def listed(link: Link, owner: str, queue_names: Sequence[str]) -> list[list[bytes]]:
-    """For each queue what stands in the owner's inbox for it; the newest comes first."""
+    """For each queue, the jobs in the owner's inbox, newest first."""
     found: list[list[bytes]] = raise_first(
         link.batch([("LRANGE", keys.inbox(owner, name), 0, -1) for name in queue_names])
     )
@@ -460,10 +461,10 @@ def listed(link: Link, owner: str, queue_names: Sequence[str]) -> list[list[byte
 
 def put_back(link: Link, owner: str, queue_name: str, jobs: Mapping[bytes, bytes]) -> int:
     """
-    Put jobs of one inbox back to their queue, in the order in which they were moved from there.
+    Put jobs from one inbox back in their queue, in their original order.
 
     Args:
-        jobs: Field to bytes.
+        jobs: Maps each field to the job's bytes.
 
     Returns:
         How many were still in flight.
@@ -474,7 +475,7 @@ def put_back(link: Link, owner: str, queue_name: str, jobs: Mapping[bytes, bytes
 
 
 def public_field(field: bytes, listed: bytes | None) -> bytes:
-    """What names a job in flight to another process, for `find_job`."""
+    """The name of a job in flight for another process, which finds it with `find_job`."""
     if listed is None:
         return field
     digest = hashlib.sha1(listed, usedforsecurity=False).hexdigest()
@@ -483,11 +484,11 @@ def public_field(field: bytes, listed: bytes | None) -> bytes:
 
 def find_job(link: Link, owner: str, field: bytes) -> tuple[bytes, bytes, bytes | None] | None:
     """
-    The job in flight that a `public_field` names.
+    Find the job in flight that a `public_field` names.
 
     Returns:
-        Its bytes, then its field and again its bytes, if it is listed, as `settle` takes them; None if it is not in
-        flight.
+        Its bytes, then its field and, if it is in an inbox, its bytes again, as `settle` takes them. None if it is not
+        in flight.
     """
     if field.startswith(_BY_DIGEST):
         digest, _, queue = field[len(_BY_DIGEST) :].decode().partition("@")

@@ -20,10 +20,10 @@ class State(NamedTuple):
     Where a job left off.
 
     Args:
-        executions: Runs that were begun before.
-        cursor: JSON, or None where none was saved: a job that was cancelled before its first run.
-        runtime_seconds: Over all runs.
-        is_cancelled: Somebody asked it to stop for good.
+        executions: How many runs were started before.
+        cursor: JSON, or None if none was saved, as for a job that was cancelled before its first run.
+        runtime_seconds: The total of all runs.
+        is_cancelled: True if the job was asked to stop for good.
     """
 
     executions: int
@@ -33,7 +33,7 @@ class State(NamedTuple):
 
 
 def load(pool: Pool, jid: str) -> State:
-    """What was saved; of a job that never ran the empty state."""
+    """The saved state; an empty state for a job that never ran."""
     flat = pool.command("HGETALL", keys.iteration(jid))
     fields: dict[bytes, bytes] = dict(zip(flat[::2], flat[1::2], strict=True))
     return State(
@@ -46,15 +46,16 @@ def load(pool: Pool, jid: str) -> State:
 
 def save(pool: Pool, jid: str, *, executions: int, cursor: bytes, runtime_text: str, keep_first_ttl: bool) -> bool:
     """
-    Save where a job is.
+    Save a job's position.
 
     Args:
         cursor: JSON of the next item's cursor.
         runtime_text: Seconds, as Ruby writes a float.
-        keep_first_ttl: Since Sidekiq 8 the 30 days count from the first save, before from the last.
+        keep_first_ttl: True counts the 30 days from the first save, as Sidekiq 8 does; False from the last save, as
+            earlier releases do.
 
     Returns:
-        Whether it has been cancelled meanwhile.
+        True if the job was cancelled meanwhile.
     """
     key = keys.iteration(jid)
     fields = ("HSET", key, "ex", executions, "c", cursor, "rt", runtime_text)
@@ -72,22 +73,23 @@ def save(pool: Pool, jid: str, *, executions: int, cursor: bytes, runtime_text: 
 
 
 def clear(pool: Pool, jid: str) -> None:
-    """Forget a job that has come to its end."""
+    """Delete the state of a job that has finished."""
     pool.command("UNLINK", keys.iteration(jid))
 
 
 def cancel(pool: Pool, jid: str, *, now: int, keep_first_ttl: bool) -> int:
     """
-    Ask an iterable job to stop for good, whether it runs, waits or retries.
+    Ask an iterable job to stop for good, no matter if it is running, waiting or in the retry set.
 
-    A state without a cursor, as Ruby's own `cancel!` leaves it behind for a job that never ran, makes Ruby fail with a
-    TypeError when it takes the job up, and 7.3, which knows no cancelling, too: so the cursor of a first run is added.
+    For a job that never ran, Ruby's own `cancel!` leaves a state without a cursor. That makes Ruby fail with a
+    TypeError when it starts the job, also in 7.3, which does not know about cancelling. So the cursor of a first run is
+    added.
 
     Args:
         now: Whole seconds since the epoch.
 
     Returns:
-        When it was first asked to.
+        When it was first asked to stop.
     """
     key = keys.iteration(jid)
     asked, when = ("HSETNX", key, "cancelled", now), ("HGET", key, "cancelled")
@@ -109,11 +111,11 @@ def _expire(key: str) -> tuple[str | int, ...]:
 
 
 def _knows_no_condition(error: RedisReplyError) -> bool:
-    """EXPIRE has NX since Redis 7, which Sidekiq 8 requires; here 6.2 will do."""
+    """True if Redis is older than 7, whose EXPIRE has no NX. Sidekiq 8 requires Redis 7; we also support 6.2."""
     return "'expire'" in str(error)
 
 
 def _expire_unless_set(pool: Pool, key: str) -> None:
-    """Two saves at once may both set it: to the same."""
+    """Set the time to live if there is none. Two concurrent saves may both set it, to the same value."""
     if int(pool.command("PTTL", key)) < 0:
         pool.command(*_expire(key))

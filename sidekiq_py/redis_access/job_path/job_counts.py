@@ -15,7 +15,7 @@ _COUNTED_TTL_SECONDS = 3600
 
 def count_processed(link: Link, day: str, count: int) -> None:
     """
-    Add to the numbers of jobs that were processed; a counter of a foreign type is left as it is.
+    Add to the counters of processed jobs. A counter whose key has the wrong type is not changed.
 
     Args:
         day: A UTC date as `YYYY-MM-DD`.
@@ -28,17 +28,18 @@ def count_processed(link: Link, day: str, count: int) -> None:
 
 
 def begin_count(link: Link, key: str, before: str) -> None:
-    """Make *key* ready for `count_processed_once`; may be repeated until that is sent."""
+    """Prepare *key* for `count_processed_once`. May be repeated until that is sent."""
     link.command("SET", key, before, "EX", _COUNTED_TTL_SECONDS)
 
 
 def count_processed_once(link: Link, day: str, count: int, *, key: str, before: str, mark: str) -> None:
     """
-    `count_processed` that may be sent again after a lost reply: the text at *key* says which was written last.
+    Like `count_processed`, but safe to send again after a lost reply: the text at *key* says which count was written
+    last.
 
     Args:
-        before: What stands there if this one was not written yet.
-        mark: What stands there afterwards.
+        before: The text there if this count is not written yet.
+        mark: The text there afterwards.
     """
     commands: tuple[Command, ...] = (
         ("INCRBY", keys.STAT_PROCESSED, count),
@@ -50,7 +51,7 @@ def count_processed_once(link: Link, day: str, count: int, *, key: str, before: 
 
 @lru_cache(maxsize=4)
 def count_commands(day: str, *, failed: bool) -> Counted:
-    """The commands that count one finished attempt, as Sidekiq does: a failure counts in both."""
+    """The commands that count one finished attempt as Sidekiq does: a failure counts as processed and as failed."""
     counts = [("INCRBY", keys.STAT_PROCESSED, 1), ("COUNT", keys.stat_processed_on(day), 1, STAT_TTL_SECONDS)]
     if failed:
         counts += [("INCRBY", keys.STAT_FAILED, 1), ("COUNT", keys.stat_failed_on(day), 1, STAT_TTL_SECONDS)]

@@ -1,8 +1,8 @@
 """
-Which death handlers are still to be called.
+Pending calls of death handlers.
 
-The script that ends a job for good also writes down that its death is to be announced; once the handlers have been
-called it is struck off. What a process that was killed has left is taken over by another one, and by one only.
+The script that ends a job for good also records that its death must be announced. The record is removed once the
+handlers have been called. If the process is killed before that, exactly one other process takes the record over.
 """
 
 import json
@@ -19,18 +19,18 @@ from sidekiq_py.wire import keys
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.payload import dump, parse_job
 
-# Without any process that has death handlers nobody strikes off what was written by `sidekiq-py recover`.
+# If no process has death handlers, nothing removes the records that `sidekiq-py recover` wrote.
 _TTL_SECONDS = 30 * 24 * 3600
 
 
 @dataclass(frozen=True, slots=True)
 class Death:
     """
-    A job that will not be tried again.
+    A job that will not be retried.
 
     Args:
-        payload: As death handlers get it.
-        error_class: The name of what it failed by, and `message`.
+        payload: The payload for death handlers.
+        error_class: The name of the class of the error that it failed with; `message` is that error's message.
     """
 
     payload: dict[str, Any]
@@ -40,10 +40,10 @@ class Death:
 
 def record_of(payload: Mapping[str, Any], raw: bytes, error_class: str, message: str, dialect: Dialect) -> bytes:
     """
-    What is written down of a death.
+    The record of a death.
 
     Args:
-        raw: The job's own bytes: they stand for a payload that cannot be written again.
+        raw: The job's own bytes, used if the payload cannot be written.
     """
     try:
         job = dump(payload, dialect=dialect)
@@ -53,7 +53,7 @@ def record_of(payload: Mapping[str, Any], raw: bytes, error_class: str, message:
 
 
 def death_of(record: bytes) -> Death | None:
-    """The other way round; None for what nobody of ours has written."""
+    """Parse a record. Returns None if it is not one of ours."""
     about, _, job = record.partition(b"\n")
     try:
         said = json.loads(about)
@@ -63,28 +63,28 @@ def death_of(record: bytes) -> Death | None:
 
 
 def field_of(owner: str, number: int) -> bytes:
-    """Names a death that this owner has to announce."""
+    """The field of a death that this owner has to announce."""
     return f"{owner} {number}".encode()
 
 
 def owner_in(field: bytes) -> str:
-    """Who has to announce it."""
+    """The owner that has to announce it."""
     return field.rpartition(b" ")[0].decode(errors="replace")
 
 
 def owe(field: bytes, record: bytes) -> Sequence[Command]:
-    """The commands that write a death down; they go among the counters of its script, as nothing depends on them."""
+    """The commands that record a death. They go among the counters of its script, because nothing depends on them."""
     return ("HSET", keys.DEATHS, field, record), ("EXPIRE", keys.DEATHS, _TTL_SECONDS)
 
 
 def fields(link: Link) -> list[bytes]:
-    """Of all deaths that are still to be announced."""
+    """The fields of all deaths that are not announced yet."""
     found: list[bytes] = link.command("HKEYS", keys.DEATHS)
     return found
 
 
 def entered(link: Link, owners: Collection[str]) -> set[str]:
-    """Those of the owners that stand in the registry."""
+    """Those of the owners that are in the registry."""
     names = list(owners)
     if not names:
         return set()
@@ -93,21 +93,21 @@ def entered(link: Link, owners: Collection[str]) -> set[str]:
 
 
 def record(link: Link, field: bytes) -> bytes | None:
-    """What is written down under *field*; None if somebody has taken it over, or called the handlers."""
+    """The record under *field*; None if another process has taken it over or the handlers were called."""
     found: bytes | None = link.command("HGET", keys.DEATHS, field)
     return found
 
 
 def take_over(link: Link, field: bytes, own: bytes, text: bytes) -> bool:
     """
-    Write a death down under another field.
+    Move a death's record to another field.
 
     Returns:
-        False if it does not stand under *field* any more.
+        False if it is no longer under *field*.
     """
     return bool(SETTLE.run(link, [keys.DEATHS], [field, "0", 1, 4, "HSET", 1, own, text]))
 
 
 def strike_off(pool: Pool, field: bytes) -> None:
-    """The handlers have been called."""
+    """Remove a record once the handlers have been called."""
     pool.command("HDEL", keys.DEATHS, field)

@@ -1,8 +1,8 @@
 """
-Due jobs on their way from `retry` and `schedule` to their queues, and the lease of the process that looks most often.
+Moves due jobs from `retry` and `schedule` to their queues, and keeps the lease of the process that polls most often.
 
-The caller reads what is due, computes what each job becomes, and `move` swaps a slice of them inside one script. Any
-number of pollers may do so at once, Ruby's among them: who finds a member gone writes nothing for it.
+The caller reads the due members, computes what each job becomes, and `move` replaces a slice of them in one script. Any
+number of pollers may do so at once, including Ruby's: if a member is gone, nothing is written for it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,10 +25,10 @@ PROMOTE = Script("promote")
 HOLD_POLLER = Script("hold_poller")
 LEAVE_POLLER = Script("leave_poller")
 
-# In the order in which a poller looks at them.
+# In the order in which a poller reads them.
 WAITING_SETS = (keys.RETRY, keys.SCHEDULE)
 SLICE_JOBS = 100
-# Redis does nothing else while a script runs, so large payloads go in several calls.
+# A script blocks Redis while it runs, so large payloads are split over several calls.
 SLICE_BYTES = 4 * 1024 * 1024
 
 _FIRST_QUEUE_KEY = 5
@@ -38,15 +38,15 @@ _ELSEWHERE = {"dead": 0, "nowhere": -1, "schedule": -2}
 @dataclass(frozen=True, slots=True)
 class Move:
     """
-    What becomes of one member.
+    Where to move one member.
 
     Args:
-        member: As it stands in the set.
+        member: Its bytes in the set.
         target: `"nowhere"` removes it.
         queue: The queue's name, for target `"queue"`.
-        data: What to push there, or to put into `schedule`.
+        data: The bytes to push to the queue or to put in `schedule`.
         score: The score there, for target `"schedule"`.
-        effects: What extensions want written with it, for targets `"nowhere"` and `"dead"`.
+        effects: The commands that extensions want written with it, for targets `"nowhere"` and `"dead"`.
     """
 
     member: bytes
@@ -63,7 +63,7 @@ class Moved:
     What `move` did with one member.
 
     Args:
-        done: False: somebody else had taken it, or *refusal* says why it stays in the set.
+        done: False if another process had taken it, or if *refusal* says why it stays in the set.
     """
 
     move: Move
@@ -72,21 +72,22 @@ class Moved:
 
 
 def move_to(member: bytes, queue: str, data: bytes, score: str | None) -> Move:
-    """To its queue, or to `schedule` where it has a score."""
+    """A move to its queue, or to `schedule` if it has a score."""
     return Move(member, "queue", queue, data) if score is None else Move(member, "schedule", "", data, score)
 
 
 def due_commands(now: float, ahead_seconds: Sequence[float]) -> list[tuple[str, ...]]:
-    """What `noted_due` reads the replies to: they ask for no payload."""
+    """Commands that count due members without reading payloads; `noted_due` reads their replies."""
     moments = [score_text(now + seconds) for seconds in ahead_seconds]
     return [("ZCOUNT", name, "-inf", until) for until in moments for name in WAITING_SETS]
 
 
 def noted_due(replies: Sequence[Any]) -> list[bool]:
     """
-    Whether any member of `WAITING_SETS` has its time by each of the moments that were asked about.
+    For each moment in `due_commands`, True if any member of `WAITING_SETS` is due by then.
 
-    A set that cannot be read (a key of a foreign type, no permission) counts as due: `due_members` says what is wrong.
+    A set that cannot be read (a key of the wrong type, no permission) counts as due; `due_members` then raises the
+    error.
     """
     counts = [_count(reply) for reply in replies]
     sets = len(WAITING_SETS)
@@ -97,14 +98,14 @@ def due_members(
     pool: Pool, set_key: str, now: float, *, after: float | None = None, skip: int = 0
 ) -> tuple[list[bytes], bool]:
     """
-    Some of the members whose time has come, earliest first: `SLICE_JOBS` or `SLICE_BYTES` of them, but at least one.
+    Some of the due members, earliest first: up to `SLICE_JOBS` or `SLICE_BYTES`, but at least one.
 
     Args:
-        after: Leave out those whose time had come by then.
-        skip: And so many of the others.
+        after: Skip those that were due by then.
+        skip: Also skip this many of the others.
 
     Returns:
-        The members, and whether there are more.
+        The members, and True if there are more.
     """
     arguments = [score_text(now), "" if after is None else score_text(after), skip, SLICE_JOBS, SLICE_BYTES]
     more, *members = pool.run(lambda link: DUE.run(link, [set_key], arguments))
@@ -116,8 +117,8 @@ def move(pool: Pool, set_key: str, moves: Sequence[Move], *, now: float, limits:
     Move members of *set_key*, each only if it is still there. May be repeated after a lost reply.
 
     Raises:
-        RedisError: The server is in trouble; members moved before stay moved, none is lost. What is about one member
-            alone is its `Moved.refusal`.
+        RedisError: The server is in trouble. Members that were already moved stay moved, and none is lost. An error
+            that concerns only one member is its `Moved.refusal`.
     """
     results: list[Moved] = []
     for part in _parts([step for step in moves if not step.effects]):
@@ -126,10 +127,10 @@ def move(pool: Pool, set_key: str, moves: Sequence[Move], *, now: float, limits:
 
 
 def _take_out(pool: Pool, set_key: str, step: Move, now: float, limits: DeadLimits) -> Moved:
-    """One that extensions mind, in a script of its own."""
+    """Move one member with effects, in a separate script."""
     vital: list[settle_script.Effect] = [*step.effects]
     if step.target == "dead":
-        # Theirs first: where a verb fails as it writes, the job must not be in both sets.
+        # The effects come first: if a verb fails while it writes, the job must not be in both sets.
         vital = [*vital, add_to_dead(step.member, now), *trim_dead(now, limits)]
     try:
         done = pool.run(
@@ -151,28 +152,28 @@ def _move_part(pool: Pool, set_key: str, part: Sequence[Move], now: float, limit
             raise
         if len(part) == 1:
             return [Moved(part[0], done=False, refusal=error)]
-        # Redis refuses the whole script for one key that this user may not write.
+        # Redis refuses the whole script because of one key that this user may not write.
         return [moved for step in part for moved in _move_part(pool, set_key, [step], now, limits)]
     return [_moved(step, reply) for step, reply in zip(part, replies, strict=True)]
 
 
 def look_at_poller(pool: Pool) -> tuple[bytes | None, int]:
     """
-    The identity of the quick poller, and how many processes there are.
+    The identity of the quick poller, and the number of processes.
 
-    By plain commands: all processes but one ask for the lease in vain, and a script costs Redis ten times that.
+    Uses plain commands: all processes but one ask for the lease in vain, and a script costs Redis ten times as much.
     """
     holder, processes = raise_first(pool.batch([("GET", keys.POLLER_LEASE), ("SCARD", keys.PROCESSES)]))
     return holder, int(processes)
 
 
 def hold_poller(pool: Pool, identity: str, ttl_ms: int) -> bool:
-    """Take or renew the lease of the quick poller; False if another process has it."""
+    """Take or renew the lease of the quick poller. Returns False if another process holds it."""
     return bool(pool.run(lambda link: HOLD_POLLER.run(link, [keys.POLLER_LEASE], [identity, ttl_ms])))
 
 
 def leave_poller(pool: Pool, identity: str) -> None:
-    """Give the lease up, if *identity* has it."""
+    """Release the lease if *identity* holds it."""
     pool.run(lambda link: LEAVE_POLLER.run(link, [keys.POLLER_LEASE], [identity]))
 
 
@@ -213,7 +214,7 @@ def _run(link: Link, names: list[str], arguments: list[Any]) -> list[int | Redis
         pcall_error(reply) if isinstance(reply, bytes) else reply for reply in PROMOTE.run(link, names, arguments)
     ]
     for reply in replies:
-        # Raised here, so that the pool can look for the new primary.
+        # Raised here, so that the pool can find the new primary.
         if isinstance(reply, RedisReplyError) and reply.is_about_server:
             raise reply
     return replies

@@ -1,10 +1,10 @@
 """
-Putting jobs in: `SADD queues` and `LPUSH queue:<name>`, or `ZADD schedule`.
+Pushing jobs: `SADD queues` and `LPUSH queue:<name>`, or `ZADD schedule`.
 
-A push is sent once. It is sent again only where it certainly was not done: after a connection that broke before all of
-it was sent, or after an error reply by which Redis says so (a failover); then on a fresh connection, and only those of
-its commands that were refused. A scheduled job stays scheduled, as what is sent again are the same bytes; Sidekiq 6.4.1
-to 7.2 push it at once there. After a lost reply `ReplyLostError` says that nobody knows.
+A push is sent once. It is sent again only if it certainly was not executed: if the connection broke before all of it
+was sent, or if an error reply says so (a failover). Then only the refused commands are sent again, on a fresh
+connection. They are the same bytes, so a scheduled job stays scheduled; Sidekiq 6.4.1 to 7.2 push it immediately in
+this case. After a lost reply, `ReplyLostError` says that the outcome is unknown.
 
 Source: Sidekiq 6.4.1 and 8.1.7, client.rb, `raw_push` and `atomic_push`.
 """
@@ -27,8 +27,8 @@ class Outgoing(NamedTuple):
     A job that is ready to be sent.
 
     Args:
-        score: Of a scheduled job, as text: seconds since the epoch. None puts it into *queue*.
-        payload: The bytes.
+        score: When a scheduled job is due, in seconds since the epoch, as text. None pushes it to *queue* now.
+        payload: The payload's bytes.
     """
 
     jid: str
@@ -39,7 +39,7 @@ class Outgoing(NamedTuple):
 
 def queue_commands(queue: str, payloads: Sequence[bytes], *, prefix: str) -> list[bytes]:
     """
-    The packed commands that put *payloads* into a queue; the first of them runs first.
+    The packed commands that push *payloads* to a queue; the first payload runs first.
 
     Args:
         prefix: The pool's `key_prefix`.
@@ -61,11 +61,11 @@ def schedule_command(entries: Sequence[tuple[str, bytes]], *, prefix: str) -> li
 
 class PushBatch(NamedTuple):
     """
-    Jobs that are sent by one command.
+    Jobs that one command pushes.
 
     Args:
-        queue: Where to; of no meaning for scheduled jobs.
-        scores: Of scheduled jobs, as text; None puts all into the queue.
+        queue: The queue to push to; unused for scheduled jobs.
+        scores: When each scheduled job is due, as text; None pushes all jobs to the queue now.
     """
 
     queue: str
@@ -74,20 +74,20 @@ class PushBatch(NamedTuple):
     payloads: list[bytes]
 
     def commands(self, prefix: str) -> list[bytes]:
-        """The packed commands that push them; *prefix* is the pool's `key_prefix`."""
+        """The packed commands that push these jobs; *prefix* is the pool's `key_prefix`."""
         if self.scores is None:
             return queue_commands(self.queue, self.payloads, prefix=prefix)
         return schedule_command(list(zip(self.scores, self.payloads, strict=True)), prefix=prefix)
 
     def script_commands(self) -> list[Command]:
-        """The same, not packed, for a script that does so beside other things."""
+        """The same commands, not packed, for a script that also does other things."""
         if self.scores is None:
             return [("SADD", keys.QUEUES, self.queue), ("LPUSH", keys.queue(self.queue), *self.payloads)]
         words = [word for entry in zip(self.scores, self.payloads, strict=True) for word in entry]
         return [("ZADD", keys.SCHEDULE, *words)]
 
     def jobs(self) -> list[Outgoing]:
-        """Each by itself."""
+        """The jobs, one by one."""
         scores: Sequence[str | None] = self.scores or [None] * len(self.jids)
         return [
             Outgoing(jid, self.queue, score, raw)
@@ -96,24 +96,24 @@ class PushBatch(NamedTuple):
 
 
 class UnrenderedBatch(NamedTuple):
-    """Jobs of one queue whose bytes are made when it is known what else they bear."""
+    """Jobs of one queue whose bytes are not made yet, because more keys may be added to them."""
 
     queue: str
     jids: list[str]
     jobs: BulkJobs
 
     def render(self, tail: bytes = b"", first: int = 0) -> PushBatch:
-        """The same with its bytes; the arguments are those of `BulkJobs.render`."""
+        """Make the bytes; the arguments are those of `BulkJobs.render`."""
         return PushBatch(self.queue, None, self.jids, self.jobs.render(tail, first))
 
 
 def push_batch_of(ready: Outgoing) -> PushBatch:
-    """A single job."""
+    """The batch for a single job."""
     return PushBatch(ready.queue, None if ready.score is None else [ready.score], [ready.jid], [ready.payload])
 
 
 def push_batches_of(jobs: Sequence[Outgoing]) -> list[PushBatch]:
-    """Jobs by where they go, in their order."""
+    """Group jobs by destination, in their order."""
     found: dict[tuple[str, bool], PushBatch] = {}
     for jid, queue, score, raw in jobs:
         place = (queue, False) if score is None else ("", True)
@@ -129,7 +129,7 @@ def push_batches_of(jobs: Sequence[Outgoing]) -> list[PushBatch]:
 
 def push_one(pool: Pool, queue: str, payload: bytes) -> None:
     """
-    Put one job into a queue.
+    Push one job to a queue.
 
     Raises:
         RedisError: As `execute`.
@@ -148,7 +148,7 @@ def push_one(pool: Pool, queue: str, payload: bytes) -> None:
             except RedisReplyError as error:
                 _send_again(link, _single(pool, queue, payload), [(1, error)])
     except BaseException:
-        # A time limit may have struck between the two replies: the one that is left must not answer a later command.
+        # A time limit may interrupt between the two replies; the unread one must not answer a later command.
         link.close()
         raise
     finally:
@@ -161,7 +161,7 @@ def execute(pool: Pool, commands: Sequence[bytes]) -> None:
 
     Raises:
         RedisConnectionError: Nothing was done.
-        ReplyLostError: Nobody knows whether it was done.
+        ReplyLostError: It may or may not have been done.
         RedisReplyError: Redis refused it.
     """
     with Stream(pool) as stream:
@@ -170,9 +170,9 @@ def execute(pool: Pool, commands: Sequence[bytes]) -> None:
 
 class Stream:
     """
-    Pushes one behind the other on one connection: the next one is made ready while Redis works on the last one.
+    Consecutive pushes on one connection, so that the caller prepares the next push while Redis executes the last one.
 
-    Every call raises what `execute` raises, for the push before it; so does the end of the block.
+    Every call, and the end of the block, raises what `execute` would raise for the previous push.
     """
 
     def __init__(self, pool: Pool) -> None:
@@ -201,7 +201,7 @@ class Stream:
             self._pool.release(link)
 
     def send(self, commands: Sequence[bytes]) -> None:
-        """Read what the last push came to, then send this one."""
+        """Read the result of the last push, then send this one."""
         link = self._link
         assert link is not None
         self._settle(link)
@@ -209,7 +209,7 @@ class Stream:
         self._pending = commands
 
     def settle(self) -> None:
-        """Read what the last push came to."""
+        """Read the result of the last push."""
         assert self._link is not None
         self._settle(self._link)
 
@@ -223,10 +223,10 @@ class Stream:
 
 def refused_for_good(refusals: Sequence[tuple[int, RedisReplyError]], *, count: int) -> RedisReplyError | None:
     """
-    The first refusal that another try would not mend, or None.
+    The first refusal that another try would not fix, or None.
 
     Args:
-        count: Of the push's commands; the last one carries the jobs.
+        count: The number of the push's commands; the last one carries the jobs.
     """
     final = next((error for _, error in refusals if error.code not in FAILOVER_CODES), None)
     if final is None or final.code != "OOM" or refusals[-1][0] != count - 1:
@@ -242,11 +242,11 @@ def refused_twice(
     refusals: Sequence[tuple[int, RedisReplyError]], again: Sequence[tuple[int, RedisReplyError]], *, count: int
 ) -> RedisReplyError:
     """
-    What a failover refused, and refuses still, with the word on what became of the push.
+    The error for commands that a failover refused twice. It says what happened to the push.
 
     Args:
-        again: By places among *refusals*.
-        count: Of the push's commands; the last one carries the jobs.
+        again: The refusals of the second try, by position in *refusals*.
+        count: The number of the push's commands; the last one carries the jobs.
     """
     place, error = again[-1]
     if refusals[place][0] != count - 1:
@@ -260,7 +260,7 @@ def refused_twice(
 
 
 def _read(link: Link, count: int, *, first: int = 0) -> list[tuple[int, RedisReplyError]]:
-    """Read *count* replies, of the commands from *first* on; the place and the error of each that was refused."""
+    """Read *count* replies, for the commands from *first* on. Returns the position and the error of each refusal."""
     refusals: list[tuple[int, RedisReplyError]] = []
     for index in range(first, first + count):
         try:
@@ -271,7 +271,7 @@ def _read(link: Link, count: int, *, first: int = 0) -> list[tuple[int, RedisRep
 
 
 def _send_again(link: Link, commands: Sequence[bytes], refusals: Sequence[tuple[int, RedisReplyError]]) -> None:
-    """Once more, on a fresh connection, what a failover refused."""
+    """Send what a failover refused once more, on a fresh connection."""
     final = refused_for_good(refusals, count=len(commands))
     if final is not None:
         raise final

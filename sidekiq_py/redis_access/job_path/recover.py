@@ -1,7 +1,7 @@
 """
-What dead owners left behind, and the way back for it.
+Finds the jobs that dead owners left behind and puts them back in their queues.
 
-Reads are plain commands; each step back is one script that writes nothing unless the job was still in flight.
+Reads are plain commands. Each move back is one script, which writes nothing unless the job is still in flight.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ ENTER_LOST = Script("enter_lost")
 SUSPECT_TTL_SECONDS = 72 * 3600
 _PAGE = 200
 _SCAN_COUNT = 1000
-# Identities end in a process's number and a draw, owners in an epoch; a queue may have any name.
+# An identity ends in a pid and a random number, an owner in an epoch; a queue may have any name.
 _LEFT_BEHIND = re.compile(r"sidekiq_py:(?:inflight:(.+)|inbox:(.+?:[0-9]+:[0-9a-f]+:[0-9]+):(.+))", re.DOTALL)
 
 
@@ -37,7 +37,7 @@ class Entry:
     A job in an owner's in-flight hash, or in one of its inboxes.
 
     Args:
-        field: In the hash; for one in an inbox, `0.<n>@<queue>`.
+        field: The job's field in the hash; for a job in an inbox, `0.<n>@<queue>`.
     """
 
     field: bytes
@@ -46,19 +46,20 @@ class Entry:
 
     @property
     def is_marked(self) -> bool:
-        """It was a suspect, and had started."""
+        """True if it was a suspect and had started."""
         return in_flight.split_field(self.field)[1]
 
     @property
     def queue(self) -> str:
-        """Where it came from."""
+        """The queue it came from."""
         return in_flight.split_field(self.field)[2]
 
 
 @dataclass(frozen=True, slots=True)
 class Fate:
     """
-    Where a job goes: back with so many deaths since the epoch second *first*; to `dead` if it is a poison pill.
+    What to do with a job: put it back with this number of deaths, the first of them at the epoch second *first*, or
+    move it to `dead` if it is a poison pill.
     """
 
     entry: Entry
@@ -68,16 +69,16 @@ class Fate:
 
 
 def owners(link: Link) -> dict[str, bytes]:
-    """All that are entered: name to what they say about themselves."""
+    """All registered owners: maps each name to its entry."""
     return {name.decode(): about for name, about in _pairs(link.command("HGETALL", keys.OWNERS)) if _is_text(name)}
 
 
 def departed(link: Link) -> dict[str, tuple[float, bytes]]:
-    """All that left or were fenced lately: name to when (epoch s) and what they said about themselves."""
+    """All owners that left or were fenced lately: maps each name to the time (epoch s) and its entry."""
     found = {}
     for name, text in _pairs(link.command("HGETALL", keys.DEPARTED)):
         left_at, _, about = text.partition(b" ")
-        # What else stands there is not ours, and must not keep the jobs of the others from going back.
+        # Anything else there is not ours, and must not keep the other owners' jobs from being recovered.
         if _is_text(name) and (at := _number(left_at)) is not None:
             found[name.decode()] = (at, about)
     return found
@@ -85,11 +86,11 @@ def departed(link: Link) -> dict[str, tuple[float, bytes]]:
 
 def lost_owners(link: Link) -> dict[str, list[str]]:
     """
-    All that have jobs in flight or in an inbox and stand in no registry, as after the loss of `sidekiq_py:owners`: name
-    to the queues of its inboxes. Redis looks at the names of all its keys for this.
+    All owners that have jobs in flight but are in no registry, as after the loss of `sidekiq_py:owners`: maps each name
+    to the queues of its inboxes. For this, Redis goes through the names of all its keys.
 
     Raises:
-        RedisError: Redis is out of reach, or does not let this user SCAN.
+        RedisError: Redis cannot be reached, or this user may not use SCAN.
     """
     found: dict[str, set[str]] = {}
     for pattern in (keys.in_flight("*"), keys.inbox("*", "*")):
@@ -107,13 +108,13 @@ def lost_owners(link: Link) -> dict[str, list[str]]:
 
 def enter_lost(link: Link, owner: str, queues: Sequence[str], *, with_lease: bool = False) -> bool:
     """
-    Enter an owner again that `lost_owners` has found; then recovery looks after it as after any other.
+    Register an owner again that `lost_owners` has found. Recovery then handles it like any other owner.
 
     Args:
-        with_lease: Also one that was heard of lately.
+        with_lease: Also register an owner that still has a lease.
 
     Returns:
-        True if this call did it.
+        True if this call registered it.
     """
     about = json.dumps({"boot": "", "pidns": "", "pid": 0, "start": 0, "queues": list(queues)}, separators=(",", ":"))
     names = [keys.OWNERS, keys.DEPARTED, keys.lease(owner)]
@@ -121,18 +122,18 @@ def enter_lost(link: Link, owner: str, queues: Sequence[str], *, with_lease: boo
 
 
 def has_lease(link: Link, owner: str) -> bool:
-    """The owner was heard of lately."""
+    """True if the owner has a lease: its process was alive recently."""
     return bool(link.command("EXISTS", keys.lease(owner)))
 
 
 def lease_seconds(link: Link, owner: str) -> float | None:
-    """How long the owner's lease still stands; None where it has none."""
+    """How long the owner's lease is still valid; None if it has no lease."""
     left = int(link.command("PTTL", keys.lease(owner)))
     return None if left < 0 else left / 1000
 
 
 def leased(link: Link, owner_names: Sequence[str]) -> set[str]:
-    """Those of the owners that were heard of lately. One command: every process asks this about every other."""
+    """Those of the owners that have a lease, read in one command for the whole fleet."""
     if not owner_names:
         return set()
     values = link.command("MGET", *[keys.lease(name) for name in owner_names])
@@ -140,7 +141,7 @@ def leased(link: Link, owner_names: Sequence[str]) -> set[str]:
 
 
 def forget_processes(link: Link, identities: Iterable[str]) -> None:
-    """Take processes that are known to be dead out of what Web UIs show: their last beat would linger for a minute."""
+    """Remove processes that are known to be dead from Web UIs, where their last beat would stay for a minute."""
     commands: list[tuple[str, ...]] = []
     for identity in identities:
         names = [identity, keys.work(identity), keys.work(identity, suffix="workers"), keys.signals(identity)]
@@ -150,10 +151,10 @@ def forget_processes(link: Link, identities: Iterable[str]) -> None:
 
 def fence_all(link: Link, owner_names: Sequence[str], *, certain: bool, now: float) -> list[str]:
     """
-    Shut owners out, as `in_flight.fence` does, all in one round trip.
+    Fence owners, like `in_flight.fence`, all in one round trip.
 
     Returns:
-        Those that this call shut out.
+        The owners that this call fenced.
     """
     calls = [in_flight.fence_parts(name, certain=certain, now=now) for name in owner_names]
     done = in_flight.FENCE.run_all(link, calls)
@@ -162,10 +163,11 @@ def fence_all(link: Link, owner_names: Sequence[str], *, certain: bool, now: flo
 
 def leaving_something(link: Link, queues_of: Mapping[str, Sequence[str]]) -> set[str]:
     """
-    Those of these owners that left a job behind. One command if none did, as most left in order: hundreds at a deploy.
+    Those of these owners that left a job behind. It takes one command if none did, because most owners leave cleanly,
+    hundreds of them in a deploy.
 
     Args:
-        queues_of: Owner to the queues whose inboxes may be its.
+        queues_of: Maps each owner to the queues for which it may have inboxes.
     """
     places = {
         owner: [keys.in_flight(owner), *[keys.inbox(owner, queue) for queue in queues]]
@@ -178,17 +180,18 @@ def leaving_something(link: Link, queues_of: Mapping[str, Sequence[str]]) -> set
 
 
 def strike_off(link: Link, owner_names: Sequence[str]) -> None:
-    """Nothing can come from departed owners any more."""
+    """Remove departed owners that have nothing left in flight."""
     if owner_names:
         link.command("HDEL", keys.DEPARTED, *owner_names)
 
 
 def entries(link: Link, owner: str, queues: Sequence[str]) -> Iterator[list[Entry]]:
     """
-    An owner's jobs in flight, in slices, those taken last first: so the first taken is the first to run again.
+    An owner's jobs in flight, in slices. The last one fetched comes first, so that the first one fetched is the first
+    to run again.
 
     Args:
-        queues: Those whose inboxes may hold some.
+        queues: The queues for which the owner may have inboxes.
     """
     for queue, raws in zip(
         queues, link.batch([("LRANGE", keys.inbox(owner, name), 0, -1) for name in queues]), strict=True
@@ -196,7 +199,7 @@ def entries(link: Link, owner: str, queues: Sequence[str]) -> Iterator[list[Entr
         if isinstance(raws, RedisReplyError):
             if raws.is_about_server:
                 raise raws
-            # A key of a foreign type, which doctor names: the others go back.
+            # The key has the wrong type, which the doctor reports. The other jobs go back.
             continue
         listed = [Entry(f"0.{number}@{queue}".encode(), raw, is_listed=True) for number, raw in enumerate(raws)]
         yield from (listed[start : start + _PAGE] for start in range(0, len(listed), _PAGE))
@@ -209,24 +212,24 @@ def entries(link: Link, owner: str, queues: Sequence[str]) -> Iterator[list[Entr
 
 
 def records(link: Link, raws: Sequence[bytes]) -> list[tuple[int, float] | None]:
-    """Of each job, its deaths and the epoch second of the first; None for one that was never recovered."""
+    """For each job, its deaths and the epoch second of the first; None if it was never recovered."""
     if not raws:
         return []
     digests = [hashlib.sha1(raw, usedforsecurity=False).hexdigest() for raw in raws]
     [values] = readable(link.batch([("HMGET", keys.SUSPECTS, *digests)]))
     if values is None:
-        # Without this memory the jobs are only less suspect; held back they would be stuck.
+        # Without this record the jobs only count as less suspect. Held back, they would be stuck.
         return [None] * len(raws)
     return [_parse_record(value) for value in values]
 
 
 def forget_suspects(link: Link, cursor: bytes, *, now: float) -> bytes:
     """
-    Forget jobs that became suspects more than 72 hours ago, of one page. The key's own time to live begins anew with
-    each suspect, and one whose job a Ruby process has run is never cleared.
+    Go through one page of suspects and remove those that are older than 72 hours. This is needed because each new
+    suspect restarts the key's time to live, and a suspect that a Ruby process has run is never cleared.
 
     Args:
-        cursor: "0" at first.
+        cursor: "0" for the first page.
 
     Returns:
         The cursor of the next page; "0" after the last.
@@ -246,14 +249,14 @@ def _is_stale(value: bytes, now: float) -> bool:
 
 def put_back(link: Link, owner: str, fates: Sequence[Fate]) -> list[bytes]:
     """
-    Take jobs from a fenced owner, to their queues.
+    Put a fenced owner's jobs back in their queues.
 
     Args:
-        fates: What is to run first comes last.
+        fates: The job that should run first comes last.
 
     Returns:
-        The fields that this call moved. What Redis refuses for one job (a queue's key that this user may not write)
-        leaves that one in flight.
+        The fields that this call moved. If Redis refuses one job (because this user may not write its queue's key),
+        that job stays in flight.
     """
     if not fates:
         return []
@@ -293,7 +296,7 @@ def _parse_record(value: bytes | None) -> tuple[int, float] | None:
 
 
 def _number(text: bytes) -> float | None:
-    """None for what is no finite number: somebody else wrote it."""
+    """*text* as a number. Returns None if it is not a finite number, because another program wrote it."""
     try:
         number = float(text)
     except ValueError:

@@ -1,8 +1,8 @@
 """
-The script that ends a job, and what it writes, as values.
+The script that settles a job, and the values that describe what it writes.
 
-An end is a sequence of commands. Some hang on a condition, which is a value of its own (`Once`, `Join`, `Unless`,
-`Held`), or take the next job along (`Take`). `settle.lua` writes all of it in one step, or nothing.
+The end of a job is a sequence of commands. Some depend on a condition, which is a value itself (`Once`, `Join`,
+`Unless`, `Held`), or take the next job along (`Take`). `settle.lua` writes everything in one step, or nothing.
 """
 
 from collections import defaultdict
@@ -20,21 +20,21 @@ from sidekiq_py.wire import keys
 
 SETTLE = Script("settle")
 
-# Lua can hand about 8,000 values to one command.
+# Lua can pass about 8,000 values to one command.
 _SLICE = 1000
 _DAY_SECONDS = 24 * 3600
 _ADDS_UP = frozenset({"LPUSH", "RPUSH", "INCR", "INCRBY", "COUNT", "HINCRBY", "ZINCRBY", "APPEND", "PUBLISH"})
-# Their values, and the pairs of HSET, may come in several commands.
+# The values of these (for HSET, the pairs) can be split over several commands.
 _CAN_BE_CUT = frozenset({"SADD", "SREM", "LPUSH", "RPUSH", "HSET", "HDEL", "ZREM"})
 
 
 class Once(NamedTuple):
     """
-    Commands of a job's end that are to be done by whichever job comes first.
+    Commands of a job's end that only the first job to get there runs.
 
     Args:
         key: A hash.
-        mark: The field that the first one sets; whoever finds it does nothing.
+        mark: The field that the first job sets; a job that finds it set does nothing.
     """
 
     key: str
@@ -44,16 +44,16 @@ class Once(NamedTuple):
 
 class Join(NamedTuple):
     """
-    Commands that are to be done once, by the job that completes a hash.
+    Commands that run once, by the job that completes a hash.
 
     A job that runs again writes its own part again, so nothing is counted twice.
 
     Args:
-        key: A hash from the numbers of the parts, from "0", to texts.
-        mark: The field that the last one sets.
-        parts: How many there are, besides those that the hash's field `more` counts.
-        placeholder: Stands in the words of *then* wherever the texts go, joined by commas, in the order of their
-            numbers. It must not occur in anybody's data.
+        key: A hash that maps the numbers of the parts, from "0", to texts.
+        mark: The field that the last job sets.
+        parts: How many parts there are, in addition to those that the hash's field `more` counts.
+        placeholder: Replaced, in the words of *then*, by the texts joined by commas, in the order of their numbers. It
+            must not occur in any data.
     """
 
     key: str
@@ -65,11 +65,11 @@ class Join(NamedTuple):
 
 class Unless(NamedTuple):
     """
-    Commands of a job's end that are not to be done where a text says so already.
+    Commands of a job's end that are skipped if a text starts in a certain way.
 
     Args:
-        key: A text; where there is none, or something else, the commands are done.
-        start: The beginning of a text that keeps them from being done.
+        key: The key of a string. If it does not exist or has another type, the commands run.
+        start: The start of the text that skips the commands.
     """
 
     key: str
@@ -79,11 +79,11 @@ class Unless(NamedTuple):
 
 class Held(NamedTuple):
     """
-    Commands of a job's end that are to be done where it holds a lock.
+    Commands of a job's end that run only if the job holds a lock.
 
     Args:
-        key: A text.
-        text: What it must be; where it is another, or gone, the commands are not done.
+        key: The key of a string.
+        text: The value that it must have. If it has another value, or is gone, the commands are skipped.
     """
 
     key: str
@@ -93,13 +93,13 @@ class Held(NamedTuple):
 
 class Take(NamedTuple):
     """
-    The push of a job that goes straight in flight where a fetch right behind would bring it and no other.
+    The push of a job that goes straight in flight if an immediately following fetch would return exactly this job.
 
     Args:
-        key: The queue's.
-        field: Where it is to stand.
-        owner: By whose fetch.
-        queue_keys: Of all queues of that fetch.
+        key: The queue's key.
+        field: The job's field in the in-flight hash.
+        owner: The owner that fetches.
+        queue_keys: The keys of all queues of that fetch.
     """
 
     key: str
@@ -111,12 +111,12 @@ class Take(NamedTuple):
 
 class Tally(NamedTuple):
     """
-    A verb of an extension whose commands can be taken together: the ends of many jobs that write nothing else go out as
-    one, for those of them that are still in flight.
+    An extension's verb whose commands can be combined: many jobs that write nothing else at their end are settled by
+    one command, for those that are still in flight.
 
     Args:
-        first: Words of the verb that all have.
-        words: The job's own, behind them.
+        first: The words that all jobs share.
+        words: The job's own words, which follow.
     """
 
     verb: str
@@ -126,11 +126,11 @@ class Tally(NamedTuple):
 
 
 Effect = Command | Once | Join | Unless | Held | Take | Tally
-"""What a job's end writes. All are tuples; a command is one of no class of its own."""
+"""What a job's end writes. All of these are tuples; a command is a plain tuple."""
 
 
 class Counted(tuple[Command, ...]):
-    """The commands of `count_commands`, which stand in nearly every end: their words are put together once."""
+    """The commands of `count_commands`. Nearly every end has them, so their words are only assembled once."""
 
     def __init__(self, commands: Iterable[Command]) -> None:
         self.numbers = dict(zip(dict.fromkeys(command[1] for command in self), count(2), strict=False))
@@ -139,22 +139,22 @@ class Counted(tuple[Command, ...]):
 
 
 def write(link: Link, vital: Sequence[Effect], counters: Sequence[Effect] = ()) -> None:
-    """As `settle`, for a job that is in flight nowhere: without condition."""
+    """Like `settle`, for a job that is not in flight: the commands run unconditionally."""
     script_for(vital).run(link, *settle_parts(keys.in_flight(""), b"", vital, counters))
 
 
 def write_calls(vital: Sequence[Effect]) -> tuple[Command, Command]:
-    """The command that does what `write` does, and the one for a server that does not know the script."""
+    """The command of `write`, and the one for a server that does not know the script."""
     script, parts = script_for(vital), settle_parts(keys.in_flight(""), b"", vital, ())
     return script.call(*parts), script.full_call(*parts)
 
 
 def take_out(link: Link, key: str, job: bytes, *, is_sorted_set: bool, vital: Sequence[Effect]) -> bool:
     """
-    End a job that stands in a queue or in a sorted set, by its bytes.
+    Settle a job that is in a queue or a sorted set, by its bytes.
 
     Returns:
-        False if it was not there any more: nothing was written.
+        False if it was no longer there; nothing was written then.
     """
     names, arguments = settle_parts(key, job, vital, ())
     arguments[1] = "2" if is_sorted_set else "1"
@@ -163,10 +163,11 @@ def take_out(link: Link, key: str, job: bytes, *, is_sorted_set: bool, vital: Se
 
 def repeatable(effects: Sequence[Effect], key: str) -> list[Effect]:
     """
-    *effects* that may be written again after a lost reply.
+    *effects* in a form that may be written again after a lost reply.
 
     Args:
-        key: A hash that nobody else uses. What would add up, as a push, hangs on a mark in it, which lasts a day.
+        key: A hash that nothing else uses. Commands that would add up, such as a push, depend on marks in it, which
+            last a day.
     """
     marked: list[Effect] = [
         Once(key, str(number), (effect,)) if type(effect) is tuple and effect[0] in _ADDS_UP else effect
@@ -188,7 +189,7 @@ def settle_parts(
     listed: bytes | None = None,
 ) -> tuple[list[str], list[Any]]:
     """KEYS and ARGV of `settle.lua`."""
-    # From each key to its number, as it comes; an end may name thousands.
+    # Maps each key to its number, in order of appearance; an end may name thousands.
     known = {in_flight_key: 1}
     if type(counters) is Counted:
         known |= counters.numbers
@@ -210,10 +211,10 @@ def _has_verb(effect: Effect) -> bool:
 
 def _add_words(words: list[Any], effects: Iterable[Effect], numbers: Mapping[Any, int]) -> int:
     """
-    Append the words of each command; a condition is a command of its own, before those that hang on it.
+    Append the words of each command. A condition is a separate command before those that depend on it.
 
     Returns:
-        How many commands they are.
+        The number of commands.
     """
     commands = 0
     for effect in effects:
@@ -248,13 +249,13 @@ def _parts_of(effect: Effect, numbers: Mapping[Any, int]) -> list[Command]:
 
 @lru_cache(maxsize=64)
 def _take_keys(owner: str, queue_keys: tuple[str, ...]) -> Callable[[Mapping[Any, int]], tuple[int, ...]]:
-    """The numbers of the in-flight hash, owners, lease and orders, then of what must not be there."""
+    """The numbers of the in-flight hash, owners, lease and orders, then of the keys that must not exist."""
     absent = (keys.PAUSED, keys.SUSPECTS, keys.REVOKED, *queue_keys)
     return itemgetter(keys.in_flight(owner), keys.OWNERS, keys.lease(owner), keys.ORDERS, *absent)
 
 
 def _short(command: Command) -> list[Command]:
-    """*command*, or several that do the same, none of them too long for a script."""
+    """*command*, or several that do the same and are short enough for a script."""
     if len(command) <= _SLICE + 2 or command[0] not in _CAN_BE_CUT:
         return [command]
     verb, key, *values = command

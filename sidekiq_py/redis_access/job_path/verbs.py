@@ -1,8 +1,8 @@
 """
-Commands of extensions, in Lua: what takes more than Redis's own commands, in the scripts that push and end jobs.
+Commands of extensions, in Lua, for the scripts that push and settle jobs: they do what Redis's own commands cannot.
 
-A verb looks first and writes then. It is given the key that its command names and the words behind it; other keys it
-makes from that one's text, so that what stands before each key (a namespace) stays in front.
+A verb checks first and then writes. It receives the key that its command names and the words after it. It derives other
+keys from that key, so that a prefix (a namespace) is kept.
 """
 
 import re
@@ -20,10 +20,10 @@ class Verb(NamedTuple):
     One command.
 
     Args:
-        name: Capitals with an underscore, which no command of Redis has: `BATCH_END`.
-        source: A Lua table `{look = function(key, words) … end, run = function(key, words) … end}`. `look` may be
-            left out; it writes nothing, and a text that it returns (`"CODE what is wrong"`) refuses the whole script.
-            `run` may return anything; an error of Redis in it is the command's.
+        name: Capitals with an underscore, which no Redis command has: `BATCH_END`.
+        source: A Lua table `{look = function(key, words) … end, run = function(key, words) … end}`. `look` is optional
+            and must not write; if it returns a text (`"CODE what is wrong"`), the whole script is refused. `run` may
+            return anything; a Redis error in it becomes the command's error.
     """
 
     name: str
@@ -31,7 +31,7 @@ class Verb(NamedTuple):
 
 
 class Verbs:
-    """The verbs that this process knows, and the script that ends and pushes jobs with them."""
+    """The verbs that this process knows, and the scripts that include them."""
 
     def __init__(self) -> None:
         self._known: dict[str, Verb] = {}
@@ -45,10 +45,10 @@ class Verbs:
 
     def add(self, verbs: Iterable[Verb]) -> None:
         """
-        Know these as well.
+        Add verbs.
 
         Raises:
-            ConfigError: A name cannot be one, or another verb has it.
+            ConfigError: A name is invalid, or another verb has it.
         """
         for verb in verbs:
             if _NAME.fullmatch(verb.name) is None:
@@ -58,14 +58,14 @@ class Verbs:
             self._scripts.clear()
 
     def script(self, name: str = "settle") -> Script:
-        """`settle.lua`, or `settle_many.lua`, with all verbs."""
+        """The script `settle.lua` or `settle_many.lua` with all verbs."""
         script = self._scripts.get(name)
         if script is None:
-            # Sorted, so that all processes with the same extensions send the same text.
+            # Sorted, so that all processes with the same extensions send the same script.
             texts = [f"VERBS.{verb} = {self._known[verb].source.strip()}" for verb in sorted(self._known)]
             script = self._scripts[name] = Script(name, placeholder=b"--@verbs", filling="\n".join(texts).encode())
         return script
 
 
 verbs = Verbs()
-"""Of this process."""
+"""The verbs of this process."""

@@ -1,15 +1,15 @@
 """
-Slices of many jobs with what an extension writes besides, by transactions instead of a script: of 250 bytes each, a job
-costs Redis a third then, as its bytes pass through no Lua.
+Pushes slices of many jobs, together with an extension's commands, in transactions instead of a script. A job of 250
+bytes then costs Redis a third, because its bytes do not pass through Lua.
 
-A transaction has no conditions. They are checked before it, and it watches a key that changes with them:
+A transaction has no conditions. So they are checked before it, and it watches a key that changes with them:
 
-1. A check, which is a script, looks at everything that may keep slices out, and makes the key for a minute at most.
-2. WATCH, and a look whether the key is still there, and whether the queue is one.
-3. MULTI, what the extension writes, the push, EXEC: nothing is done where the key has changed or expired meanwhile.
+1. A check, which is a script, tests everything that may rule out the push, and creates the key for a minute at most.
+2. WATCH, followed by a look: does the key still exist, and is the queue's key a list?
+3. MULTI, the extension's commands, the push, EXEC. If the key has changed or expired meanwhile, nothing is done.
 
-The look for the next slice goes out behind the EXEC of the last one, so that it costs no round trip. The check comes
-again only where the key has gone: with one for each slice of short jobs Redis needed 1.6 times the CPU time of a plain
+The look for the next slice is sent together with the EXEC of the last one, so it costs no round trip. The check is only
+repeated if the key is gone: with a check for each slice of short jobs, Redis needed 1.6 times the CPU time of a plain
 push.
 """
 
@@ -25,7 +25,7 @@ from sidekiq_py.redis_access.job_path.failed_jobs import Command
 from sidekiq_py.wire import keys
 
 LEAST_JOBS = 100
-"""A slice of fewer costs no more by a script."""
+"""For smaller slices, a script costs no more."""
 
 
 class Watched(NamedTuple):
@@ -33,11 +33,11 @@ class Watched(NamedTuple):
     What an extension writes along with a slice.
 
     Args:
-        key: There while slices may be pushed; changed by each of them, and removed by whoever changes what *check* has
-            found.
-        check: Replies 1 if slices may be pushed; *key* is there then, if only for a while.
-        commands: What the transaction writes before the push. As far as *check* can see they succeed: where one is
-            refused after all, the others are done.
+        key: Exists while slices may be pushed. Each slice changes it, and anything that invalidates the result of
+            *check* removes it.
+        check: Replies 1 if slices may be pushed; *key* then exists for a while.
+        commands: The commands that run before the push in the transaction. *check* makes sure, as far as it can, that
+            they succeed; if one is refused anyway, the others still run.
     """
 
     key: str
@@ -47,15 +47,15 @@ class Watched(NamedTuple):
 
 class WatchedPushes:
     """
-    Pushes of one connection, one behind the other.
+    Consecutive pushes on one connection.
 
     Args:
-        link: Nobody else uses it meanwhile.
+        link: The connection; nothing else may use it meanwhile.
     """
 
     def __init__(self, link: Link) -> None:
         self._link = link
-        # On which socket which key is watched, and for which queue.
+        # The generation of the socket, the key that is watched on it, and the queue.
         self._ready: tuple[int, str, str] | None = None
         self._has_watched = False
         self._is_refused = False
@@ -63,13 +63,13 @@ class WatchedPushes:
 
     def may_push(self, watched: Watched, queue: str) -> bool:
         """
-        Whether the next slice, which goes into this queue, can go out so; asks, if the last one has not.
+        True if the next slice, for this queue, can be pushed this way. Asks Redis unless the last slice already did.
 
         Raises:
             RedisConnectionError: Nothing was done.
-            ReplyLostError: Likewise.
+            ReplyLostError: Nothing was done.
         """
-        # A connection that is about to be left, as its server is the primary no longer, watches nothing that counts.
+        # A connection to a server that is no longer the primary is about to be dropped, so its WATCH does not count.
         self._link.drop_if_idle()
         if not self._is_ready(watched.key, queue) and not self._is_refused:
             self._has_watched = True
@@ -85,7 +85,7 @@ class WatchedPushes:
             push: The packed commands that push its jobs into *queue*.
 
         Raises:
-            ReplyLostError: Nobody knows whether it was done.
+            ReplyLostError: It may or may not have been done.
         """
         self._ready = None
         self._pending = watched, queue, len(watched.commands) + len(push)
@@ -99,18 +99,18 @@ class WatchedPushes:
 
     def settle(self) -> bool:
         """
-        Read what the last slice came to.
+        Read the result of the last slice.
 
         Returns:
-            False if nothing of it was done.
+            False if nothing was done.
 
         Raises:
-            ReplyLostError: Nobody knows whether it was done.
-            RedisReplyError: A command was refused, in spite of the check; others were done.
+            ReplyLostError: It may or may not have been done.
+            RedisReplyError: A command was refused in spite of the check; others were done.
         """
         assert self._pending is not None
         (watched, queue, count), self._pending = self._pending, None
-        replies = self._link.receive_all(count + 5)  # with those to MULTI, EXEC and the look
+        replies = self._link.receive_all(count + 5)  # including those to MULTI, EXEC and the look
         done, looked = replies[count + 1], replies[count + 2 :]
         self._heard(watched.key, queue, looked)
         if not isinstance(done, list):
@@ -121,7 +121,7 @@ class WatchedPushes:
         return True
 
     def end(self) -> bool:
-        """Watch nothing any more, as others will use the connection; False if it is to be closed instead."""
+        """Unwatch, so that others can use the connection. Returns False if it must be closed instead."""
         if not self._has_watched:
             return True
         try:
@@ -133,8 +133,8 @@ class WatchedPushes:
         return self._link.is_open and self._ready == (self._link.generation, key, queue)
 
     def _heard(self, key: str, queue: str, looked: Sequence[Any], checked: Any = 1) -> None:
-        """What came of the look, and of the check before it."""
-        # By the rights of a user, as a rule: the next slice would fare no better.
+        """Note the results of the look, and of the check before it."""
+        # Usually this user lacks a permission, so the next slice would be refused, too.
         self._is_refused |= any(isinstance(reply, RedisReplyError) for reply in (checked, *looked))
         _, exists, kind = looked
         is_fine = checked == 1 and exists == 1 and kind in (b"list", b"none") and not self._is_refused

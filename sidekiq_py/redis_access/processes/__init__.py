@@ -1,1 +1,1 @@
-"""What worker processes say of themselves. May import `job_path` and `connection`."""
+"""What worker processes publish about themselves. May import `job_path` and `connection`."""

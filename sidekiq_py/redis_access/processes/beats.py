@@ -1,4 +1,4 @@
-"""What a process says of itself to Ruby's Web UI: that it lives, what it runs; and the signals that come back."""
+"""The heartbeat: tells Ruby's Web UI that a process is alive and what it runs, and picks up signals sent from there."""
 
 import os
 import time
@@ -26,12 +26,12 @@ class Beat:
     Args:
         identity: `<host>:<pid>:<nonce>`.
         info: The JSON of `process_info`.
-        concurrency: Threads over all capsules.
-        busy: How many jobs run.
-        is_quiet: No more jobs are fetched.
-        rss_kb: Memory of the process.
+        concurrency: The number of threads in all capsules.
+        busy: How many jobs are running.
+        is_quiet: True if the process no longer fetches jobs.
+        rss_kb: The process's resident memory.
         now: Seconds since the epoch.
-        work: Thread id to the JSON of the job that runs there.
+        work: Maps each thread id to the JSON of the job that runs there.
     """
 
     identity: str
@@ -47,12 +47,12 @@ class Beat:
 @dataclass(frozen=True, slots=True)
 class BeatReply:
     """
-    What came back.
+    The result of a beat.
 
     Args:
         signal: One signal sent from a Web UI (`TSTP`, `TERM`, `TTIN`, …), or `None`.
-        was_known: Redis still knew the process from an earlier beat.
-        rtt_us: Microseconds of a round trip; 0 where the release does not publish it.
+        was_known: True if Redis still knew the process from an earlier beat.
+        rtt_us: The time of a round trip in microseconds; 0 if the release does not publish it.
     """
 
     signal: str | None
@@ -62,10 +62,10 @@ class BeatReply:
 
 def beat(pool: Pool, beat: Beat, *, dialect: Dialect) -> BeatReply:
     """
-    Say that the process lives: two round trips, of which the first is timed.
+    Send a heartbeat, in two round trips; the first one is timed.
 
     Raises:
-        RedisError: As `Pool.run` does; the beat may have been written, a signal that was popped with it is then lost.
+        RedisError: As `Pool.run` does. The beat may have been written; a signal that was popped with it is then lost.
 
     Source: Sidekiq 6.4.1 and 8.1.7, launcher.rb, `❤`.
     """
@@ -74,7 +74,7 @@ def beat(pool: Pool, beat: Beat, *, dialect: Dialect) -> BeatReply:
 
 def clear(pool: Pool, identity: str, *, dialect: Dialect) -> None:
     """
-    Take the process out of the list at its end; its own hash expires by itself.
+    Remove a process that ends from the list. Its hash expires by itself.
 
     Source: Sidekiq 6.4.1 and 8.1.7, launcher.rb, `clear_heartbeat`.
     """
@@ -82,12 +82,12 @@ def clear(pool: Pool, identity: str, *, dialect: Dialect) -> None:
 
 
 def rss_kb() -> int:
-    """Resident memory of this process in KB; where /proc is missing, the most it has ever been."""
+    """This process's resident memory in KB. Without /proc, it is the highest value so far."""
     try:
         with open("/proc/self/statm", "rb") as file:
             return int(file.read().split()[1]) * (os.sysconf("SC_PAGE_SIZE") // 1024)
     except OSError:
-        import resource  # only where it is needed: it is a module of its own to load
+        import resource  # only loaded if it is needed
 
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
@@ -108,7 +108,7 @@ def _round_trip_us(link: Link) -> int:
 
 
 def _work_commands(beat: Beat, dialect: Dialect) -> list[Command]:
-    """The jobs that run, in a transaction of its own as Ruby's."""
+    """The commands that write the running jobs, in a separate transaction as in Ruby."""
     names = _work_keys(beat.identity, dialect)
     commands: list[Command] = [("MULTI",), ("UNLINK", *names)]
     if beat.work:
@@ -132,7 +132,7 @@ def _identity_commands(beat: Beat, rtt_us: int, dialect: Dialect) -> list[Comman
 
 
 def _fields(beat: Beat, rtt_us: int, dialect: Dialect) -> list[Any]:
-    """In the release's order, as HGETALL shows it."""
+    """The fields and values, in the release's order, which HGETALL shows."""
     fields: list[Any] = ["info", beat.info]
     if dialect.concurrency_field:
         fields += ["concurrency", beat.concurrency]
@@ -150,7 +150,7 @@ def _work_keys(identity: str, dialect: Dialect) -> list[str]:
 
 
 def _exec_reply(replies: Sequence[Any]) -> Sequence[Any]:
-    """The replies of a transaction, unless one is an error."""
+    """Return the replies of a transaction, or raise the first error among them."""
     for reply in replies:
         if isinstance(reply, redis.RedisError):
             raise reply_error(reply)

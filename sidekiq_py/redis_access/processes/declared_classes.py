@@ -1,7 +1,7 @@
 """
-Which classes each of our processes can run, as it says itself.
+Which classes each of our processes can run, as published by the process itself.
 
-Ruby's processes say nothing of the kind. What is written here expires with the heartbeat, a minute after the last beat.
+Ruby's processes do not publish this. The keys expire like the heartbeat, a minute after the last beat.
 """
 
 from collections.abc import Sequence
@@ -15,17 +15,17 @@ from sidekiq_py.wire.json_dialect import dumps, loads
 
 
 def renew(pool: Pool, identity: str) -> bool:
-    """Let what was published live for another minute; False if nothing is there (any more)."""
+    """Keep the published classes for another minute. Returns False if there are none (any more)."""
     return bool(pool.command("EXPIRE", keys.declared(identity), BEAT_TTL_SECONDS))
 
 
 def publish(pool: Pool, identity: str, classes: Sequence[str]) -> None:
-    """Say for a minute which classes the process can run."""
+    """Publish the classes that the process can run, for a minute."""
     pool.command("SET", keys.declared(identity), dumps(list(classes), FloatText.RUBY), "EX", BEAT_TTL_SECONDS)
 
 
 def read(pool: Pool, identities: Sequence[str]) -> dict[str, frozenset[str] | None]:
-    """The classes that each process says it can run; None for one that says nothing."""
+    """The classes that each process can run; None for a process that has not published them."""
     if not identities:
         return {}
     replies = pool.batch([("GET", keys.declared(identity)) for identity in identities])

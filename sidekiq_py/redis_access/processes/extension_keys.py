@@ -1,5 +1,6 @@
 """
-Payload keys of extensions, as the programs that have loaded them say: a worker that has not leaves such jobs alone.
+Payload keys of extensions, as published by the programs that have loaded them. A worker that has not loaded an
+extension leaves its jobs alone.
 """
 
 from collections.abc import Mapping
@@ -10,10 +11,10 @@ from sidekiq_py.wire import keys
 
 def exchange(pool: Pool, own: Mapping[str, str]) -> dict[str, str]:
     """
-    Say which keys this process's extensions own, and read those of all.
+    Publish the keys of this process's extensions, and read those of all processes.
 
     Args:
-        own: Of each key, what is left undone where a job that bears it runs without its extension.
+        own: Maps each key to what is left undone if a job with that key runs without its extension.
 
     Raises:
         RedisError: As `Pool.command`.

@@ -14,12 +14,12 @@ _SLICE = 500
 @dataclass(frozen=True, slots=True)
 class ClassCounts:
     """
-    What one job class did since the last flush.
+    The counts of one job class since the last flush.
 
     Args:
-        failed: Attempts that raised.
-        milliseconds: Time of the successes, all together.
-        buckets: Successes by `metrics_keys.BUCKET_BOUNDS_MS`.
+        failed: How many attempts raised.
+        milliseconds: The total run time of the successes.
+        buckets: The number of successes in each bucket of `metrics_keys.BUCKET_BOUNDS_MS`.
     """
 
     failed: int
@@ -28,21 +28,21 @@ class ClassCounts:
 
     @property
     def succeeded(self) -> int:
-        """Attempts that did not raise."""
+        """How many attempts did not raise."""
         return sum(self.buckets)
 
 
 def add_counts(pool: Pool, changes: Mapping[str, ClassCounts], *, now: float, generation: int) -> None:
     """
-    Add counts of all classes.
+    Add the counts of all classes.
 
     Args:
-        changes: By job class.
-        now: Seconds since the epoch; names the minute.
+        changes: The counts by job class.
+        now: Seconds since the epoch; decides the minute to count in.
         generation: 7 or 8, as `Dialect.metrics_generation`.
 
     Raises:
-        RedisError: Nothing or a part was written; after a `ReplyLostError` perhaps all.
+        RedisError: Nothing or a part was written; after a `ReplyLostError`, perhaps everything.
 
     Source: Sidekiq 7.3.2 and 8.1.7, metrics/tracking.rb `flush`, metrics/shared.rb `persist`.
     """

@@ -1,7 +1,7 @@
 """
-What heartbeats of all processes say, and the signals one can send them.
+Reads the heartbeats of all processes, and sends signals to processes.
 
-A process is a member of the set `processes` with a hash at its identity that expires a minute after its last beat.
+A process is a member of the set `processes`. The hash at its identity expires a minute after its last beat.
 """
 
 from collections.abc import Sequence
@@ -22,22 +22,22 @@ _LEADER = "dear-leader"
 _CLEANUP_SECONDS = 60
 _SIGNAL_SECONDS = 60
 _BEAT_FIELDS = ("info", "concurrency", "busy", "beat", "quiet", "rss", "rtt_us")
-# Up to 6.4.1 the hash of running jobs ends in `workers`; which release wrote it does not show in the identity.
+# Up to 6.4.1, the key of the running jobs ends in `workers`. The identity does not show which release wrote it.
 _WORK_SUFFIXES = ("work", "workers")
 
 
 @dataclass(frozen=True, slots=True)
 class Beat:
     """
-    The last heartbeat of one process, as it stands in Redis; None for a field that its release does not write.
+    The last heartbeat of one process, as stored in Redis. A field that its release does not write is None.
 
     Args:
         info: JSON.
-        busy: Jobs running.
-        beat: Epoch s.
+        busy: The number of running jobs.
+        beat: When, in epoch s.
         quiet: `true` or `false`.
-        rss: kB.
-        rtt_us: A round trip to Redis, microseconds.
+        rss: Resident memory in kB.
+        rtt_us: The time of a round trip to Redis in microseconds.
     """
 
     identity: str
@@ -51,17 +51,17 @@ class Beat:
 
 
 def identities(pool: Pool) -> list[str]:
-    """All that are registered, sorted; some may be dead and not pruned yet."""
+    """The identities of all registered processes, sorted. Some may be dead but not pruned yet."""
     return scan.members(pool, keys.PROCESSES)
 
 
 def count(pool: Pool) -> int:
-    """How many are registered."""
+    """How many processes are registered."""
     return int(pool.command("SCARD", keys.PROCESSES))
 
 
 def beats(pool: Pool, names: Sequence[str]) -> list[Beat]:
-    """The heartbeats of those that have one, in one round trip."""
+    """The heartbeats of the processes that have one, in one round trip."""
     if not names:
         return []
     rows = pool.batch([("HMGET", name, *_BEAT_FIELDS) for name in names])
@@ -69,20 +69,20 @@ def beats(pool: Pool, names: Sequence[str]) -> list[Beat]:
 
 
 def busy(pool: Pool, names: Sequence[str]) -> int:
-    """How many jobs all of them said they were running."""
+    """The total number of jobs that these processes reported as running."""
     replies = pool.batch([("HGET", name, "busy") for name in names]) if names else []
     return sum(map(to_i, replies))
 
 
 def prune(pool: Pool) -> int:
     """
-    Take processes whose heartbeat has expired out of the registry, at most once a minute over all callers.
+    Remove processes whose heartbeat has expired from the registry, at most once a minute across all callers.
 
     Returns:
-        How many.
+        How many were removed.
 
-    Source: Sidekiq 8.1.7, api.rb, `ProcessSet#cleanup`. Ruby takes out what it found expired a moment before, and with
-    it a process that beat in between; here looking and taking out are one step.
+    Source: Sidekiq 8.1.7, api.rb, `ProcessSet#cleanup`. Ruby checks first and removes later, so it may remove a process
+    that has sent a beat in between; here, check and removal are one step.
     """
     if not pool.command("SET", keys.PROCESS_CLEANUP, "1", "NX", "EX", _CLEANUP_SECONDS):
         return 0
@@ -96,7 +96,7 @@ def prune(pool: Pool) -> int:
 
 def signal(pool: Pool, identity: str, name: str) -> None:
     """
-    Leave a signal for a process to pick up at its next beat.
+    Send a signal that a process picks up at its next beat.
 
     Args:
         name: `TSTP` (quiet), `TERM` (stop) or `TTIN` (thread dump).
@@ -104,21 +104,21 @@ def signal(pool: Pool, identity: str, name: str) -> None:
     Source: Sidekiq 8.1.7, api.rb, `Process#signal`.
     """
     key = keys.signals(identity)
-    # After a lost reply it is sent again: at worst one more press of the same button.
+    # After a lost reply it is sent again. At worst, that is like pressing the same button twice.
     transact(pool, [("LPUSH", key, name), ("EXPIRE", key, _SIGNAL_SECONDS)])
 
 
 def leader(pool: Pool) -> str:
-    """The identity of the leader that Sidekiq Enterprise elects, or an empty text."""
+    """The identity of the leader that Sidekiq Enterprise has elected; empty if there is none."""
     identity: bytes | None = pool.command("GET", _LEADER)
     return identity.decode(errors="replace") if identity else ""
 
 
 def running(pool: Pool, names: Sequence[str]) -> list[tuple[str, str, bytes]]:
     """
-    What each process runs, as of its last beat: identity, thread, entry of the work hash.
+    What each process was running at its last beat: identity, thread, entry of the work hash.
 
-    A process that serves readers of several releases writes its hash under both names; each thread comes once.
+    A process that serves readers of several releases writes its hash under both names; each thread is listed once.
     """
     if not names:
         return []
@@ -135,12 +135,12 @@ def running(pool: Pool, names: Sequence[str]) -> list[tuple[str, str, bytes]]:
 
 
 def commands_of(name: str) -> list[Command]:
-    """What reads the heartbeat of one process and what it runs; for those who read more in the same round trip."""
+    """The commands that read one process's heartbeat and running jobs, to send along with other reads."""
     return [("HMGET", name, *_BEAT_FIELDS), *(("HGETALL", keys.work(name, suffix=one)) for one in _WORK_SUFFIXES)]
 
 
 def read_reply(name: str, replies: Sequence[Any]) -> tuple[Beat | None, list[tuple[str, str, bytes]]]:
-    """The heartbeat, if there is one, and what runs, from the replies to `commands_of`; None stands for an error."""
+    """The heartbeat, if any, and the running jobs, from the replies to `commands_of`; None marks a failed reply."""
     fields, *hashes = replies
     if not fields or fields[0] is None:
         return None, []

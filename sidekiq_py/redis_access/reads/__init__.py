@@ -1,1 +1,1 @@
-"""What the data API and the doctor read and edit. May import `job_path` and `connection`."""
+"""Reads and edits of the data API and the doctor. May import `job_path` and `connection`."""

@@ -6,11 +6,11 @@ from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.wire import keys
 
 Entry = tuple[str, dict[str, str]]
-"""The id that Redis gave, which holds the time in milliseconds; and the fields."""
+"""The id from Redis, which contains the time in milliseconds, and the fields."""
 
 
 def add(pool: Pool, fields: Mapping[str, str], *, most: int) -> None:
-    """Write an entry, and cut the stream to about *most* entries."""
+    """Add an entry, and trim the stream to about *most* entries."""
     parts = [part for pair in fields.items() for part in pair]
     pool.command("XADD", keys.AUDIT, "MAXLEN", "~", most, "*", *parts, idempotent=False)
 

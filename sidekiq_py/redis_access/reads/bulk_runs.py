@@ -1,5 +1,6 @@
 """
-What somebody does to many jobs, told to all who look: a hash for each run, and a set of them by their start.
+Bulk runs, visible to everyone: each time someone changes many jobs, a hash describes the run, and a sorted set lists
+the runs by their start.
 
 Both expire a day after the last change.
 """
@@ -16,7 +17,7 @@ _MOST_RUNS = 100
 
 
 def start(pool: Pool, run_id: str, started_at: float, fields: Mapping[str, Any]) -> None:
-    """Write a new run, and forget the oldest."""
+    """Record a new run, and remove the oldest ones."""
     key = keys.bulk_run(run_id)
     pool.batch(
         [
@@ -30,14 +31,14 @@ def start(pool: Pool, run_id: str, started_at: float, fields: Mapping[str, Any])
 
 
 def update(pool: Pool, run_id: str, fields: Mapping[str, Any]) -> bool:
-    """Write how far it is; whether somebody has asked to stop it."""
+    """Record a run's progress. Returns True if someone has asked to stop it."""
     key = keys.bulk_run(run_id)
     replies = pool.batch([("HSET", key, *_flat(fields)), ("EXPIRE", key, _KEPT_SECONDS), ("HGET", key, "stop")])
     return replies[-1] is not None
 
 
 def ask_to_stop(pool: Pool, run_id: str) -> bool:
-    """Ask whoever does it to stop; False if there is no such run."""
+    """Ask for a run to be stopped. Returns False if there is no such run."""
     key = keys.bulk_run(run_id)
     if not pool.command("EXISTS", key):
         return False

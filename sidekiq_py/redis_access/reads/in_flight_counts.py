@@ -1,4 +1,4 @@
-"""How many jobs each owner has in flight, by queue: what has left its queue and is not settled."""
+"""How many jobs each owner has in flight, by queue: jobs that have left their queue and are not settled."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -14,11 +14,11 @@ from sidekiq_py.wire.json_dialect import loads
 @dataclass(frozen=True, slots=True)
 class InFlightCount:
     """
-    Jobs of one queue that one owner has taken.
+    The number of jobs from one queue that one owner has in flight.
 
     Args:
         owner: `<identity>:<epoch>`.
-        count: How many; most wait in the process's buffer for the next free thread, the rest run.
+        count: How many. Most are in the process's buffer and wait for a free thread; the rest are running.
     """
 
     owner: str
@@ -33,8 +33,8 @@ class InFlightCount:
 
 def counts(pool: Pool) -> list[InFlightCount]:
     """
-    The counts of all owners that are entered, also of those that died and were not recovered yet. What cannot be read
-    (a key of a foreign type, a field that somebody else wrote) counts as nothing.
+    The counts of all registered owners, including those that died and are not recovered yet. Anything that cannot be
+    read (a key of the wrong type, a field written by another program) is not counted.
     """
     owners = _owners(pool)
     if not owners:
@@ -51,9 +51,12 @@ def counts(pool: Pool) -> list[InFlightCount]:
 
 
 def _owners(pool: Pool) -> dict[str, list[str]]:
-    """Owner → the queues it said it fetches from. The departed count too, as an inbox of theirs may hold a job."""
+    """
+    Maps each owner to the queues that it fetches from. Departed owners are included, because their inboxes may have a
+    job.
+    """
     entered, departed = pool.batch([("HGETALL", keys.OWNERS), ("HGETALL", keys.DEPARTED)])
-    # What is noted of the departed has the time in front: "<epoch s> <JSON>".
+    # The entry of a departed owner starts with a time: "<epoch s> <JSON>".
     return {
         owner.decode(errors="replace"): queues_of(about)
         for owner, about in [
@@ -64,7 +67,7 @@ def _owners(pool: Pool) -> dict[str, list[str]]:
 
 
 def jobs(pool: Pool, owner: str) -> list[tuple[str, bytes]]:
-    """Queue and bytes of all that an owner has in flight."""
+    """The queue and the bytes of each job that an owner has in flight."""
     about, flat = pool.batch([("HGET", keys.OWNERS, owner), ("HGETALL", keys.in_flight(owner))])
     found = [(in_flight.split_field(field)[2], raw) for field, raw in _pairs(flat)]
     queues = queues_of(about or b"")
@@ -73,7 +76,7 @@ def jobs(pool: Pool, owner: str) -> list[tuple[str, bytes]]:
 
 
 def queues_of(about: bytes) -> list[str]:
-    """The queues in what an owner says about itself; none where it cannot be read."""
+    """The queues in an owner's entry; empty if it cannot be parsed."""
     try:
         noted = loads(about)
     except PayloadError:

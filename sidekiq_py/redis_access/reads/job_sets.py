@@ -1,8 +1,8 @@
 """
 The sorted sets `schedule`, `retry` and `dead`: the reads and edits of the data API.
 
-A member is found by its exact bytes, never by its score, as two jobs may be due at the same instant. Moves to a queue
-and to the dead set are those of `promote.py`.
+A member is found by its exact bytes, never by its score, because two jobs may be due at the same instant. Moves to a
+queue and to the dead set are in `promote.py`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +18,7 @@ PAGE_MEMBERS = Script("page_members")
 RESCHEDULE = Script("reschedule")
 
 ScoredMember = tuple[bytes, bytes]
-"""A member and its score, the score as Redis spells it."""
+"""A member and its score, as Redis writes it."""
 
 
 def size(pool: Pool, key: str) -> int:
@@ -33,11 +33,11 @@ def size_between(pool: Pool, key: str, low: str, high: str) -> int:
 
 def page(pool: Pool, key: str, count: int, *, after: ScoredMember | None, downward: bool) -> list[ScoredMember]:
     """
-    The next *count* members after a place, whatever was added or removed since it was read.
+    The next *count* members after a position, whatever was added or removed since it was read.
 
     Args:
-        after: The last member seen and its score; None to begin.
-        downward: From the highest score to the lowest.
+        after: The last member seen and its score; None to start.
+        downward: True to go from the highest score to the lowest.
     """
     arguments: list[Any] = ["down" if downward else "up", count]
     if after is not None:
@@ -46,14 +46,14 @@ def page(pool: Pool, key: str, count: int, *, after: ScoredMember | None, downwa
 
 
 def at_rank(pool: Pool, key: str, start: int, count: int, *, downward: bool) -> tuple[list[ScoredMember], int]:
-    """The members from one place on, and how many there are in all."""
+    """The members from rank *start* on, and the size of the set."""
     read = "ZREVRANGE" if downward else "ZRANGE"
     flat, length = pool.batch([(read, key, start, start + count - 1, "WITHSCORES"), ("ZCARD", key)])
     return _pairs(flat), length
 
 
 def pages_at(pool: Pool, key: str, scores: Sequence[str], start: int, count: int) -> list[list[ScoredMember]]:
-    """For each score, some of the members that have it, from one place among them on."""
+    """For each score, up to *count* of the members that have it, from the *start*th of them on."""
     commands = [("ZRANGEBYSCORE", key, score, score, "WITHSCORES", "LIMIT", start, count) for score in scores]
     return [_pairs(flat) for flat in pool.batch(commands)] if commands else []
 
@@ -66,17 +66,17 @@ def between(pool: Pool, key: str, low: str, high: str) -> list[ScoredMember]:
 def scan(
     pool: Pool, key: str, match: str | None, count: int, looked_at: Callable[[int], None] | None = None
 ) -> Iterator[ScoredMember]:
-    """Members that match a glob, in no order; see `scan.scored_members`."""
+    """Members that match a glob, in no particular order; see `scan.scored_members`."""
     return scanning.scored_members(pool, key, match, count, looked_at)
 
 
 def add(pool: Pool, key: str, score: str, member: bytes) -> None:
-    """Write a member."""
+    """Add a member."""
     pool.command("ZADD", key, score, member)
 
 
 def remove(pool: Pool, key: str, members: Sequence[bytes]) -> int:
-    """Remove members by their exact bytes; how many were there."""
+    """Remove members by their exact bytes. Returns how many were there."""
     return int(pool.command("ZREM", key, *members)) if members else 0
 
 
@@ -85,28 +85,28 @@ def reschedule(pool: Pool, key: str, member: bytes, *, score: str, spelling: byt
     Give a member another score.
 
     Args:
-        spelling: How it is to stand there, mostly the same bytes.
+        spelling: The member's new bytes; usually they are the same.
 
     Returns:
-        False if it was not in the set any more, and nothing was written.
+        False if it was no longer in the set; nothing was written then.
     """
     return bool(pool.run(lambda link: RESCHEDULE.run(link, [key], [member, score, spelling])))
 
 
 def clear(pool: Pool, key: str) -> int:
-    """Remove all; how many there were."""
+    """Remove all members. Returns how many there were."""
     length, _ = transact(pool, [("ZCARD", key), ("UNLINK", key)])
     return int(length)
 
 
 def kill(pool: Pool, member: bytes, *, now: float, limits: DeadLimits | None) -> None:
-    """Write a member to the dead set and trim the set, in one transaction; without *limits* it is not trimmed."""
+    """Add a member to the dead set and trim the set, in one transaction. Without *limits*, it is not trimmed."""
     trims = trim_dead(now, limits) if limits else []
     transact(pool, [add_to_dead(member, now), *trims])
 
 
 def trim(pool: Pool, *, now: float, limits: DeadLimits) -> None:
-    """Cut the dead set to what it may keep."""
+    """Trim the dead set to its limits."""
     pool.batch(trim_dead(now, limits))
 
 

@@ -1,7 +1,7 @@
 """
-What execution metrics and deploy marks say.
+Reads execution metrics and deploy marks.
 
-Sidekiq 7 and 8 write them under names of their own, so a fleet of both has two sets of keys; readers here add them up.
+Sidekiq 7 and 8 use different keys for them, so a fleet of both has two sets of keys; the functions here add them up.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ _GENERATIONS = (8, 7)
 _BUCKETS = len(metrics_keys.BUCKET_BOUNDS_MS)
 _MARKS_SECONDS = 90 * 24 * 3600
 _MARK_LOCK_SECONDS = 60
-# Keys asked for in one round trip.
+# How many keys to read in one round trip.
 _SLICE = 1000
 
 Counts = dict[str, int]
@@ -34,7 +34,7 @@ def ten_minutes(pool: Pool, starts: Sequence[int]) -> list[Counts]:
     """
     The counts of each ten minutes; *starts* in epoch s.
 
-    Sidekiq 7 keeps minutes only, for eight hours: its part is their sum.
+    Sidekiq 7 only keeps minutes, for eight hours; its part is their sum.
     """
     oldest = max(starts, default=0) - metrics_keys.MINUTE_TTL_SECONDS
     recent = [start for start in starts if start > oldest]
@@ -61,7 +61,7 @@ def histograms(pool: Pool, job_class: str, starts: Sequence[int]) -> list[list[i
 
 
 def marks(pool: Pool, days: Sequence[int]) -> list[dict[str, str]]:
-    """For each day (any epoch second in it), time as ISO 8601 → label."""
+    """For each day (given as any epoch second in it), the deploys: a time in ISO 8601 maps to its label."""
     replies = _in_slices(pool, [("HGETALL", metrics_keys.marks(day)) for day in days])
     return [
         {time.decode(errors="replace"): label.decode(errors="replace") for time, label in _pairs(flat)}
@@ -71,7 +71,7 @@ def marks(pool: Pool, days: Sequence[int]) -> list[dict[str, str]]:
 
 def mark(pool: Pool, label: str, stamp: str, epoch_seconds: float) -> bool:
     """
-    Note a deploy; False if one of this label was noted within the last minute.
+    Record a deploy. Returns False if one with this label was recorded within the last minute.
 
     Source: Sidekiq 8.1.7, deploy.rb, `mark!`.
     """

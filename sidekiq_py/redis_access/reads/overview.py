@@ -1,8 +1,8 @@
 """
-Everything that a live view shows, in one round trip a look: counters, sets, queues, processes, running jobs.
+Everything that a live view shows, in one round trip per look: counters, sets, queues, processes, running jobs.
 
-What is asked of depends on names that stand in Redis. A look uses those that the look before it found, and reads them
-anew in the same round trip; only the first one needs two.
+The commands depend on names that are stored in Redis. Each look uses the names that the previous look found, and reads
+them again in the same round trip. Only the first look needs two round trips.
 """
 
 from collections import Counter
@@ -41,10 +41,10 @@ _TOTALS: tuple[Command, ...] = (
 @dataclass(frozen=True, slots=True)
 class Names:
     """
-    What there is to look at.
+    The names of everything to read.
 
     Args:
-        owners: Owner → the queues whose inboxes may be its.
+        owners: Maps each owner to the queues for which it may have inboxes.
     """
 
     queues: tuple[str, ...] = ()
@@ -56,14 +56,14 @@ class Names:
 @dataclass(frozen=True, slots=True)
 class Look:
     """
-    What one look found.
+    The result of one look.
 
     Args:
-        processed: Attempts that ended, failures included.
-        failed: Attempts that raised.
-        running: Identity, thread, entry of the work hash.
-        names: For the next look.
-        trends: Of the queues that were asked for.
+        processed: How many attempts ended, including failures.
+        failed: How many attempts raised.
+        running: Identity, thread and entry of the work hash for each running job.
+        names: The names for the next look.
+        trends: The trends of the requested queues.
     """
 
     processed: int
@@ -83,12 +83,12 @@ def read(
     pool: Pool, known: Names | None, *, now: float, trends_of: Callable[[Sequence[str]], Sequence[str]] | None = None
 ) -> Look:
     """
-    Look once.
+    Read everything once.
 
     Args:
-        known: `Look.names` of the look before; None to begin, which takes a second round trip.
+        known: `Look.names` of the previous look; None to start, which takes a second round trip.
         now: Epoch s.
-        trends_of: Takes the names of all queues and gives those whose trends are read as well.
+        trends_of: Receives the names of all queues and returns those whose trends to read.
     """
     if known is None:
         known = _names(pool.readable(_NAMES))
@@ -141,7 +141,7 @@ def _names(replies: Sequence[Any]) -> Names:
 
 
 def _number(reply: Any) -> int:
-    """A length, or a counter's text; 0 for what is neither."""
+    """A length, or a counter's text, as an int; 0 for anything else."""
     return reply if isinstance(reply, int) else to_i(reply)
 
 

@@ -8,19 +8,19 @@ FIELDS = ("started_at", "jid", "type", "token", "size", "elapsed")
 
 
 def count(pool: Pool) -> int:
-    """How many there are, expired ones included."""
+    """How many profiles there are, including expired ones."""
     return int(pool.command("ZCARD", _PROFILES))
 
 
 def live_keys(pool: Pool, now: float) -> list[bytes]:
-    """The keys of those that have not expired by *now*, epoch s, latest first. Source: Sidekiq 8.1.7, `ProfileSet`."""
+    """The keys of the profiles not expired by *now* (epoch s), latest first. Source: Sidekiq 8.1.7, `ProfileSet`."""
     _, found = transact(pool, [("ZREMRANGEBYSCORE", _PROFILES, "-inf", now), ("ZREVRANGE", _PROFILES, 0, -1)])
     names: list[bytes] = found
     return names
 
 
 def summaries(pool: Pool, names: list[bytes]) -> list[list[bytes | None]]:
-    """The `FIELDS` of each."""
+    """The `FIELDS` of each profile."""
     return pool.batch([("HMGET", name, *FIELDS) for name in names]) if names else []
 
 

@@ -1,8 +1,8 @@
 """
-How large queues were, and how long their jobs waited: one sample a minute for each, for the last two hours.
+The size and latency of each queue over the last two hours, one sample per minute.
 
-`sidekiq_py:trend:<queue>` is a list of `<epoch s of the minute>:<size>:<latency s>`, the newest at the end. A worker
-writes it for the whole fleet. A queue that was empty for as long has no list.
+`sidekiq_py:trend:<queue>` is a list of `<epoch s of the minute>:<size>:<latency s>`, the newest at the end. One worker
+writes it for the whole fleet. A queue that was empty the whole time has no list.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,9 +15,9 @@ from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.wire import keys
 
 KEPT_MINUTES = 120
-"""120 samples are 2.5 kB: Redis keeps so short a list as one block."""
+"""120 samples take 2.5 kB, which is short enough for Redis to store the list as one block."""
 MOST_QUEUES = 500
-"""So many queues are looked at, the first by name: programs that make one for each customer have thousands."""
+"""Only this many queues, the first by name, are sampled: programs with a queue per customer have thousands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +26,8 @@ class Sample:
     A queue at one minute.
 
     Args:
-        minute: Its start, epoch s.
-        size: Jobs waiting.
+        minute: The start of the minute, epoch s.
+        size: The number of waiting jobs.
         latency: Seconds since the job that runs next was enqueued.
     """
 
@@ -43,7 +43,7 @@ class Seen:
 
     Args:
         oldest: The bytes of the job that runs next; None if the queue is empty.
-        has_trend: Samples of it are kept.
+        has_trend: True if the queue has samples.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Seen:
 
 
 def look(pool: Pool) -> list[Seen]:
-    """All queues, in two round trips. One whose keys are of a foreign type is left out."""
+    """The current state of all queues, in two round trips. A queue whose key has the wrong type is skipped."""
     names = scan.members(pool, keys.QUEUES)[:MOST_QUEUES]
     commands: list[Command] = [
         command
@@ -79,29 +79,29 @@ def keep(pool: Pool, samples: Iterable[tuple[str, Sample]]) -> None:
             ("LTRIM", key, -KEPT_MINUTES, -1),
         ]
         if sample.size:
-            # So the list goes when the queue has been empty for as long as it reaches back.
+            # This removes the list once the queue has been empty for the time that it covers.
             commands.append(("EXPIRE", key, KEPT_MINUTES * 60))
     pool.readable(commands)
 
 
 def commands_of(names: Sequence[str]) -> list[Command]:
-    """What to ask for the samples of queues; `read_reply` reads each answer."""
+    """The commands that read the samples of queues; `read_reply` parses each reply."""
     return [("LRANGE", keys.trend(name), -KEPT_MINUTES, -1) for name in names]
 
 
 def read_reply(reply: Any, now: float) -> tuple[Sample, ...]:
     """
-    The samples of a queue, the oldest first; what is none is left out.
+    The samples of a queue, the oldest first. Anything that is not a sample is skipped.
 
     Args:
-        reply: None where the key has a foreign type.
-        now: Epoch s; older samples than two hours are left out.
+        reply: None if the key has the wrong type.
+        now: Epoch s; samples older than two hours are skipped.
     """
     found: dict[int, Sample] = {}
     for text in reply or ():
         sample = _sample(text)
         if sample is not None and now - KEPT_MINUTES * 60 <= sample.minute <= now + 60:
-            # When the fleet changes the process that looks, two may have looked in one minute.
+            # When another process takes over the sampling, there may be two samples in one minute.
             found[sample.minute] = sample
     return tuple(found[minute] for minute in sorted(found))
 
@@ -109,7 +109,7 @@ def read_reply(reply: Any, now: float) -> tuple[Sample, ...]:
 def _sample(text: bytes) -> Sample | None:
     try:
         minute, size, latency = text.decode().split(":")
-        # `float` knows words such as "nan" and "inf", and int takes digits of all scripts.
+        # `float` accepts words such as "nan" and "inf", and `int` accepts digits of all scripts.
         if not text.replace(b":", b"").replace(b".", b"").isdigit() or len(text) > 60:
             return None
         return Sample(int(minute), int(size), float(latency))

@@ -1,8 +1,8 @@
 """
-The reads and edits of queues that the data API makes.
+The data API's reads and edits of queues.
 
-A queue is a list: newest job at the head, next to run at the tail. Jobs that a Python process has taken stand in that
-process's in-flight hash (`in_flight.py`), where Ruby's UI cannot see them.
+A queue is a list: the newest job is at the head, the next to run at the tail. Jobs that a Python process has fetched
+are in flight (`in_flight.py`), where Ruby's UI cannot see them.
 """
 
 import uuid
@@ -25,7 +25,7 @@ TAKE_JOBS = Script("take_jobs")
 _PART = 1000
 
 PlacedJob = tuple[bytes, int]
-"""A job's bytes, and how many jobs run before it, or more; -1 where that is not known."""
+"""A job's bytes, and how many jobs run before it at most; -1 if that is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,9 @@ class QueueState:
     A queue at one instant.
 
     Args:
-        size: Jobs waiting.
+        size: The number of waiting jobs.
         oldest: The bytes of the job that runs next; None if the queue is empty.
-        is_paused: Its name is in the set `paused`.
+        is_paused: True if its name is in the set `paused`.
     """
 
     name: str
@@ -46,22 +46,22 @@ class QueueState:
 
 
 def names(pool: Pool) -> list[str]:
-    """The names of all queues that were ever pushed to and not cleared, sorted."""
+    """The sorted names of all queues that were ever pushed to and not cleared since."""
     return scan.members(pool, keys.QUEUES)
 
 
 def size(pool: Pool, name: str) -> int:
-    """How many jobs wait."""
+    """How many jobs are waiting."""
     return int(pool.command("LLEN", keys.queue(name)))
 
 
 def sizes(pool: Pool, queue_names: Sequence[str]) -> list[int]:
-    """How many jobs wait in each, in one round trip."""
+    """How many jobs are waiting in each queue, in one round trip."""
     return pool.batch([("LLEN", keys.queue(name)) for name in queue_names]) if queue_names else []
 
 
 def waiting(pool: Pool, queue_names: Sequence[str]) -> list[int]:
-    """How many jobs wait in each to be fetched: none in one that is paused, or whose key is no list."""
+    """How many jobs in each queue can be fetched: 0 if the queue is paused or its key is not a list."""
     if not queue_names:
         return []
     commands: list[tuple[str, ...]] = [("SMEMBERS", keys.PAUSED)]
@@ -73,7 +73,7 @@ def waiting(pool: Pool, queue_names: Sequence[str]) -> list[int]:
 
 
 def states(pool: Pool, queue_names: Sequence[str]) -> list[QueueState]:
-    """Size, oldest job and pause of each, in one round trip."""
+    """The size, the oldest job and the pause of each queue, in one round trip."""
     commands = [
         command
         for name in queue_names
@@ -98,17 +98,17 @@ def oldest(pool: Pool, name: str) -> bytes | None:
 
 
 def is_paused(pool: Pool, name: str) -> bool:
-    """Whether the queue's name is in the set `paused`."""
+    """True if the queue's name is in the set `paused`."""
     return bool(pool.command("SISMEMBER", keys.PAUSED, name))
 
 
 def pause(pool: Pool, name: str) -> bool:
-    """Put the queue's name into the set `paused`; False if it was there. Sidekiq Pro's `Queue#pause!` does this."""
+    """Add the queue's name to the set `paused`, as Sidekiq Pro's `Queue#pause!` does. Returns False if it was there."""
     return bool(pool.command("SADD", keys.PAUSED, name))
 
 
 def unpause(pool: Pool, name: str) -> bool:
-    """Take the queue's name out of the set `paused`; False if it was not there."""
+    """Remove the queue's name from the set `paused`. Returns False if it was not there."""
     return bool(pool.command("SREM", keys.PAUSED, name))
 
 
@@ -118,14 +118,14 @@ def paused(pool: Pool) -> list[str]:
 
 
 def enter(pool: Pool, name: str) -> bool:
-    """Put the queue's name into the set `queues`, as a push does; False if it was there."""
+    """Add the queue's name to the set `queues`, as a push does. Returns False if it was there."""
     return bool(pool.command("SADD", keys.QUEUES, name))
 
 
 def page(pool: Pool, name: str, start: int, count: int, *, oldest_first: bool = False) -> tuple[list[bytes], int]:
     """
-    Up to *count* jobs from place *start*, counted from the newest, or with *oldest_first* from the oldest; and the
-    length of the queue at that instant.
+    Up to *count* jobs from position *start*, counted from the newest or, with *oldest_first*, from the oldest; and the
+    length of the queue at that moment.
     """
     key = keys.queue(name)
     window = (-start - count, -start - 1) if oldest_first else (start, start + count - 1)
@@ -134,7 +134,7 @@ def page(pool: Pool, name: str, start: int, count: int, *, oldest_first: bool = 
 
 
 def places(pool: Pool, name: str, jobs: Sequence[bytes], *, oldest_first: bool = False) -> list[int | None]:
-    """Where each job stands, counted as by `page`; None if it is gone. Redis walks the list for each."""
+    """Each job's position, counted as in `page`; None if it is gone. Redis walks the list for each job."""
     key = keys.queue(name)
     if not oldest_first:
         return pool.batch([("LPOS", key, job) for job in jobs])
@@ -144,10 +144,10 @@ def places(pool: Pool, name: str, jobs: Sequence[bytes], *, oldest_first: bool =
 
 def move_tail(pool: Pool, name: str, target: str, count: int) -> int:
     """
-    Move up to *count* jobs, those that run next first, behind all that wait in *target*, in one step.
+    Move up to *count* jobs behind all jobs that wait in *target*, in one step. The jobs that run next are moved first.
 
     Returns:
-        How many. After a lost reply it is done once more, and those of the first time are not counted.
+        How many were moved. After a lost reply it runs once more, and jobs that the first run moved are not counted.
     """
     names = [keys.queue(name), keys.queue(target), keys.QUEUES]
     return int(pool.run(lambda link: MOVE_TAIL.run(link, names, [count])))
@@ -155,11 +155,14 @@ def move_tail(pool: Pool, name: str, target: str, count: int) -> int:
 
 def take_jobs(pool: Pool, name: str, jobs: Sequence[PlacedJob], *, target: str | None) -> list[bool]:
     """
-    Take chosen jobs out of a queue, in one step: behind all that wait in *target*, or for good. For each whether it was
-    found, with no more jobs before it than was told.
+    Remove chosen jobs from a queue, in one step: move them behind all jobs that wait in *target*, or delete them.
+
+    Returns:
+        For each job, True if it was found with at most the given number of jobs before it.
 
     Raises:
-        ReplyLostError: They may have been taken. It is not tried again, as other jobs of the same bytes would go.
+        ReplyLostError: They may have been taken. It is not retried, because that could take other jobs with equal
+            bytes.
     """
     names = [keys.queue(name), keys.QUEUES, *([] if target is None else [keys.queue(target)])]
     arguments: list[Any] = [uuid.uuid4().hex]
@@ -171,16 +174,17 @@ def take_jobs(pool: Pool, name: str, jobs: Sequence[PlacedJob], *, target: str |
 
 def remove(pool: Pool, name: str, job: bytes) -> bool:
     """
-    Remove one job of these exact bytes; False if there is none.
+    Remove one job with these exact bytes. Returns False if there is none.
 
     Raises:
-        ReplyLostError: It may have been removed. It is not tried again, as a second job of the same bytes would go.
+        ReplyLostError: It may have been removed. It is not retried, because that could remove a second job with equal
+            bytes.
     """
     return bool(pool.command("LREM", keys.queue(name), 1, job, idempotent=False))
 
 
 def remove_with(pool: Pool, name: str, job: bytes, effects: Sequence[Effect]) -> bool:
-    """`remove`, in one script with *effects*."""
+    """Like `remove`, in one script with *effects*."""
     key = keys.queue(name)
     return pool.run(
         lambda link: settle_script.take_out(link, key, job, is_sorted_set=False, vital=effects), idempotent=False
@@ -189,11 +193,11 @@ def remove_with(pool: Pool, name: str, job: bytes, effects: Sequence[Effect]) ->
 
 def clear(pool: Pool, name: str, *, keep_name: bool = False, unpause: bool = False) -> int:
     """
-    Remove the queue and its name; how many jobs it held.
+    Remove the queue and its name. Returns how many jobs it had.
 
     Args:
-        keep_name: Leave the name in the set of queues.
-        unpause: Take it out of the set of paused queues, too.
+        keep_name: Keep the name in the set of queues.
+        unpause: Also remove the name from the set of paused queues.
     """
     key = keys.queue(name)
     length, *_ = transact(
@@ -209,11 +213,11 @@ def clear(pool: Pool, name: str, *, keep_name: bool = False, unpause: bool = Fal
 
 
 def drain(pool: Pool, name: str) -> Iterator[list[bytes]]:
-    """Remove the queue and its name, as `clear` does, and give the jobs that it held, in parts."""
+    """Remove the queue and its name, like `clear`, and yield the jobs that it had, in parts."""
     key = keys.queue(name)
     for _ in range(size(pool, name) // _PART):
         jobs, _ = transact(pool, [("LRANGE", key, -_PART, -1), ("LTRIM", key, 0, -_PART - 1)])
         yield jobs
-    # With those that were pushed meanwhile.
+    # The rest, including jobs that were pushed meanwhile.
     rest, *_ = transact(pool, [("LRANGE", key, 0, -1), ("UNLINK", key), ("SREM", keys.QUEUES, name)])
     yield rest

@@ -13,12 +13,12 @@ _COUNTERS = {"processed": keys.STAT_PROCESSED, "failed": keys.STAT_FAILED}
 @dataclass(frozen=True, slots=True)
 class Totals:
     """
-    What one round trip tells, whatever the number of queues and processes.
+    The totals that one round trip can read, whatever the number of queues and processes.
 
     Args:
-        processed: Attempts that ended, failures included.
-        failed: Attempts that raised.
-        oldest_default: The bytes of the job of the queue `default` that runs next.
+        processed: How many attempts ended, including failures.
+        failed: How many attempts raised.
+        oldest_default: The bytes of the next job to run in the queue `default`.
     """
 
     processed: int

@@ -1,9 +1,9 @@
 """
-Bounded looks at a Redis of any size, for who wants to know what is there: pages of a queue, names of keys, clocks.
+Bounded reads that show what is in a Redis of any size: pages of a queue, names of keys, clocks.
 
-Nothing here writes but `rename`. A command that this user may not use raises `RedisReplyError`; a key of another type
-counts as empty, and is told by `kinds`. Names are any bytes: what is no UTF-8 in them stands in the texts here as
-Python's `surrogateescape` has it, and is found again by them.
+Only `rename` writes. A command that this user may not use raises `RedisReplyError`. A key of the wrong type counts as
+empty; `kinds` shows its type. Names may have any bytes: those that are not UTF-8 become Python's `surrogateescape` in
+the strings here, and are converted back to find the key again.
 """
 
 import math
@@ -20,7 +20,7 @@ from sidekiq_py.wire.integer_text import to_i
 _PAGE_JOBS = 25
 _SCAN_COUNT = 1000
 _CLOCK_READINGS = 3
-# So many commands share a round trip.
+# How many commands share a round trip.
 _PAGE_COMMANDS = 1000
 _WRONG_TYPE = "WRONGTYPE"
 
@@ -28,12 +28,12 @@ _WRONG_TYPE = "WRONGTYPE"
 @dataclass(frozen=True, slots=True)
 class ClockReading:
     """
-    Redis's clock beside that of this machine.
+    Redis's clock compared with that of this machine.
 
     Args:
-        redis_seconds: Redis's, since the epoch.
-        ahead_seconds: By how much this machine's clock is ahead of it.
-        error_seconds: At most so much of that is the way there and back.
+        redis_seconds: Redis's time, in seconds since the epoch.
+        ahead_seconds: How far this machine's clock is ahead of it.
+        error_seconds: How far *ahead_seconds* may be off because of the time of the round trip.
     """
 
     redis_seconds: float
@@ -44,12 +44,12 @@ class ClockReading:
 @dataclass(frozen=True, slots=True)
 class Walk:
     """
-    A walk over the names of keys.
+    The result of a walk over the names of keys.
 
     Args:
-        names: Those that were to be kept.
-        seen: How many keys were met; a key may be met twice.
-        is_whole: There were no more.
+        names: The names that were kept.
+        seen: How many keys were seen; a key may be seen twice.
+        is_whole: True if the walk saw all keys.
     """
 
     names: frozenset[str]
@@ -63,9 +63,9 @@ class BeatTime:
     A heartbeat by two clocks.
 
     Args:
-        said: Epoch seconds by the clock of the process; None if it does not say.
-        written: Epoch seconds by Redis's clock, told by how much of the key's minute is left.
-        age: Seconds since then.
+        said: Epoch seconds by the clock of the process; None if it has not written them.
+        written: Epoch seconds by Redis's clock, computed from the key's remaining time to live.
+        age: Seconds since *written*.
     """
 
     said: float | None
@@ -80,14 +80,14 @@ def info(pool: Pool) -> dict[str, str]:
 
 
 def setting(pool: Pool, name: str) -> str | None:
-    """One line of the server's configuration; None if it has no such line."""
+    """A setting of the server; None if it does not have it."""
     reply = pool.command("CONFIG", "GET", name)
     return reply[1].decode("utf-8", "replace") if reply else None
 
 
 def clock(pool: Pool, now: Callable[[], float]) -> ClockReading:
     """
-    Compare two clocks, by the quickest of a few round trips.
+    Compare the clocks of Redis and this machine, by the quickest of a few round trips.
 
     Args:
         now: This machine's clock, seconds since the epoch.
@@ -98,16 +98,16 @@ def clock(pool: Pool, now: Callable[[], float]) -> ClockReading:
 
 def beat_times(pool: Pool, identities: Sequence[str], ttl_seconds: int) -> dict[str, BeatTime]:
     """
-    When each process beat last.
+    When each process sent its last heartbeat.
 
     Args:
-        ttl_seconds: What a beat gives its key to live.
+        ttl_seconds: The time to live that a heartbeat sets on its key.
     """
     asked = [command for name in identities for command in (("TIME",), ("HGET", name, "beat"), ("PTTL", name))]
     replies = _batch(pool, asked)
     found = {}
     for name, time, beat, left_ms in zip(identities, replies[::3], replies[1::3], replies[2::3], strict=True):
-        # Without a time to live, or with a longer one, it was written by something else, and nothing can be told.
+        # Without a time to live, or with a longer one, it was written by something else, and its age is unknown.
         if 0 < left_ms <= ttl_seconds * 1000:
             age = ttl_seconds - left_ms / 1000
             found[name] = BeatTime(_number(beat), _seconds(time) - age, age)
@@ -118,12 +118,12 @@ def walk(
     pool: Pool, *, is_late: Callable[[], bool], is_kept: Callable[[str], bool] | None = None, match: str = "*"
 ) -> Walk:
     """
-    Walk over the names of keys, as SCAN does.
+    Walk over the names of keys with SCAN.
 
     Args:
-        is_late: Asked before each further page.
-        is_kept: Which of them to remember; None for all.
-        match: A glob. Redis looks at every key all the same, and sends these alone.
+        is_late: Called before each further page; the walk ends when it returns True.
+        is_kept: Decides which names to keep; None keeps all.
+        match: A glob. Redis still goes through all keys, but only sends those that match.
     """
     found: set[str] = set()
     seen = 0
@@ -159,29 +159,29 @@ def kinds(pool: Pool, names: Sequence[str]) -> dict[str, str]:
 
 
 def texts(pool: Pool, names: Sequence[str]) -> dict[str, bytes]:
-    """What each string holds; a key that is none is left out."""
+    """The values of the keys that are strings; other keys are skipped."""
     replies = _batch(pool, [("GET", _bytes(name)) for name in names])
     return {name: reply for name, reply in _paired(names, replies) if reply is not None}
 
 
 def sizes(pool: Pool, names: Sequence[str], command: str) -> dict[str, int]:
-    """What LLEN, HLEN, SCARD or ZCARD says of each key; 0 for a key of another type."""
+    """The reply to LLEN, HLEN, SCARD or ZCARD for each key; 0 for a key of another type."""
     replies = _batch(pool, [(command, _bytes(name)) for name in names])
     return {name: to_i(reply) if isinstance(reply, bytes) else reply or 0 for name, reply in _paired(names, replies)}
 
 
 def existing(pool: Pool, names: Sequence[str]) -> set[str]:
-    """Those of the keys that are there."""
+    """The keys that exist."""
     replies = _batch(pool, [("EXISTS", _bytes(name)) for name in names])
     return {name for name, is_there in _paired(names, replies) if is_there}
 
 
 def queue_sample(pool: Pool, queue: str, size: int, wanted: int) -> Iterator[list[bytes]]:
     """
-    Pages of jobs from the tail (next to run), the head (pushed last) and the middle, in turn, about *wanted* in all.
+    Pages of jobs from the tail (next to run), the head (pushed last) and the middle, about *wanted* jobs in all.
 
     Args:
-        size: Of the queue.
+        size: The queue's size.
     """
     key = _bytes(keys.queue(queue))
     whole, pages = range(0, size, _PAGE_JOBS), max(3, wanted // _PAGE_JOBS)
@@ -193,7 +193,7 @@ def queue_sample(pool: Pool, queue: str, size: int, wanted: int) -> Iterator[lis
 
 
 def set_sample(pool: Pool, key: str, wanted: int) -> Iterator[list[tuple[bytes, float]]]:
-    """Pages of a sorted set's lowest and highest members with their scores, about *wanted* in all, each once."""
+    """Pages of a sorted set's lowest and highest members with their scores, about *wanted* in all, no duplicates."""
     half = max(1, wanted // 2)
     low, high = _batch(pool, [(name, key, 0, half - 1, "WITHSCORES") for name in ("ZRANGE", "ZREVRANGE")])
     seen: set[bytes] = set()
@@ -210,12 +210,12 @@ def hash_of(pool: Pool, key: str) -> dict[str, bytes]:
 
 
 def rename(pool: Pool, key: str, name: str) -> bool:
-    """Rename a key, unless there is one of that name; False if there is."""
+    """Rename a key. Returns False if there is already a key of that name."""
     return bool(pool.command("RENAMENX", _bytes(key), _bytes(name), idempotent=False))
 
 
 def _spread(size: int, pages: int) -> list[int]:
-    """Where pages begin: the next to run, the newest, then evenly between."""
+    """The starts of the pages: the next to run, the newest, then evenly in between."""
     last = size - _PAGE_JOBS
     between = [last * number // (pages - 1) for number in range(1, pages - 1)]
     return [last, 0, *between]
@@ -230,7 +230,7 @@ def _clock_once(pool: Pool, now: Callable[[], float]) -> ClockReading:
 
 
 def _batch(pool: Pool, commands: Sequence[Command]) -> list[Any]:
-    """A reply for each command; None where the key has another type."""
+    """A reply for each command; None if the key has another type."""
     replies: list[Any] = []
     for start in range(0, len(commands), _PAGE_COMMANDS):
         page = commands[start : start + _PAGE_COMMANDS]

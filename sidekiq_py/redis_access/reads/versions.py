@@ -1,4 +1,4 @@
-"""What live processes publish about themselves, for the detection of the Ruby side's release."""
+"""Reads what live processes publish about themselves, to detect the release on the Ruby side."""
 
 import json
 from collections.abc import Collection, Sequence
@@ -10,27 +10,27 @@ from sidekiq_py.wire.process_info import parse_info
 
 IDENTITIES = ("SMEMBERS", keys.PROCESSES)
 
-# Releases differ by deployment, not by process: so many tell enough.
+# Releases differ between deployments rather than processes, so this many processes are enough.
 _AT_MOST = 200
-# A process looks again after a minute; after five seconds at first where it has found nobody.
+# A process checks again after a minute, or at first after five seconds if it has found none.
 _SHARED_SECONDS = 30
 _SHARED_SECONDS_WITHOUT_RUBY = 4
 
 
 def info_commands(identities: Sequence[bytes]) -> list[tuple[object, ...]]:
-    """The commands that ask for the `info` of each process."""
+    """The commands that read each process's `info`."""
     return [("HGET", identity, "info") for identity in identities[:_AT_MOST]]
 
 
 def infos(pool: Pool, but: Collection[bytes] = ()) -> list[bytes]:
     """
-    The `info` of the processes that are registered; the dead ones among them have none.
+    The `info` of the registered processes. Those that are dead do not have any.
 
     Args:
-        but: Processes that are not asked about.
+        but: Processes to skip.
 
     Raises:
-        RedisError: Redis did not answer, or does not let this user ask.
+        RedisError: Redis did not answer, or this user may not read them.
     """
     identities = sorted(set(pool.command(*IDENTITIES)).difference(but))
     replies = pool.batch(info_commands(identities)) if identities else []
@@ -39,10 +39,10 @@ def infos(pool: Pool, but: Collection[bytes] = ()) -> list[bytes]:
 
 def shared_infos(pool: Pool) -> list[bytes]:
     """
-    As `infos`, for a worker: the Ruby processes that one of all workers has found lately, one of each release.
+    Like `infos`, for workers: one Ruby process of each release, as found lately by any of the workers.
 
-    If each looked for itself, a fleet without Ruby would cost Redis the square of its size. Workers of ours are passed
-    over, of which there may be more than anybody asks about.
+    If every worker searched by itself, a fleet without Ruby would cost Redis the square of its size. Our own workers
+    are skipped, because there may be more of them than the number of processes that are read.
 
     Raises:
         RedisError: As `infos`.
@@ -52,7 +52,7 @@ def shared_infos(pool: Pool) -> list[bytes]:
     except RedisReplyError as error:
         if error.is_about_server:
             raise
-        # A key of another type, or one that this user may not read.
+        # The key has the wrong type, or this user may not read it.
         return infos(pool)
     if known is not None and (shared := _unpacked(known)) is not None:
         return shared
@@ -64,13 +64,13 @@ def shared_infos(pool: Pool) -> list[bytes]:
             by_version.setdefault(info.version, raw)
     found = [*by_version.values()]
     seconds = _SHARED_SECONDS if found else _SHARED_SECONDS_WITHOUT_RUBY
-    # Whatever bytes they are.
+    # Latin-1 keeps any bytes.
     pool.command("SET", keys.RUBY_INFOS, json.dumps([raw.decode("latin-1") for raw in found]), "EX", seconds)
     return found
 
 
 def _unpacked(shared: bytes) -> list[bytes] | None:
-    """None for what no worker of ours has written."""
+    """The shared infos. Returns None if none of our workers has written them."""
     try:
         texts = json.loads(shared)
         return [text.encode("latin-1") for text in texts] if type(texts) is list else None

@@ -1,3 +1,4 @@
 """
-Putting work in: an item or a call to bytes, through client middleware, into Redis. May import `program` and below.
+Pushing jobs: turns an item or a call into bytes, through client middleware, and sends them to Redis. May import
+`program` and below.
 """

@@ -1,8 +1,8 @@
 """
-The client that is awaited: the calls of `Client`, on any event loop.
+The awaitable client: has the methods of `Client`, on any event loop.
 
-What becomes of an item is shared with the blocking client (`outgoing`, `bulk`); only the sending differs. Client
-middleware are the same plain functions, and run on the loop.
+It prepares items like the blocking client (`outgoing`, `bulk`) and differs only in how it sends them. Client middleware
+is the same plain functions; they run on the loop.
 """
 
 import asyncio
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 class AsyncClient:
     """
-    Pushes jobs to one Redis; may be used from several loops, one after the other or side by side.
+    Pushes jobs to one Redis. Several loops may use it, one after another or at the same time.
 
-    Clients of the same Redis share its connections; those of a loop are closed when it shuts down, or by `close`.
+    Clients of the same Redis share its connections. A loop's connections are closed when it shuts down, or by `close`.
 
     Args:
-        redis_url: Where; without it and without *pool*, where the program is configured to.
-        pool: Instead of the URL: a `Pool`, or a `ConnectionPool` or `Redis` of redis-py or of its asyncio half.
-        sidekiq_version: The release of that Redis's Ruby side; by default the program's, which may be detected.
+        redis_url: The Redis to push to. Without it and *pool*, it is the program's configured Redis.
+        pool: Use this instead of a URL: a `Pool`, or the `ConnectionPool` or `Redis` of redis-py or redis.asyncio.
+        sidekiq_version: The release on that Redis's Ruby side; by default the program's, which may be detected.
         namespace: As for `Client`.
     """
 
@@ -60,7 +60,7 @@ class AsyncClient:
 
     @classmethod
     def of(cls, twin: Client) -> "AsyncClient":
-        """The awaited twin of a client: the same Redis, middleware and dialect."""
+        """The awaitable counterpart of a client, with the same Redis, middleware and dialect."""
         made = cls.__new__(cls)
         made._adopt(twin)
         return made
@@ -80,7 +80,7 @@ class AsyncClient:
 
     @property
     def middleware(self) -> ClientChain:
-        """Wraps every push; the program's own, until another chain is put in its place."""
+        """The middleware around every push; the program's own, unless you replace it."""
         return self._twin.middleware
 
     @middleware.setter
@@ -88,7 +88,7 @@ class AsyncClient:
         self._twin.middleware = chain
 
     async def dialect(self) -> Dialect:
-        """How payloads are written, after a look at the Ruby side if it is time for one."""
+        """The dialect for payloads. Checks the Ruby side first if it is time to do so."""
         now = time()
         detection = self._twin.detection
         if detection.is_due(now):
@@ -100,7 +100,7 @@ class AsyncClient:
         return detection.last
 
     async def push(self, item: Mapping[str, Any]) -> str | None:
-        """As `Client.push`."""
+        """Like `Client.push`."""
         return await self._push(outgoing.order_of_item(item), await self.dialect())
 
     async def push_call(
@@ -110,7 +110,7 @@ class AsyncClient:
         interval: float | None = None,
         set_options: Mapping[str, Any] | None = None,
     ) -> str | None:
-        """As `Client.push_call`."""
+        """Like `Client.push_call`."""
         at = None if interval is None else absolute_at(interval, time())
         dialect = await self.dialect()
         order = outgoing.order_of_call(
@@ -125,7 +125,7 @@ class AsyncClient:
         batch_size: int | None = None,
         spread_interval: Any = None,
     ) -> Jids:
-        """As `Client.push_bulk`."""
+        """Like `Client.push_bulk`."""
         order = bulk.order_of_item_bulk(item, batch_size=batch_size, spread_interval=spread_interval)
         return await self._push_slices(order, await self.dialect())
 
@@ -140,7 +140,7 @@ class AsyncClient:
         batch_size: int | None = None,
         spread_interval: Any = None,
     ) -> Jids:
-        """As `Client.push_bulk_call`."""
+        """Like `Client.push_bulk_call`."""
         order = bulk.order_of_call_bulk(
             definition, args, set_options=set_options, at=at, batch_size=batch_size, spread_interval=spread_interval
         )
@@ -163,8 +163,8 @@ class AsyncClient:
         return ready.jid
 
     async def _push_extended(self, ready: Outgoing, order: Order, dialect: Dialect) -> str | None:
-        """Push what extensions have a say in."""
-        from sidekiq_py.client import extended_push  # a program without extensions has no use for it
+        """Push a job that extensions take part in."""
+        from sidekiq_py.client import extended_push  # a program without extensions does not need it
 
         pushed = extended_push.shown_to_extensions(
             [push_batch_of(ready)],
@@ -192,9 +192,10 @@ class AsyncClient:
         self, order: bulk.BulkOrder, slices: Iterable[bulk.Slice], dialect: Dialect
     ) -> Jids:
         """
-        Slices of a bulk push that extensions have a say in. They are made on the loop, and sent by a thread: their
-        transactions need one connection for all of them, and `Slices` has it. With a script each, and none sent before
-        the last one was done, the jobs of a batch took 2.2 times as long as plain ones, and take 1.3 times now.
+        Push the slices of a bulk push that extensions take part in. The loop makes them and a thread sends them,
+        because their transactions need one connection for all slices, which `Slices` has. With a script for each slice,
+        sent only after the last one was done, the jobs of a batch took 2.2 times as long as plain ones; now it is 1.3
+        times.
         """
         from sidekiq_py.client import extended_push  # as above
 
@@ -227,7 +228,7 @@ class AsyncClient:
 
 @asynccontextmanager
 async def _in_threads(slices: "Slices") -> "AsyncIterator[Callable[[PushSlice], Awaitable[None]]]":
-    """The block of `Slices`, and what it does, away from the loop."""
+    """Run the block of `Slices`, and its sends, in threads instead of on the loop."""
     try:
         yield lambda pushed: _in_thread(slices.send, pushed)
     except BaseException as error:
@@ -237,7 +238,10 @@ async def _in_threads(slices: "Slices") -> "AsyncIterator[Callable[[PushSlice], 
 
 
 async def _in_thread(function: Callable[..., None], *args: Any) -> None:
-    """Have a thread do it. Who is cancelled waits for the end: no other thread may use the connection meanwhile."""
+    """
+    Run *function* in a thread. A caller that is cancelled still waits until it is done, because no other thread may use
+    the connection meanwhile.
+    """
     done = asyncio.ensure_future(asyncio.to_thread(function, *args))
     try:
         await asyncio.shield(done)
@@ -245,23 +249,23 @@ async def _in_thread(function: Callable[..., None], *args: Any) -> None:
         while not done.done():
             with suppress(asyncio.CancelledError):
                 await asyncio.wait([done])
-        # Or asyncio would complain that nobody has looked at it.
+        # Otherwise asyncio would warn that the exception was never retrieved.
         done.exception()
         raise
 
 
 def current() -> AsyncClient:
-    """The awaited twin of `client.current()`."""
+    """The awaitable counterpart of `client.current()`."""
     return _twin_of(sync_client.current())
 
 
 def for_job(definition: JobDefinition) -> AsyncClient:
-    """The awaited twin of `client.for_job(definition)`."""
+    """The awaitable counterpart of `client.for_job(definition)`."""
     return _twin_of(sync_client.for_job(definition))
 
 
 def of_pool(pool: Any) -> AsyncClient:
-    """The awaited twin of `client.of_pool(pool)`."""
+    """The awaitable counterpart of `client.of_pool(pool)`."""
     return pool if isinstance(pool, AsyncClient) else _twin_of(sync_client.of_pool(pool))
 
 

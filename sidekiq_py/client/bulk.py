@@ -1,9 +1,9 @@
 """
-Many jobs in few round trips: the slices of a bulk push.
+The slices of a bulk push, which sends many jobs in few round trips.
 
-Without client middleware a slice costs one call to orjson and one template; otherwise each job goes the way of a single
-push. Slices are made one at a time, so that a generator of a million jobs needs the memory of one slice, and the next
-one is made while Redis works on the last. Source: Sidekiq 8.1.7, client.rb, `push_bulk`.
+Without client middleware, a slice costs one call to orjson and one template; otherwise each job is prepared like a
+single push. Slices are made one at a time, so a generator of a million jobs only needs the memory of one slice, and the
+next slice is made while Redis executes the last one. Source: Sidekiq 8.1.7, client.rb, `push_bulk`.
 """
 
 import random
@@ -35,18 +35,18 @@ from sidekiq_py.wire.push_template import PushTemplate
 
 Fit = Callable[[Sequence[Sequence[Any]]], list[list[Any]]]
 
-# What a job of a bulk push has of its own.
+# The keys whose values differ between the jobs of a bulk push.
 _OF_ONE_PUSH = ("args", "jid", "created_at", "enqueued_at", "at")
 _LEAST_SPREAD_SECONDS = 5.0
 
 
 class Slice(NamedTuple):
     """
-    Jobs of one round trip.
+    The jobs of one round trip.
 
     Args:
-        jids: Of each job, None where a client middleware stopped it.
-        jobs: What is to be sent; more than one only if middleware has sent jobs to other queues.
+        jids: The jid of each job, or None for a job that a client middleware stopped.
+        jobs: The batches to send; more than one only if middleware has changed the queue of some jobs.
     """
 
     jids: list[str | None]
@@ -54,22 +54,22 @@ class Slice(NamedTuple):
 
     @property
     def push_batches(self) -> list[PushBatch]:
-        """The same, with their bytes."""
+        """The batches to send, with their bytes."""
         return [self.jobs.render()] if isinstance(self.jobs, UnrenderedBatch) else self.jobs
 
 
 class BulkOrder(NamedTuple):
     """
-    What was asked for.
+    The parameters of a bulk push.
 
     Args:
-        fields: The item, its class by name, with `args` as an empty list in its place.
-        definition: The declared job, or None where only a name was given.
-        args: Of each job.
-        at: Epoch seconds for all, or for each; None to push at once.
-        spread_seconds: Schedules them at random within so many seconds.
-        batch_size: Jobs a slice; None for the release's own.
-        is_plain: The fields are options, or in their place already: a template writes them in the right order.
+        fields: The item, with its class as a name and an empty list for `args`.
+        definition: The declared job, or None if only a name was given.
+        args: The arguments of each job.
+        at: Epoch seconds for all jobs, or for each; None to push immediately.
+        spread_seconds: Schedules the jobs at random times within this many seconds.
+        batch_size: How many jobs are in a slice; None for the release's default.
+        is_plain: True if all fields are options or already in order, so that a template writes them in the right order.
     """
 
     fields: dict[str, Any]
@@ -83,13 +83,13 @@ class BulkOrder(NamedTuple):
 
 def order_of_item_bulk(item: Mapping[str, Any], *, batch_size: int | None, spread_interval: Any) -> BulkOrder:
     """
-    What the caller of `push_bulk` asks for.
+    The order for a call of `push_bulk`.
 
     Args:
-        item: May hold `batch_size` and `spread_interval` too.
+        item: May also have `batch_size` and `spread_interval`.
 
     Raises:
-        PayloadError: The item is no mapping, or holds what excludes each other.
+        PayloadError: The item is not a mapping, or has keys that exclude each other.
     """
     at = item.get("at") if isinstance(item, Mapping) else None
     fields, definition = order_of_item(item if at is None else {k: v for k, v in item.items() if k != "at"})
@@ -113,7 +113,7 @@ def order_of_call_bulk(
     spread_interval: Any,
     batch_size: int | None,
 ) -> BulkOrder:
-    """What `perform_bulk` asks for."""
+    """The order for a call of `perform_bulk`."""
     options = dict(set_options or {})
     at = options.pop("at", None) if at is None else at
     is_plain = not any(key in options for key in _OF_ONE_PUSH)
@@ -123,10 +123,10 @@ def order_of_call_bulk(
 
 def checked(order: BulkOrder) -> BulkOrder:
     """
-    The order with its moments as numbers.
+    Validate an order, and convert its times to numbers.
 
     Raises:
-        PayloadError: It cannot be meant so.
+        PayloadError: The order is invalid.
     """
     args, at, size = order.args, order.at, order.batch_size
     if isinstance(args, (str, bytes, Mapping)) or not isinstance(args, Iterable):
@@ -150,7 +150,7 @@ def checked(order: BulkOrder) -> BulkOrder:
 
 def slices(order: BulkOrder, *, dialect: Dialect, chain: ClientChain, fit: Fit | None = None) -> Iterator[Slice]:
     """
-    The slices of a bulk push, each made when it is asked for.
+    The slices of a bulk push, each made on demand.
 
     Args:
         dialect: The release to follow.

@@ -1,10 +1,10 @@
 """
-Which Sidekiq release the Ruby side runs.
+Detects which Sidekiq release the Ruby side runs.
 
-Pinned by the program, or detected from what live Ruby processes publish and looked at again now and then. Our own
-processes carry a label and are passed over. On the way of a push this costs the comparison of two clocks.
+The release is pinned by the program, or detected from what live Ruby processes publish and checked again now and then.
+Our own processes have a label and are skipped. For a push, this costs the comparison of two times.
 
-A release that is newer than this library is written for by the newest rules there are, and named in a warning.
+For a release that is newer than this library, the newest known rules are used, and a warning names the release.
 """
 
 import logging
@@ -17,19 +17,22 @@ from sidekiq_py.wire.dialect import NEWEST, Dialect, FloatText, Version
 _log = logging.getLogger("sidekiq")
 
 LOOK_AGAIN_SECONDS = 60.0
-# After a look that failed, or found nobody: the Ruby side may just be starting. Four times as long after each further
-# look that finds nobody: it reads all processes, and without Ruby all clients look.
+# The pause after a look that failed or found no Ruby process, which may just be starting. It gets four times as long
+# after each further look that finds none, because a look reads all processes, and without Ruby every client looks.
 _LOOK_SOON_SECONDS = 5.0
 
 
 _is_paused = False
 
-# Each is named once in a process, however many clients write for it.
+# Each release is reported once per process, however many clients write for it.
 _named: set[Version] = set()
 
 
 def pause(is_paused: bool) -> None:
-    """Look at no Redis until called with False: what is known, or pinned, is written. For tests of programs."""
+    """
+    Stop looking for Ruby processes, and use the dialect that is known or pinned, until called with False. For tests of
+    programs.
+    """
     global _is_paused
     _is_paused = is_paused
 
@@ -42,7 +45,7 @@ def dialect_of(infos: Iterable[bytes], float_text: FloatText | None = None) -> D
         infos: The JSON in the field `info` of each live process.
         float_text: Overrides how floats are written.
     """
-    from sidekiq_py.wire.process_info import parse_info  # not needed where the release is pinned
+    from sidekiq_py.wire.process_info import parse_info  # not needed if the release is pinned
 
     parsed = [parse_info(raw) for raw in infos]
     versions = [info.version for info in parsed if info is not None and not info.is_python]
@@ -54,9 +57,9 @@ class Detection:
     The dialect of one Redis's Ruby side.
 
     Args:
-        pinned: What the program asked for; nothing is then detected.
+        pinned: The dialect that the program asked for; if it is given, nothing is detected.
         float_text: Overrides how floats are written.
-        look: Fetches the infos of the live processes.
+        look: Reads the infos of the live processes.
     """
 
     def __init__(
@@ -65,7 +68,7 @@ class Detection:
         self._float_text = float_text
         self._look = look
         self.last = pinned or Dialect.unknown(float_text)
-        """What is known now, without a look."""
+        """The dialect as known now, without a look."""
         if pinned is not None:
             name_unknown_releases(pinned, "pinned as sidekiq_version")
         self._soon_seconds = _LOOK_SOON_SECONDS
@@ -76,42 +79,42 @@ class Detection:
         return f"<Detection {self.last.version} until={self.valid_until}>"
 
     def is_due(self, now: float) -> bool:
-        """Whether it is time for a look. The clock may also have been set back."""
+        """True if it is time for a look. That also covers a clock that was set back."""
         return not (_is_paused or self.valid_from <= now < self.valid_until)
 
     def dialect(self, now: float) -> Dialect:
         """
-        The dialect, after a look if it is time for one.
+        The dialect. Looks first if it is time to do so.
 
         Args:
             now: Seconds since the epoch.
         """
         if self.valid_from <= now < self.valid_until or _is_paused:
             return self.last
-        # Other threads go on with what is known meanwhile.
+        # Meanwhile, other threads use what is known.
         self.postpone(now)
         if self._look is not None:
             try:
                 self.learn(self._look(), now)
             except RedisError:
-                # The push that follows will say what is wrong, unless this user may push and not ask.
+                # The push that follows will raise the error, unless this user may push but not read processes.
                 pass
         return self.last
 
     def look_by(self, look: Callable[[], list[bytes]]) -> None:
-        """Fetch the infos by this from now on, unless the release is pinned."""
+        """Read the infos with this function from now on, unless the release is pinned."""
         self._look = look
 
     def postpone(self, now: float) -> None:
-        """No look for a few seconds."""
+        """Do not look for a few seconds."""
         self.valid_from = now
         self.valid_until = now + _LOOK_SOON_SECONDS
 
     def learn(self, infos: Iterable[bytes], now: float) -> None:
-        """Take in what a look has found; where no Ruby process lives, what was known stays."""
+        """Use the result of a look. If there are no Ruby processes, the last known dialect stays."""
         found = dialect_of(infos, self._float_text)
         if found is not None:
-            # An equal dialect stays the same object: templates are kept by it.
+            # An equal dialect must stay the same object, because templates are cached by it.
             if found != self.last:
                 self.last = found
                 name_unknown_releases(found, "of a Ruby process on this Redis")
@@ -123,7 +126,7 @@ class Detection:
 
 
 def name_unknown_releases(dialect: Dialect, whence: str) -> None:
-    """Warn, once in this process for each release, that it may not be written for rightly; *whence* it is known."""
+    """Warn, once per process and release, that its format may differ. *whence* says where the release was seen."""
     for release in dialect.unknown_releases():
         if release in _named:
             continue

@@ -1,5 +1,5 @@
 """
-A push that extensions have a say in: they see the finished jobs, and their commands ride in the script that pushes.
+Pushes that extensions take part in: they see the finished jobs, and their commands run in the script that pushes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,32 +32,33 @@ def shown_to_extensions(
     follows: Payload | None = None,
 ) -> PushSlice:
     """
-    The jobs as the extensions leave them.
+    Show the jobs to the extensions, which may change or stop them.
 
     Args:
-        follows: The payload of the job whose end writes them, if one does.
+        follows: The payload of the job whose end pushes these, if any.
 
     Raises:
-        Exception: What a hook raises; nothing is to be pushed.
+        Exception: A hook raised; nothing must be pushed.
     """
     return program.extensions.push(PushSlice(jobs, class_name, options, pool, dialect, follows))
 
 
 def is_left_to_others(pushed: PushSlice) -> bool:
-    """There is nothing to send: all jobs were stopped, or a test keeps them."""
+    """True if there is nothing to send, because all jobs were stopped or a test keeps them."""
     return pushed.is_empty or (program.interceptor is not None and program.interceptor(pushed.outgoing))
 
 
 def send(pool: Pool, pushed: PushSlice, lost: ReplyLostError | None = None) -> None:
     """
-    Push, in one script with what the extensions write.
+    Push jobs together with the extensions' commands, in one script.
 
     Args:
-        lost: The reply to a first try was; this one can be told from it (`once`).
+        lost: The error of a first try whose reply was lost. *pushed* must have `once`, which keeps this try from
+            repeating it.
 
     Raises:
-        RedisError: It was not enqueued; with `PushOutcomeUnknownError` nobody knows.
-        Exception: What an extension raises where its own command was refused; nothing was pushed.
+        RedisError: It was not enqueued; after `PushOutcomeUnknownError`, it may have been.
+        Exception: An extension's own command was refused; nothing was pushed.
     """
     effects = effects_of(pushed)
 
@@ -70,7 +71,7 @@ def send(pool: Pool, pushed: PushSlice, lost: ReplyLostError | None = None) -> N
             raise
         except RedisError as error:
             if lost is not None and error.is_about_server:
-                # Of the first try nobody knows any more now than before.
+                # The outcome of the first try is still unknown.
                 raise lost from error
             raise
 
@@ -85,15 +86,15 @@ def send(pool: Pool, pushed: PushSlice, lost: ReplyLostError | None = None) -> N
 
 class Slices:
     """
-    Slices of a bulk push, one behind the other on one connection: the next one is made ready while Redis works on the
-    last one. Every call raises what `send` raises, for the slice before it; so does the end of the block.
+    Pushes the slices of a bulk push one after another on one connection, so that the next slice is prepared while Redis
+    executes the last one. Every call, and the end of the block, raises what `send` would raise for the previous slice.
     """
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._link: Link | None = None
         self._pending: PushSlice | None = None
-        # Where there has been a slice there may be many, whose checks go along with the slice before.
+        # Used from the second slice on: then there may be many, and each one's checks go along with the slice before.
         self._watched: WatchedPushes | None = None
         self._is_watched = False
 
@@ -116,7 +117,7 @@ class Slices:
                 self._pool.release(link)
 
     def send(self, pushed: PushSlice) -> None:
-        """Read what the last slice came to, then send this one."""
+        """Read the result of the last slice, then send this one."""
         self.settle()
         if self._link is None:
             self._link = self._pool.acquire()
@@ -127,9 +128,9 @@ class Slices:
         self._pending, self._is_watched = pushed, False
 
     def _is_sent_watched(self, pushed: PushSlice) -> bool:
-        """Whether the slice went out in a transaction."""
+        """Send the slice in a transaction if possible. Returns True if it was sent."""
         watched, push_batches = pushed.watched, pushed.push_batches
-        # What others write needs the script.
+        # Commands of other extensions need the script.
         if watched is None or self._link is None or len(pushed.effects) > 1 or len(push_batches) > 1:
             return False
         [batch] = push_batches
@@ -151,14 +152,14 @@ class Slices:
         return True
 
     def _receive(self, link: Link) -> bool:
-        """False if nothing of the last slice was done."""
+        """Read the replies for the last slice. Returns False if nothing of it was done."""
         if self._is_watched and self._watched is not None:
             return self._watched.settle()
         link.receive()
         return True
 
     def settle(self) -> None:
-        """Read what the last slice came to."""
+        """Read the result of the last slice."""
         pushed, self._pending = self._pending, None
         if pushed is None or self._link is None:
             return
@@ -180,7 +181,7 @@ class Slices:
 
 
 async def asend(pool: AsyncPool, pushed: PushSlice) -> None:
-    """The awaited twin of `send`."""
+    """The awaitable counterpart of `send`."""
     try:
         await pool.run_script(*settle_script.write_calls(effects_of(pushed)), idempotent=pushed.once is not None)
     except ReplyLostError as error:
@@ -197,6 +198,6 @@ def _tell_pushed(pushed: PushSlice) -> None:
 
 
 def effects_of(pushed: PushSlice) -> list[Effect]:
-    """What the script writes."""
+    """The commands that the script runs."""
     commands = [*pushed.effects, *(word for batch in pushed.push_batches for word in batch.script_commands())]
     return [*commands] if pushed.once is None else [Once(*pushed.once, tuple(commands))]

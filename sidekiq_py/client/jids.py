@@ -1,8 +1,8 @@
 """
-Job ids: 24 hexadecimal digits, as Ruby's `SecureRandom.hex(12)`.
+Job ids: 24 hexadecimal digits, like Ruby's `SecureRandom.hex(12)`.
 
-Randomness is asked for in bulk, as a call to the system costs more than all the rest of a push. A forked child forgets
-what its parent had in store, or both would give the same ids.
+Random bytes are read in bulk, because the system call costs more than the rest of a push. A forked child discards its
+parent's store; otherwise both would use the same ids.
 """
 
 import os
@@ -19,14 +19,14 @@ _owner = os.getpid()
 
 
 def new_jid() -> str:
-    """An id that no other job bears."""
-    # uWSGI forks without telling Python, so no hook would do.
+    """A new, unique id."""
+    # uWSGI forks without telling Python, so a fork hook would not be enough.
     if _owner != _getpid():
         _start_afresh()
     try:
         return _store.popleft()
     except IndexError:
-        # Two threads may both fill the store: it is then larger for a while.
+        # Two threads may both fill the store, which is then larger for a while.
         _store.extend(new_jids(_AT_ONCE))
         return _store.popleft()
 

@@ -1,8 +1,8 @@
 """
-From a call to bytes: what is shared by the clients that block and those that are awaited.
+From a call to bytes: the part that the blocking and the awaitable client share.
 
 An item is completed (`wire.payload`), goes through the client middleware, has its arguments checked, and becomes an
-`Outgoing`. Nothing here talks to Redis.
+`Outgoing`. Nothing here accesses Redis.
 """
 
 import logging
@@ -28,7 +28,7 @@ from sidekiq_py.wire.payload import call_item
 
 ClientChain = Chain[ClientMiddleware]
 
-# From here on `perform_in` counts from the epoch. Source: Sidekiq, `perform_in` in every release.
+# From this value on, `perform_in` counts from the epoch. Source: Sidekiq, `perform_in` in every release.
 LEAST_MOMENT = 1_000_000_000.0
 
 _log = logging.getLogger("sidekiq")
@@ -36,11 +36,11 @@ _log = logging.getLogger("sidekiq")
 
 class Order(NamedTuple):
     """
-    What was asked for.
+    A push that was requested.
 
     Args:
-        fields: The item, its class by name.
-        definition: The declared job, or None where only a name was given.
+        fields: The item, with its class as a name.
+        definition: The declared job, or None if only a name was given.
     """
 
     fields: dict[str, Any]
@@ -49,10 +49,10 @@ class Order(NamedTuple):
 
 def order_of_item(item: Mapping[str, Any]) -> Order:
     """
-    What the caller of `push` asks for.
+    The order for a call of `push`.
 
     Raises:
-        PayloadError: It is no mapping with string keys.
+        PayloadError: The item is not a mapping with string keys.
     """
     if not isinstance(item, Mapping):
         raise PayloadError(f"a job is a dict with 'class' and 'args', and this is {item!r}")
@@ -82,12 +82,12 @@ def order_of_call(
     is_scheduled: bool,
 ) -> Order:
     """
-    What `perform_async`, `perform_in` and `set(...)` ask for.
+    The order for a call of `perform_async`, `perform_in` or `set(...)`.
 
     Args:
         set_options: The options of `set(...)`, or None if it was not called.
-        at: Epoch seconds; None also for a scheduled push whose time has come.
-        is_scheduled: It is `perform_in` or `perform_at`, which put the keys in another order.
+        at: Epoch seconds; None also for a scheduled push whose time has passed.
+        is_scheduled: True for `perform_in` and `perform_at`, which write the keys in another order.
     """
     fields = call_item(
         definition.name, args, dialect=dialect, set_options=set_options, at=at, is_scheduled=is_scheduled
@@ -97,7 +97,7 @@ def order_of_call(
 
 def prepare(order: Order, *, dialect: Dialect, chain: ClientChain) -> Outgoing | None:
     """
-    What is to be sent, or None if a middleware stopped it.
+    The job to send, or None if a middleware stopped it.
 
     Args:
         dialect: The release to follow.
@@ -113,7 +113,7 @@ def prepare(order: Order, *, dialect: Dialect, chain: ClientChain) -> Outgoing |
 
 
 def completed(order: Order, *, dialect: Dialect, chain: ClientChain) -> Payload | None:
-    """The payload that `prepare` dumps."""
+    """The payload that `prepare` encodes; None if a middleware stopped it."""
     fields, definition = order
     payload = payloads.normalize(
         fields, dialect=dialect, now=now_seconds(), jid=new_jid(), class_options=options_of(definition)
@@ -123,10 +123,10 @@ def completed(order: Order, *, dialect: Dialect, chain: ClientChain) -> Payload 
 
 def deferred(order: Order, dialect: Dialect, push_later: Callable[[Order], None]) -> str | None:
     """
-    Put a push off until the open transaction is committed; its jid, or None if it is to be made now.
+    Delay a push until the open transaction commits. Returns its jid, or None if it must be made now.
 
     Args:
-        push_later: Makes it.
+        push_later: Makes the push.
     """
     if program.after_commit is None:
         return None
@@ -134,7 +134,7 @@ def deferred(order: Order, dialect: Dialect, push_later: Callable[[Order], None]
     around: list[AbstractContextManager[Any]] = []
     if not program.after_commit(partial(_push_within, around, push_later, order)):
         return None
-    # Asked for only now, as most pushes find no transaction open.
+    # Only asked now, because most pushes find no open transaction.
     if program.extensions.wants_pushes():
         around += program.extensions.deferred()
     return str(order.fields["jid"])
@@ -151,7 +151,7 @@ def _push_within(
 
 def snapshot(order: Order, dialect: Dialect) -> Order:
     """
-    The same with a jid, and arguments that nobody can change any more, for a push that comes later.
+    A copy with a jid and with copied arguments, for a push that is made later.
 
     Raises:
         ArgumentTypeError: An argument is not JSON.
@@ -168,9 +168,10 @@ def snapshot(order: Order, dialect: Dialect) -> Order:
 
 def repushed(payload: Mapping[str, Any], *, job: Any, dialect: Dialect, chain: ClientChain) -> Outgoing | None:
     """
-    What a stored payload becomes when it is pushed again, or None if a middleware stopped it.
+    A stored payload, prepared for another push, or None if a middleware stopped it.
 
-    As in Ruby it waits where an `at` says so, which a middleware may have set; a moment that is past makes it go out.
+    As in Ruby, it is scheduled if it has an `at`, which a middleware may have set; if that time is past, it goes to its
+    queue.
     """
     now = now_seconds()
     again = payloads.prepare_repush(payload, dialect=dialect, now=now, jid=new_jid())
@@ -186,7 +187,7 @@ def repushed(payload: Mapping[str, Any], *, job: Any, dialect: Dialect, chain: C
 
 
 def options_of(definition: JobDefinition | None) -> Mapping[str, Any]:
-    """What stands in for keys that an item lacks."""
+    """The defaults for keys that an item lacks."""
     defaults = program.default_job_options
     if definition is None:
         return defaults
@@ -195,13 +196,13 @@ def options_of(definition: JobDefinition | None) -> Mapping[str, Any]:
 
 def moment(value: Any) -> float | int:
     """
-    Epoch seconds.
+    Convert a time to epoch seconds.
 
     Args:
-        value: Epoch seconds, or an aware datetime.
+        value: Epoch seconds, or a timezone-aware datetime.
 
     Raises:
-        PayloadError: It is something else, or no sorted set could keep it: not finite, or too large for a float.
+        PayloadError: It is something else, or cannot be a score: not finite, or too large for a float.
     """
     if (type(value) is float or type(value) is int) and payloads.is_finite(value):
         return value
@@ -214,7 +215,7 @@ def moment(value: Any) -> float | int:
 
 def span_seconds(value: Any) -> float:
     """
-    Seconds of an interval.
+    Convert an interval to seconds.
 
     Args:
         value: Seconds, or a timedelta.
@@ -267,23 +268,23 @@ def as_outgoing(payload: Payload, dialect: Dialect, now: float) -> Outgoing:
         raw = payloads.for_queue(payload, dialect=dialect, now=now)
         return Outgoing(payload["jid"], payload["queue"], None, raw)
     except (ArgumentTypeError, ArgumentValueError):
-        check_args(payload["args"])  # names the argument's place rather than the payload's
+        check_args(payload["args"])  # its error names the argument's place rather than the payload's
         raise
 
 
 def tell_pushed(queue: str, jids: list[str], raws: list[bytes], *, is_scheduled: bool) -> None:
-    """Jobs stand in Redis. Called only where somebody listens: `if PUSH.handlers: …`."""
+    """Emit the event for pushed jobs. Only call it if there are handlers: `if PUSH.handlers: …`."""
     PUSH.emit({"queue": None if is_scheduled else queue, "jids": jids, "payloads": raws, "is_scheduled": is_scheduled})
 
 
 def tell_pushed_batch(batch: PushBatch) -> None:
-    """The same of a batch, whoever listens."""
+    """Emit the event for a pushed batch, if there are handlers."""
     if PUSH.handlers:
         tell_pushed(batch.queue, batch.jids, batch.payloads, is_scheduled=batch.scores is not None)
 
 
 def apply_strictness(payload: Payload) -> None:
-    """In the modes `warn` and `off`, put in place of what is not JSON what Ruby's `to_s` would leave."""
+    """In the modes `warn` and `off`, replace arguments that are not JSON with the result of Ruby's `to_s`."""
     mode = program.settings().strict_args
     if mode == "raise":
         return

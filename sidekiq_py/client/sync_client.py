@@ -1,9 +1,9 @@
 """
-The client that blocks: an item, or a declared job's arguments, into Redis.
+The blocking client: pushes an item, or a declared job's arguments, to Redis.
 
-A push is: complete the item, client middleware, check and write the arguments (`outgoing`), then one packed send and
-its two replies (`redis_access.job_path.push`). A declared job without client middleware takes a short cut to the same
-bytes: a template made once, and no dict.
+A push completes the item, runs client middleware, checks and writes the arguments (`outgoing`), then sends everything
+at once and reads two replies (`redis_access.job_path.push`). A declared job without client middleware takes a shortcut
+to the same bytes: a template that is made once, without a dict.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -40,16 +40,16 @@ Jids = list[str | None]
 
 class Client:
     """
-    Pushes jobs to one Redis. Safe in threads and across fork.
+    Pushes jobs to one Redis. Safe across threads and forks.
 
-    Clients of the same Redis share its connections, so that one made for a single push costs nothing.
+    Clients of the same Redis share its connections, so creating one for a single push costs nothing.
 
     Args:
-        redis_url: Where; without it and without *pool*, where the program is configured to.
-        pool: Instead of the URL: a `Pool`, or a `ConnectionPool` or `Redis` of redis-py.
-        sidekiq_version: The release of that Redis's Ruby side; by default the program's, which may be detected.
-        namespace: What stands before each key there. By default the program's for the program's Redis, and none for
-            another.
+        redis_url: The Redis to push to. Without it and *pool*, it is the program's configured Redis.
+        pool: Use this instead of a URL: a `Pool`, or redis-py's `ConnectionPool` or `Redis`.
+        sidekiq_version: The release on that Redis's Ruby side; by default the program's, which may be detected.
+        namespace: The namespace of all keys there. By default, it is the program's for the program's Redis, and none
+            for any other.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Client:
         version = settings.sidekiq_version if sidekiq_version is None else sidekiq_version
         self.detection = _detection_for(self.pool, version, settings.float_text)
         self.middleware: ClientChain = program.client_middleware
-        """Wraps every push; the program's own, until another chain is put in its place."""
+        """The middleware around every push; the program's own, unless you replace it."""
 
     def __repr__(self) -> str:
         return f"<Client {self.pool!r}>"
@@ -80,26 +80,26 @@ class Client:
         Push one job.
 
         Args:
-            item: `class` (a name, or a declared job) and `args` (a list); `queue`, `at` (epoch seconds or an aware
-                datetime), `retry`, `jid` and any other key of Sidekiq's or of others.
+            item: `class` (a name, or a declared job) and `args` (a list); optionally `queue`, `at` (epoch seconds or a
+                timezone-aware datetime), `retry`, `jid` and any other key.
 
         Returns:
-            The jid, or None if a client middleware stopped it.
+            The jid, or None if a client middleware stopped the push.
 
         Raises:
             PayloadError: The item is not a usable job.
             ArgumentTypeError: An argument is not JSON.
             ArgumentValueError: An argument is not JSON.
-            RedisError: It was not enqueued; with `PushOutcomeUnknownError` nobody knows.
+            RedisError: The job was not enqueued; after `PushOutcomeUnknownError`, it may have been.
         """
         return self._push(outgoing.order_of_item(item), self.detection.dialect(time()))
 
     def prepare(self, item: Mapping[str, Any]) -> Outgoing | None:
         """
-        What `push` would send, for something else to send it: a script that ends a job.
+        Prepare a push without sending it, for a script that settles a job and sends the push along.
 
         Returns:
-            The job as it is to be written, or None if a client middleware stopped it.
+            The job to write, or None if a client middleware stopped the push.
         """
         return outgoing.prepare(
             outgoing.order_of_item(item), dialect=self.detection.dialect(time()), chain=self.middleware
@@ -142,7 +142,8 @@ class Client:
         `perform_async`, `perform_in` and `perform_at` of a declared job.
 
         Args:
-            interval: Seconds from now, or since the epoch from 1,000,000,000 on. None and what has passed push at once.
+            interval: Seconds from now or, from 1,000,000,000 on, since the epoch. None, or a time in the past, pushes
+                immediately.
             set_options: The options of `set(...)`, or None if it was not called.
         """
         now = time()
@@ -154,7 +155,7 @@ class Client:
         return self._push(order, dialect)
 
     def push_deferred(self, order: Order) -> None:
-        """Make a push that was put off until a commit."""
+        """Make a push that was delayed until a commit."""
         self._push_now(order, self.detection.dialect(time()))
 
     def push_bulk(
@@ -168,16 +169,17 @@ class Client:
         Push many jobs of one class in few round trips.
 
         Args:
-            item: As for `push`, with `args` as a list of lists (or a generator of lists); `at` for all, or a list with
-                one for each. It may hold `batch_size` and `spread_interval` too.
-            batch_size: Jobs a round trip; by default 1,000, and 100 for scheduled jobs since Sidekiq 8.1.
-            spread_interval: Seconds or a timedelta: schedules the jobs at random within it from now.
+            item: As for `push`, but `args` is a list of lists (or a generator of lists), and `at` is one time for all
+                jobs or a list with a time for each. It may also have `batch_size` and `spread_interval`.
+            batch_size: How many jobs to send per round trip; by default 1,000, and 100 for scheduled jobs since Sidekiq
+                8.1.
+            spread_interval: Seconds or a timedelta; schedules the jobs at random times within this interval from now.
 
         Returns:
-            The jid of each, None where a client middleware stopped it.
+            The jid of each job, or None for a job that a client middleware stopped.
 
         Raises:
-            As `push`; what was sent before the error stays enqueued.
+            As `push`; jobs that were sent before the error stay enqueued.
         """
         from sidekiq_py.client import bulk
 
@@ -227,7 +229,7 @@ class Client:
                         in_doubt = batch.jids
                         stream.send(commands)
         except PushOutcomeUnknownError:
-            # Of a slice that extensions had a say in: it names its own jobs.
+            # From a slice that extensions take part in; it already names its own jobs.
             raise
         except ReplyLostError as error:
             raise PushOutcomeUnknownError(in_doubt, error) from error
@@ -237,15 +239,15 @@ class Client:
 
     def repush(self, payload: Mapping[str, Any], *, job: Any = None) -> Outgoing | None:
         """
-        What a stored payload becomes when it is pushed again, without sending it: for a poller that moves a due job, or
-        a job that was interrupted.
+        Prepare a stored payload for another push, without sending it: for a poller that moves a due job, or for a job
+        that was interrupted.
 
         Args:
-            payload: As parsed.
-            job: What client middleware is shown; by default the class's name, as in Ruby.
+            payload: The parsed payload.
+            job: The job to pass to client middleware; by default the class's name, as in Ruby.
 
         Returns:
-            The queue and the bytes, with the score for `schedule` if an `at` says that it is to wait; or None if a
+            The queue and the bytes, and the score for `schedule` if an `at` says that the job has to wait; or None if a
             client middleware stopped it.
         """
         dialect = self.detection.dialect(time())
@@ -255,7 +257,7 @@ class Client:
     @contextmanager
     def via(cls, pool: Any) -> Iterator["Client"]:
         """
-        Within the block every push of this thread or task goes to another Redis.
+        A context manager that sends every push of this thread or task to another Redis.
 
         Args:
             pool: As for the constructor, or a URL, or a `Client`.
@@ -295,29 +297,29 @@ class Client:
         follows: Payload | None = None,
     ) -> "PushSlice | None":
         """
-        Jobs that `prepare` has made, as extensions leave them, for `send_slice` or for a script that ends a job.
+        Show jobs from `prepare` to the extensions. Pass the result to `send_slice`, or to a script that settles a job.
 
         Args:
-            class_name: What their payloads name.
-            follows: The payload of the job whose end writes them.
+            class_name: The class that the payloads name.
+            follows: The payload of the job whose end pushes these.
 
         Returns:
-            None where no extension wants to see them.
+            None if no extension wants to see them.
 
         Raises:
-            Exception: What a hook raises; nothing is to be pushed.
+            Exception: A hook raised; nothing must be pushed.
         """
         options = outgoing.options_of(definition)
         if not program.extensions.wants_pushes(options, follows):
             return None
-        from sidekiq_py.client import extended_push  # a program without extensions has no use for it
+        from sidekiq_py.client import extended_push  # a program without extensions does not need it
 
         dialect = self.detection.dialect(time())
         push_batches = [redis_push.push_batch_of(job) for job in jobs]
         return extended_push.shown_to_extensions(push_batches, class_name, options, self.pool, dialect, follows)
 
     def _push_extended_slices(self, order: "bulk.BulkOrder", slices: "Iterable[bulk.Slice]", dialect: Dialect) -> Jids:
-        """Slices of a bulk push that extensions have a say in."""
+        """Push the slices of a bulk push that extensions take part in."""
         from sidekiq_py.client import extended_push  # as above
 
         jids: Jids = []
@@ -333,11 +335,11 @@ class Client:
 
     def send_slice(self, pushed: "PushSlice") -> None:
         """
-        Send what extensions have left of a push, and what they write with it.
+        Send the jobs that extensions have not stopped, together with the extensions' commands.
 
         Raises:
-            RedisError: It was not enqueued; with `PushOutcomeUnknownError` nobody knows.
-            Exception: What an extension raises where its own command was refused; nothing was pushed.
+            RedisError: It was not enqueued; after `PushOutcomeUnknownError`, it may have been.
+            Exception: An extension's own command was refused; nothing was pushed.
         """
         from sidekiq_py.client import extended_push  # as above
 
@@ -346,10 +348,10 @@ class Client:
 
     def send(self, ready: Outgoing) -> None:
         """
-        Send what `prepare` has made.
+        Send a job from `prepare`.
 
         Raises:
-            RedisError: It was not enqueued; with `PushOutcomeUnknownError` nobody knows.
+            RedisError: It was not enqueued; after `PushOutcomeUnknownError`, it may have been.
         """
         if program.interceptor is not None and program.interceptor([ready]):
             return
@@ -371,12 +373,12 @@ _default: Client | None = None
 
 
 def current() -> Client:
-    """The client of the innermost `Client.via` block, else of the program's own Redis."""
+    """The client of the innermost `Client.via` block, or else that of the program's own Redis."""
     return _via.get() or _default or _make_default()
 
 
 def for_job(definition: JobDefinition) -> Client:
-    """The client that pushes a declared job: of `Client.via`, else of the job's own pool, else the program's."""
+    """The client that pushes a declared job: that of `Client.via`, or of the job's own pool, or the program's."""
     via = _via.get()
     if via is not None:
         return via
@@ -386,7 +388,7 @@ def for_job(definition: JobDefinition) -> Client:
 
 
 def of_pool(pool: Any) -> Client:
-    """The client of a pool (or URL, or client), the same one each time."""
+    """The client for a pool (or URL, or client). Always returns the same client for the same pool."""
     if isinstance(pool, Client):
         return pool
     return _of_pool(pool)

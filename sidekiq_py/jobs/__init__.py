@@ -1,1 +1,1 @@
-"""Declaring jobs, and calling them. May import `client` and below."""
+"""Declares jobs and enqueues them. May import `client` and below."""

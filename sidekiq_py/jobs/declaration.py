@@ -1,4 +1,4 @@
-"""What a declaration may say: the job's name, its options, its time limits."""
+"""Validates declarations: a job's name, its options and its time limits."""
 
 import sys
 from collections.abc import Mapping
@@ -10,16 +10,16 @@ from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, JobDeclarat
 from sidekiq_py.options import unseen_in, with_custom
 from sidekiq_py.wire.json_dialect import check_args
 
-# Of one push, not of a job.
+# These belong to one push, not to a job.
 _NOT_OPTIONS = ("class", "args", "jid", "created_at", "enqueued_at", "at")
 
 
 def job_name(name: str | None, module: str, qualname: str) -> str:
     """
-    The wire's `class`.
+    The `class` in the job's payloads.
 
     Args:
-        name: As declared, or None for `module.qualname`.
+        name: The declared name, or None for `module.qualname`.
 
     Raises:
         JobDeclarationError: No other process could find the job under that name.
@@ -43,14 +43,14 @@ def job_name(name: str | None, module: str, qualname: str) -> str:
 
 def checked_options(options: Mapping[str, Any], owner: str) -> dict[str, Any]:
     """
-    Sidekiq's options as they stand in a payload.
+    Sidekiq's options as payload keys, validated.
 
     Args:
-        options: As declared, in that order; keys under `custom` come behind the others.
+        options: The declared options, in that order; keys under `custom` come after the others.
         owner: The job, for messages.
 
     Raises:
-        JobDeclarationError: An option cannot be meant so.
+        JobDeclarationError: An option is invalid.
     """
     checked: dict[str, Any] = {}
     for name, value in with_custom(options).items():
@@ -64,7 +64,7 @@ def checked_options(options: Mapping[str, Any], owner: str) -> dict[str, Any]:
 
 def limit_seconds(name: str, value: Any, owner: str) -> float | None:
     """
-    A time limit.
+    A time limit in seconds.
 
     Args:
         value: Seconds, a timedelta, or None for no limit.
@@ -109,13 +109,13 @@ def _checked(name: str, value: Any, owner: str) -> Any:
 
 def refuse_unseen(queue: object, told: str) -> None:
     """
-    Refuse the name of a queue that nobody could name by a flag.
+    Refuse a queue name that could not be given as a flag.
 
     Args:
-        told: How the message begins.
+        told: The start of the message.
 
     Raises:
-        JobDeclarationError: It has white space or control characters.
+        JobDeclarationError: The name has white space or control characters.
     """
     unseen = unseen_in(queue) if isinstance(queue, str) else None
     if unseen is not None:
@@ -130,6 +130,9 @@ def _refuse(owner: str, name: str, value: Any, wanted: str) -> None:
 
 
 def origin(module: str, qualname: str) -> str:
-    """Where a job is declared: the same for a module that is reloaded, or run as `__main__` and imported as well."""
+    """
+    Where a job is declared. It is the same after a reload of the module, and for a module that is both run as
+    `__main__` and imported.
+    """
     place = getattr(sys.modules.get(module), "__file__", None) or module
     return f"{qualname} in {place}"

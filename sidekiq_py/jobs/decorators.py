@@ -1,8 +1,8 @@
 """
-Declaring jobs: `@job` for functions, `ruby_job` for what is implemented in Ruby; for classes see `job_class`.
+Declares jobs: `@job` for functions, `ruby_job` for jobs that are implemented in Ruby; for classes see `job_class`.
 
-The wire's `class` is `name=`, else module and qualified name. Options are Sidekiq's and are written into each payload
-in the order in which they are declared.
+The `class` in payloads is `name=`, or by default the module and the qualified name. The options are Sidekiq's and are
+written to each payload in the order in which they are declared.
 """
 
 import functools
@@ -30,7 +30,7 @@ __all__ = ["FunctionJob", "JobDefinition", "Registry", "RubyJob", "job", "regist
 
 
 class FunctionJob(Handle[P], Generic[P, R]):
-    """A function that is declared as a job; called plainly it is the function."""
+    """A function that is declared as a job. Calling it calls the function."""
 
     __wrapped__: Callable[P, R]
     __name__: str
@@ -48,7 +48,7 @@ class FunctionJob(Handle[P], Generic[P, R]):
         return self.__qualname__
 
     def retry_in(self, block: B) -> B:
-        """A decorator: `(count, exception, payload)` gives the seconds to the next try, "kill", "discard" or None."""
+        """A decorator: `(count, exception, payload)` returns the seconds until the retry, "kill", "discard" or None."""
         self.definition.retry_in_block = block
         return block
 
@@ -84,19 +84,19 @@ def job(
     **options: Any,
 ) -> Any:
     """
-    Declare a function as a job, `async def` too.
+    Declare a function as a job; it may be an `async def`.
 
     Args:
-        name: The wire's `class`, under which Ruby knows it; by default `module.function`.
+        name: The `class` in payloads, by which Ruby knows the job; by default `module.function`.
         timeout: Seconds after which `SoftTimeLimitError` is raised in the job.
-        hard_timeout: Seconds after which the child process that runs it is killed; needs one job per child.
-        pool: Another Redis to push it to: what `Client(pool=…)` takes, or a URL.
-        options: Sidekiq's, as `JobOptions` lists them: `queue`, `retry` (True, False, a number), `backtrace`, `tags`,
-            `dead`, `retry_queue`, `retry_for` and others. Keys of your own, for middleware to read, go into
-            `custom={"tenant": 5}`; others that are not known are warned of and kept.
+        hard_timeout: Seconds after which the child process that runs the job is killed; needs one job per child.
+        pool: Another Redis to push the job to: anything that `Client(pool=…)` accepts, or a URL.
+        options: Sidekiq's options, listed in `JobOptions`: `queue`, `retry` (True, False, a number), `backtrace`,
+            `tags`, `dead`, `retry_queue`, `retry_for` and others. Put your own keys, for middleware to read, in
+            `custom={"tenant": 5}`. Other unknown options cause a warning and are kept.
 
     Raises:
-        JobDeclarationError: Another job bears the name, no other process could find it, or an option is unusable.
+        JobDeclarationError: Another job has the name, no other process could find it, or an option is invalid.
     """
     if function is not None:
         return _declare(function, name, timeout, hard_timeout, pool, options)
@@ -137,7 +137,10 @@ class RubyJob(Handle[...]):
         super().__init__(definition, Parameters(definition.name, None))
 
     def __getattr__(self, name: str) -> Any:
-        """What an extension adds, such as `s` and `si`, which make it a step of a workflow of `sidekiq_celery`."""
+        """
+        An attribute that an extension adds, such as `s` and `si`, which make the job a step in a workflow of
+        `sidekiq_celery`.
+        """
         make = None if name.startswith("_") else program.extensions.ruby_job_attribute(name)
         if make is None:
             raise AttributeError(f"a ruby_job has no attribute {name!r}, and no extension that is loaded adds it")
@@ -149,13 +152,13 @@ def ruby_job(class_name: str, *, pool: Any = None, **options: Unpack[JobOptions]
     A handle for a job that is implemented in Ruby: `ruby_job("Billing::Emailer", queue="mailers").perform_async(42)`.
 
     Args:
-        class_name: Ruby's constant.
-        pool: Another Redis to push it to.
-        options: What the Ruby class has in its `sidekiq_options`, which nobody can read from here. Keys that Sidekiq
-            does not know go into `custom={"tenant": 5}`.
+        class_name: The name of the Ruby class.
+        pool: Another Redis to push the job to.
+        options: The options in the Ruby class's `sidekiq_options`, which cannot be read from here. Put keys that
+            Sidekiq does not know in `custom={"tenant": 5}`.
 
     Raises:
-        JobDeclarationError: The name or an option is unusable.
+        JobDeclarationError: The name or an option is invalid.
     """
     name = declaration.job_name(class_name, "", "ruby_job")
     checked = declaration.checked_options(options, name)

@@ -1,8 +1,8 @@
 """
-What a declared job can be asked for: `perform_async` and its kin.
+The methods of a declared job: `perform_async` and its relatives.
 
-One class for functions, job classes and jobs that are implemented in Ruby; `Setter` is the same with other options.
-What most programs that enqueue never call (`aperform_…`, `perform_inline`) is imported at its first use.
+`Handle` serves functions, job classes and jobs that are implemented in Ruby; `Setter` is a handle with other options.
+The code behind methods that few programs call (`aperform_…`, `perform_inline`) is imported on first use.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,11 +34,11 @@ class Handle(Generic[P]):
     Enqueues one job.
 
     Args:
-        definition: Which job.
-        parameters: What a push must fit.
+        definition: The job.
+        parameters: The job's parameters, which the arguments of a push must fit.
     """
 
-    # Made once for a job, and not for one push as a `Setter` is.
+    # A handle is made once per job, a `Setter` once per push.
     _lasts = True
 
     def __init__(self, definition: JobDefinition, parameters: Parameters) -> None:
@@ -52,15 +52,15 @@ class Handle(Generic[P]):
         """
         The same job with other options: `job.set(queue="low", retry=False).perform_async(1)`.
 
-        `wait` (seconds or a timedelta) and `wait_until` (a moment) schedule it, `pool` pushes to another Redis,
-        `sync=True` runs it here, and `custom={"tenant": 5}` puts keys of your own into the payload.
+        `wait` (seconds or a timedelta) and `wait_until` (a time) schedule it, `pool` pushes to another Redis,
+        `sync=True` runs it here, and `custom={"tenant": 5}` adds your own keys to the payload.
         """
         return Setter(self.definition, self._parameters, self._merged({}, options, more))
 
     def _merged(
         self, before: Mapping[str, Any], options: Mapping[str, Any] | None, more: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """All that was set so far; a later one goes over an earlier one of its name."""
+        """All options set so far; a later one overrides an earlier one with the same name."""
         if not (OF_SET.issuperset(more) and OF_SET.issuperset(options or ())):
             owner = f"{self.definition.name}.set"
             warn_of_unknown(more, OF_SET, owner)
@@ -81,7 +81,7 @@ class Handle(Generic[P]):
         Raises:
             ArgumentTypeError: An argument is not JSON, or does not fit the job's parameters.
             ArgumentValueError: An argument is not JSON.
-            RedisError: It was not enqueued; with `PushOutcomeUnknownError` nobody knows.
+            RedisError: It was not enqueued; after `PushOutcomeUnknownError`, it may have been.
         """
         return self._push(self._parameters.fit(args, kwargs), None)
 
@@ -91,7 +91,7 @@ class Handle(Generic[P]):
         Schedule the job.
 
         Args:
-            interval: Seconds from now, or a timedelta. From 1,000,000,000 on it counts from the epoch, as in Ruby.
+            interval: Seconds from now, or a timedelta. From 1,000,000,000 on, it counts from the epoch, as in Ruby.
         """
         return self._push(self._parameters.fit(args, kwargs), span_seconds(interval))
 
@@ -101,8 +101,8 @@ class Handle(Generic[P]):
         Schedule the job.
 
         Args:
-            when: Seconds since the epoch, or an aware datetime. What has passed is enqueued at once. Numbers below
-                1,000,000,000 are an interval, as in Ruby.
+            when: Seconds since the epoch, or a timezone-aware datetime. If it is in the past, the job is enqueued
+                immediately. Numbers below 1,000,000,000 are an interval, as in Ruby.
         """
         return self._push(self._parameters.fit(args, kwargs), _interval_to(when))
 
@@ -118,13 +118,14 @@ class Handle(Generic[P]):
         Enqueue many jobs in few round trips: `job.perform_bulk([["bob", 5], ["al", 6]])`.
 
         Args:
-            args: The arguments of each job; may be a generator, which is read as it is pushed.
-            batch_size: Jobs a round trip; by default 1,000, and 100 for scheduled jobs since Sidekiq 8.1.
-            at: When: one moment for all, or one for each.
-            spread_interval: Schedules the jobs at random within so many seconds from now.
+            args: The arguments of each job. A generator is consumed as the jobs are pushed.
+            batch_size: How many jobs to send per round trip; by default 1,000, and 100 for scheduled jobs since Sidekiq
+                8.1.
+            at: When to run the jobs: one time for all, or one for each.
+            spread_interval: Schedules the jobs at random times within this many seconds from now.
 
         Returns:
-            The jid of each, None where a client middleware stopped it.
+            The jid of each job, or None for a job that a client middleware stopped.
         """
         return self._client().push_bulk_call(
             self.definition,
@@ -139,10 +140,11 @@ class Handle(Generic[P]):
     @signed
     def perform_inline(self, *args: P.args, **kwargs: P.kwargs) -> bool | None:
         """
-        Run the job here and now, as a worker would: its payload as bytes and back, client and server middleware.
+        Run the job here and now, as a worker would: with its payload converted to bytes and back, and with client and
+        server middleware. There is no retry and nothing is counted; errors propagate.
 
         Returns:
-            True, or None if a middleware stopped it. No retry, no statistics; errors pass.
+            True, or None if a middleware stopped it.
         """
         from sidekiq_py.jobs import inline
 
@@ -184,7 +186,7 @@ class Handle(Generic[P]):
 
     @signed
     async def aperform_inline(self, *args: P.args, **kwargs: P.kwargs) -> bool | None:
-        """`perform_inline` within a running loop: an `async def` job runs on it, another one in a thread."""
+        """`perform_inline` in a running loop: an `async def` job runs on the loop, any other job in a thread."""
         from sidekiq_py.jobs import inline
 
         return await inline.aperform(self.definition, self._parameters.fit(args, kwargs), self._set_options())
@@ -213,7 +215,7 @@ class Handle(Generic[P]):
 
 
 class Setter(Handle[P]):
-    """A job with options for this push; made by `set`."""
+    """A job with options for one push; made by `set`."""
 
     _lasts = False
 
@@ -233,7 +235,7 @@ class Setter(Handle[P]):
             self._interval = span_seconds(wait)
 
     def set(self, options: Mapping[str, Any] | None = None, /, **more: Unpack[SetOptions]) -> "Setter[P]":
-        """The same with more options."""
+        """The same job with more options."""
         return Setter(self.definition, self._parameters, self._merged(self._given, options, more))
 
     def _push(self, args: list[Any], interval: float | None) -> str | None:
@@ -271,6 +273,6 @@ class Setter(Handle[P]):
 
 
 def _interval_to(when: Moment) -> float:
-    """What `perform_in` takes for a moment; a datetime of the last century must not be read as an interval."""
+    """A time as the argument of `perform_in`. A datetime of the last century must not be taken for an interval."""
     seconds = float(moment(when))
     return max(seconds, LEAST_MOMENT) if isinstance(when, datetime) else seconds

@@ -1,5 +1,6 @@
 """
-A job run where it is called: client middleware, bytes and back, server middleware, the job. No Redis.
+Runs a job where it is called: client middleware, conversion to bytes and back, server middleware, the job. It does not
+use Redis.
 
 Source: Sidekiq 8.1.7, job.rb, `perform_inline`.
 """
@@ -47,7 +48,7 @@ def perform(definition: JobDefinition, args: list[Any], set_options: Mapping[str
 async def aperform(
     definition: JobDefinition, args: list[Any], set_options: Mapping[str, Any] | None = None
 ) -> bool | None:
-    """`perform` within a running loop: an `async def` job runs on it, another one in a thread."""
+    """`perform` in a running loop: an `async def` job runs on the loop, any other job in a thread."""
     if not definition.is_async:
         return await asyncio.to_thread(perform, definition, args, set_options)
     payload = _round_trip(definition, args, set_options)
@@ -61,7 +62,7 @@ async def aperform(
 
 
 class _Witness:
-    """The innermost middleware: knows whether the others let the job run, whatever they return."""
+    """The innermost middleware. It records that the others let the job run, whatever they return."""
 
     def __init__(self) -> None:
         self.has_run: bool | None = None
@@ -84,7 +85,7 @@ class _Witness:
 
 
 def _round_trip(definition: JobDefinition, args: list[Any], set_options: Mapping[str, Any] | None) -> Payload | None:
-    """What a worker would parse; None if a client middleware stopped it."""
+    """The payload as a worker would parse it; None if a client middleware stopped it."""
     if type(definition) is JobDefinition:
         raise JobDeclarationError(f"{definition.name} is implemented elsewhere; it can be enqueued here, and not run")
     pushing = sync_client.for_job(definition)

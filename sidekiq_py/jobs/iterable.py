@@ -1,5 +1,5 @@
 """
-Jobs that go through many items and can leave off between two of them: at a deploy, or when their time is up.
+Jobs that process many items and can stop between two of them and resume later: at a deploy, or when their time is up.
 
     class Import(IterableJob):
         def build_enumerator(self, path, *, cursor):
@@ -7,8 +7,8 @@ Jobs that go through many items and can leave off between two of them: at a depl
 
         def each_iteration(self, row, path): ...
 
-Where a job is stands in the hash `it-<jid>`, as Ruby writes it: a job that Ruby has begun goes on here, and the other
-way round. An item may be processed twice when a process is killed, never left out. Source: Sidekiq 8.1.7,
+A job's position is saved in the hash `it-<jid>`, in Ruby's format: a job that Ruby has started continues here, and vice
+versa. If a process is killed, an item may be processed twice, but none is skipped. Source: Sidekiq 8.1.7,
 job/iterable.rb.
 """
 
@@ -35,28 +35,28 @@ _log = logging.getLogger("sidekiq")
 
 
 class Interrupted(Exception):
-    """The job has saved where it is and wants to be pushed again."""
+    """The job has saved its position and has to be pushed again."""
 
 
 class Aborted(Exception):
-    """Raised by `abort()`: the job ends here, as if it had come to its last item."""
+    """Raised by `abort()`: the job ends here, as if it had processed its last item."""
 
 
 class IterableJob(Job):
     """
-    A job of many items. Define `build_enumerator` and `each_iteration`, and not `perform`.
+    A job that processes many items. Define `build_enumerator` and `each_iteration` instead of `perform`.
 
     Attributes:
         arguments: The job's args.
-        current_object: The item that is processed.
-        max_iteration_runtime: Seconds after which a run leaves off and is pushed again; None for no limit.
+        current_object: The current item.
+        max_iteration_runtime: Seconds after which a run stops and the job is pushed again; None for no limit.
     """
 
     _is_iterable: ClassVar[bool] = True
     max_iteration_runtime: ClassVar[float | None] = None
 
     if TYPE_CHECKING:
-        # The parameters stand in each_iteration behind the item, where no type can be taken from.
+        # The parameters are those of each_iteration after the item, which types cannot express.
         perform_async: Callable[..., str | None]
         perform_in: Callable[..., str | None]
         perform_at: Callable[..., str | None]
@@ -73,15 +73,15 @@ class IterableJob(Job):
     _runtime_seconds: float = 0.0
     _is_cancelled: bool = False
 
-    # Any parameters here let a subclass name its own.
+    # These accept any parameters, so that a subclass can declare its own.
 
     def build_enumerator(self, *args: Any, **keywords: Any) -> Iterable[tuple[Any, Any]] | None:
         """
-        The items from *cursor* on, each with its own cursor: a JSON value that leads back to this item.
+        The items from *cursor* on, each with its own cursor: a JSON value from which the job can resume at this item.
 
         Args:
-            args: The job's.
-            keywords: `cursor`, where to go on; None at the first run.
+            args: The job's args.
+            keywords: `cursor`, the position to resume from; None in the first run.
 
         Returns:
             Pairs of item and cursor; None to do nothing.
@@ -89,23 +89,23 @@ class IterableJob(Job):
         raise NotImplementedError(f"{type(self).__name__} must define build_enumerator")
 
     def each_iteration(self, *args: Any, **keywords: Any) -> None:
-        """Process one item, which comes first; the job's args come behind it."""
+        """Process one item. It is the first argument, followed by the job's args."""
         raise NotImplementedError(f"{type(self).__name__} must define each_iteration")
 
     def on_start(self) -> None:
-        """Called at the first run, before the first item."""
+        """Called in the first run, before the first item."""
 
     def on_resume(self) -> None:
-        """Called at each later run, before its first item."""
+        """Called in each later run, before its first item."""
 
     def on_stop(self) -> None:
-        """Called at the end of each run, whatever ended it but an error."""
+        """Called at the end of each run, unless it ended with an error."""
 
     def on_cancel(self) -> None:
-        """Called when the job finds that it was cancelled."""
+        """Called when the job notices that it was cancelled."""
 
     def on_complete(self) -> None:
-        """Called when the job is over: after its last item, when it was cancelled, or aborted."""
+        """Called when the job is over: after its last item, or when it was cancelled or aborted."""
 
     def around_iteration(self) -> AbstractContextManager[Any]:
         """A context manager that is entered around each item."""
@@ -113,16 +113,16 @@ class IterableJob(Job):
 
     @property
     def cursor(self) -> Any:
-        """Where the job is: the cursor of the item that is processed."""
+        """The job's position: the cursor of the current item."""
         return self._cursor
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether this run knows that the job was cancelled."""
+        """True if this run knows that the job was cancelled."""
         return self._is_cancelled
 
     def cancel(self) -> None:
-        """Ask this job to stop for good; it does so when it next saves where it is."""
+        """Ask this job to stop for good. It does so when it next saves its position."""
         cancel(self._own_jid())
 
     def abort(self) -> None:
@@ -130,19 +130,19 @@ class IterableJob(Job):
         raise Aborted
 
     def array_enumerator(self, items: Iterable[T], cursor: int | None) -> Iterator[tuple[T, int]]:
-        """Items of a list with their index as cursor."""
+        """The items of a list, with their indexes as cursors."""
         if isinstance(items, Sequence):
             return ((items[index], index) for index in range(cursor or 0, len(items)))
         return ((item, index) for index, item in islice(enumerate(items), cursor or 0, None))
 
     def csv_enumerator(self, rows: Iterable[T], cursor: int | None) -> Iterator[tuple[T, int]]:
-        """Rows of a `csv.reader` with their number as cursor."""
+        """The rows of a `csv.reader`, with their numbers as cursors."""
         return self.array_enumerator(rows, cursor)
 
     def csv_batches_enumerator(
         self, rows: Iterable[T], cursor: int | None, *, batch_size: int = 100
     ) -> Iterator[tuple[list[T], int]]:
-        """Lists of up to *batch_size* rows with the batch's number as cursor."""
+        """Lists of up to *batch_size* rows, with the batches' numbers as cursors."""
         return self.array_enumerator(_batches(rows, batch_size), cursor)
 
     @classmethod
@@ -161,7 +161,7 @@ class IterableJob(Job):
         return self._run
 
     def _run(self, *args: Any) -> None:
-        """One run: from where the last one left off to the end, or to where this one leaves off."""
+        """One run, from where the last one stopped to the end, or to where this one stops."""
         self.arguments = args
         self._load()
         self._executions += 1
@@ -182,13 +182,13 @@ class IterableJob(Job):
         self._clear_or_log()
 
     def _iterate(self, enumerator: Iterable[tuple[Any, Any]]) -> bool:
-        """Process items; False if there are some left."""
+        """Process items. Returns False if some are left."""
         started = saved = self._now()
         runtime_before = self._runtime_seconds
         if self._is_cancelled:
             return self._leave_for_good()
         for item, cursor in enumerator:
-            # Saved before the item is processed: whoever goes on from here does so with this item.
+            # The position is saved before the item is processed, so the next run resumes with this item.
             self._cursor, self.current_object = cursor, item
             now = self._now()
             self._runtime_seconds = runtime_before + now - started
@@ -223,13 +223,13 @@ class IterableJob(Job):
     def _load(self) -> None:
         state = iteration.load(sync_client.current().pool, self._own_jid())
         self._executions = state.executions
-        # Cancelled before its first run it has no cursor; Ruby raises TypeError there.
+        # A job that was cancelled before its first run has no cursor; Ruby raises TypeError for it.
         self._cursor = None if state.cursor is None else loads(state.cursor)
         self._runtime_seconds = state.runtime_seconds
         self._is_cancelled = state.is_cancelled
 
     def _save(self) -> bool:
-        """Whether the job has been cancelled meanwhile."""
+        """Save the position. Returns True if the job was cancelled meanwhile."""
         here = sync_client.current()
         dialect = here.detection.dialect(time())
         return iteration.save(
@@ -242,7 +242,9 @@ class IterableJob(Job):
         )
 
     def _save_or_log(self) -> bool:
-        """As `_save`; False, too, where it is not known. Items go on without Redis as those of other jobs do."""
+        """
+        Like `_save`, but logs errors, and then returns False. Like other jobs, this one goes on while Redis is down.
+        """
         try:
             return self._save()
         except SidekiqError as error:
@@ -252,14 +254,14 @@ class IterableJob(Job):
             return False
 
     def _clear_or_log(self) -> None:
-        """All items are done: a Redis that is away for a moment must not have them done again."""
+        """Delete the position after the last item. An error is only logged, because the items must not run again."""
         try:
             iteration.clear(sync_client.current().pool, self._own_jid())
         except SidekiqError as error:
             _log.warning("where the job was could not be forgotten; it expires within 30 days: %s", error)
 
     def _now(self) -> float:
-        """Seconds on a clock that is never set."""
+        """Seconds on a monotonic clock."""
         return monotonic()
 
     def _own_jid(self) -> str:
@@ -270,10 +272,11 @@ class IterableJob(Job):
 
 def cancel(jid: str) -> int:
     """
-    Ask an iterable job to stop for good, whether it waits, runs or retries, here or in Ruby 7.3.3 and later.
+    Ask an iterable job to stop for good, no matter if it is waiting, running or in the retry set, here or in Ruby 7.3.3
+    and later.
 
     Returns:
-        Whole epoch seconds of when it was first asked to.
+        When it was first asked to stop, in whole epoch seconds.
     """
     here = sync_client.current()
     now = time()

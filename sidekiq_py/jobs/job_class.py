@@ -8,7 +8,7 @@ The class form of a job, as in Ruby:
 
     HardWorker.perform_async("bob", 5)
 
-Each run has an instance of its own. `async def perform` works too.
+Each run has its own instance. `async def perform` works, too.
 """
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
@@ -27,13 +27,13 @@ from sidekiq_py.registry import JobDefinition, Payload, never_stopping, registry
 P = ParamSpec("P")
 B = TypeVar("B", bound=Callable[..., Any])
 
-# What a class may say beside Sidekiq's options.
+# The options of a class in addition to Sidekiq's.
 _OUR_OPTIONS = ("name", "timeout", "hard_timeout", "pool")
 _OF_CLASSES = OF_JOBS.union(_OUR_OPTIONS)
 
 
 class _ClassOptions(JobOptions, total=False):
-    """What stands behind the base class: `class HardWorker(Job, queue="low", timeout=60)`."""
+    """The options after the base class: `class HardWorker(Job, queue="low", timeout=60)`."""
 
     timeout: float | timedelta | None
     hard_timeout: float | timedelta | None
@@ -46,7 +46,7 @@ class ClassDefinition(JobDefinition):
     __slots__ = ()
 
     def bind(self, payload: Payload, stopping: Callable[[], bool]) -> Callable[..., Any]:
-        """`perform` of a new instance."""
+        """The `perform` method of a new instance."""
         instance: Job = self.job()
         instance.jid = payload.get("jid")
         instance.payload = payload
@@ -77,7 +77,7 @@ class _OfHandle:
         return getattr(handle, self._name)
 
 
-# One descriptor for each shape, so that a wrong argument is an error of the type checker.
+# One descriptor for each call signature, so that type checkers find wrong arguments.
 
 
 class _Now(_OfHandle):
@@ -126,15 +126,15 @@ class _AwaitedHere(_OfHandle):
 
 class Job:
     """
-    A job that is a class: define `perform`.
+    A job that is a class. Define `perform`.
 
-    A subclass is declared by being defined. `class HardWorker(Job, name="HardWorker")` names it for Ruby; by default it
-    is `module.HardWorker`. `sidekiq_options` are inherited, as in Ruby; beside Sidekiq's they take `name`, `timeout`,
-    `hard_timeout` and `pool`, as `@job` does.
+    Defining a subclass declares the job. `class HardWorker(Job, name="HardWorker")` sets its name for Ruby; by default
+    it is `module.HardWorker`. `sidekiq_options` are inherited, as in Ruby. In addition to Sidekiq's options they accept
+    `name`, `timeout`, `hard_timeout` and `pool`, like `@job`.
 
     Attributes:
-        jid: Of the run.
-        payload: Of the run, as middleware sees it.
+        jid: The id of the running job.
+        payload: The payload of the running job, as middleware sees it.
     """
 
     sidekiq_options: ClassVar[Mapping[str, Any]] = {}
@@ -173,7 +173,7 @@ class Job:
         at: Moment | Sequence[Moment] | None = None,
         spread_interval: Interval | None = None,
     ) -> Jids:
-        """Enqueue many jobs in few round trips; as `Handle.perform_bulk`."""
+        """Enqueue many jobs in few round trips; see `Handle.perform_bulk`."""
         return _handle_of(cls).perform_bulk(args, batch_size=batch_size, at=at, spread_interval=spread_interval)
 
     @classmethod
@@ -191,7 +191,7 @@ class Job:
 
     @classmethod
     def retry_in(cls, block: B) -> B:
-        """A decorator: `(count, exception, payload)` gives the seconds to the next try, "kill", "discard" or None."""
+        """A decorator: `(count, exception, payload)` returns the seconds until the retry, "kill", "discard" or None."""
         _handle_of(cls).definition.retry_in_block = block
         return block
 
@@ -202,28 +202,28 @@ class Job:
         return block
 
     def interrupted(self) -> bool:
-        """Whether the process is about to stop: a long job should come to an end, or leave off where it can go on."""
+        """True if the process is about to stop. A long job should then finish, or stop where it can resume."""
         return self._stopping()
 
     @classmethod
     def _entry_point(cls) -> tuple[Callable[..., Any], int] | None:
         """
-        The function that a push must fit, and how many of its first parameters are not the caller's; None if the class
-        is no whole job.
+        The function that the arguments of a push must fit, and how many of its first parameters the caller does not
+        pass. None if the class is not a complete job.
         """
         perform = getattr(cls, "perform", None)
         return None if perform is None else (perform, 1)
 
     def _bound(self) -> Callable[..., Any]:
-        """What a run calls."""
+        """The method that a run calls."""
         return self.perform  # type: ignore[attr-defined,no-any-return]
 
 
 def unfinished() -> list[str]:
     """
-    Module and name of each class that was derived from `Job` and is no job, as it says not what to do.
+    Module and name of each class that inherits from `Job` but is not a job, because it does not define what to do.
 
-    One that others are derived from is meant to be like that.
+    A class that has subclasses is not listed: it is meant as a base class.
     """
     return [
         f"{cls.__module__}.{cls.__qualname__}"
@@ -248,11 +248,11 @@ def _declare(
     cls: type[Job], name: str | None, options: Mapping[str, Any], entry: tuple[Callable[..., Any], int]
 ) -> None:
     stated = cls.__dict__.get("sidekiq_options", {})
-    # A class's own keys are usual there, as in Ruby, and need no `custom`.
+    # A program's own keys are common there, as in Ruby, and do not need `custom`.
     warn_of_unknown(stated, _OF_CLASSES, f"sidekiq_options of {cls.__qualname__}", only_near=True)
     warn_of_unknown(options, _OF_CLASSES, f"class {cls.__qualname__}")
     own = with_custom(stated) | with_custom(options)
-    # The name is the class's own; all else is inherited.
+    # The name is never inherited; everything else is.
     own_name = declaration.job_name(name or own.pop("name", None), cls.__module__, cls.__qualname__)
     inherited: dict[str, Any] = {}
     for base in reversed(cls.__mro__[1:]):

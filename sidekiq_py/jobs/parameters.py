@@ -1,8 +1,8 @@
 """
-The parameters of a job's function, and whether a push fits them.
+Checks that the arguments of a push fit the parameters of the job's function.
 
-A payload's args have places and no names. A push that the function could never take is refused where it is made, and
-not 25 times in a worker.
+A payload's args are positional; they have no names. A push that the function can never accept is refused where it is
+made, rather than 25 times in a worker.
 """
 
 import inspect
@@ -19,12 +19,13 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 
 class Parameters:
     """
-    What a job takes.
+    The parameters of a job.
 
     Args:
-        name: Of the job, for messages.
-        function: Whose parameters; None takes any arguments (a job that is implemented elsewhere).
-        skip: So many of its first parameters are not the caller's: `self`, and the item of an iterable job.
+        name: The job's name, for messages.
+        function: The function that has the parameters; None accepts any arguments (a job that is implemented
+            elsewhere).
+        skip: How many of its first parameters the caller does not pass: `self`, and the item of an iterable job.
     """
 
     __slots__ = ("_function", "_least", "_most", "_name", "_signature", "_skip", "signed")
@@ -34,14 +35,14 @@ class Parameters:
         self._function = function
         self._skip = skip
         self._signature: inspect.Signature | None = None
-        # By name, the methods of the job's handle that bear its signature; kept by `signatures`.
+        # The methods of the job's handle that have its signature, by name; maintained by `signatures`.
         self.signed: dict[str, FunctionType] = {}
-        # Until the first push: inspecting every function at import would cost more than most programs need.
+        # Set at the first push, because inspecting every function at import would cost too much.
         self._least: float = inf
         self._most: float = -inf
 
     def signature(self) -> inspect.Signature | None:
-        """What a caller passes, without a return annotation; None where nobody knows."""
+        """The signature for callers, without a return annotation; None if it is unknown."""
         return self._measured()
 
     def fit(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
@@ -49,7 +50,7 @@ class Parameters:
         The args of a payload.
 
         Raises:
-            ArgumentTypeError: The function takes fewer, more or others.
+            ArgumentTypeError: They do not fit the function's parameters.
         """
         if kwargs or not self._least <= len(args) <= self._most:
             return self._placed(args, kwargs)
@@ -60,7 +61,7 @@ class Parameters:
         The args of each payload of a bulk push.
 
         Raises:
-            PayloadError: One of them is no list.
+            PayloadError: One of them is not a list.
             ArgumentTypeError: As `fit`.
         """
         for kind in set(map(type, many)):
@@ -96,7 +97,7 @@ class Parameters:
         return placed
 
     def _measured(self) -> inspect.Signature | None:
-        """The signature; from the first call on its limits are known, so that most pushes need no look at it."""
+        """The signature. The first call also computes the limits, so that most pushes do not need the signature."""
         if self._signature is None and self._function is not None:
             try:
                 whole = _signature_of(self._function)
@@ -113,17 +114,17 @@ class Parameters:
 
 
 def _signature_of(function: Callable[..., Any]) -> inspect.Signature:
-    """Of a decorated function the decorator's own: it may add or take away arguments."""
+    """The signature of a function; for a decorated one the decorator's, which may add or remove arguments."""
     if sys.version_info >= (3, 14):
         from annotationlib import Format
 
-        # Annotations may name what is imported for type checkers only: those stay names, the others are types.
+        # Annotations may use names that are only imported for type checkers; those stay names.
         return inspect.signature(function, follow_wrapped=False, annotation_format=Format.FORWARDREF)
     return inspect.signature(function, follow_wrapped=False)
 
 
 def _limits(signature: inspect.Signature | None) -> tuple[float, float]:
-    """The least and the greatest number of arguments by place."""
+    """The least and the greatest number of positional arguments."""
     if signature is None:
         return 0, inf
     parameters = signature.parameters.values()
@@ -131,6 +132,6 @@ def _limits(signature: inspect.Signature | None) -> tuple[float, float]:
     if any(
         parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty for parameter in parameters
     ):
-        return inf, -inf  # no payload can satisfy it: let every push be refused with the reason
+        return inf, -inf  # no payload can satisfy it, so every push is refused with the reason
     is_open = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters)
     return sum(parameter.default is parameter.empty for parameter in places), inf if is_open else len(places)

@@ -1,6 +1,6 @@
 """
-The methods that push a job, with the parameters of the job's own function: `inspect.signature`, `help`, notebooks and
-`mock.create_autospec` show and check what a call takes.
+Gives the methods that push a job the signature of the job's own function, so that `inspect.signature`, `help`,
+notebooks and `mock.create_autospec` show and check the parameters.
 """
 
 import inspect
@@ -16,16 +16,16 @@ _OPEN = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def signed(function: F) -> F:
-    """A decorator for a method `(self, …, *args, **kwargs)`: its `*args` and `**kwargs` are shown as the job's own."""
+    """A decorator for a method `(self, …, *args, **kwargs)`: shows the job's parameters in place of the last two."""
     return _Signed(function)  # type: ignore[return-value]
 
 
 class _Signed:
     """
-    Binds a copy of the method that bears the job's signature.
+    Binds a copy of the method that has the job's signature.
 
-    `inspect` asks a bound method's function, and one function cannot say different things for different jobs. The copy
-    is made once a job; a handle and what `set` makes of it share it. A call goes through no layer more than it would.
+    `inspect` reads the signature from a bound method's function, and one function cannot have a different signature for
+    each job. The copy is made once per job; a handle and its setters share it. It adds no layer to a call.
     """
 
     def __init__(self, function: Any) -> None:
@@ -43,13 +43,13 @@ class _Signed:
             signed_function = parameters.signed[self._name] = _copy(self._function, parameters.signature())
         method = MethodType(signed_function, handle)
         if handle._lasts:
-            # From now on the instance's own attribute is found first, which costs less than a method of the class.
+            # From now on, the instance's own attribute is found first, which costs less than a method of the class.
             handle.__dict__[self._name] = method
         return method
 
 
 def _copy(function: FunctionType, jobs: inspect.Signature | None) -> FunctionType:
-    """*function* with the parameters of a job, or as it is where nobody knows them."""
+    """A copy of *function* with the parameters of a job, or *function* itself if they are unknown."""
     if jobs is None:
         return function
     copy = FunctionType(
@@ -63,10 +63,10 @@ def _copy(function: FunctionType, jobs: inspect.Signature | None) -> FunctionTyp
 
 
 def _joined(methods: inspect.Signature, jobs: inspect.Signature) -> inspect.Signature:
-    """What the method takes itself (`self`, `interval`), then what the job takes."""
+    """The method's own parameters (`self`, `interval`), followed by the job's."""
     theirs = list(jobs.parameters.values())
     own = [parameter for parameter in methods.parameters.values() if parameter.kind not in _OPEN]
-    # Nothing but positional parameters stands before positional ones, and no name stands twice.
+    # Only positional-only parameters may precede positional-only ones, and names must be unique.
     is_positional = any(
         parameter.kind is parameter.POSITIONAL_ONLY or parameter.name in methods.parameters for parameter in theirs
     )

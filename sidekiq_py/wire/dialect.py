@@ -330,8 +330,8 @@ class Dialect:
     @property
     def work_suffixes(self) -> tuple[str, ...]:
         """
-        The suffix after the identity in the key of running jobs: `workers` up to 6.4.1, then `work`; both if releases of
-        both kinds may read it.
+        The suffix after the identity in the key of running jobs: `workers` up to 6.4.1, then `work`; both if releases
+        of both kinds may read it.
         """
         oldest, newest = self.readers
         suffixes = []

@@ -173,7 +173,7 @@ def _dump(value: Any, style: FloatText, place: str, levels: int) -> bytes:
     try:
         if _agrees(value, levels, style):
             return _orjson_dumps(value, option=_OPTIONS)
-    except (_NotPlainError, TypeError):  # orjson's TypeError: an integer beyond 64 bits, a lone surrogate, a key of another type
+    except (_NotPlainError, TypeError):  # orjson's TypeError: an integer over 64 bits, a lone surrogate, a foreign key
         pass
     refuse(value, place, levels)
     return write(value, style)

@@ -338,7 +338,7 @@ def is_finite(number: float) -> bool:
 
 
 def shown(value: Any) -> str:
-    """A value for an error message. Python cannot print an integer of more than 4,300 digits, and 400 are unreadable."""
+    """A value for an error message. Python cannot print integers of over 4,300 digits, and 400 are unreadable."""
     if isinstance(value, int) and not is_finite(value):
         return "an integer too large for a float"
     try:

@@ -191,7 +191,7 @@ class PushOutcomeUnknownError(ReplyLostError):
     def __init__(self, jids: list[str], cause: BaseException) -> None:
         shown = ", ".join(jids[:3]) + (f" and {len(jids) - 3} more" if len(jids) > 3 else "")
         super().__init__(
-            f"jid {shown} may have been enqueued: {cause}. Look the jid up, or push again only if the job may run twice"
+            f"jid {shown} may have been enqueued: {cause}. Look up the jid, or push again only if the job may run twice"
         )
         self.jids = jids
 
@@ -266,7 +266,7 @@ class TerminatedError(SidekiqError):
     """
 
     def __init__(self, signal_number: int) -> None:
-        super().__init__(f"the job was ended from outside while it ran (signal {signal_number})")
+        super().__init__(f"the job was terminated while it ran (signal {signal_number})")
         self.signal_number = signal_number
 
     def __reduce__(self) -> tuple[type["TerminatedError"], tuple[int]]:
@@ -279,8 +279,8 @@ class PoisonPillError(SidekiqError):
     def __init__(
         self,
         message: str = "the process died 3 times while this job ran as a suspect, after a first death that made it "
-        "one, so it started 4 times; it was put into the dead set. Look at memory, native libraries and time limits "
-        "before it is retried",
+        "one, so it started 4 times; it was moved to the dead set. Check memory, native libraries and time limits "
+        "before you retry it",
     ) -> None:
         super().__init__(message)
 

@@ -600,7 +600,7 @@ def check(extension: object) -> Extension:
     if extension.contract != CONTRACT:
         raise ConfigError(
             f"the extension {extension.name!r} is written for contract {extension.contract}, and this sidekiq_py has "
-            f"contract {CONTRACT}; install versions of both that fit"
+            f"contract {CONTRACT}; install compatible versions of both"
         )
     if extension.phase not in PHASES:
         raise ConfigError(

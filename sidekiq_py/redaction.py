@@ -78,13 +78,11 @@ class Redaction:
         """
         about = {} if given is None else given
         if not isinstance(about, dict) or set(about) - {"keys", "jobs"}:
-            raise ConfigError(
-                f"{name} has keys (a list of names) and jobs (a class name and a list each), nothing else"
-            )
+            raise ConfigError(f"{name} may only have keys (a list of names) and jobs (a list of names for each class)")
         keys, jobs = about.get("keys", list(SECRET_KEYS)), about.get("jobs") or {}
         are_lists = isinstance(jobs, dict) and all(isinstance(names, list) for names in jobs.values())
         if not isinstance(keys, list) or not are_lists:
-            raise ConfigError(f"{name}: keys is a list of names, and so is what stands behind each class in jobs")
+            raise ConfigError(f"{name}: keys must be a list of names, and so must the value of each class in jobs")
         return cls([str(key) for key in keys], {str(job): [str(part) for part in parts] for job, parts in jobs.items()})
 
     def __repr__(self) -> str:

@@ -70,7 +70,7 @@ class _Attachment:
             return
         self._quiet_until = now + _REPORT_EVERY_SECONDS
         times, self._failures = self._failures, 0
-        often = "" if times == 1 else f", {times} times since this was last said"
+        often = "" if times == 1 else f", {times} times since the last report"
         context = {"context": f"The telemetry handler {self.id!r} failed on {name}{often}", "event": name}
         # A broken log must not fail the job either.
         with suppress(Exception):
@@ -134,8 +134,8 @@ class Event:
         attachment.note_failure(self.name, error)
 
 
-_PAYLOAD = "the job as it was parsed; other handlers see the same dict, so it is not to be changed"
-_QUEUE = "name of the queue from which the job came"
+_PAYLOAD = "the parsed job; other handlers see the same dict, so do not change it"
+_QUEUE = "name of the queue the job came from"
 _IDENTITY = "identity of the worker process, as in Redis's set `processes`"
 
 JOB_START = Event(
@@ -152,7 +152,7 @@ JOB_STOP = Event(
         "payload": _PAYLOAD,
         "queue": _QUEUE,
         "identity": _IDENTITY,
-        "seconds": "how long it ran, middleware included",
+        "seconds": "how long it ran, including middleware",
     },
 )
 JOB_EXCEPTION = Event(
@@ -161,9 +161,9 @@ JOB_EXCEPTION = Event(
         "payload": _PAYLOAD,
         "queue": _QUEUE,
         "identity": _IDENTITY,
-        "seconds": "how long it ran, middleware included",
+        "seconds": "how long it ran, including middleware",
         "error": "the exception",
-        "is_failure": "False if the job was only interrupted: by a stop, or an `IterableJob` that goes on later",
+        "is_failure": "False if the job was only interrupted: by a shutdown, or an `IterableJob` that continues later",
     },
 )
 JOB_EXPIRED = Event(
@@ -191,8 +191,8 @@ SETTLE = Event(
     "sidekiq.settle",
     {
         "outcome": "`done`, `retry`, `dead`, `discarded`, `dropped` (failed, and without retries), `requeue` or "
-        "`interrupted` (an `IterableJob` that goes on later)",
-        "payload": "the job as it was parsed, or an empty dict if it was not",
+        "`interrupted` (an `IterableJob` that continues later)",
+        "payload": "the parsed job, or an empty dict if it could not be parsed",
         "raw": "the job's bytes, as they were fetched",
         "queue": _QUEUE,
     },
@@ -203,7 +203,7 @@ PROMOTE = Event(
         "set": "`retry` or `schedule`",
         "moved": "how many due jobs went to their queues",
         "stopped": "how many a client middleware stopped",
-        "unusable": "how many members were no usable jobs, and are in `dead` now",
+        "unusable": "how many members were not usable jobs, and are in `dead` now",
     },
 )
 RECOVER = Event(
@@ -211,15 +211,15 @@ RECOVER = Event(
     {
         "owner": "the dead worker's name, `<identity>:<epoch>`",
         "count": "how many of its jobs are no longer in flight",
-        "dead": "how many of these went to `dead`, as their process died too often",
+        "dead": "how many of these went to `dead`, because their process died too often",
     },
 )
 REDIS_OUTAGE = Event(
     "sidekiq.redis.outage",
     {
-        "is_over": "False when Redis begins to fail, True when all works again",
+        "is_over": "False when Redis begins to fail, True when it works again",
         "seconds": "how long it has lasted; 0.0 at its beginning",
-        "error": "the error by which it began; None at its end",
+        "error": "the error with which it began; None at its end",
     },
 )
 

@@ -115,7 +115,7 @@ def test_a_handler_that_always_raises_is_reported_once_a_minute(monkeypatch: pyt
         PUSH.emit(PUSHED)
 
     first = "The telemetry handler 'broken' failed on sidekiq.push"
-    assert told == [first, f"{first}, 3 times since this was last said"]
+    assert told == [first, f"{first}, 3 times since the last report"]
 
 
 @pytest.mark.parametrize("error", [Shutdown(), SoftTimeLimitError("late")])

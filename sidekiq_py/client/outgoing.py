@@ -55,11 +55,11 @@ def order_of_item(item: Mapping[str, Any]) -> Order:
         PayloadError: The item is not a mapping with string keys.
     """
     if not isinstance(item, Mapping):
-        raise PayloadError(f"a job is a dict with 'class' and 'args', and this is {item!r}")
+        raise PayloadError(f"a job must be a dict with 'class' and 'args', but this is {item!r}")
     fields = dict(item)
     for key in fields:
         if type(key) is not str:
-            raise PayloadError(f"a job's keys are strings, and {key!r} is of type {type(key).__name__}")
+            raise PayloadError(f"a job's keys must be strings, but {key!r} is of type {type(key).__name__}")
         if key.startswith(":"):
             raise PayloadError(f"the key {key!r} is spelled as a Ruby symbol; write {key[1:]!r}")
     definition = getattr(fields.get("class"), "__sidekiq_job__", None)
@@ -208,7 +208,7 @@ def moment(value: Any) -> float | int:
         return value
     if isinstance(value, datetime):
         if value.tzinfo is None:
-            raise PayloadError(f"{value!r} has no time zone; give an aware datetime, as datetime.now(timezone.utc)")
+            raise PayloadError(f"{value!r} has no time zone; give an aware datetime, like datetime.now(timezone.utc)")
         return value.timestamp()
     raise PayloadError(f"at is {payloads.shown(value)}; give epoch seconds or an aware datetime")
 

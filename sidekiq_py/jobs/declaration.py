@@ -26,12 +26,12 @@ def job_name(name: str | None, module: str, qualname: str) -> str:
     """
     if name is not None:
         if not isinstance(name, str) or not name:
-            raise JobDeclarationError(f"name= of {module}.{qualname} is {name!r}; give a string, as 'HardWorker'")
+            raise JobDeclarationError(f"name= of {module}.{qualname} is {name!r}; give a string, such as 'HardWorker'")
         return name
     if module == "__main__":
         raise JobDeclarationError(
-            f"{qualname} is declared in __main__, which is another module in every program; "
-            f"move it into a module of its own, or give it name='{qualname}'"
+            f"{qualname} is declared in __main__, which is a different module in every program; "
+            f"move it to its own module, or give it name='{qualname}'"
         )
     if "<locals>" in qualname:
         raise JobDeclarationError(
@@ -55,7 +55,7 @@ def checked_options(options: Mapping[str, Any], owner: str) -> dict[str, Any]:
     checked: dict[str, Any] = {}
     for name, value in with_custom(options).items():
         if not isinstance(name, str):
-            raise JobDeclarationError(f"{owner} has the option {name!r}; options are named by strings, as 'queue'")
+            raise JobDeclarationError(f"{owner} has the option {name!r}; option names are strings, such as 'queue'")
         if name in _NOT_OPTIONS:
             raise JobDeclarationError(f"{owner} has the option {name!r}, which belongs to one push and not to a job")
         checked[name] = _checked(name, value, owner)
@@ -98,7 +98,7 @@ def _checked(name: str, value: Any, owner: str) -> Any:
     if name == "retry_for":
         value = value.total_seconds() if isinstance(value, timedelta) else value
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1_000_000_000:
-            _refuse(owner, name, value, "seconds, as 48 * 3600, or a timedelta")
+            _refuse(owner, name, value, "seconds, such as 48 * 3600, or a timedelta")
         value = int(value)
     try:
         check_args([value], name)
@@ -120,8 +120,8 @@ def refuse_unseen(queue: object, told: str) -> None:
     unseen = unseen_in(queue) if isinstance(queue, str) else None
     if unseen is not None:
         raise JobDeclarationError(
-            f"{told}, with the character {unseen}; names of queues have no white space or control characters, "
-            "as 'low-priority'"
+            f"{told}, with the character {unseen}; queue names must not have white space or control characters; "
+            "use a name such as 'low-priority'"
         )
 
 

@@ -248,9 +248,7 @@ class IterableJob(Job):
         try:
             return self._save()
         except SidekiqError as error:
-            _log.warning(
-                "where the job is could not be saved; stopped now, it would go on from further back: %s", error
-            )
+            _log.warning("could not save the job's position; if it is stopped now, it resumes further back: %s", error)
             return False
 
     def _clear_or_log(self) -> None:
@@ -258,7 +256,7 @@ class IterableJob(Job):
         try:
             iteration.clear(sync_client.current().pool, self._own_jid())
         except SidekiqError as error:
-            _log.warning("where the job was could not be forgotten; it expires within 30 days: %s", error)
+            _log.warning("could not delete the job's saved position, which expires within 30 days: %s", error)
 
     def _now(self) -> float:
         """Seconds on a monotonic clock."""

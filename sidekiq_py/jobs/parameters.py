@@ -78,7 +78,7 @@ class Parameters:
         signature = self._measured()
         if signature is None:
             if kwargs:
-                self._refuse("runs elsewhere, where its parameters' names are not known; pass arguments by place")
+                self._refuse("runs elsewhere, where its parameters' names are not known; pass positional arguments")
             return list(args)
         try:
             bound = signature.bind(*args, **kwargs)
@@ -90,7 +90,7 @@ class Parameters:
         places = [parameter for parameter in signature.parameters.values() if parameter.kind in _POSITIONAL]
         for name in kwargs:
             if name not in signature.parameters or signature.parameters[name].kind not in _POSITIONAL:
-                self._refuse(f"takes {name!r} by name only, and a payload's args have places alone; give it a place")
+                self._refuse(f"takes {name!r} by name only, but a payload's args are positional; make it positional")
         last = max(index for index, parameter in enumerate(places) if parameter.name in kwargs)
         for parameter in places[len(args) : last + 1]:
             placed.append(kwargs.get(parameter.name, parameter.default))

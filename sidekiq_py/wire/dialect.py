@@ -89,11 +89,11 @@ class Dialect:
             ConfigError: *text* is not a version, or is older than 6.0.
         """
         if not isinstance(text, str):
-            raise ConfigError(f"sidekiq_version is {text!r}; give it as a text, as '8' or '7.3.2'")
+            raise ConfigError(f"sidekiq_version is {text!r}; give it as a string, such as '8' or '7.3.2'")
         version = _parse_version(text)
         if version is None:
             raise ConfigError(
-                f"sidekiq_version is {text!r}; give a major as '8' or a full version as '7.3.2', "
+                f"sidekiq_version is {text!r}; give a major version such as '8' or a full version such as '7.3.2', "
                 "or leave it out to have it detected"
             )
         if version < OLDEST:

@@ -83,7 +83,7 @@ def _visit(value: Any, place: str, levels: int, holders: list[Any]) -> None:
 
 def _enter(value: Any, place: str, levels: int, holders: list[Any]) -> None:
     if any(value is holder for holder in holders):
-        raise ArgumentValueError(f"{place} holds itself; JSON has no references, pass a copy without the circle", place)
+        raise ArgumentValueError(f"{place} contains itself; JSON has no references, pass a copy without cycles", place)
     if levels <= 0:
         raise ArgumentValueError(
             f"{_shortened(place)} is nested too deep: Ruby reads 100 levels, the payload's own included; "
@@ -113,7 +113,7 @@ def _refuse_surrogates(text: str, place: str) -> None:
         text.encode()
     except UnicodeEncodeError as error:
         raise ArgumentValueError(
-            f"{place} holds the lone surrogate {text[error.start]!r}, which UTF-8 cannot carry; "
+            f"{place} contains the lone surrogate {text[error.start]!r}, which UTF-8 cannot carry; "
             "decode the bytes with errors='replace', or pass them in base64",
             place,
         ) from None

@@ -199,13 +199,13 @@ def parse_job(raw: bytes) -> dict[str, Any]:
     """
     payload = loads(raw)
     if type(payload) is not dict:
-        raise PayloadError(f"a job is a JSON object, and this is {_json_name(payload)}")
+        raise PayloadError(f"a job must be a JSON object, but this is {_json_name(payload)}")
     job_class = payload.get("class")
     if type(job_class) is not str or not job_class:
-        raise PayloadError(f"the job's class is {shown(job_class)}, where a name should stand")
+        raise PayloadError(f"the job's class is {shown(job_class)}, but it must be a name")
     args = payload.get("args")
     if args is not None and type(args) is not list:
-        raise PayloadError(f"the job's args are {_json_name(args)}, where an array should stand")
+        raise PayloadError(f"the job's args are {_json_name(args)}, but they must be an array")
     return payload
 
 
@@ -300,10 +300,10 @@ def _with_defaults(item: Mapping[str, Any], class_options: Mapping[str, Any], di
 
 def _validate(item: Mapping[str, Any]) -> None:
     if not isinstance(item, Mapping):
-        raise PayloadError(f"a job is a dict with 'class' and 'args', and this is {shown(item)}")
+        raise PayloadError(f"a job must be a dict with 'class' and 'args', but this is {shown(item)}")
     for key in item:
         if type(key) is not str:
-            raise PayloadError(f"a job's keys are strings, and {key!r} is of type {type(key).__name__}")
+            raise PayloadError(f"a job's keys must be strings, but {key!r} is of type {type(key).__name__}")
     if "class" not in item or "args" not in item:
         missing = "class" if "class" not in item else "args"
         raise PayloadError(f"the job has no {missing!r}: push {{'class': 'Name', 'args': [...]}}")
@@ -352,7 +352,7 @@ def _whole_seconds(retry_for: Any) -> int:
     if not _is_number(seconds):
         raise PayloadError(f"retry_for is {shown(retry_for)}; give seconds or a timedelta")
     if seconds > _LEAST_MOMENT:
-        raise PayloadError(f"retry_for is {shown(retry_for)}; give a span as 48 * 3600, not a moment")
+        raise PayloadError(f"retry_for is {shown(retry_for)}; give a duration such as 48 * 3600, not a point in time")
     return int(seconds)
 
 

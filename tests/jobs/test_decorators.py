@@ -203,7 +203,7 @@ def test_a_class_is_no_function() -> None:
 
 
 def test_keywords_find_their_places(configured: str, pushed: Pushed) -> None:
-    """A payload's args have places alone; later defaults are left to the worker."""
+    """A payload's args are positional; later defaults are left to the worker."""
 
     @sidekiq.job(name="A")
     def job(a: int, b: int = 2, c: int = 3, d: int = 4) -> None: ...
@@ -258,7 +258,7 @@ def test_a_ruby_job_takes_any_arguments_but_no_names(configured: str, pushed: Pu
 
     emailer.perform_async(42, "x")
 
-    with pytest.raises(ArgumentTypeError, match="by place"):
+    with pytest.raises(ArgumentTypeError, match="pass positional arguments"):
         emailer.perform_async(user=1)
     assert json.loads(pushed.queue("mailers")[0])["class"] == "Billing::Emailer"
 

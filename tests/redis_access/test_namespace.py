@@ -125,13 +125,13 @@ def test_a_paused_queue_is_known_behind_any_namespace(pool: Pool) -> None:
 @pytest.mark.parametrize("name", [None, 5, b"myapp"])
 def test_a_namespace_is_a_text(name: Any) -> None:
     """An empty one means none."""
-    with pytest.raises(ConfigError, match="it must be a text"):
+    with pytest.raises(ConfigError, match="it must be a string"):
         RedisSettings(namespace=name)
 
 
 def test_a_namespace_can_be_written_in_utf_8() -> None:
     """It is refused where it is set, and not with the first command."""
-    with pytest.raises(ConfigError, match=r"namespace is '\\ud800', of which UTF-8"):
+    with pytest.raises(ConfigError, match=r"namespace is '\\ud800', which has a character that UTF-8"):
         RedisSettings(namespace="\ud800")
 
 

@@ -29,7 +29,7 @@ def test_a_short_version_stands_for_one_release(text: str, version: tuple[int, i
 @pytest.mark.parametrize("text", ["", "eight", "8.x", "8.1.7.2", "-8", "8 8", "٨", "8" * 5])
 def test_nonsense_is_refused_with_advice(text: str) -> None:
     """The message shows the forms that are understood."""
-    with pytest.raises(ConfigError, match=r"give a major as '8' or a full version as '7\.3\.2'"):
+    with pytest.raises(ConfigError, match=r"give a major version such as '8' or a full version such as '7\.3\.2'"):
         Dialect.pinned(text)
 
 
@@ -76,7 +76,7 @@ def test_each_live_release_that_is_not_known_is_told() -> None:
 @pytest.mark.parametrize("given", [8.1, 8, None, (8, 1, 7), b"8"])
 def test_a_release_is_given_as_a_text(given: object) -> None:
     """As a number 8.10 would be 8.1."""
-    with pytest.raises(ConfigError, match=r"give it as a text, as '8' or '7\.3\.2'"):
+    with pytest.raises(ConfigError, match=r"give it as a string, such as '8' or '7\.3\.2'"):
         Dialect.pinned(given)  # type: ignore[arg-type]
 
 

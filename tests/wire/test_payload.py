@@ -133,14 +133,14 @@ def test_retry_for_becomes_whole_seconds() -> None:
 @pytest.mark.parametrize(
     ("item", "message"),
     [
-        ([], "a job is a dict with 'class' and 'args'"),
+        ([], "a job must be a dict with 'class' and 'args'"),
         ({"args": []}, "the job has no 'class'"),
         ({"class": "K"}, "the job has no 'args'"),
         ({"class": "K", "args": "x"}, r"args is 'x'; give a list, \[x\] for a single argument"),
         ({"class": "K", "args": (1,)}, r"args is \(1,\); give a list"),
         ({"class": "", "args": []}, "class is ''; give the name under which workers know the job"),
         ({"class": object, "args": []}, "class is <class 'object'>"),
-        ({"class": "K", "args": [], b"at": 2}, "a job's keys are strings, and b'at' is of type bytes"),
+        ({"class": "K", "args": [], b"at": 2}, "a job's keys must be strings, but b'at' is of type bytes"),
         ({**ITEM, "at": None}, "at is None; give epoch seconds"),
         ({**ITEM, "at": True}, "at is True"),
         ({**ITEM, "at": float("nan")}, "at is nan"),
@@ -149,7 +149,7 @@ def test_retry_for_becomes_whole_seconds() -> None:
         ({**ITEM, "queue": ""}, "queue is ''; give the queue's name"),
         ({**ITEM, "queue": None}, "queue is None"),
         ({**ITEM, "jid": 5}, "jid is 5; give a string that no other job has"),
-        ({**ITEM, "retry_for": 2_000_000_000}, "give a span as 48 \\* 3600, not a moment"),
+        ({**ITEM, "retry_for": 2_000_000_000}, "give a duration such as 48 \\* 3600, not a point in time"),
         ({**ITEM, "retry_for": "2h"}, "retry_for is '2h'; give seconds or a timedelta"),
     ],
 )
@@ -244,11 +244,11 @@ def test_missing_arguments_count_as_none(raw: bytes) -> None:
 @pytest.mark.parametrize(
     ("raw", "message"),
     [
-        (b"2", "a job is a JSON object, and this is a number"), (b"[1]", "this is an array"),
+        (b"2", "a job must be a JSON object, but this is a number"), (b"[1]", "this is an array"),
         (b'"x"', "this is a string"), (b"null", "this is null"), (b"true", "this is a boolean"),
         (b"{}", "the job's class is None"),
-        (b'{"class":5}', "the job's class is 5, where a name should stand"), (b'{"class":""}', "the job's class is ''"),
-        (b'{"class":"K","args":{}}', "the job's args are an object, where an array should stand"),
+        (b'{"class":5}', "the job's class is 5, but it must be a name"), (b'{"class":""}', "the job's class is ''"),
+        (b'{"class":"K","args":{}}', "the job's args are an object, but they must be an array"),
     ],
 )  # fmt: skip
 def test_json_that_is_no_job_says_which_rule_failed(raw: bytes, message: str) -> None:

@@ -56,7 +56,7 @@ def unknown_option(url: str, error: TypeError) -> ConfigError:
     if named is None:
         return ConfigError(f"redis_url is {redact(url)!r}: {error}")
     return ConfigError(
-        f"redis_url is {redact(url)!r}: {url.split(':', 1)[0]}:// knows no option {named[1]}. Remove it; "
+        f"redis_url is {redact(url)!r}: {url.split(':', 1)[0]}:// has no option {named[1]}. Remove it; "
         "options that begin with ssl_ need rediss://"
     )
 

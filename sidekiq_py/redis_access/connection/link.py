@@ -317,7 +317,7 @@ class Link:
     def _refuse_if_abandoned(self) -> None:
         if self._is_abandoned:
             self.close()
-            raise RedisConnectionError("Redis has not answered for too long: it is not asked any more")
+            raise RedisConnectionError("Redis has not answered for too long, so no more commands are sent")
 
     def _reason(self, error: BaseException) -> str:
         """The error's text, except for a timeout, which the kernel calls a resource that is temporarily unavailable."""

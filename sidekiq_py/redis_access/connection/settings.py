@@ -27,11 +27,11 @@ class RedisSettings:
 
     def __post_init__(self) -> None:
         if not isinstance(self.namespace, str):
-            raise ConfigError(f"namespace is {self.namespace!r}; it must be a text, as 'myapp', or '' for none")
+            raise ConfigError(f"namespace is {self.namespace!r}; it must be a string, such as 'myapp', or '' for none")
         if any("\ud800" <= letter <= "\udfff" for letter in self.namespace):
             raise ConfigError(
-                f"namespace is {self.namespace!a}, of which UTF-8 cannot write every letter; name it in whole letters, "
-                "as 'myapp'"
+                f"namespace is {self.namespace!a}, which has a character that UTF-8 cannot encode; use a plain name, "
+                "such as 'myapp'"
             )
         scheme = self.url.split("://", 1)[0]
         if scheme not in ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel"):

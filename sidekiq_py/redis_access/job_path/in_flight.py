@@ -59,7 +59,7 @@ def split_field(field: bytes) -> tuple[int, bool, str]:
     """
     match = _FIELD.fullmatch(field)
     if match is None:
-        raise ValueError(f"{field!r} is no field of an in-flight hash")
+        raise ValueError(f"{field!r} is not a field of an in-flight hash")
     return int(match[1].partition(b".")[0]), match[2] == b"!", match[3].decode()
 
 

@@ -234,7 +234,7 @@ def refused_for_good(refusals: Sequence[tuple[int, RedisReplyError]], *, count: 
     return RedisReplyError(
         f"{str(final).rstrip('.')}. This Redis is full, and the job is not enqueued (of a bulk push: this slice and "
         "those after it). Let workers drain its queues or raise maxmemory, then push again; leave maxmemory-policy at "
-        "noeviction, as any other one would throw jobs away instead"
+        "noeviction, because any other policy would evict jobs"
     )
 
 
@@ -250,7 +250,7 @@ def refused_twice(
     """
     place, error = again[-1]
     if refusals[place][0] != count - 1:
-        advice = "The jobs are enqueued, but their queue is missing in the set `queues`, so Web UIs may not show it"
+        advice = "The jobs are enqueued, but their queue is missing from the set `queues`, so Web UIs may not show it"
     else:
         advice = (
             "It was refused twice and is not enqueued (of a bulk push: this slice and those after it). Give the URL of "

@@ -235,7 +235,7 @@ def _parts_of(effect: Effect, numbers: Mapping[Any, int]) -> list[Command]:
         return [("TAKE", *effect[:4], *_take_keys(effect.owner, effect.queue_keys)(numbers))]
     if not isinstance(effect, Once | Unless | Held | Join):
         if not isinstance(effect, tuple | list):
-            raise TypeError(f"{effect!r} is no command to Redis")
+            raise TypeError(f"{effect!r} is not a Redis command")
         return _short(tuple(effect))
     then = [part for command in effect.then for part in _short(command)]
     if isinstance(effect, Once):

@@ -101,7 +101,7 @@ def test_what_makes_no_sense_is_refused(arguments: tuple[str, ...], said: str, c
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--to", "redis://127.0.0.1:6379/0?no_such_option=1"), "knows no option no_such_option"),
+        (("--to", "redis://127.0.0.1:6379/0?no_such_option=1"), "has no option no_such_option"),
         (("--from", "sentinel://127.0.0.1"), "name the master"),
         (("--to", "sentinel://127.0.0.1"), "name the master"),
     ],

@@ -310,8 +310,8 @@ class FetchedJob(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Postpone:
     """
-    Keep the job in `schedule` until *at* (seconds since the epoch). It then runs ahead of newer jobs; no attempt is
-    counted.
+    Keep the job in `schedule` until *at* (seconds since the epoch). Then it goes to its queue, where it is ahead of jobs
+    that are pushed later. No attempt is counted.
     """
 
     at: float
@@ -423,7 +423,7 @@ class Extension:
         public_names: Names that the extension adds to `sidekiq_py`, each with the module that defines it.
         api_names: Names that the extension adds to `sidekiq_py.api`, each with the module that defines it.
         commands: Commands and command groups for `sidekiq-py`. Each name maps to its location (`"module:attribute"`)
-            and its line in the help, which can so be shown without importing the command.
+            and its line in the help, so that the help does not have to import the command.
         job_attributes: Attributes to add to `current_job()`. Each is a function that takes the current job.
         ruby_job_attributes: Attributes to add to what `ruby_job` returns. Each is a function that takes that object.
         contract: The `CONTRACT` that the extension was written for.

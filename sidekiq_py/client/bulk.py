@@ -239,5 +239,5 @@ def _spread(value: Any) -> float | None:
 def _lists(many: Sequence[Sequence[Any]]) -> list[list[Any]]:
     for args in many:
         if not isinstance(args, (list, tuple)):
-            raise PayloadError(f"bulk args hold {args!r}; give a list for each job: [[1], [2]] for two jobs")
+            raise PayloadError(f"bulk args contain {args!r}; give a list for each job: [[1], [2]] for two jobs")
     return [args if type(args) is list else list(args) for args in many]

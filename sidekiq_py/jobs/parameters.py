@@ -67,7 +67,7 @@ class Parameters:
         for kind in set(map(type, many)):
             if kind is not list and kind is not tuple:
                 raise PayloadError(
-                    f"bulk arguments hold {kind.__name__} values; give a list of lists: [[1], [2]] for two jobs"
+                    f"bulk arguments contain {kind.__name__} values; give a list of lists: [[1], [2]] for two jobs"
                 )
         for length in set(map(len, many)):
             if not self._least <= length <= self._most:

@@ -26,13 +26,13 @@ class ExtensionKey(NamedTuple):
 EXTENSION_KEYS: Mapping[str, ExtensionKey] = {
     "bid": ExtensionKey(
         "a batch (Sidekiq Pro; or sidekiq-batch, and it is a callback, or its batch is gone)",
-        "Pro's batch never hears that it ran",
+        "Pro's batch never learns that it ran",
     ),
     "encrypt": ExtensionKey("encrypted arguments (Sidekiq Enterprise)", "its last argument cannot be read"),
-    "unique_token": ExtensionKey("a unique job's lock (Sidekiq Enterprise)", "its lock stands until it expires"),
-    "overrated": ExtensionKey("a rate limiter's count (Sidekiq Enterprise)", "the limit does not hold"),
+    "unique_token": ExtensionKey("a unique job's lock (Sidekiq Enterprise)", "its lock stays until it expires"),
+    "overrated": ExtensionKey("a rate limiter's count (Sidekiq Enterprise)", "the limit is not enforced"),
     "lock_digest": ExtensionKey(
-        "a unique job's lock (sidekiq-unique-jobs)", "its lock stands until it expires or is reaped"
+        "a unique job's lock (sidekiq-unique-jobs)", "its lock stays until it expires or is reaped"
     ),
 }
 """The meaning of each key."""

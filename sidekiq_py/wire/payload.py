@@ -102,7 +102,7 @@ def bulk_payload(
     template: Mapping[str, Any], args: list[Any], *, jid: str, dialect: Dialect, now: float, at: float | None = None
 ) -> dict[str, Any]:
     """
-    One job of a bulk push, made from the normalized item.
+    One job of a bulk push, made from the normalised item.
 
     Args:
         template: The normalised item; its `args` and `jid` are replaced in place.

@@ -111,7 +111,7 @@ def _expire(key: str) -> tuple[str | int, ...]:
 
 
 def _knows_no_condition(error: RedisReplyError) -> bool:
-    """True if Redis is older than 7, whose EXPIRE has no NX. Sidekiq 8 requires Redis 7; we also support 6.2."""
+    """True if the error says that EXPIRE has no NX, as before Redis 7. Sidekiq 8 requires Redis 7; we accept 6.2."""
     return "'expire'" in str(error)
 
 

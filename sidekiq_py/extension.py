@@ -310,8 +310,8 @@ class FetchedJob(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Postpone:
     """
-    Keep the job in `schedule` until *at* (seconds since the epoch). Then it goes to its queue, where it is ahead of jobs
-    that are pushed later. No attempt is counted.
+    Keep the job in `schedule` until *at* (seconds since the epoch). Then it goes to its queue, ahead of jobs that are
+    pushed later. No attempt is counted.
     """
 
     at: float

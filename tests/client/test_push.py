@@ -98,7 +98,7 @@ def test_what_is_no_interval_is_refused(wait: Any) -> None:
         ({"class": "A", "args": [], "at": "tomorrow"}, "at is"),
         ({"class": "A", "args": [], "tags": "x"}, "list of strings"),
         ({":class": "A", "args": []}, "Ruby symbol"),
-        ({b"class": "A", "args": []}, "keys are strings"),
+        ({b"class": "A", "args": []}, "keys must be strings"),
         (["A", []], "a dict"),
     ],
 )

@@ -270,7 +270,7 @@ class IterableJob(Job):
 
 def cancel(jid: str) -> int:
     """
-    Ask an iterable job to stop for good, no matter if it is waiting, running or in the retry set, here or in Ruby 7.3.3
+    Ask an iterable job to stop for good, whether it is waiting, running or in the retry set, here or in Ruby 7.3.3
     and later.
 
     Returns:

@@ -79,7 +79,7 @@ def clear(pool: Pool, jid: str) -> None:
 
 def cancel(pool: Pool, jid: str, *, now: int, keep_first_ttl: bool) -> int:
     """
-    Ask an iterable job to stop for good, no matter if it is running, waiting or in the retry set.
+    Ask an iterable job to stop for good, whether it is running, waiting or in the retry set.
 
     For a job that never ran, Ruby's own `cancel!` leaves a state without a cursor. That makes Ruby fail with a
     TypeError when it starts the job, also in 7.3, which does not know about cancelling. So the cursor of a first run is

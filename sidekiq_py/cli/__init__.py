@@ -1,8 +1,8 @@
 """
-The command line: arguments, YAML and environment become a `Config` or a call of the data API.
+The command line: turns arguments, YAML and environment variables into a `Config` or a call to the data API.
 
-A module per command, loaded when it is asked for, so that `sidekiq-py --help` and completion answer at once. May import
-every layer below.
+Each command has its own module, which is imported only when the command runs, so that `sidekiq-py --help` and
+completion answer at once. May import every layer below.
 """
 
 import shlex
@@ -17,7 +17,7 @@ from sidekiq_py.errors import ConfigError, RedisConnectionError, SidekiqError
 
 _WHERE_IS_REDIS = "Start Redis, or say where it is: REDIS_URL=redis://host:6379/0"
 
-# Command → where it is and its line in the help, which can so be shown without importing it.
+# Command → its import path and its line in the help, so that the help can be shown without importing the command.
 COMMANDS: dict[str, tuple[str, str]] = {
     "worker": ("sidekiq_py.cli.worker:worker", "Run a worker process."),
     "push": ("sidekiq_py.cli.data:push", "Enqueue one job."),
@@ -43,21 +43,21 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 
 def all_commands() -> dict[str, tuple[str, str]]:
-    """The table above with what extensions add."""
-    from sidekiq_py.program import extensions  # only for the list of all: no command of ours waits for it
+    """The table above, plus the commands that extensions add."""
+    from sidekiq_py.program import extensions  # imported here because our own commands do not need it
 
     return COMMANDS | {name: where for name, where in extensions.commands().items() if name not in COMMANDS}
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are imported when they run, and whose help imports none of them."""
+    """A group that imports a command only when it runs; showing the help imports none of them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names, in the order of the table; then those of extensions."""
+        """The names in the order of the table, followed by those of extensions."""
         return list(all_commands())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command *cmd_name*, imported now."""
+        """Import the command *cmd_name* and return it."""
         found = COMMANDS.get(cmd_name) or all_commands().get(cmd_name)
         if found is None:
             return None
@@ -66,30 +66,30 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of commands, from the tables alone."""
+        """Write the list of commands, from the tables alone."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in all_commands().items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Completion of a command's name, from the tables alone."""
+        """Complete a command's name, from the tables alone."""
         found = all_commands().items()
         names = [CompletionItem(name, help=line) for name, (_, line) in found if name.startswith(incomplete)]
         return names + click.Command.shell_complete(self, ctx, incomplete)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click's; whoever gives a worker's flags without its command, as to Ruby's `sidekiq`, is told so."""
+        """Suggest `sidekiq-py worker` if a worker's flags are given without a command, as for Ruby's `sidekiq`."""
         given = list(args)
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             if not COMMANDS.keys().isdisjoint(given):
                 raise
-            # click 8.1 has no full stop there.
+            # In click 8.1 this message has no full stop.
             advice = f"{error.message.rstrip('.')}. To run a worker: sidekiq-py worker {shlex.join(given)}"
             raise click.NoSuchOption(error.option_name, advice, error.possibilities, error.ctx) from None
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; an error of ours is one sentence on standard error, not a traceback."""
+        """Run the command. Print our own errors as one sentence on standard error, without a traceback."""
         try:
             return super().invoke(ctx)
         except ConfigError as error:

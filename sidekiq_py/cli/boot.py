@@ -1,8 +1,8 @@
 """
-From options to a launcher that can run: environment, program, logging.
+Turns options into a launcher that is ready to start: sets the environment, imports the program, sets up logging.
 
-The order matters. The program is imported before logging is set up, so that its own set-up is seen and kept, and before
-the settings are settled, as its code may say where Redis is.
+The order matters. The program is imported before logging is set up, so that we notice and keep the program's own
+logging. It is also imported before the settings are final, because its code may say where Redis is.
 """
 
 import logging
@@ -32,18 +32,18 @@ _log = logging.getLogger("sidekiq")
 _MOST_SHOWN = 5
 
 NO_JOBS = (
-    "no job is declared, so whatever this worker fetches it could not run. Name the modules that declare your jobs: "
+    "no job is declared, so this worker could not run anything it fetches. Name the modules that declare your jobs: "
     "sidekiq-py worker -r myapp.jobs. A job is a function under @sidekiq.job, or a subclass of sidekiq.Job"
 )
 
 
 def load_program(options: Options) -> Config:
     """
-    Import the program and settle its settings.
+    Import the program and build the final settings.
 
     Raises:
-        ConfigError: A setting is unusable or a module is missing.
-        click.ClickException: A module raised, or declares no job.
+        ConfigError: A setting is invalid or a module is missing.
+        click.ClickException: A module raised an exception, or no job is declared.
     """
     for name in ("APP_ENV", "RAILS_ENV", "RACK_ENV"):
         os.environ[name] = options.environment
@@ -54,7 +54,7 @@ def load_program(options: Options) -> Config:
     _configure(options, only_flags=True)
     if not len(registry):
         raise click.ClickException("\n".join([NO_JOBS, *_unfinished_jobs()]))
-    # A file that cannot be read is found here, and not at the first log line.
+    # Report an unreadable redaction file now, and not at the first log line.
     redaction.current()
     settings = program.settings()
     config = make_config(
@@ -68,7 +68,7 @@ def load_program(options: Options) -> Config:
 
 
 def start_logging(options: Options, sidekiq_version: str | None) -> None:
-    """Let log lines come out, in the form of the release that is pinned."""
+    """Set up logging, in the format of the pinned Sidekiq release."""
     set_up_logging(
         format_name=options.log_format,
         level=options.log_level,
@@ -84,11 +84,12 @@ def make_launcher(
     is_first: Callable[[], bool] = lambda: True,
 ) -> Launcher:
     """
-    A launcher that is ready to start.
+    Make a launcher that is ready to start.
 
     Args:
         on_epoch: As for `WorkerParts`.
-        is_first: Of the processes that are started together; the first one says what is true of all.
+        is_first: Returns True in one of the processes that start together; that one logs the warnings that concern all
+            of them.
     """
     config = load_program(options)
     start_logging(options, config.sidekiq_version)
@@ -116,9 +117,9 @@ def make_launcher(
 
 def unserved_jobs(config: Config, declared: Iterable[JobDefinition]) -> str | None:
     """
-    What to say of declared jobs whose queues this worker does not serve; None if it serves them all.
+    The warning about declared jobs whose queues this worker does not serve; None if it serves them all.
 
-    Jobs that are pushed to another Redis are left out, and Active Jobs, whose queues Rails decides.
+    It ignores jobs that are pushed to another Redis, and Active Jobs, whose queues Rails chooses.
     """
     served = set(_queue_names(config))
     usual = program.default_job_options.get("queue", "default")
@@ -131,18 +132,18 @@ def unserved_jobs(config: Config, declared: Iterable[JobDefinition]) -> str | No
         return None
     jobs = [f"{name} ({queue})" for queue, names in waiting.items() for name in names]
     shown = ", ".join(jobs[:_MOST_SHOWN]) + (f" and {len(jobs) - _MOST_SHOWN} more" if len(jobs) > _MOST_SHOWN else "")
-    # Flags replace the queues of the file and the default, so those that are served now have to be named as well.
+    # Queue flags replace the queues of the file and the default, so the suggestion repeats those served now.
     present = config.capsules[0]
     flags = [f"-q {_as_flag(queue)}" for queue in present.queues]
     flags += [f"-q {queue}" if present.mode == "strict" else f"-q {queue},1" for queue in waiting]
     return (
         f"{counted(len(jobs), 'declared job')} would wait in {counted(len(waiting), 'queue')} that this worker does "
-        f"not serve: {shown}. Unless another worker does, start this one with {' '.join(flags)}"
+        f"not serve: {shown}. Unless another worker serves them, start this one with {' '.join(flags)}"
     )
 
 
 def banner(config: Config) -> str:
-    """What a person at the terminal wants to know first."""
+    """The summary that a worker prints when it starts in a terminal."""
     queues = ", ".join(_as_flag(queue) for capsule in config.capsules for queue in capsule.queues)
     lines = [
         click.style("sidekiq-py worker", bold=True) + f" ({config.environment})",
@@ -150,13 +151,17 @@ def banner(config: Config) -> str:
         f"  queues   {queues}",
         f"  threads  {config.concurrency}, and up to {config.async_concurrency} async jobs",
         f"  jobs     {', '.join(sorted(definition.name for definition in registry))}",
-        "Ctrl-C stops it; another one a second or more later does not wait for busy jobs.",
+        "Press Ctrl-C to stop, and again after a second or more to stop without waiting for busy jobs.",
     ]
     return "\n".join(lines)
 
 
 def _configure(options: Options, *, only_flags: bool) -> None:
-    """Tell the client side, which the program may use as soon as it is imported; its own code goes over the file."""
+    """
+    Configure the client, which the program may use as soon as it is imported.
+
+    With *only_flags*, apply only the flags: the program's own `configure` overrides the file, but not a flag.
+    """
     settings = {
         "redis_url": options.redis_url,
         "namespace": options.namespace,
@@ -174,7 +179,7 @@ def _configure(options: Options, *, only_flags: bool) -> None:
 
 
 def _unfinished_jobs() -> list[str]:
-    what = "is a subclass of Job without `perform` (IterableJob: without `each_iteration`), so it is no job"
+    what = "is a subclass of Job without `perform` (IterableJob: without `each_iteration`), so it is not a job"
     return [f"{name} {what}" for name in unfinished()]
 
 

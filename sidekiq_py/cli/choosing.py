@@ -1,4 +1,4 @@
-"""Options and questions that commands on many jobs share: filters, pace, confirmation, Ctrl-C, and what came of it."""
+"""What commands on many jobs share: filters, the rate, confirmation, Ctrl-C, and reporting the result."""
 
 import math
 import re
@@ -17,9 +17,9 @@ from sidekiq_py.cli.values import moment_seconds
 from sidekiq_py.options import closest
 
 COULD_NOT = 1
-"""Exit code: something that was asked for could not be done."""
+"""Exit code: part of the request could not be done."""
 STOPPED = 130
-"""Exit code: Ctrl-C ended it."""
+"""Exit code: the user pressed Ctrl-C."""
 
 _RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?)(?:/([smh]))?")
 _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600}
@@ -30,12 +30,12 @@ def filter_options(
     *, queue: bool = True, error: bool = True, time: str = "are due"
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """
-    Adds the options of `JobFilter`; `take_filter` makes one of them.
+    Add the options that make up a `JobFilter`, which `take_filter` then builds.
 
     Args:
-        queue: With `--queue`.
-        error: With `--error`.
-        time: What jobs are after and before the times given.
+        queue: Add `--queue`.
+        error: Add `--error`.
+        time: What happens to jobs at the time that `--after` and `--before` compare, such as "are due".
     """
 
     def add(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -75,12 +75,12 @@ def filter_options(
 
 
 def take_filter(options: dict[str, Any]) -> JobFilter:
-    """Take the options of `filter_options` out of *options*."""
+    """Remove the options of `filter_options` from *options* and build a filter from them."""
     return JobFilter(**{name: options.pop(name) for name in _FILTERS if name in options})
 
 
 def warn_of_queue(wanted: JobFilter) -> None:
-    """Say so where no queue has the name that is asked for, but another one nearly has it."""
+    """Warn if no queue has the requested name but another has a similar one."""
     if wanted.queue is None:
         return
     names = [queue.name for queue in Queue.all()]
@@ -90,13 +90,13 @@ def warn_of_queue(wanted: JobFilter) -> None:
 
 
 def per_second(_ctx: click.Context, _parameter: click.Parameter, text: str | None) -> float | None:
-    """A rate as jobs a second."""
+    """Parse a rate; returns jobs per second."""
     if text is None:
         return None
     match = _RATE.fullmatch(text.strip())
     rate = float(match[1]) / _UNIT_SECONDS[match[2] or "s"] if match else 0.0
     if not 0 < rate < math.inf:
-        raise click.BadParameter(f"{text!r} is not a rate; write how many jobs a second, as 100/s, or 600/m, or 10/h")
+        raise click.BadParameter(f"{text!r} is not a rate; write jobs per second, minute or hour: 100/s, 600/m or 10/h")
     return rate
 
 
@@ -114,20 +114,24 @@ def counted(number: int, one: str, many: str | None = None) -> str:
 
 def ask(question: Callable[[], str], *, what: str) -> None:
     """
-    Ask before something is done that cannot be taken back; a no ends the command.
+    Ask before doing something that cannot be undone; answering no ends the command.
 
     Args:
-        question: Without the question mark; made only where somebody can answer.
-        what: What asks, for whoever has no terminal.
+        question: Returns the question, without the question mark; called only if there is a terminal.
+        what: The name of the action, for the error message without a terminal.
     """
     if not sys.stdin.isatty():
-        raise click.UsageError(f"{what} asks first, and there is no terminal to ask on; add --yes")
+        raise click.UsageError(f"{what} asks for confirmation, and there is no terminal to ask on; add --yes")
     click.confirm(f"{question()}?", abort=True, err=True)
 
 
 @contextmanager
 def stopped_by_ctrl_c() -> Iterator[Callable[[], bool]]:
-    """Within the block Ctrl-C only asks for the end, which comes between two round trips; a second one acts at once."""
+    """
+    Make Ctrl-C stop the operation cleanly, between two round trips; a second Ctrl-C interrupts at once.
+
+    Yields a function that returns True once Ctrl-C was pressed.
+    """
     asked = False
 
     def ask_for_end(number: int, frame: Any) -> None:
@@ -143,7 +147,7 @@ def stopped_by_ctrl_c() -> Iterator[Callable[[], bool]]:
 
 
 def tell_count(count: int, done: str, *, as_json: bool) -> None:
-    """What `--dry-run` says."""
+    """Print what `--dry-run` found."""
     if as_json:
         echo_json({"count": count})
     else:
@@ -154,12 +158,12 @@ def tell_result(
     result: BulkResult, done: str, *, as_json: bool, missing: Sequence[str] = (), stopped: bool = False
 ) -> None:
     """
-    What became of the jobs, and the exit code that goes with it.
+    Print what happened to the jobs, and exit with the matching code if something failed.
 
     Args:
-        done: What was done to those that are counted as moved.
-        missing: Ids that were asked for and not found.
-        stopped: Ctrl-C ended it.
+        done: What was done to the jobs counted as moved, such as "deleted".
+        missing: The requested ids that were not found.
+        stopped: True if Ctrl-C ended the operation.
     """
     errors = [{"jid": job.jid, "error": str(error)} for job, error in result.errors]
     if as_json:
@@ -168,22 +172,22 @@ def tell_result(
     else:
         click.echo(f"{counted(result.moved, 'job')} {done}.")
         if result.gone:
-            click.echo(f"{result.gone:,} were gone when their turn came: a worker or somebody else had taken them.")
+            click.echo(f"{result.gone:,} had already been taken by a worker or someone else.")
         for jid in missing:
             click.echo(f"No job here has the id {jid}.", err=True)
         if result.refused:
-            click.echo(f"{result.refused:,} stay where they are:", err=True)
+            click.echo(f"{result.refused:,} could not be changed and were left in place:", err=True)
             for error in errors:
                 click.echo(f"  {error['jid'] or 'no jid'}: {shortened(str(error['error']), 200)}", err=True)
     if stopped:
-        click.echo("Stopped by Ctrl-C; the other jobs are where they were.", err=True)
+        click.echo("Stopped by Ctrl-C; the remaining jobs are where they were.", err=True)
         click.get_current_context().exit(STOPPED)
     if missing or result.refused:
         click.get_current_context().exit(COULD_NOT)
 
 
 def unknown(kind: str, name: str, known: Sequence[str], advice: str) -> click.UsageError:
-    """The error about a name that does not exist, with the closest that does."""
+    """The error for a name that does not exist; suggests the closest one that does."""
     close = closest(name, known)
     meant = "" if close is None else f" Did you mean {close}?"
     return click.UsageError(f"there is no {kind} {name}.{meant} {advice}")

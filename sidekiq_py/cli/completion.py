@@ -1,4 +1,4 @@
-"""`sidekiq-py completion`: the script that lets a shell complete commands, options and queue names."""
+"""`sidekiq-py completion`: prints the script that makes a shell complete commands, options and queue names."""
 
 import os
 from pathlib import PurePath

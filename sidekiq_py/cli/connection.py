@@ -1,4 +1,4 @@
-"""Options of every data command: which Redis, which release, which program's middleware."""
+"""Options that the data commands share: which Redis, which Sidekiq release, which program's middleware."""
 
 import functools
 from collections.abc import Callable
@@ -22,7 +22,7 @@ _COMPLETION_SECONDS = 1.0
 
 
 def finds_redis(command: F) -> F:
-    """Adds `--redis-url` and `--namespace`."""
+    """Add `--redis-url` and `--namespace`."""
 
     @click.option("-u", "--redis-url", metavar="URL", help="URL of Redis; else REDIS_PROVIDER or REDIS_URL.")
     @click.option("--namespace", metavar="NAME", help="Prefix of every key; else SIDEKIQ_NAMESPACE.")
@@ -36,12 +36,12 @@ def finds_redis(command: F) -> F:
 
 
 def reads_redis(command: F) -> F:
-    """Adds `--redis-url`, `--namespace` and `--json`; the command gets `as_json`."""
+    """Add `--redis-url`, `--namespace` and `--json`; the command receives `as_json`."""
     return finds_redis(click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command))
 
 
 def pushes_jobs(command: F) -> F:
-    """Adds `--sidekiq-version` and `--require`, for what goes through the client."""
+    """Add `--sidekiq-version` and `--require`, for commands that push through the client."""
 
     @click.option(
         "--sidekiq-version",
@@ -67,7 +67,7 @@ def pushes_jobs(command: F) -> F:
 
 
 def complete_queue(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The names of queues, asked of Redis; none where it does not answer quickly."""
+    """Complete queue names from Redis; offers none if Redis does not answer quickly."""
     try:
         usual = program.settings().redis
         pool = Pool(replace(usual, socket_timeout_seconds=_COMPLETION_SECONDS, connect_timeout_seconds=1.0))

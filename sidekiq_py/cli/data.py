@@ -1,4 +1,4 @@
-"""Commands that enqueue a job and show the system's state."""
+"""`sidekiq-py push` and `sidekiq-py stats`: enqueue a job, and show counters and sizes."""
 
 import re
 import sys
@@ -18,7 +18,7 @@ from sidekiq_py.wire.json_dialect import loads
 
 
 def retry_value(_ctx: click.Context, _parameter: click.Parameter, text: str | None) -> bool | int | None:
-    """The payload's `retry`: `true`, `false` or a number."""
+    """Parse the payload's `retry`: `true`, `false` or a number."""
     if text is None or text.lower() in ("true", "false"):
         return None if text is None else text.lower() == "true"
     if not re.fullmatch(r"\d{1,9}", text, re.ASCII):
@@ -59,7 +59,7 @@ def push(
     sidekiq-py push HardWorker '["bob", 5]' --queue critical --in 5m
     """
     if interval is not None and at is not None:
-        raise click.UsageError("--in and --at both say when; give one of them")
+        raise click.UsageError("--in and --at both say when the job runs; give one of them")
     when = at if interval is None else now_seconds() + interval
     declared = registry.find(job_class)
     item: dict[str, Any] = {"class": declared.job if declared else job_class, "args": _arguments(args)}
@@ -105,7 +105,7 @@ def _arguments(text: str) -> list[Any]:
         args = loads(source.encode(errors="surrogateescape"))
     except JsonParseError as error:
         raise click.UsageError(
-            f"""ARGS cannot be read: {error}. Write an array in single quotes, texts in double quotes: '["bob", 5]'"""
+            f"""ARGS is not valid JSON: {error}. Put the array in single quotes, strings in double: '["bob", 5]'"""
         ) from error
     if not isinstance(args, list):
         raise click.UsageError(

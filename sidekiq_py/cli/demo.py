@@ -29,7 +29,7 @@ def demo(pace_seconds: float, no_ruby: bool) -> None:
     """
     from sidekiq_py.demo.run import play
 
-    # The programs of the demo and its folder are cleared away also when it is told to stop.
+    # On TERM, too, the demo stops its programs and removes its folder.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))
     if not play(pace_seconds=pace_seconds, with_ruby=not no_ruby):
         raise click.exceptions.Exit(1)

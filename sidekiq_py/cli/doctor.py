@@ -1,4 +1,4 @@
-"""`sidekiq-py doctor`: what is wrong with this Redis, and what to do about it."""
+"""`sidekiq-py doctor`: reports what is wrong with this Redis and what to do about it."""
 
 import functools
 import shutil
@@ -24,7 +24,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _FOUND = 1
 _COULD_NOT_LOOK = 2
 _WIDEST = 120
-# So many findings of one check and level are shown.
+# The most findings shown of one check and level.
 _OF_A_KIND = 20
 _COLOURS = {
     Level.PROBLEM: "red",
@@ -42,8 +42,8 @@ class _CouldNotLook(click.ClickException):
 
 def _looks_as_a_program(command: F) -> F:
     """
-    Adds `--require` and `--sidekiq-version`. Whatever keeps the command from looking ends it with exit code 2, to tell
-    that from what was found.
+    Add `--require` and `--sidekiq-version`, and exit with code 2 if the doctor cannot look at all, which differs from
+    the code for problems that it found.
     """
 
     @click.option(
@@ -130,7 +130,7 @@ def _show(report: Report, *, verbose: bool) -> None:
     click.echo(_head(report))
     levels = list(Level) if verbose else [level for level in Level if level is not Level.OK]
     shown = [(check.group, finding) for check, finding in _firsts(report, levels)]
-    unseen = [("Not looked at", finding) for finding in _unseen(report)]
+    unseen = [("Not checked", finding) for finding in _unseen(report)]
     for group, found in groupby([*shown, *unseen], key=lambda pair: pair[0]):
         click.echo(f"\n{click.style(group, bold=True)}")
         for _, finding in found:
@@ -142,17 +142,17 @@ def _show(report: Report, *, verbose: bool) -> None:
 
 
 def _firsts(report: Report, levels: Iterable[Level]) -> Iterator[tuple[Check, Finding]]:
-    """Of each check the first findings of a level, then how many more there are."""
+    """The first findings of each check and level, then a line with how many more there are."""
     wanted = [level for level in levels if level is not Level.UNSEEN]
     for (_, level), group in groupby(report.findings(*wanted), key=lambda found: (found[0].name, found[1].level)):
         found = list(group)
         yield from found[:_OF_A_KIND]
         if len(found) > _OF_A_KIND:
-            yield found[0][0], Finding(level, f"… and {len(found) - _OF_A_KIND:,} more of these (--json names all).")
+            yield found[0][0], Finding(level, f"… and {len(found) - _OF_A_KIND:,} more like this (--json lists all).")
 
 
 def _unseen(report: Report) -> Iterator[Finding]:
-    """What could not be looked at, once for each reason: one missing right may hide a dozen things."""
+    """What could not be checked, grouped by reason: one missing permission may hide a dozen things."""
     topics: dict[tuple[str, str], list[str]] = {}
     for check, finding in report.findings(Level.UNSEEN):
         _, because, reason = finding.seen.partition(" because ")
@@ -187,18 +187,18 @@ def _show_finding(finding: Finding, width: int) -> None:
 
 
 def _in_order(report: Report) -> str:
-    """The topics about which there is nothing to say."""
+    """The topics whose checks found nothing to report."""
     quiet = [
         examined.check.topic
         for examined in report.examined
         if examined.findings and all(finding.level is Level.OK for finding in examined.findings)
     ]
-    return f"In order: {', '.join(quiet)}." if quiet else "In order: nothing of what was looked at."
+    return f"No problems with: {', '.join(quiet)}." if quiet else "Every check has something to report."
 
 
 def _summary(report: Report) -> str:
     counts = [(level, report.count(level)) for level in (Level.PROBLEM, Level.WARNING, Level.UNSEEN, Level.NOTE)]
-    words = {Level.UNSEEN: ("thing unseen", "things unseen")}
+    words = {Level.UNSEEN: ("thing not checked", "things not checked")}
     parts = []
     for level, number in counts:
         one, many = words.get(level, (str(level), f"{level}s"))
@@ -207,7 +207,7 @@ def _summary(report: Report) -> str:
     return ", ".join(parts) + "." if parts else click.style("Nothing is wrong.", fg="green")
 
 
-# Names of keys, processes and commands are to be copied whole.
+# Never break inside names of keys, processes and commands, so that they can be copied whole.
 _WRAPPING: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
 
 

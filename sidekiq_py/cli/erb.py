@@ -1,11 +1,11 @@
 """
-The part of ERB that a `sidekiq.yml` uses: values from the environment.
+Renders the part of ERB that a `sidekiq.yml` uses: values from the environment.
 
     <%= ENV["X"] %>   <%= ENV["X"] || 5 %>   <%= ENV.fetch("X", 5) %>   <%= ENV.fetch("X") { 5 } %>
 
-each with `.to_i` or `.to_s`, also on a part of it as in `(ENV["X"] || 5).to_i`. Anything else is refused: no Ruby is
-run here. Comments `<%# … %>`, the trims `<%-` and `-%>`, and `<%%` for a literal `<%` are as in Ruby. Source: Sidekiq
-8.1.7, cli.rb, `parse_config` (trim mode `-`).
+Each form may be followed by `.to_i` or `.to_s`, also inside parentheses as in `(ENV["X"] || 5).to_i`. Anything else is
+rejected, because no Ruby is run here. Comments `<%# … %>`, the trims `<%-` and `-%>`, and `<%%` for a literal `<%` work
+as in Ruby. Source: Sidekiq 8.1.7, cli.rb, `parse_config` (trim mode `-`).
 """
 
 import re
@@ -43,14 +43,14 @@ _LEADING_INTEGER = re.compile(r"\s*([+-]?\d+(?:_\d+)*)")
 
 def render(text: str, environment: Mapping[str, str], *, source: str) -> str:
     """
-    *text* with its ERB replaced by values.
+    Replace the ERB in *text* by its values.
 
     Args:
-        environment: What `ENV` holds.
+        environment: The contents of `ENV`.
         source: The file's name, for messages.
 
     Raises:
-        ConfigError: A tag holds anything but the forms above, or a variable without default is not set.
+        ConfigError: A tag contains anything but the forms above, or a variable without a default is not set.
     """
     pieces: list[str] = []
     end = 0
@@ -81,7 +81,7 @@ def _replacement(match: re.Match[str], text: str, environment: Mapping[str, str]
                 return ""
             shown = " ".join(match["body"].split())
             raise ConfigError(
-                f"{place}: <%= {shown} %> is more Ruby than is understood here ({refusal}). Supported: {SUPPORTED}"
+                f"{place}: <%= {shown} %> uses Ruby that is not supported here ({refusal}). Supported: {SUPPORTED}"
             ) from None
     body = match["body"] if match["body"] is not None else match["statement_trimmed"]
     is_comment = body.lstrip().startswith("#") and "\n" not in body.strip()
@@ -94,20 +94,20 @@ def _replacement(match: re.Match[str], text: str, environment: Mapping[str, str]
 
 
 def _is_in_yaml_comment(text: str, position: int) -> bool:
-    """Ruby would run it and throw the result away; here it is only thrown away."""
+    """Returns True if the tag is in a comment: Ruby would run it and discard the result, so we just discard it."""
     start = text.rfind("\n", 0, position) + 1
     return text[start:position].lstrip().startswith("#")
 
 
 def _shown(value: Value) -> str:
-    """As Ruby's `to_s`."""
+    """Format *value* as Ruby's `to_s` does."""
     if value is None:
         return ""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 class _UnsupportedError(Exception):
-    """This is Ruby, but none of the forms above."""
+    """The tag contains Ruby other than the forms above."""
 
 
 @dataclass(slots=True)
@@ -117,13 +117,13 @@ class _Token:
 
 
 class _Expression:
-    """One `<%= %>`, by recursive descent: alternatives of calls on values."""
+    """Parses and evaluates one `<%= %>` by recursive descent: alternatives of calls on values."""
 
     def __init__(self, body: str, environment: Mapping[str, str], place: str) -> None:
         self._tokens = _tokens(body)
         self._environment = environment
         self._place = place
-        # Off while the right side of `||`, or a default, is read only to get past it.
+        # False while parsing an unused right side of `||` or an unused default: a missing variable is no error there.
         self._counts = True
 
     def evaluate(self) -> Value:
@@ -160,7 +160,7 @@ class _Expression:
             self._expect(")")
             return value
         if not self._tokens:
-            raise _UnsupportedError("something is missing")
+            raise _UnsupportedError("a value is missing")
         token = self._tokens.pop(0)
         if token.kind == "number":
             digits = token.text.replace("_", "")
@@ -193,7 +193,7 @@ class _Expression:
             has_default, default = True, self._skipped_if(found is not None, self._alternatives)
             self._expect("}")
         if found is None and not has_default and self._counts:
-            raise ConfigError(f'{self._place}: {name} is not set; set it, or give a default: ENV.fetch("{name}", d)')
+            raise ConfigError(f'{self._place}: {name} is not set; set it, or add a default: ENV.fetch("{name}", d)')
         return found if found is not None else default
 
     def _skipped_if(self, is_skipped: bool, read: Callable[[], Value]) -> Value:
@@ -241,7 +241,7 @@ def _unquoted(literal: str) -> str:
 
 
 def _to_i(value: Value) -> int:
-    """As Ruby's `to_i`: the integer that a text begins with, 0 where there is none."""
+    """Convert as Ruby's `to_i` does: the integer at the start of a string, 0 if there is none."""
     if isinstance(value, str):
         match = _LEADING_INTEGER.match(value)
         return int(match[1].replace("_", "")) if match else 0

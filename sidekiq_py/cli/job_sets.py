@@ -40,12 +40,12 @@ Action = Callable[..., BulkResult]
 @dataclass(frozen=True, slots=True)
 class Choice:
     """
-    Which entries a command means.
+    Which entries a command applies to.
 
     Args:
-        wanted: Those that fit.
-        jids: Those of these ids.
-        everything: All.
+        wanted: Entries that match this filter.
+        jids: Entries with these ids.
+        everything: All entries.
     """
 
     wanted: JobFilter
@@ -54,15 +54,15 @@ class Choice:
 
     @property
     def has_filter(self) -> bool:
-        """Whether entries are chosen by what they are."""
+        """True if the entries are chosen by a filter."""
         return not self.wanted.is_empty
 
     def check(self) -> None:
         """
-        Refuse what is not one way to choose.
+        Check that exactly one way to choose entries was given.
 
         Raises:
-            UsageError: It is none, or several.
+            UsageError: None was given, or several were.
         """
         ways = sum((bool(self.jids), self.everything, self.has_filter))
         if ways == 0:
@@ -75,19 +75,18 @@ class Choice:
 
 
 def _set_group(name: str, made_of: type[JobSet], help_text: str, when: str) -> click.Group:
-    """The commands of one set; *when* heads the column of times."""
+    """Make the commands of one set; *when* is the heading of the time column."""
     time = "died" if made_of is DeadSet else "are due"
 
     @click.group(name=name, cls=DefaultsToList, help=f"{help_text}\n\nWithout a command, lists them.")
     def group() -> None:
         pass
 
-    @group.command("list", help=f"Show {name} jobs." if name != "retries" else "Show jobs that wait for a retry.")
+    @group.command("list", help=f"Show {name} jobs." if name != "retries" else "Show jobs waiting to be retried.")
     @filter_options(time=time)
     @click.option("-n", "--limit", default=_LISTED, show_default=True, help="How many; 0 shows all.")
     @reads_redis
     def list_jobs(as_json: bool, limit: int, **options: Any) -> None:
-        """List them."""
         job_set = made_of()  # type: ignore[call-arg]
         wanted = take_filter(options)
         warn_of_queue(wanted)
@@ -141,14 +140,14 @@ def _add_actions(action: Callable[..., None], made_of: type[JobSet]) -> None:
     if made_of is ScheduledSet:
         action("retry", "Enqueue jobs now.", "enqueued", JobSet.add_many_to_queue, asks=False)
     else:
-        action("retry", "Enqueue jobs now; the try does not count.", "enqueued", JobSet.retry_many, asks=False)
+        action("retry", "Enqueue jobs now; this does not count as a retry.", "enqueued", JobSet.retry_many, asks=False)
     if made_of is not DeadSet:
         action("kill", "Move jobs to the dead set.", "moved to the dead set", JobSet.kill_many, asks=True)
     action("delete", "Delete jobs for good.", "deleted", JobSet.delete_many, asks=True)
 
 
 def _count(job_set: JobSet, choice: Choice) -> int:
-    """How many entries there are of those chosen; all are looked at for that."""
+    """Count the chosen entries. With a filter this reads every entry in its time range."""
     if choice.jids:
         return sum(1 for _ in _by_jid(job_set, choice.jids, []))
     if choice.everything:
@@ -166,7 +165,7 @@ def _question(command: str, job_set: JobSet, choice: Choice) -> str:
     one, many = _NOUNS[job_set.name]
     count = _count(job_set, choice)
     what = f"1 {one}" if count == 1 else f"all {counted(count, one, many)}"
-    fitting = "" if choice.everything else (" that fits" if count == 1 else " that fit")
+    fitting = "" if choice.everything else (" that matches" if count == 1 else " that match")
     return f"{command.capitalize()} {what}{fitting}"
 
 
@@ -174,7 +173,7 @@ def _act(
     job_set: JobSet, choice: Choice, act: Action, label: str, done: str, rate: float | None, *, as_json: bool
 ) -> None:
     missing: list[str] = []
-    # What comes back while this runs is not taken again.
+    # Stop after the entries that are in the set now, so that a job that returns meanwhile is not taken again.
     size = job_set.size
     length = len(choice.jids) or (_to_look_through(job_set, choice) if choice.has_filter else size)
     with stopped_by_ctrl_c() as is_stopped, progress(label, length, hidden=as_json) as report:
@@ -201,7 +200,7 @@ def _by_jid(job_set: JobSet, jids: Sequence[str], missing: list[str]) -> Iterato
 
 def _echo_entries(job_set: JobSet, entries: Sequence[SortedEntry], when: str, limit: int) -> None:
     if not entries:
-        click.echo("There are none.")
+        click.echo("No jobs found.")
         return
     now = now_seconds()
     rows = [
@@ -237,6 +236,6 @@ def _as_json(entry: SortedEntry) -> dict[str, Any]:
     }
 
 
-retries = _set_group("retries", RetrySet, "List, retry, kill or delete jobs that failed and wait for a retry.", "DUE")
-scheduled = _set_group("scheduled", ScheduledSet, "List, enqueue, kill or delete jobs that wait for a time.", "DUE")
-dead = _set_group("dead", DeadSet, "List, retry or delete jobs that will not be tried again by themselves.", "DIED")
+retries = _set_group("retries", RetrySet, "List, retry, kill or delete failed jobs that will be retried.", "DUE")
+scheduled = _set_group("scheduled", ScheduledSet, "List, enqueue, kill or delete jobs scheduled for later.", "DUE")
+dead = _set_group("dead", DeadSet, "List, retry or delete jobs that will not be retried automatically.", "DIED")

@@ -1,8 +1,8 @@
 """
-A worker's logging: ours, unless the program has set up its own.
+Sets up a worker's logging, unless the program has set up its own.
 
-A program that has put handlers on the root logger (`basicConfig`, `dictConfig`, Django's `LOGGING`) keeps them. It gets
-ours instead of its terminal handlers only if a format is asked for by name.
+A program that has put handlers on the root logger (`basicConfig`, `dictConfig`, Django's `LOGGING`) keeps them. Our
+handler replaces its terminal handlers only if a format is requested by name.
 """
 
 import logging
@@ -26,15 +26,15 @@ def set_up_logging(
     stream: TextIO | None = None,
 ) -> LineHandler | None:
     """
-    Let log lines come out on standard output.
+    Write log lines to standard output.
 
     Args:
-        format_name: One of `logs.FORMAT_NAMES`; None picks one by terminal and environment.
-        level: The standard library's number.
-        generation: The major version of Sidekiq whose format is written.
+        format_name: One of `logs.FORMAT_NAMES`; None picks one to suit the terminal and the environment.
+        level: A level number of the standard library.
+        generation: The major version of Sidekiq whose log format to use.
 
     Returns:
-        Our handler, or None where the program's own handlers stay.
+        Our handler, or None if the program's own handlers stay.
     """
     root = logging.getLogger()
     logging.getLogger("sidekiq").setLevel(level)
@@ -53,10 +53,10 @@ def set_up_logging(
 
 def pick_format(environment: Mapping[str, str], generation: int, *, is_terminal: bool) -> str:
     """
-    The format where none is asked for.
+    The format to use if none is requested.
 
-    Heroku, known by `DYNO`, stamps lines itself. Sidekiq 8 colours its lines wherever they go; here only a terminal
-    gets colour, as escape codes in a file help nobody. Source: Sidekiq 8.1.7, config.rb, `logger`.
+    Heroku, which sets `DYNO`, adds timestamps itself. Sidekiq 8 always colours its lines. We colour them only on a
+    terminal, because escape codes are useless in a file. Source: Sidekiq 8.1.7, config.rb, `logger`.
     """
     if environment.get("DYNO"):
         return "without-timestamp"
@@ -66,12 +66,12 @@ def pick_format(environment: Mapping[str, str], generation: int, *, is_terminal:
 
 
 def log_generation(sidekiq_version: str | None) -> int:
-    """The major version whose log format fits a pinned release; where none is pinned, that of most releases."""
+    """The major version whose log format goes with a pinned release; if none is pinned, the format of most releases."""
     return (Dialect.pinned(sidekiq_version) if sidekiq_version else Dialect.unknown()).version[0]
 
 
 def remove_line_handlers() -> None:
-    """Take away what `set_up_logging` has put up, in a child whose parent had set it up for itself."""
+    """Remove the handlers that `set_up_logging` added. A forked child inherits those of its parent."""
     root = logging.getLogger()
     for handler in [own for own in root.handlers if isinstance(own, LineHandler)]:
         root.removeHandler(handler)

@@ -1,4 +1,4 @@
-"""What commands print: tables, times and JSON."""
+"""How commands print tables, times and JSON."""
 
 import shutil
 import sys
@@ -13,33 +13,33 @@ from sidekiq_py.api import JobRecord
 from sidekiq_py.redaction import current
 from sidekiq_py.wire.json_loose import json_text
 
-# A column is not cut shorter to fit the terminal.
+# No column is cut to fewer characters than this to fit the terminal.
 _NARROWEST = 8
 
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
 
 class DefaultsToList(click.Group):
-    """Without a command, what the group is about is listed; options are those of `list`."""
+    """A group that runs its `list` command, with the given options, if no command is named."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click's."""
+        """Insert `list` if no command is given."""
         is_bare = not args or (args[0].startswith("-") and args[0] not in self.get_help_option_names(ctx))
         return super().parse_args(ctx, ["list", *args] if is_bare else args)
 
 
 def iso_time(seconds: float) -> str:
-    """A moment as all of JSON has it: ISO 8601 in UTC."""
+    """Format a time for JSON: ISO 8601 in UTC."""
     return datetime.fromtimestamp(seconds, UTC).isoformat()
 
 
 def echo_json(value: Any) -> None:
-    """One JSON document."""
+    """Print one JSON document."""
     click.echo(json_text(value))
 
 
 def echo_json_array(values: Iterable[Any]) -> None:
-    """A JSON array, an element a line, written as it comes."""
+    """Print a JSON array, one element per line, each as soon as it is available."""
     opening = "["
     for value in values:
         click.echo(opening + json_text(value), nl=False)
@@ -51,11 +51,11 @@ def echo_table(
     headings: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[str] = (), elastic: Sequence[str] = ()
 ) -> None:
     """
-    Columns as wide as their widest cell.
+    Print a table whose columns are as wide as their widest cell.
 
     Args:
-        right: Headings of columns with numbers.
-        elastic: Headings of columns that may be cut where the terminal is too narrow for all.
+        right: Headings of the columns to align right.
+        elastic: Headings of the columns that may be cut if the terminal is too narrow.
     """
     cells = [tuple(headings), *[tuple(plain(str(cell)) for cell in row) for row in rows]]
     widths = [max(len(row[column]) for row in cells) for column in range(len(headings))]
@@ -70,17 +70,17 @@ def echo_table(
 
 
 def shown(job: JobRecord) -> JobRecord:
-    """*job* as it may be printed: without what this process hides."""
+    """*job* as it may be printed: without the values that this process redacts."""
     return job.redacted(current())
 
 
 def shortened(text: str, width: int) -> str:
-    """*text* on one line of at most *width* characters."""
+    """Put *text* on one line of at most *width* characters."""
     return _cut(plain(" ".join(text.split())), width)
 
 
 def span(seconds: float) -> str:
-    """A length of time in its two largest units: `2d 3h`, `45s`."""
+    """Format a duration in its two largest units: `2d 3h`, `45s`."""
     left = int(abs(seconds))
     parts = []
     for size, unit in _UNITS:
@@ -91,7 +91,7 @@ def span(seconds: float) -> str:
 
 
 def relative(at: datetime | None, now: float) -> str:
-    """How long ago, or how long from now."""
+    """Format a time as how long ago or how far ahead it is; "-" for None."""
     if at is None:
         return "-"
     seconds = at.timestamp() - now
@@ -101,21 +101,21 @@ def relative(at: datetime | None, now: float) -> str:
 @contextmanager
 def progress(label: str, length: int, *, hidden: bool) -> Iterator[Callable[[int], None]]:
     """
-    A bar on standard error, if that is a terminal; within the block a function that takes the number of things done.
+    Show a progress bar on standard error, if that is a terminal. Yields a function that takes the number of items done.
 
     Args:
-        hidden: Show none.
+        hidden: Show no bar.
     """
     if hidden or length == 0 or not sys.stderr.isatty():
         yield lambda done: None
         return
     with click.progressbar(length=length, label=label, file=sys.stderr) as bar:
-        # A search inside Redis tells only about how far it is.
+        # A search inside Redis reports its progress only approximately.
         yield lambda done: bar.update(max(0, min(done, length) - bar.pos))
 
 
 def _fit(widths: list[int], elastic: Sequence[int], room: int) -> None:
-    """Take from the widest of the *elastic* columns, a character at a time, until the table fits into *room*."""
+    """Shrink the widest of the *elastic* columns, one character at a time, until the table fits into *room*."""
     surplus = sum(widths) + 2 * (len(widths) - 1) - room
     while surplus > 0 and elastic:
         widest = max(elastic, key=widths.__getitem__)
@@ -130,5 +130,5 @@ def _cut(line: str, width: int) -> str:
 
 
 def plain(text: str) -> str:
-    """*text* without what a terminal would obey: payloads come from anywhere."""
+    """Replace control characters, because payloads come from anywhere and a terminal would act on them."""
     return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)

@@ -1,4 +1,4 @@
-"""`sidekiq-py processes`: list, quiet, stop and dump, for processes of both languages."""
+"""`sidekiq-py processes`: list, quiet, stop and dump worker processes of both languages."""
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -23,7 +23,7 @@ _COMPLETION_SECONDS = 1.0
 
 
 def complete_process(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The identities of processes, asked of Redis; none where it does not answer quickly."""
+    """Complete process identities from Redis; offers none if Redis does not answer quickly."""
     try:
         usual = program.settings().redis
         with closing(
@@ -53,8 +53,8 @@ def list_processes(as_json: bool) -> None:
     """
     Show worker processes, Ruby's and Python's.
 
-    BUSY shows how many jobs were running at the last heartbeat, and how many can. IN FLIGHT counts jobs that a Python
-    process has fetched and not finished.
+    BUSY shows how many jobs were running at the last heartbeat, and how many can run at once. IN FLIGHT counts jobs
+    that a Python process has fetched and not finished.
     """
     _list(as_json)
 
@@ -86,17 +86,17 @@ def _list(as_json: bool) -> None:
         headings = ("IDENTITY", "TAG", "STARTED", "BUSY", "IN FLIGHT", "RSS", "QUEUES", "VERSION", "")
         echo_table(headings, rows, right=("BUSY", "IN FLIGHT", "RSS"))
     else:
-        click.echo("No process is at work. Start one: sidekiq-py worker -r myapp.jobs")
+        click.echo("No worker process is running. Start one: sidekiq-py worker -r myapp.jobs")
     if taken:
         count = sum(taken.values())
         jobs = "1 job is" if count == 1 else f"{count:,} jobs are"
         click.echo(
-            f"{jobs} in flight at processes without a heartbeat; `sidekiq-py recover` gives back what they hold."
+            f"{jobs} in flight at processes without a heartbeat; `sidekiq-py recover` returns jobs to their queues."
         )
 
 
 def process_as_json(process: Process, in_flight: int) -> dict[str, Any]:
-    """One process, as `processes --json` and `top --once --json` show it."""
+    """One process, as `processes --json` and `top --once --json` print it."""
     return {
         "identity": process.identity,
         "hostname": process.hostname,
@@ -119,10 +119,10 @@ def process_as_json(process: Process, in_flight: int) -> dict[str, Any]:
 
 def chosen(names: Sequence[str], found: Sequence[Process]) -> list[Process]:
     """
-    The processes of these identities, or whose identities begin with one of these texts up to a colon.
+    The processes with these identities, or whose identity begins with one of these names and a colon.
 
     Raises:
-        UsageError: There is none.
+        UsageError: A name matches no process.
     """
     wanted = []
     for name in names:
@@ -151,8 +151,8 @@ def quiet(identities: tuple[str, ...], everything: bool, yes: bool, as_json: boo
     """
     Stop processes from fetching jobs.
 
-    They finish running jobs and stay alive; they fetch again only after a restart. Give identities, a host, host:pid,
-    or --all. A process reacts at its next heartbeat, within ten seconds.
+    They finish their running jobs and stay alive, but fetch no more until they are restarted. Give identities, a host,
+    host:pid, or --all. A process reacts at its next heartbeat, within ten seconds.
     """
     wanted = _wanted("quiet", identities, everything)
     if everything and wanted and not yes:
@@ -167,14 +167,14 @@ def stop(identities: tuple[str, ...], everything: bool, yes: bool, as_json: bool
     """
     Stop processes.
 
-    They finish what runs, or give it back when their time is over (-t of the worker), and end. What supervises them
-    (systemd, Kubernetes) may start them again. Give identities, a host, host:pid, or --all. A process hears of it at
-    its next heartbeat, within ten seconds.
+    They finish their running jobs, or return them to their queues when the shutdown timeout is over (the worker's -t),
+    and exit. Their supervisor (systemd, Kubernetes) may start them again. Give identities, a host, host:pid, or --all.
+    A process reacts at its next heartbeat, within ten seconds.
     """
     wanted = _wanted("stop", identities, everything)
     if wanted and not yes:
         ask(lambda: _question("Stop", wanted), what="stop")
-    told = "{identity} will stop, within ten seconds and the time that its jobs are given."
+    told = "{identity} will begin to stop within ten seconds; its jobs then have until its shutdown timeout to finish."
     _send(wanted, Process.stop, told, as_json=as_json)
 
 
@@ -182,14 +182,14 @@ def stop(identities: tuple[str, ...], everything: bool, yes: bool, as_json: bool
 @_takes_processes
 def dump(identities: tuple[str, ...], everything: bool, yes: bool, as_json: bool) -> None:
     """
-    Ask processes what each of their threads does.
+    Make processes log what each of their threads is doing.
 
-    Each writes the backtraces of its threads to its own log, at its next heartbeat, within ten seconds. Give
+    Each process writes the backtraces of its threads to its own log at its next heartbeat, within ten seconds. Give
     identities, a host, host:pid, or --all.
     """
     told = (
-        "{identity} writes its threads to its log, within ten seconds: on {hostname}, where process {pid} writes its "
-        "standard output (a file, journalctl _PID={pid}, kubectl logs {hostname})."
+        "{identity} will log the backtraces of its threads within ten seconds. Look on {hostname}, where process {pid} "
+        "sends its standard output (a file, journalctl _PID={pid}, kubectl logs {hostname})."
     )
     _send(_wanted("dump", identities, everything), Process.dump_threads, told, as_json=as_json)
 
@@ -228,6 +228,6 @@ def _send(wanted: Sequence[Process], signal: Callable[[Process], None], told: st
         for _, reason in refused:
             click.echo(reason, err=True)
         if not wanted:
-            click.echo("No process is at work.")
+            click.echo("No worker process is running.")
     if refused:
         click.get_current_context().exit(COULD_NOT)

@@ -1,9 +1,9 @@
 """
-Imports the program's modules that `-r` names.
+Imports the modules that `-r` names.
 
-A name may be that of a module or package as in `import`, or the path of a .py file, of a package, or of a directory
-with a `jobs` module in it. A package brings its module `jobs` along. The current directory can be imported from, as
-with `python -m`.
+A name is the dotted name of a module or package as in `import`, or the path of a .py file, of a package, or of a
+directory with a `jobs` module in it. If a package has a `jobs` module, that is imported, too. The current directory is
+on the import path, as with `python -m`.
 """
 
 import sys
@@ -23,14 +23,14 @@ _OUR_FOLDER = str(Path(__file__).parent)
 
 def import_all(names: tuple[str, ...], directory: Path) -> None:
     """
-    Import what `-r` names, in order.
+    Import the modules that `-r` names, in order.
 
     Args:
-        directory: Where the program was started.
+        directory: The directory in which the command was started.
 
     Raises:
-        ConfigError: A name leads nowhere, or to Ruby.
-        click.ClickException: A module of the program raised; its traceback is on standard error.
+        ConfigError: A module does not exist, or is Ruby.
+        click.ClickException: A module raised an exception, whose traceback was written to standard error.
     """
     if str(directory) not in sys.path:
         sys.path.insert(0, str(directory))
@@ -47,7 +47,7 @@ def import_named(module: str, given_as: str) -> None:
     Import *module*.
 
     Args:
-        given_as: What the user wrote, for messages.
+        given_as: The name that the user gave, for messages.
     """
     try:
         import_module(module)
@@ -64,14 +64,14 @@ def import_named(module: str, given_as: str) -> None:
 
 def set_up_django(settings: str) -> None:
     """
-    Set Django up, and import its apps' jobs.
+    Set up Django and import the jobs of its apps.
 
     Args:
         settings: The name of the settings module, for messages.
 
     Raises:
-        ConfigError: There is no such module, or no Django.
-        click.ClickException: The project's code raised; the traceback within it is on standard error.
+        ConfigError: There is no such module, or Django is not installed.
+        click.ClickException: The project's code raised an exception, whose traceback was written to standard error.
     """
     try:
         from sidekiq_py.contrib.django_worker import set_up
@@ -81,7 +81,7 @@ def set_up_django(settings: str) -> None:
         name = error.name or ""
         if name == "django":
             raise ConfigError(
-                f"DJANGO_SETTINGS_MODULE is {settings}, and Django is not installed here: pip install django, "
+                f"DJANGO_SETTINGS_MODULE is {settings}, but Django is not installed here: pip install django, "
                 "or unset the variable"
             ) from None
         if not f"{settings}.".startswith(f"{name}."):
@@ -99,7 +99,7 @@ def _django_failure(settings: str, error: Exception) -> click.ClickException:
 
 
 def _module_name(name: str, directory: Path) -> str:
-    """The dotted name under which *name* can be imported; where its folder cannot be found so far, it is made to be."""
+    """The dotted name under which *name* can be imported. Adds its folder to the import path if necessary."""
     path = directory / name
     if name.endswith(".rb") or (path / "config" / "application.rb").exists():
         raise ConfigError(f"{name} (-r) is Ruby; name the Python modules that declare jobs: -r myapp.jobs")
@@ -123,9 +123,9 @@ def _jobs_in(path: Path, name: str) -> str:
 
 def _dotted(path: Path) -> str:
     """
-    The name of the module at *path*, seen from the nearest folder that is imported from.
+    The dotted name of the module at *path*, relative to the nearest folder on the import path.
 
-    The program imports its modules by that name, too: under another one they would be loaded twice.
+    The program imports its modules by that name, too. Under any other name they would be loaded twice.
     """
     root = path.parent
     while (root / "__init__.py").exists():
@@ -156,15 +156,17 @@ def _exists(module: str) -> bool:
 
 def _failure(what: str, error: Exception) -> click.ClickException:
     """
-    Shows where in the program it broke; the steps that led there through the import system say nothing.
+    Print the part of the traceback that lies in the program, and return the error for the command line.
+
+    The frames of the import system that lead there are left out, because they tell the user nothing.
 
     Args:
-        what: The beginning of the sentence.
+        what: The beginning of the error message.
     """
     trace: TracebackType | None = error.__traceback__
     while trace is not None and _is_machinery(trace):
         trace = trace.tb_next
-    # Of a syntax error the place is told without any step that led to it.
+    # A syntax error names its place even if no frame is left.
     if trace is not None or isinstance(error, SyntaxError):
         sys.stderr.write("".join(traceback.format_exception(type(error), error, trace)))
     return click.ClickException(f"{what}: {type(error).__name__}: {error}")

@@ -32,16 +32,16 @@ _ARGS_WIDTH = 60
 
 
 class _Queues(click.Group):
-    """A name where a command should stand is told how to show that queue."""
+    """A group that, given a queue's name instead of a command, says how to show that queue."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click's."""
+        """Find the command, or explain which ones there are."""
         if self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
             names = ", ".join(self.list_commands(ctx))
             raise click.UsageError(
-                f"No such command {args[0]!r}; there are {names}. To show a queue: sidekiq-py queues show {args[0]}",
+                f"No such command {args[0]!r}; choose from {names}. To show a queue: sidekiq-py queues show {args[0]}",
                 ctx,
             )
         return super().resolve_command(ctx, args)
@@ -78,7 +78,7 @@ def _list(as_json: bool) -> None:
         echo_json_array({**asdict(summary), "latency": round(summary.latency, 3)} for summary in summaries)
         return
     if not summaries:
-        click.echo("There are no queues: nothing was ever pushed to this Redis.")
+        click.echo("There are no queues: nothing has ever been pushed to this Redis.")
         return
     rows = [(q.name, q.size, f"{q.latency:.2f}", q.in_flight, "paused" if q.paused else "") for q in summaries]
     echo_table(("NAME", "SIZE", "LATENCY", "IN FLIGHT", ""), rows, right=("SIZE", "LATENCY", "IN FLIGHT"))
@@ -91,9 +91,9 @@ def _list(as_json: bool) -> None:
 @reads_redis
 def show(name: str, limit: int, as_json: bool, **options: Any) -> None:
     """
-    Show the jobs of a queue, the newest first.
+    Show the jobs of a queue, newest first.
 
-    The job that runs next is the last of them.
+    The job that runs next comes last.
     """
     queue = _known(name)
     wanted = take_filter(options)
@@ -105,7 +105,7 @@ def show(name: str, limit: int, as_json: bool, **options: Any) -> None:
             return
         jobs = list(first)
     if not jobs:
-        click.echo("There are none." if not wanted.is_empty else f"{name} is empty.")
+        click.echo("No jobs found." if not wanted.is_empty else f"{name} is empty.")
     else:
         now = now_seconds()
         rows = [
@@ -122,7 +122,7 @@ def show(name: str, limit: int, as_json: bool, **options: Any) -> None:
         if len(jobs) == limit and size > limit:
             click.echo(f"{limit} of {size:,} shown; --limit 0 shows all.")
     if queue.paused:
-        click.echo(f"{name} is paused. To go on: sidekiq-py queues unpause {name}")
+        click.echo(f"{name} is paused. To resume it: sidekiq-py queues unpause {name}")
 
 
 @queues.command("clear")
@@ -199,12 +199,12 @@ def pause(names: tuple[str, ...], as_json: bool) -> None:
         done.append({"queue": queue.name, "paused": True, "changed": was_running, "ruby_processes": ruby})
         if as_json:
             continue
-        click.echo(f"{queue.name} is paused." if was_running else f"{queue.name} was paused already.")
+        click.echo(f"{queue.name} is paused." if was_running else f"{queue.name} was already paused.")
         if ruby:
-            goes = "this Ruby process goes" if len(ruby) == 1 else "these Ruby processes go"
+            keeps = "this Ruby process keeps" if len(ruby) == 1 else "these Ruby processes keep"
             click.echo(
-                f"Without Sidekiq Pro {goes} on fetching from it: {', '.join(ruby)}\n"
-                f"To end all fetching there: sidekiq-py processes quiet {' '.join(ruby)}"
+                f"Without Sidekiq Pro, {keeps} fetching from it: {', '.join(ruby)}\n"
+                f"To stop all fetching there: sidekiq-py processes quiet {' '.join(ruby)}"
             )
     if as_json:
         echo_json_array(done)
@@ -247,8 +247,8 @@ def move(
     """
     Move jobs to another queue.
 
-    Moves all jobs, or those that match the filters, to the end of the other queue, in their order and byte for byte.
-    However this command ends, each job is in exactly one of the two queues.
+    Moves all jobs, or those that match the filters, to the end of the other queue, in order and byte for byte. However
+    this command ends, each job is in exactly one of the two queues.
     """
     if source == target:
         raise click.UsageError("FROM and TO are the same queue")
@@ -273,9 +273,9 @@ def move(
 @reads_redis
 def add(names: tuple[str, ...], as_json: bool) -> None:
     """
-    Enter queues in the list of queues.
+    Add queues to the list of queues.
 
-    So that every Web UI shows them: for queues whose jobs were pushed by something that did not enter them itself.
+    Every Web UI then shows them. Use this if jobs were pushed by a program that did not do so itself.
     """
     for name in names:
         if not Queue(name).size:
@@ -284,7 +284,7 @@ def add(names: tuple[str, ...], as_json: bool) -> None:
     if as_json:
         echo_json({"added": added})
     else:
-        click.echo(f"Added: {', '.join(added)}." if added else "They are in the list already.")
+        click.echo(f"Added: {', '.join(added)}." if added else "Already in the list.")
 
 
 def _act(
@@ -314,7 +314,7 @@ def _count(queue: Queue, wanted: JobFilter) -> int:
 
 def _jobs_of(queue: Queue, wanted: JobFilter) -> str:
     count = _count(queue, wanted)
-    fitting = "" if wanted.is_empty else (" that fits" if count == 1 else " that fit")
+    fitting = "" if wanted.is_empty else (" that matches" if count == 1 else " that match")
     return f"{counted(count, 'job')} of {queue.name}{fitting}"
 
 
@@ -327,7 +327,7 @@ def _known(name: str) -> Queue:
 
 
 def _names() -> list[str]:
-    """Queues that exist in any way: pushed to, paused, with jobs in flight, or served by a process."""
+    """The queues that exist in any way: pushed to, paused, with jobs in flight, or served by a process."""
     found = {summary.name for summary in Stats().queue_summaries} | set(Queue.paused_names())
     return sorted(found.union(*(process.queues for process in ProcessSet())))
 
@@ -340,7 +340,7 @@ def _check_target(name: str, create: bool) -> None:
         raise unknown("queue", name, names, "To move jobs to a new queue, add --create.")
     if (unseen := unseen_in(name)) is not None:
         raise click.UsageError(
-            f"{name!r} has the character {unseen}; names of queues have no white space or control characters"
+            f"{name!r} contains the character {unseen}; queue names cannot contain white space or control characters"
         )
 
 

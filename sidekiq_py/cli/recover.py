@@ -1,4 +1,4 @@
-"""`sidekiq-py recover`: the jobs of dead workers go back to their queues, with no worker of ours running."""
+"""`sidekiq-py recover`: returns the jobs of dead workers to their queues, even if no Python worker is running."""
 
 import json
 
@@ -40,7 +40,7 @@ def recover(everything: bool, as_json: bool) -> None:
     Workers do this by themselves. Use this command if no worker is left, or if the registry of workers was lost: it
     also finds workers with jobs in flight that are not registered. A worker is dead if its process is gone from this
     machine, or if its lease has expired (by default 30 seconds after its last sign of life). For a worker whose lease
-    is still valid, the command says when it ends.
+    is still valid, the command says when it expires.
     """
     settings = program.settings().redis
     config = Config(redis=settings)
@@ -52,7 +52,7 @@ def recover(everything: bool, as_json: bool) -> None:
     def dialect() -> Dialect:
         return detection.dialect(now_seconds())
 
-    # It knows no program, so the next worker with death handlers calls them.
+    # This command has not loaded the program, so the next worker with death handlers calls them.
     owed = OwedDeaths(pool, ownership, Hooks(), dialect, must_keep=True)
     recovery = Recovery(config, link, ownership, dialect=dialect, owed=owed)
     _enter_lost_owners(link, with_lease=everything)
@@ -61,8 +61,8 @@ def recover(everything: bool, as_json: bool) -> None:
     else:
         moved = recovery.look()
         if _has_silent_owners(link):
-            # A lease that is missing now must be missing later too, or a hiccup of Redis would look like a death.
-            click.echo("Some owners are silent; looking again to be sure.", err=True)
+            # A missing lease must still be missing at a second look, or a hiccup of Redis would look like a death.
+            click.echo("Some owners have no lease; checking again to be sure.", err=True)
             Wakeable().wait(2 * config.lease_beat_seconds + 0.1)
             moved += recovery.look()
     alive = list(left_behind.owners(link))
@@ -73,11 +73,11 @@ def recover(everything: bool, as_json: bool) -> None:
         ]
         click.echo(json.dumps({"recovered": moved, "alive": alive, "waiting": entries}))
         return
-    click.echo(f"{counted(moved, 'job')} went back to the queues.")
+    click.echo(f"{counted(moved, 'job')} returned to the queues.")
     for owner, jobs, seconds in waiting:
         click.echo(
-            f"{counted(jobs, 'job')} in flight at {owner}, whose lease still stands: it ends in {seconds:.0f} s, "
-            "unless its process lives and renews it. If the process is gone, run this again then."
+            f"{counted(jobs, 'job')} in flight at {owner}, whose lease is still valid: it expires in {seconds:.0f} s "
+            "unless its process is alive and renews it. If the process is gone, run this command again after that."
         )
     if alive:
         verbs = "is alive and keeps its jobs" if len(alive) == 1 else "are alive and keep their jobs"
@@ -85,25 +85,25 @@ def recover(everything: bool, as_json: bool) -> None:
 
 
 def _enter_lost_owners(link: Link, *, with_lease: bool) -> None:
-    """Those that have jobs in flight and are in no registry are looked after as any others."""
+    """Register the owners that have jobs in flight but are missing from the registry, so that they can be recovered."""
     try:
         lost = left_behind.lost_owners(link)
     except RedisReplyError as error:
         if error.is_about_server:
             raise
         click.echo(
-            f"Owners that are in no registry were not looked for, as this Redis user may not: {error}. "
-            "Give it +scan, or use another one; docs/redis.md has the rights of the command line.",
+            f"Could not look for unregistered owners, because this Redis user lacks a permission: {error}. "
+            "Grant it +scan, or use another user; docs/redis.md lists the permissions that the command line needs.",
             err=True,
         )
         return
     for name, queues in lost.items():
         if left_behind.enter_lost(link, name, queues, with_lease=with_lease):
-            click.echo(f"{name} has jobs in flight and was in no registry; it was entered again.", err=True)
+            click.echo(f"{name} has jobs in flight but was not registered; it is registered again.", err=True)
 
 
 def _waiting(pool: Pool, link: Link) -> list[tuple[str, int, float]]:
-    """Owners with jobs in flight and a lease that stands: name, jobs, and seconds until it ends."""
+    """Owners with jobs in flight and a valid lease: the name, the number of jobs, the seconds until it expires."""
     jobs: dict[str, int] = {}
     for entry in in_flight_counts.counts(pool):
         jobs[entry.owner] = jobs.get(entry.owner, 0) + entry.count

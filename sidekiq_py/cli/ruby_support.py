@@ -1,4 +1,4 @@
-"""`sidekiq-py ruby-support`: what a Ruby application needs to take part in what extensions add."""
+"""`sidekiq-py ruby-support`: prints the Ruby file that a Ruby application needs to use batches and other extensions."""
 
 from importlib.metadata import version
 from pathlib import Path
@@ -11,10 +11,10 @@ from sidekiq_py.program import extensions
 @click.command("ruby-support")
 def ruby_support() -> None:
     """
-    Print the Ruby file that lets Ruby jobs and programs take part: batches, and what other extensions add.
+    Print the Ruby file that lets Ruby jobs and programs use batches and other extensions.
 
     \b
-    Rails:      sidekiq-py ruby-support > config/initializers/sidekiq_py.rb
+    With Rails: sidekiq-py ruby-support > config/initializers/sidekiq_py.rb
     Without it: sidekiq-py ruby-support > sidekiq_py.rb
                 and require it in the file that `sidekiq -r` loads
     """
@@ -22,7 +22,7 @@ def ruby_support() -> None:
 
 
 def text() -> str:
-    """The file: a head of its own, and the part of each extension."""
+    """The file's content: a common head, then the part of each extension."""
     extensions.load_installed()
     head = (Path(__file__).parent / "ruby_support.rb").read_text("utf-8").replace("@@version@@", version("sidekiq_py"))
     return "\n".join([head, *(code for extension in extensions if (code := extension.ruby_code()))])

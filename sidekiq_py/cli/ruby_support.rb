@@ -2,11 +2,11 @@
 
 # Ruby's side of sidekiq_py @@version@@, printed by `sidekiq-py ruby-support`. It needs Sidekiq 6 to 8 and nothing else.
 #
-# Rails:      config/initializers/sidekiq_py.rb, so that web processes have it, too
+# With Rails: config/initializers/sidekiq_py.rb, so that web processes have it, too
 # Without it: a file that `sidekiq -r`, and each program that pushes, loads
 #
-# It registers itself; there is nothing to configure. Print it again where sidekiq_py is upgraded. Each process that has
-# loaded it bears the label `sidekiq_py`, by which `sidekiq-py doctor` finds those that have not.
+# It registers itself; there is nothing to configure. Print it again when you upgrade sidekiq_py. Each process that has
+# loaded it carries the label `sidekiq_py`, so that `sidekiq-py doctor` can find those that have not.
 
 require "sidekiq"
 

@@ -1,4 +1,4 @@
-"""`sidekiq-py jobs`: what runs now."""
+"""`sidekiq-py jobs`: shows the running jobs."""
 
 from typing import Any
 
@@ -42,7 +42,7 @@ def jobs(process_name: str | None, as_json: bool, **options: Any) -> None:
         echo_json_array(work_as_json(work, processes.get(work.process_id)) for work in works)
         return
     if not works:
-        said = "No such job runs" if not wanted.is_empty or process_name else "No job runs"
+        said = "No matching job is running" if not wanted.is_empty or process_name else "No job is running"
         click.echo(f"{said}, as of the last heartbeats ({counted(len(processes), 'process', 'processes')}).")
         return
     rows = [
@@ -62,14 +62,14 @@ def jobs(process_name: str | None, as_json: bool, **options: Any) -> None:
 
 
 def language(process: Process | None) -> str:
-    """`python` or `ruby`; empty for a process that has gone since."""
+    """`python` or `ruby`; empty if the process has gone meanwhile."""
     if process is None:
         return ""
     return "python" if process.is_python else "ruby"
 
 
 def work_as_json(work: Work, process: Process | None) -> dict[str, Any]:
-    """One running job, as `jobs --json` and `top --once --json` show it."""
+    """One running job, as `jobs --json` and `top --once --json` print it."""
     elapsed, job = work.elapsed_seconds, shown(work.job)
     return {
         "jid": job.jid,

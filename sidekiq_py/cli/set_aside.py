@@ -1,4 +1,4 @@
-"""`sidekiq-py set-aside`: keys of a wrong type are renamed, so that right ones can be made."""
+"""`sidekiq-py set-aside`: renames a key of the wrong type, so that Sidekiq can create a new one in its place."""
 
 import click
 
@@ -25,8 +25,8 @@ def set_aside(ctx: click.Context, key: str, yes: bool, as_json: bool) -> None:
     """
     Rename a key that holds the wrong type.
 
-    For keys that `doctor` reports: something else has written them, and pushes or workers fail because of them. KEY is
-    renamed to misplaced:KEY, and Sidekiq creates a new one when it needs it. Any other key is left alone.
+    Use it for keys that `doctor` reports: something else has written them, and pushes or workers fail because of them.
+    KEY is renamed to misplaced:KEY, and Sidekiq creates a new one when it needs it. Any other key is left alone.
     """
     pool = sync_client.current().pool
     namespace = program.settings().redis.namespace
@@ -35,14 +35,14 @@ def set_aside(ctx: click.Context, key: str, yes: bool, as_json: bool) -> None:
     except RedisReplyError as error:
         if error.is_about_server:
             raise
-        # It is the registry itself that is in the way.
+        # The key of the wrong type is the set of processes itself.
         identities = []
     misfit = misfits.of_key(pool, key, identities, now_seconds())
     if misfit is None:
         hint = f" Give it without the namespace {namespace}." if namespace and key.startswith(f"{namespace}:") else ""
         raise click.UsageError(
-            f"{plain(key)} is not a key of Sidekiq's that holds a wrong type; nothing is renamed.{hint} "
-            "sidekiq-py doctor names those that do."
+            f"{plain(key)} is not a Sidekiq key that holds the wrong type, so nothing was renamed.{hint} "
+            "sidekiq-py doctor lists the keys that do."
         )
     if not yes:
         ask(lambda: f"{misfit.seen[0].upper()}{misfit.seen[1:]}. Rename it to {_AWAY}{plain(key)}", what="set-aside")
@@ -52,5 +52,5 @@ def set_aside(ctx: click.Context, key: str, yes: bool, as_json: bool) -> None:
     elif done:
         click.echo(f"{plain(key)} is now {_AWAY}{plain(key)}.")
     if not done:
-        click.echo(f"Nothing was renamed: there is a {_AWAY}{plain(key)} already. Delete that one first.", err=True)
+        click.echo(f"Nothing was renamed: {_AWAY}{plain(key)} already exists. Delete it first.", err=True)
         ctx.exit(COULD_NOT)

@@ -1,9 +1,9 @@
 """
 A worker's settings from flags, YAML and environment.
 
-As in Ruby, what comes later wins: built-in defaults, the YAML file, its section for the environment, flags.
-`RAILS_MAX_THREADS` fills in a concurrency that nobody gave. What the program's own code says by `sidekiq_py.configure`
-goes over the file, but under a flag. Source: Sidekiq 6.4.1 and 8.1.7, cli.rb, `setup_options`.
+As in Ruby, later sources win: built-in defaults, the YAML file, its section for the environment, flags.
+`RAILS_MAX_THREADS` sets the concurrency if neither file nor flag does. The program's own call of `sidekiq_py.configure`
+overrides the file, but not a flag. Source: Sidekiq 6.4.1 and 8.1.7, cli.rb, `setup_options`.
 """
 
 import logging
@@ -23,7 +23,7 @@ from sidekiq_py.wire.dialect import Dialect, FloatText
 DEFAULT_FILES = ("sidekiq.yml", "sidekiq.yml.erb")
 FETCHERS = ("reliable", "basic")
 
-# Option → field of Config and how it is read. Every other key of the file ends in `Config.extra`.
+# Option → field of Config and its parser. Keys that are in neither table go to `Config.extra`.
 _PLAIN_OPTIONS: dict[str, tuple[str, Any]] = {
     "timeout": ("shutdown_timeout_seconds", values.positive_number),
     "max_retries": ("max_retries", values.whole_number),
@@ -46,7 +46,7 @@ _OTHER_OPTIONS = frozenset(
     )
 )
 _KNOWN_OPTIONS = _OTHER_OPTIONS.union(_PLAIN_OPTIONS)
-# Of `Config.extra`, what our own extensions read there.
+# The keys that our own extensions read from `Config.extra`.
 _OF_EXTENSIONS = frozenset(("schedule", "cron_schedule_file"))
 _OF_CAPSULES = frozenset(("concurrency", "queues"))
 
@@ -54,15 +54,15 @@ _OF_CAPSULES = frozenset(("concurrency", "queues"))
 @dataclass(frozen=True, slots=True)
 class Options:
     """
-    What flags, file and environment say, merged and not yet checked.
+    The settings from flags, file and environment, merged and not yet checked.
 
     Args:
-        values: By Ruby's names.
-        environment: The name of the environment.
-        flags: Those of *values* that were given as flags.
-        variables: The environment's variables.
-        directory: Where the program was started.
-        flagged_extension_keys: Those given as flags, which go over those of the file one by one.
+        values: The settings by Ruby's names.
+        environment: The name of the environment, such as `production`.
+        flags: The names in *values* that were given as flags.
+        variables: The environment variables.
+        directory: The directory in which the command was started.
+        flagged_extension_keys: Policies given as flags; each overrides the file's policy for the same key.
     """
 
     values: Mapping[str, Any]
@@ -74,12 +74,12 @@ class Options:
 
     @property
     def requires(self) -> tuple[str, ...]:
-        """What to import, in order."""
+        """The modules to import, in order."""
         return values.texts(self.values.get("require"), "require")
 
     @property
     def log_level(self) -> int:
-        """The standard library's number."""
+        """The level, as a number of the standard library."""
         named = self.values.get("log_level")
         if named is not None:
             level = level_number(named)
@@ -92,42 +92,42 @@ class Options:
 
     @property
     def log_format(self) -> str | None:
-        """One of `logs.FORMAT_NAMES`, or None where nobody asked for one."""
+        """One of `logs.FORMAT_NAMES`, or None if none was requested."""
         return values.one_of(self.values.get("log_format"), FORMAT_NAMES, "log_format")
 
     @property
     def logged_attributes(self) -> tuple[str, ...]:
-        """Keys of a payload that log lines show."""
+        """The payload keys that log lines show."""
         given = self.values.get("logged_job_attributes")
         return LOGGED_ATTRIBUTES if given is None else values.texts(given, "logged_job_attributes")
 
     @property
     def sidekiq_version(self) -> str | None:
-        """The release to write for."""
+        """The Sidekiq release to write for, or None to detect it."""
         given = self.values.get("sidekiq_version")
         return None if given is None else str(given)
 
     @property
     def float_text(self) -> FloatText | None:
-        """How floats are written."""
+        """How to write floats, or None if it follows from the release."""
         name = values.one_of(self.values.get("float_text"), [kind.value for kind in FloatText], "float_text")
         return None if name is None else FloatText(name)
 
     @property
     def extension_keys(self) -> Mapping[str, ExtensionPolicy]:
-        """What becomes of jobs with a key of an extension, key by key."""
+        """The policy for jobs with a key of Sidekiq Pro, Enterprise or a gem, by key."""
         given = self.values.get("extension_keys")
         return {**check_extension_keys({} if given is None else given), **self.flagged_extension_keys}
 
     @property
     def redis_url(self) -> str | None:
-        """Where Redis is, if a flag or the file says so."""
+        """The URL of Redis, if a flag or the file gives it."""
         given = self.values.get("redis_url")
         return None if given is None else str(given)
 
     @property
     def namespace(self) -> str | None:
-        """What stands before every key, if a flag or the file says so."""
+        """The prefix of every key, if a flag or the file gives it."""
         given = self.values.get("namespace")
         return None if given is None else str(given)
 
@@ -137,9 +137,9 @@ def read_all(flags: Mapping[str, Any], *, variables: Mapping[str, str], director
     Merge flags, file and environment.
 
     Args:
-        flags: Those that were given, by the option's name; `config_file` names the file.
-        variables: The environment's variables.
-        directory: Where the program was started.
+        flags: The flags that were given, by option name; `config_file` names the file.
+        variables: The environment variables.
+        directory: The directory in which the command was started.
 
     Raises:
         ConfigError: The file is missing or unreadable.
@@ -151,7 +151,7 @@ def read_all(flags: Mapping[str, Any], *, variables: Mapping[str, str], director
     path = Path(named_file) if named_file is not None else find_default_file(_home(given.get("require"), directory))
     options: dict[str, Any] = {}
     if path is not None:
-        # Only now: a worker without a file can do without a YAML parser in memory.
+        # Imported here, because a worker without a file needs no YAML parser in memory.
         from sidekiq_py.cli.yaml_file import read_options
 
         options = read_options(directory / path, section=environment, environment=variables)
@@ -164,11 +164,10 @@ def read_all(flags: Mapping[str, Any], *, variables: Mapping[str, str], director
 
 def unknown_keys(options: Options) -> str | None:
     """
-    What to say of keys of the file that mean nothing here; None if there are none. They stay in `Config.extra`, as in
-    Ruby.
+    The warning about keys of the file that we do not know; None if there are none.
 
-    A mapping is passed over unless its name looks misspelled: it may be the section of another environment, or a
-    gem's.
+    They stay in `Config.extra`, as in Ruby. A mapping is ignored unless its name looks misspelled: it may be another
+    environment's section, or a gem's.
     """
     capsules = options.values.get("capsules")
     own = capsules.items() if isinstance(capsules, Mapping) else ()
@@ -179,7 +178,7 @@ def unknown_keys(options: Options) -> str | None:
     if not found:
         return None
     named = ", ".join(found)
-    return f"the YAML file has settings that mean nothing here: {named}; a plug-in finds them in Config.extra"
+    return f"the YAML file has unknown settings: {named}; they have no effect, but plug-ins find them in Config.extra"
 
 
 def _misspelled(given: Any, known: frozenset[str], place: str) -> list[str]:
@@ -192,7 +191,7 @@ def _misspelled(given: Any, known: frozenset[str], place: str) -> list[str]:
 
 
 def find_default_file(directory: Path) -> Path | None:
-    """The configuration file of an application in *directory*, if it has one."""
+    """The configuration file of the application in *directory*, or None."""
     candidates = [directory / "config" / name for name in DEFAULT_FILES]
     return next((path for path in candidates if path.is_file()), None)
 
@@ -212,13 +211,13 @@ def make_config(
     extension_keys: Mapping[str, ExtensionPolicy] | None = None,
 ) -> Config:
     """
-    The checked settings.
+    Check the settings and make a `Config` of them.
 
     Args:
-        redis, sidekiq_version, float_text, extension_keys: As the program's own code left them.
+        redis, sidekiq_version, float_text, extension_keys: As the program's own code has configured them.
 
     Raises:
-        ConfigError: A value is unusable.
+        ConfigError: A value is invalid.
     """
     given = options.values
     version = sidekiq_version or options.sidekiq_version
@@ -244,7 +243,7 @@ def make_config(
 
 
 def _capsules(given: Mapping[str, Any], major: int | None) -> tuple[CapsuleConfig, ...]:
-    # Source: the default of Sidekiq 6 is 10, that of 7 and 8 is 5.
+    # Source: the default is 10 in Sidekiq 6, and 5 in Sidekiq 7 and 8.
     default_concurrency = 10 if major == 6 else 5
     wanted = given.get("concurrency")
     concurrency = values.positive_integer(default_concurrency if wanted is None else wanted, "concurrency")
@@ -264,15 +263,17 @@ def _capsules(given: Mapping[str, Any], major: int | None) -> tuple[CapsuleConfi
 
 def parse_queues(given: Any, name: str, major: int | None) -> tuple[QueueConfig, ...]:
     """
-    Queues as flags and files write them: `name`, `name,weight`, `[name, weight]`, or a mapping of names to weights.
+    Parse queues as flags and files write them: `name`, `name,weight`, `[name, weight]`, or a mapping of names to
+    weights.
 
     Args:
-        given: One of these or a list of them; None is the queue `default`.
-        name: What to call it in a message.
-        major: Of the pinned release; Sidekiq 6 refuses a queue that is named twice, later ones add it up.
+        given: One of these or a list of them; None means the queue `default`.
+        name: The name of the setting, for messages.
+        major: The major version of the pinned release. Sidekiq 6 rejects a queue that is named twice; later releases
+            add up its weights.
 
     Raises:
-        ConfigError: A queue has no name, or a weight that is no number.
+        ConfigError: A queue has no name, or its weight is not a number.
     """
     if given is None or given == []:
         return (QueueConfig("default"),)
@@ -296,18 +297,18 @@ def _flagged_extension_keys(given: Iterable[str]) -> Mapping[str, ExtensionPolic
     pairs = [(text, *text.partition("=")) for text in given]
     unclear = next((text for text, _, equals, _ in pairs if not equals), None)
     if unclear is not None:
-        raise ConfigError(f"--extension-key {unclear} gives no policy; give KEY=POLICY, as in bid=run")
+        raise ConfigError(f"--extension-key {unclear} has no policy; write KEY=POLICY, as in bid=run")
     return check_extension_keys({key.strip(): policy.strip() for _, key, _, policy in pairs})
 
 
 def _home(require: Any, directory: Path) -> Path:
-    """Where the application is: the required directory, if there is one."""
+    """The application's directory: the first directory that `-r` names, else the current one."""
     named = [directory / str(entry) for entry in (require or ()) if (directory / str(entry)).is_dir()]
     return named[0] if named else directory
 
 
 def _default_tag(options: Options) -> str:
-    """The application's directory; under Capistrano, whose releases are named by time, the one above them."""
+    """The name of the application's directory. Under Capistrano, whose releases are named by time, the one above."""
     home = _home(options.requires, options.directory).resolve()
     is_release = home.name[:1].isdigit() and home.parent.name == "releases"
     return home.parent.parent.name if is_release else home.name

@@ -1,4 +1,4 @@
-"""`sidekiq-py top`: processes, queues and running jobs of both languages, live or once."""
+"""`sidekiq-py top`: shows processes, queues and running jobs of both languages, live or once."""
 
 import shutil
 import sys
@@ -15,7 +15,7 @@ from sidekiq_py.cli.processes import process_as_json
 from sidekiq_py.cli.running import work_as_json
 from sidekiq_py.clock import Wakeable
 
-# What is piped is not cut to a terminal.
+# The width of piped output, which is not cut to the terminal.
 _UNBOUND = 10_000
 
 
@@ -35,18 +35,18 @@ _UNBOUND = 10_000
     default=1.0,
     show_default=True,
     metavar="SECONDS",
-    help="Pause between two reads of Redis.",
+    help="How long to wait between two reads of Redis.",
 )
 @reads_redis
 def top(once: bool, sample: float, every: float, as_json: bool) -> None:
     """
     Watch processes, queues and running jobs live.
 
-    Shows Ruby's and Python's. Press keys to quiet and stop processes, pause queues and retry failed jobs; ? lists them.
-    Redis is read once a second, in one round trip.
+    Shows those of Ruby and Python. Press keys to quiet and stop processes, pause queues and retry failed jobs; ? lists
+    the keys. Redis is read once a second, in one round trip.
     """
     if as_json and not once:
-        raise click.UsageError("--json goes with --once")
+        raise click.UsageError("--json works only with --once")
     if once:
         overview = _read_once(sample)
         if as_json:
@@ -59,13 +59,13 @@ def top(once: bool, sample: float, every: float, as_json: bool) -> None:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise click.UsageError("top needs a terminal; without one: sidekiq-py top --once")
     try:
-        # Only for a full screen: Python may be built without it.
+        # Imported here, because Python may have been built without curses.
         from sidekiq_py.cli import top_screen
     except ImportError as error:
         raise click.ClickException(
-            f"this Python has no curses ({error}), which a full screen needs; use sidekiq-py top --once"
+            f"this Python has no curses ({error}), which the full screen needs; use sidekiq-py top --once"
         ) from error
-    # An unreachable Redis is told before the screen is taken.
+    # Read once before taking over the screen, so that an unreachable Redis is reported as an ordinary error.
     reader = OverviewReader()
     top_screen.run(reader, reader.read(), every)
 

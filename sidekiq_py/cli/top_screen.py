@@ -1,7 +1,7 @@
 """
-`top` on a terminal: curses paints, one thread reads Redis, one at a time does what a key asked for.
+`top` on a terminal: curses paints, one thread reads Redis, and one thread at a time runs the command of a key.
 
-curses compares what is to be shown with what is, and sends the difference, so nothing flickers.
+curses sends only the difference between the old and the new screen, so nothing flickers.
 """
 
 import curses
@@ -26,18 +26,18 @@ _KEYS_OF_HELP = {ord("?"), ord("h")}
 
 def run(reader: OverviewReader, first: Overview, every_seconds: float) -> None:
     """
-    Show it until somebody quits.
+    Show the view until the user quits.
 
     Args:
-        first: What was read already.
-        every_seconds: Read Redis so often.
+        first: The overview to show first.
+        every_seconds: How long to wait between two reads of Redis.
 
     Raises:
         ClickException: The terminal cannot show a full screen.
     """
     locale.setlocale(locale.LC_ALL, "")
     feed = _Feed(reader, first, every_seconds)
-    # Left to its default, TERM would leave the terminal as curses has set it.
+    # By default, TERM would end the process and leave the terminal in the state that curses has set.
     before = signal.signal(signal.SIGTERM, _leave)
     window = _open()
     try:
@@ -60,7 +60,7 @@ def _open() -> curses.window:
     try:
         curses.setupterm()
         if not curses.tigetstr("cup"):
-            raise curses.error("it has no way to place the cursor")
+            raise curses.error("it cannot position the cursor")
         window = curses.initscr()
     except curses.error as error:
         name = os.environ.get("TERM") or "not set"
@@ -74,13 +74,13 @@ def _open() -> curses.window:
     try:
         curses.curs_set(0)
     except curses.error:
-        # Some terminals cannot hide it.
+        # Some terminals cannot hide the cursor.
         pass
     return window
 
 
 class _Feed:
-    """Reads Redis again and again, in a thread: one that hangs must not hold up the keys."""
+    """Reads Redis repeatedly in a thread, so that a Redis that hangs does not block the keys."""
 
     def __init__(self, reader: OverviewReader, first: Overview, every_seconds: float) -> None:
         self.overview = first
@@ -92,11 +92,11 @@ class _Feed:
         self._thread = threading.Thread(target=self._run, name="sidekiq.top/feed", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Read no more; a read that is under way is not waited for."""
+        """Stop reading, without waiting for a read in progress."""
         self._stopped.wake()
 
     def _run(self) -> None:
@@ -110,11 +110,11 @@ class _Feed:
 
 class _Work:
     """
-    What a key asked for, in a thread; one at a time.
+    Runs the command of a key in a thread, one at a time.
 
     Attributes:
-        message: What to say of it.
-        is_busy: It is not done yet.
+        message: The progress or the result, for the last line.
+        is_busy: True while a command runs.
     """
 
     def __init__(self) -> None:
@@ -123,9 +123,9 @@ class _Work:
         self._is_stopped = False
 
     def start(self, act: Callable[[], str]) -> None:
-        """Do it; *act* returns what to say of it."""
+        """Run *act*, which returns the message to show when it is done."""
         if self.is_busy:
-            self.message = "Wait until the last command is done, or press x to end it."
+            self.message = "Wait until the last command is done, or press x to stop it."
             return
         self.is_busy, self._is_stopped = True, False
 
@@ -135,27 +135,27 @@ class _Work:
             except SidekiqError as error:
                 said = str(error)
             finally:
-                # Whoever reads the message may press the next key at once.
+                # Before the message is set: the user may press the next key as soon as it shows.
                 self.is_busy = False
             self.message = said
 
         threading.Thread(target=run, name="sidekiq.top/command", daemon=True).start()
 
     def stop(self) -> None:
-        """Let a long one end between two round trips."""
+        """Make a long command stop between two round trips."""
         self._is_stopped = True
 
     def is_stopped(self) -> bool:
-        """Whether it is to end."""
+        """True once the command has been asked to stop."""
         return self._is_stopped
 
     def report(self, done: int) -> None:
-        """How far it is."""
-        self.message = f"{done:,} retries looked at. x ends it."
+        """Show the progress."""
+        self.message = f"{done:,} retries processed. Press x to stop."
 
 
 class _Screen:
-    """The loop of keys and pictures."""
+    """Handles keys and paints the screen, in a loop."""
 
     def __init__(self, window: curses.window, feed: _Feed) -> None:
         self._window = window
@@ -166,7 +166,7 @@ class _Screen:
         self._styles = _styles()
 
     def loop(self) -> None:
-        """Until somebody quits."""
+        """Run until the user quits."""
         shown: object = None
         while True:
             key = self._window.getch()
@@ -222,10 +222,10 @@ class _Screen:
         self._question = (f"Retry all {overview.retries:,} retries now? y/n", retry)
 
     def _pause(self, overview: Overview) -> None:
-        # Not one that nobody has looked at.
+        # Only in the section of queues: elsewhere the user does not see which queue is selected.
         name = self._state.chosen(overview, "queues") if self._state.section == "queues" else None
         if name is None:
-            self._work.message = "Select a queue first: Tab goes to the queues."
+            self._work.message = "Select a queue first: press Tab to go to the queues."
             return
 
         def pause() -> str:
@@ -234,7 +234,7 @@ class _Screen:
                 return f"{name} is no longer paused."
             queue.pause()
             ruby = [process.identity for process in ProcessSet().serving(name) if not process.is_python]
-            others = f" Without Sidekiq Pro these Ruby processes go on: {', '.join(ruby)}" if ruby else ""
+            others = f" Without Sidekiq Pro, these Ruby processes keep fetching: {', '.join(ruby)}" if ruby else ""
             return f"{name} is paused.{others}"
 
         self._work.start(pause)
@@ -243,22 +243,22 @@ class _Screen:
         identity = self._state.chosen_process(overview)
         process = next((one for one in overview.processes if one.identity == identity), None)
         if process is None:
-            self._work.message = "Select a process, or a job that it runs, first: Tab goes to the next section."
+            self._work.message = "Select a process, or a job that it runs, first: press Tab for the next section."
         elif key == "d":
-            told = f"{process.identity} writes its threads to its log on {process.hostname}, within ten seconds."
+            told = f"{process.identity} will log its threads' backtraces on {process.hostname}, within ten seconds."
             self._work.start(_telling(Process.dump_threads, process, told))
         elif key == "u":
             told = f"{process.identity} will fetch no more jobs, within ten seconds."
             self._question = (f"Quiet {process.identity}? y/n", _telling(Process.quiet, process, told))
         else:
-            told = f"{process.identity} will stop, within ten seconds and the time that its jobs are given."
+            told = f"{process.identity} will begin to stop within ten seconds, and give its jobs time to finish."
             self._question = (f"Stop {process.identity}? y/n", _telling(Process.stop, process, told))
 
     def _paint(self) -> None:
         height, width = self._window.getmaxyx()
         self._state.trouble = self._feed.trouble
         self._state.message = self._question[0] if self._question else self._work.message
-        # The last column is left free: a character there would scroll some terminals.
+        # Leave the last column free: a character there would make some terminals scroll.
         lines = screen(self._feed.overview, self._state, width - 1, height)
         self._window.erase()
         for row, line in enumerate(lines):
@@ -272,7 +272,7 @@ class _Screen:
             text = text.encode(encoding, "replace").decode(encoding)
             self._window.addnstr(row, 0, text, width - 1, self._styles[line.style])
         except curses.error:
-            # The terminal became smaller a moment ago; the next picture fits.
+            # The terminal has just become smaller; the next paint fits.
             pass
 
 

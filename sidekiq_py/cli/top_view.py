@@ -1,4 +1,4 @@
-"""What `top` shows, as lines of text: for any size of a terminal, and for none."""
+"""What `top` shows, as lines of text, for a terminal of any size or for none."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ Style = Literal["", "title", "heading", "selected", "warning", "dim"]
 
 SECTIONS = ("processes", "queues", "jobs")
 _NARROWEST = 6
-# Below this a screen has room for one section only.
+# A lower screen shows only the selected section.
 _LEAST_ROWS = 12
 _SILENT_SECONDS = 25
 _ARGS_WIDTH = 200
@@ -23,20 +23,20 @@ _GAP = 2
 HELP = (
     "Tab, Shift-Tab   the next section, the one before",
     "Up, Down, j, k   select a row",
-    "u                quiet the selected process, or that of the selected job: it fetches no more",
+    "u                quiet the selected process, or the one that runs the selected job: it fetches no more",
     "s                stop it",
-    "d                let it write its threads to its log",
-    "p                pause the selected queue, or let it go on",
+    "d                make it log the backtraces of its threads",
+    "p                pause the selected queue, or resume it",
     "r                retry all jobs in the retry set now",
-    "x                end what r has begun; the other retries stay",
-    "?                show this, and go back",
+    "x                stop retrying; the other jobs stay in the retry set",
+    "?                show or hide these keys",
     "q                quit",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of the screen."""
+    """One line of the screen."""
 
     text: str
     style: Style = ""
@@ -45,14 +45,14 @@ class Line:
 @dataclass(slots=True)
 class State:
     """
-    What somebody has chosen.
+    What the user has selected, and what the screen has to say.
 
     Args:
-        section: Of `SECTIONS`.
-        selected: In each section the name of the selected row: an identity, a queue, a process and its thread.
-        has_help: The keys are shown instead.
-        message: For the last line.
-        trouble: Why Redis could not be read.
+        section: The selected section, one of `SECTIONS`.
+        selected: The name of the selected row in each section: an identity, a queue, or a process and its thread.
+        has_help: True to show the keys instead of the sections.
+        message: The text of the last line.
+        trouble: Why Redis could not be read; empty if it could.
     """
 
     section: str = SECTIONS[0]
@@ -62,18 +62,18 @@ class State:
     trouble: str = ""
 
     def move(self, overview: Overview, step: int) -> None:
-        """Select another row of the section."""
+        """Select the row *step* rows further down in the section."""
         names = row_names(overview, self.section)
         if names:
             place = names.index(self.chosen(overview, self.section) or names[0])
             self.selected[self.section] = names[max(0, min(len(names) - 1, place + step))]
 
     def turn(self, step: int) -> None:
-        """Go to another section."""
+        """Select the section *step* sections further on."""
         self.section = SECTIONS[(SECTIONS.index(self.section) + step) % len(SECTIONS)]
 
     def chosen(self, overview: Overview, section: str) -> str | None:
-        """The selected row's name; the first one's where it has gone, None where there is none."""
+        """The selected row's name: the first row's if the selected one has gone, None if there are no rows."""
         names = row_names(overview, section)
         name = self.selected.get(section)
         return name if name in names else next(iter(names), None)
@@ -89,11 +89,11 @@ class State:
 @dataclass(frozen=True, slots=True)
 class _Column:
     """
-    A column.
+    A column of a table.
 
     Args:
-        keep: Where there is no room, those with the lowest number go first.
-        is_elastic: It may be cut.
+        keep: The priority: if there is not enough room, the columns with the lowest numbers are dropped first.
+        is_elastic: True if its text may be cut.
     """
 
     heading: str
@@ -104,7 +104,7 @@ class _Column:
 
 
 def row_names(overview: Overview, section: str) -> list[str]:
-    """What the rows of a section are called."""
+    """The names of a section's rows."""
     if section == "processes":
         return [process.identity for process in overview.processes]
     if section == "queues":
@@ -113,7 +113,7 @@ def row_names(overview: Overview, section: str) -> list[str]:
 
 
 def report(overview: Overview, width: int) -> Iterator[str]:
-    """All of it, for `--once`."""
+    """The lines of the whole view, for `--once`."""
     yield from (line.text for line in _head(overview, width, is_live=False))
     for section in SECTIONS:
         yield ""
@@ -121,7 +121,7 @@ def report(overview: Overview, width: int) -> Iterator[str]:
 
 
 def screen(overview: Overview, state: State, width: int, height: int) -> list[Line]:
-    """Exactly *height* lines of at most *width* characters."""
+    """The screen: exactly *height* lines of at most *width* characters."""
     head = _head(overview, width, is_live=True)
     if state.trouble:
         head = [Line(shortened(state.trouble, width), "warning"), *head[1:]]
@@ -161,7 +161,7 @@ def _head(overview: Overview, width: int, *, is_live: bool) -> list[Line]:
 def _body(overview: Overview, state: State, width: int, height: int) -> list[Line]:
     sections = SECTIONS if height >= _LEAST_ROWS else (state.section,)
     wanted = {section: max(1, len(row_names(overview, section))) for section in sections}
-    # A blank line and the headings of each.
+    # Each section has a blank line and its headings, besides its rows.
     rooms = _shares(wanted, max(0, height - 2 * len(sections)))
     lines: list[Line] = []
     for section in sections:
@@ -186,7 +186,7 @@ def _window(rows: Sequence[Line], overview: Overview, state: State, section: str
 
 
 def _shares(wanted: dict[str, int], room: int) -> dict[str, int]:
-    """How many rows each gets: alike, and what one does not need goes to the others."""
+    """How many rows each section gets: equal shares, and what one does not need goes to the others."""
     shares = dict.fromkeys(wanted, 0)
     while room > 0 and (open_ones := [name for name in wanted if shares[name] < wanted[name]]):
         for name in open_ones[:room]:
@@ -229,9 +229,9 @@ def _table(overview: Overview, section: str, width: int) -> list[Line]:
 
 
 _NONE = {
-    "processes": "No process is at work.",
-    "queues": "Nothing was ever pushed to this Redis.",
-    "jobs": "No job runs.",
+    "processes": "No worker process is running.",
+    "queues": "Nothing has ever been pushed to this Redis.",
+    "jobs": "No job is running.",
 }
 
 
@@ -278,7 +278,7 @@ def _text(column: _Column, row: Any) -> str:
 
 
 def _least(widths: Sequence[int], columns: Sequence[_Column], left: Sequence[int]) -> int:
-    """The room that these columns need once those that may be cut are."""
+    """The width that these columns need at least, with the elastic ones cut."""
     return sum(
         min(widths[index], 3 * _NARROWEST) if columns[index].is_elastic else widths[index] for index in left
     ) + _GAP * (len(left) - 1)

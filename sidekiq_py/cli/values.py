@@ -1,4 +1,8 @@
-"""Single values of flags, files and variables, checked; each message names the option and what it may be."""
+"""
+Parses single values from flags, files and environment variables.
+
+Each error message names the option and the values that it accepts.
+"""
 
 import re
 from collections.abc import Collection
@@ -16,7 +20,7 @@ _SPAN_PART = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)", re.ASCII)
 
 
 def whole_number(value: Any, name: str) -> int:
-    """0 or more; digits in quotes count, too."""
+    """A whole number, 0 or more; a string of digits is accepted, too."""
     number = _integer(value)
     if number is None or number < 0:
         raise ConfigError(f"{name} is {value!r}; it must be a whole number, 0 or more")
@@ -24,7 +28,7 @@ def whole_number(value: Any, name: str) -> int:
 
 
 def positive_integer(value: Any, name: str) -> int:
-    """1 or more; digits in quotes count, too."""
+    """A whole number, 1 or more; a string of digits is accepted, too."""
     number = _integer(value)
     if number is None or number < 1:
         raise ConfigError(f"{name} is {value!r}; it must be a whole number, 1 or more")
@@ -32,13 +36,13 @@ def positive_integer(value: Any, name: str) -> int:
 
 
 def positive_number(value: Any, name: str) -> float:
-    """More than 0, whole or not."""
+    """A number greater than 0, whole or not."""
     try:
         number = float(value) if not isinstance(value, bool) else 0.0
     except (TypeError, ValueError):
         number = 0.0
     if not 0 < number < float("inf"):
-        raise ConfigError(f"{name} is {value!r}; it must be a number more than 0")
+        raise ConfigError(f"{name} is {value!r}; it must be a number greater than 0")
     return number
 
 
@@ -50,7 +54,7 @@ def one_of(value: Any, allowed: Collection[str], name: str) -> str | None:
 
 
 def texts(value: Any, name: str) -> tuple[str, ...]:
-    """A list of texts, or a single one; None is an empty list."""
+    """A list of strings, or a single one; None counts as an empty list."""
     if value is None:
         return ()
     entries = value if isinstance(value, list | tuple) else [value]
@@ -60,16 +64,16 @@ def texts(value: Any, name: str) -> tuple[str, ...]:
 
 
 def span_seconds(_ctx: click.Context, _parameter: click.Parameter, text: str | None) -> float | None:
-    """Seconds of `90`, `5m`, `1h30m`, `2d`."""
+    """Parse a duration such as `90`, `5m`, `1h30m` or `2d`; returns seconds."""
     if text is None:
         return None
     if not _SPAN.fullmatch(text):
-        raise click.BadParameter(f"{text!r} is not a span of time; write seconds, or 5m, 1h30m, 2d")
+        raise click.BadParameter(f"{text!r} is not a duration; write seconds, or 5m, 1h30m, 2d")
     return sum(float(number) * _UNIT_SECONDS[unit] for number, unit in _SPAN_PART.findall(text))
 
 
 def epoch_seconds(_ctx: click.Context, _parameter: click.Parameter, text: str | None) -> float | None:
-    """Epoch seconds of themselves, or of ISO 8601 with a zone."""
+    """Parse a time given as epoch seconds, or in ISO 8601 with a zone; returns epoch seconds."""
     if text is None or re.fullmatch(r"\d+(\.\d+)?", text, re.ASCII):
         return None if text is None else float(text)
     try:
@@ -77,12 +81,12 @@ def epoch_seconds(_ctx: click.Context, _parameter: click.Parameter, text: str | 
     except ValueError:
         raise click.BadParameter(f"{text!r} is not a time; write 2030-01-31T08:00:00Z, or epoch seconds") from None
     if moment.tzinfo is None:
-        raise click.BadParameter(f"{text!r} names no zone; add Z for UTC, or +01:00")
+        raise click.BadParameter(f"{text!r} has no time zone; add Z for UTC, or +01:00")
     return moment.timestamp()
 
 
 def moment_seconds(ctx: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
-    """Epoch seconds of what `epoch_seconds` takes, of `2h`, which is that long ago, or of `+2h`, that long from now."""
+    """Parse what `epoch_seconds` accepts, or `2h` (two hours ago), or `+2h` (in two hours); returns epoch seconds."""
     if text is None or not re.fullmatch(r"\+.*|\d.*[smhd]", text, re.ASCII):
         return epoch_seconds(ctx, parameter, text)
     seconds = span_seconds(ctx, parameter, text.removeprefix("+")) or 0.0

@@ -1,4 +1,4 @@
-"""Which release this is."""
+"""The option `--version`."""
 
 import click
 
@@ -6,7 +6,7 @@ import sidekiq_py
 
 
 def show_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
-    """Print which release this is, and exit."""
+    """Print the release and exit."""
     if not wanted or ctx.resilient_parsing:
         return
     click.echo(f"sidekiq-py {sidekiq_py.__version__}")

@@ -1,8 +1,9 @@
 """
-`sidekiq-py worker --watch`: the worker in a process of its own, started anew whenever the program's code changes.
+`sidekiq-py worker --watch`: runs the worker in a child process and restarts it whenever the program's code changes.
 
-Files are watched below the current directory and beside what -r and -C name. A change stops the worker as TERM does, so
-that jobs end or go back; a program that fails to start is tried again at the next change.
+It watches the files below the current directory and in the folders of the files that -r and -C name. A change stops the
+worker as TERM does, so that its jobs finish or are requeued. If the program fails to start, the next change is another
+try.
 """
 
 import os
@@ -18,19 +19,20 @@ import click
 from sidekiq_py.errors import ConfigError
 
 _SUFFIXES = (".py", ".yml", ".yaml", ".erb")
-# What ends the watch and the worker. HUP is a terminal that was closed: it would kill the worker amid its jobs.
+# Signals that end the watch, and what the worker gets instead. HUP means that the terminal was closed; passed on as it
+# is, it would kill the worker in the middle of its jobs.
 _ENDS = {signal.SIGTERM: signal.SIGTERM, signal.SIGINT: signal.SIGINT, signal.SIGHUP: signal.SIGTERM}
-# Handed on to the worker as they come.
+# Signals that are passed on to the worker unchanged.
 _PASSED_ON = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGUSR2)
 _LOOK_MS = 200
 
 
 def run(command: Sequence[str], paths: Sequence[Path]) -> int:
     """
-    Watch until told to stop.
+    Watch until a signal ends it.
 
     Args:
-        command: What starts a worker.
+        command: The command line that starts a worker.
         paths: Files and folders to watch.
 
     Returns:
@@ -40,7 +42,7 @@ def run(command: Sequence[str], paths: Sequence[Path]) -> int:
         ConfigError: watchfiles is not installed.
     """
     try:
-        # Part of the extra `watch`, which production has no use for.
+        # watchfiles belongs to the extra `watch`, which production does not install.
         import watchfiles
     except ImportError as error:
         raise ConfigError(
@@ -55,7 +57,7 @@ def run(command: Sequence[str], paths: Sequence[Path]) -> int:
         else:
             worker.tell(number)
 
-    # nohup has HUP ignored, so that a program outlives its terminal.
+    # nohup sets HUP to be ignored, so that a program outlives its terminal; keep it so.
     ignored = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else set()
     handled = {*_ENDS, *_PASSED_ON} - ignored
     before = {number: signal.signal(number, pass_on) for number in handled}
@@ -87,13 +89,13 @@ def run(command: Sequence[str], paths: Sequence[Path]) -> int:
 
 
 def _named(paths: Iterator[str]) -> str:
-    """The first few files that have changed, as they are called from here."""
+    """The first few files that have changed, relative to the current directory."""
     names = sorted({os.path.relpath(path) for path in paths})
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 class _IsCode:
-    """What a change of restarts the worker: not what programs write while they run."""
+    """Filters for changes of code, as opposed to files that programs write while they run."""
 
     _FOLDERS = frozenset({"__pycache__", ".git", ".venv", "venv", "node_modules", ".mypy_cache", ".pytest_cache"})
 
@@ -101,9 +103,9 @@ class _IsCode:
         self._watched = watched
 
     def __call__(self, change: object, path: str) -> bool:
-        """Whether the file is part of a program."""
+        """Returns True if the file is part of a program."""
         file = Path(path)
-        # Only below what is watched: a whole program may live in a folder called `venv`.
+        # Judge only the part below the watched folder: a whole program may live in a folder called `venv`.
         return file.suffix in _SUFFIXES and any(
             self._FOLDERS.isdisjoint(file.relative_to(folder).parts)
             for folder in self._watched
@@ -112,7 +114,7 @@ class _IsCode:
 
 
 class _Worker:
-    """The process that is started again and again."""
+    """The worker process, which is restarted as often as necessary."""
 
     def __init__(self, command: Sequence[str], ending: threading.Event) -> None:
         self._command = command
@@ -121,42 +123,46 @@ class _Worker:
         self._is_told = False
 
     def start(self) -> None:
-        """Start it, in a group of its own: Ctrl-C reaches it once, by us. After `end` none is started."""
+        """
+        Start the process, unless `end` was called.
+
+        It has a process group of its own, so that Ctrl-C reaches it once, through us.
+        """
         if self._ending.is_set():
             return
         self._is_told = False
         self._process = subprocess.Popen(self._command, process_group=0)
         if self._ending.is_set():
-            # The signal came while the process was being created, and reached nobody.
+            # The signal arrived while the process was being created, so the process did not get it.
             self._process.terminate()
 
     def restart(self, why: str) -> None:
-        """Stop it as TERM does, and start it again."""
-        click.echo(f"{why} changed; starting the worker again.", err=True)
+        """Stop the process with TERM and start it again."""
+        click.echo(f"{why} changed; restarting the worker.", err=True)
         self.tell(signal.SIGTERM)
         self.wait()
         self.start()
 
     def tell(self, number: int) -> None:
-        """Send it a signal, if it lives."""
+        """Send the process a signal, if it is running."""
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(number)
 
     def has_ended(self) -> bool:
-        """Whether it has ended by itself, and nobody was told."""
+        """True if the process has exited by itself and `tell_end` has not reported it yet."""
         return self._process is not None and not self._is_told and self._process.poll() is not None
 
     def tell_end(self) -> None:
-        """Say so, once."""
+        """Report that the process has exited, once."""
         self._is_told = True
         code = self._process.returncode if self._process is not None else None
-        click.echo(f"The worker has ended (exit code {code}); it is started again at the next change.", err=True)
+        click.echo(f"The worker has exited (exit code {code}); it will restart at the next change.", err=True)
 
     def wait(self) -> int:
-        """Wait for its end; its exit code."""
+        """Wait for the process to exit; returns its exit code, 0 if it never started."""
         return self._process.wait() if self._process is not None else 0
 
     def end(self, number: int) -> None:
-        """Stop it with this signal, for good: a restart that waits for its jobs starts no other."""
+        """Stop the process for good with this signal. A restart in progress does not start another one."""
         self._ending.set()
         self.tell(number)

@@ -1,4 +1,4 @@
-"""The command `web`: the dashboard as a server of its own."""
+"""`sidekiq-py web`: serves the dashboard on its own."""
 
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -82,12 +82,12 @@ def web(bind: str, port: int, config_file: Path | None, allow_host: tuple[str, .
     )
     if not access.has_rules and not is_local:
         raise ConfigError(
-            f"the dashboard would listen on {bind} without knowing whom to let in; give accounts or tokens in "
+            f"the dashboard would listen on {bind} without knowing whom to let in; configure accounts or tokens in "
             "--config, or leave --bind at 127.0.0.1"
         )
     servers = settings.get("servers")
     if servers is not None and not isinstance(servers, Mapping):
-        raise ConfigError("servers in the configuration is a mapping from a name to a Redis URL")
+        raise ConfigError("servers in the configuration must map names to Redis URLs")
     application = build(
         access,
         servers=servers,
@@ -101,7 +101,8 @@ def web(bind: str, port: int, config_file: Path | None, allow_host: tuple[str, .
             host=bind,
             port=port,
             log_level="warning",
-            # The header tells who serves; with no rules of access, whoever passes requests on is refused.
+            # Do not reveal the server software. Trust proxy headers only if there are access rules: without them, the
+            # dashboard rejects requests that came through a proxy.
             server_header=False,
             proxy_headers=access.has_rules,
             timeout_graceful_shutdown=_LEAVE_SECONDS,
@@ -117,7 +118,7 @@ def web(bind: str, port: int, config_file: Path | None, allow_host: tuple[str, .
 def _require_extra() -> None:
     missing = [name for name in ("starlette", "jinja2", "uvicorn") if find_spec(name) is None]
     if missing:
-        raise ConfigError(f"the dashboard needs {', '.join(missing)}; install it by: pip install 'sidekiq-py[web]'")
+        raise ConfigError(f"the dashboard needs {', '.join(missing)}; install it with: pip install 'sidekiq-py[web]'")
 
 
 def _settings(path: Path | None) -> dict[str, Any]:
@@ -128,12 +129,10 @@ def _settings(path: Path | None) -> dict[str, Any]:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read as YAML: {error}") from error
     if not isinstance(settings, dict):
-        raise ConfigError(f"{path} is a YAML mapping with {', '.join(_SETTINGS)}")
+        raise ConfigError(f"{path} must be a YAML mapping with {', '.join(_SETTINGS)}")
     unknown = [str(name) for name in settings if name not in _SETTINGS]
     if unknown:
-        raise ConfigError(
-            f"{path} sets {', '.join(unknown)}, which is not known; the settings are {', '.join(_SETTINGS)}"
-        )
+        raise ConfigError(f"{path} has unknown settings: {', '.join(unknown)}; the settings are {', '.join(_SETTINGS)}")
     return settings
 
 
@@ -144,7 +143,7 @@ def _accounts(given: Any) -> dict[str, Any]:
     for name, about in _mapping(given, "accounts").items():
         known = ("password_hash", "role", "may_edit")
         if not isinstance(about, dict) or set(about) - set(known) or not isinstance(about.get("password_hash"), str):
-            raise ConfigError(f"the account {name} has password_hash, and may have role and may_edit; nothing else")
+            raise ConfigError(f"the account {name} must have password_hash, and may have role and may_edit only")
         try:
             accounts[str(name)] = Account(
                 about["password_hash"], about.get("role", "viewer"), may_edit=about.get("may_edit") is True
@@ -169,7 +168,7 @@ def _tokens(given: Any) -> dict[str, Any]:
             except ValueError as error:
                 raise ConfigError(f"a token's role cannot be used: {error}") from error
         else:
-            raise ConfigError("a token stands for a role, or for a mapping with name, role and may_edit")
+            raise ConfigError("a token must map to a role, or to a mapping with name, role and may_edit")
     return tokens
 
 
@@ -183,12 +182,12 @@ def _mapping(given: Any, name: str) -> dict[Any, Any]:
     if given is None:
         return {}
     if not isinstance(given, dict):
-        raise ConfigError(f"{name} in the configuration is a mapping")
+        raise ConfigError(f"{name} in the configuration must be a mapping")
     return given
 
 
 def _texts(settings: Mapping[str, Any], name: str) -> tuple[str, ...]:
     given = settings.get(name) or ()
     if not isinstance(given, (list, tuple)) or not all(isinstance(text, str) for text in given):
-        raise ConfigError(f"{name} in the configuration is a list of texts")
+        raise ConfigError(f"{name} in the configuration must be a list of strings")
     return tuple(given)

@@ -1,4 +1,4 @@
-"""`sidekiq-py worker`: Ruby's flags, and those that only a Python worker has."""
+"""`sidekiq-py worker`: takes Ruby's flags, and those that only a Python worker has."""
 
 import os
 import shlex
@@ -22,10 +22,10 @@ from sidekiq_py.errors import ConfigError, SidekiqError
 from sidekiq_py.logs import FORMAT_NAMES
 
 if TYPE_CHECKING:
-    from sidekiq_py.probes.worker import WorkerProbes  # an HTTP server, which most workers do without
+    from sidekiq_py.probes.worker import WorkerProbes  # imports an HTTP server, which most workers do not need
 
 _GONE = {
-    "daemon": "-d was removed in Sidekiq 6: let systemd, a container or another supervisor keep the worker",
+    "daemon": "-d was removed in Sidekiq 6: run the worker under systemd, in a container or under another supervisor",
     "logfile": "-L was removed in Sidekiq 6: the worker logs to standard output; redirect that",
     "pidfile": "-P was removed in Sidekiq 6: systemd and containers know the process id",
     "index": "-i was removed in Sidekiq 6: leave it out",
@@ -70,7 +70,7 @@ _GONE = {
 @click.option(
     "--fetcher",
     type=click.Choice(FETCHERS),
-    help="reliable (default) keeps jobs in Redis while they run; basic doesn't.",
+    help="reliable (default) keeps jobs in Redis while they run; basic does not.",
 )
 @click.option(
     "--lease-seconds", type=float, metavar="SECONDS", help="A process not heard from for longer counts as dead (30)."
@@ -120,7 +120,7 @@ def worker(**given: Any) -> NoReturn:
     """
     if stray := given.pop("stray"):
         raise click.UsageError(
-            f"{shlex.join(stray)}: a worker takes no arguments; modules that declare jobs are named by -r: "
+            f"{shlex.join(stray)}: a worker takes no arguments; name the modules that declare jobs with -r: "
             f"sidekiq-py worker -r {shlex.quote(stray[0])}"
         )
     is_watched = given.pop("watch")
@@ -136,21 +136,21 @@ def worker(**given: Any) -> NoReturn:
 def _watch(flags: dict[str, Any]) -> int:
     from sidekiq_py.cli import watch
 
-    # What is unusable is told before anything is started.
+    # Report invalid settings before starting anything.
     make_config(read_all(flags, variables=os.environ, directory=Path.cwd()))
     named = [Path(name) for name in (*flags.get("require", ()), flags.get("config_file")) if name]
-    # The same interpreter, program and flags.
+    # Run the same interpreter with the same program and flags.
     command = [sys.executable, *(word for word in sys.orig_argv[1:] if word != "--watch")]
     return watch.run(command, [Path.cwd(), *(path.resolve() for path in named if path.exists())])
 
 
 def run(options: Options) -> int:
-    """Work until told to stop; the exit code."""
+    """Work until a signal stops it; returns the exit code."""
     collect_less_often()
-    # What is unusable is told before anything is imported.
+    # Report invalid settings before importing the program.
     config = make_config(options)
     if isinstance(sys.stdout, TextIOWrapper):
-        # What a job prints shows when it is printed, not kilobytes later.
+        # Show what a job prints at once, not kilobytes later.
         sys.stdout.reconfigure(line_buffering=True)
     if config.processes is None:
         _work(options, config)
@@ -169,13 +169,13 @@ def _work(options: Options, config: Config) -> NoReturn:
         probes.launcher = launcher
     settle_memory()
     if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
-        # A terminal that is closed; nohup has it ignored, so that a program outlives it.
+        # HUP means that the terminal was closed. nohup sets it to be ignored, so that a program outlives its terminal.
         launcher.signals.call_at("HUP", lambda: launcher.signals.put("TERM"))
     end_process(run_worker(launcher))
 
 
 def _start_probes(port: int) -> "WorkerProbes":
-    """Answer from now on: the program may take its time to be imported."""
+    """Start answering probes now, because importing the program may take a while."""
     from sidekiq_py.metrics.job_metrics import JobMetrics
     from sidekiq_py.probes.server import ProbeServer
     from sidekiq_py.probes.worker import WorkerProbes
@@ -202,7 +202,7 @@ def _supervise(options: Options, config: Config) -> int:
         sidecar = prefork.role(config.probe_port)
 
     def be_child(parent: Parent) -> int:
-        # The program may set up logging itself, as in a worker without a parent.
+        # Remove the parent's handlers, so that the program can set up logging itself, as in a worker without a parent.
         remove_line_handlers()
         try:
             from sidekiq_py.cli.boot import make_launcher
@@ -227,9 +227,9 @@ def _supervise(options: Options, config: Config) -> int:
 
 
 def _first_of_forked() -> Callable[[], bool]:
-    """A question that is answered by True once, in whichever of the processes forked from here asks it first."""
+    """A function that returns True once: in whichever of the processes forked from here calls it first."""
     readable, writable = os.pipe()
     os.write(writable, b"1")
-    # Without a writer, whoever comes later reads the pipe's end at once.
+    # Close the writing end, so that later readers get the end of the pipe at once instead of blocking.
     os.close(writable)
     return lambda: os.read(readable, 1) == b"1"

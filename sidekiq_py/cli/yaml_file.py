@@ -1,8 +1,8 @@
 """
-`config/sidekiq.yml` as Ruby reads it: ERB first, then YAML with symbols, then the section of the environment.
+Reads `config/sidekiq.yml` as Ruby does: ERB first, then YAML with symbols, then the section of the environment.
 
-A key may be written `:concurrency:` or `concurrency:`, a value `:critical` or `critical`; both mean the same here. What
-comes out are options by name, not yet checked: `settings.py` makes a `Config` of them. Source: Sidekiq 6.4.1 and 8.1.7,
+A key may be written `:concurrency:` or `concurrency:`, a value `:critical` or `critical`; both mean the same here. The
+result is a dict of unchecked options, which `settings.py` turns into a `Config`. Source: Sidekiq 6.4.1 and 8.1.7,
 cli.rb, `parse_config`.
 """
 
@@ -22,25 +22,25 @@ _SYMBOL = re.compile(r":.+", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class _Symbol:
-    """A Ruby symbol. No text, as `:a` and `a` may both be keys of one mapping."""
+    """A Ruby symbol. It is not a `str`, because `:a` and `a` may both be keys of one mapping."""
 
     name: str
 
 
 class _RubyLoader(yaml.SafeLoader):
-    """YAML as Ruby's `safe_load` with symbols and aliases reads it: no tag makes an object."""
+    """Loads YAML as Ruby's `safe_load` does with symbols and aliases allowed: no tag creates an object."""
 
 
 def read_options(path: Path, *, section: str, environment: Mapping[str, str]) -> dict[str, Any]:
     """
-    The options in a file.
+    Read the options in a file.
 
     Args:
-        section: The environment's name: what stands under it goes over the rest.
-        environment: What the file's ERB sees as `ENV`.
+        section: The environment's name; the options in its section override the others.
+        environment: The contents of `ENV` in the file's ERB.
 
     Raises:
-        ConfigError: There is no such file, or it cannot be read as Ruby would read it.
+        ConfigError: The file does not exist, or cannot be read as Ruby would read it.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -52,7 +52,7 @@ def read_options(path: Path, *, section: str, environment: Mapping[str, str]) ->
 
 
 def parse_options(text: str, *, section: str, source: str) -> dict[str, Any]:
-    """The options in *text*, which has no ERB left; the arguments as for `read_options`."""
+    """Parse the options in *text*, whose ERB has been rendered; arguments as for `read_options`."""
     try:
         loaded = yaml.load(text, Loader=_RubyLoader)
     except yaml.YAMLError as error:
@@ -68,13 +68,13 @@ def parse_options(text: str, *, section: str, source: str) -> dict[str, Any]:
     if own is not None and not isinstance(own, dict):
         raise ConfigError(f"{source}: {section} must hold options, as it is the name of the environment")
     options.update(own or {})
-    # Which order queues are taken in follows from their weights.
+    # The order in which queues are served follows from their weights.
     options.pop("strict", None)
     return options
 
 
 def _by_name(mapping: dict[Any, Any]) -> dict[Any, Any]:
-    """By plain names, also within; of a name that stands there both ways, Ruby takes the plain key's value."""
+    """Turn symbols into plain names, recursively. If a name occurs both ways, Ruby uses the plain key's value."""
     symbols = {key.name: _plain(value) for key, value in mapping.items() if isinstance(key, _Symbol)}
     others = {key: _plain(value) for key, value in mapping.items() if not isinstance(key, _Symbol)}
     return {**symbols, **others}
@@ -100,12 +100,12 @@ def _text(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> str:
 
 
 def _refuse_date(loader: yaml.SafeLoader, node: yaml.Node) -> None:
-    problem = "a date or time has no use here, and Ruby refuses it; write it in quotes"
+    problem = "dates and times are not allowed here, and Ruby rejects them, too; write it in quotes"
     raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
 
 
 def _refuse_tag(loader: yaml.SafeLoader, node: yaml.Node) -> None:
-    problem = f"the tag {node.tag} would make an object; only plain values and symbols are read"
+    problem = f"the tag {node.tag} would create an object; only plain values and symbols are allowed"
     raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
 
 

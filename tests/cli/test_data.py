@@ -63,8 +63,8 @@ def test_push_at_takes_epoch_seconds_and_iso_times(run, redis_client, at):
     ("arguments", "advice"),
     [
         (("HardWorker", "5"), "for a single argument write '[5]'"),
-        (("HardWorker", "['bob']"), "texts in double quotes"),
-        (("HardWorker", "[NaN]"), "texts in double quotes"),
+        (("HardWorker", "['bob']"), "strings in double:"),
+        (("HardWorker", "[NaN]"), "strings in double:"),
         (("HardWorker", "--in", "soon"), "write seconds, or 5m, 1h30m, 2d"),
         (("HardWorker", "--at", "2030-01-01"), "add Z for UTC"),
         (("HardWorker", "--at", "tomorrow"), "2030-01-31T08:00:00Z"),
@@ -141,7 +141,7 @@ def test_queues_shows_jobs_in_flight(run, redis_client):
 
 def test_an_empty_redis_says_so(run):
     """Instead of an empty table."""
-    assert "nothing was ever pushed" in run("queues").output
+    assert "nothing has ever been pushed" in run("queues").output
     assert "Start one" in run("processes").output
     assert json.loads(run("queues", "--json").output) == json.loads(run("processes", "--json").output) == []
 

@@ -39,7 +39,7 @@ def test_a_redis_without_problems(run: Run) -> None:
 
     assert result.exit_code == 0
     assert "processes: 0 Ruby, 0 Python, looked at 0 of 0 waiting jobs" in result.output
-    assert "In order: the server's version, eviction, memory" in result.output
+    assert "No problems with: the server's version, eviction, memory" in result.output
     assert "problem" not in result.output
 
 
@@ -173,7 +173,7 @@ def test_what_was_not_seen_is_told_once_for_each_reason(run: Run, new_redis_serv
     result = run("doctor", "--strict", "-u", f"redis://limited:secret@127.0.0.1:{server.port}/0")
 
     assert result.exit_code == 0
-    shown = " ".join(result.output.partition("\nNot looked at\n")[2].split())
+    shown = " ".join(result.output.partition("\nNot checked\n")[2].split())
     assert shown.startswith("unseen The processes, releases of Sidekiq, the dialect,")
     assert shown.count("could not be looked at, because Redis answered: NOPERM") == 1
 

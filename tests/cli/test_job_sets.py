@@ -56,7 +56,7 @@ def test_a_long_list_says_how_much_it_shows(run, put):
 
     assert "25 of 30 shown; --limit 0 shows all." in run("scheduled", "list").output
     assert len(run("scheduled", "list", "--limit", "0").output.splitlines()) == 31
-    assert "There are none." in run("retries", "list").output
+    assert "No jobs found." in run("retries", "list").output
 
 
 def test_integers_that_python_does_not_print_stop_no_list(run, put, redis_client):
@@ -230,7 +230,7 @@ def test_what_cannot_be_pushed_stays_and_fails_the_command(run, put, redis_clien
 
     assert result.exit_code == 1
     assert "1 job enqueued." in result.output
-    assert "1 stay where they are:" in result.output
+    assert "1 could not be changed and were left in place:" in result.output
     assert redis_client.zrange("dead", 0, -1) == [b"not json"]
 
 

@@ -34,8 +34,8 @@ def signals(redis_client):
     ("command", "sent", "said"),
     [
         ("quiet", b"TSTP", "rails:1:aa will fetch no more jobs, within ten seconds."),
-        ("stop", b"TERM", "rails:1:aa will stop, within ten seconds and the time that its jobs are given."),
-        ("dump", b"TTIN", "rails:1:aa writes its threads to its log, within ten seconds: on rails, where process 1"),
+        ("stop", b"TERM", "rails:1:aa will begin to stop within ten seconds; its jobs then have until"),
+        ("dump", b"TTIN", "rails:1:aa will log the backtraces of its threads within ten seconds. Look on rails, where"),
     ],
 )
 def test_a_process_is_told(run, fleet, command, sent, said):
@@ -70,7 +70,7 @@ def test_all_processes_of_both_languages_are_told(run, fleet):
         (["quiet"], "which processes? Give identities, or --all"),
         (["quiet", "rails:1:aa", "--all"], "which processes?"),
         (["quiet", "rails:1:ab"], "there is no process rails:1:ab. Did you mean rails:1:aa?"),
-        (["stop", "--all"], "stop asks first, and there is no terminal to ask on; add --yes"),
+        (["stop", "--all"], "stop asks for confirmation, and there is no terminal to ask on; add --yes"),
         (["quiet", "--all"], "add --yes"),
     ],
 )
@@ -135,8 +135,8 @@ def test_no_running_job_is_said(run, fleet):
     """As of when."""
     fleet.delete("rails:1:aa:work", "app:2:bb:work")
 
-    assert run("jobs").output == "No job runs, as of the last heartbeats (3 processes).\n"
-    assert run("jobs", "--class", "X").output.startswith("No such job runs")
+    assert run("jobs").output == "No job is running, as of the last heartbeats (3 processes).\n"
+    assert run("jobs", "--class", "X").output.startswith("No matching job is running")
     assert run("jobs", "--json").output == "[]\n"
     fleet.srem("processes", "rails:1:aa", "app:2:bb")
     assert "(1 process)" in run("jobs").output

@@ -87,7 +87,7 @@ def test_show_says_that_a_queue_is_paused_or_empty(run, redis_client):
 
     assert run("queues", "show", "low").output.splitlines() == [
         "low is empty.",
-        "low is paused. To go on: sidekiq-py queues unpause low",
+        "low is paused. To resume it: sidekiq-py queues unpause low",
     ]
 
 
@@ -155,7 +155,7 @@ def test_delete_leaves_nothing_of_a_queue(run, push, redis_client):
     ("arguments", "question"),
     [
         (["clear", "low"], "Delete 2 jobs of low?"),
-        (["clear", "low", "--arg", "a"], "Delete 1 job of low that fits?"),
+        (["clear", "low", "--arg", "a"], "Delete 1 job of low that matches?"),
         (["delete", "low"], "Delete the queue low with 2 jobs of low?"),
         (["move", "low", "high"], "Move 2 jobs of low to high?"),
     ],
@@ -192,7 +192,7 @@ def test_pause_names_the_ruby_processes_that_will_not_obey(run, push, redis_clie
 
     assert shown.splitlines()[:2] == [
         "low is paused.",
-        "Without Sidekiq Pro this Ruby process goes on fetching from it: rails:1:aa",
+        "Without Sidekiq Pro, this Ruby process keeps fetching from it: rails:1:aa",
     ]
     assert "app:3:cc" not in shown
     assert again == {"queue": "low", "paused": True, "changed": False, "ruby_processes": ["rails:1:aa"]}

@@ -53,7 +53,7 @@ def test_what_an_owner_in_no_registry_has_goes_back(
 
     assert result.exit_code == 0
     assert json.loads(result.stdout) == {"recovered": 2, "alive": [], "waiting": []}
-    assert f"{OWNER} has jobs in flight and was in no registry" in result.stderr
+    assert f"{OWNER} has jobs in flight but was not registered" in result.stderr
     assert redis_client.lrange("queue:default", 0, -1) == [b"in flight"]
     assert redis_client.lrange("queue:a:queue", 0, -1) == [b"in the inbox"]
 
@@ -110,8 +110,8 @@ def test_jobs_that_wait_for_a_lease_are_named_with_its_end(
     shown = run("recover").stdout
     [waiting] = json.loads(run("recover", "--json").stdout)["waiting"]
 
-    assert f"2 jobs in flight at {OWNER}, whose lease still stands: it ends in " in shown
-    assert "run this again then" in shown
+    assert f"2 jobs in flight at {OWNER}, whose lease is still valid: it expires in " in shown
+    assert "run this command again" in shown
     assert (waiting["owner"], waiting["jobs"]) == (OWNER, 2)
     assert 0 < waiting["lease_ends_in"] <= 30
     assert redis_client.hlen(f"sidekiq_py:inflight:{OWNER}") == 2

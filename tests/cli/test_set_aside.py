@@ -14,7 +14,7 @@ def test_a_key_that_is_as_it_should_be_is_left_alone(run, redis_client, key):
 
     result = run("set-aside", key, "--yes")
 
-    assert (result.exit_code, "nothing is renamed" in result.output) == (2, True)
+    assert (result.exit_code, "nothing was renamed" in result.output) == (2, True)
     assert redis_client.keys("misplaced:*") == []
 
 
@@ -34,7 +34,7 @@ def test_what_was_set_aside_before_is_not_overwritten(run, redis_client):
 
     result = run("set-aside", "queue:low", "--yes")
 
-    assert (result.exit_code, "there is a misplaced:queue:low already" in result.output) == (1, True)
+    assert (result.exit_code, "misplaced:queue:low already exists" in result.output) == (1, True)
     assert redis_client.mget("queue:low", "misplaced:queue:low") == [b"x", b"y"]
 
 

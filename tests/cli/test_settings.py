@@ -124,7 +124,7 @@ def test_policies_for_keys_of_extensions_go_over_each_other_one_by_one(tmp_path:
 @pytest.mark.parametrize(
     ("flag", "message"),
     [
-        ("bid", "--extension-key bid gives no policy; give KEY=POLICY, as in bid=run"),
+        ("bid", "--extension-key bid has no policy; write KEY=POLICY, as in bid=run"),
         ("bid=", "extension_keys: bid is ''; it must be one of refuse, run, bury"),
         ("unique_tokens=run", "extension_keys names 'unique_tokens'; did you mean unique_token?"),
         ("=run", "extension_keys names ''. Name a key of job payloads, such as bid"),
@@ -176,7 +176,7 @@ def test_a_release_directory_of_capistrano_is_not_the_tag(tmp_path: Path) -> Non
         ("processes: 1001", "processes is 1001; it must be 1,000 or less"),
         ("queues: ['a,1,2']", "'a,1,2' is more than a name and a weight; give each queue by itself"),
         ("queues: [[a, 1, 2]]", "is more than a name and a weight"),
-        ("timeout: -1", "timeout is -1; it must be a number more than 0"),
+        ("timeout: -1", "timeout is -1; it must be a number greater than 0"),
         ("timeout: soon", "timeout is 'soon'"),
         ("queues: 5", "queues is 5; it must be a list"),
         ("queues: [[a, many]]", "queues: queue 'a' has weight 'many'"),
@@ -220,7 +220,7 @@ def test_rails_max_threads_must_be_a_number(tmp_path: Path) -> None:
         ('<%= ENV["A_#{1}"] %>', 1, "a string with #{}"),
         ("<%= ENV['A'] + 1 %>", 1, "at '+ 1'"),
         ("<%= ENV[A] %>", 1, "'A' where a string was expected"),
-        ("<%= %>", 1, "something is missing"),
+        ("<%= %>", 1, "a value is missing"),
         ("<%= ENV['A'] ENV['B'] %>", 1, "'ENV' is unexpected"),
         ("a: <%= 5", 1, "never closed"),
     ],
@@ -251,10 +251,10 @@ def test_a_file_that_is_no_mapping_is_refused(text: str) -> None:
     [
         (
             "a: 1\nb: !ruby/object:Gem::Installer {}",
-            "x, line 2: the tag !ruby/object:Gem::Installer would make an object",
+            "x, line 2: the tag !ruby/object:Gem::Installer would create an object",
         ),
-        ("a: !!python/object/apply:os.system [ls]", "would make an object"),
-        ("a: 2026-01-01", "x, line 1: a date or time has no use here"),
+        ("a: !!python/object/apply:os.system [ls]", "would create an object"),
+        ("a: 2026-01-01", "x, line 1: dates and times are not allowed here"),
         ("a:\n\t- b", "x, line 2"),
     ],
 )

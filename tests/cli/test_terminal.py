@@ -65,7 +65,7 @@ def test_a_search_inside_redis_shows_a_bar(redis_url, redis_client):
 
     assert (code, output.strip()) == (0, "1 job deleted.")
     assert "Look through" in shown
-    assert "Delete 1 retry that fits? [y/N]" in shown
+    assert "Delete 1 retry that matches? [y/N]" in shown
     assert shown.count("100%") >= 2
 
 
@@ -90,7 +90,7 @@ def test_the_question_says_how_many_fit(redis_url, redis_client):
 
     assert (code, output.strip()) == (1, "")
     assert "Look through" in shown
-    assert "Delete all 3 retries that fit? [y/N]" in shown
+    assert "Delete all 3 retries that match? [y/N]" in shown
     assert redis_client.zcard("retry") == 4
 
 

@@ -99,7 +99,7 @@ def test_a_change_of_code_starts_the_worker_again(
     write(tmp_path, "brand new")
 
     eventually(lambda: redis_client.smembers("processes") not in (before, set()))
-    assert "watched_jobs.py changed; starting the worker again." in log_of(tmp_path)
+    assert "watched_jobs.py changed; restarting the worker." in log_of(tmp_path)
     assert said(redis_url, redis_client) == b"brand new"
     watched.send_signal(signal.SIGTERM)
     assert watched.wait(30) == 0
@@ -160,7 +160,7 @@ def test_a_program_that_does_not_start_is_tried_again_at_the_next_change(
     """A typing mistake ends no watch."""
     write(tmp_path, "x = (")
     start()
-    eventually(lambda: "it is started again at the next change" in log_of(tmp_path))
+    eventually(lambda: "it will restart at the next change" in log_of(tmp_path))
 
     write(tmp_path, "repaired")
 

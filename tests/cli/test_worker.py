@@ -451,7 +451,7 @@ def test_declared_jobs_whose_queues_are_not_served_are_named_once(
     [line] = [line for line in worker.log.splitlines() if "does not serve" in line]
     assert line.endswith(
         "WARN: 2 declared jobs would wait in 1 queue that this worker does not serve: Mail (mailers), "
-        "Letter (mailers). Unless another worker does, start this one with -q default -q mailers"
+        "Letter (mailers). Unless another worker serves them, start this one with -q default -q mailers"
     )
 
 
@@ -470,7 +470,7 @@ def test_a_misspelled_key_of_the_file_is_warned_of(start_worker: StartWorker, tm
 
     worker = start_worker(JOBS, arguments=["-C", str(tmp_path / "sidekiq.yml")])
 
-    assert "WARN: the YAML file has settings that mean nothing here: quues (did you mean queues?)" in worker.log
+    assert "WARN: the YAML file has unknown settings: quues (did you mean queues?)" in worker.log
 
 
 def test_a_worker_that_serves_every_declared_queue_warns_of_none(start_worker: StartWorker, tmp_path: Path) -> None:

@@ -120,8 +120,8 @@ def test_keys_of_the_file_that_mean_nothing_are_named_in_one_line(tmp_path: Path
     line = unknown_keys(Options(values, "test", frozenset(), {}, tmp_path))
 
     assert line == (
-        "the YAML file has settings that mean nothing here: quues (did you mean queues?), pidfile, "
-        "capsuls (did you mean capsules?), capsules: mail: quueues (did you mean queues?); a plug-in finds them in "
-        "Config.extra"
+        "the YAML file has unknown settings: quues (did you mean queues?), pidfile, "
+        "capsuls (did you mean capsules?), capsules: mail: quueues (did you mean queues?); they have no effect, but "
+        "plug-ins find them in Config.extra"
     )
     assert unknown_keys(Options({"queues": ["a"], "staging": {}}, "test", frozenset(), {}, tmp_path)) is None

@@ -145,8 +145,8 @@ def test_the_command_reads_accounts_from_a_file(web, tmp_path, environment):
     ("config", "told"),
     [
         (None, "without knowing whom to let in"),
-        ("accounts: [1]", "accounts in the configuration is a mapping"),
-        ("acounts: {}", "acounts, which is not known"),
+        ("accounts: [1]", "accounts in the configuration must be a mapping"),
+        ("acounts: {}", "unknown settings: acounts"),
         ("accounts: {ada: {password_hash: x}}", "the account ada: password_hash is not a hash"),
         ("accounts: {ada: {password: x}}", "has password_hash"),
         ("tokens: {short: viewer}", "at least 16"),

@@ -96,10 +96,10 @@ def test_batches_are_acted_on(app: Program, run: Run) -> None:
     assert json.loads(run("retry", batch.bid, "--json").output) == {"bid": batch.bid, "retried": 1}
     assert len(app.waiting()) == 1
     refused = run("invalidate", batch.bid)
-    assert (refused.exit_code, "invalidate asks first" in refused.output) == (2, True)
+    assert (refused.exit_code, "invalidate asks for confirmation" in refused.output) == (2, True)
     assert run("invalidate", batch.bid, "--yes").output == "1 batch invalidated\n"
     refused = run("delete", batch.bid)
-    assert (refused.exit_code, "delete asks first" in refused.output) == (2, True)
+    assert (refused.exit_code, "delete asks for confirmation" in refused.output) == (2, True)
     assert run("delete", batch.bid, "--yes").output == "deleted\n"
     assert list(Batches()) == []
 

@@ -123,7 +123,7 @@ def test_nothing_is_removed_unasked(run: Callable[..., Any], redis_client: redis
 
     refused = run("remove", "nightly", exit_code=2)
 
-    assert "remove asks first, and there is no terminal to ask on; add --yes" in refused
+    assert "remove asks for confirmation, and there is no terminal to ask on; add --yes" in refused
     assert "nightly" in run("list")
 
 

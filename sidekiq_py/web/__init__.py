@@ -1,13 +1,13 @@
 """
-The dashboard: see and steer what Ruby and Python do on one Redis. Needs the extra `web`.
+The dashboard: shows and controls what Ruby and Python do on one Redis. Needs the extra `web`.
 
     from sidekiq_py.web import asgi_app
 
     app.mount("/sidekiq", asgi_app(authorize=lambda request: "operator" if is_admin(request) else None))
 
-`application` is the ASGI application; `access` decides who is let in; `pages/` has a module for each page, which reads
-and acts through `sidekiq_py.api` alone; `gateway` serves it under WSGI. `docs/dashboard.md` says how to use it,
-`SECURITY.md` what it protects against.
+`application` is the ASGI application, `access` decides who has access, and `gateway` serves the dashboard under WSGI.
+`pages/` has one module per page, and pages read and act only through `sidekiq_py.api`. `docs/dashboard.md` says how to
+use the dashboard, `SECURITY.md` what it protects against.
 """
 
 from sidekiq_py.redaction import Redaction

@@ -1,9 +1,9 @@
 """
-Who may see the dashboard, and who may change something.
+Decides who may see the dashboard and who may act on it.
 
-It is closed by default. A visitor is let in by, in this order: a bearer token, a session (someone who has signed in
-with an account or a token), the host program's callable, or, for `sidekiq-py web` on a loopback address alone, by
-sitting at this machine. If none of these is set up, every request is refused.
+The dashboard is closed by default. These give a visitor access, in this order: a bearer token, a session (of someone
+who has signed in with an account or a token), and the host program's callable. If none of them is set up, every request
+is rejected. The exception is `sidekiq-py web` on a loopback address, which serves everyone on this machine.
 """
 
 import base64
@@ -31,7 +31,7 @@ SESSION_COOKIE = "sidekiq_py_session"
 FORM_COOKIE = "sidekiq_py_form"
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _LOOPBACK_ADDRESSES = frozenset({"127.0.0.1", "::1"})
-# Whoever passes a request on says so in one of these.
+# A proxy that passes a request on adds one of these headers.
 _PROXY_HEADERS = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip", "via")
 # A name or an address, and a port. `localhost:80@evil.example` is neither.
 _HOST_AND_PORT = re.compile(r"(\[[^\[\]]*\]|[^\[\]:]*)(?::[0-9]*)?")
@@ -42,13 +42,13 @@ class Role(StrEnum):
     """What a user may do."""
 
     VIEWER = "viewer"
-    """Look."""
+    """View everything."""
     OPERATOR = "operator"
-    """Look and act: retry, delete, pause, stop."""
+    """View and act: retry, delete, pause, stop."""
 
 
 class Need(StrEnum):
-    """What a page or an action asks for."""
+    """The permission that a page or an action requires."""
 
     VIEW = "view"
     OPERATE = "operate"
@@ -58,13 +58,13 @@ class Need(StrEnum):
 @dataclass(frozen=True, slots=True)
 class User:
     """
-    Someone who was let in.
+    Someone who has access.
 
     Args:
-        name: As the audit log shows it.
+        name: The name in the audit log.
         role: `Role.VIEWER` or `Role.OPERATOR`, or their text.
-        may_edit: An operator who may also edit a job and enqueue the copy, and so run any declared job with any
-            arguments.
+        may_edit: True for an operator who may also edit a job and enqueue the copy, which amounts to running any
+            declared job with any arguments.
 
     Raises:
         ValueError: There is no such role.
@@ -78,7 +78,7 @@ class User:
         object.__setattr__(self, "role", Role(self.role))
 
     def may(self, need: Need) -> bool:
-        """Whether this user may do what asks for *need*."""
+        """True if this user has the permission *need*."""
         if need is Need.VIEW:
             return True
         is_operator = self.role is Role.OPERATOR
@@ -91,12 +91,12 @@ class Account:
     A user who signs in with a password.
 
     Args:
-        password_hash: What `sidekiq-py web --hash-password` prints, or `hash_password` returns.
-        role: As of `User`.
-        may_edit: As of `User`.
+        password_hash: The hash that `sidekiq-py web --hash-password` prints or `hash_password` returns.
+        role: As for `User`.
+        may_edit: As for `User`.
 
     Raises:
-        ConfigError: The hash is not one, a plain password for example; or there is no such role.
+        ConfigError: The hash is not valid, for example a plain password, or there is no such role.
     """
 
     password_hash: str
@@ -110,18 +110,18 @@ class Account:
 
 
 Authorize = Callable[[Any], Any]
-"""Takes the host program's request; returns a `User`, a role's name, or None to refuse. It may be an `async def`."""
+"""Takes the host program's request; returns a `User`, a role's name, or None to deny access. May be an `async def`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """
-    Why a request was not let in.
+    Why a request was denied.
 
     Args:
-        status: 401 where signing in would help, 403 elsewhere.
+        status: 401 if signing in would help, else 403.
         title: A few words.
-        advice: What to do.
+        advice: What to do about it.
     """
 
     status: int
@@ -132,26 +132,28 @@ class Refusal:
 _CLOSED = Refusal(
     403,
     "This dashboard is closed",
-    "Nobody may see it yet, because it does not know whom to let in. Pass `accounts=`, `tokens=` or `authorize=` where "
-    "the dashboard is created, or run `sidekiq-py web` on this machine.",
+    "No one has access yet, because no access rules are set up. Pass `accounts=`, `tokens=` or `authorize=` where the "
+    "dashboard is created, or run `sidekiq-py web` on this machine.",
 )
 _SIGN_IN = Refusal(401, "Please sign in", "Sign in to see this page.")
 _NOT_YOU = Refusal(
-    403, "You have no access", "The program that serves this dashboard does not let you in. Ask whoever runs it."
+    403, "You have no access", "The program that serves this dashboard denied you access. Ask the people who run it."
 )
 
 
 class Access:
     """
-    The rules of one dashboard.
+    The access rules of one dashboard.
 
     Args:
         accounts: Name → account.
-        tokens: Token → user, or a role's name. For programs (`Authorization: Bearer …`), and to sign in with.
+        tokens: Token → user, or a role's name. For programs (`Authorization: Bearer …`), and for signing in.
         authorize: The host program's callable.
-        allowed_hosts: Hosts that a request may name; empty allows all, except without accounts, tokens and callable.
-        origins: Further origins that forms may come from, as `https://ops.example.com`; for a proxy that changes Host.
-        is_local: Whether everybody at this machine is let in: the server listens on a loopback address, by itself.
+        allowed_hosts: The values of the Host header to accept. Empty accepts all, except on a dashboard without
+            accounts, tokens and callable.
+        origins: Additional origins from which forms are accepted, such as `https://ops.example.com`, for a proxy that
+            changes the Host header.
+        is_local: True to serve everyone on this machine: a server of our own listens on a loopback address.
     """
 
     def __init__(
@@ -173,16 +175,16 @@ class Access:
 
     @property
     def has_rules(self) -> bool:
-        """Whether anything says whom to let in."""
+        """True if there are accounts, tokens or a callable."""
         return bool(self._accounts or self._tokens or self._authorize)
 
     @property
     def has_sign_in(self) -> bool:
-        """Whether one can sign in."""
+        """True if there are accounts or tokens to sign in with."""
         return bool(self._accounts or self._tokens)
 
     async def identify(self, request: Request) -> User | Refusal:
-        """Who sends *request*."""
+        """The user who sent *request*, or why it is denied."""
         refusal = self._refuse_host(request)
         if refusal is not None:
             return refusal
@@ -196,19 +198,19 @@ class Access:
         return _SIGN_IN if self.has_sign_in else _NOT_YOU
 
     def has_bearer_token(self, request: Request) -> bool:
-        """Whether it proves itself by a header that no browser adds by itself, so that no page can forge it."""
+        """True if the request has a valid bearer token. No browser adds one by itself, so no page can forge it."""
         return self._by_bearer_token(request) is not None
 
     def sign_in(self, name: str, secret: str) -> str | None:
         """
-        The cookie of a session.
+        Sign in.
 
         Args:
-            name: Of an account; empty to sign in with a token.
+            name: The account's name; empty to sign in with a token.
             secret: The password, or the token.
 
         Returns:
-            None if they are not right.
+            The value of the session cookie, or None if name and secret are not correct.
         """
         if not name:
             token = self._find_token(secret)
@@ -219,14 +221,14 @@ class Access:
         return self._session("account", name, account.password_hash)
 
     def is_same_origin(self, request: Request) -> bool:
-        """Whether a form was sent by a page of this dashboard, as far as the browser says."""
+        """True if the browser says that a form was sent by a page of this dashboard."""
         site = request.headers.get("sec-fetch-site")
         if site is not None and site != "same-origin":
             return False
         try:
             parts = urlsplit(request.headers.get("origin", request.headers.get("referer", "")))
         except ValueError:
-            # `http://[`: no browser names an origin so.
+            # Something like `http://[`, which no browser sends.
             return False
         if f"{parts.scheme}://{parts.netloc}".lower() in self._origins:
             return True
@@ -297,7 +299,7 @@ class Access:
         if not 0 <= now_seconds() - began < SESSION_SECONDS:
             return None
         key, user = self._key_and_user(kind, name)
-        # The key is the account's hash, or the token: whoever changes it ends all sessions that it has opened.
+        # The key is the account's hash or the token, so changing it ends all sessions that were opened with it.
         if key is None or not hmac.compare_digest(_signature(raw, key), given):
             return None
         return user
@@ -315,12 +317,12 @@ class Access:
 
 
 def new_form_token() -> str:
-    """The value of the cookie that every form has to repeat."""
+    """Make a value for the cookie that every form must repeat."""
     return secrets.token_urlsafe(32)
 
 
 def is_form_token(cookie: str, given: str) -> bool:
-    """Whether a form repeats its cookie."""
+    """True if a form repeats the value of the cookie."""
     return len(cookie) >= 32 and hmac.compare_digest(cookie.encode(), given.encode(errors="replace"))
 
 
@@ -334,7 +336,7 @@ def _role(text: Role | str) -> Role:
 def _checked_token(token: str) -> str:
     if len(token) < _LEAST_TOKEN:
         raise ConfigError(
-            f"a token has {len(token)} characters; give at least {_LEAST_TOKEN}, as from "
+            f"a token has {len(token)} characters; use at least {_LEAST_TOKEN}, for example from "
             "python -c 'import secrets; print(secrets.token_urlsafe(32))'"
         )
     return token
@@ -345,7 +347,7 @@ def _token_user(who: User | Role | str) -> User:
 
 
 def _bare_host(host: str) -> str:
-    """A Host header without its port, in lower case; nothing where it is no host and port."""
+    """A Host header without its port, in lower case; empty if it is malformed."""
     found = _HOST_AND_PORT.fullmatch(host.lower())
     return found[1] if found else ""
 

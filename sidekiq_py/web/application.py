@@ -1,4 +1,4 @@
-"""The ASGI application: routes, and what every request goes through before a page sees it."""
+"""The ASGI application: routes, and the checks that every request passes before it reaches a page."""
 
 import asyncio
 import logging
@@ -33,7 +33,7 @@ from sidekiq_py.web.site import ASSETS, DEFAULT_SERVER, Page, Server, Site
 from sidekiq_py.web.visit import Visit
 
 POLLING = "sidekiq_py.polling"
-"""Set in the scope by a caller that cannot keep a response open."""
+"""The scope's key by which a caller says that it cannot keep a response open."""
 
 _MOST_FORM_BYTES = 4 * 1024 * 1024
 _MOST_FIELDS = 5000
@@ -48,7 +48,7 @@ _HEADERS = {
     ),
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
-    # Not no-referrer: with that, browsers send forms with the origin "null".
+    # Not "no-referrer", with which browsers send forms with the origin "null".
     "referrer-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
@@ -75,29 +75,30 @@ def asgi_app(
     pages: Sequence[Page] = (),
 ) -> "Dashboard":
     """
-    The dashboard as an ASGI application, to mount under a prefix or to serve as it is.
+    The dashboard as an ASGI application, to mount under a prefix or to serve on its own.
 
         app.mount("/sidekiq", asgi_app(authorize=lambda request: "operator" if is_admin(request) else None))
 
-    Without *accounts*, *tokens* and *authorize* it refuses every request.
+    Without *accounts*, *tokens* and *authorize* it rejects every request.
 
     Args:
         accounts: Name → `Account`, for people who sign in.
         tokens: Token → a role's name or a `User`, for programs and for signing in without a name.
-        authorize: Takes the request and returns a `User`, `"viewer"`, `"operator"`, or None to refuse. It gets
-            Starlette's request, mounted in Django its `HttpRequest`, and under WSGI the `environ`.
-        allowed_hosts: Hosts that a request may name; empty allows all.
-        origins: Further origins that forms may come from, as `https://ops.example.com`; for a proxy that changes Host.
-        pool: Which Redis: a redis-py client, or a URL. Without it and *servers*, the program's.
+        authorize: Takes the request and returns a `User`, `"viewer"`, `"operator"`, or None to deny access. The request
+            is Starlette's; in Django it is an `HttpRequest`, and under WSGI the `environ`.
+        allowed_hosts: The values of the Host header to accept; empty accepts all.
+        origins: Additional origins from which forms are accepted, such as `https://ops.example.com`, for a proxy that
+            changes the Host header.
+        pool: The Redis to show: a redis-py client or a URL. Without it and *servers*, the program's own.
         servers: Several instead: name → URL or redis-py client.
-        redaction: What is hidden; by default what the program hides (`sidekiq.configure(redaction=…)`).
-        title: Stands at the top of each page.
-        trace_url: Where traces are shown: `https://traces.example.com/trace/{trace_id}`. A job whose payload has a
+        redaction: Which values to hide; by default those that the program hides (`sidekiq.configure(redaction=…)`).
+        title: The title at the top of each page.
+        trace_url: The address of a trace: `https://traces.example.com/trace/{trace_id}`. A job whose payload has a
             `traceparent` links there.
-        pages: More pages, besides those of extensions.
+        pages: More pages, in addition to those of extensions.
 
     Raises:
-        ConfigError: A setting cannot be used; the message says why.
+        ConfigError: A setting is invalid; the message says why.
     """
     return build(
         Access(
@@ -126,11 +127,11 @@ def build(
     trace_url: str = "",
     pages: Sequence[Page] = (),
 ) -> "Dashboard":
-    """As `asgi_app`, with rules of access that are made already."""
+    """Like `asgi_app`, but takes ready-made access rules."""
     if pool is not None and servers is not None:
         raise ConfigError("pool and servers both say where Redis is; give one of them")
     if servers is not None and (not servers or not all(map(_SERVER_NAME.fullmatch, servers))):
-        raise ConfigError("servers is a dict from a name (letters, digits, dots and dashes) to a Redis URL")
+        raise ConfigError("servers must map names (of letters, digits, dots and dashes) to Redis URLs")
     site = Site(
         title=title,
         servers=servers or {DEFAULT_SERVER: pool},
@@ -147,7 +148,7 @@ class Dashboard:
     The ASGI application.
 
     Args:
-        site: Its settings.
+        site: The settings, templates and state of the dashboard.
     """
 
     def __init__(self, site: Site) -> None:
@@ -173,7 +174,7 @@ class Dashboard:
 
     async def _respond(self, request: Request) -> Response:
         base = request.scope.get("root_path", "").rstrip("/")
-        # Servers disagree about whether `path` bears the prefix; `root_path` never ends in a slash.
+        # Servers disagree about whether `path` includes the prefix; `root_path` never ends in a slash.
         path = request.scope["path"]
         path = path.removeprefix(base) if base and (path == base or path.startswith(f"{base}/")) else path
         if path.startswith("/assets/"):
@@ -187,7 +188,7 @@ class Dashboard:
             server,
             None,
             form={},
-            # Headers hold ASCII alone, and two slashes would begin the name of another site.
+            # Headers are ASCII only, and a leading double slash would be the address of another site.
             base=quote(re.sub("^/+", "/", base), errors="replace"),
             can_stream=not request.scope.get(POLLING, False),
         )
@@ -201,7 +202,7 @@ class Dashboard:
         except Exception:  # noqa: BLE001 - a page that fails must say so, and not take the server with it
             _log.exception("the dashboard failed at %s", ascii(path)[:200])
             return _error_page(
-                visit, 500, "This page failed", "That is a fault of the dashboard. Its log holds the traceback."
+                visit, 500, "This page failed", "This is a bug in the dashboard. Its log has the traceback."
             )
 
     async def _visit(self, visit: Visit, path: str) -> Response:
@@ -218,7 +219,7 @@ class Dashboard:
                 return _error_page(visit, 405, "That cannot be done this way", "Go back and use the page's buttons.")
             return _error_page(visit, 404, "There is no such page", "The address may be mistyped, or the page is gone.")
         if found.need is not None and not visit.may(found.need):
-            return _error_page(visit, 403, "You may not do that", _MISSING[found.need])
+            return _error_page(visit, 403, "You are not allowed to do that", _MISSING[found.need])
         request.scope["sidekiq_py.page"] = found.page
         if request.method == "POST":
             refused = await self._read_form(visit)
@@ -230,9 +231,9 @@ class Dashboard:
 
     async def _run(self, visit: Visit, found: Handler) -> Response:
         answer = partial(found.run, visit)
-        # Where there is no stream, there is a thread for this request alone already.
+        # A caller that cannot stream has already given this request its own thread.
         if found.need is None:
-            # To sign in or out asks no Redis, and says nothing of it.
+            # Signing in and out does not use Redis, so it does not tell whether Redis can be reached either.
             return await to_thread.run_sync(answer) if visit.can_stream else answer()
         return await visit.server.run(answer) if visit.can_stream else visit.server.run_here(answer)
 
@@ -242,7 +243,7 @@ class Dashboard:
         async for part in request.stream():
             body += part
             if len(body) > _MOST_FORM_BYTES:
-                return _error_page(visit, 413, "That is too much", "A form may hold 4 MB.")
+                return _error_page(visit, 413, "That form is too large", "A form can hold up to 4 MB.")
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/x-www-form-urlencoded":
             return _error_page(visit, 415, "That is not a form", "Send it as application/x-www-form-urlencoded.")
@@ -263,8 +264,8 @@ class Dashboard:
                 visit,
                 403,
                 "This form came from somewhere else",
-                "It was refused, as another site may have sent it. If a proxy changes the Host header, name the "
-                "dashboard's own address in origins=.",
+                "It was rejected, because another site may have sent it. If a proxy changes the Host header, add the "
+                "dashboard's own address to origins=.",
             )
         if not is_form_token(request.cookies.get(FORM_COOKIE, ""), visit.field("form_token")):
             return _error_page(
@@ -290,16 +291,18 @@ class Dashboard:
 
     def _stream(self, visit: Visit, found: Handler) -> Response:
         if not visit.can_stream or self.site.streams >= _MOST_STREAMS:
-            # The page's script asks again and again then.
-            return Response(
-                "Too many pages are open; this one is refreshed now and then.", 503, media_type="text/plain"
-            )
+            # The page's script then polls instead.
+            return Response("Too many pages are open; this one is updated less often.", 503, media_type="text/plain")
         query = "&".join(part for part in visit.request.url.query.split("&") if part != "live=stream")
         visit.request.scope["query_string"] = f"{query}&live=1".lstrip("&").encode()
         return StreamingResponse(self._events(visit, found), media_type="text/event-stream")
 
     async def _events(self, visit: Visit, found: Handler) -> AsyncIterator[bytes]:
-        """The live part of a page whenever it has changed, looked at once a second. The browser comes again after."""
+        """
+        Send the live part of a page whenever it has changed, checking once a second.
+
+        The stream ends after five minutes; the browser then reconnects by itself.
+        """
         self.site.streams += 1
         last = b""
         try:
@@ -330,9 +333,9 @@ class Dashboard:
 
 
 _MISSING = {
-    Need.VIEW: "Ask whoever runs the dashboard.",
-    Need.OPERATE: "Your account may look, not act. Ask for the role operator.",
-    Need.EDIT: "Editing jobs is a permission of its own, and your account does not have it.",
+    Need.VIEW: "Ask the people who run the dashboard.",
+    Need.OPERATE: "Your account can view, but not act. Ask for the operator role.",
+    Need.EDIT: "Editing jobs requires a separate permission, which your account does not have.",
 }
 
 
@@ -351,7 +354,7 @@ def _handlers(site: Site) -> dict[tuple[str, str], Handler]:
     found: dict[tuple[str, str], Handler] = {}
     for handler in (*HANDLERS, *extra):
         if (handler.method, handler.path) in found:
-            raise ConfigError(f"two pages have the path {handler.path}; give the extension's page another one")
+            raise ConfigError(f"two pages have the path {handler.path}; give the extension's page a different one")
         found[handler.method, handler.path] = handler
     return found
 
@@ -373,18 +376,18 @@ def _error_page(visit: Visit, status: int, title: str, advice: str) -> Response:
 
 
 def _told(error: SidekiqError) -> tuple[int, str, str]:
-    """Status, title and advice for an error of ours."""
+    """The status, title and advice to show for one of our own errors."""
     said = str(error).rstrip(".")
     if isinstance(error, PushOutcomeUnknownError):
-        return 504, "Nobody knows whether that was done", f"{said}. Look for the job before you try again."
+        return 504, "It is unknown whether that was done", f"{said}. Look for the job before you try again."
     if isinstance(error, ReplyLostError):
         return 504, "Redis did not answer", f"{said}. Reload the page to see what was done."
     if isinstance(error, RedisConnectionError):
         return 503, "Redis cannot be reached", f"{said}. The page works again as soon as Redis does."
     if isinstance(error, RedisReplyError):
         if error.code == "NOPERM":
-            return 403, "Redis does not allow that", f"This dashboard's Redis user lacks a right: {said}."
-        return 502, "Redis refused that", f"{said}. `sidekiq-py doctor` may know why."
+            return 403, "Redis does not allow that", f"This dashboard's Redis user lacks a permission: {said}."
+        return 502, "Redis refused that", f"{said}. `sidekiq-py doctor` may tell you why."
     if isinstance(error, RedisError):
         return 502, "Redis refused that", f"{said}."
     if isinstance(error, PayloadError):

@@ -1,4 +1,4 @@
-"""Charts as SVG, made on the server. Colours come from the style sheet, so that they follow dark and light."""
+"""Renders charts as SVG on the server. Colours come from the style sheet, so they follow the dark or light theme."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,18 +10,18 @@ from sidekiq_py.web.text import number
 
 _WIDTH, _HEIGHT, _BOTTOM = 720, 160, 22
 _LINE_WIDTH, _LINE_HEIGHT = 160, 32
-# Two minutes without a sample, when the fleet changes the process that takes them, leave the line whole.
+# Do not break the line at two minutes without samples, as happens when another process of the fleet takes them over.
 _MOST_APART_SECONDS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
     """
-    One bar: what succeeded below, what failed above.
+    One bar: successes at the bottom, failures on top.
 
     Args:
-        at: When it begins.
-        label: As a reader sees it.
+        at: When the bar's period begins.
+        label: The text to show.
     """
 
     at: datetime
@@ -32,14 +32,14 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A line across the chart, at a bar: a deploy."""
+    """A vertical line at a bar: a deploy."""
 
     at: datetime
     label: str
 
 
 def bars(values: Sequence[Bar], *, title: str, marks: Sequence[Mark] = ()) -> Markup:
-    """A bar chart; empty bars take their room."""
+    """A bar chart; empty bars keep their space."""
     top = max((bar.succeeded + bar.failed for bar in values), default=0)
     room = _HEIGHT - _BOTTOM - 12
     step = _WIDTH / max(1, len(values))
@@ -73,7 +73,7 @@ def line(values: Sequence[float], *, title: str) -> Markup:
 
 
 def trend(points: Sequence[tuple[datetime, float]], *, title: str) -> Markup:
-    """The same over a time: where minutes are missing, the line is broken."""
+    """A line over time, with gaps where minutes are missing; empty for fewer than two points."""
     return _line([(at.timestamp(), value) for at, value in points], title, most_apart=_MOST_APART_SECONDS)
 
 
@@ -99,7 +99,7 @@ def _line(points: Sequence[tuple[float, float]], title: str, *, most_apart: floa
 
 
 def histogram(counts: Sequence[tuple[str, int]], *, title: str) -> Markup:
-    """Bars with a label each."""
+    """A bar chart with a label for each bar."""
     top = max((count for _, count in counts), default=0)
     step = _WIDTH / max(1, len(counts))
     room = _HEIGHT - _BOTTOM - 12

@@ -1,4 +1,4 @@
-"""The filter of a page with jobs: from a form to a `JobFilter`, and into words."""
+"""The filter of a page of jobs: turns a form into a `JobFilter`, and into words."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,12 +15,12 @@ _LONGEST = 500
 @dataclass(frozen=True, slots=True)
 class PageFilter:
     """
-    What somebody looks for.
+    The filter that a user has entered.
 
     Args:
-        given: Field → text, as the form shows it again; only those that are filled in.
-        wanted: The same as a filter.
-        trouble: What cannot be used, as a sentence; empty if all can.
+        given: Field → text, for showing the form again; only the fields that are filled in.
+        wanted: The same as a `JobFilter`.
+        trouble: A sentence about invalid input; empty if there is none.
     """
 
     given: dict[str, str]
@@ -29,26 +29,26 @@ class PageFilter:
 
     @property
     def is_empty(self) -> bool:
-        """Whether every job fits."""
+        """True if every job matches."""
         return not self.given
 
     @property
     def times(self) -> JobFilter:
-        """The part of it that Redis can answer for a sorted set."""
+        """The part of the filter that Redis can apply to a sorted set."""
         return JobFilter(after=self.wanted.after, before=self.wanted.before)
 
     @property
     def in_words(self) -> str:
-        """`class is HardWorker, error has Timeout`; empty where every job fits."""
+        """The filter in words: `class is HardWorker, error has Timeout`; empty if every job matches."""
         verbs = {"class": "is", "queue": "is", "argument": "has", "error": "has", "after": "is", "before": "is"}
         return ", ".join(f"{name} {verbs[name]} {text}" for name, text in self.given.items())
 
     def fits(self, job: JobRecord, at: float | None, redaction: Redaction) -> bool:
         """
-        Whether a job is meant, going by what may be shown of it: otherwise a search would tell what is hidden.
+        True if a job matches. Only its visible values are compared: otherwise a search would reveal the hidden ones.
 
         Args:
-            at: As of `JobFilter.fits`.
+            at: As for `JobFilter.fits`.
         """
         if not self.given:
             return True
@@ -56,7 +56,7 @@ class PageFilter:
 
 
 def filter_of(visit: Visit) -> PageFilter:
-    """The filter of a page's address, or of the form that was sent from it."""
+    """Read the filter from a page's address, or from the form that the page has sent."""
     given, trouble = {}, ""
     for name in FIELDS:
         text = (visit.field(name) if name in visit.form else visit.query(name)).strip()[:_LONGEST]

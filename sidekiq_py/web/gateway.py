@@ -1,8 +1,8 @@
 """
-The dashboard under WSGI: each request in the thread that the server gives it. Pages poll instead of streaming.
+Serves the dashboard under WSGI: each request runs in the thread that the server provides. Pages poll, not stream.
 
-No event loop runs meanwhile, as the host program's code would notice: Django refuses its database in one. Nothing here
-waits for anything that an event loop would have to bring.
+It runs no event loop, because the host program's code would notice: Django refuses to use its database inside one. So
+nothing here may await anything that needs an event loop.
 """
 
 from collections.abc import Callable, Coroutine, Iterable
@@ -23,7 +23,7 @@ Application = Callable[[Scope, Receive, Send], Coroutine[Any, Any, None]]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A response that is complete."""
+    """A complete response."""
 
     status: int
     headers: list[tuple[str, str]]
@@ -31,7 +31,7 @@ class Answer:
 
 
 def answer(application: Application, scope: Scope, body: bytes) -> Answer:
-    """What an ASGI application responds, for a caller that has a thread to wait in."""
+    """Run an ASGI application for one request, blocking the calling thread until the response is complete."""
     sent: list[Message] = []
 
     async def receive() -> Message:
@@ -52,9 +52,7 @@ def _run(coroutine: Coroutine[Any, Any, None]) -> None:
     except StopIteration:
         return
     coroutine.close()
-    raise ConfigError(
-        "authorize waits for something asynchronous; under WSGI and in Django it must be a plain function"
-    )
+    raise ConfigError("authorize awaits something asynchronous; under WSGI and in Django it must be a plain function")
 
 
 def wsgi_app(**settings: Any) -> Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]:
@@ -62,10 +60,10 @@ def wsgi_app(**settings: Any) -> Callable[[dict[str, Any], Callable[..., Any]], 
     The dashboard as a WSGI application, to mount under a prefix.
 
     Args:
-        settings: As of `asgi_app`; *authorize* gets the WSGI `environ`.
+        settings: As for `asgi_app`; *authorize* receives the WSGI `environ`.
 
     Raises:
-        ConfigError: As `asgi_app`.
+        ConfigError: As for `asgi_app`.
     """
     application = asgi_app(**settings)
 
@@ -90,7 +88,7 @@ def _scope(environ: dict[str, Any]) -> Scope:
     for name in ("CONTENT_TYPE", "CONTENT_LENGTH"):
         if environ.get(name):
             headers.append((name.replace("_", "-").lower().encode(), environ[name].encode("latin-1")))
-    # WSGI's texts are bytes in disguise.
+    # WSGI strings hold the raw bytes as Latin-1.
     path = environ.get("PATH_INFO", "").encode("latin-1").decode(errors="replace")
     base = environ.get("SCRIPT_NAME", "").encode("latin-1").decode(errors="replace")
     client = environ.get("REMOTE_ADDR")

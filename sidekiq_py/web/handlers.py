@@ -1,4 +1,4 @@
-"""What a page or an action tells about itself."""
+"""The description of a page or an action: its path, its function and the permission that it requires."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,11 +16,11 @@ class Handler:
 
     Args:
         method: `GET` or `POST`.
-        path: Without a prefix. Names that Redis holds stand in the query, as a server may decode a path in its own way.
-        run: Takes a visit and gives the response; it may block.
-        need: What the user must be allowed to do; None lets everybody pass who could sign in.
-        page: The path that the navigation marks.
-        is_live: The page has a part that changes by itself: the template's block `live`.
+        path: The path without a prefix. Names from Redis go into the query, because servers decode paths differently.
+        run: Takes a visit and returns the response; may block.
+        need: The permission that the user needs; None for pages that work without signing in.
+        page: The path of the page to mark in the navigation.
+        is_live: True if the page has a part that updates by itself: the template's block `live`.
     """
 
     method: str

@@ -1,4 +1,4 @@
-"""Password hashes by scrypt, from the standard library."""
+"""Password hashes with scrypt, from the standard library."""
 
 import base64
 import binascii
@@ -8,16 +8,16 @@ import secrets
 from functools import cache
 from threading import BoundedSemaphore
 
-# 16 MB and some 40 ms each: OWASP's scrypt parameters of N=2^14, r=8, p=5 in time, less in memory.
+# 16 MB and about 40 ms each: OWASP's scrypt parameters of N=2^14, r=8, p=5 in time, less in memory.
 _N, _R, _P = 2**14, 8, 5
 _SALT_BYTES, _HASH_BYTES = 16, 32
-# A flood of sign-ins must not take all memory and every core.
+# A flood of sign-ins must not use up all memory and every core.
 _AT_A_TIME = BoundedSemaphore(2)
 
 
 def hash_password(password: str) -> str:
     """
-    A hash to write into a file of accounts: `scrypt$16384$8$5$<salt>$<hash>`.
+    Hash a password for a configuration file: `scrypt$16384$8$5$<salt>$<hash>`.
 
     Raises:
         ValueError: The password is empty.
@@ -29,12 +29,12 @@ def hash_password(password: str) -> str:
 
 
 def is_password_hash(text: str) -> bool:
-    """Whether `is_password` can work with it."""
+    """True if *text* is a hash that `is_password` can check against."""
     return _parts(text) is not None
 
 
 def is_password(password: str, password_hash: str | None) -> bool:
-    """Whether this is the password; None as the hash takes as long and says no."""
+    """True if this is the password. With None as the hash it takes just as long and returns False."""
     parts = _parts(password_hash or _nobody())
     if parts is None:
         return False

@@ -1,4 +1,4 @@
-"""Where jobs wait: the three sorted sets and the queues, as the pages that list jobs see them."""
+"""The places where jobs wait, the three sorted sets and the queues, behind one interface for pages that list jobs."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -31,10 +31,10 @@ class Action:
     Something that can be done to jobs.
 
     Args:
-        name: In forms and in the audit log.
-        label: On buttons.
-        done: `{} jobs …`, for what was done.
-        destroys: It cannot be undone, so the page asks before.
+        name: The name in forms and in the audit log.
+        label: The label of buttons.
+        done: What was done to the jobs, such as "deleted", for the notice afterwards.
+        destroys: True if it cannot be undone, so that the page asks first.
     """
 
     name: str
@@ -56,10 +56,10 @@ class Found:
     Some jobs of a place.
 
     Args:
-        rows: Key, and the job.
-        next_start: Where the search goes on; None at the end.
-        looked_at: How many jobs were looked at, from the start of the place on.
-        total: How many there are in all.
+        rows: Pairs of a key and the job.
+        next_start: Where to continue the search; None at the end.
+        looked_at: How many jobs were looked at, counted from the start of the place.
+        total: How many jobs the place has.
     """
 
     rows: list[tuple[str, JobRecord]]
@@ -69,7 +69,7 @@ class Found:
 
 
 class Place(Protocol):
-    """What the pages ask of a place."""
+    """What the pages need from a place."""
 
     title: str
     path: str
@@ -77,19 +77,19 @@ class Place(Protocol):
     actions: tuple[Action, ...]
 
     def read(self, wanted: PageFilter, start: int, limit: int, *, latest_first: bool) -> Found:
-        """Some of the jobs that fit, from a place on."""
+        """Some of the jobs that match, beginning at position *start*."""
 
     def count(self, wanted: PageFilter, start: int) -> tuple[int, int | None, int]:
-        """How many fit among the next few thousand; where to count on, or None; and how many there are in all."""
+        """Count matches among the next few thousand jobs: their number, where to continue or None, and the total."""
 
     def find(self, keys: Sequence[str]) -> list[Any]:
-        """The jobs with these keys, as far as they are still there."""
+        """The jobs with these keys that are still there."""
 
     def act(self, action: str, jobs: Iterable[Any], target: str, **options: Any) -> BulkResult:
-        """Do something to them; options as of the bulk calls. *target* is the queue that jobs are moved to."""
+        """Run an action on jobs. Options as for the bulk calls; *target* is the queue to move jobs to."""
 
     def all_matching(self, wanted: PageFilter, run: BulkRun) -> Iterator[Any]:
-        """The jobs that fit, of those that are there now."""
+        """The jobs that match, among those that are there now."""
 
 
 class SetPlace:
@@ -98,10 +98,10 @@ class SetPlace:
 
     Args:
         job_set: The set.
-        title: Of its page.
-        path: Of its page.
+        title: The page's title.
+        path: The page's path.
         actions: What can be done to its jobs.
-        redaction: The policy, by which searches go as well.
+        redaction: The redaction policy, which applies to searches, too.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class SetPlace:
         return f"<SetPlace {self.name}>"
 
     def read(self, wanted: PageFilter, start: int, limit: int, *, latest_first: bool) -> Found:
-        """As of `Place`: one round trip without a filter."""
+        """As in `Place`; without a filter it takes one round trip."""
         if wanted.is_empty:
             entries, size = self._set.at_rank(start, limit, latest_first=latest_first)
             end = start + len(entries)
@@ -138,7 +138,7 @@ class SetPlace:
         return Found(rows, place if place < last else None, place, size)
 
     def count(self, wanted: PageFilter, start: int) -> tuple[int, int | None, int]:
-        """As of `Place`. Redis counts by itself where only times are asked for."""
+        """As in `Place`. Redis itself counts if the filter has only times."""
         if wanted.wanted.has_only_times:
             total = self._set.size_between(wanted.wanted.earliest, wanted.wanted.latest)
             return total, None, total
@@ -160,14 +160,18 @@ class SetPlace:
         return calls[action](jobs, **options)
 
     def all_matching(self, wanted: PageFilter, run: BulkRun) -> Iterator[SortedEntry]:
-        """As of `Place`. As many are looked at as there are now: what fails again at once is not taken for ever."""
+        """
+        As in `Place`.
+
+        Stops after as many entries as there are now: jobs that fail again at once would keep it going forever.
+        """
         size = self._set.size
         for entry in islice(self._set.find(wanted.times, stop=run.should_stop), size):
             if wanted.fits(entry, entry.score, self._redaction):
                 yield entry
 
     def _ranks(self, wanted: PageFilter, *, latest_first: bool) -> tuple[int, int]:
-        """Where those of the wanted times begin and end."""
+        """The ranks between which the entries with the wanted times are."""
         earliest, latest = wanted.wanted.earliest, wanted.wanted.latest
         size = self._set.size
         if earliest is None and latest is None:
@@ -183,9 +187,9 @@ class QueuePlace:
     A queue.
 
     Args:
-        name: Of the queue.
-        pool: As the data API takes it.
-        redaction: The policy, by which searches go as well.
+        name: The queue's name.
+        pool: The Redis, as the data API takes it.
+        redaction: The redaction policy, which applies to searches, too.
     """
 
     path = "/queue"
@@ -201,10 +205,10 @@ class QueuePlace:
         return f"<QueuePlace {self.name}>"
 
     def read(self, wanted: PageFilter, start: int, limit: int, *, latest_first: bool) -> Found:
-        """As of `Place`. A key is the digest of a job and the place where it stood, counted from what runs next."""
+        """As in `Place`. A key is the digest of a job and its position, counted from the job that runs next."""
         place, rows, is_end = start, list[tuple[str, JobRecord]](), False
         end = start + (limit if wanted.is_empty else _LOOKED_AT)
-        # Places in keys count from what runs next. The page shows the size beside the queue's other facts.
+        # Positions in keys count from the job that runs next. The page gets the size with the queue's other facts.
         size = self._queue.size if latest_first else 0
         while place < end and len(rows) < limit and not is_end:
             page = self._queue.page(min(_AT_ONCE, end - place), after=place, oldest_first=not latest_first)
@@ -232,7 +236,7 @@ class QueuePlace:
         found = []
         for key in keys:
             digest, _, place = key.rpartition("-")
-            # Redis counts no further than 19 digits, and Python reads no more than 4,300.
+            # Redis integers have 19 digits at most, and Python parses no more than 4,300.
             is_place = place.isascii() and place.isdigit() and len(place) <= _LONGEST_PLACE
             job = self._queue.find_near(digest, int(place)) if is_place else None
             if job is not None:
@@ -255,7 +259,7 @@ class QueuePlace:
 
 
 def set_place(path: str, pool: Any, redaction: Redaction) -> SetPlace:
-    """The place of a page: `/retries`, `/scheduled` or `/dead`."""
+    """The place that a page shows: `/retries`, `/scheduled` or `/dead`."""
     if path == "/retries":
         return SetPlace(RetrySet(pool=pool), "Retries", path, (RETRY, KILL, DELETE), redaction)
     if path == "/scheduled":

@@ -1,4 +1,4 @@
-"""What all requests of one dashboard share: settings, templates, and what is remembered while somebody looks."""
+"""What all requests of one dashboard share: its settings, its templates, and recent readings of Redis."""
 
 import hashlib
 import logging
@@ -43,13 +43,13 @@ _log = logging.getLogger("sidekiq.web")
 @dataclass(frozen=True, slots=True)
 class PageAction:
     """
-    What a form of an extension's page is sent to. It is asked only with a form of the dashboard's own.
+    Handles a form of an extension's page. It only ever receives forms that come from the dashboard itself.
 
     Args:
-        path: Where forms are sent, as `/cron/run`.
-        run: Takes a `Visit` and returns the response, mostly `visit.redirect(...)`. Before it changes anything it calls
-            `visit.audit(...)`.
-        need: `operate`, or `edit` for what may run any job with any arguments.
+        path: The path that forms are sent to, such as `/cron/run`.
+        run: Takes a `Visit` and returns the response, usually `visit.redirect(...)`. It must call `visit.audit(...)`
+            before it changes anything.
+        need: `operate`, or `edit` if it can run any job with any arguments.
     """
 
     path: str
@@ -60,12 +60,12 @@ class PageAction:
 @dataclass(frozen=True, slots=True)
 class JobLink:
     """
-    What an extension's page adds to the page of a job: a link to what the job belongs to.
+    A link that an extension adds to the page of a job, for example to the job's batch.
 
     Args:
-        label: What it is, as `Batch`.
-        text: What the link shows, as the id of the batch.
-        path: Of the page, as `/batches/one`.
+        label: What the link leads to, such as `Batch`.
+        text: The link's text, such as the id of the batch.
+        path: The path of the page, such as `/batches/one`.
         query: The page's parameters.
     """
 
@@ -81,15 +81,15 @@ class Page:
     A page that an extension adds: `Extension.pages` returns them.
 
     Args:
-        title: In the navigation.
-        path: Of the page, as `/cron`.
-        render: Takes a `Visit` and returns the response, mostly `visit.page(...)`.
-        templates: Name → text of Jinja templates, which `visit.page(name, …)` finds; they extend `base.html`. The block
-            `live`, inside of an element whose id is `live`, changes by itself.
-        actions: What its forms are sent to.
-        is_listed: It stands in the navigation.
-        job_links: Takes the payload of a job that is shown, in which anything may stand, and gives `JobLink`s. It must
-            not ask Redis.
+        title: The title in the navigation.
+        path: The path of the page, such as `/cron`.
+        render: Takes a `Visit` and returns the response, usually `visit.page(...)`.
+        templates: Name → text of Jinja templates for `visit.page(name, …)`; they extend `base.html`. The block `live`,
+            inside an element whose id is `live`, updates by itself.
+        actions: The handlers of its forms.
+        is_listed: True to list the page in the navigation.
+        job_links: Takes the payload of a job that a page shows, which may contain anything, and returns `JobLink`s. It
+            must not use Redis.
     """
 
     title: str
@@ -103,14 +103,14 @@ class Page:
     def __post_init__(self) -> None:
         for path in (self.path, *(action.path for action in self.actions)):
             if not _PATH.fullmatch(path):
-                raise ConfigError(f"a page's path is {path!r}; give one as /reports, of letters, digits and dashes")
+                raise ConfigError(f"a page's path is {path!r}; use one like /reports, of letters, digits and dashes")
 
 
 class Watch:
     """
-    Looks at one Redis, and remembers the last minute of what it saw while somebody looked.
+    Reads one Redis for the pages, and remembers the last minute of what it read.
 
-    However many look, Redis is asked once a second. All of it is in this process's memory, and bounded.
+    However many people look, it reads Redis once a second. It keeps everything in this process's memory, with a bound.
     """
 
     def __init__(self, pool: Any) -> None:
@@ -128,27 +128,27 @@ class Watch:
 
     def look(self, *, is_live: bool, trends_of: TrendsOf | None = None) -> Overview:
         """
-        What there is.
+        Read the current state.
 
         Args:
-            is_live: One of many looks: what was seen less than a second ago will do.
-            trends_of: Takes the names of all queues, and gives those whose `trend` will be asked for.
+            is_live: True for one of many repeated reads, for which a result less than a second old is good enough.
+            trends_of: Takes the names of all queues and returns those whose `trend` will be needed.
         """
         came_at = monotonic()
         with self._lock:
             now = monotonic()
             if self._failure is not None and self._failed_at >= came_at:
-                # A server that hangs would make whoever waits here wait for one timeout after the other.
+                # With a server that hangs, each thread that waits here would otherwise wait for its own timeout.
                 raise self._failure.with_traceback(None)
             age = now - self._looked_at
             if is_live and self._last is not None and age < _LEAST_SECONDS:
                 return self._last
             if self._reader is None or age > _SAMPLES:
-                # Nobody has looked for a while: a rate over that time would say nothing.
+                # The last read was too long ago: a rate over that time would be meaningless.
                 self._reader = OverviewReader(pool=self._pool)
                 self._rates.clear()
                 self._sizes.clear()
-            # The names that the reader knows are those of its last look; a page that follows an action has to be right.
+            # The reader knows the names of its last read. A page that follows an action must be up to date.
             wanted = partial(self._outdated, trends_of, now) if trends_of is not None else None
             try:
                 seen = self._reader.read(trends_of=wanted) if is_live else self._reader.read_anew(trends_of=wanted)
@@ -169,10 +169,10 @@ class Watch:
 
     def recall(self, name: str, read: Callable[[], T], *, is_live: bool) -> T:
         """
-        What *read* gives, or for one of many looks what it gave within the last ten seconds.
+        The result of *read*, or with *is_live* a result from the last ten seconds.
 
         Args:
-            name: Of what is read; one of few.
+            name: The key under which to keep the result; one of only a few.
         """
         now = monotonic()
         with self._lock:
@@ -186,28 +186,28 @@ class Watch:
         return value
 
     def rates(self) -> list[tuple[float, float]]:
-        """Attempts and failures a second, at each look."""
+        """Attempts and failures per second, at each read."""
         with self._lock:
             return list(self._rates)
 
     def sizes(self, queue: str) -> list[int]:
-        """The sizes of a queue at each look."""
+        """The sizes of a queue at each read."""
         with self._lock:
             return list(self._sizes.get(queue, ()))
 
     def trend(self, queue: str) -> Sequence[TrendPoint]:
-        """How a queue was at each minute of the last two hours, as far as Redis holds it."""
+        """A queue's size and latency at each minute of the last two hours, as far as Redis has them."""
         with self._lock:
             _, points = self._trends.get(queue, (0.0, ()))
             return points
 
     def worst_queues(self, count: int) -> TrendsOf:
-        """Chooses the queues that had the longest latency at the last look."""
+        """A function that chooses the queues with the longest latency at the last read."""
         known = {queue.name: queue.latency for queue in self._last.queues} if self._last is not None else {}
         return lambda names: sorted(names, key=lambda name: (-known.get(name, 0.0), name))[:count]
 
     def _outdated(self, trends_of: TrendsOf, now: float, names: Sequence[str]) -> list[str]:
-        """Those whose trend was not read within the last ten seconds: there is a new point once a minute."""
+        """The queues whose trend was not read within the last ten seconds. There is a new point only once a minute."""
         never = now - _KEPT_SECONDS, ()
         return [name for name in trends_of(names) if now - self._trends.get(name, never)[0] >= _KEPT_SECONDS]
 
@@ -222,7 +222,7 @@ class Watch:
 
 
 class Examiner:
-    """Asks the doctor in the background, at most once a minute, and only if somebody looks."""
+    """Runs the doctor in the background, at most once a minute, and only while someone views the page."""
 
     def __init__(self, pool: Any) -> None:
         self._pool = pool
@@ -233,7 +233,7 @@ class Examiner:
         self._is_asking = False
 
     def look(self) -> tuple[Report | None, str]:
-        """The last report, or None as long as there is none; and why the last look failed, or an empty text."""
+        """The last report, or None if there is none yet; and why the last examination failed, or an empty string."""
         with self._lock:
             is_old = monotonic() - self._asked_at >= _EXAMINED_FOR_SECONDS
             if is_old and not self._is_asking:
@@ -247,7 +247,7 @@ class Examiner:
             report = examine(pool=self._pool)
         except SidekiqError as problem:
             error = str(problem)
-        except Exception as problem:  # noqa: BLE001 - a fault of a check must not end the page's other parts
+        except Exception as problem:  # noqa: BLE001 - a bug in a check must not break the rest of the page
             _log.exception("the doctor failed; the Overview shows no findings")
             error = f"{type(problem).__name__}: {problem}"
         with self._lock:
@@ -257,14 +257,14 @@ class Examiner:
 @dataclass(slots=True)
 class Server:
     """
-    One Redis.
+    One Redis server.
 
     Args:
-        name: As the address and the menu show it; empty for the only one.
-        pool: As `pool=` of the data API takes it.
+        name: The name in addresses and in the menu; empty if there is only one server.
+        pool: The Redis, as `pool=` of the data API takes it.
 
     Attributes:
-        is_out_of_reach: The last page that somebody asked of it failed for that.
+        is_out_of_reach: True if the last page failed because Redis could not be reached.
     """
 
     name: str
@@ -272,7 +272,7 @@ class Server:
     watch: Watch = field(init=False)
     examiner: Examiner = field(init=False)
     is_out_of_reach: bool = field(init=False, default=False)
-    # Made at the first request: a limiter belongs to the event loop that it is made in.
+    # Created at the first request, because a limiter belongs to the event loop in which it is created.
     _threads: CapacityLimiter | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
@@ -280,13 +280,13 @@ class Server:
         self.examiner = Examiner(self.pool)
 
     async def run(self, work: Callable[[], T]) -> T:
-        """As `run_here`, in a thread of this server's: one that hangs holds up no other, nor the host program."""
+        """Like `run_here`, but in one of this server's threads, so that a server that hangs blocks nothing else."""
         if self._threads is None:
             self._threads = CapacityLimiter(_MOST_THREADS)
         return await to_thread.run_sync(self.run_here, work, limiter=self._threads)
 
     def run_here(self, work: Callable[[], T]) -> T:
-        """What *work* gives, which asks this Redis."""
+        """Call *work*, which uses this Redis, and note whether Redis could be reached."""
         try:
             found = work()
         except RedisConnectionError:
@@ -304,12 +304,12 @@ class Site:
     One dashboard.
 
     Args:
-        title: Stands at the top of each page.
-        servers: Name → which Redis, as `pool=` of the data API takes it. The first is the one that is shown first.
-        redaction: What is hidden; None: what the program hides.
-        access: Who is let in.
-        pages: Of extensions.
-        trace_url: Where a trace is shown, with `{trace_id}` for its id; empty if nowhere.
+        title: The title at the top of each page.
+        servers: Name → Redis, as `pool=` of the data API takes it. The dashboard opens with the first one.
+        redaction: Which values to hide; None to hide those that the program hides.
+        access: The access rules.
+        pages: The pages of extensions.
+        trace_url: The address of a trace, with `{trace_id}` for its id; empty for no links.
     """
 
     def __init__(
@@ -343,12 +343,12 @@ class Site:
 
     @property
     def redaction(self) -> Redaction:
-        """What is hidden."""
+        """The policy for hiding values."""
         return self._redaction or current()
 
     @property
     def first_server(self) -> Server:
-        """The Redis that is shown first."""
+        """The server with which the dashboard opens."""
         return next(iter(self.servers.values()))
 
 

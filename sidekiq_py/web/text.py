@@ -1,4 +1,8 @@
-"""Values as people read them. Whatever a payload holds comes out as text that can be written and does not deceive."""
+"""
+Formats values for people.
+
+Whatever a payload contains, the result can be encoded and contains no characters that deceive the reader.
+"""
 
 import json
 import re
@@ -13,16 +17,16 @@ NOTHING = "\N{EN DASH}"
 _LONGEST_NAME = 200
 _LONGEST_ARGUMENTS = 300
 _LONGEST_TEXT = 100_000
-# Control characters, half letters of UTF-16, and marks that turn the direction of writing, with which a text can look
-# like another one.
+# Control characters, unpaired UTF-16 surrogates, and marks that change the direction of writing, with which one text can
+# look like another.
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
 
 def plain(value: Any) -> Any:
-    """A text in which nothing is invisible or cannot be written; other values as they are. Every template uses it."""
+    """Spell out the unsafe characters in a string; other values stay as they are. Every template uses it."""
     if isinstance(value, str) and _UNSAFE.search(value):
-        # Text that was marked as HTML comes from our own templates; its parts went through here.
+        # Text marked as HTML comes from our own templates, and its parts have already passed through here.
         return type(value)(_UNSAFE.sub(lambda found: _spelled(found[0]), value))
     return "" if value is None else value
 
@@ -70,7 +74,7 @@ def stamp(at: datetime | None) -> str:
 
 
 def iso(at: datetime) -> str:
-    """For the attribute `datetime`."""
+    """The value of an HTML attribute `datetime`."""
     return at.isoformat()
 
 
@@ -86,21 +90,21 @@ def relative(at: datetime | None, now: datetime) -> str:
 
 
 def decoded(raw: bytes) -> str:
-    """Bytes as text; those that are no UTF-8 as `\\xff`."""
+    """Decode bytes; those that are not UTF-8 become `\\xff`."""
     return raw.decode(errors="backslashreplace")
 
 
 def json_text(value: Any) -> str:
-    """A value as JSON, integers of any length with all their digits."""
+    """A value as JSON; integers of any length keep all their digits."""
     try:
         return json.dumps(value, ensure_ascii=False)
     except ValueError:
-        # Python writes no integer of more than 4,300 digits at once.
+        # Python refuses to convert an integer of more than 4,300 digits.
         return write_for_display(value)
 
 
 def shortened(text: str, most: int) -> str:
-    """The beginning of a long text."""
+    """Cut a long text, with an ellipsis at the end."""
     return text if len(text) <= most else f"{text[:most]}\N{HORIZONTAL ELLIPSIS}"
 
 
@@ -123,25 +127,25 @@ class ShownJob:
 
     @property
     def is_redacted(self) -> bool:
-        """Whether anything is hidden."""
+        """True if anything is hidden."""
         return self.redacted.item != self.record.item
 
     @property
     def redacted(self) -> JobRecord:
-        """The job without what is hidden."""
+        """The job without the hidden values."""
         if self._hidden is None:
             self._hidden = self.record.redacted(self._redaction)
         return self._hidden
 
     @property
     def title(self) -> str:
-        """Its class, or what it is instead; cut if it is long."""
+        """The job's class, or "no class" or "unreadable"; cut if it is long."""
         name = self.redacted.display_class or ("no class" if self.record.is_readable else "unreadable")
         return shortened(name, _LONGEST_NAME)
 
     @property
     def arguments(self) -> str:
-        """The arguments in one line, cut if it is long."""
+        """The arguments on one line, cut if it is long."""
         if not self.record.is_readable:
             text = self.text
             return "hidden" if text is None else shortened(text, _LONGEST_ARGUMENTS)
@@ -151,7 +155,7 @@ class ShownJob:
 
     @property
     def error(self) -> str:
-        """`Class: message` of its last error; empty without one."""
+        """The job's last error as `Class: message`; empty if there is none."""
         hidden = self.redacted
         if hidden.error_class is None and hidden.error_message is None:
             return ""
@@ -160,10 +164,10 @@ class ShownJob:
     @property
     def text(self) -> str | None:
         """
-        The payload as text, as it stands in Redis unless something is hidden; cut after 100,000 letters.
+        The payload as text, exactly as in Redis unless something is hidden; cut after 100,000 characters.
 
         Returns:
-            None where the policy cannot be applied to it.
+            None if the policy cannot be applied to it.
         """
         raw = decoded(self.record.value)
         if not self.record.item:

@@ -1,4 +1,4 @@
-"""How fast one may guess passwords."""
+"""Limits how fast someone can guess passwords."""
 
 from collections import OrderedDict
 from threading import Lock
@@ -13,23 +13,26 @@ _MOST_KEPT = 10_000
 
 class Throttle:
     """
-    Counts failures by key (an address, an account's name). After five, each further one doubles a pause in which
-    nothing is looked at, up to a minute. Kept in this process alone.
+    Counts failed attempts by key (an address, an account's name).
+
+    After five, every further failure doubles a pause during which attempts are rejected unchecked, up to a minute. The
+    counts are kept in this process only.
     """
 
     def __init__(self) -> None:
         self._lock = Lock()
-        # Key → failures, and when the last was; the oldest in front.
+        # Key → number of failures and the time of the last one; oldest first.
         self._failures: OrderedDict[str, tuple[int, float]] = OrderedDict()
 
     def begin(self, *keys: str) -> float:
         """
-        Count a try as a failure, until `succeed` takes that back.
+        Count an attempt as a failure, until `succeed` takes that back.
 
-        It is counted before the password is looked at: requests that come in at once would all be let through.
+        It is counted before the password is checked. Otherwise requests that arrive at the same time would all get
+        through.
 
         Returns:
-            How many seconds whoever fits any of *keys* has to wait instead; 0.0 if the try may go on.
+            How many seconds to wait before the next attempt with any of *keys*; 0.0 if this attempt may proceed.
         """
         now = monotonic()
         with self._lock:

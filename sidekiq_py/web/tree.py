@@ -1,4 +1,4 @@
-"""A payload as a tree of bounded size, whatever it holds."""
+"""Turns a payload into a tree of bounded size, whatever it contains."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,12 +14,12 @@ _LONGEST_TEXT = 5000
 @dataclass(frozen=True, slots=True)
 class Node:
     """
-    A value.
+    A value in the tree.
 
     Args:
-        kind: For the style sheet: `string`, `number`, `literal` or `container`.
-        text: The value as JSON, or what a container is.
-        children: Name and value of each; None for what holds nothing.
+        kind: The CSS class: `string`, `number`, `literal` or `container`.
+        text: The value as JSON, or a description of a container.
+        children: The names and values in a container; None for other values.
         left_out: How many children are not shown.
     """
 
@@ -30,7 +30,7 @@ class Node:
 
 
 def tree(value: Any) -> Node:
-    """The tree of a JSON value."""
+    """Build the tree of a JSON value."""
     return _Builder().node(value, 0)
 
 

@@ -12,7 +12,7 @@ from sidekiq_py.web.site import Watch
 
 
 class QueueCharts(NamedTuple):
-    """Both are empty as long as there is only one value."""
+    """The two charts of a queue; each is empty if there are fewer than two values."""
 
     size: Markup
     latency: Markup
@@ -20,8 +20,9 @@ class QueueCharts(NamedTuple):
 
 def charts_of(watch: Watch, queue: QueueSummary, seen: Overview) -> QueueCharts:
     """
-    From what Redis holds, up to now. Where no Python worker has noted anything, the size of the last minute, as far as
-    somebody looked.
+    Chart the values in Redis, up to now.
+
+    If no Python worker has recorded any, chart the size over the last minute, as far as this process has read it.
     """
     points: Sequence[TrendPoint] = watch.trend(queue.name)
     if not points:

@@ -1,4 +1,4 @@
-"""One request, as a page sees it."""
+"""One request, as a page handler sees it."""
 
 import base64
 import binascii
@@ -32,7 +32,7 @@ _NAVIGATION = (
 )
 _LONGEST_NOTICE = 500
 _LONGEST_ADDRESS = 2000
-# Without dots, which lead out of the dashboard, and without two slashes, which begin the name of another site.
+# No dots, which lead out of the dashboard, and no double slashes, which begin the address of another site.
 _PATH = re.compile(r"(?:/[A-Za-z0-9_-]+)+")
 
 
@@ -41,13 +41,13 @@ class Visit:
     One request to one page.
 
     Args:
-        request: As Starlette has it.
+        request: Starlette's request.
         site: The dashboard.
         server: The Redis that the page shows.
-        user: Who looks.
-        form: The fields of a form that was sent: name → its values.
+        user: The user who sent the request.
+        form: The fields of a submitted form: name → values.
         base: The path under which the dashboard is mounted.
-        can_stream: Whether the server that runs this can keep a response open.
+        can_stream: True if the server can keep a response open.
     """
 
     def __init__(
@@ -78,12 +78,12 @@ class Visit:
 
     @property
     def is_live(self) -> bool:
-        """Whether only the part of the page that changes is asked for."""
+        """True if the request asks only for the live part of the page."""
         return self.request.query_params.get("live") == "1"
 
     @cached_property
     def form_token(self) -> str:
-        """What each form has to repeat; a cookie holds it."""
+        """The token that each form must repeat; a cookie holds it, too."""
         token = self.request.cookies.get(FORM_COOKIE, "")
         if len(token) < 32:
             token = new_form_token()
@@ -91,7 +91,7 @@ class Visit:
         return token
 
     def may(self, need: str) -> bool:
-        """Whether the user may do what asks for *need*: `view`, `operate` or `edit`."""
+        """True if the user has the permission *need*: `view`, `operate` or `edit`."""
         return self.user is not None and self.user.may(Need(need))
 
     def query(self, name: str, default: str = "") -> str:
@@ -99,57 +99,57 @@ class Visit:
         return self.request.query_params.get(name, default)
 
     def query_number(self, name: str, default: int, *, most: int = 10**15) -> int:
-        """A parameter of the address that is a whole number from 0 on; *default* if it is anything else."""
+        """A parameter of the address as a whole number, 0 or more; *default* if it is anything else."""
         value = self.query(name)
         return min(int(value), most) if value.isascii() and value.isdigit() and len(value) < 20 else default
 
     def field(self, name: str, default: str = "") -> str:
-        """The first value of a form's field."""
+        """The first value of a form field."""
         values = self.form.get(name)
         return values[0] if values else default
 
     def url(self, path: str, /, **query: Any) -> str:
-        """The address of a page, on the same Redis; parameters that are None or empty are left out."""
+        """The address of a page on the same Redis, without the parameters that are None or empty."""
         prefix = f"/at/{self.server.name}" if self.server is not self.site.first_server else ""
         given = {name: value for name, value in query.items() if value is not None and value != ""}
         return f"{self.base}{prefix}{path}" + (f"?{urlencode(given, errors='replace')}" if given else "")
 
     def shown(self, record: JobRecord) -> ShownJob:
-        """A job as this dashboard's policy lets it be shown."""
+        """A job as this dashboard's redaction policy allows it to be shown."""
         return ShownJob(record, self.site.redaction)
 
     def audit(self, action: str, subject: str, details: str = "") -> None:
-        """Note what the user is about to do. It has to succeed, or nothing is done."""
+        """Record in the audit log what the user is about to do. If this raises, the action must not happen."""
         name = self.user.name if self.user else "nobody"
         AuditLog(pool=self.pool).record(name, action, subject, details)
 
     def page(self, template: str, status: int = 200, **facts: Any) -> Response:
-        """A page; or, where only that is asked for, its block `live`."""
+        """Render a page, or only its block `live` if the request asks for that."""
         compiled = self.site.templates.get_template(template)
         context = {**self._shared(), **facts}
         if self.is_live and "live" in compiled.blocks:
             html = "".join(compiled.blocks["live"](compiled.new_context(context)))
         else:
             html = compiled.render(context)
-        # What is left of half letters, in attributes for example.
+        # Unpaired surrogates may be left, for example in attributes.
         return self._with_cookies(HTMLResponse(html.encode(errors="backslashreplace"), status))
 
     def redirect(self, path: str, notice: str = "", /, **query: Any) -> Response:
-        """Go on to another page, which shows *notice*."""
+        """Redirect to another page, which shows *notice*."""
         if notice:
             told = shortened(notice, _LONGEST_NOTICE).encode(errors="backslashreplace")
             self._cookies.append((NOTICE_COOKIE, base64.urlsafe_b64encode(told).decode(), 60))
         return self._with_cookies(Response(status_code=303, headers={"location": self.url(path, **query)}))
 
     def redirect_within(self, address: str) -> Response:
-        """Go on to *address*, a path and parameters of this dashboard; to the overview where it is anything else."""
+        """Redirect to *address*, a path with parameters on this dashboard; to the overview if it is anything else."""
         path, _, query = address.partition("?")
         if len(address) > _LONGEST_ADDRESS or not _PATH.fullmatch(path):
             return self.redirect("/")
         return self.redirect(path, **dict(parse_qsl(query)))
 
     def set_cookie(self, name: str, value: str, seconds: int | None = None) -> None:
-        """Have the response set a cookie; 0 seconds removes it."""
+        """Set a cookie in the response; 0 seconds removes it."""
         self._cookies.append((name, value, seconds))
 
     def _shared(self) -> dict[str, Any]:

@@ -134,7 +134,7 @@ def _photograph_dashboard(redis_url: str, client: redis.Redis, browser: Browser,
     with WebServer(command, environment={"REDIS_URL": redis_url}) as dashboard:
         browser.visit(dashboard.url("/"))
         # The doctor looks in the background, and a rate needs two looks.
-        eventually(lambda: "is looking" not in browser.text and "Jobs a second\n\N{EN DASH}" not in browser.text)
+        eventually(lambda: "is checking" not in browser.text and "Jobs per second\n\N{EN DASH}" not in browser.text)
         [raw, *_] = client.zrange("retry", 0, 0)
         task, group = _run_a_workflow(redis_url)
         browser.visit(dashboard.url("/celery/workers"))

@@ -260,7 +260,7 @@ def test_people_sign_in(
         browser.visit(dashboard.url("/retries"))
         assert axe.complaints(browser) == []
         sign_in("wrong")
-        assert "That is not right." in browser.text
+        assert "Sign-in failed." in browser.text
         assert axe.complaints(browser) == []
         sign_in("secret")
         assert "ann (viewer)" in browser.text

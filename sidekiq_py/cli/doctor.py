@@ -193,7 +193,7 @@ def _in_order(report: Report) -> str:
         for examined in report.examined
         if examined.findings and all(finding.level is Level.OK for finding in examined.findings)
     ]
-    return f"No problems with: {', '.join(quiet)}." if quiet else "Every check has something to report."
+    return f"OK: {', '.join(quiet)}." if quiet else "Every check has something to report."
 
 
 def _summary(report: Report) -> str:

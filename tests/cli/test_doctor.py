@@ -39,7 +39,7 @@ def test_a_redis_without_problems(run: Run) -> None:
 
     assert result.exit_code == 0
     assert "processes: 0 Ruby, 0 Python, looked at 0 of 0 waiting jobs" in result.output
-    assert "No problems with: the server's version, eviction, memory" in result.output
+    assert "OK: the server's version, eviction, memory" in result.output
     assert "problem" not in result.output
 
 

@@ -97,7 +97,7 @@ def test_a_module_that_is_named_without_a_flag_gets_the_flag():
     result = CliRunner().invoke(main, ["worker", "myapp.jobs"])
 
     assert result.exit_code == 2
-    assert "named by -r: sidekiq-py worker -r myapp.jobs" in result.output.replace("\n", " ")
+    assert "with -r: sidekiq-py worker -r myapp.jobs" in result.output.replace("\n", " ")
     assert (
         "Usage: sidekiq-py worker [OPTIONS]\n"
         in CliRunner().invoke(main, ["worker", "-h"], prog_name="sidekiq-py").output

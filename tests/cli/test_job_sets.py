@@ -270,7 +270,7 @@ def test_a_rate_that_is_none_is_refused(run, rate):
     result = run("retries", "retry", "--all", "--rate", rate)
 
     assert result.exit_code == 2
-    assert "as 100/s, or 600/m" in result.output
+    assert "100/s, 600/m or 10/h" in result.output
 
 
 def test_ctrl_c_ends_a_paced_run_between_two_jobs(redis_url, redis_client, put):

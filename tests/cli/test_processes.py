@@ -55,7 +55,7 @@ def test_a_host_stands_for_its_processes(run, fleet):
         1,
         {"sent": ["app:2:bb"], "refused": [{"identity": "app:3:cc", "error": refused}]},
     )
-    assert run("processes", "dump", "app:2").output.startswith("app:2:bb writes")
+    assert run("processes", "dump", "app:2").output.startswith("app:2:bb will log")
 
 
 def test_all_processes_of_both_languages_are_told(run, fleet):

@@ -236,8 +236,8 @@ def test_move_takes_what_filters_choose(run, push, redis_client):
     ("arguments", "advice"),
     [
         (["move", "low", "low", "--yes"], "FROM and TO are the same queue"),
-        (["move", "low", "a b", "--yes", "--create"], "no white space"),
-        (["move", "low", "high", "--rate", "often"], "as 100/s, or 600/m"),
+        (["move", "low", "a b", "--yes", "--create"], "queue names cannot contain"),
+        (["move", "low", "high", "--rate", "often"], "100/s, 600/m or 10/h"),
         (["show", "low", "--after", "soon"], "2030-01-31T08:00:00Z"),
         (["add", "typo"], "there is no queue with jobs typo"),
     ],

@@ -94,7 +94,7 @@ def test_a_user_who_may_not_scan_is_told(
 
     redis_client.execute_command("ACL", "DELUSER", "worker")
     assert json.loads(result.stdout)["recovered"] == 1
-    assert "Give it +scan" in result.stderr
+    assert "Grant it +scan" in result.stderr
 
 
 def test_jobs_that_wait_for_a_lease_are_named_with_its_end(

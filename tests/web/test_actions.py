@@ -78,7 +78,7 @@ def test_a_job_that_has_left_is_told(operator, redis_client, failed):
     keys = keys_on(operator.get("/retries"))
     redis_client.delete("retry")
 
-    assert "1 job had left already." in operator.post("/retries/act", {"action": "retry", "key": keys}).shown
+    assert "1 job had already left." in operator.post("/retries/act", {"action": "retry", "key": keys}).shown
 
 
 def test_what_is_no_job_cannot_be_retried_and_stays(operator, redis_client):
@@ -87,7 +87,7 @@ def test_what_is_no_job_cannot_be_retried_and_stays(operator, redis_client):
 
     reply = operator.post("/dead/act", {"action": "retry", "key": keys_on(operator.get("/dead"))})
 
-    assert "1 job could not be moved and stay: not UTF-8" in reply.shown
+    assert "1 job could not be changed: not UTF-8" in reply.shown
     assert redis_client.zrange("dead", 0, -1) == [b"\xffjunk"]
 
 
@@ -122,7 +122,7 @@ def test_all_that_fit_are_retried_in_the_background(operator, redis_client, fail
         failed(f"{n:024}", klass="Mail" if n % 3 else "Other")
 
     before = operator.get("/retries/all?class=Mail")
-    assert "20 jobs fit." in before.shown
+    assert "20 jobs match." in before.shown
 
     page = operator.post("/retries/all", {"action": "retry", "class": "Mail", "counted": "20"})
     state = finished()
@@ -131,7 +131,7 @@ def test_all_that_fit_are_retried_in_the_background(operator, redis_client, fail
     assert (state.status, state.moved, state.total, state.user) == (BulkStatus.FINISHED, 20, 20, "ada")
     assert redis_client.llen("queue:default") == 20
     assert redis_client.zcard("retry") == 10
-    assert "Finished. 20 of 20 jobs dealt with." in operator.get(f"/bulk/run?id={state.id}").shown
+    assert "Finished. 20 of 20 jobs processed." in operator.get(f"/bulk/run?id={state.id}").shown
     assert "class is Mail" in operator.get("/bulk").shown
 
 
@@ -172,10 +172,10 @@ def test_counting_a_large_set_goes_on_page_by_page(operator, redis_client, paylo
     redis_client.zadd("dead", {payload(f"{n:024}", args=["x" if n % 2 else "y"]): n for n in range(12_000)})
 
     page = operator.get("/dead/all?argument=x")
-    assert "5,000 jobs fit so far." in page.shown
+    assert "5,000 jobs match so far." in page.shown
     [link] = re.findall(r'id="count-on" href="([^"]+)"', page.text)
 
-    assert "6,000 jobs fit." in operator.get(unescape(link)).shown
+    assert "6,000 jobs match." in operator.get(unescape(link)).shown
 
 
 @pytest.mark.parametrize("pace", ["0", "-1", "x", "1.5", "9" * 30])
@@ -236,7 +236,7 @@ def test_chosen_jobs_of_a_queue_are_deleted_or_moved(operator, redis_client, pay
         "/queue/act", {"name": "default", "action": "move", "target": "low", "key": [keys[1], keys[5]]}
     )
 
-    assert "1 job was moved. 1 job had left already." in moved.shown
+    assert "1 job was moved. 1 job had already left." in moved.shown
     left = [json.loads(raw)["args"][0] for raw in redis_client.lrange("queue:default", 0, -1)]
     assert sorted(left) == [2, 4, 6, 7, 8, 9]
     assert [json.loads(raw)["args"][0] for raw in redis_client.lrange("queue:low", 0, -1)] == [5]
@@ -265,7 +265,7 @@ def test_processes_are_quieted_stopped_and_dumped(operator, redis_client):
     assert redis_client.lrange("rb:1:aaa-signals", 0, -1) == [b"TERM", b"TSTP"]
     assert redis_client.lrange("py:1:bbb-signals", 0, -1) == [b"TERM"]
     assert redis_client.exists("app:1:ccc-signals") == 0
-    assert "2 processes will finish and leave" in reply.shown
+    assert "2 processes will finish running jobs and exit" in reply.shown
     assert "1 cannot be reached" in reply.shown
 
 
@@ -374,7 +374,7 @@ def test_a_copy_does_not_move_a_hidden_argument_to_another_place(visitor, redis_
     reply = operator.post("/job/copy", {"at": "/retries", "key": key, "queue": "default", **change})
 
     assert reply.status == 422
-    assert "none can be added or left out" in reply.shown
+    assert "none can be added or removed" in reply.shown
     assert "hunter2" not in reply.text
     assert redis_client.exists("queue:default") == 0
 

@@ -298,7 +298,7 @@ def test_a_place_that_no_queue_has_is_a_job_that_is_gone(operator, digits):
 
     assert operator.get(f"/job?at=/queue&name=low&key={key}").status == 404
     reply = operator.post("/queue/act", {"name": "low", "action": "delete", "key": key, "sure": "yes"})
-    assert "1 job had left already" in reply.shown
+    assert "1 job had already left" in reply.shown
 
 
 @pytest.mark.parametrize("before", ["0-0", "99999999999999999999-0", "1-99999999999999999999"])
@@ -348,7 +348,7 @@ def test_a_copy_of_a_job_with_many_or_long_arguments_has_a_small_form(operator, 
 
     form = operator.get(f"/job/copy?at=/retries&key={key}")
     assert len(form.text) < 50_000
-    assert "19,901 more arguments stay as they are" in form.shown
+    assert "19,901 more arguments stay unchanged" in form.shown
 
     operator.post("/job/copy", {"at": "/retries", "key": key, "queue": "low", "argument-1": '"changed"'})
     [copy] = redis_client.lrange("queue:low", 0, -1)

@@ -428,7 +428,7 @@ def test_redacted_values_are_nowhere_on_a_page(visitor, failed):
             assert secret not in text
     assert "Nothing" not in operator.get("/retries?argument=redacted").shown
     for query in ("argument=anna", "argument=hunter", "error=anna"):
-        assert "No job fits." in operator.get(f"/retries?{query}").shown
+        assert "No job matches." in operator.get(f"/retries?{query}").shown
 
 
 @pytest.mark.parametrize(
@@ -565,6 +565,6 @@ def test_a_user_of_redis_with_read_rights_sees_every_page(visitor, redis_client,
             assert operator.get(path).status == 200, path
         refused = operator.post("/queue/pause", {"name": "default", "action": "pause"})
         assert refused.status == 403
-        assert "lacks a right" in refused.shown
+        assert "lacks a permission" in refused.shown
     finally:
         redis_client.execute_command("ACL", "DELUSER", "looker")

@@ -1,5 +1,5 @@
-// The dashboard's own script. Every page works without it; with it, pages change by themselves, long searches go on by
-// themselves, and dark or light can be chosen.
+// The dashboard's only script. Every page works without it; with it, pages update by themselves, long searches continue
+// by themselves, and users can choose a dark or light theme.
 "use strict";
 
 const LOOK_MS = 1000;
@@ -38,8 +38,8 @@ document.getElementById("theme")?.addEventListener("click", () => {
 
 // --- Live parts -----------------------------------------------------------------------------------------------------
 
-// Makes *old* look like *fresh* and keeps every node that need not change, so that focus, selection and what is folded
-// out stay as they are. What has the focus is never removed while its counterpart is there.
+// Makes *old* look like *fresh* and keeps every node that need not change, so that focus, selection and unfolded parts
+// stay as they are. The node with the focus is never removed while *fresh* has a counterpart of it.
 function patch(old, fresh) {
   if (old.isEqualNode(fresh)) return;
   if (old.nodeType !== fresh.nodeType || old.nodeName !== fresh.nodeName) {
@@ -78,7 +78,7 @@ function patchChildren(old, fresh) {
     }
     if (child !== place && !child.contains(document.activeElement)) old.insertBefore(child, place);
     else if (child !== place) {
-      // Moving it would take the focus away, so the ones before it are moved behind.
+      // Moving this node would take the focus away, so move the nodes before it to the end instead.
       while (place !== child) {
         const next = place.nextSibling;
         old.append(place);
@@ -138,7 +138,7 @@ class Live {
     source.addEventListener("page", (event) => this.show(event.data));
     source.addEventListener("trouble", (event) => this.tell(event.data));
     source.onerror = () => {
-      if (source.readyState !== EventSource.CLOSED) return; // It comes back by itself.
+      if (source.readyState !== EventSource.CLOSED) return; // It reconnects by itself.
       this.canStream = false;
       this.poll();
     };
@@ -154,7 +154,7 @@ class Live {
         pause = LATER_MS;
       }
     } catch (error) {
-      this.tell("The dashboard cannot be reached. This page shows what was seen last.");
+      this.tell("The dashboard cannot be reached. This page shows the last data it received.");
       pause = LATER_MS;
     }
     clearTimeout(this.timer);
@@ -192,7 +192,7 @@ async function read(address) {
   return new DOMParser().parseFromString(await reply.text(), "text/html");
 }
 
-// A search through a large set shows what it has found so far and goes on until it is told to stop.
+// A search through a large set shows what it has found so far, and continues until the user stops it.
 async function keepLooking(link) {
   const stop = document.createElement("button");
   stop.type = "button";
@@ -205,7 +205,7 @@ async function keepLooking(link) {
     const rows = [...fresh.querySelectorAll("#rows tr")];
     const table = document.getElementById("rows");
     if (rows.length && !table) {
-      location.assign(link.href); // The first ones: their page has the table.
+      location.assign(link.href); // These are the first matches, and only their page has the table.
       return;
     }
     for (const row of rows) table.append(document.importNode(row, true));
@@ -222,7 +222,7 @@ async function keepLooking(link) {
 }
 
 const more = document.getElementById("more");
-if (more) keepLooking(more).catch(() => { /* The link stays, and can be pressed. */ });
+if (more) keepLooking(more).catch(() => { /* The link stays, and the user can click it. */ });
 
 async function countOn() {
   for (let link = document.getElementById("count-on"); link; link = document.getElementById("count-on")) {
@@ -233,7 +233,7 @@ async function countOn() {
   }
 }
 
-countOn().catch(() => { /* The link stays, and can be pressed. */ });
+countOn().catch(() => { /* The link stays, and the user can click it. */ });
 
 // --- Questions ------------------------------------------------------------------------------------------------------
 

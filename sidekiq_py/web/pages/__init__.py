@@ -1,4 +1,4 @@
-"""The pages, a module each. A page reads and acts through `sidekiq_py.api` alone."""
+"""The pages, one module each. A page reads and acts only through `sidekiq_py.api`."""
 
 from sidekiq_py.web.handlers import Handler
 from sidekiq_py.web.pages import audit, bulk, busy, job, job_sets, metrics, overview, queues, sign_in

@@ -1,4 +1,4 @@
-"""Audit: who did what."""
+"""The audit log: who did what."""
 
 from starlette.responses import Response
 
@@ -11,7 +11,7 @@ _SHOWN = 100
 
 
 def audit(visit: Visit) -> Response:
-    """The page, the latest first."""
+    """The page, latest entries first."""
     before = visit.query("before") or None
     try:
         entries = AuditLog(pool=visit.pool).page(_SHOWN, before=before)

@@ -1,4 +1,4 @@
-"""What is done to many jobs in the background: how far it is, and a button to stop it."""
+"""Bulk actions that run in the background: their progress, and a button to stop them."""
 
 from starlette.responses import Response
 
@@ -18,7 +18,7 @@ def run(visit: Visit) -> Response:
     found = BulkRuns(pool=visit.pool).find(visit.query("id")[:100])
     if found is None:
         return visit.page(
-            "error.html", 404, title="There is no such action", advice="It is more than a day old, or never was."
+            "error.html", 404, title="There is no such action", advice="It is more than a day old, or never existed."
         )
     return visit.page("bulk_run.html", run=found)
 
@@ -28,7 +28,7 @@ def stop(visit: Visit) -> Response:
     run_id = visit.field("id")[:100]
     visit.audit("stop", f"bulk action {run_id}")
     asked = BulkRuns(pool=visit.pool).stop(run_id)
-    notice = "It stops before the next jobs; what was done stays done." if asked else "There is no such action."
+    notice = "It is stopping; what was done stays done." if asked else "There is no such action."
     return visit.redirect("/bulk/run" if asked else "/bulk", notice, id=run_id if asked else None)
 
 

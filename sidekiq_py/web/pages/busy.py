@@ -1,4 +1,4 @@
-"""Busy: the processes and what they run; quiet, stop and thread dump, for one or all."""
+"""The Busy page: processes and their running jobs, with buttons to quiet, stop or dump one process or all of them."""
 
 from collections.abc import Callable
 
@@ -12,9 +12,9 @@ from sidekiq_py.web.visit import Visit
 
 _SHOWN = 100
 _SIGNALS: dict[str, tuple[Callable[[Process], None], str]] = {
-    "quiet": (Process.quiet, "{} will take no more jobs"),
-    "stop": (Process.stop, "{} will finish and leave"),
-    "dump": (Process.dump_threads, "{} will write what its threads do to its log"),
+    "quiet": (Process.quiet, "{} will fetch no more jobs"),
+    "stop": (Process.stop, "{} will finish running jobs and exit"),
+    "dump": (Process.dump_threads, "{} will log what each thread is doing"),
 }
 
 
@@ -47,7 +47,7 @@ def signal(visit: Visit) -> Response:
     else:
         chosen = list(processes)
     if not chosen:
-        return visit.redirect("/busy", "The process has left; nothing was done.")
+        return visit.redirect("/busy", "The process has exited; nothing was done.")
     visit.audit(action, identity or "all processes", f"{len(chosen)} of them" if not identity else "")
     send, told = _SIGNALS[action]
     done, refused = 0, 0
@@ -56,12 +56,12 @@ def signal(visit: Visit) -> Response:
             send(process)
             done += 1
         except SidekiqError:
-            # It is embedded in another program, which alone can stop it.
+            # The process is embedded in another program, and only that program can stop it.
             refused += 1
     what = told.format(identity if identity else f"{done} process{'es' if done != 1 else ''}")
-    notice = f"{what}, from its next heartbeat on." if done else "Nothing was done."
+    notice = f"{what}, starting at the next heartbeat." if done else "Nothing was done."
     if refused:
-        notice += f" {refused} cannot be reached from here: embedded in another program."
+        notice += f" {refused} cannot be controlled from here: embedded in another program."
     return visit.redirect("/busy", notice)
 
 

@@ -1,4 +1,4 @@
-"""One job: what Redis holds of it; finding one by its id; and a copy of it with changes."""
+"""The page of one job: shows what Redis has of it, finds a job by its id, and enqueues an edited copy."""
 
 import re
 from datetime import timedelta
@@ -20,14 +20,14 @@ _JOBS_LOOKED_AT = 20_000
 _MOST_QUEUES = 20
 _MOST_EDITED = 100
 _LONGEST_EDITED = 100_000
-_GONE = "It may have run, been retried or been deleted. The search by its id finds it if it is elsewhere."
+_GONE = "It may have run, been retried or been deleted. If it is elsewhere, searching by its id finds it."
 # W3C trace context: version, id of the trace (not all zeros), id of the span, flags.
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(?![0-9a-f])")
 _SETS = ("/retries", "/scheduled", "/dead")
 
 
 def job(visit: Visit) -> Response:
-    """A job at a place, or all places of a job id."""
+    """Show the job at a place, or all places that have a job with the given id."""
     if visit.query("jid"):
         return _find(visit, visit.query("jid")[:_LONGEST_ID])
     place, record = _at_place(visit)
@@ -54,20 +54,20 @@ def copy(visit: Visit) -> Response:
     changes: dict[int, str | None] = {}
     for at, text in enumerate(draft.arguments):
         given = visit.form.get(f"argument-{at}")
-        # A browser sends line ends of its own, so what was not changed is compared without them.
+        # Browsers send their own line endings, so ignore those when looking for changes.
         if given and not hidden[at] and _lines(given[0]) != _lines(text):
             changes[at] = given[0].strip() or None
     more = visit.field("more").strip()
     if any(hidden) and (more or None in changes.values()):
-        # What is hidden is named by its place among the arguments, and would stand in another one.
-        trouble = "Some arguments are hidden, so none can be added or left out."
+        # The policy names hidden arguments by their position, and adding or removing one would move them.
+        trouble = "Some arguments are hidden, so none can be added or removed."
         return _copy_page(visit, place, record, draft, trouble, 422)
     delay = visit.field("in").strip()
     if delay and not (delay.isascii() and delay.isdigit() and len(delay) < 10):
-        return _copy_page(visit, place, record, draft, "Give the delay as a whole number of seconds.", 422)
+        return _copy_page(visit, place, record, draft, "Enter the delay as a whole number of seconds.", 422)
     queue = visit.field("queue").strip()
     if not queue:
-        return _copy_page(visit, place, record, draft, "Name the queue.", 422)
+        return _copy_page(visit, place, record, draft, "Enter the name of a queue.", 422)
     title = visit.shown(record).title
     details = [f"arguments {', '.join(str(at + 1) for at in changes)} changed" if changes else "same arguments"]
     if more:
@@ -89,7 +89,7 @@ def copy(visit: Visit) -> Response:
 
 
 def _find(visit: Visit, jid: str) -> Response:
-    """Where a job is: running, in a set, or near either end of a queue."""
+    """Find out where a job is: running, in a set, or among the first jobs of a queue."""
     work = WorkSet(pool=visit.pool).find_work(jid)
     places: list[tuple[str, str, str | None, str]] = []
     for path, job_set in zip(
@@ -144,7 +144,7 @@ def _show(visit: Visit, record: JobRecord, *, place: Place | None = None, key: s
     backtrace = shown.redacted.error_backtrace
     item = dict(shown.redacted.item)
     if backtrace and isinstance(item["error_backtrace"], str):
-        # Sidekiq keeps it packed, which tells a reader nothing.
+        # Sidekiq stores the backtrace compressed, which is of no use to a reader.
         item["error_backtrace"] = f"{len(backtrace)} lines, as shown above"
     return visit.page(
         "job.html",
@@ -201,7 +201,7 @@ def _copy_page(
 
 
 def _hidden(visit: Visit, record: JobRecord, draft: JobDraft) -> list[bool]:
-    """Of each argument, whether the policy hides any of it; such a one can neither be seen nor changed."""
+    """For each argument, True if the policy hides any part of it, so that it can be neither seen nor changed."""
     shown, stored = visit.shown(record).redacted.item.get("args"), record.item.get("args") or []
     if not isinstance(shown, list):
         return [True] * len(draft.arguments)

@@ -1,4 +1,4 @@
-"""Retries, Scheduled, Dead and one queue: jobs, a filter, and actions on those chosen or on all that fit."""
+"""The pages Retries, Scheduled, Dead and of one queue: jobs, a filter, and actions on chosen or all matching jobs."""
 
 import logging
 from collections import Counter
@@ -56,7 +56,7 @@ def listing(visit: Visit, place_of: PlaceOf) -> Response:
 
 
 def act(visit: Visit, place_of: PlaceOf) -> Response:
-    """Do something to the chosen jobs."""
+    """Run an action on the chosen jobs."""
     place, wanted = place_of(visit), filter_of(visit)
     action = _action(visit, place)
     keys = list(dict.fromkeys(visit.form.get("key", ())))[:_MOST_CHOSEN]
@@ -84,15 +84,15 @@ def act(visit: Visit, place_of: PlaceOf) -> Response:
     notice = f"{_jobs(result.moved)} {'was' if result.moved == 1 else 'were'} {action.done}."
     gone = len(keys) - len(jobs) + result.gone
     if gone:
-        notice += f" {_jobs(gone)} had left already."
+        notice += f" {_jobs(gone)} had already left."
     if result.refused:
         _, reason = result.errors[0]
-        notice += f" {_jobs(result.refused)} could not be moved and stay: {reason}"
+        notice += f" {_jobs(result.refused)} could not be changed: {reason}"
     return back(notice)
 
 
 def confirm_all(visit: Visit, place_of: PlaceOf) -> Response:
-    """How many jobs fit, and what to do to all of them."""
+    """Show how many jobs match, and the actions for all of them."""
     place, wanted = place_of(visit), filter_of(visit)
     start = visit.query_number("from", 0)
     before = visit.query_number("counted", 0) if start else 0
@@ -109,7 +109,7 @@ def confirm_all(visit: Visit, place_of: PlaceOf) -> Response:
 
 
 def act_on_all(visit: Visit, place_of: PlaceOf) -> Response:
-    """Do something to all jobs that fit, in the background."""
+    """Start an action on all matching jobs in the background."""
     place, wanted = place_of(visit), filter_of(visit)
     action = _action(visit, place)
     if action is None or wanted.trouble:
@@ -120,7 +120,7 @@ def act_on_all(visit: Visit, place_of: PlaceOf) -> Response:
         return _back(visit, place, wanted, trouble)
     pace = visit.field("per_second").strip()
     if pace and not (pace.isascii() and pace.isdigit() and 0 < int(pace[:9]) <= _MOST_A_SECOND):
-        return _back(visit, place, wanted, "The pace is a whole number of jobs a second; nothing was done.")
+        return _back(visit, place, wanted, "The maximum must be a whole number of jobs per second; nothing was done.")
     total = visit.field("counted")
     details = wanted.in_words or "all jobs"
     if action.name == "move":
@@ -148,7 +148,7 @@ def _work(place: Place, wanted: PageFilter, action: Action, target: str, run: Bu
         jobs = place.all_matching(wanted, run)
         result = place.act(action.name, jobs, target, progress=run.report, per_second=pace, stop=run.should_stop)
         run.finish(result)
-    except Exception as error:  # noqa: BLE001 - whatever ends it has to be told to those who watch it
+    except Exception as error:  # noqa: BLE001 - whatever ends the action must show up on its page
         _log.exception("a bulk action ended early: %s in %s", action.name, place.title)
         run.finish(error=error)
 
@@ -161,8 +161,8 @@ def _target_trouble(place: Place, action: Action, target: str) -> str:
     if action.name != "move":
         return ""
     if not target:
-        return "Name the queue to move the jobs to; nothing was done."
-    return "The jobs are in that queue already; nothing was done." if target == place.name else ""
+        return "Enter the queue to move the jobs to; nothing was done."
+    return "The jobs are already in that queue; nothing was done." if target == place.name else ""
 
 
 def _back(visit: Visit, place: Place, wanted: PageFilter, notice: str) -> Response:

@@ -1,4 +1,4 @@
-"""Metrics: how often and how long the jobs of each class ran, with deploys; and the fleet's numbers for Prometheus."""
+"""The Metrics pages: how often and how long jobs of each class ran, with deploys; and fleet metrics for Prometheus."""
 
 import re
 from datetime import timedelta
@@ -28,7 +28,7 @@ _LONGEST_NAME = 500
 
 
 def metrics(visit: Visit) -> Response:
-    """All classes; for a caller that does not ask for HTML, as Prometheus, the numbers of the fleet."""
+    """Show all classes; a client that does not ask for HTML, such as Prometheus, gets the fleet's metrics instead."""
     if "text/html" not in visit.request.headers.get("accept", ""):
         return _prometheus(visit)
     period = _period(visit)
@@ -50,7 +50,7 @@ def metrics(visit: Visit) -> Response:
 
 
 def metrics_of_job(visit: Visit) -> Response:
-    """One class."""
+    """Show one class."""
     period, name = _period(visit), visit.query("class")[:_LONGEST_NAME]
     result = Metrics(pool=visit.pool).for_job(name, **_SPANS[period])
     job = result.jobs[name]
@@ -80,7 +80,7 @@ def metrics_of_job(visit: Visit) -> Response:
 
 
 def _prometheus(visit: Visit) -> Response:
-    """The numbers of the whole fleet, as Prometheus reads them."""
+    """The metrics of the whole fleet, in Prometheus's format."""
     return PlainTextResponse(fleet_text(pool=visit.pool), headers={"content-type": CONTENT_TYPE})
 
 

@@ -1,4 +1,4 @@
-"""Overview: how much is done, how much fails, what waits, who works, and what the doctor has found."""
+"""The Overview page: throughput, failures, queues, processes, and what the doctor has found."""
 
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -34,8 +34,8 @@ def overview(visit: Visit) -> Response:
     return visit.page(
         "overview.html",
         seen=seen,
-        rate_line=line([rate for rate, _ in rates], title="Jobs a second, in the last minute"),
-        failure_line=line([rate for _, rate in rates], title="Failures a second, in the last minute"),
+        rate_line=line([rate for rate, _ in rates], title="Jobs per second, in the last minute"),
+        failure_line=line([rate for _, rate in rates], title="Failures per second, in the last minute"),
         period=period,
         periods=_PERIODS,
         chart=bars(values, title=f"Jobs that ended in {_PERIODS[period]}"),
@@ -68,7 +68,7 @@ def _bars(visit: Visit, period: str) -> list[Bar]:
 
 
 def _fleets(processes: tuple[Process, ...]) -> list[tuple[str, int, int, int]]:
-    """Language, processes, jobs running, threads."""
+    """For each language: its name, and the numbers of processes, running jobs and threads."""
     count: Counter[str] = Counter()
     busy: Counter[str] = Counter()
     threads: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""Queues: all of them; pause, go on, clear. The page of a single queue is in `job_sets`."""
+"""The Queues page: lists, pauses, resumes and clears queues. The page of a single queue is in `job_sets`."""
 
 from starlette.responses import Response
 
@@ -21,7 +21,7 @@ def queues(visit: Visit) -> Response:
 
 
 def pause(visit: Visit) -> Response:
-    """Pause a queue, or let it go on."""
+    """Pause or resume a queue."""
     name, action = visit.field("name"), visit.field("action")
     if action not in ("pause", "unpause") or not name:
         return visit.redirect("/queues", "There is no such action; nothing was done.")
@@ -36,7 +36,7 @@ def pause(visit: Visit) -> Response:
             if not process.is_python
         ]
         if deaf:
-            notice += f" Ruby processes without Sidekiq Pro do not obey that and go on; there are {len(deaf)}: "
+            notice += f" Ruby processes without Sidekiq Pro ignore this and keep fetching; there are {len(deaf)}: "
             notice += ", ".join(deaf[:5])
     else:
         target.unpause()
@@ -45,7 +45,7 @@ def pause(visit: Visit) -> Response:
 
 
 def confirm_clear(visit: Visit) -> Response:
-    """Ask before a queue is emptied."""
+    """Ask before clearing a queue."""
     name = visit.query("name")
     return visit.page("clear_queue.html", name=name, size=Queue(name, pool=visit.pool).size)
 

@@ -18,26 +18,24 @@ _log = logging.getLogger("sidekiq.web")
 def form(visit: Visit) -> Response:
     """The form."""
     if not visit.site.access.has_sign_in:
-        return visit.page(
-            "error.html", 404, title="There is no such page", advice="One cannot sign in at this dashboard."
-        )
+        return visit.page("error.html", 404, title="There is no such page", advice="This dashboard has no sign-in.")
     return visit.page("sign_in.html", trouble="", to=visit.query("to"))
 
 
 def sign_in(visit: Visit) -> Response:
-    """Look at a name and a password, or at a token; then go on to the page that was asked for."""
+    """Check a name and a password, or a token, and redirect to the page that the user wanted."""
     name, secret, to = visit.field("name")[:_LONGEST], visit.field("secret")[:_LONGEST], visit.field("to")
     client = visit.request.client
     keys = (f"address {client.host if client else '?'}", f"name {name}")
     throttle = visit.site.throttle
     wait = throttle.begin(*keys)
     if wait:
-        told = f"There were too many failures. Try again in {duration(max(1.0, wait))}."
+        told = f"There were too many failed attempts. Try again in {duration(max(1.0, wait))}."
         return visit.page("sign_in.html", 429, trouble=told, to=to)
     session = visit.site.access.sign_in(name, secret)
     if session is None:
         _log.warning("a sign-in was refused: name %s, from %s", ascii(name[:_SHOWN]), client.host if client else "?")
-        told = "That is not right. Check the name and the password or token."
+        told = "Sign-in failed. Check the name and the password or token."
         return visit.page("sign_in.html", 401, trouble=told, to=to)
     throttle.succeed(*keys)
     visit.set_cookie(SESSION_COOKIE, session, SESSION_SECONDS)

@@ -135,5 +135,5 @@ def test_a_redis_user_who_may_only_read_sees_them(rights, status, report, redis_
 
     assert visitor.get("/cron").status == 200
     assert visitor.get("/cron/job?name=report").status == status
-    assert eventually(lambda: "doctor is looking" not in visitor.get("/").shown)
-    assert "could not look: " not in visitor.get("/").shown
+    assert eventually(lambda: "doctor is checking" not in visitor.get("/").shown)
+    assert "could not check this Redis: " not in visitor.get("/").shown

@@ -25,7 +25,7 @@ def demo(pace_seconds: float, no_ruby: bool) -> None:
 
     Starts a private Redis, a Python worker and a real Ruby Sidekiq; each enqueues jobs that the other runs, jobs fail
     and are retried, scheduled jobs come due, a worker is killed. Each step shows its bytes in Redis. Exit code 0 means
-    that every step was seen to happen. No Redis of yours is touched.
+    that every step was verified. Your own Redis is not touched.
     """
     from sidekiq_py.demo.run import play
 

@@ -1,8 +1,8 @@
 """
-`sidekiq-py demo`: Python and real Ruby on one private Redis, step by step, with the bytes.
+`sidekiq-py demo`: shows Python and real Ruby on one private Redis, step by step, with the bytes.
 
-A step does something, waits until the fact is seen (in Redis, or in what the other program prints), and shows it. Only
-if every step was seen does the demo end with exit code 0. Without Ruby, recordings of real Ruby are played instead.
+A step does something, waits until the effect shows (in Redis, or in the other program's output), and prints it. The
+demo exits with code 0 only if every step was verified. Without Ruby, it plays recordings of real Ruby instead.
 
-May import the client, the data API and `embedded`; workers are started as programs of their own, as anybody would.
+May import the client, the data API and `embedded`. Workers are started as separate programs, as a user would.
 """

@@ -23,31 +23,31 @@ def kill_and_recover(
     done: str,
 ) -> None:
     """
-    Kill *worker* with SIGKILL in the middle of *job*, and see a new worker run it.
+    Kill *worker* with SIGKILL while it runs *job*, and verify that a new worker runs the job again.
 
     Args:
         start: Starts the new worker.
-        begun, done: What the job prints when it starts, and when it ends.
-        let_go: The file in the stage's folder that holds the job up.
+        begun, done: What the job prints when it starts and when it ends.
+        let_go: The file in the stage's folder that keeps the job waiting; deleting it lets the job finish.
     """
     screen = stage.screen
     screen.output(worker.label, worker.said(job.jid, begun))
     _show_in_flight(stage, job)
-    # The worker writes the number of its successes a little later, and the books are to balance at the end.
+    # A worker writes its count of successes a little later, and the demo checks the totals at the end.
     time.sleep(PERIOD_SECONDS + _MARGIN_SECONDS)
     worker.kill()
     screen.command(f"kill -KILL {worker.pid}")
     screen.say(
-        "The worker is gone, and had no time to clean up. A job that Ruby's BRPOP takes exists in its process alone; "
-        "this one still stands in Redis:"
+        "The worker is gone, and had no time to clean up. A job that Ruby fetches with BRPOP exists only in its "
+        "process; this one is still in Redis:"
     )
     _show_in_flight(stage, job)
     (stage.folder / let_go).unlink()
     successor = start()
     told = stage.tape.wait_for("RPUSH", job.told.key, job.jid, after=job.told)
     if told.payload != job.told.payload:
-        raise NotSeenError(f"the job came back with other bytes: {told.payload}")
-    screen.say(f"A new Python worker (pid {successor.pid}) sees that the owner is dead, and gives the same bytes back:")
+        raise NotSeenError(f"the job came back with different bytes: {told.payload}")
+    screen.say(f"A new Python worker (pid {successor.pid}) sees that the owner is dead, and requeues the same bytes:")
     screen.redis(told.line, told.payload)
     stage.performed(successor, job, done)
 

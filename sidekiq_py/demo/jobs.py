@@ -1,4 +1,4 @@
-"""Python's side of the demo, as a service beside a Rails application would have it."""
+"""The Python side of the demo, as it would be in a service alongside a Rails application."""
 
 import logging
 import os
@@ -12,7 +12,7 @@ _LONG_SECONDS = 60.0
 
 
 class ModelNotLoadedError(Exception):
-    """What the job raises while the demo keeps its model away."""
+    """The error that the job raises while the demo withholds its model."""
 
 
 @sidekiq.job(name="FraudCheck", queue="python")

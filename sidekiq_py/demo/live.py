@@ -1,5 +1,5 @@
 """
-The demo with real Ruby: a shop whose Rails application mails receipts in Ruby, and checks orders for fraud in Python.
+The demo with real Ruby: a shop whose Rails application mails receipts in Ruby and checks orders for fraud in Python.
 
 Each side enqueues what the other runs.
 """
@@ -23,9 +23,9 @@ class Live:
     The steps with real Ruby.
 
     Args:
-        stage: With no worker yet.
-        ruby: What this machine has.
-        console: Of Ruby.
+        stage: The stage, without any workers yet.
+        ruby: The versions of this machine's Ruby.
+        console: The Ruby console.
     """
 
     runs, failures = 12, 2
@@ -45,7 +45,7 @@ class Live:
         self._python_worker = stage.start_python(JOBS, PYTHON_QUEUE)
 
     def introduce(self) -> None:
-        """Who plays."""
+        """Show which workers take part."""
         self._stage.wait_for_heartbeats()
         versions = self._ruby_versions
         self._stage.screen.row(
@@ -56,20 +56,20 @@ class Live:
         self._stage.introduce_python(self._python_worker, "FraudCheck", PYTHON_QUEUE)
 
     def steps(self) -> list[Step]:
-        """In order."""
+        """The steps, in order."""
         return [
             Step("Each side sees the other's worker", self._see_each_other),
             Step("Python enqueues, Ruby runs it", self._python_to_ruby),
             Step("Ruby enqueues, Python runs it", self._ruby_to_python),
-            Step("A job fails in Ruby and goes round the retry set", self._fails_in_ruby),
-            Step("A job fails in Python and goes round the retry set", self._fails_in_python),
+            Step("A job fails in Ruby and goes through the retry set", self._fails_in_ruby),
+            Step("A job fails in Python and goes through the retry set", self._fails_in_python),
             Step("Scheduled jobs come due, one in each language", self._scheduled),
             Step("A batch of jobs in both languages calls back when all are done", self._batch),
             Step("Python is killed in the middle of a job, and nothing is lost", self._killed),
         ]
 
     def _see_each_other(self) -> None:
-        self._stage.screen.say("A worker enters itself in Redis, and says every few seconds that it is alive.")
+        self._stage.screen.say("A worker registers itself in Redis, and sends a heartbeat every few seconds.")
         wanted = {worker.pid for worker in self._stage.workers}
         for console, line in (
             (self._python, "[process.pid for process in ProcessSet()]"),
@@ -83,14 +83,14 @@ class Live:
 
     def _python_to_ruby(self) -> None:
         self._stage.screen.say(
-            "A queue is a list in Redis, and a job is JSON: the class to run, its arguments, an id. Whoever enqueues "
-            "pushes it on one end, a worker takes it from the other."
+            "A queue is a list in Redis, and a job is JSON: the class to run, its arguments, an id. A program pushes "
+            "it on one end, and a worker takes it from the other."
         )
         job = self._stage.enqueue(
             self._python, 'SendReceipt.perform_async("A-1001", "ann@example.com")', queue=RUBY_QUEUE
         )
         self._stage.performed(self._ruby_worker, job, "receipt for A-1001")
-        self._stage.screen.seen("Ruby ran what Python wrote, and could not tell.")
+        self._stage.screen.seen("Ruby ran what Python wrote, and could not tell the difference.")
 
     def _ruby_to_python(self) -> None:
         job = self._stage.enqueue(self._ruby, 'FraudCheck.perform_async("A-1001", 99.5)', queue=PYTHON_QUEUE)
@@ -105,7 +105,7 @@ class Live:
             worker=self._ruby_worker,
             cause="mail_server_down",
             hurry=(self._python, "RetrySet().find_job(jid).reschedule(time.time() + 1)"),
-            repaired="The mail server is back by now.",
+            repaired="The mail server is back up.",
             done="receipt for A-1002",
         )
         self._stage.screen.seen("Ruby failed, Python moved the retry, Ruby ran it.")
@@ -118,7 +118,7 @@ class Live:
             worker=self._python_worker,
             cause="model_missing",
             hurry=(self._ruby, "Sidekiq::RetrySet.new.find_job(jid).reschedule(Time.now.to_f + 1)"),
-            repaired="The model is there by now.",
+            repaired="The model is available now.",
             done="order A-1003",
         )
         self._stage.screen.seen("Python failed, Ruby moved the retry, Python ran it.")
@@ -140,7 +140,7 @@ class Live:
         job = stage.enqueue(console, line, queue=queue)
         stage.screen.say(
             f"{worker.label.title()} runs it, and it raises. The worker puts it into the retry set, which is sorted by "
-            "time, and writes down the error:"
+            "time, and records the error:"
         )
         waiting = stage.failed(job, worker)
         (stage.folder / cause).unlink()
@@ -165,8 +165,8 @@ class Live:
     def _batch(self) -> None:
         stage = self._stage
         stage.screen.say(
-            "Jobs that belong together are a batch. Ruby opens one, of a job for each language, and names a job of "
-            "Python's to be enqueued once both have succeeded:"
+            "A batch groups jobs that belong together. Ruby opens one with a job for each language, and names a Python "
+            "job to enqueue once both have succeeded:"
         )
         for line in (
             'batch = SidekiqPy::Batch.new.on(:success, {"class" => "DayClosed", "queue" => "python"}, "Monday")',
@@ -181,7 +181,7 @@ class Live:
         ):
             job = stage.pushed(f'"sidekiq_py_batch":["{bid}"', queue=queue)
             stage.performed(worker, job, done)
-        stage.screen.say("Whichever ended last enqueued the callback, in the very script that ended it:")
+        stage.screen.say("The job that finished last enqueued the callback, in the same script that settled it:")
         callback = stage.pushed('"DayClosed"', queue=PYTHON_QUEUE)
         stage.performed(self._python_worker, callback, "Monday is closed")
         line = f'sidekiq.Batch.find("{bid}").status().state'
@@ -203,4 +203,4 @@ class Live:
             let_go="slow_bureau",
             done="order A-1006",
         )
-        self._stage.screen.seen("The job outlived its worker, and ran.")
+        self._stage.screen.seen("The job outlived its worker and ran.")

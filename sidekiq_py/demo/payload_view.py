@@ -1,7 +1,7 @@
 """
-A job's bytes, fit for a screen: broken into lines between its members, each marked as new, changed or kept.
+Formats a job's bytes for the screen: breaks them into lines between members, each marked as new, changed or kept.
 
-The text is that of the bytes; only line breaks are added.
+The text is exactly that of the bytes; only line breaks are added.
 """
 
 import json
@@ -18,11 +18,11 @@ _BLANKS = re.compile(r"\s*")
 @dataclass(frozen=True, slots=True)
 class Part:
     """
-    One member of the payload, with the brace or comma beside it.
+    One member of the payload, with the brace or comma next to it.
 
     Args:
-        text: As in the bytes.
-        mark: What it is beside the payload as it was before.
+        text: The text, as in the bytes.
+        mark: How the member compares with the earlier payload.
     """
 
     text: str
@@ -31,20 +31,20 @@ class Part:
 
 def members(payload: str) -> dict[str, str]:
     """
-    The members of a JSON object, each value as the text that stands there: `1.0` stays `1.0`, `"\\u00e9"` escaped.
+    The members of a JSON object, each value as its original text: `1.0` stays `1.0`, and `"\\u00e9"` stays escaped.
 
     Raises:
-        ValueError: It is no object.
+        ValueError: The payload is not an object.
     """
     return {name: payload[start:end] for name, _, start, end in _walk(payload)}
 
 
 def parts(payload: str, before: str | None = None) -> list[Part]:
     """
-    The payload in pieces that joined together are the payload.
+    Split the payload into pieces, which joined together are the payload.
 
     Args:
-        before: The payload as it was; without it every part counts as kept.
+        before: The earlier payload to compare with; without it every part counts as kept.
     """
     was = None if before is None else members(before)
     cut = [(name, begin, payload[start:end]) for name, begin, start, end in _walk(payload)]
@@ -59,9 +59,9 @@ def parts(payload: str, before: str | None = None) -> list[Part]:
 
 def lines(pieces: list[Part], width: int) -> Iterator[tuple[Mark, str]]:
     """
-    The pieces on lines of at most *width* characters; a line holds pieces of one mark only.
+    Put the pieces on lines of at most *width* characters, each with pieces of one mark only.
 
-    All but the first are set in by one character, to stand below the first member.
+    All lines but the first are indented by one character, to align with the first member.
     """
     mark: Mark = "kept"
     line = ""
@@ -72,7 +72,7 @@ def lines(pieces: list[Part], width: int) -> Iterator[tuple[Mark, str]]:
         mark = piece.mark
         line += piece.text
         while len(line) > width:
-            # After a comma, if there is one: a number that is cut in two reads like two.
+            # Break after a comma if possible, because a number that is cut in two looks like two numbers.
             end = line.rfind(",", width // 2, width) + 1 or width
             yield mark, line[:end]
             line = " " + line[end:]
@@ -87,7 +87,7 @@ def _mark(name: str, value: str, was: Mapping[str, str]) -> Mark:
 
 
 def _walk(payload: str) -> Iterator[tuple[str, int, int, int]]:
-    """Name, where the member begins, where its value begins and ends."""
+    """For each member: its name, the start of the member, and the start and end of its value."""
     decoder = json.JSONDecoder()
     at = _skip(payload, 0)
     if payload[at : at + 1] != "{":

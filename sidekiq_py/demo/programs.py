@@ -24,14 +24,14 @@ _ASK_SECONDS = 30.0
 
 class Program:
     """
-    One child process and the lines it prints.
+    One child process and the lines that it prints.
 
     Args:
-        name: For messages.
-        label: Before what it prints.
+        name: The name for messages.
+        label: The label that the screen shows before its output.
         command: The program and its arguments.
-        folder: Where it runs.
-        environment: Its variables, all of them.
+        folder: The working directory.
+        environment: All of its environment variables.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Program:
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            # Ctrl-C is for the demo, which then ends its programs in order.
+            # Ctrl-C must reach only the demo, which then stops its programs in order.
             start_new_session=True,
         )
         self._reader = threading.Thread(target=self._read, name=f"sidekiq.demo/{name}", daemon=True)
@@ -58,49 +58,49 @@ class Program:
 
     @property
     def pid(self) -> int:
-        """Of the process."""
+        """The process id."""
         return self._process.pid
 
     @property
     def is_running(self) -> bool:
-        """Whether it is still there."""
+        """True while the process runs."""
         return self._process.poll() is None
 
     def tell(self, line: str) -> None:
         """Write a line to its standard input."""
         stdin = self._process.stdin
         if stdin is None or not self.is_running:
-            raise NotSeenError(f"{self.name} is gone; the end of its output:\n{self.tail()}")
+            raise NotSeenError(f"{self.name} has exited; the end of its output:\n{self.tail()}")
         stdin.write(line + "\n")
         stdin.flush()
 
     def begin(self) -> None:
-        """From now on only what it prints next is looked at."""
+        """Look only at output that is printed from now on."""
         self._begin = self.lines.position()
 
     def said(self, jid: str, text: str) -> str:
         """
-        What it printed of a job, from *text* on to the end of the line.
+        Wait for a line about a job that contains *text*; returns the line from *text* on.
 
         Raises:
-            NotSeenError: It did not come in time.
+            NotSeenError: No such line was printed in time.
         """
         what = f"{self.name} printing {text!r} of {jid}"
         line = self.lines.wait_for(lambda line: f"jid={jid}" in line and text in line, what, since=self._begin)
         return line[line.rindex(text) :]
 
     def tail(self) -> str:
-        """The last lines it printed."""
+        """The last lines of the output."""
         return "\n".join(self.lines.last(15)) or "(it printed nothing)"
 
     def stop(self) -> int:
-        """Send TERM and wait; the exit code."""
+        """Send TERM and wait for the process to exit; returns its exit code."""
         code = end(self._process, _STOP_SECONDS)
         self._close()
         return code
 
     def kill(self) -> None:
-        """End it, and what it has started, as a crash would (SIGKILL)."""
+        """Kill the process and everything that it has started, as a crash would (SIGKILL)."""
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
@@ -124,8 +124,8 @@ class Ruby:
     The Ruby of this machine.
 
     Args:
-        version: Ruby's own.
-        sidekiq_version: Of the gem.
+        version: The version of Ruby.
+        sidekiq_version: The version of the Sidekiq gem.
     """
 
     version: str
@@ -133,7 +133,7 @@ class Ruby:
 
 
 def find_ruby() -> Ruby | None:
-    """Ruby with Sidekiq, or None."""
+    """Find Ruby with Sidekiq; returns None if it is not installed."""
     if shutil.which("ruby") is None or shutil.which("sidekiq") is None:
         return None
     question = 'require "sidekiq"; print RUBY_VERSION, " ", Sidekiq::VERSION'
@@ -144,7 +144,7 @@ def find_ruby() -> Ruby | None:
 
 
 def write_ruby_support(folder: Path) -> None:
-    """`sidekiq-py ruby-support > sidekiq_py.rb`: what Ruby needs for batches."""
+    """Write the file that Ruby needs for batches, as `sidekiq-py ruby-support > sidekiq_py.rb` does."""
     with (folder / "sidekiq_py.rb").open("wb") as file:
         subprocess.run(
             [sys.executable, "-m", "sidekiq_py", "ruby-support"],
@@ -156,20 +156,20 @@ def write_ruby_support(folder: Path) -> None:
 
 
 def python_worker(jobs: str, queue: str, *, redis_url: str, folder: Path) -> Program:
-    """`sidekiq-py worker -r <jobs> -q <queue>`."""
+    """Start `sidekiq-py worker -r <jobs> -q <queue>`."""
     command = [sys.executable, "-m", "sidekiq_py", "worker", "-r", jobs, "-q", queue, "-c", "2", "-t", "5"]
     variables = {**_environment(redis_url, folder), "PYTHONPATH": _python_path(), "PYTHONUNBUFFERED": "1"}
     return Program("the Python worker", "python", command, folder=folder, environment=variables)
 
 
 def ruby_worker(queue: str, *, redis_url: str, folder: Path) -> Program:
-    """`sidekiq -r <jobs> -q <queue>`."""
+    """Start `sidekiq -r <jobs> -q <queue>`."""
     command = ["sidekiq", "-r", str(_RUBY_FOLDER / "jobs.rb"), "-q", queue, "-c", "2", "-t", "5"]
     return Program("the Ruby worker", "ruby", command, folder=folder, environment=_environment(redis_url, folder))
 
 
 class RubyConsole:
-    """A Ruby program that enqueues, as a Rails application would: it runs the lines that it is given."""
+    """A Ruby program that runs the lines it is given. It enqueues jobs as a Rails application would."""
 
     language = "ruby"
 
@@ -179,10 +179,10 @@ class RubyConsole:
 
     def run(self, line: str) -> Any:
         """
-        The value of a line of Ruby, by way of JSON.
+        Run a line of Ruby; returns its value, transferred as JSON.
 
         Raises:
-            NotSeenError: Ruby raised an error, or did not answer.
+            NotSeenError: Ruby raised an error or did not answer.
         """
         position = self._program.lines.position()
         self._program.tell(line)
@@ -195,16 +195,16 @@ class RubyConsole:
         return value["value"]
 
     def stop(self) -> None:
-        """End it."""
+        """Stop the program."""
         self._program.kill()
 
 
 class PythonConsole:
     """
-    Runs lines of Python here, so that what the screen shows is what was run.
+    Runs lines of Python in this process, so that the screen shows exactly the code that ran.
 
     Args:
-        names: What the lines may use.
+        names: The names that the lines can use.
     """
 
     language = "python"
@@ -213,7 +213,7 @@ class PythonConsole:
         self._names = names
 
     def run(self, line: str) -> Any:
-        """The value of an expression; `name = expression` keeps it for later lines."""
+        """Evaluate an expression; returns its value. `name = expression` also keeps it for later lines."""
         name, assigns, expression = line.partition(" = ")
         value = eval(expression if assigns else line, self._names)
         if assigns:
@@ -222,12 +222,12 @@ class PythonConsole:
 
 
 def _python_path() -> str:
-    """The demo may run from a source tree that is not installed."""
+    """The import path for child processes, because the demo may run from a source tree that is not installed."""
     return os.pathsep.join(filter(None, [str(Path(sidekiq_py.__file__).parents[1]), os.environ.get("PYTHONPATH")]))
 
 
 def _environment(redis_url: str, folder: Path) -> dict[str, str]:
-    # They would lead a program to another Redis, or to other keys.
+    # These would point a program to another Redis, or to other keys.
     elsewhere = ("REDIS_PROVIDER", "SIDEKIQ_NAMESPACE")
     kept = {name: value for name, value in os.environ.items() if name not in elsewhere}
     return {**kept, "REDIS_URL": redis_url, "SIDEKIQ_DEMO_FOLDER": str(folder)}

@@ -1,4 +1,4 @@
-"""What was seen so far, and waiting for more."""
+"""Records what was seen, and waits for more."""
 
 import threading
 from collections.abc import Callable
@@ -13,7 +13,7 @@ WAIT_SECONDS = 15.0
 
 
 class NotSeenError(SidekiqError):
-    """A step of the demo waited for something that did not come."""
+    """A step of the demo waited for something that did not happen."""
 
 
 class Record(Generic[T]):
@@ -24,29 +24,29 @@ class Record(Generic[T]):
         self._news = threading.Condition()
 
     def add(self, entry: T) -> None:
-        """Note what was seen."""
+        """Add an entry."""
         with self._news:
             self._entries.append(entry)
             self._news.notify_all()
 
     def position(self) -> int:
-        """Where the record is now: a wait may look at what comes from here on."""
+        """The record's current end; a wait can start here to see only later entries."""
         return len(self._entries)
 
     def last(self, count: int) -> list[T]:
-        """The latest entries."""
+        """The last *count* entries."""
         return self._entries[-count:]
 
     def wait_for(self, matches: Callable[[T], bool], what: str, *, since: int = 0) -> T:
         """
-        The first entry that matches.
+        Wait for the first entry that matches.
 
         Args:
-            what: For the error, after "not seen within … s:".
-            since: A `position`.
+            what: What is awaited; the error message has it after "not seen within … s:".
+            since: The `position` at which to start.
 
         Raises:
-            NotSeenError: None came within `WAIT_SECONDS`.
+            NotSeenError: No entry matched within `WAIT_SECONDS`.
         """
         deadline = monotonic() + WAIT_SECONDS
         with self._news:
@@ -61,10 +61,10 @@ class Record(Generic[T]):
 
 def wait_until(check: Callable[[], bool], what: str, *, every_seconds: float = 0.02) -> None:
     """
-    Ask again and again, for facts that nobody tells.
+    Poll *check* until it returns True.
 
     Raises:
-        NotSeenError: *check* was not true within `WAIT_SECONDS`.
+        NotSeenError: *check* did not return True within `WAIT_SECONDS`.
     """
     deadline = monotonic() + WAIT_SECONDS
     pause = threading.Event()

@@ -1,8 +1,7 @@
 """
-The demo without Ruby: what real Sidekiq wrote when it was recorded is put into Redis byte for byte, and Python goes on
-from there.
+The demo without Ruby: puts recordings of real Sidekiq into Redis byte for byte, and lets Python continue from there.
 
-The recordings are some of `ruby_fixtures/payloads/`. Their clock was held at 14 November 2023.
+The recordings are taken from `ruby_fixtures/payloads/`. Their clock was fixed at 14 November 2023.
 """
 
 import json
@@ -24,7 +23,7 @@ JOBS = "sidekiq_py.demo.recorded_jobs"
 QUEUE = "default"
 SIDEKIQ_VERSION = "6.4.1"
 NO_RUBY = (
-    "Sidekiq is not on this machine (on Debian: apt-get install ruby-sidekiq; elsewhere: install Ruby, then "
+    "Sidekiq is not installed here (on Debian: apt-get install ruby-sidekiq; elsewhere: install Ruby, then "
     "gem install sidekiq)"
 )
 
@@ -34,11 +33,11 @@ _DIFFERS_EACH_TIME = ("jid", "created_at", "enqueued_at")
 @dataclass(frozen=True, slots=True)
 class Recording:
     """
-    What real Sidekiq left in Redis in one situation.
+    What real Sidekiq wrote to Redis in one situation.
 
     Args:
-        call: The line of Ruby; "" where it was not a push.
-        score: Of a sorted set's member, else "".
+        call: The line of Ruby; "" if it was not a push.
+        score: The score of a member of a sorted set, else "".
     """
 
     call: str
@@ -48,12 +47,12 @@ class Recording:
 
     @property
     def jid(self) -> str:
-        """Of the job."""
+        """The job's id."""
         return str(json.loads(self.payload)["jid"])
 
 
 def recording(situation: str) -> Recording:
-    """One of those that come with the package."""
+    """Load one of the recordings that come with the package."""
     whole = json.loads((files("sidekiq_py.demo") / "recorded" / f"{situation}.json").read_text())
     [payload] = whole["members"]
     return Recording(whole["input"].get("ruby", ""), whole["key"], payload, *(whole.get("scores") or [""]))
@@ -64,7 +63,7 @@ class Recorded:
     The steps without Ruby.
 
     Args:
-        stage: With no worker yet.
+        stage: The stage, without any workers yet.
         reason: Why there is no Ruby.
     """
 
@@ -83,7 +82,7 @@ class Recorded:
         self._worker = stage.start_python(JOBS, QUEUE)
 
     def introduce(self) -> None:
-        """Who plays."""
+        """Show which workers take part."""
         self._stage.wait_for_heartbeats()
         self._stage.screen.row(
             "ruby",
@@ -92,12 +91,12 @@ class Recorded:
         self._stage.introduce_python(self._worker, "FixtureJob", QUEUE)
 
     def steps(self) -> list[Step]:
-        """In order."""
+        """The steps, in order."""
         return [
             Step("Python writes what Ruby writes", self._same_bytes),
             Step("Ruby's bytes are in the queue, Python runs them", self._ruby_to_python),
             Step("A job that failed in Ruby is retried by Python", self._failed_in_ruby),
-            Step("A job of Ruby's fails in Python and goes round the retry set", self._fails_in_python),
+            Step("A job from Ruby fails in Python and goes through the retry set", self._fails_in_python),
             Step("Scheduled jobs come due, Ruby's and Python's", self._scheduled),
             Step("Python is killed in the middle of a job, and nothing is lost", self._killed),
         ]
@@ -112,11 +111,11 @@ class Recorded:
         self._stage.screen.code("python", recorded.call, json.dumps(jid))
         self._stage.screen.redis(told.line, told.payload, before=recorded.payload)
         if _masked(told.payload) != _masked(recorded.payload):
-            raise NotSeenError("Python wrote other bytes than Ruby had")
-        # Nobody works this queue.
+            raise NotSeenError("Python wrote different bytes than Ruby")
+        # No worker serves this queue.
         line = 'Queue("critical").clear()'
         self._stage.screen.code("python", line, str(self._python.run(line)))
-        self._stage.screen.seen("The same line, the same bytes; only the id and the times are its own (~).")
+        self._stage.screen.seen("The same line, the same bytes; only the id and the times differ (~).")
 
     def _ruby_to_python(self) -> None:
         job = self._play("perform_async_every_json_type")
@@ -125,11 +124,11 @@ class Recorded:
 
     def _failed_in_ruby(self) -> None:
         self._stage.screen.say(
-            "A job was run by real Ruby, and raised. This is what Ruby put into the retry set, which is sorted by time:"
+            "Real Ruby ran a job, and it raised. This is what Ruby put into the retry set, which is sorted by time:"
         )
         job = self._play("first_failure")
         self._stage.screen.say(
-            "The score is the time of its next try. That has passed, so a poller moves the job to its queue at once:"
+            "The score is the time of the next attempt. It has passed, so a poller moves the job to its queue at once:"
         )
         self._stage.enqueued_again(job, queue=QUEUE)
         self._stage.performed(self._worker, job, "FixtureJob ran")
@@ -139,9 +138,7 @@ class Recorded:
         stage = self._stage
         (stage.folder / recorded_jobs.BROKEN).touch()
         job = self._play("push_by_name")
-        stage.screen.say(
-            "Python runs it, and it raises. The worker puts it into the retry set, and writes down the error:"
-        )
+        stage.screen.say("Python runs it, and it raises. The worker puts it into the retry set, and records the error:")
         waiting = stage.failed(job, self._worker)
         (stage.folder / recorded_jobs.BROKEN).unlink()
         line = "next(iter(RetrySet())).reschedule(time.time() + 1)"
@@ -154,12 +151,12 @@ class Recorded:
         stage = self._stage
         job = self._play("perform_in")
         stage.screen.say(
-            "Its score is the time at which it is due. That has passed, so a poller moves it to its queue at once:"
+            "Its score is the time at which it is due. It has passed, so a poller moves the job to its queue at once:"
         )
         stage.enqueued_again(job, queue=QUEUE)
         stage.performed(self._worker, job, "FixtureJob ran")
         job = stage.schedule(self._python, 'FixtureJob.perform_in(3, "ok", 1)')
-        stage.screen.say("Its time comes, and a poller moves it to its queue:")
+        stage.screen.say("When it is due, a poller moves it to its queue:")
         stage.due(job, queue=QUEUE)
         stage.performed(self._worker, job, "FixtureJob ran")
         stage.screen.seen("Python ran what Ruby had scheduled, and what it scheduled itself.")
@@ -176,10 +173,10 @@ class Recorded:
             let_go=recorded_jobs.SLOW,
             done="FixtureJob ran",
         )
-        self._stage.screen.seen("The job outlived its worker, and ran.")
+        self._stage.screen.seen("The job outlived its worker and ran.")
 
     def _play(self, situation: str) -> Sent:
-        """Put a recording into Redis, byte for byte as Ruby had."""
+        """Put a recording into Redis, byte for byte as Ruby wrote it."""
         recorded = recording(situation)
         screen, pool = self._stage.screen, self._stage.pool
         if recorded.call:
@@ -196,5 +193,5 @@ class Recorded:
 
 
 def _masked(payload: str) -> list[tuple[str, str]]:
-    """The members in their order, those that differ from run to run without their values."""
+    """The members in order, without the values that differ from run to run."""
     return [(name, "" if name in _DIFFERS_EACH_TIME else text) for name, text in members(payload).items()]

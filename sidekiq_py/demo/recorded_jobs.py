@@ -1,4 +1,4 @@
-"""Python's side of the demo without Ruby: jobs under the names that stand in the recordings."""
+"""The Python side of the demo without Ruby: jobs with the names that the recordings use."""
 
 import logging
 import os
@@ -9,19 +9,19 @@ from typing import Any
 import sidekiq_py as sidekiq
 
 BROKEN, SLOW = "broken", "slow"
-"""Files in the demo's folder: while one is there, FixtureJob fails, or takes its time."""
+"""Files in the demo's folder. While one exists, FixtureJob fails, or waits."""
 
 _log = logging.getLogger("sidekiq")
 _LONG_SECONDS = 60.0
 
 
 class FixtureError(Exception):
-    """What the job raises while the demo wants it to."""
+    """The error that the job raises while the demo wants it to fail."""
 
 
 @sidekiq.job(name="FixtureJob")
 def fixture_job(*arguments: Any) -> None:
-    """Says how many arguments it was given."""
+    """Log the number of arguments."""
     folder = Path(os.environ["SIDEKIQ_DEMO_FOLDER"])
     if (folder / BROKEN).exists():
         raise FixtureError("broken for the moment")
@@ -35,4 +35,4 @@ def fixture_job(*arguments: Any) -> None:
 
 @sidekiq.job(name="CriticalJob", queue="critical")
 def critical_job(*_arguments: Any) -> None:
-    """Only enqueued here: no worker of the demo works its queue."""
+    """Only enqueued here: no worker of the demo serves its queue."""

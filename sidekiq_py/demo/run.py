@@ -28,23 +28,23 @@ def play(*, pace_seconds: float, with_ruby: bool) -> bool:
 
     Args:
         pace_seconds: The pause after each block, for reading.
-        with_ruby: Look for Ruby; else the recordings are played.
+        with_ruby: True to look for Ruby; False to play the recordings.
 
     Returns:
-        Whether every step was seen to happen.
+        True if every step was verified.
 
     Raises:
-        ConfigError: There is no Redis to start.
+        ConfigError: No Redis server is installed.
     """
     began = monotonic()
     screen = Screen(pace_seconds)
     screen.title("Python and Ruby on one Redis")
     with PrivateRedis() as redis, _stage(redis, screen) as stage, _story(stage, redis, with_ruby) as story:
         version = stage.pool.command("INFO", "server").decode().partition("redis_version:")[2].split()[0]
-        screen.row("redis", f"{version}, private to this demo and gone with it: {redis.url}")
+        screen.row("redis", f"{version}, private to this demo and removed afterwards: {redis.url}")
         if not _begin(screen, stage, story):
             return False
-        steps = [*story.steps(), Step("The books balance", lambda: _balance(stage, story))]
+        steps = [*story.steps(), Step("The counts add up", lambda: _balance(stage, story))]
         for number, step in enumerate(steps, 1):
             screen.heading(number, step.title)
             stage.begin_step()
@@ -52,7 +52,7 @@ def play(*, pace_seconds: float, with_ruby: bool) -> bool:
                 return False
     screen.summary(
         [step.title for step in steps],
-        f"All {len(steps)} steps were seen to happen, in {monotonic() - began:.0f} s. The private Redis is gone.",
+        f"All {len(steps)} steps were verified, in {monotonic() - began:.0f} s. The private Redis is gone.",
     )
     return True
 
@@ -61,8 +61,9 @@ def _begin(screen: Screen, stage: Stage, story: Story) -> bool:
     if not _seen(screen, stage, Step("The start", story.introduce)):
         return False
     screen.say(
-        "You will see each line of code that is run, what Redis is told (its own MONITOR says so: the bytes are real, "
-        "only line breaks are added), and what the workers print. + marks what is new in a job's bytes, ~ what changed."
+        "You will see each line of code that runs, the commands that Redis receives (as its own MONITOR shows them: "
+        "the bytes are real, only line breaks are added), and what the workers print. In a job's bytes, + marks new "
+        "parts and ~ changed ones."
     )
     return True
 
@@ -79,13 +80,13 @@ def _seen(screen: Screen, stage: Stage, step: Step) -> bool:
 
 
 def _balance(stage: Stage, story: Story) -> None:
-    """Stop the workers in order; then nothing may be left, and the counters of both languages must add up."""
+    """Stop the workers cleanly. No job may be left after that, and the counters of both languages must add up."""
     for worker in stage.workers:
         if worker.is_running:
             stage.screen.command(f"kill -TERM {worker.pid}")
             code = worker.stop()
             if code != 0:
-                raise NotSeenError(f"{worker.name} ended with exit code {code}")
+                raise NotSeenError(f"{worker.name} exited with code {code}")
     stats = Stats()
     waiting = stats.enqueued, RetrySet().size, ScheduledSet().size, DeadSet().size
     in_flight = sum(count.count for count in in_flight_counts.counts(stage.pool))
@@ -94,10 +95,10 @@ def _balance(stage: Stage, story: Story) -> None:
     counts = ", ".join(f"{place} {count}" for place, count in zip(places, (*waiting, in_flight), strict=True))
     stage.screen.redis(f"jobs left in: {counts}")
     if (stats.processed, stats.failed) != (story.runs, story.failures):
-        raise NotSeenError(f"expected were {story.runs} runs and {story.failures} failed ones")
+        raise NotSeenError(f"expected {story.runs} runs, {story.failures} of them failed")
     if any(waiting) or in_flight:
-        raise NotSeenError(f"jobs are left over: {counts}")
-    stage.screen.seen(f"{story.runs} runs, of which {story.failures} failed. Every job was run, none is left over.")
+        raise NotSeenError(f"jobs are left: {counts}")
+    stage.screen.seen(f"{story.runs} runs, of which {story.failures} failed. Every job ran, and none is left.")
 
 
 @contextmanager
@@ -116,7 +117,7 @@ def _story(stage: Stage, redis: PrivateRedis, with_ruby: bool) -> Iterator[Story
     ruby = find_ruby() if with_ruby else None
     if ruby is None:
         sidekiq.configure(redis_url=redis.url, namespace="", sidekiq_version=recorded.SIDEKIQ_VERSION)
-        yield recorded.Recorded(stage, recorded.NO_RUBY if with_ruby else "Left out, as asked")
+        yield recorded.Recorded(stage, recorded.NO_RUBY if with_ruby else "Not used, as requested")
         return
     sidekiq.configure(redis_url=redis.url, namespace="")
     write_ruby_support(stage.folder)

@@ -1,7 +1,7 @@
 """
-How the demo looks: 80 columns at most, colours only on a terminal, plain ASCII where the terminal has no more.
+Prints the demo: 80 columns at most, colours only on a terminal, plain ASCII if the terminal supports nothing else.
 
-Each line begins with who speaks: the code that is run, Redis, or what a worker prints.
+Each line begins with its source: the code that runs, Redis, or the output of a worker.
 """
 
 import os
@@ -26,7 +26,7 @@ _IN_ASCII = str.maketrans({"─": "-", "✓": "*", "✗": "!", "→": ">", "…"
 
 class Screen:
     """
-    Where the demo speaks.
+    The demo's output.
 
     Args:
         pace_seconds: The pause after each block, for reading.
@@ -37,26 +37,26 @@ class Screen:
         self._width = min(_MAX_WIDTH, shutil.get_terminal_size((_MAX_WIDTH, 24)).columns)
         encoding = (getattr(sys.stdout, "encoding", None) or "ascii").lower()
         self._is_ascii = not encoding.startswith("utf")
-        # None lets click find out whether this is a terminal. https://no-color.org
+        # None lets click detect whether this is a terminal. https://no-color.org
         self._colour = False if os.environ.get("NO_COLOR") else None
         self._is_after_gap = True
 
     def title(self, text: str) -> None:
-        """The first line."""
+        """Print the first line."""
         self._is_after_gap = False
         self._gap()
         self._echo(click.style(_MARGIN + text, bold=True))
         self._gap()
 
     def heading(self, number: int, text: str) -> None:
-        """The first line of a step."""
+        """Print the first line of a step."""
         line = f"── {number}  {text} "
         self._gap()
         self._echo(click.style(line + "─" * max(0, self._width - len(line)), bold=True))
         self._gap()
 
     def say(self, text: str) -> None:
-        """A paragraph."""
+        """Print a paragraph."""
         self._gap()
         for line in _wrapped(text, self._width - len(_MARGIN)):
             self._echo(_MARGIN + line)
@@ -64,29 +64,29 @@ class Screen:
         self.pause()
 
     def row(self, label: str, text: str) -> None:
-        """A line of a table of two columns, without a pause."""
+        """Print a line of a table with two columns, without a pause."""
         self._labelled(label, "", _wrapped(text, self._room))
 
     def code(self, language: str, line: str, result: str | None) -> None:
-        """A line of code that was run, and what it gave."""
+        """Print a line of code that ran, and its result."""
         self._labelled(language, ">", _wrapped(line, self._room))
         if result is not None:
             self._labelled("", "", [f"=> {result}"])
         self.pause()
 
     def command(self, line: str) -> None:
-        """A command of the shell that was run."""
+        """Print a shell command that ran."""
         self._labelled("$", "", [line])
         self.pause()
 
     def redis(self, command: str, payload: str | None = None, *, before: str | None = None) -> None:
         """
-        What Redis was told, or holds.
+        Print a command that Redis received, or what Redis holds.
 
         Args:
-            command: In one line, without the payload.
+            command: The command on one line, without the payload.
             payload: The job's bytes.
-            before: The bytes as they were before, to show what differs.
+            before: The earlier bytes of the job, to mark the differences.
         """
         self._labelled("redis", "", _wrapped(command, self._room))
         if payload is not None:
@@ -97,21 +97,21 @@ class Screen:
         self.pause()
 
     def note(self, text: str) -> None:
-        """A remark on the line before."""
+        """Print a remark on the previous line."""
         self._labelled("", "", [f"({text})"])
 
     def output(self, who: str, text: str) -> None:
-        """What a worker printed."""
+        """Print what a worker printed."""
         self._labelled(who, ":", _wrapped(text, self._room))
 
     def seen(self, text: str) -> None:
-        """A fact of this step, now known."""
+        """Print a fact that this step has verified."""
         self._gap()
         self._echo(click.style(f"{_MARGIN}✓ {text}", fg="green", bold=True))
         self.pause()
 
     def summary(self, steps: Sequence[str], text: str) -> None:
-        """The last block of a demo that saw everything."""
+        """Print the last block, after every step was verified."""
         self._gap()
         self._echo(click.style("─" * self._width, bold=True))
         self._gap()
@@ -120,17 +120,17 @@ class Screen:
         self.say(text)
 
     def failure(self, text: str) -> None:
-        """What was not seen."""
+        """Print what could not be verified."""
         self._gap()
         for line in text.splitlines():
             self._echo(click.style(f"{_MARGIN}✗ {line}", fg="red", bold=True))
 
     def raw(self, text: str) -> None:
-        """Lines as they are, such as the end of a log."""
+        """Print lines unchanged, such as the end of a log."""
         self._echo(text)
 
     def pause(self) -> None:
-        """Time to read."""
+        """Pause to give the user time to read."""
         if self._pace_seconds > 0:
             Wakeable().wait(self._pace_seconds)
 
@@ -145,7 +145,7 @@ class Screen:
             self._echo(f"{_MARGIN}{styled}{text}".rstrip())
 
     def _gap(self) -> None:
-        """One blank line, unless there is one."""
+        """Print a blank line, unless the last line is blank."""
         if not self._is_after_gap:
             self._echo("")
         self._is_after_gap = True
@@ -156,5 +156,5 @@ class Screen:
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    # Names of packages have hyphens in them.
+    # Do not break at hyphens, because names of packages contain them.
     return textwrap.wrap(text, width, break_on_hyphens=False)

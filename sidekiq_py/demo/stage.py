@@ -1,4 +1,4 @@
-"""What the steps of the demo share: one private Redis, the programs on it, the screen, and the moves that recur."""
+"""What the steps of the demo share: a private Redis, the programs that use it, the screen, and recurring actions."""
 
 import json
 import sys
@@ -20,10 +20,10 @@ from sidekiq_py.wire import keys
 
 class Console(Protocol):
     """
-    Runs a line of code and gives its value.
+    Runs lines of code.
 
     Args:
-        language: As the screen shows it.
+        language: The language's name on the screen.
     """
 
     language: str
@@ -34,10 +34,10 @@ class Console(Protocol):
 @dataclass(frozen=True, slots=True)
 class Sent:
     """
-    A job on its way.
+    A job in Redis.
 
     Args:
-        told: What Redis was told of it last.
+        told: The last command about the job.
     """
 
     jid: str
@@ -50,7 +50,7 @@ class Stage:
     The running demo.
 
     Args:
-        folder: Where the demo keeps what the jobs look at.
+        folder: The folder with the files by which the demo controls its jobs.
     """
 
     screen: Screen
@@ -64,8 +64,8 @@ class Stage:
         Start a Python worker.
 
         Args:
-            jobs: The module that declares them.
-            queue: What it works.
+            jobs: The module that declares the jobs.
+            queue: The queue to serve.
         """
         url = self.pool.settings.url
         return self._started(programs.python_worker(jobs, queue, redis_url=url, folder=self.folder))
@@ -75,77 +75,77 @@ class Stage:
         return self._started(programs.ruby_worker(queue, redis_url=self.pool.settings.url, folder=self.folder))
 
     def wait_for_heartbeats(self) -> None:
-        """Wait until every worker that was started has entered itself in Redis."""
+        """Wait until every worker has registered itself in Redis."""
         for worker in self.workers:
             wait_until(partial(_beats, worker), f"a heartbeat of {worker.name} (pid {worker.pid})")
 
     def enqueue(self, console: Console, line: str, *, queue: str) -> Sent:
-        """Run a line that enqueues a job, and show the line and what Redis was told."""
+        """Run a line that enqueues a job, and show the line and the command that Redis received."""
         return self._send(console, line, "LPUSH", keys.queue(queue))
 
     def schedule(self, console: Console, line: str) -> Sent:
-        """Run a line that schedules a job, and show the line and what Redis was told."""
+        """Run a line that schedules a job, and show the line and the command that Redis received."""
         return self._send(console, line, "ZADD", keys.SCHEDULE)
 
     def pushed(self, text: str, *, queue: str) -> Sent:
-        """Wait until a job whose bytes contain *text* is enqueued by whatever script, and show it."""
+        """Wait until any script enqueues a job whose bytes contain *text*, and show it."""
         told = self.tape.wait_for("LPUSH", keys.queue(queue), text)
         self.screen.redis(told.line, told.payload)
         return Sent(str(json.loads(told.payload)["jid"]), told)
 
     def begin_step(self) -> None:
-        """Look only at what comes from now on."""
+        """Look only at commands and output from now on."""
         self.tape.begin()
         for worker in self.workers:
             worker.begin()
 
     def enqueued_again(self, job: Sent, *, queue: str) -> Told:
-        """Wait until a job is moved to a queue, and show what the move changed in its bytes."""
+        """Wait until a job moves to a queue, and show how the move changed its bytes."""
         told = self.tape.wait_for("LPUSH", keys.queue(queue), job.jid, after=job.told)
         self.screen.redis(told.line, told.payload, before=job.told.payload)
         return told
 
     def due(self, job: Sent, *, queue: str) -> None:
-        """The same for a job that was scheduled, and say how punctual the poller was."""
+        """Like `enqueued_again`, for a scheduled job; also shows how late the poller was."""
         told = self.enqueued_again(job, queue=queue)
         late_ms = (told.at_seconds - float(job.told.number)) * 1000
-        self.screen.note(f"{late_ms:.0f} ms after its time")
+        self.screen.note(f"{late_ms:.0f} ms after it was due")
 
     def failed(self, job: Sent, worker: Program) -> Sent:
-        """Wait until a failed job stands in the retry set, and show what was added to its bytes."""
+        """Wait until a failed job is in the retry set, and show what was added to its bytes."""
         worker.said(job.jid, "fail")
         told = self.tape.wait_for("ZADD", keys.RETRY, job.jid, after=job.told)
         self.screen.redis(told.line, told.payload, before=job.told.payload)
         return Sent(job.jid, told)
 
     def hurry(self, console: Console, line: str, job: Sent, *, cause: str) -> None:
-        """Make a retry due soon by a line of code, say so, and show what Redis was told."""
+        """Run a line of code that makes a retry due soon, and show the command that Redis received."""
         in_seconds = float(job.told.number) - now_seconds()
         self.screen.say(
-            f"The score is the time of the next try, {in_seconds:.0f} s from now. {cause} Nobody wants to watch a "
-            "clock, so this demo moves the retry to one second from now, by the data API:"
+            f"The score is the time of the next attempt, {in_seconds:.0f} s from now. {cause} To save you the wait, "
+            "the demo uses the data API to move the retry to one second from now:"
         )
         console.run(line)
         told = self.tape.wait_for("ZADD|ZINCRBY", keys.RETRY, job.jid, after=job.told)
         self.screen.code(console.language, line, None)
-        self.screen.redis(f"{told.line} (the bytes stay)")
-        self.screen.say("The second is over, and a poller moves the job back to its queue:")
+        self.screen.redis(f"{told.line} (the bytes stay the same)")
+        self.screen.say("The second has passed, and a poller moves the job back to its queue:")
 
     def performed(self, worker: Program, job: Sent, text: str) -> None:
-        """Wait until a worker has run a job, and show what the job printed, from *text* on."""
+        """Wait until a worker has run a job, and show the job's output from *text* on."""
         shown = worker.said(job.jid, text)
         worker.said(job.jid, "done")
         self.screen.output(worker.label, shown)
 
     def introduce_python(self, worker: Program, job_class: str, queue: str) -> None:
-        """Say who the Python worker is."""
+        """Show the Python worker's version, pid and queue."""
         version = ".".join(str(part) for part in sys.version_info[:3])
         self.screen.row(
             "python", f'sidekiq_py on Python {version}, pid {worker.pid}, runs {job_class} from the queue "{queue}"'
         )
 
     def close(self) -> None:
-        """End every program that still runs."""
+        """Kill every program that is still running."""
         for worker in self.workers:
             if worker.is_running:
                 worker.kill()
@@ -165,5 +165,5 @@ class Stage:
 
 def _beats(worker: Program) -> bool:
     if not worker.is_running:
-        raise NotSeenError(f"{worker.name} ended at once; its output:\n{worker.tail()}")
+        raise NotSeenError(f"{worker.name} exited at once; its output:\n{worker.tail()}")
     return worker.pid in [process.pid for process in ProcessSet()]

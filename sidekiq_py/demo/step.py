@@ -1,4 +1,4 @@
-"""What a demo is made of."""
+"""The parts of a demo: steps, and the story that they make up."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,11 +8,11 @@ from typing import Protocol
 @dataclass(frozen=True, slots=True)
 class Step:
     """
-    One thing that is done, waited for and shown.
+    One thing that the demo does, waits for and shows.
 
     Args:
-        title: In one line, as the summary repeats it.
-        play: Raises a `SidekiqError` if it was not seen to happen.
+        title: One line, which the summary repeats.
+        play: Runs the step; raises a `SidekiqError` if it could not be verified.
     """
 
     title: str
@@ -21,17 +21,17 @@ class Step:
 
 class Story(Protocol):
     """
-    The steps of one demo, and what Sidekiq has to say in the end.
+    The steps of one demo, and the counters that Sidekiq must show at the end.
 
     Args:
-        runs, failures: Its counters, over both languages.
+        runs, failures: The expected counters, over both languages.
     """
 
     runs: int
     failures: int
 
     def introduce(self) -> None:
-        """Say who plays, once they are all there."""
+        """Show which workers take part, once all of them are running."""
 
     def steps(self) -> list[Step]:
-        """In order."""
+        """The steps, in order."""

@@ -1,4 +1,4 @@
-"""Everything that Redis is told about jobs while the demo runs, and waiting for a part of it."""
+"""Records every command about jobs that Redis receives during the demo, and waits for particular ones."""
 
 import threading
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from sidekiq_py.demo.record import Record
 from sidekiq_py.redis_access.connection.monitor import SeenCommand, watch
 from sidekiq_py.redis_access.connection.pool import Pool
 
-# The private server is gone long before.
+# The private server stops long before this.
 _TIMEOUT_SECONDS = 3600.0
 _NAMES = frozenset((b"LPUSH", b"RPUSH", b"ZADD", b"ZINCRBY"))
 
@@ -17,9 +17,9 @@ class Told(NamedTuple):
     One command that put a job somewhere.
 
     Args:
-        position: On the tape.
-        at_seconds: Of the server's clock, since the epoch.
-        number: The score of ZADD, the increment of ZINCRBY, else "".
+        position: The position on the tape.
+        at_seconds: When it ran by the server's clock, in seconds since the epoch.
+        number: The score of ZADD or the increment of ZINCRBY, else "".
         payload: The job's bytes.
     """
 
@@ -38,10 +38,10 @@ class Told(NamedTuple):
 
 class Tape:
     """
-    Records what a server is told.
+    Records the commands that a server receives.
 
     Args:
-        pool: To the server.
+        pool: Connections to the server.
     """
 
     def __init__(self, pool: Pool) -> None:
@@ -57,20 +57,20 @@ class Tape:
         threading.Thread(target=look_on, name="sidekiq.demo/tape", daemon=True).start()
 
     def begin(self) -> None:
-        """From now on only what comes is looked at."""
+        """Look only at commands that arrive from now on."""
         self._begin = self._record.position()
 
     def wait_for(self, names: str, key: str, jid: str, *, after: Told | None = None) -> Told:
         """
-        The first command on *key* about a job.
+        Wait for the first command on *key* about a job.
 
         Args:
-            names: Of the command, such as `LPUSH`; several are separated by `|`.
-            jid: The job's id, or whatever else its bytes contain.
-            after: Look at what came later than this; else at all since `begin`.
+            names: The command's name, such as `LPUSH`; separate several by `|`.
+            jid: The job's id, or any other text in its bytes.
+            after: Look only at commands after this one; else at all since `begin`.
 
         Raises:
-            NotSeenError: It did not come in time.
+            NotSeenError: No such command arrived in time.
         """
         wanted = names.split("|")
         return self._record.wait_for(
@@ -82,7 +82,7 @@ class Tape:
 
 def _told(position: int, command: SeenCommand) -> Told:
     words = [word.decode("utf-8", "backslashreplace") for word in command.words]
-    # redis-rb spells the names small.
+    # redis-rb sends the names in lower case.
     name = words[0].upper()
     number = words[2] if name.startswith("Z") else ""
     return Told(position, command.at_seconds, name, words[1], number, words[-1])

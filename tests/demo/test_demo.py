@@ -53,7 +53,7 @@ def test_every_step_with_real_ruby_is_seen() -> None:
     ran = run_demo()
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "All 9 steps were seen to happen" in ran.stdout
+    assert "All 9 steps were verified" in ran.stdout
     assert "python:  Monday is closed: success of batch" in ran.stdout
     assert "ruby:    receipt for A-1001 sent to ann@example.com" in ran.stdout
     assert "python:  order A-1001 over 99.5 looks honest" in ran.stdout
@@ -69,7 +69,7 @@ def without_ruby() -> subprocess.CompletedProcess[str]:
 def test_every_step_without_ruby_is_seen(without_ruby: subprocess.CompletedProcess[str]) -> None:
     """Recordings stand in for Ruby, and the screen says so."""
     assert without_ruby.returncode == 0, without_ruby.stdout + without_ruby.stderr
-    assert "All 7 steps were seen to happen" in without_ruby.stdout
+    assert "All 7 steps were verified" in without_ruby.stdout
     assert "is played from a recording" in " ".join(without_ruby.stdout.split())
 
 
@@ -89,7 +89,7 @@ def test_a_worker_that_ends_is_named_and_the_exit_code_is_1(tmp_path: Path) -> N
     ran = run_demo(PATH=f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
 
     assert ran.returncode == 1
-    assert "the Ruby worker ended at once" in ran.stdout
+    assert "the Ruby worker exited at once" in ran.stdout
     assert "this Sidekiq is broken" in ran.stdout
 
 
@@ -100,7 +100,7 @@ def test_a_terminal_without_unicode_gets_ascii(tmp_path: Path) -> None:
 
     ran = run_demo(PATH=f"{tmp_path}{os.pathsep}{os.environ['PATH']}", PYTHONIOENCODING="ascii")
 
-    assert "  ! The start: the Ruby worker ended at once" in ran.stdout
+    assert "  ! The start: the Ruby worker exited at once" in ran.stdout
     assert ran.stdout.isascii()
 
 

@@ -142,7 +142,7 @@ def test_a_bulk_action_keeps_its_pace_and_is_stopped(operator, failed):
     operator.post("/retries/all", {"action": "delete", "per_second": "10", "counted": "100"})
     [run] = BulkRuns().latest()
 
-    assert "stops before the next jobs" in operator.post("/bulk/stop", {"id": run.id}).shown
+    assert "It is stopping" in operator.post("/bulk/stop", {"id": run.id}).shown
 
     state = finished()
     assert state.status is BulkStatus.STOPPED
@@ -266,7 +266,7 @@ def test_processes_are_quieted_stopped_and_dumped(operator, redis_client):
     assert redis_client.lrange("py:1:bbb-signals", 0, -1) == [b"TERM"]
     assert redis_client.exists("app:1:ccc-signals") == 0
     assert "2 processes will finish running jobs and exit" in reply.shown
-    assert "1 cannot be reached" in reply.shown
+    assert "1 cannot be controlled" in reply.shown
 
 
 def test_a_copy_has_changed_arguments_and_every_other_byte_as_it_was(operator, redis_client):

@@ -148,7 +148,7 @@ def test_the_command_reads_accounts_from_a_file(web, tmp_path, environment):
         ("accounts: [1]", "accounts in the configuration must be a mapping"),
         ("acounts: {}", "unknown settings: acounts"),
         ("accounts: {ada: {password_hash: x}}", "the account ada: password_hash is not a hash"),
-        ("accounts: {ada: {password: x}}", "has password_hash"),
+        ("accounts: {ada: {password: x}}", "must have password_hash"),
         ("tokens: {short: viewer}", "at least 16"),
         ("[", "cannot be read as YAML"),
     ],

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# Runs each line of its standard input and prints the value as JSON. It only enqueues, as a Rails application does.
+# Runs each line of its standard input and prints the value as JSON. It only enqueues jobs, as a Rails application does.
 
 require "json"
 require "sidekiq/api"

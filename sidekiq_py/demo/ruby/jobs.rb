@@ -1,12 +1,12 @@
 # frozen_string_literal: true
 
-# Ruby's side of the demo, as a Rails application would have it.
+# The Ruby side of the demo, as it would be in a Rails application.
 
 require "sidekiq"
 
 DEMO_JOB = defined?(Sidekiq::Job) ? Sidekiq::Job : Sidekiq::Worker
 
-# redis-rb 4.8 warns at each SADD of Sidekiq 6.4.1.
+# redis-rb 4.8 prints a warning for each SADD by Sidekiq 6.4.1.
 if defined?(Redis) && Redis.respond_to?(:silence_deprecations=)
   Redis.silence_deprecations = true
   Redis.sadd_returns_boolean = false

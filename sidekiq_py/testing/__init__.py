@@ -1,5 +1,5 @@
 """
-Tests of programs that enqueue jobs, without Redis.
+Test programs that enqueue jobs, without Redis.
 
     with fake() as enqueued:                      jobs wait in memory, as the bytes that Redis would get
         hard_worker.perform_async("bob", 5)
@@ -11,8 +11,8 @@ Tests of programs that enqueue jobs, without Redis.
 
     keep_off_redis()                              for a whole test run: no job and no command reaches Redis
 
-A mode is that of the thread or task that enters it; `fake(everywhere=True)` is that of the whole process. Modes do not
-nest. Retries are not played: what a job raises reaches the test. Source: Sidekiq 8.1.7, test_api.rb.
+A mode applies to the thread or task that enters it; `fake(everywhere=True)` applies to the whole process. Modes do not
+nest. Jobs are not retried: an exception in a job reaches the test. Source: Sidekiq 8.1.7, test_api.rb.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -63,7 +63,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Most tests need no server, so what starts one is imported when it is asked for.
+    # Most tests need no server, so the code that starts one is imported only on demand.
     if name != "PrivateRedis":
         raise AttributeError(f"module 'sidekiq_py.testing' has no attribute {name!r}")
     from sidekiq_py.embedded import PrivateRedis

@@ -1,4 +1,4 @@
-"""The jobs that a fake mode holds: looked at, run, asserted."""
+"""The jobs that a fake mode has collected: inspect, run and assert on them."""
 
 from collections.abc import Iterator, Sequence
 from threading import Lock
@@ -12,16 +12,16 @@ from sidekiq_py.testing.enqueued_job import EnqueuedJob
 from sidekiq_py.testing.expected import ANY, Expected
 from sidekiq_py.wire.payload import parse_job
 
-# More than any test means to run; a job that enqueues itself would go on for ever.
+# More than any test intends to run; a job that enqueues itself would run forever.
 _DRAIN_LIMIT = 10_000
 
 
 class EnqueuedJobs:
     """
-    What a fake mode has taken, oldest first.
+    The jobs that a fake mode has collected, oldest first.
 
     Args:
-        chain: The server middleware of runs.
+        chain: The server middleware to run jobs with.
     """
 
     def __init__(self, chain: ServerChain) -> None:
@@ -43,7 +43,7 @@ class EnqueuedJobs:
 
     @property
     def queues(self) -> dict[str, list[EnqueuedJob]]:
-        """The jobs by queue; scheduled ones count to the queue that they go to."""
+        """The jobs by queue; scheduled jobs are listed under the queue that they will go to."""
         by_queue: dict[str, list[EnqueuedJob]] = {}
         for job in self:
             by_queue.setdefault(job.queue, []).append(job)
@@ -51,60 +51,60 @@ class EnqueuedJobs:
 
     def jobs(self, job: Any = None, *, queue: str | None = None) -> list[EnqueuedJob]:
         """
-        The jobs that wait.
+        The waiting jobs.
 
         Args:
             job: A declared job, a job class, an `@active_job` or a class name; None for all.
-            queue: Only of this one.
+            queue: Only jobs of this queue.
         """
         wanted = Expected(job, queue=ANY if queue is None else queue)
         return [enqueued for enqueued in self if wanted.fits(enqueued)]
 
     def clear(self, job: Any = None, *, queue: str | None = None) -> None:
-        """Forget jobs; the arguments are those of `jobs`."""
+        """Forget jobs; arguments as for `jobs`."""
         forgotten = {id(enqueued) for enqueued in self.jobs(job, queue=queue)}
         with self._lock:
             self._jobs[:] = [enqueued for enqueued in self._jobs if id(enqueued) not in forgotten]
 
     def perform_one(self, job: Any = None, *, queue: str | None = None) -> EnqueuedJob:
         """
-        Run the oldest job, also one that is not due yet. Jobs of the Ruby side (`ruby_job`, `perform_later`) are passed
-        over, unless *job* names one.
+        Run the oldest job, even if it is not due yet. Jobs of the Ruby side (`ruby_job`, `perform_later`) are skipped
+        unless *job* names one.
 
         Returns:
-            The job, which waits no more, even if it failed.
+            The job, which is no longer waiting, even if it failed.
 
         Raises:
-            EmptyQueueError: None waits.
-            JobNotFoundError: It is not declared in this process.
-            WrongModeError: It is an `async def` and a loop is running here.
-            Exception: What the job raised.
+            EmptyQueueError: No job is waiting.
+            JobNotFoundError: The job is not declared in this process.
+            WrongModeError: The job is an `async def` and a loop is running here.
+            Exception: The exception that the job raised.
         """
         enqueued = self._take(job, queue)
         performing.perform(enqueued.raw, self._chain, is_scheduled=enqueued.at is not None)
         return enqueued
 
     async def aperform_one(self, job: Any = None, *, queue: str | None = None) -> EnqueuedJob:
-        """`perform_one` within a running loop: an `async def` job runs on it, another one in a thread."""
+        """Like `perform_one`, within a running loop: an `async def` job runs on the loop, any other job in a thread."""
         enqueued = self._take(job, queue)
         await performing.aperform(enqueued.raw, self._chain, is_scheduled=enqueued.at is not None)
         return enqueued
 
     def drain(self, job: Any = None, *, queue: str | None = None, limit: int = _DRAIN_LIMIT) -> int:
         """
-        Run jobs until none waits, those that they enqueue included. Jobs of the Ruby side (`ruby_job`, `perform_later`)
-        stay, to be asserted on.
+        Run jobs until none is waiting, including the jobs that they enqueue. Jobs of the Ruby side (`ruby_job`,
+        `perform_later`) stay, so that you can assert on them.
 
         Args:
             job, queue: As for `jobs`.
-            limit: After so many runs something enqueues itself.
+            limit: The most jobs to run; more means that a job enqueues itself.
 
         Returns:
-            How many ran.
+            How many jobs ran.
 
         Raises:
-            WrongModeError: *limit* is reached.
-            Exception: As `perform_one`; the jobs behind the failed one still wait.
+            WrongModeError: *limit* was reached.
+            Exception: As for `perform_one`; the jobs after the failed one are still waiting.
         """
         count = 0
         while self._runnable(job, queue):
@@ -113,7 +113,7 @@ class EnqueuedJobs:
         return count
 
     async def adrain(self, job: Any = None, *, queue: str | None = None, limit: int = _DRAIN_LIMIT) -> int:
-        """`drain` within a running loop."""
+        """Like `drain`, within a running loop."""
         count = 0
         while self._runnable(job, queue):
             count = _count_up(count, limit)
@@ -121,11 +121,11 @@ class EnqueuedJobs:
         return count
 
     def drain_all(self) -> int:
-        """`drain` of all jobs."""
+        """Drain all jobs."""
         return self.drain()
 
     async def adrain_all(self) -> int:
-        """`adrain` of all jobs."""
+        """Drain all jobs within a running loop."""
         return await self.adrain()
 
     def assert_enqueued(
@@ -139,22 +139,22 @@ class EnqueuedJobs:
         tolerance_seconds: float = 1.0,
     ) -> EnqueuedJob:
         """
-        Say that a job waits.
+        Assert that a job is waiting.
 
         Args:
             job: As for `jobs`.
-            args: Equal to its arguments; elements may be `unittest.mock.ANY` or `pytest.approx`.
-            queue: Its queue.
-            at: When it is due: an aware datetime or epoch seconds, a timedelta or seconds from now (below
-                1,000,000,000); None: not scheduled; True: at any time.
-            count: How many such jobs there are; without it one or more.
-            tolerance_seconds: How far *at* may be off.
+            args: The expected arguments; elements may be `unittest.mock.ANY` or `pytest.approx`.
+            queue: The expected queue.
+            at: When the job is due: an aware datetime or epoch seconds, a timedelta or seconds from now (below
+                1,000,000,000); None if it is not scheduled, True if it is scheduled for any time.
+            count: The expected number of such jobs; by default one or more.
+            tolerance_seconds: How far the actual time may differ from *at*.
 
         Returns:
-            The first of them.
+            The first matching job.
 
         Raises:
-            AssertionError: There is none, or another number of them; the message shows those that come near.
+            AssertionError: No job matches, or not *count* of them; the message shows the jobs that come close.
         """
         __tracebackhide__ = True  # pytest then shows the test's line and this message, not these lines
         wanted = Expected(job, args=args, queue=queue, at=at, tolerance_seconds=tolerance_seconds)
@@ -167,20 +167,20 @@ class EnqueuedJobs:
         self, job: Any = None, *, args: Any = ANY, queue: Any = ANY, at: Any = ANY, tolerance_seconds: float = 1.0
     ) -> None:
         """
-        Say that no such job waits; the arguments are those of `assert_enqueued`.
+        Assert that no such job is waiting; arguments as for `assert_enqueued`.
 
         Raises:
-            AssertionError: One does.
+            AssertionError: A job matches.
         """
         __tracebackhide__ = True  # pytest then shows the test's line and this message, not these lines
         wanted = Expected(job, args=args, queue=queue, at=at, tolerance_seconds=tolerance_seconds)
         found = [enqueued for enqueued in self if wanted.fits(enqueued)]
         if found:
             lines = "".join(f"\n  {enqueued.line}" for enqueued in found)
-            raise AssertionError(f"no {wanted} should be enqueued, and {len(found)} is:{lines}")
+            raise AssertionError(f"no {wanted} should be enqueued, but found {len(found)}:{lines}")
 
     def take(self, ready: Sequence[Outgoing]) -> None:
-        """Keep what a client is about to send."""
+        """Keep the jobs that a client is about to send."""
         taken = [
             EnqueuedJob(job.payload, parse_job(job.payload), None if job.score is None else float(job.score))
             for job in ready
@@ -189,7 +189,7 @@ class EnqueuedJobs:
             self._jobs.extend(taken)
 
     def _runnable(self, job: Any, queue: str | None) -> list[EnqueuedJob]:
-        """Those that are meant and can be run; one that is named and cannot be is in it, to be refused."""
+        """The matching jobs that can run here. A job that is named explicitly is always included, and may then fail."""
         return [
             enqueued
             for enqueued in self.jobs(job, queue=queue)
@@ -203,10 +203,10 @@ class EnqueuedJobs:
             for place, enqueued in enumerate(self._jobs):
                 if id(enqueued) in runnable:
                     return self._jobs.pop(place)
-        raise EmptyQueueError(f"no {wanted} waits; enqueue one before perform_one")
+        raise EmptyQueueError(f"no {wanted} is waiting; enqueue one before perform_one")
 
 
 def _count_up(count: int, limit: int) -> int:
     if count >= limit:
-        raise WrongModeError(f"drain ran {limit} jobs and there are more: a job enqueues itself; use perform_one")
+        raise WrongModeError(f"drain ran {limit} jobs and more are waiting: a job enqueues itself; use perform_one")
     return count + 1

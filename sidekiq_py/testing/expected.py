@@ -1,4 +1,4 @@
-"""Which job an assertion means, and what it says when there is none."""
+"""Which jobs an assertion matches, and the message if it fails."""
 
 import time
 from dataclasses import dataclass
@@ -19,15 +19,15 @@ class _Any:
 
 
 ANY = _Any()
-"""No matter what."""
+"""Matches anything."""
 
 
 def name_of(job: Any) -> str:
     """
-    The class name of a declared job, a job class, an Active Job or a name.
+    The class name of a declared job, a job class or an Active Job; a string is returned as it is.
 
     Raises:
-        TypeError: It is none of these.
+        TypeError: *job* is none of these.
     """
     if isinstance(job, str):
         return job
@@ -39,7 +39,7 @@ def name_of(job: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The job that is meant; its fields are those of `assert_enqueued`."""
+    """The expected job; its fields are those of `assert_enqueued`."""
 
     job: Any = None
     args: Any = ANY
@@ -48,7 +48,7 @@ class Expected:
     tolerance_seconds: float = 1.0
 
     def fits(self, enqueued: EnqueuedJob) -> bool:
-        """Whether it is *enqueued*."""
+        """True if *enqueued* matches."""
         return self._is_named(enqueued) and not self._differences(enqueued)
 
     def __str__(self) -> str:
@@ -62,7 +62,7 @@ class Expected:
         return " ".join(parts)
 
     def complaint(self, found: list[EnqueuedJob], count: int | None, everything: list[EnqueuedJob]) -> str:
-        """What is wrong: how many there are, and how those of the same class differ."""
+        """The message of a failed assertion: how many jobs match, and how others of the same class differ."""
         number = f"{len(found)}" if found else "no"
         wanted = "" if count is None else f", expected {count}"
         near = [enqueued for enqueued in everything if self._is_named(enqueued)]
@@ -74,7 +74,7 @@ class Expected:
         if others:
             lines.append(f"Of other classes ({len(others)}): {', '.join(sorted({job.job_class for job in others}))}")
         if not everything:
-            lines.append("Nothing is enqueued at all.")
+            lines.append("No job is enqueued at all.")
         return "\n".join(lines)
 
     def _is_named(self, enqueued: EnqueuedJob) -> bool:
@@ -104,7 +104,7 @@ class Expected:
 
 
 def _equal(wanted: Any, args: list[Any]) -> bool:
-    # A tuple is as good as a list here: what was enqueued is always a list.
+    # Accept a tuple in place of a list, because enqueued arguments are always a list.
     return bool(list(wanted) == args) if isinstance(wanted, tuple) else bool(wanted == args)
 
 

@@ -1,4 +1,4 @@
-"""The modes themselves, and the calls on the fake mode that is on."""
+"""The testing modes, and functions that use the active fake mode."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,13 +26,13 @@ class _Mode:
 
 
 _OFF_REDIS = (
-    "this test run is kept off Redis (sidekiq_off_redis, or keep_off_redis()), and something asks for it. Pushes are "
-    "kept in memory; a test that needs Redis itself asks for the fixture sidekiq_redis, or calls allow_redis()"
+    "this test run is kept off Redis (sidekiq_off_redis, or keep_off_redis()), but something tried to use it. Pushes "
+    "are kept in memory; a test that needs Redis itself should use the fixture sidekiq_redis, or call allow_redis()"
 )
 
 _here: ContextVar[_Mode | None] = ContextVar("sidekiq_testing_mode", default=None)
 _everywhere: _Mode | None = None
-# What holds where no mode is on: that of a run that is kept off Redis.
+# The mode that applies where no other is active: that of a test run that is kept off Redis.
 _underneath: _Mode | None = None
 _modes_on = 0
 _lock = Lock()
@@ -41,14 +41,14 @@ _lock = Lock()
 @contextmanager
 def fake(*, everywhere: bool = False, server_middleware: ServerChain | None = None) -> Iterator[EnqueuedJobs]:
     """
-    Within the block jobs are kept in memory instead of being sent to Redis.
+    Within the block, keep jobs in memory instead of sending them to Redis.
 
     Args:
-        everywhere: For all threads and tasks of the process, not only for this one and those it spawns.
-        server_middleware: For runs; the program's own by default.
+        everywhere: True to affect all threads and tasks of the process, not only this one and those that it spawns.
+        server_middleware: The middleware to run jobs with; by default the program's own.
 
     Raises:
-        WrongModeError: A mode is on already.
+        WrongModeError: A mode is already active.
     """
     enqueued = EnqueuedJobs(program.server_middleware if server_middleware is None else server_middleware)
     with _switched_on(_Mode("fake", enqueued.take, enqueued), everywhere):
@@ -58,13 +58,13 @@ def fake(*, everywhere: bool = False, server_middleware: ServerChain | None = No
 @contextmanager
 def inline(*, everywhere: bool = False, server_middleware: ServerChain | None = None) -> Iterator[None]:
     """
-    Within the block jobs run at once where they are enqueued, scheduled ones too; what they raise, the push raises.
+    Within the block, run jobs at once where they are enqueued, scheduled ones too. The push raises what the job raises.
 
     Args:
         everywhere, server_middleware: As for `fake`.
 
     Raises:
-        WrongModeError: A mode is on already.
+        WrongModeError: A mode is already active.
     """
     chain = program.server_middleware if server_middleware is None else server_middleware
 
@@ -78,12 +78,12 @@ def inline(*, everywhere: bool = False, server_middleware: ServerChain | None = 
 
 def keep_off_redis() -> EnqueuedJobs:
     """
-    From now on no push of this process reaches Redis, in any thread: jobs are kept in memory, as by `fake`. Whatever
-    else asks Redis raises `WrongModeError`. For a whole test run; `fake` and `inline` may be entered on top. Calling it
-    again is fine.
+    From now on, keep the jobs that any thread of this process pushes in memory, as `fake` does. Anything else that uses
+    Redis raises `WrongModeError`. Meant for a whole test run; you can enter `fake` and `inline` on top. Calling it
+    again does no harm.
 
     Returns:
-        What is enqueued from here on, until `allow_redis`.
+        The jobs that are enqueued from here on, until `allow_redis`.
     """
     global _underneath
     if _underneath is None or _underneath.enqueued is None:
@@ -104,58 +104,58 @@ def allow_redis() -> None:
 
 
 def jobs(job: Any = None, *, queue: str | None = None) -> list[EnqueuedJob]:
-    """`EnqueuedJobs.jobs` of the fake mode that is on."""
+    """`EnqueuedJobs.jobs` of the active fake mode."""
     return _enqueued().jobs(job, queue=queue)
 
 
 def queues() -> dict[str, list[EnqueuedJob]]:
-    """`EnqueuedJobs.queues` of the fake mode that is on."""
+    """`EnqueuedJobs.queues` of the active fake mode."""
     return _enqueued().queues
 
 
 def clear(job: Any = None, *, queue: str | None = None) -> None:
-    """`EnqueuedJobs.clear` of the fake mode that is on."""
+    """`EnqueuedJobs.clear` of the active fake mode."""
     _enqueued().clear(job, queue=queue)
 
 
 def perform_one(job: Any = None, *, queue: str | None = None) -> EnqueuedJob:
-    """`EnqueuedJobs.perform_one` of the fake mode that is on."""
+    """`EnqueuedJobs.perform_one` of the active fake mode."""
     return _enqueued().perform_one(job, queue=queue)
 
 
 async def aperform_one(job: Any = None, *, queue: str | None = None) -> EnqueuedJob:
-    """`EnqueuedJobs.aperform_one` of the fake mode that is on."""
+    """`EnqueuedJobs.aperform_one` of the active fake mode."""
     return await _enqueued().aperform_one(job, queue=queue)
 
 
 def drain(job: Any = None, *, queue: str | None = None, **rest: Any) -> int:
-    """`EnqueuedJobs.drain` of the fake mode that is on."""
+    """`EnqueuedJobs.drain` of the active fake mode."""
     return _enqueued().drain(job, queue=queue, **rest)
 
 
 async def adrain(job: Any = None, *, queue: str | None = None, **rest: Any) -> int:
-    """`EnqueuedJobs.adrain` of the fake mode that is on."""
+    """`EnqueuedJobs.adrain` of the active fake mode."""
     return await _enqueued().adrain(job, queue=queue, **rest)
 
 
 def drain_all() -> int:
-    """`EnqueuedJobs.drain_all` of the fake mode that is on."""
+    """`EnqueuedJobs.drain_all` of the active fake mode."""
     return _enqueued().drain_all()
 
 
 async def adrain_all() -> int:
-    """`EnqueuedJobs.adrain_all` of the fake mode that is on."""
+    """`EnqueuedJobs.adrain_all` of the active fake mode."""
     return await _enqueued().adrain_all()
 
 
 def assert_enqueued(job: Any = None, **expected: Any) -> EnqueuedJob:
-    """`EnqueuedJobs.assert_enqueued` of the fake mode that is on."""
+    """`EnqueuedJobs.assert_enqueued` of the active fake mode."""
     __tracebackhide__ = True
     return _enqueued().assert_enqueued(job, **expected)
 
 
 def refute_enqueued(job: Any = None, **expected: Any) -> None:
-    """`EnqueuedJobs.refute_enqueued` of the fake mode that is on."""
+    """`EnqueuedJobs.refute_enqueued` of the active fake mode."""
     __tracebackhide__ = True
     _enqueued().refute_enqueued(job, **expected)
 
@@ -163,7 +163,7 @@ def refute_enqueued(job: Any = None, **expected: Any) -> None:
 def _enqueued() -> EnqueuedJobs:
     mode = _mode()
     if mode is None or mode.enqueued is None:
-        raise WrongModeError("no fake mode is on here; enter `with fake():`, or ask for the fixture sidekiq_jobs")
+        raise WrongModeError("no fake mode is active here; enter `with fake():`, or use the fixture sidekiq_jobs")
     return mode.enqueued
 
 
@@ -172,14 +172,14 @@ def _mode() -> _Mode | None:
 
 
 def mode_here() -> object | None:
-    """What stands for the mode that is on in this thread or task: another object for each that was entered."""
+    """An object that identifies the mode active in this thread or task; each mode entered has a different one."""
     return _mode()
 
 
 def _switch_hooks() -> None:
     is_on = _modes_on > 0 or _underneath is not None
     program.intercept(_take if is_on else None)
-    # A push looks now and then which Sidekiq is at the other end; here there is none.
+    # A push checks now and then which Sidekiq release uses this Redis; here there is no Redis to check.
     detection.pause(is_on)
 
 
@@ -187,7 +187,7 @@ def _switch_hooks() -> None:
 def _switched_on(mode: _Mode, everywhere: bool) -> Iterator[None]:
     present = _everywhere or _here.get()
     if present is not None:
-        raise WrongModeError(f"{mode.name}() within {present.name}(): testing modes do not nest; leave that one first")
+        raise WrongModeError(f"{mode.name}() within {present.name}(): testing modes do not nest; leave the first one")
     _enter(mode, everywhere)
     try:
         yield
@@ -199,7 +199,7 @@ def _enter(mode: _Mode, everywhere: bool) -> None:
     global _everywhere, _modes_on
     with _lock:
         if _modes_on and (everywhere or _everywhere is not None):
-            raise WrongModeError("another thread has a testing mode on; one for the whole process stands alone")
+            raise WrongModeError("another testing mode is active; one for the whole process excludes all others")
         if everywhere:
             _everywhere = mode
         else:
@@ -215,7 +215,7 @@ def _leave(everywhere: bool) -> None:
         if everywhere:
             _everywhere = None
         else:
-            # Not a token: an async fixture is left in another context than it was entered in.
+            # No reset with a token, because an async fixture exits in a different context than it was entered in.
             _here.set(None)
         _modes_on -= 1
         if _modes_on == 0:

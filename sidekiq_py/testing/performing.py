@@ -1,4 +1,4 @@
-"""Running a job from its bytes, as a worker would, in the test's own thread or loop."""
+"""Runs a job from its bytes, as a worker would, in the test's own thread or loop."""
 
 import asyncio
 from collections.abc import Iterator, Mapping
@@ -20,16 +20,16 @@ from sidekiq_py.wire.payload import parse_job
 
 def perform(raw: bytes, chain: ServerChain, *, is_scheduled: bool) -> Any:
     """
-    Run a job here.
+    Run a job in this thread.
 
     Args:
-        raw: Its payload.
-        is_scheduled: It comes from the schedule set, and so by way of a second push.
+        raw: The job's payload.
+        is_scheduled: True if the job was scheduled, and so goes through a second push.
 
     Raises:
-        WrongModeError: It is an `async def` and a loop is running here.
-        JobNotFoundError: It is not declared in this process.
-        Exception: What it raised.
+        WrongModeError: The job is an `async def` and a loop is running here.
+        JobNotFoundError: The job is not declared in this process.
+        Exception: The exception that the job raised.
     """
     definition, payload = _decoded(raw, is_scheduled)
     if definition is None:
@@ -45,7 +45,7 @@ def perform(raw: bytes, chain: ServerChain, *, is_scheduled: bool) -> Any:
 
 
 async def aperform(raw: bytes, chain: ServerChain, *, is_scheduled: bool) -> Any:
-    """The same within a running loop: an `async def` job runs on it, another one in a thread."""
+    """Like `perform`, within a running loop: an `async def` job runs on the loop, any other job in a thread."""
     definition, payload = _decoded(raw, is_scheduled)
     if definition is None:
         return None
@@ -57,7 +57,7 @@ async def aperform(raw: bytes, chain: ServerChain, *, is_scheduled: bool) -> Any
 
 @contextmanager
 def _ends_of(payload: dict[str, Any], raw: bytes) -> Iterator[None]:
-    """Within the block the job runs; extensions that mind it hear how it ended."""
+    """Run the block, and report to the extensions that handle this job how it ended."""
     extensions = program.extensions
     if not extensions.minds(payload):
         yield
@@ -77,7 +77,7 @@ def _ends_of(payload: dict[str, Any], raw: bytes) -> Iterator[None]:
 
 
 def _kind_of(payload: Mapping[str, Any], error: Exception) -> EndKind:
-    """A failed job of a testing mode is tried once; a worker would have gone on so."""
+    """What a worker would have done next with a failed job. A testing mode itself runs a job only once."""
     if payload.get("retry") is False:
         return "dropped"
     return "dead" if isinstance(error, JobFailed) or payload.get("retry") == 0 else "retry"
@@ -85,10 +85,10 @@ def _kind_of(payload: Mapping[str, Any], error: Exception) -> EndKind:
 
 def perform_at_once(raw: bytes, chain: ServerChain) -> None:
     """
-    Run a job where it is enqueued and wait for it.
+    Run a job where it is enqueued, and wait for it.
 
-    The caller of a push cannot await it, so an `async def` job that is enqueued from a running loop gets a thread with
-    a loop of its own.
+    The caller of a push cannot await the job, so an `async def` job that is enqueued from a running loop gets a thread
+    with its own loop.
     """
     if not running.is_in_loop():
         perform(raw, chain, is_scheduled=False)
@@ -98,13 +98,13 @@ def perform_at_once(raw: bytes, chain: ServerChain) -> None:
 
 
 def runs_elsewhere(payload: Mapping[str, Any]) -> bool:
-    """It is a job of the Ruby side (`ruby_job`, `perform_later`) that is not declared here as well."""
+    """True for a job of the Ruby side (`ruby_job`, `perform_later`) that is not declared here, too."""
     is_theirs = "wrapped" in payload or payload["class"] in registry.elsewhere
     return is_theirs and registry.find_for(dict(payload)) is None
 
 
 def _decoded(raw: bytes, is_scheduled: bool) -> tuple[JobDefinition | None, dict[str, Any]]:
-    """The job and what it is run with; no job if client middleware stopped its second push."""
+    """The job's definition and the payload to run; no definition if client middleware stopped the second push."""
     payload = parse_job(raw)
     if is_scheduled:
         repushed = sync_client.current().repush(payload)

@@ -75,8 +75,8 @@ def test_the_message_when_nothing_is_enqueued():
     with fake() as enqueued:
         pass
 
-    assert complaint(enqueued, "Mailer", at=True) == "no Mailer for later is enqueued.\nNothing is enqueued at all."
-    assert complaint(enqueued) == "no job is enqueued.\nNothing is enqueued at all."
+    assert complaint(enqueued, "Mailer", at=True) == "no Mailer for later is enqueued.\nNo job is enqueued at all."
+    assert complaint(enqueued) == "no job is enqueued.\nNo job is enqueued at all."
 
 
 def test_refute_shows_the_job_that_should_not_be_there(jobs):
@@ -88,7 +88,7 @@ def test_refute_shows_the_job_that_should_not_be_there(jobs):
         with pytest.raises(AssertionError) as failure:
             testing.refute_enqueued(jobs.plain)
 
-    assert str(failure.value) == "no Plain should be enqueued, and 1 is:\n  Plain(1) on queue 'low'"
+    assert str(failure.value) == "no Plain should be enqueued, but found 1:\n  Plain(1) on queue 'low'"
 
 
 def test_what_is_no_job_or_no_moment_is_a_type_error(jobs):

@@ -296,9 +296,9 @@ def test_modes_do_not_nest(outer, inner):
 
 def test_calls_outside_of_a_fake_mode_say_so():
     """Also within the inline mode, which keeps nothing."""
-    with pytest.raises(WrongModeError, match="no fake mode is on"):
+    with pytest.raises(WrongModeError, match="no fake mode is active"):
         testing.drain()
-    with inline(), pytest.raises(WrongModeError, match="no fake mode is on"):
+    with inline(), pytest.raises(WrongModeError, match="no fake mode is active"):
         testing.jobs()
 
 

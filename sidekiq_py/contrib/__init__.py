@@ -1,5 +1,5 @@
 """
-Adapters to other frameworks, each imported only by programs that use the framework.
+Adapters for other frameworks. Programs import only the modules for the frameworks that they use.
 
 May import `transactions` and below.
 """

@@ -1,4 +1,4 @@
-"""Tasks of `sidekiq_celery`, which instrumentation made for Celery may see already."""
+"""Recognises tasks of `sidekiq_celery`, which instrumentation for Celery may already cover."""
 
 import sys
 from collections.abc import Mapping
@@ -9,16 +9,17 @@ from sidekiq_py.registry import registry
 
 def is_celerys_task(payload: Mapping[str, Any]) -> bool:
     """
-    A task, in a program where `import celery` gives `sidekiq_celery`: only then what instruments Celery sees ours.
+    True for a task in a program where `import celery` imports `sidekiq_celery`.
 
-    Without the import alias it has instrumented the real Celery, if that is installed, and our tasks go unseen.
+    Only then does instrumentation for Celery see our tasks. Without the import alias it has instrumented the real
+    Celery, if that is installed, and does not see them.
     """
     celery = sys.modules.get("celery")
     if celery is None or celery is not sys.modules.get("sidekiq_celery"):
         return False
     if "celery" in payload:
         return True
-    # A task that Ruby has enqueued bears no mark.
+    # A task that Ruby has enqueued has no `celery` key.
     job_class = payload.get("class")
     definition = registry.find(job_class) if isinstance(job_class, str) else None
     return type(definition).__module__.startswith("sidekiq_celery.")

@@ -1,17 +1,18 @@
 """
-Values that belong to a request and to every job that follows from it: the user, the tenant, the locale.
+Values that belong to a request and to every job that results from it: the user, the tenant, the locale.
 
     current = Attributes(user_id=None, tenant=None)
     persist(current)
 
-    current.user_id = 7              # in the request; in each job that is enqueued from here on it is 7 again
+    current.user_id = 7              # in the request; it is 7 again in each job that is enqueued from here on
 
-Rails does the same with `ActiveSupport::CurrentAttributes` and `Sidekiq::CurrentAttributes.persist`; both sides read
-each other's values, matched by the order in which they are persisted. `persist_locale` carries `I18n.locale` so.
+Rails does the same with `ActiveSupport::CurrentAttributes` and `Sidekiq::CurrentAttributes.persist`. Both sides read
+each other's values, matched by the order in which the groups are persisted. `persist_locale` carries `I18n.locale` in
+the same way.
 
-In Redis: `cattr`, then `cattr_1`, `cattr_2` for further ones. Up to Sidekiq 7 an object; in 8 pairs in Active Job's
-encoding. Both are read; what is written follows the release. Source: Sidekiq 6.4.1 to 8.1.7,
-middleware/current_attributes.rb and middleware/i18n.rb.
+The payload's keys are `cattr`, then `cattr_1`, `cattr_2` for further groups. Up to Sidekiq 7 the value is an object; in
+Sidekiq 8 it is a list of pairs in Active Job's encoding. We read both; what we write follows the release. Source:
+Sidekiq 6.4.1 to 8.1.7, middleware/current_attributes.rb and middleware/i18n.rb.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -38,7 +39,7 @@ class Attributes:
     Named values of the running request or job; each thread and each asyncio task has its own.
 
     Args:
-        defaults: Every attribute, and what it is where nobody has set it.
+        defaults: Every attribute and its default value.
     """
 
     __slots__ = ("_defaults", "_values")
@@ -49,7 +50,7 @@ class Attributes:
     def __init__(self, **defaults: Any) -> None:
         own = [name for name in defaults if hasattr(type(self), name)]
         if own:
-            raise ConfigError(f"{own[0]!r} cannot be the name of an attribute; {type(self).__name__} has that itself")
+            raise ConfigError(f"{own[0]!r} cannot be the name of an attribute; {type(self).__name__} uses it itself")
         object.__setattr__(self, "_defaults", defaults)
         object.__setattr__(self, "_values", ContextVar("sidekiq_current_attributes", default=MappingProxyType({})))
 
@@ -67,17 +68,17 @@ class Attributes:
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """What has been set here."""
+        """The declared attributes that have been set here."""
         return {name: value for name, value in self._values.get().items() if name in self._defaults}
 
     @property
     def carried(self) -> dict[str, Any]:
-        """The same, with what came along under names that are not declared here: it goes on to the next job."""
+        """Like `attributes`, plus values that came with the job under undeclared names; they go on to the next job."""
         return dict(self._values.get())
 
     @contextmanager
     def set(self, **values: Any) -> Iterator[None]:
-        """Other values for the length of a block."""
+        """Set values for the duration of a block."""
         for name in values:
             getattr(self, name)
         mark = self._values.set({**self._values.get(), **values})
@@ -87,15 +88,15 @@ class Attributes:
             self._values.reset(mark)
 
     def reset(self) -> None:
-        """Forget what has been set, as at the end of a request."""
+        """Reset all values to their defaults, as at the end of a request."""
         self._values.set({})
 
     def begin(self, values: Mapping[str, Any]) -> Token[Mapping[str, Any]]:
-        """Take these values and no others; `end` takes the mark."""
+        """Replace all values by these. Returns a mark for `end`."""
         return self._values.set(dict(values))
 
     def end(self, mark: Token[Mapping[str, Any]]) -> None:
-        """As it was before `begin`."""
+        """Restore the values from before `begin`."""
         self._values.reset(mark)
 
 
@@ -105,19 +106,19 @@ locale = Attributes(name=None)
 
 def persist(*groups: Attributes) -> None:
     """
-    Carry these attributes along with every job that this program enqueues, and give them to every job that it runs.
+    Store these attributes with every job that this program enqueues, and restore them in every job that it runs.
 
     Args:
-        groups: In the order in which the Ruby side names its classes. Names that only the other side declares are
-        carried
-            on unseen, so `persist(Attributes())` hands everything from a job to the jobs that it enqueues.
+        groups: The groups, in the order in which the Ruby side names its classes. Names that only the other side
+            declares are passed on, too, so `persist(Attributes())` passes everything from a job to the jobs that it
+            enqueues.
     """
     keyed = {key_at(index): group for index, group in enumerate(groups)}
     _install(_Keeper(keyed, _write, read))
 
 
 def persist_locale() -> None:
-    """Carry `locale.name` along: the key `locale`, which Rails jobs run under and which theirs bring to ours."""
+    """Store `locale.name` with each job under the key `locale`, as Rails does, and restore it from there."""
     _install(_Keeper({LOCALE: locale}, lambda values, dialect: values["name"], lambda stored: {"name": stored}))
 
 
@@ -131,7 +132,7 @@ def read(stored: Any) -> dict[str, Any]:
     The values under a payload's `cattr`, in either form.
 
     Raises:
-        DeserializationError: One of them cannot be read, or its record could not be found.
+        DeserializationError: A value cannot be read, or its record could not be found.
     """
     pairs = [list(pair) for pair in stored.items()] if isinstance(stored, dict) else stored
     return {str(name): value for name, value in deserialize(pairs)}
@@ -144,7 +145,7 @@ def _write(values: dict[str, Any], dialect: Dialect) -> Any:
 
 
 class _Keeper:
-    """Both middlewares of a set of keys: `save` around a push, the object itself around a run."""
+    """The middleware for a set of keys: `save` is client middleware, the object itself is server middleware."""
 
     def __init__(
         self,
@@ -158,9 +159,9 @@ class _Keeper:
 
     def save(self, job: Any, payload: Payload, queue: str, call_next: Callable[[], Any]) -> Any:
         """
-        Add what has been set here.
+        Add the values that have been set here to the payload.
 
-        A payload that has the key already keeps it: a retry or a due job is pushed by a process that has other values.
+        A payload that already has the key keeps it: a retry or a due job is pushed by a process with other values.
         """
         for key, group in self._groups.items():
             values = group.carried
@@ -169,7 +170,7 @@ class _Keeper:
         return call_next()
 
     def __call__(self, job: Any, payload: Payload, queue: str, call_next: Callable[[], Any]) -> Any:
-        """Give a job in a thread the values that it was enqueued with, and take away what it sets."""
+        """Run a job in a thread with the values that it was enqueued with, and undo what it sets."""
         marks = self._begin(payload)
         try:
             return call_next()
@@ -177,7 +178,7 @@ class _Keeper:
             self._end(marks)
 
     async def acall(self, job: Any, payload: Payload, queue: str, call_next: Callable[[], Any]) -> Any:
-        """The same for an `async def` job."""
+        """Like `__call__`, for an `async def` job."""
         marks = self._begin(payload)
         try:
             return await call_next()
@@ -196,5 +197,5 @@ class _Keeper:
 
 def _install(keeper: _Keeper) -> None:
     program.client_middleware.add(keeper.save)
-    # Outermost, so that the program's own middleware finds the values set. Source: 8.1.7 prepends it.
+    # Outermost, so that the values are set when the program's own middleware runs. Source: 8.1.7 prepends it.
     program.server_middleware.prepend(keeper)

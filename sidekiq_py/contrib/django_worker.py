@@ -1,8 +1,8 @@
 """
-Django in a worker: settings and apps are set up, every app's module `jobs` is found, and no job works on a connection
-that the database has given up.
+Django in a worker: sets up settings and apps, imports every app's `jobs` module, and keeps jobs from using connections
+that the database has dropped.
 
-A worker does this by itself when `DJANGO_SETTINGS_MODULE` is set; other programs call `set_up`.
+A worker does this by itself if `DJANGO_SETTINGS_MODULE` is set; other programs call `set_up`.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ JOBS = "jobs"
 
 
 def set_up() -> None:
-    """Make Django ready, import every app's jobs, and look after the database connections of each job."""
+    """Set up Django, import every app's jobs, and close stale database connections around each job."""
     django.setup()
     discover_jobs()
     if fresh_connections not in program.server_middleware:
@@ -29,7 +29,7 @@ def set_up() -> None:
 
 
 def discover_jobs() -> list[str]:
-    """Import `<app>.jobs` of every installed app that has it; the names of the modules."""
+    """Import `<app>.jobs` of every installed app that has one; returns the names of the modules."""
     names = [f"{config.name}.{JOBS}" for config in apps.get_app_configs()]
     found = [name for name in names if find_spec(name) is not None]
     for name in found:
@@ -39,9 +39,9 @@ def discover_jobs() -> list[str]:
 
 def close_old_connections() -> None:
     """
-    As Django's function of this name, but for connections in an atomic block.
+    Like Django's function of this name, but leaves connections in an atomic block open.
 
-    A test case that runs jobs inline holds one; Django's own would close it under its feet.
+    A test case that runs jobs inline holds such a connection, and Django's function would close it in mid-use.
     """
     for connection in connections.all(initialized_only=True):
         if not connection.in_atomic_block:
@@ -50,13 +50,13 @@ def close_old_connections() -> None:
 
 class FreshConnections:
     """
-    Server middleware: before and after each job, close what has broken or is older than `CONN_MAX_AGE`.
+    Server middleware: before and after each job, closes connections that have broken or are older than `CONN_MAX_AGE`.
 
     Django does the same around each request.
     """
 
     def __call__(self, job: Any, payload: dict[str, Any], queue: str, call_next: Callable[[], Any]) -> Any:
-        """Around a job in a thread: that thread's connections."""
+        """For a job in a thread: closes that thread's connections."""
         close_old_connections()
         try:
             return call_next()
@@ -64,7 +64,7 @@ class FreshConnections:
             close_old_connections()
 
     async def acall(self, job: Any, payload: dict[str, Any], queue: str, call_next: Callable[[], Any]) -> Any:
-        """Around an `async def` job: those of the thread in which Django runs what such jobs ask of the database."""
+        """For an `async def` job: closes those of the thread in which Django runs the database calls of such jobs."""
         close = sync_to_async(close_old_connections)
         await close()
         try:

@@ -5,11 +5,11 @@ OpenTelemetry: a span for each push and each run, and one trace across languages
 
     opentelemetry.instrument()                              # in web processes and where jobs are declared
 
-Spans, attributes and the keys in the payload are those of OpenTelemetry's instrumentation for Ruby's Sidekiq, and so
-are the options: a push writes `traceparent` (and `tracestate`) at the payload's top level, and a run is a trace of its
-own that links to the push, or with `propagation_style="child"` a child of it.
+Spans, attributes, payload keys and options are those of OpenTelemetry's instrumentation for Ruby's Sidekiq. A push
+writes `traceparent` (and `tracestate`) at the payload's top level. A run is its own trace that links to the push, or
+with `propagation_style="child"` a child of the push.
 
-Where Celery's own instrumentation is on, nothing is done for tasks: it covers their pushes and runs.
+If OpenTelemetry's instrumentation for Celery is active, this module ignores tasks, whose pushes and runs it covers.
 
 Source: opentelemetry-ruby-contrib, instrumentation/sidekiq, middlewares/client and middlewares/server.
 """
@@ -65,13 +65,13 @@ def instrument(
     Trace pushes and runs from now on; a second call changes the options.
 
     Args:
-        span_naming: What stands before `publish` and `process` in a span's name.
-        propagation_style: How a run hangs on its push: a `link` from a trace of its own, a `child` of it, or not.
+        span_naming: What precedes `publish` and `process` in a span's name.
+        propagation_style: How a run relates to its push: a new trace with a `link`, a `child` of the push, or `none`.
         peer_service: The attribute `peer.service`.
-        tracer_provider: Instead of the global one.
+        tracer_provider: The provider to use instead of the global one.
 
     Raises:
-        ConfigError: An option is unusable.
+        ConfigError: An option is invalid.
     """
     if span_naming not in ("queue", "job_class"):
         raise ConfigError(f"span_naming is {span_naming!r}; it must be 'queue' or 'job_class'")
@@ -86,7 +86,7 @@ def instrument(
 
 
 def uninstrument() -> None:
-    """Trace no more; nothing happens if nothing is traced."""
+    """Stop tracing; does nothing if tracing is off."""
     for middleware in list(program.client_middleware):
         if isinstance(getattr(middleware, "__self__", None), _Tracing):
             program.client_middleware.remove(middleware)
@@ -95,7 +95,7 @@ def uninstrument() -> None:
 
 
 class _Tracing:
-    """One set of options at work."""
+    """Traces pushes and runs with one set of options."""
 
     def __init__(
         self,
@@ -113,16 +113,17 @@ class _Tracing:
         self._tracer = trace.get_tracer("sidekiq_py", tracer_provider=tracer_provider)
         self._sampling = Sampling(self._tracer)
         self._fields = frozenset(propagate.get_global_textmap().fields)
-        # The span of the job that runs in this thread or task, and what detaches it; none where its trace is dropped.
+        # The span of the job that runs in this thread or task and the token that detaches it; None if the trace is
+        # dropped.
         self._running: ContextVar[tuple[Span, Any] | None] = ContextVar("sidekiq_otel_running", default=None)
 
     def publish(self, job: Any, payload: Payload, queue: str, call_next: Callable[[], Any]) -> Any:
-        """Client middleware: a push."""
+        """Client middleware: trace a push."""
         if _is_celerys_own(payload):
             return call_next()
         parent = None
         if not trace.get_current_span().get_span_context().is_valid and not self._fields.isdisjoint(payload):
-            # A due job that the poller pushes again goes on in the trace in which it was first pushed.
+            # A due job that the poller pushes again continues the trace in which it was first pushed.
             parent = extract(payload)
         with self._tracer.start_as_current_span(
             self._name(payload, queue, "publish"), parent, SpanKind.PRODUCER, self._attributes(payload, queue)
@@ -132,7 +133,7 @@ class _Tracing:
             return call_next()
 
     def start(self, name: str, measurements: Measurements) -> None:
-        """A job starts in this thread or task."""
+        """Begin the trace of a job that starts in this thread or task."""
         payload = measurements["payload"]
         if _CELERYS in sys.modules and _is_celerys_own(payload):
             self._end_leftover()
@@ -143,7 +144,7 @@ class _Tracing:
             self._start_root(payload, measurements["queue"])
 
     def stop(self, name: str, measurements: Measurements) -> None:
-        """It has ended."""
+        """End the trace of the job."""
         context = get_current()
         dropped = context if context.__class__ is DroppedRun else dropped_run_behind(context)
         if dropped is not None:
@@ -156,7 +157,7 @@ class _Tracing:
     def _start_child(self, payload: Payload, queue: str) -> None:
         extracted = extract(payload)
         if not trace.get_current_span(extracted).get_span_context().is_valid:
-            # What stands there is no trace's id.
+            # The payload has no valid trace id.
             if not self._sampling.drops_root(payload):
                 self._start_root(payload, queue)
             return
@@ -187,7 +188,7 @@ class _Tracing:
         self._running.set((span, token))
 
     def _end_leftover(self) -> None:
-        """Of a job before this one that came to no end that anybody was told of."""
+        """End the span of an earlier job in this thread or task whose end was never reported."""
         if self._running.get() is not None:
             self._end()
 
@@ -221,13 +222,13 @@ def _class_of(payload: Mapping[str, Any]) -> str:
 
 def _note_time(span: Span, payload: Mapping[str, Any], key: str) -> None:
     seconds = telemetry.epoch_seconds(payload.get(key)) if span.is_recording() else None
-    # Nanoseconds; beyond 64 bits no exporter could make anything of them.
+    # Timestamps are in nanoseconds; no exporter can handle more than 64 bits.
     if seconds is not None and 0 <= seconds * 1e9 < 2**63:
         span.add_event(key, timestamp=int(seconds * 1e9))
 
 
 def _is_celerys_own(payload: Mapping[str, Any]) -> bool:
-    """A task, where OpenTelemetry's instrumentation of Celery is on, which sees pushes and runs of `sidekiq_celery`."""
+    """True for a task whose pushes and runs OpenTelemetry's instrumentation for Celery already covers."""
     instrumentation = sys.modules.get(_CELERYS)
     if instrumentation is None or not is_celerys_task(payload):
         return False

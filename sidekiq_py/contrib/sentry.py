@@ -1,5 +1,5 @@
 """
-Sentry: errors with the context of their job, and traces that go on from one language to the other.
+Sentry: reports errors with the context of their job, and continues traces from one language to the other.
 
     import sentry_sdk
     from sidekiq_py.contrib import sentry
@@ -8,10 +8,10 @@ Sentry: errors with the context of their job, and traces that go on from one lan
     sentry.instrument()                                     # in web processes and where jobs are declared
 
 A push writes `trace_propagation_headers` into the payload as the gem sentry-sidekiq does, and a run is a transaction
-`Sidekiq/<class>` of the same trace. What the gem leaves (`sentry_user`, too) is understood. Arguments are told to
-Sentry only where that is asked for.
+`Sidekiq/<class>` of the same trace. Keys that the gem writes are read, including `sentry_user`. Arguments are sent to
+Sentry only on request.
 
-Where Sentry's own integration of Celery is on, nothing is done for tasks: it covers their runs and errors.
+If Sentry's integration for Celery is active, this module ignores tasks, whose runs and errors it covers.
 
 Source: sentry-ruby, sentry-sidekiq, sentry_context_middleware.rb and error_handler.rb.
 """
@@ -41,19 +41,19 @@ HEADERS = "trace_propagation_headers"
 USER = "sentry_user"
 _ID = "sidekiq_py.contrib.sentry"
 _ORIGIN = "auto.queue.sidekiq"
-# Of the payload, what may hold anything of the program's, or is told elsewhere.
+# Payload keys that are not sent: those that may contain the program's data, and those that are sent in other ways.
 _NOT_TOLD = frozenset(("args", USER, HEADERS, "error_backtrace"))
 
 
 def instrument(*, report_after_retries: bool = False, send_arguments: bool = False) -> None:
     """
-    Report errors and trace jobs from now on; a second call changes the option. `sentry_sdk.init` is the program's own,
-    and may come later.
+    Report errors and trace jobs from now on; a second call changes the options. The program calls `sentry_sdk.init`
+    itself, before or after this.
 
     Args:
-        report_after_retries: Of a job with a number of retries only the last failure is reported; the gem's
+        report_after_retries: True to report only the last failure of a job that has a number of retries; the gem's
             `report_after_job_retries`.
-        send_arguments: Tell Sentry the arguments of jobs, as the gem does; they may hold personal data.
+        send_arguments: True to send the arguments of jobs to Sentry, as the gem does; they may contain personal data.
     """
     uninstrument()
     reporting = _Reporting(report_after_retries=report_after_retries, send_arguments=send_arguments)
@@ -65,7 +65,7 @@ def instrument(*, report_after_retries: bool = False, send_arguments: bool = Fal
 
 
 def uninstrument() -> None:
-    """Report no more; nothing happens if nothing is reported."""
+    """Stop reporting; does nothing if reporting is off."""
     for middleware in list(program.client_middleware):
         reporting = getattr(middleware, "__self__", None)
         if isinstance(reporting, _Reporting):
@@ -76,23 +76,23 @@ def uninstrument() -> None:
 
 
 class _Reporting:
-    """One set of options at work."""
+    """Reports errors and traces jobs with one set of options."""
 
     def __init__(self, *, report_after_retries: bool, send_arguments: bool) -> None:
         self.is_on = True
         self._not_told = _NOT_TOLD - {"args"} if send_arguments else _NOT_TOLD
         self._after_retries = report_after_retries
-        # What is open while a job runs in this thread or task: its scope and its transaction.
+        # The scope and the transaction of the job that runs in this thread or task.
         self._open: ContextVar[tuple[ExitStack, Any] | None] = ContextVar("sidekiq_sentry_open", default=None)
-        # The failure of the job that has just ended here: it was reported, or is not to be.
+        # The failure of the job that has just ended here, which has been handled: reported, or deliberately not.
         self._seen: ContextVar[BaseException | None] = ContextVar("sidekiq_sentry_seen", default=None)
 
     def publish(self, job: Any, payload: Payload, queue: str, call_next: Callable[[], Any]) -> Any:
-        """Client middleware: a push."""
+        """Client middleware: trace a push."""
         if not sentry_sdk.is_initialized() or _is_celerys_own(payload):
             return call_next()
         if HEADERS not in payload:
-            # A due job that the poller pushes again goes on in the trace in which it was first pushed.
+            # A due job that the poller pushes again continues the trace in which it was first pushed.
             headers = {"sentry-trace": sentry_sdk.get_traceparent(), "baggage": sentry_sdk.get_baggage()}
             payload[HEADERS] = {name: value for name, value in headers.items() if value}
         with sentry_sdk.start_span(op="queue.publish", name=_class_of(payload), origin=_ORIGIN) as span:
@@ -101,7 +101,7 @@ class _Reporting:
             return call_next()
 
     def start(self, name: str, measurements: Measurements) -> None:
-        """A job starts in this thread or task."""
+        """Open the scope and the transaction of a job that starts in this thread or task."""
         payload, queue = measurements["payload"], measurements["queue"]
         self._close("ok")
         self._seen.set(None)
@@ -127,23 +127,23 @@ class _Reporting:
             self._open.set((opened.pop_all(), run))
 
     def stop(self, name: str, measurements: Measurements) -> None:
-        """It has ended well."""
+        """Close the transaction of a job that succeeded."""
         self._close("ok")
 
     def fail(self, name: str, measurements: Measurements) -> None:
-        """It raised."""
+        """Report the error of a job that raised, and close its transaction."""
         if self._open.get() is None:
             return
         error, payload = measurements["error"], measurements["payload"]
         self._seen.set(error)
         is_reported = measurements["is_failure"] and not (self._after_retries and _is_tried_again(payload))
         if is_reported:
-            # Here, and not where error handlers are called: the job's scope and its trace are still open.
+            # Report here and not in an error handler, because here the job's scope and trace are still open.
             sentry_sdk.capture_exception(error)
         self._close("internal_error" if measurements["is_failure"] else "cancelled")
 
     def report(self, error: BaseException, context: dict[str, Any]) -> None:
-        """Error handler: whatever else goes wrong in a worker, and jobs whose process was killed."""
+        """Error handler: report everything else that goes wrong in a worker, and jobs whose process was killed."""
         if not self.is_on or not sentry_sdk.is_initialized() or error is self._seen.get():
             return
         payload = context.get("job")
@@ -157,7 +157,7 @@ class _Reporting:
             sentry_sdk.capture_exception(error)
 
     def _describe(self, scope: "sentry_sdk.Scope", payload: Payload, queue: str) -> None:
-        """What the gem tells of a job, without what the program hides."""
+        """Add what the gem says about a job, without the values that the program hides."""
         policy = current()
         scope.add_event_processor(lambda event, hint: _redacted(event, policy, payload))
         payload = policy.apply(payload)
@@ -183,7 +183,7 @@ class _Reporting:
 
 
 def _redacted(event: Any, policy: Redaction, payload: Payload) -> Any:
-    """*event* without what is hidden in this job: texts of errors, and the variables in stack frames."""
+    """*event* without the values that are hidden in this job: error messages, and variables in stack frames."""
     for error in (event.get("exception") or {}).get("values") or ():
         if policy.hides_errors(payload):
             error["value"] = REDACTED
@@ -196,7 +196,7 @@ def _redacted(event: Any, policy: Redaction, payload: Payload) -> Any:
 
 
 def _headers_of(payload: Payload) -> dict[str, Any]:
-    """What a push of either language has left; strangers may write anything there."""
+    """The headers that a push of either language wrote; any program may have written anything there."""
     headers = payload.get(HEADERS)
     return {key: value for key, value in headers.items() if isinstance(value, str)} if isinstance(headers, dict) else {}
 
@@ -206,7 +206,7 @@ def _class_of(payload: Mapping[str, Any]) -> str:
 
 
 def _is_tried_again(payload: Mapping[str, Any]) -> bool:
-    """As the gem has it: only a job with a number of retries is waited for."""
+    """True if the job will be retried. As in the gem, only a job with a number of retries counts."""
     retries, count = payload.get("retry"), payload.get("retry_count")
     if type(retries) is not int or retries <= 0:
         return False
@@ -214,5 +214,5 @@ def _is_tried_again(payload: Mapping[str, Any]) -> bool:
 
 
 def _is_celerys_own(payload: Mapping[str, Any]) -> bool:
-    """A task, where Sentry's integration of Celery is on, which sees the runs of `sidekiq_celery`."""
+    """True for a task whose runs Sentry's integration for Celery already covers."""
     return is_celerys_task(payload) and sentry_sdk.get_client().get_integration("celery") is not None

@@ -1,13 +1,13 @@
 """
-SQLAlchemy: pushes wait for the commit of the session that is current where they are made.
+SQLAlchemy: makes pushes wait for the commit of the current session.
 
     transactional_push(scoped_session)          Flask-SQLAlchemy: transactional_push(db.session)
 
-    transactional_push()                        without a registry, say which session is current:
+    transactional_push()                        without a registry, name the current session:
     with Session(engine) as session, using(session):
         ...
 
-With an `AsyncSession` give its `sync_session`.
+For an `AsyncSession`, pass its `sync_session`.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ _using: ContextVar[Session | None] = ContextVar("sidekiq_sqlalchemy_session", de
 
 def transactional_push(current: "scoped_session[Any] | Callable[[], Session | None] | None" = None) -> None:
     """
-    From now on push after the commit.
+    From now on, push jobs only after the commit.
 
     Args:
         current: A `scoped_session`, or a function that returns the current session or None; by default the session of
@@ -49,7 +49,7 @@ def transactional_push(current: "scoped_session[Any] | Callable[[], Session | No
 
 @contextmanager
 def using(session: Session) -> Iterator[Session]:
-    """Within the block *session* is the current one of this thread or task."""
+    """Within the block, *session* is the current session of this thread or task."""
     token = _using.set(session)
     try:
         yield session
@@ -61,7 +61,7 @@ def _session_of(current: "scoped_session[Any] | Callable[[], Session | None] | N
     if current is None:
         return _using.get()
     if isinstance(current, scoped_session) and not current.registry.has():
-        return None  # calling it would make one
+        return None  # calling it would create a session
     return current()
 
 
@@ -83,7 +83,7 @@ def _after_commit(session: Session) -> None:
     if savepoint is None:
         session.info[_COMMITTED] = True
         return
-    # What was pushed in the savepoint now stands or falls with what is around it.
+    # Pushes made in the savepoint now depend on the transaction or savepoint around it.
     around = savepoint.parent
     session.info[_WAITING] = [(around if made_in is savepoint else made_in, push) for made_in, push in waiting]
 
@@ -104,7 +104,7 @@ def _after_end(session: Session, ended: SessionTransaction) -> None:
     for _, push in waiting:
         try:
             push()
-        except Exception as error:  # noqa: BLE001 - one push that fails must not take the others with it
+        except Exception as error:  # noqa: BLE001 - a push that fails must not prevent the others
             failures.append(error)
     if failures:
         raise failures[0]

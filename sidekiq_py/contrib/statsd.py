@@ -1,18 +1,19 @@
 """
-StatsD, under the names of Sidekiq Pro, in DogStatsD's format over UDP.
+StatsD metrics with the names of Sidekiq Pro, sent over UDP in DogStatsD's format.
 
     from sidekiq_py.contrib import statsd
 
-    statsd.start("localhost", 8125)                         # where jobs are declared, so that each worker does
+    statsd.start("localhost", 8125)                         # where jobs are declared, so that each worker calls it
 
-- `jobs.count`: jobs that were started; `jobs.success`, `jobs.failure`: how they ended
-- `jobs.perform`: how long each ran, in milliseconds
-- `jobs.expired`: tasks that did not run, as their `expires` was past
-- `queue.size`, `queue.latency` (seconds): of each queue, once a minute; one worker of the fleet sends them
-- `batches.created`, `batches.complete`, `batches.success`: of both languages, within ten seconds; by that worker, too
+- `jobs.count`: jobs that started; `jobs.success`, `jobs.failure`: how they ended
+- `jobs.perform`: how long each job ran, in milliseconds
+- `jobs.expired`: tasks that did not run because their `expires` had passed
+- `queue.size`, `queue.latency` (seconds): for each queue, once a minute; one worker of the fleet sends them
+- `batches.created`, `batches.complete`, `batches.success`: for both languages, within ten seconds; also sent by that
+  worker
 
-What tells of jobs bears the tags `worker:<class>` and `queue:<name>`, what tells of queues `queue:<name>`. A packet
-that is lost is lost: nobody waits for an answer.
+Metrics of jobs have the tags `worker:<class>` and `queue:<name>`, metrics of queues have `queue:<name>`. A packet that is
+lost is not sent again: nothing waits for a reply.
 
 Source: the wiki of Sidekiq, "Pro Metrics"; docs.datadoghq.com, "DogStatsD over the network".
 """
@@ -30,20 +31,20 @@ from sidekiq_py.wire.json_writer import display_text
 
 _ID = "sidekiq_py.contrib.statsd"
 _NAMES = tuple(event.name for event in (JOB_START, JOB_STOP, JOB_EXCEPTION, JOB_EXPIRED, QUEUE, BATCH))
-# Pro has no metric of deaths.
+# Sidekiq Pro has no metric for deaths.
 _BATCH_EVENTS = ("created", "complete", "success")
 _MOST_CHARACTERS = 200
-# What would end a value, a tag or a line.
+# Characters that would end a value, a tag or a line.
 _UNSAFE = re.compile(r"[\s|,#:@]")
 
 
 def start(host: str = "localhost", port: int = 8125, *, namespace: str = "", tags: Sequence[str] = ()) -> None:
     """
-    Send from now on; a second call sends elsewhere.
+    Send metrics from now on; a second call changes the address and the options.
 
     Args:
-        namespace: Stands before each name, as `myapp` in `myapp.jobs.count`.
-        tags: For every metric, as `["env:production"]`.
+        namespace: The prefix of each name, such as `myapp` in `myapp.jobs.count`.
+        tags: Tags to add to every metric, such as `["env:production"]`.
 
     Raises:
         OSError: The host is unknown.
@@ -56,7 +57,7 @@ def start(host: str = "localhost", port: int = 8125, *, namespace: str = "", tag
 
 
 def stop() -> None:
-    """Send no more; nothing happens if nothing is sent."""
+    """Stop sending metrics; does nothing if none are sent."""
     global _sender
     telemetry.detach(_ID)
     if _sender is not None:
@@ -65,7 +66,7 @@ def stop() -> None:
 
 
 class _Sender:
-    """A handler that writes to one address."""
+    """A telemetry handler that sends metrics to one address."""
 
     def __init__(self, host: str, port: int, namespace: str, tags: Sequence[str]) -> None:
         self._address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
@@ -76,7 +77,7 @@ class _Sender:
         self._socket: socket.socket | None = None
 
     def __call__(self, name: str, measurements: Measurements) -> None:
-        """Something has happened."""
+        """Send the metrics for a telemetry event."""
         if name == QUEUE.name:
             tags = f"queue:{_tag(measurements['queue'])}{self._tags}"
             self._send(
@@ -102,7 +103,7 @@ class _Sender:
             self._send(self._perform(measurements, tags), f"{self._prefix}jobs.failure:1|c|#{tags}")
 
     def close(self) -> None:
-        """Let go of the socket."""
+        """Close the socket."""
         with self._lock:
             sender, self._socket = self._socket, None
         if sender is not None:
@@ -122,11 +123,11 @@ class _Sender:
         try:
             sender.send("\n".join(lines).encode("utf-8", "replace"))
         except (BlockingIOError, ConnectionRefusedError):
-            # Nobody listens there now, or too slowly.
+            # No one is listening there now, or the listener is too slow.
             pass
 
     def _open(self) -> socket.socket:
-        """In each process: children forked from one that has sent would share its socket."""
+        """Open a socket for this process: a child forked from one that has sent would share its parent's socket."""
         with self._lock:
             family, kind, protocol, _, address = self._address
             sender = socket.socket(family, kind | socket.SOCK_CLOEXEC, protocol)
@@ -139,9 +140,9 @@ class _Sender:
 
 
 def _tag(text: str) -> str:
-    # A datagram has an end, and any program may push a class of a megabyte.
+    # A datagram has a size limit, and any program may push a class name of a megabyte.
     text = text[:_MOST_CHARACTERS]
-    # A class of Ruby's keeps its colons: a tag ends at the first one.
+    # Keep the colons of Ruby's class names: a tag's name ends at the first colon.
     return _UNSAFE.sub("_", text.replace("::", "\0")).replace("\0", "::")
 
 

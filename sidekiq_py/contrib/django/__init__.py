@@ -1,5 +1,5 @@
 """
-Django: pushes wait for the commit of the atomic block that they are made in.
+Django: makes pushes wait for the commit of the atomic block in which they are made.
 
     # in the ready() of an AppConfig
     from sidekiq_py.contrib.django import transactional_push
@@ -15,7 +15,7 @@ from sidekiq_py import transactions
 
 def transactional_push(using: str | None = None) -> None:
     """
-    From now on push after the commit.
+    From now on, push jobs only after the commit.
 
     Args:
         using: The database whose transactions count; by default Django's default.
@@ -24,7 +24,7 @@ def transactional_push(using: str | None = None) -> None:
     def after_commit(push: Callable[[], None]) -> bool:
         if not transaction.get_connection(using).in_atomic_block:
             return False
-        # Django forgets the callback when its savepoint or transaction is rolled back.
+        # Django drops the callback if its savepoint or transaction is rolled back.
         transaction.on_commit(push, using=using)
         return True
 

@@ -1,4 +1,4 @@
-"""The view that serves the dashboard inside Django, under WSGI and ASGI alike; pages poll instead of streaming."""
+"""The view that serves the dashboard in Django, under both WSGI and ASGI; pages poll instead of streaming."""
 
 from functools import cache
 from typing import Any
@@ -16,10 +16,10 @@ from sidekiq_py.web.gateway import answer
 _WAYS_IN = ("accounts", "tokens", "authorize")
 
 
-# The dashboard's forms bear tokens of its own; Django's are not in them.
+# The dashboard's forms have their own tokens instead of Django's.
 @csrf_exempt  # type: ignore[untyped-decorator]
 def dashboard(request: HttpRequest, path: str) -> HttpResponse:
-    """One page of the dashboard."""
+    """Serve one page of the dashboard."""
     base = request.path[: len(request.path) - len(path)].rstrip("/")
     if base and path == "" and not request.path.endswith("/"):
         path = "/"
@@ -43,7 +43,7 @@ def _application() -> Any:
     if not any(given.get(name) for name in _WAYS_IN):
         if "django.contrib.auth" not in settings.INSTALLED_APPS:
             raise ConfigError(
-                "the dashboard does not know whom to let in; set SIDEKIQ_PY_WEB = {'authorize': 'myapp.may_see_jobs'}"
+                "the dashboard has no access rules; set SIDEKIQ_PY_WEB = {'authorize': 'myapp.may_see_jobs'}"
             )
         given["authorize"] = _superusers
     return asgi_app(**given)

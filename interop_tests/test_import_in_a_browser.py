@@ -173,7 +173,7 @@ def test_a_file_that_is_no_list_of_customers(browser: Browser, program: WebServe
     browser.visit(program.url("/"))
     choose(browser, file)
 
-    problem = "line 2 has 1 columns; name, e-mail and country are wanted"
+    problem = "line 2 has 1 columns; it must have name, e-mail and country"
     eventually(lambda: browser.find("#problem").text == problem, WAIT_SECONDS)
 
 
@@ -245,5 +245,5 @@ def test_a_rack_program_says_what_is_wrong_with_a_file(
     browser.visit(rack_program.url("/"))
     choose(browser, file)
 
-    problem = "line 2 has 1 columns; name, e-mail and country are wanted"
+    problem = "line 2 has 1 columns; it must have name, e-mail and country"
     eventually(lambda: browser.find("#problem").text == problem, WAIT_SECONDS)

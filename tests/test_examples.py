@@ -97,7 +97,7 @@ def test_python_runs_what_ruby_enqueued(run: Run, ruby: str, redis_url: str) -> 
             "order A-1002 over 12000.0",
         ):
             assert eventually(lambda done=done: done in worker.log, within_seconds=20)
-        assert "BureauBusyError: nobody looks at A-1002 now" in worker.log
+        assert "BureauBusyError: the credit bureau is too busy to check A-1002" in worker.log
 
 
 @pytest.mark.parametrize("project", [CELERY_PROJECT, MIGRATED_PROJECT], ids=lambda path: path.name)

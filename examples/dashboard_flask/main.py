@@ -3,7 +3,7 @@ A Flask program with the dashboard under /sidekiq.
 
     REDIS_URL=redis://localhost:6379/0 flask --app main run
 
-The sign-on proxy in front of this program names the user in X-Forwarded-User, and takes that header away from requests
+The sign-on proxy in front of this program names the user in X-Forwarded-User, and removes that header from requests
 that come from outside.
 """
 
@@ -25,7 +25,7 @@ def index() -> dict[str, str]:
 
 
 def who(environ: dict[str, Any]) -> User | None:
-    """Operators may act, all other users may look, and nobody else is let in."""
+    """Operators may act, all other users may view, and no one else has access."""
     name = environ.get("HTTP_X_FORWARDED_USER")
     if not name:
         return None

@@ -1,12 +1,12 @@
 """
-A Python program enqueues, and the Ruby workers of a Rails application run it.
+A Python program that enqueues jobs for the Ruby workers of a Rails application.
 
     python enqueue.py
 """
 
 import sidekiq_py as sidekiq
 
-# A class of the Rails application. Its options cannot be seen from here, so they are repeated.
+# A class of the Rails application. Python cannot see its options, so repeat them here.
 SendReceipt = sidekiq.ruby_job("SendReceipt", queue="mailers", retry=5)
 
 

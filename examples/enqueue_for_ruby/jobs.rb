@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# The Ruby side, as you would write it under app/jobs in a Rails application. To run it by itself:
+# The Ruby side, as you would write it in app/jobs of a Rails application. To run it on its own:
 #
 #     sidekiq -r ./jobs.rb -q mailers
 

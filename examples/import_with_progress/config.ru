@@ -1,12 +1,12 @@
 # frozen_string_literal: true
 
-# The same program in Ruby, on Rack alone: the page, the batch and the jobs are those of `main.py`.
+# The same program in Ruby, with nothing but Rack. The page, the batch and the jobs are those of `main.py`.
 #
 #     sidekiq-py ruby-support > sidekiq_py.rb
 #     puma config.ru                          # this program
-#     sidekiq -r ./jobs.rb -q ruby_imports    # its jobs; those of jobs.py too, where a worker serves their queue
+#     sidekiq -r ./jobs.rb -q ruby_imports    # its jobs; if a worker serves the queue of jobs.py, it uses those, too
 #
-# Accounts and sessions are the business of your own program: this one lets anybody in.
+# Accounts and sessions are up to your own program: this one lets everyone in.
 
 require "csv"
 require "json"
@@ -40,7 +40,7 @@ class Import
     [200, {"content-type" => "text/html; charset=utf-8"}, [File.read(PAGE)]]
   end
 
-  # The script of the page sends the file as it is.
+  # The page's script sends the file as the request body.
   def upload(env)
     body = env["rack.input"].read(MOST_BYTES + 1).to_s
     return json(413, error: "the file has more than #{MOST_BYTES} bytes") if body.bytesize > MOST_BYTES
@@ -50,10 +50,10 @@ class Import
     json(400, error: error.message)
   end
 
-  # A job for each row; the batch's id.
+  # Enqueues a job for each row and returns the batch's id.
   def open_import(name, text)
     rows = CSV.parse(text).each.with_index(1).map do |row, number|
-      raise BadFile, "line #{number} has #{row.size} columns; name, e-mail and country are wanted" if row.size != COLUMNS
+      raise BadFile, "line #{number} has #{row.size} columns; it must have name, e-mail and country" if row.size != COLUMNS
       [number, *row.map(&:to_s)]
     end
     raise BadFile, "the file is empty" if rows.empty?
@@ -81,7 +81,7 @@ class Import
     [200, {"content-type" => "text/event-stream", "cache-control" => "no-store"}, Events.new(bid)]
   end
 
-  # A page of the rows in one state; `next` of one page is `after` of the next.
+  # A page of the rows in one state. Pass the `next` of one page as the `after` of the following one.
   def rows(bid, query)
     json(200, SidekiqPy::Batch.new(bid).rows.page(query.fetch("state", "failed"), after: query["after"]&.to_i))
   rescue SidekiqPy::Batch::Error => error
@@ -97,7 +97,8 @@ class Import
   end
 end
 
-# Server-sent events: what the bar and the counters show, whenever it has changed. Each takes a thread of the server.
+# Sends the state of the bar and the counters as server-sent events whenever it changes. Each stream occupies a thread of
+# the server.
 class Events
   SECONDS = 0.3
 
@@ -110,7 +111,7 @@ class Events
     loop do
       status = SidekiqPy::Batch.new(@bid).status
       told = JSON.generate("description" => status.description, "total" => status.total, "jobs" => SidekiqPy::Batch.new(@bid).rows.counts)
-      # A comment shows whether somebody is still there.
+      # Sending a comment shows whether the client is still connected.
       yield((told == last) ? ": \n\n" : "data: #{told}\n\n")
       last = told
       sleep(SECONDS)

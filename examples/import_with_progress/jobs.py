@@ -1,8 +1,8 @@
 """
-The jobs of the import, in Python: each looks at one row of a customer list.
+The jobs of the import, in Python: each handles one row of a customer list.
 
-A row whose input is bad says so and is not tried again; anything else that is raised is a mistake of the code, or of
-the world, and is retried.
+A row with bad input fails with a message and is not retried. Any other exception is a bug in the code or a problem
+outside of it, and the job is retried.
 """
 
 import os

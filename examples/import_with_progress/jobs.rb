@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# The same job in Ruby. Serve it, and the import gives every other row to Ruby:
+# The same job in Ruby. If a worker serves it, the import gives every other row to Ruby:
 #
 #     sidekiq-py ruby-support > sidekiq_py.rb
 #     sidekiq -r ./jobs.rb -q ruby_imports
@@ -11,7 +11,7 @@ require ENV.fetch("SIDEKIQ_PY_SUPPORT", File.join(__dir__, "sidekiq_py.rb"))
 COUNTRIES = ENV.fetch("COUNTRIES", File.join(__dir__, "countries.txt"))
 
 class RubyImportRow
-  # Sidekiq::Job from 6.3 on; all releases know this name.
+  # Called Sidekiq::Job since 6.3; all releases have this name.
   include Sidekiq::Worker
   sidekiq_options queue: "ruby_imports", retry: 5
 

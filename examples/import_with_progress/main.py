@@ -1,10 +1,10 @@
 """
-An import that its user can watch: upload a file of rows, see the bar move and the bad rows come, and retry those.
+An import that users can watch: upload a file of rows, see the bar move and the bad rows appear, and retry those.
 
     uvicorn main:app                        # this program
     sidekiq-py worker -r jobs -q imports    # its jobs
 
-Accounts and sessions are the business of your own program: this one lets anybody in.
+Accounts and sessions are up to your own program: this one lets everyone in.
 """
 
 import asyncio
@@ -34,15 +34,15 @@ ruby_import_row = sidekiq.ruby_job("RubyImportRow", queue=RUBY_QUEUE, retry=5)
 
 def open_import(name: str, text: str) -> str:
     """
-    Enqueue a job for each row; the batch's id.
+    Enqueue a job for each row; returns the batch's id.
 
     Raises:
-        ValueError: A line is no row.
+        ValueError: A line does not have the right number of columns, or the file is empty.
     """
     rows = []
     for number, row in enumerate(csv.reader(text.splitlines()), 1):
         if len(row) != COLUMNS:
-            raise ValueError(f"line {number} has {len(row)} columns; name, e-mail and country are wanted")
+            raise ValueError(f"line {number} has {len(row)} columns; it must have name, e-mail and country")
         rows.append([number, *row])
     if not rows:
         raise ValueError("the file is empty")
@@ -57,7 +57,7 @@ def open_import(name: str, text: str) -> str:
 
 
 def summary(bid: str) -> dict[str, Any]:
-    """What the bar and the counters show."""
+    """The data for the bar and the counters."""
     status = sidekiq.Batch.find(bid).status()
     return {"description": status.description, "total": status.total, "jobs": status.as_dict(most_members=0)["jobs"]}
 
@@ -68,7 +68,7 @@ async def page(request: Request) -> FileResponse:
 
 
 async def upload(request: Request) -> JSONResponse:
-    """Take a file as it is; the script of the page sends it so."""
+    """Take a file from the request body; the page's script sends it that way."""
     body = b""
     async for chunk in request.stream():
         body += chunk
@@ -82,14 +82,14 @@ async def upload(request: Request) -> JSONResponse:
 
 
 async def events(request: Request) -> StreamingResponse:
-    """Server-sent events: the summary, whenever something has changed."""
+    """Send the summary as a server-sent event whenever something has changed."""
     bid = request.path_params["bid"]
 
     async def stream() -> AsyncIterator[str]:
         try:
             async with aclosing(sidekiq.Batch.handle(bid).achanges(every=0.3)) as changes:
                 async for change in changes:
-                    # A comment keeps the connection, and shows whether somebody is still there.
+                    # A comment keeps the connection alive, and shows whether the client is still connected.
                     yield f"data: {json.dumps(await asyncio.to_thread(summary, bid))}\n\n" if change else ": \n\n"
         except BatchGoneError:
             yield "event: gone\ndata: {}\n\n"
@@ -98,7 +98,7 @@ async def events(request: Request) -> StreamingResponse:
 
 
 async def rows(request: Request) -> JSONResponse:
-    """A page of the rows in one state; `next` of one page is `after` of the next."""
+    """A page of the rows in one state. Pass the `next` of one page as the `after` of the following one."""
     state, after = request.query_params.get("state", "failed"), request.query_params.get("after")
     batch = sidekiq.Batch.handle(request.path_params["bid"])
     try:
@@ -109,7 +109,7 @@ async def rows(request: Request) -> JSONResponse:
 
 
 async def retry(request: Request) -> JSONResponse:
-    """Put the rows that failed back to their queues."""
+    """Put the failed rows back into their queues."""
     batch = sidekiq.Batch.handle(request.path_params["bid"])
     return JSONResponse({"retried": await asyncio.to_thread(batch.retry_failed)})
 

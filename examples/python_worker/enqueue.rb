@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# The Ruby side: classes without a `perform`, as Python has it.
+# The Ruby side: classes without a `perform`, because Python has it.
 #
 #     ruby enqueue.rb
 

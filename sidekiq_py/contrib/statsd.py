@@ -12,8 +12,8 @@ StatsD metrics with the names of Sidekiq Pro, sent over UDP in DogStatsD's forma
 - `batches.created`, `batches.complete`, `batches.success`: for both languages, within ten seconds; also sent by that
   worker
 
-Metrics of jobs have the tags `worker:<class>` and `queue:<name>`, metrics of queues have `queue:<name>`. A packet that is
-lost is not sent again: nothing waits for a reply.
+Metrics of jobs have the tags `worker:<class>` and `queue:<name>`, metrics of queues have `queue:<name>`. A lost packet
+is not sent again: nothing waits for a reply.
 
 Source: the wiki of Sidekiq, "Pro Metrics"; docs.datadoghq.com, "DogStatsD over the network".
 """

@@ -1,1 +1,1 @@
-"""A shop that works with Celery."""
+"""A shop that uses Celery."""

@@ -1,4 +1,4 @@
-"""An afternoon in the shop; prints what became of it."""
+"""An afternoon in the shop: runs some tasks and prints their results."""
 
 import time
 
@@ -29,7 +29,7 @@ def main():
 
 
 def wait_for(page, count):
-    """The books are written a moment later."""
+    """Wait for lines in the books, which are written a moment later."""
     deadline = time.monotonic() + 60
     while len(read(page)) < count and time.monotonic() < deadline:
         time.sleep(0.05)

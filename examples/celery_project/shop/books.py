@@ -1,4 +1,4 @@
-"""What stands outside of the program: a terminal for cards, and books in which everything is noted."""
+"""Stand-ins for the outside world: a card terminal, and books that record everything."""
 
 import os
 
@@ -6,11 +6,11 @@ import redis
 
 
 class TerminalBusyError(Exception):
-    """Somebody else pays."""
+    """Someone else is paying at the terminal."""
 
 
 class CardTerminal:
-    """Free at the second try."""
+    """A terminal that is busy on the first attempt and free on the second."""
 
     def charge(self, order, cents, attempt):
         if attempt < 2:

@@ -1,4 +1,4 @@
-"""What the shop does behind the customer's back."""
+"""What the shop does in the background."""
 
 from sidekiq_celery import Task, chord, shared_task
 from sidekiq_celery.utils.log import get_task_logger
@@ -9,7 +9,7 @@ logger = get_task_logger(__name__)
 
 
 class TerminalTask(Task):
-    """Keeps one terminal per process, and tells the books what has failed."""
+    """Keeps one terminal per process, and records failures in the books."""
 
     abstract = True
     _terminal = None
@@ -28,7 +28,7 @@ class TerminalTask(Task):
     bind=True, base=TerminalTask, autoretry_for=(TerminalBusyError,), retry_kwargs={"max_retries": 3, "countdown": 1}
 )
 def charge(self, order, cents):
-    """Busy at the first try, as terminals are."""
+    """Charge a card. The terminal is busy on the first attempt, so the task is retried."""
     receipt = self.terminal.charge(order, cents, attempt=self.request.retries + 1)
     logger.info("charged %s for %s", cents, order)
     return receipt
@@ -36,7 +36,7 @@ def charge(self, order, cents):
 
 @shared_task(bind=True, base=TerminalTask, throws=(ValueError,))
 def refund(self, order, cents):
-    """Never gives back what was never paid."""
+    """Refund a payment; fails if nothing was paid."""
     if cents <= 0:
         raise ValueError(f"nothing was paid for {order}")
     return f"{cents} back for {order}"
@@ -44,37 +44,37 @@ def refund(self, order, cents):
 
 @shared_task
 def pack(article, count):
-    """One article of an order; many are packed at once."""
+    """Pack one article of an order; many can be packed at the same time."""
     return f"{count} x {article}"
 
 
 @shared_task
 def hand_over(parcels, order):
-    """All that was packed leaves the house together."""
+    """Ship everything that was packed together."""
     note("shipped", f"{order}: {', '.join(parcels)}")
     return len(parcels)
 
 
 @shared_task(ignore_result=True)
 def send_mail(result, order, text):
-    """A step at the end of a chain; a queue of its own keeps it from waiting behind parcels."""
+    """The last step of a chain. Its own queue keeps it from waiting behind parcels."""
     note("mails", f"{order}: {text} ({result})")
 
 
 @shared_task
 def ship(order, articles):
-    """Packs everything at once, then hands it over."""
+    """Pack all articles in parallel, then hand them over."""
     header = [pack.s(article, count) for article, count in articles]
     chord(header)(hand_over.s(order) | send_mail.s(order, "your parcel is on its way"))
 
 
 @shared_task
 def count_stock():
-    """Beat's."""
+    """Run by beat every second."""
     note("stock", "counted")
 
 
 @shared_task
 def close_books():
-    """Beat's, at night."""
+    """Run by beat at night."""
     note("books", "closed")

@@ -6,7 +6,7 @@ from sidekiq_py.web import User
 
 
 def who(request: HttpRequest) -> User | None:
-    """Superusers may act, staff may look, and nobody else is let in."""
+    """Superusers may act, staff may view, and no one else has access."""
     user = request.user
     if user.is_superuser:
         return User(user.get_username(), "operator")

@@ -43,5 +43,5 @@ STATIC_URL = "static/"
 USE_TZ = True
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
-# Without this, superusers are operators and nobody else is let in.
+# Without this, superusers are operators and no one else has access.
 SIDEKIQ_PY_WEB = {"authorize": "shop.access.who", "title": "The shop's jobs"}

@@ -42,8 +42,8 @@ class _CouldNotLook(click.ClickException):
 
 def _looks_as_a_program(command: F) -> F:
     """
-    Add `--require` and `--sidekiq-version`, and exit with code 2 if the doctor cannot look at all, which differs from
-    the code for problems that it found.
+    Add `--require` and `--sidekiq-version`. An error that prevents the checks ends the command with exit code 2, which
+    tells it apart from a problem that the checks found.
     """
 
     @click.option(
@@ -75,7 +75,7 @@ def _looks_as_a_program(command: F) -> F:
 
 @click.command()
 @click.option("--strict", is_flag=True, help="Count warnings as problems.")
-@click.option("-v", "--verbose", is_flag=True, help="Also show what is in order.")
+@click.option("-v", "--verbose", is_flag=True, help="Also show the checks that passed.")
 @_looks_as_a_program
 @reads_redis
 @click.pass_context
@@ -93,7 +93,7 @@ def doctor(ctx: click.Context, strict: bool, verbose: bool, as_json: bool) -> No
     Exit codes:
       0  no problem was found (with --strict: and no warning)
       1  there is a problem (with --strict: or a warning)
-      2  the doctor could not look: no connection, or wrong usage
+      2  the checks could not run: no connection, or wrong usage
     """
     report = examine(declared=registry if ctx.params["require"] else None)
     is_healthy = report.is_healthy(strict=strict)

@@ -21,7 +21,7 @@ _ARGS_WIDTH = 200
 _GAP = 2
 
 HELP = (
-    "Tab, Shift-Tab   the next section, the one before",
+    "Tab, Shift-Tab   the next section, the previous one",
     "Up, Down, j, k   select a row",
     "u                quiet the selected process, or the one that runs the selected job: it fetches no more",
     "s                stop it",

@@ -146,11 +146,11 @@ class SetPlace:
         return len(found.rows), found.next_start, found.total
 
     def find(self, keys: Sequence[str]) -> list[SortedEntry]:
-        """As of `Place`."""
+        """As in `Place`."""
         return list(self._set.find_keys(keys).values())
 
     def act(self, action: str, jobs: Iterable[Any], target: str = "", **options: Any) -> BulkResult:
-        """As of `Place`."""
+        """As in `Place`."""
         calls: dict[str, Callable[..., BulkResult]] = {
             "retry": self._set.retry_many,
             "run": self._set.add_many_to_queue,
@@ -224,7 +224,7 @@ class QueuePlace:
         return Found(rows, None if is_end else place, place, max(size, place))
 
     def count(self, wanted: PageFilter, start: int) -> tuple[int, int | None, int]:
-        """As of `Place`."""
+        """As in `Place`."""
         if wanted.is_empty:
             size = self._queue.size
             return size, None, size
@@ -232,7 +232,7 @@ class QueuePlace:
         return len(found.rows), found.next_start, found.total
 
     def find(self, keys: Sequence[str]) -> list[QueuedJob]:
-        """As of `Place`."""
+        """As in `Place`."""
         found = []
         for key in keys:
             digest, _, place = key.rpartition("-")
@@ -244,13 +244,13 @@ class QueuePlace:
         return found
 
     def act(self, action: str, jobs: Iterable[Any], target: str = "", **options: Any) -> BulkResult:
-        """As of `Place`."""
+        """As in `Place`."""
         if action == "move":
             return self._queue.move_to(target, jobs, **options)
         return self._queue.delete_many(jobs, **options)
 
     def all_matching(self, wanted: PageFilter, run: BulkRun) -> Iterator[QueuedJob]:
-        """As of `Place`."""
+        """As in `Place`."""
         for job in islice(reversed(self._queue), self._queue.size):
             if run.should_stop():
                 return

@@ -199,7 +199,7 @@ def _enter(mode: _Mode, everywhere: bool) -> None:
     global _everywhere, _modes_on
     with _lock:
         if _modes_on and (everywhere or _everywhere is not None):
-            raise WrongModeError("another testing mode is active; one for the whole process excludes all others")
+            raise WrongModeError("another thread has an active testing mode; one for the whole process allows no other")
         if everywhere:
             _everywhere = mode
         else:

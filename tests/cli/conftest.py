@@ -1,4 +1,4 @@
-"""The program `sidekiq-py` in this process, on the emptied server."""
+"""Runs the program `sidekiq-py` in this process, on an empty server."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

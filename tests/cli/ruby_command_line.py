@@ -1,4 +1,4 @@
-"""Ruby Sidekiq's own reading of flags, files and ERB, asked line by line."""
+"""Ruby Sidekiq's own parsing of flags, files and ERB, one question per line."""
 
 import json
 import os
@@ -14,11 +14,11 @@ _PROGRAM = Path(__file__).with_name("ruby_options.rb")
 
 
 class RubyError(Exception):
-    """Ruby raised; the text is its own."""
+    """Ruby raised an error; the message is Ruby's."""
 
 
 class RubyCommandLine:
-    """Runs `ruby_options.rb`; its head says what may be asked."""
+    """Runs `ruby_options.rb`; the head of that file lists the questions."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -46,7 +46,7 @@ class RubyCommandLine:
         return self._ask(flags=list(flags), env=dict(env), directory=str(directory))
 
     def render(self, text: str, *, env: Mapping[str, str]) -> str:
-        """*text* after Ruby's ERB."""
+        """*text* as rendered by Ruby's ERB."""
         return str(self._ask(erb=text, env=dict(env))["text"])
 
     def _ask(self, **question: Any) -> dict[str, Any]:
@@ -61,7 +61,7 @@ class RubyCommandLine:
 
 
 def start_or_skip() -> RubyCommandLine:
-    """A running peer; where Ruby or Sidekiq is missing, what to install."""
+    """Start the Ruby process, or skip the test and say what to install if Ruby or Sidekiq is missing."""
     try:
         return RubyCommandLine()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The same flags, files and variables through Ruby Sidekiq's own command line and through ours."""
+"""Runs the same flags, files and variables through Ruby Sidekiq's own command line and through ours."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,7 +49,7 @@ def ruby() -> Iterator[RubyCommandLine]:
 def test_a_file_gives_the_options_that_ruby_makes_of_it(
     ruby: RubyCommandLine, name: str, variables: dict[str, str]
 ) -> None:
-    """Symbols, aliases, sections, ERB: the result is Ruby's."""
+    """Symbols, aliases, sections and ERB give the same result as in Ruby."""
     variables = {"SET": "9", **variables}
 
     theirs = ruby.options(["-C", str(FILES / name)], env=variables, directory=FILES)
@@ -62,7 +62,7 @@ def test_a_file_gives_the_options_that_ruby_makes_of_it(
     ("flags", "given"), _FLAGS, ids=lambda value: " ".join(value) if isinstance(value, list) else ""
 )
 def test_flags_go_over_the_file_as_in_ruby(ruby: RubyCommandLine, flags: list[str], given: dict[str, Any]) -> None:
-    """What is said on the command line wins."""
+    """A setting on the command line wins."""
     file = FILES / "environment_sections.yml"
 
     theirs = ruby.options(["-C", str(file), *flags], env={}, directory=FILES)
@@ -89,7 +89,7 @@ def test_flags_go_over_the_file_as_in_ruby(ruby: RubyCommandLine, flags: list[st
     ],
 )
 def test_erb_comes_out_as_rubys_own(ruby: RubyCommandLine, text: str) -> None:
-    """Values, conversions, comments and trims are those of Ruby."""
+    """Values, conversions, comments and trims are the same as in Ruby."""
     assert erb.render(text, {"SET": "8"}, source="x.yml") == ruby.render(text, env={"SET": "8"})
 
 
@@ -106,7 +106,7 @@ def test_erb_comes_out_as_rubys_own(ruby: RubyCommandLine, text: str) -> None:
     ],
 )
 def test_what_ruby_refuses_is_refused(ruby: RubyCommandLine, text: str, tmp_path: Path) -> None:
-    """A file that no Ruby worker starts with is an error here, too."""
+    """A file with which no Ruby worker starts is an error here, too."""
     (tmp_path / "x.yml").write_text(text)
 
     with pytest.raises(RubyError):
@@ -118,7 +118,7 @@ def test_what_ruby_refuses_is_refused(ruby: RubyCommandLine, text: str, tmp_path
 
 @pytest.mark.parametrize("place", ["config/sidekiq.yml", "config/sidekiq.yml.erb", "app/config/sidekiq.yml"])
 def test_the_file_is_found_where_ruby_finds_it(ruby: RubyCommandLine, place: str, tmp_path: Path) -> None:
-    """Under the current directory, or under the directory that is required."""
+    """The file is looked for in the current directory, or in the required directory."""
     (tmp_path / "app").mkdir()
     (tmp_path / place).parent.mkdir(parents=True)
     (tmp_path / place).write_text("concurrency: <%= 20 %>")
@@ -131,7 +131,7 @@ def test_the_file_is_found_where_ruby_finds_it(ruby: RubyCommandLine, place: str
 
 
 def test_a_missing_file_is_an_error_as_in_ruby(ruby: RubyCommandLine, tmp_path: Path) -> None:
-    """A worker must not start with other settings than those it was told to use."""
+    """A worker must not start with settings other than those it was told to use."""
     with pytest.raises(RubyError, match=r"No such file gone\.yml"):
         ruby.options(["-C", "gone.yml"], env={}, directory=tmp_path)
 
@@ -140,7 +140,7 @@ def test_a_missing_file_is_an_error_as_in_ruby(ruby: RubyCommandLine, tmp_path: 
 
 
 def test_a_queue_named_twice_is_refused_by_sidekiq_6(ruby: RubyCommandLine, tmp_path: Path) -> None:
-    """Later releases add the weights up."""
+    """Later releases add up the weights."""
     (tmp_path / "x.yml").write_text("queues: [a, b, a]")
     with pytest.raises(RubyError, match="cannot be defined twice"):
         ruby.options(["-C", "x.yml"], env={}, directory=tmp_path)

@@ -1,4 +1,4 @@
-"""Commands that enqueue a job and show the system's state."""
+"""`push`, `stats`, and what other commands show of an empty or unreachable Redis."""
 
 import json
 import time
@@ -10,13 +10,13 @@ from sidekiq_py import program
 
 
 def job_of(redis_client, queue="default"):
-    """The one job of a queue."""
+    """The only job of a queue."""
     [raw] = redis_client.lrange(f"queue:{queue}", 0, -1)
     return json.loads(raw)
 
 
 def test_push_enqueues_a_job_and_prints_its_id(run, redis_client):
-    """With every option in the payload."""
+    """Every option ends up in the payload."""
     result = run("push", "HardWorker", '["bob", 5]', "--queue", "low", "--retry", "3", "--jid", "abc")
 
     assert (result.exit_code, result.output) == (0, "abc\n")
@@ -25,7 +25,7 @@ def test_push_enqueues_a_job_and_prints_its_id(run, redis_client):
 
 
 def test_push_keeps_numbers_exact(run, redis_client):
-    """Integers of any size, and floats as Ruby spells them."""
+    """Integers of any size stay exact, and floats are spelled as Ruby spells them."""
     run("push", "Sum", "[123456789012345678901234567890, 1e22]")
 
     [raw] = redis_client.lrange("queue:default", 0, -1)
@@ -33,7 +33,7 @@ def test_push_keeps_numbers_exact(run, redis_client):
 
 
 def test_push_reads_arguments_from_standard_input(run, redis_client):
-    """For those that no shell should quote."""
+    """For arguments that should not need shell quoting."""
     run("push", "HardWorker", "-", input='["it\'s"]')
 
     assert job_of(redis_client)["args"] == ["it's"]
@@ -43,7 +43,7 @@ def test_push_reads_arguments_from_standard_input(run, redis_client):
     ("span", "seconds"), [("90", 90), ("5m", 300), ("1h30m", 5400), ("2d", 172800), ("1.5h", 5400)]
 )
 def test_push_in_schedules_the_job(run, redis_client, span, seconds):
-    """The id and the time come as JSON."""
+    """With --json, the id and the time are printed as JSON."""
     result = run("push", "HardWorker", "--in", span, "--json")
 
     [(_, score)] = redis_client.zrange("schedule", 0, -1, withscores=True)
@@ -53,7 +53,7 @@ def test_push_in_schedules_the_job(run, redis_client, span, seconds):
 
 @pytest.mark.parametrize("at", ["4000000000", "2096-10-02T07:06:40Z", "2096-10-02T09:06:40+02:00"])
 def test_push_at_takes_epoch_seconds_and_iso_times(run, redis_client, at):
-    """A zone is needed, as machines differ in theirs."""
+    """A time needs a zone, because machines have different ones."""
     assert run("push", "HardWorker", "--at", at).exit_code == 0
 
     assert [score for _, score in redis_client.zrange("schedule", 0, -1, withscores=True)] == [4_000_000_000]
@@ -77,7 +77,7 @@ def test_push_at_takes_epoch_seconds_and_iso_times(run, redis_client, at):
     ],
 )
 def test_what_is_wrong_with_a_push_is_said_with_advice(run, redis_client, arguments, advice):
-    """And nothing is enqueued."""
+    """Nothing is enqueued."""
     result = run("push", *arguments)
 
     assert result.exit_code == 2
@@ -86,7 +86,7 @@ def test_what_is_wrong_with_a_push_is_said_with_advice(run, redis_client, argume
 
 
 def test_push_goes_through_the_middleware_of_a_required_module(run, redis_client, tmp_path, monkeypatch):
-    """A middleware that stops the push makes the command fail."""
+    """If a middleware stops the push, the command fails."""
     (tmp_path / "stopping_middleware.py").write_text(
         "import sidekiq_py\nsidekiq_py.client_middleware.add(lambda job, payload, queue, call_next: None)\n"
     )
@@ -99,7 +99,7 @@ def test_push_goes_through_the_middleware_of_a_required_module(run, redis_client
 
 
 def test_push_of_a_declared_job_uses_its_options(run, redis_client, tmp_path, monkeypatch):
-    """As `perform_async` would; an option given here comes first."""
+    """As with `perform_async`; an option of the command overrides the job's own."""
     (tmp_path / "declaring_module.py").write_text(
         "import sidekiq_py\n@sidekiq_py.job(name='Declared', queue='low', retry=7)\ndef declared(): ...\n"
     )
@@ -112,7 +112,7 @@ def test_push_of_a_declared_job_uses_its_options(run, redis_client, tmp_path, mo
 
 
 def test_stats_shows_counters_and_sizes(run, redis_client):
-    """As a table and as JSON."""
+    """Both as a table and as JSON."""
     redis_client.mset({"stat:processed": 12345, "stat:failed": 7})
     run("push", "HardWorker")
 
@@ -125,7 +125,7 @@ def test_stats_shows_counters_and_sizes(run, redis_client):
 
 
 def test_queues_shows_jobs_in_flight(run, redis_client):
-    """What left its queue is not lost to sight."""
+    """A job that has left its queue still shows."""
     run("push", "HardWorker", "--queue", "low")
     redis_client.sadd("paused", "low")
     redis_client.hset("sidekiq_py:owners", "h:1:a:0", "{}")
@@ -140,14 +140,14 @@ def test_queues_shows_jobs_in_flight(run, redis_client):
 
 
 def test_an_empty_redis_says_so(run):
-    """Instead of an empty table."""
+    """A message is shown instead of an empty table."""
     assert "nothing has ever been pushed" in run("queues").output
     assert "Start one" in run("processes").output
     assert json.loads(run("queues", "--json").output) == json.loads(run("processes", "--json").output) == []
 
 
 def test_processes_shows_each_and_what_is_left_of_dead_ones(run, redis_client):
-    """Jobs in flight at a process without a heartbeat wait for recovery."""
+    """Jobs in flight at a process without a heartbeat are shown as waiting for recovery."""
     info = {
         "hostname": "h",
         "pid": 1,
@@ -178,7 +178,7 @@ def test_processes_shows_each_and_what_is_left_of_dead_ones(run, redis_client):
     ("labels", "shown"), [([], "7.3.2"), (["sidekiq_py"], "7.3.2 python")], ids=["Ruby's", "Python's"]
 )
 def test_processes_shows_the_release_that_each_is_or_writes_for(run, redis_client, labels, shown):
-    """As --json says it."""
+    """The same release as --json shows."""
     info = {"hostname": "h", "pid": 1, "concurrency": 5, "queues": ["low"], "labels": labels, "version": "7.3.2"}
     redis_client.sadd("processes", "h:1:a")
     redis_client.hset("h:1:a", mapping={"info": json.dumps(info), "busy": 2, "beat": 1.0, "quiet": "false"})
@@ -188,7 +188,7 @@ def test_processes_shows_the_release_that_each_is_or_writes_for(run, redis_clien
 
 
 def test_redis_out_of_reach_is_one_sentence_and_advice(run):
-    """No traceback."""
+    """No traceback is shown."""
     result = run("stats", "-u", "redis://127.0.0.1:1/0")
 
     assert result.exit_code == 1
@@ -197,7 +197,7 @@ def test_redis_out_of_reach_is_one_sentence_and_advice(run):
 
 
 def test_queue_names_are_completed(run, redis_client, monkeypatch):
-    """Asked of the Redis at hand."""
+    """The names come from the current Redis."""
     redis_client.sadd("queues", "critical", "low")
 
     result = run(
@@ -208,7 +208,7 @@ def test_queue_names_are_completed(run, redis_client, monkeypatch):
 
 
 def test_completion_is_silent_without_redis(run, monkeypatch):
-    """A shell must not show errors while one types."""
+    """A shell must not show errors while the user types."""
     monkeypatch.setenv("REDIS_URL", "redis://127.0.0.1:1/0")
     program.reset()
 

@@ -25,7 +25,7 @@ def total(*numbers):
 
 @pytest.fixture
 def program_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A module that declares a job; forgotten after the test."""
+    """A module that declares a job; unloaded after the test."""
     path = tmp_path / "doctor_program.py"
     path.write_text(PROGRAM)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -34,7 +34,7 @@ def program_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[st
 
 
 def test_a_redis_without_problems(run: Run) -> None:
-    """What was looked at stands in a line or two."""
+    """The summary of passed checks takes a line or two."""
     result = run("doctor")
 
     assert result.exit_code == 0
@@ -44,7 +44,7 @@ def test_a_redis_without_problems(run: Run) -> None:
 
 
 def test_a_problem_is_shown_with_what_to_do(run: Run, redis_client: redis.Redis) -> None:
-    """Under the heading of its group, and the exit code tells."""
+    """It appears under the heading of its group, and the exit code shows it."""
     ruby_process(redis_client)
     push(redis_client, queue="mailers")
 
@@ -60,7 +60,7 @@ def test_a_problem_is_shown_with_what_to_do(run: Run, redis_client: redis.Redis)
 
 
 def test_warnings_count_where_that_is_wanted(run: Run, redis_client: redis.Redis) -> None:
-    """For CI."""
+    """With --strict, for CI."""
     ruby_process(redis_client, version="9.9.9")
 
     assert run("doctor").exit_code == 0
@@ -68,12 +68,12 @@ def test_warnings_count_where_that_is_wanted(run: Run, redis_client: redis.Redis
 
 
 def test_what_is_in_order_is_shown_on_demand(run: Run) -> None:
-    """A line for each."""
+    """With --verbose, each passed check has a line."""
     assert "  ok       maxmemory-policy is noeviction." in run("doctor", "-v").output
 
 
 def test_json_has_it_all(run: Run, redis_client: redis.Redis, redis_url: str) -> None:
-    """One document, with a name for each check."""
+    """It is one document that names each check."""
     push(redis_client, queue="mailers")
 
     result = run("doctor", "--json")
@@ -98,7 +98,7 @@ def test_the_program_is_loaded(run: Run, redis_client: redis.Redis, program_file
 
 
 def test_a_namespace_can_be_looked_into(run: Run, redis_client: redis.Redis) -> None:
-    """As its programs see it; what stands beside it is nobody's."""
+    """The doctor sees the keys as programs in the namespace do, and ignores other keys."""
     redis_client.sadd("myapp:queues", "mailers")
     redis_client.lpush("myapp:queue:mailers", "{}")
     push(redis_client, queue="outside")
@@ -110,7 +110,7 @@ def test_a_namespace_can_be_looked_into(run: Run, redis_client: redis.Redis) -> 
 
 
 def test_the_release_can_be_set(run: Run, redis_client: redis.Redis) -> None:
-    """As the program would set it."""
+    """As the program would configure it."""
     ruby_process(redis_client, version="7.3.2")
 
     result = run("doctor", "--sidekiq-version", "8")
@@ -131,7 +131,7 @@ def test_the_release_can_be_set(run: Run, redis_client: redis.Redis) -> None:
     ],
 )
 def test_what_keeps_it_from_looking_ends_with_2(run: Run, arguments: tuple[str, ...], said: str) -> None:
-    """Apart from what it finds."""
+    """The exit code differs from the one for problems."""
     result = run("doctor", *arguments)
 
     assert result.exit_code == 2
@@ -139,7 +139,7 @@ def test_what_keeps_it_from_looking_ends_with_2(run: Run, arguments: tuple[str, 
 
 
 def test_a_program_that_breaks_ends_with_2(run: Run, tmp_path: Path) -> None:
-    """Its traceback is shown."""
+    """The traceback is shown."""
     broken = tmp_path / "doctor_broken.py"
     broken.write_text("raise RuntimeError('boom')")
 
@@ -150,7 +150,7 @@ def test_a_program_that_breaks_ends_with_2(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_password_is_wanted(run: Run, new_redis_server: Callable[..., RedisServer]) -> None:
-    """It could not look; the URL's own password is never shown."""
+    """The checks could not run; the password in the URL is never shown."""
     server = new_redis_server()
     client = server.client()
     client.config_set("requirepass", "secret")
@@ -164,7 +164,7 @@ def test_a_password_is_wanted(run: Run, new_redis_server: Callable[..., RedisSer
 
 
 def test_what_was_not_seen_is_told_once_for_each_reason(run: Run, new_redis_server: Callable[..., RedisServer]) -> None:
-    """And is no problem."""
+    """It does not count as a problem."""
     server = new_redis_server()
     client = server.client()
     client.execute_command("ACL", "SETUSER", "limited", "on", ">secret", "~*", "+@all", "-sscan")
@@ -179,7 +179,7 @@ def test_what_was_not_seen_is_told_once_for_each_reason(run: Run, new_redis_serv
 
 
 def test_what_a_payload_says_cannot_steer_the_terminal(run: Run, redis_client: redis.Redis) -> None:
-    """A class may be any text."""
+    """A class name can be any text."""
     python_process(redis_client, classes=())
     push(redis_client, "\x1b[2JEvil")
 
@@ -190,6 +190,6 @@ def test_what_a_payload_says_cannot_steer_the_terminal(run: Run, redis_client: r
 
 
 def test_the_help_tells_the_exit_codes(run: Run) -> None:
-    """And the list of commands has it."""
+    """The list of commands has the doctor, too."""
     assert "1  there is a problem (with --strict: or a warning)" in run("doctor", "--help").output
     assert "doctor" in run("--help").output

@@ -1,4 +1,4 @@
-"""`docs/command_line.md` says what is there."""
+"""`docs/command_line.md` matches the program."""
 
 import json
 import re
@@ -18,7 +18,7 @@ _ELSEWHERE = {"worker", "demo"}
 
 @pytest.fixture
 def full(redis_client):
-    """The fleet and the queues of the page."""
+    """The fleet and the queues that the page shows."""
     process(redis_client, "rails-1:7:3f6a0c1d9b2e", "critical", "default", version="8.1.7")
     process(redis_client, "rails-2:7:b81e77aa0c54", "default", version="8.1.7")
     process(redis_client, "models-1:12:9e02d4c7f1ab", "fraud", "low", labels=["sidekiq_py"], version="8.1.7")
@@ -34,7 +34,7 @@ def full(redis_client):
 
 
 def test_every_command_of_the_page_runs(run, full):
-    """In its order, each with exit code 0."""
+    """In the page's order, each with exit code 0."""
     commands = re.findall(r"^\$ sidekiq-py (.*)$", PAGE, re.MULTILINE)
 
     results = [(line, run(*shlex.split(line, comments=True))) for line in commands]
@@ -44,7 +44,7 @@ def test_every_command_of_the_page_runs(run, full):
 
 
 def test_every_command_stands_on_the_page():
-    """With its subcommands; `worker` and others have pages of their own."""
+    """Subcommands are included; `worker` and some others have their own pages."""
     context = click.Context(main)
     for name in set(COMMANDS) - _ELSEWHERE:
         command = main.get_command(context, name)
@@ -68,7 +68,7 @@ def test_every_command_stands_on_the_page():
     ],
 )
 def test_the_shapes_of_json_stand_on_the_page(run, full, words, keys):
-    """Each key of each, in its order."""
+    """Each key of each shape, in order."""
     found = json.loads(run(*words, "--json").stdout)
     shape = ", ".join(found[0] if isinstance(found, list) else found)
 
@@ -77,7 +77,7 @@ def test_the_shapes_of_json_stand_on_the_page(run, full, words, keys):
 
 
 def test_the_options_of_filters_stand_on_the_page():
-    """And no other."""
+    """The page lists no other options."""
     table = PAGE.split("**Filters.**")[1].split("## top")[0]
     listed = set(re.findall(r"`(--[a-z]+) [A-Z]+`", table))
     show = main.get_command(click.Context(main), "dead").get_command(click.Context(main), "list")

@@ -1,4 +1,4 @@
-"""The program's first page: commands, help, completion."""
+"""The program's help, its commands, and completion."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ from sidekiq_py.errors import ConfigError, ReplyLostError
 
 
 def test_help_lists_every_command_and_imports_none():
-    """The first page must be quick, so no command's module is loaded to show it."""
+    """Help must be quick, so it loads no command's module."""
     check = (
         "import sys; from click.testing import CliRunner; from sidekiq_py.cli import main\n"
         "shown = CliRunner().invoke(main, ['--help']).output\n"
@@ -24,7 +24,7 @@ def test_help_lists_every_command_and_imports_none():
 
 
 def test_an_unknown_command_gets_a_usage_error():
-    """A mistyped command says so and exits with 2, as shells expect."""
+    """A mistyped command is reported and exits with 2, as shells expect."""
     result = CliRunner().invoke(main, ["quues"])
 
     assert result.exit_code == 2
@@ -32,7 +32,7 @@ def test_an_unknown_command_gets_a_usage_error():
 
 
 def test_an_error_of_ours_is_one_sentence_and_no_traceback(monkeypatch):
-    """What Redis refused is told in a sentence, with exit code 1."""
+    """An error from Redis is reported in one sentence, with exit code 1."""
     monkeypatch.setattr("sidekiq_py.cli.completion.get_completion_class", _raise(ReplyLostError("the line is dead")))
 
     result = CliRunner().invoke(main, ["completion", "bash"])
@@ -41,7 +41,7 @@ def test_an_error_of_ours_is_one_sentence_and_no_traceback(monkeypatch):
 
 
 def test_a_setting_that_is_unusable_is_a_usage_error(monkeypatch):
-    """A wrong setting shows how the command is used."""
+    """An invalid setting shows the command's usage."""
     monkeypatch.setattr("sidekiq_py.cli.completion.get_completion_class", _raise(ConfigError("no such version")))
 
     result = CliRunner().invoke(main, ["completion", "bash"])
@@ -51,7 +51,7 @@ def test_a_setting_that_is_unusable_is_a_usage_error(monkeypatch):
 
 
 def test_the_completion_script_is_for_this_program():
-    """What `completion` prints names the variable through which the shell asks."""
+    """The output of `completion` names the variable that the shell uses for completion."""
     result = CliRunner().invoke(main, ["completion", "zsh"], prog_name="sidekiq-py")
 
     assert result.exit_code == 0
@@ -75,7 +75,7 @@ def _raise(error):
 
 
 def test_a_workers_flags_without_its_command_are_told_where_they_belong():
-    """Ruby's `sidekiq` takes them so."""
+    """Ruby's `sidekiq` takes flags without a command."""
     result = CliRunner().invoke(main, ["-r", "./my jobs.py", "-c", "5"])
 
     assert result.exit_code == 2
@@ -85,7 +85,7 @@ def test_a_workers_flags_without_its_command_are_told_where_they_belong():
 
 
 def test_an_unknown_flag_before_a_command_gets_no_advice_on_workers():
-    """Who names a command knows of it."""
+    """A user who names a command knows that there are commands."""
     result = CliRunner().invoke(main, ["--nope", "stats"])
 
     assert result.exit_code == 2
@@ -93,7 +93,7 @@ def test_an_unknown_flag_before_a_command_gets_no_advice_on_workers():
 
 
 def test_a_module_that_is_named_without_a_flag_gets_the_flag():
-    """As Celery and RQ users would write it."""
+    """Celery and RQ users would pass a module this way."""
     result = CliRunner().invoke(main, ["worker", "myapp.jobs"])
 
     assert result.exit_code == 2

@@ -16,7 +16,7 @@ LATER = 4_000_000_000
 
 @pytest.fixture
 def put(redis_client):
-    """Puts jobs into a set, due one after the other: `put("retry", "a", "b", klass="Mail")`."""
+    """Puts jobs into a set, each due later than the one before: `put("retry", "a", "b", klass="Mail")`."""
 
     def put(key, *jids, klass="Boom", queue="default", **more):
         for place, jid in enumerate(jids):
@@ -27,12 +27,12 @@ def put(redis_client):
 
 
 def jids(redis_client, key):
-    """The ids in a set."""
+    """The ids of the jobs in a set."""
     return [json.loads(raw)["jid"] for raw in redis_client.zrange(key, 0, -1)]
 
 
 def test_lists_show_what_is_due_first_in_front(run, put):
-    """Class, arguments and the last error."""
+    """The list has class, arguments and the last error."""
     put("retry", "a", "b", error_class="ValueError", error_message="no\nmore", retry_count=2)
 
     head, first, second = run("retries", "list").output.splitlines()
@@ -44,14 +44,14 @@ def test_lists_show_what_is_due_first_in_front(run, put):
 
 
 def test_the_dead_are_listed_latest_first(run, put):
-    """What died last is what one looks for."""
+    """The most recent death is the one that people look for."""
     put("dead", "a", "b")
 
     assert [entry["jid"] for entry in json.loads(run("dead", "list", "--json").output)] == ["b", "a"]
 
 
 def test_a_long_list_says_how_much_it_shows(run, put):
-    """25 by default; 0 shows all."""
+    """The default is 25; 0 shows all."""
     put("schedule", *(str(n) for n in range(30)))
 
     assert "25 of 30 shown; --limit 0 shows all." in run("scheduled", "list").output
@@ -60,7 +60,7 @@ def test_a_long_list_says_how_much_it_shows(run, put):
 
 
 def test_integers_that_python_does_not_print_stop_no_list(run, put, redis_client):
-    """They are shown exactly, and the jobs beside them too."""
+    """They are shown exactly, and so are the other jobs."""
     long = "9" * 5000
     redis_client.zadd("dead", {f'{{"class":"Boom","jid":"long","args":[{long},1E400],"retry_count":{long}}}': 1})
     mail = f'[{{"job_class":"ActionMailer::MailDeliveryJob","arguments":[{long},{long}]}}]'
@@ -105,7 +105,7 @@ def test_a_list_can_be_narrowed(run, put):
     ],
 )
 def test_filters_choose_alike_in_lists_dry_runs_and_actions(run, put, redis_client, options, found):
-    """By error, argument and time, alone or together."""
+    """By error, argument and time, alone or combined."""
     put("retry", "a", note="x")
     redis_client.zadd(
         "retry", {b'{"class":"Boom","args":["b"],"jid":"b","note":"x","error_class":"Net::ReadTimeout"}': LATER + 1}
@@ -121,7 +121,7 @@ def test_filters_choose_alike_in_lists_dry_runs_and_actions(run, put, redis_clie
 
 
 def test_a_queue_that_is_nearly_spelled_like_another_is_told(run, put, redis_client):
-    """A job may be scheduled for a queue that does not exist yet, so it is no error."""
+    """This is no error, because a job may be scheduled for a queue that does not exist yet."""
     redis_client.sadd("queues", "mailers")
     put("schedule", "a", queue="mailers")
 
@@ -135,7 +135,7 @@ def test_a_queue_that_is_nearly_spelled_like_another_is_told(run, put, redis_cli
 
 
 def test_raw_text_is_listed_without_what_a_terminal_would_obey(run, redis_client):
-    """A payload may come from anywhere."""
+    """Payloads come from anywhere."""
     redis_client.zadd("dead", {b"\x1b[2Jnot json\x07": 1})
 
     shown = run("dead", "list").output
@@ -148,7 +148,7 @@ def test_raw_text_is_listed_without_what_a_terminal_would_obey(run, redis_client
 
 
 def test_retry_by_id_enqueues_that_job(run, put, redis_client):
-    """The others stay; the try does not count."""
+    """The other jobs stay, and this does not count as a retry."""
     put("retry", "a", "b", retry_count=2)
 
     result = run("retries", "retry", "a")
@@ -159,7 +159,7 @@ def test_retry_by_id_enqueues_that_job(run, put, redis_client):
 
 
 def test_a_scheduled_job_is_enqueued_as_it_is(run, put, redis_client):
-    """It is not a retry."""
+    """It does not become a retry."""
     put("schedule", "a", retry_count=2)
 
     run("scheduled", "retry", "a")
@@ -168,7 +168,7 @@ def test_a_scheduled_job_is_enqueued_as_it_is(run, put, redis_client):
 
 
 def test_an_unknown_id_fails_and_says_which(run, put):
-    """The known ones are dealt with."""
+    """The ids that are known are processed."""
     put("retry", "a")
 
     result = run("retries", "delete", "a", "nobody", "--json")
@@ -181,7 +181,7 @@ def test_an_unknown_id_fails_and_says_which(run, put):
 
 @pytest.mark.parametrize(("command", "key"), [("kill", "dead"), ("retry", "queue:default"), ("delete", None)])
 def test_all_of_a_set_at_once(run, put, redis_client, command, key):
-    """Moved, and counted."""
+    """All jobs are moved and counted."""
     put("retry", *(str(n) for n in range(250)))
 
     result = run("retries", command, "--all", "--yes")
@@ -194,7 +194,7 @@ def test_all_of_a_set_at_once(run, put, redis_client, command, key):
 
 
 def test_a_filter_chooses_what_is_moved(run, put, redis_client):
-    """Every job of one class."""
+    """Here, every job of one class."""
     put("dead", "a", "b", klass="Mail")
     put("dead", "c")
 
@@ -212,7 +212,7 @@ def test_a_filter_chooses_what_is_moved(run, put, redis_client):
     ],
 )
 def test_a_command_that_is_not_clear_does_nothing(run, put, redis_client, arguments, advice):
-    """And says what is missing."""
+    """The error says what is missing."""
     put("retry", "a")
 
     result = run(*arguments)
@@ -222,7 +222,7 @@ def test_a_command_that_is_not_clear_does_nothing(run, put, redis_client, argume
 
 
 def test_what_cannot_be_pushed_stays_and_fails_the_command(run, put, redis_client):
-    """With the reason for each."""
+    """The reason is shown for each."""
     put("dead", "a")
     redis_client.zadd("dead", {b"not json": 1})
 
@@ -235,7 +235,7 @@ def test_what_cannot_be_pushed_stays_and_fails_the_command(run, put, redis_clien
 
 
 def test_times_are_told_from_now(run, redis_client):
-    """How long ago, or how long from now."""
+    """As how long ago they were or how far ahead they are."""
     redis_client.zadd("dead", {b'{"class":"A","args":[],"jid":"a"}': time.time() - 3700})
     redis_client.zadd("schedule", {b'{"class":"A","args":[],"jid":"a"}': time.time() + 90_100})
 
@@ -253,7 +253,7 @@ def test_times_are_told_from_now(run, redis_client):
     ],
 )
 def test_a_dry_run_only_counts(run, put, redis_client, options, said):
-    """Nothing is asked and nothing is changed."""
+    """It asks nothing and changes nothing."""
     put("retry", "a", "b", note="special")
     put("retry", "c", klass="Mail")
     put("retry", "d")
@@ -266,7 +266,7 @@ def test_a_dry_run_only_counts(run, put, redis_client, options, said):
 
 @pytest.mark.parametrize("rate", ["0/s", "fast", "-1", "10/d", "nan"])
 def test_a_rate_that_is_none_is_refused(run, rate):
-    """With how to write one."""
+    """The error explains how to write a rate."""
     result = run("retries", "retry", "--all", "--rate", rate)
 
     assert result.exit_code == 2
@@ -274,7 +274,7 @@ def test_a_rate_that_is_none_is_refused(run, rate):
 
 
 def test_ctrl_c_ends_a_paced_run_between_two_jobs(redis_url, redis_client, put):
-    """What was moved is moved and counted, and the rest is where it was."""
+    """Moved jobs are counted, and the others stay where they were."""
     put("retry", *(str(n) for n in range(300)))
     process = subprocess.Popen(
         [sys.executable, "-m", "sidekiq_py", "retries", "retry", "--all", "--rate", "20/s"],
@@ -297,7 +297,7 @@ def test_ctrl_c_ends_a_paced_run_between_two_jobs(redis_url, redis_client, put):
 
 @pytest.mark.parametrize("name", ["retries", "scheduled", "dead", "cron", "batches"])
 def test_a_bare_group_lists_and_takes_the_options_of_list(run, name):
-    """As `queues` and `processes` do; a misspelled command is still told apart."""
+    """As with `queues` and `processes`; a misspelled command is still reported."""
     assert run(name, "--json").output == run(name, "list", "--json").output == "[]\n"
     assert "Commands:" in run(name, "--help").output
     assert "No such command 'lst'" in run(name, "lst").output

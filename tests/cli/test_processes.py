@@ -1,4 +1,4 @@
-"""`processes` and `jobs`: who works, what runs, and signals to processes of both languages."""
+"""`processes` and `jobs`: list processes and running jobs, and send signals to processes of both languages."""
 
 import json
 import time
@@ -11,7 +11,7 @@ from tests.cli.test_terminal import on_terminal
 
 @pytest.fixture
 def fleet(redis_client):
-    """A Ruby process on one host, two Python ones on another, one of them embedded; two of them run a job."""
+    """A Ruby process on one host and two Python ones on another, one of them embedded; two of them run a job."""
     process(redis_client, "rails:1:aa", "default")
     process(redis_client, "app:2:bb", "low", labels=["sidekiq_py"])
     process(redis_client, "app:3:cc", "low", labels=["sidekiq_py"], embedded=True)
@@ -24,7 +24,7 @@ def fleet(redis_client):
 
 
 def signals(redis_client):
-    """What each process will be told at its next heartbeat."""
+    """The signals that each process will get at its next heartbeat."""
     return {
         key.decode().removesuffix("-signals"): redis_client.lrange(key, 0, -1) for key in redis_client.keys("*-signals")
     }
@@ -39,7 +39,7 @@ def signals(redis_client):
     ],
 )
 def test_a_process_is_told(run, fleet, command, sent, said):
-    """By the list from which both languages read their signals."""
+    """Through the list from which both languages read their signals."""
     result = run("processes", command, "rails:1:aa", "--yes")
 
     assert (result.exit_code, result.output.startswith(said)) == (0, True)
@@ -47,7 +47,7 @@ def test_a_process_is_told(run, fleet, command, sent, said):
 
 
 def test_a_host_stands_for_its_processes(run, fleet):
-    """And host:pid for one; an embedded process cannot be stopped from outside, and says so."""
+    """So does host:pid for one process. An embedded process cannot be stopped from outside, and the command says so."""
     result = run("processes", "stop", "app", "--yes", "--json")
 
     refused = "app:3:cc is embedded in another program; it cannot be stopped from outside"
@@ -59,7 +59,7 @@ def test_a_host_stands_for_its_processes(run, fleet):
 
 
 def test_all_processes_of_both_languages_are_told(run, fleet):
-    """By --all."""
+    """With --all."""
     assert run("processes", "dump", "--all").exit_code == 0
     assert sorted(signals(fleet)) == ["app:2:bb", "app:3:cc", "rails:1:aa"]
 
@@ -75,7 +75,7 @@ def test_all_processes_of_both_languages_are_told(run, fleet):
     ],
 )
 def test_a_command_that_is_not_clear_tells_nobody(run, fleet, arguments, advice):
-    """And says what is missing."""
+    """The error says what is missing."""
     result = run("processes", *arguments)
 
     assert (result.exit_code, advice in " ".join(result.output.split())) == (2, True)
@@ -83,7 +83,7 @@ def test_a_command_that_is_not_clear_tells_nobody(run, fleet, arguments, advice)
 
 
 def test_a_stop_asks_with_what_runs(redis_url, fleet):
-    """No means no."""
+    """Answering no changes nothing."""
     fleet.hset("rails:1:aa", "busy", 4)
 
     code, _, shown = on_terminal(redis_url, ["processes", "stop", "--all"], typed="n\n")
@@ -104,7 +104,7 @@ def test_the_bare_command_goes_on_to_list(run, fleet):
 
 
 def test_jobs_shows_what_runs_the_longest_first(run, fleet):
-    """For how long, where, and in which language."""
+    """With how long, where, and in which language."""
     head, first, second = run("jobs").output.splitlines()
 
     assert head.split() == ["RUNNING", "QUEUE", "CLASS", "ARGS", "JID", "PROCESS"]
@@ -124,7 +124,7 @@ def test_jobs_shows_what_runs_the_longest_first(run, fleet):
     ],
 )
 def test_jobs_takes_filters(run, fleet, options):
-    """Each leaves the one that Ruby runs."""
+    """Each filter leaves only the job that Ruby runs."""
     [job] = json.loads(run("jobs", "--json", *options).output)
 
     assert (job["jid"], job["process"], job["language"], job["class"]) == ("t1", "rails:1:aa", "ruby", "Mail")
@@ -132,7 +132,7 @@ def test_jobs_takes_filters(run, fleet, options):
 
 
 def test_no_running_job_is_said(run, fleet):
-    """As of when."""
+    """The message says how current it is."""
     fleet.delete("rails:1:aa:work", "app:2:bb:work")
 
     assert run("jobs").output == "No job is running, as of the last heartbeats (3 processes).\n"
@@ -143,7 +143,7 @@ def test_no_running_job_is_said(run, fleet):
 
 
 def test_identities_are_completed(run, fleet):
-    """Asked of the Redis at hand."""
+    """The identities come from the current Redis."""
     words = "sidekiq-py processes stop rai"
 
     result = run(env={"_SIDEKIQ_PY_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": "3"})

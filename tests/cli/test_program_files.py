@@ -1,4 +1,4 @@
-"""What `-r` may name. Each case in an interpreter of its own, as imports leave traces."""
+"""What `-r` can name. Each case runs in its own interpreter, because imports leave traces."""
 
 import subprocess
 import sys
@@ -47,7 +47,7 @@ def application(tmp_path: Path) -> Path:
 
 
 def load(directory: Path, *names: str, path: str = "") -> tuple[str, str]:
-    """The names of the jobs that were declared, or the refusal; and what stood on standard error."""
+    """The names of the declared jobs, or the error; and the contents of standard error."""
     ran = subprocess.run(
         [sys.executable, "-c", _PROGRAM, *names],
         cwd=directory,
@@ -75,22 +75,22 @@ def load(directory: Path, *names: str, path: str = "") -> tuple[str, str]:
     ],
 )
 def test_jobs_are_named_as_the_program_itself_imports_them(application: Path, name: str, declared: str) -> None:
-    """Under a second name a module would be loaded twice, and its jobs would have other names on the wire."""
+    """Under a second name, a module would be loaded twice and its jobs would have different names on the wire."""
     assert load(application, name)[0] == declared
 
 
 def test_a_source_folder_on_the_path_is_heeded(application: Path) -> None:
-    """src/store is `store` where the program is run with PYTHONPATH=src, and also where nobody said so."""
+    """src/store is `store`, both if the program runs with PYTHONPATH=src and if nothing says so."""
     assert load(application, "src/store/jobs.py", path=str(application / "src"))[0] == "store.jobs.work"
 
 
 def test_a_file_elsewhere_is_imported_from_the_folder_of_its_package(application: Path, tmp_path: Path) -> None:
-    """The worker may be started anywhere."""
+    """The worker may be started in any directory."""
     assert load(application / "nothing", str(application / "shop" / "jobs.py"))[0] == "shop.jobs.work"
 
 
 def test_several_modules_are_imported_in_order(application: Path) -> None:
-    """`-r` may be given many times."""
+    """`-r` may be given several times."""
     assert load(application, "tasks", "shop.mail.letters")[0] == "shop.mail.letters.work,tasks.work"
 
 
@@ -108,12 +108,12 @@ def test_several_modules_are_imported_in_order(application: Path) -> None:
     ],
 )
 def test_a_name_that_leads_nowhere_is_refused_with_advice(application: Path, name: str, message: str) -> None:
-    """The commonest slip when a worker is first started."""
+    """This is the most common mistake when starting a worker for the first time."""
     assert message in load(application, name)[0]
 
 
 def test_an_error_in_the_program_shows_where_it_is(application: Path) -> None:
-    """Its own frames and no others."""
+    """Only the program's own frames are shown."""
     (application / "tasks.py").write_text("def f():\n    raise RuntimeError('no database')\nf()\n")
 
     refusal, trace = load(application, "tasks")
@@ -123,7 +123,7 @@ def test_an_error_in_the_program_shows_where_it_is(application: Path) -> None:
 
 
 def test_a_module_that_the_program_misses_is_its_own_error(application: Path) -> None:
-    """Not to be mistaken for a mistyped -r."""
+    """It must not look like a mistyped -r."""
     (application / "tasks.py").write_text("import not_installed\n")
 
     refusal, trace = load(application, "tasks")
@@ -133,7 +133,7 @@ def test_a_module_that_the_program_misses_is_its_own_error(application: Path) ->
 
 
 def test_a_syntax_error_shows_the_line_and_where_in_it(application: Path) -> None:
-    """No step of the program leads there: it never ran."""
+    """No frame of the program is shown, because it never ran."""
     (application / "tasks.py").write_text("def f(:\n    pass\n")
 
     refusal, trace = load(application, "tasks")
@@ -145,7 +145,7 @@ def test_a_syntax_error_shows_the_line_and_where_in_it(application: Path) -> Non
 
 
 def start_with_django(directory: Path, settings: str) -> subprocess.CompletedProcess[str]:
-    """`sidekiq-py worker` in a Django project that cannot be set up."""
+    """Run `sidekiq-py worker` in a Django project that cannot be set up."""
     return subprocess.run(
         [sys.executable, "-m", "sidekiq_py", "worker"],
         cwd=directory,
@@ -157,7 +157,7 @@ def start_with_django(directory: Path, settings: str) -> subprocess.CompletedPro
 
 
 def test_settings_of_django_that_are_not_there_are_named(application: Path) -> None:
-    """One sentence, and no traceback through Django."""
+    """In one sentence, without a traceback through Django."""
     pytest.importorskip("django")
     ran = start_with_django(application, "shop.nope")
 
@@ -167,7 +167,7 @@ def test_settings_of_django_that_are_not_there_are_named(application: Path) -> N
 
 
 def test_an_error_in_the_settings_shows_where_it_is(application: Path) -> None:
-    """The project's own frames and no others."""
+    """Only the project's own frames are shown."""
     pytest.importorskip("django")
     (application / "shop" / "settings.py").write_text("raise OSError('no .env')\n")
 

@@ -14,7 +14,7 @@ from tests.support.waiting import eventually
 
 @pytest.fixture
 def push(redis_client):
-    """Pushes jobs, the first of them to run first: `push("low", "a", "b", klass="Mail")`."""
+    """Pushes jobs; the first one runs first: `push("low", "a", "b", klass="Mail")`."""
 
     def push(queue, *jids, klass="Boom", **more):
         redis_client.sadd("queues", queue)
@@ -26,12 +26,12 @@ def push(redis_client):
 
 
 def jids(redis_client, queue):
-    """What runs next in front."""
+    """The ids of a queue's jobs; the job that runs next comes first."""
     return [json.loads(raw)["jid"] for raw in redis_client.lrange(f"queue:{queue}", 0, -1)][::-1]
 
 
 def process(redis_client, identity, *queues, labels=(), **fields):
-    """A heartbeat."""
+    """Registers a process, as its heartbeat would."""
     host, pid, _ = identity.split(":")
     info = {"hostname": host, "pid": int(pid), "queues": queues, "labels": labels, **fields}
     redis_client.sadd("processes", identity)
@@ -48,7 +48,7 @@ def test_the_bare_command_goes_on_to_list(run, push):
 
 
 def test_show_lists_jobs_newest_first(run, push):
-    """With class and arguments; --limit says how many."""
+    """With class and arguments; --limit sets how many."""
     push("low", "a", "b", "c")
 
     head, *rows = run("queues", "show", "low").output.splitlines()
@@ -72,7 +72,7 @@ def test_show_lists_jobs_newest_first(run, push):
     ],
 )
 def test_show_takes_filters(run, push, options, found):
-    """Each as a program's `JobFilter`."""
+    """Each works as in a program's `JobFilter`."""
     push("low", "a")
     push("low", "b", error_class="Net::ReadTimeout")
     push("low", "m", klass="Mail", enqueued_at=2.5)
@@ -81,7 +81,7 @@ def test_show_takes_filters(run, push, options, found):
 
 
 def test_show_says_that_a_queue_is_paused_or_empty(run, redis_client):
-    """And how it goes on."""
+    """The message says how to resume it."""
     redis_client.sadd("queues", "low")
     redis_client.sadd("paused", "low")
 
@@ -92,7 +92,7 @@ def test_show_says_that_a_queue_is_paused_or_empty(run, redis_client):
 
 
 def test_a_misspelled_queue_gets_the_closest_match(run, push, redis_client):
-    """And nothing is done."""
+    """Nothing is done."""
     push("mailers", "a")
 
     for arguments in (
@@ -120,7 +120,7 @@ def test_a_queue_in_place_of_a_command_is_told_the_command(run, push):
 
 
 def test_clear_deletes_the_jobs_and_keeps_the_queue(run, push, redis_client):
-    """With its pause."""
+    """The queue stays paused."""
     push("low", "a", "b")
     redis_client.sadd("paused", "low")
 
@@ -130,7 +130,7 @@ def test_clear_deletes_the_jobs_and_keeps_the_queue(run, push, redis_client):
 
 
 def test_clear_deletes_what_filters_choose(run, push, redis_client):
-    """Counted first by a dry run."""
+    """A dry run counts them first."""
     push("low", "a", "b")
     push("low", "m", klass="Mail")
 
@@ -142,7 +142,7 @@ def test_clear_deletes_what_filters_choose(run, push, redis_client):
 
 
 def test_delete_leaves_nothing_of_a_queue(run, push, redis_client):
-    """Neither jobs nor name nor pause."""
+    """Neither jobs nor name nor pause are left."""
     push("low", "a")
     redis_client.sadd("paused", "low")
 
@@ -161,7 +161,7 @@ def test_delete_leaves_nothing_of_a_queue(run, push, redis_client):
     ],
 )
 def test_what_cannot_be_taken_back_asks_with_the_count(redis_url, redis_client, push, arguments, question):
-    """No means no; without a terminal it is refused."""
+    """Answering no changes nothing; without a terminal the command refuses."""
     push("low", "a", "b")
     push("high", "c")
 
@@ -181,7 +181,7 @@ def test_what_cannot_be_taken_back_asks_with_the_count(redis_url, redis_client, 
 
 
 def test_pause_names_the_ruby_processes_that_will_not_obey(run, push, redis_client):
-    """Python's obey; a Ruby process of other queues is not concerned."""
+    """Python processes follow the pause; a Ruby process that serves other queues is not named."""
     push("low", "a")
     process(redis_client, "rails:1:aa", "low")
     process(redis_client, "rails:2:bb", "high")
@@ -200,7 +200,7 @@ def test_pause_names_the_ruby_processes_that_will_not_obey(run, push, redis_clie
 
 
 def test_unpause_takes_the_pause_back(run, redis_client):
-    """Also of a queue that has nothing but its pause."""
+    """This works even for a queue of which only the pause exists."""
     redis_client.sadd("paused", "low")
 
     assert run("queues", "unpause", "low").output == "low is no longer paused.\n"
@@ -208,7 +208,7 @@ def test_unpause_takes_the_pause_back(run, redis_client):
 
 
 def test_move_takes_all_jobs_in_their_order(run, push, redis_client):
-    """Byte for byte, behind those that wait there."""
+    """Byte for byte, behind the jobs that already wait there."""
     push("low", *(str(n) for n in range(250)))
     push("high", "first")
     before = redis_client.lrange("queue:low", 0, -1)
@@ -221,7 +221,7 @@ def test_move_takes_all_jobs_in_their_order(run, push, redis_client):
 
 
 def test_move_takes_what_filters_choose(run, push, redis_client):
-    """To a queue that --create allows to be new."""
+    """The target may be a new queue with --create."""
     push("low", "a", "b", "c")
 
     refused = run("queues", "move", "low", "new", "--arg", "b", "--yes")
@@ -243,7 +243,7 @@ def test_move_takes_what_filters_choose(run, push, redis_client):
     ],
 )
 def test_what_is_wrong_is_said_with_advice(run, push, redis_client, arguments, advice):
-    """And nothing is moved."""
+    """Nothing is moved."""
     push("low", "a")
 
     result = run("queues", *arguments)
@@ -253,7 +253,7 @@ def test_what_is_wrong_is_said_with_advice(run, push, redis_client, arguments, a
 
 
 def move_slowly(redis_url, *options):
-    """A move of a queue at a pace."""
+    """Start a rate-limited move of a queue."""
     return subprocess.Popen(
         [sys.executable, "-m", "sidekiq_py", "queues", "move", "low", "high", "--yes", "--rate", "20/s", *options],
         env={**os.environ, "REDIS_URL": redis_url},
@@ -265,7 +265,7 @@ def move_slowly(redis_url, *options):
 
 @pytest.mark.parametrize("options", [[], ["--class", "Boom"]], ids=["all", "chosen"])
 def test_ctrl_c_ends_a_move_between_two_steps(redis_url, redis_client, push, options):
-    """What was moved is counted, and each job is in one of the queues."""
+    """Moved jobs are counted, and each job is in one of the two queues."""
     push("low", *(str(n) for n in range(300)))
     push("high", "first")
     moving = move_slowly(redis_url, *options)
@@ -281,7 +281,7 @@ def test_ctrl_c_ends_a_move_between_two_steps(redis_url, redis_client, push, opt
 
 
 def test_a_move_that_is_killed_loses_nothing(redis_url, redis_client, push):
-    """Each job is in one of the queues, once."""
+    """Each job is in one of the two queues, exactly once."""
     push("low", *(str(n) for n in range(300)))
     push("high", "first")
     moving = move_slowly(redis_url)
@@ -294,7 +294,7 @@ def test_a_move_that_is_killed_loses_nothing(redis_url, redis_client, push):
 
 
 def test_add_enters_a_queue_that_no_web_ui_shows(run, redis_client):
-    """As a push by every Sidekiq does."""
+    """As every Sidekiq does when it pushes."""
     redis_client.lpush("queue:low", "{}")
 
     assert run("queues", "add", "low").output == "Added: low.\n"

@@ -1,4 +1,4 @@
-"""`sidekiq-py recover`, where no worker of ours is left."""
+"""`sidekiq-py recover`, with no Python worker running."""
 
 import json
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from tests.engine.fetch.in_flight_jobs import OWNER, fetch, push
 def test_the_jobs_of_a_dead_worker_go_back_to_their_queue(
     run: Callable[..., Result], redis_url: str, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch, flag: str
 ) -> None:
-    """On the Redis that a flag names, as with its siblings."""
+    """On the Redis that a flag names, as for the other commands."""
     monkeypatch.setenv("REDIS_URL", "redis://127.0.0.1:1/0")
     push(redis_client, json.dumps({"class": "HardWorker", "args": [], "jid": "a1"}))
     pool = Pool(RedisSettings(redis_url))
@@ -34,7 +34,7 @@ def test_the_jobs_of_a_dead_worker_go_back_to_their_queue(
 
 @pytest.fixture
 def lost(redis_url: str, redis_client: redis.Redis) -> str:
-    """The URL of a Redis where a worker had a job in flight and one in its inbox when the registry was lost."""
+    """The URL of a Redis that lost its registry while a worker had one job in flight and one in its inbox."""
     push(redis_client, "in flight")
     pool = Pool(RedisSettings(redis_url))
     with pool.link() as link:
@@ -48,7 +48,7 @@ def lost(redis_url: str, redis_client: redis.Redis) -> str:
 def test_what_an_owner_in_no_registry_has_goes_back(
     run: Callable[..., Result], lost: str, redis_client: redis.Redis
 ) -> None:
-    """It is found by the names of its keys."""
+    """The owner is found by the names of its keys."""
     result = run("recover", "--all", "--json")
 
     assert result.exit_code == 0
@@ -61,14 +61,14 @@ def test_what_an_owner_in_no_registry_has_goes_back(
 def test_an_owner_in_no_registry_that_was_heard_of_lately_keeps_its_jobs(
     run: Callable[..., Result], lost: str, redis_client: redis.Redis
 ) -> None:
-    """Its process may run them still, and would run them twice."""
+    """Its process may still be running them, so they would run twice."""
     assert json.loads(run("recover", "--json").stdout)["recovered"] == 0
 
     assert redis_client.hlen(f"sidekiq_py:inflight:{OWNER}") == 1
 
 
 def test_a_silent_owner_in_no_registry_is_recovered_by_its_lease(lost: str, redis_client: redis.Redis) -> None:
-    """Entered again it is an owner like any other: missed twice, it is dead."""
+    """Once registered again, it is an owner like any other: if its lease is missing twice, it is dead."""
     redis_client.delete(f"sidekiq_py:lease:{OWNER}")
     pool = Pool(RedisSettings(lost))
     with pool.link() as link:
@@ -85,7 +85,7 @@ def test_a_silent_owner_in_no_registry_is_recovered_by_its_lease(lost: str, redi
 def test_a_user_who_may_not_scan_is_told(
     run: Callable[..., Result], lost: str, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is in the registry is recovered all the same."""
+    """The jobs of registered owners are recovered all the same."""
     redis_client.hset("sidekiq_py:owners", OWNER, "{}")
     redis_client.execute_command("ACL", "SETUSER", "worker", "on", ">secret", "~*", "+@all", "-scan")
     monkeypatch.setenv("REDIS_URL", lost.replace("redis://", "redis://worker:secret@"))
@@ -100,7 +100,7 @@ def test_a_user_who_may_not_scan_is_told(
 def test_jobs_that_wait_for_a_lease_are_named_with_its_end(
     run: Callable[..., Result], redis_url: str, redis_client: redis.Redis
 ) -> None:
-    """Else nobody would know why nothing came back, and when it will."""
+    """Otherwise the user would not know why nothing came back, and when it will."""
     push(redis_client, "first", "second")
     pool = Pool(RedisSettings(redis_url))
     with pool.link() as link:

@@ -1,4 +1,4 @@
-"""`set-aside`: only what is in the way is renamed."""
+"""`set-aside` renames only keys that are in the way."""
 
 import json
 
@@ -7,7 +7,7 @@ import pytest
 
 @pytest.mark.parametrize("key", ["queue:low", "retry", "nothing", "session:1"])
 def test_a_key_that_is_as_it_should_be_is_left_alone(run, redis_client, key):
-    """Whether right, missing, or not Sidekiq's."""
+    """Whether the key is right, missing, or not Sidekiq's."""
     redis_client.lpush("queue:low", "{}")
     redis_client.zadd("retry", {"{}": 1})
     redis_client.set("session:1", "x")
@@ -19,7 +19,7 @@ def test_a_key_that_is_as_it_should_be_is_left_alone(run, redis_client, key):
 
 
 def test_the_registry_itself_may_be_in_the_way(run, redis_client):
-    """It is renamed with what it holds."""
+    """It is renamed together with its contents."""
     redis_client.set("processes", "x")
 
     result = run("set-aside", "processes", "--yes", "--json")
@@ -29,7 +29,7 @@ def test_the_registry_itself_may_be_in_the_way(run, redis_client):
 
 
 def test_what_was_set_aside_before_is_not_overwritten(run, redis_client):
-    """The second one stays until the first is gone."""
+    """The second key stays until the first is deleted."""
     redis_client.mset({"queue:low": "x", "misplaced:queue:low": "y"})
 
     result = run("set-aside", "queue:low", "--yes")
@@ -39,7 +39,7 @@ def test_what_was_set_aside_before_is_not_overwritten(run, redis_client):
 
 
 def test_it_asks_first(run, redis_client):
-    """And is refused where nobody can answer."""
+    """Without a terminal it refuses."""
     redis_client.set("queue:low", "x")
 
     result = run("set-aside", "queue:low")

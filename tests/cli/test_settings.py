@@ -1,4 +1,4 @@
-"""What flags, file and environment come to."""
+"""How flags, file and environment become settings."""
 
 import logging
 from pathlib import Path
@@ -15,7 +15,7 @@ from sidekiq_py.wire.dialect import FloatText
 
 
 def options(directory: Path, yaml: str = "", variables: dict[str, str] | None = None, **flags: Any) -> Options:
-    """The options of a worker started in *directory*, whose file holds *yaml*."""
+    """The options of a worker started in *directory* with a file that contains *yaml*."""
     if yaml:
         (directory / "config").mkdir()
         (directory / "config" / "sidekiq.yml").write_text(yaml)
@@ -23,7 +23,7 @@ def options(directory: Path, yaml: str = "", variables: dict[str, str] | None = 
 
 
 def config(directory: Path, yaml: str = "", **rest: Any) -> Config:
-    """The settings that follow."""
+    """The settings that result."""
     return make_config(options(directory, yaml, **rest))
 
 
@@ -36,13 +36,13 @@ def test_without_a_word_the_defaults_of_sidekiq_7_and_8_hold(tmp_path: Path) -> 
 
 
 def test_a_pinned_sidekiq_6_has_ten_threads(tmp_path: Path) -> None:
-    """Each release's own default."""
+    """Each release has its own default."""
     assert config(tmp_path, sidekiq_version="6").concurrency == 10
     assert make_config(options(tmp_path), sidekiq_version="6.0.4").concurrency == 10
 
 
 def test_queues_are_strict_weighted_or_random_by_their_weights(tmp_path: Path) -> None:
-    """As capsules of Sidekiq 7 and 8 decide it; a file's `name,weight` is read as on the command line."""
+    """As the capsules of Sidekiq 7 and 8 decide it. A file's `name,weight` is parsed as on the command line."""
     modes = [
         config(tmp_path, queues=queues).capsules[0].mode
         for queues in (("a", "b"), ("a,3", "b"), ("a,1", "b,1"), ("a,0", "b"))
@@ -70,7 +70,7 @@ def test_capsules_have_queues_and_threads_of_their_own(tmp_path: Path) -> None:
 
 
 def test_settings_that_only_a_python_worker_has_stand_in_the_file_too(tmp_path: Path) -> None:
-    """One file for the whole fleet: Ruby keeps keys that it does not know."""
+    """The whole fleet can share one file, because Ruby keeps keys that it does not know."""
     yaml = """
         sidekiq_version: 8
         float_text: ruby
@@ -98,7 +98,7 @@ def test_settings_that_only_a_python_worker_has_stand_in_the_file_too(tmp_path: 
 
 
 def test_what_the_program_configured_goes_over_the_file(tmp_path: Path) -> None:
-    """As Ruby's `configure_server` does; flags are told to the program again after its import."""
+    """As with Ruby's `configure_server`; the flags are applied to the program again after its import."""
     found = options(tmp_path, "sidekiq_version: 7\nfloat_text: ruby")
 
     settings = make_config(found, sidekiq_version="8", float_text=FloatText.JSON3)
@@ -107,7 +107,7 @@ def test_what_the_program_configured_goes_over_the_file(tmp_path: Path) -> None:
 
 
 def test_policies_for_keys_of_extensions_go_over_each_other_one_by_one(tmp_path: Path) -> None:
-    """A flag for one key leaves what the file says of another."""
+    """A flag for one key does not change what the file says about another."""
     yaml = """
         :extension_keys:
           bid: run
@@ -131,7 +131,7 @@ def test_policies_for_keys_of_extensions_go_over_each_other_one_by_one(tmp_path:
     ],
 )
 def test_an_unusable_flag_for_a_key_is_named(tmp_path: Path, flag: str, message: str) -> None:
-    """A key that nobody minds would let the jobs be refused that were to run."""
+    """A misspelled key would have no effect, and the jobs that should run would be refused."""
     with pytest.raises(ConfigError, match=message):
         options(tmp_path, extension_keys=(flag,))
 
@@ -148,7 +148,7 @@ def test_an_unusable_flag_for_a_key_is_named(tmp_path: Path, flag: str, message:
 def test_the_log_level_follows_flags_and_systemd(
     tmp_path: Path, flags: dict[str, Any], variables: dict[str, str], level: int
 ) -> None:
-    """`RestartMode=debug` of systemd sets a variable that Sidekiq 8 heeds."""
+    """`RestartMode=debug` of systemd sets a variable that Sidekiq 8 follows."""
     assert options(tmp_path, variables=variables, **flags).log_level == level
 
 
@@ -197,7 +197,7 @@ def test_a_release_directory_of_capistrano_is_not_the_tag(tmp_path: Path) -> Non
     ],
 )
 def test_an_unusable_value_is_named_with_what_would_do(tmp_path: Path, yaml: str, message: str) -> None:
-    """A worker that starts with other settings than those asked for does harm quietly."""
+    """A worker that silently starts with other settings than requested does harm."""
     found = options(tmp_path, yaml)
 
     with pytest.raises(ConfigError, match=message.replace("(", r"\(")):
@@ -205,7 +205,7 @@ def test_an_unusable_value_is_named_with_what_would_do(tmp_path: Path, yaml: str
 
 
 def test_rails_max_threads_must_be_a_number(tmp_path: Path) -> None:
-    """As in Ruby, where `Integer()` refuses it."""
+    """As in Ruby, whose `Integer()` rejects it."""
     with pytest.raises(ConfigError, match="RAILS_MAX_THREADS is 'auto'"):
         options(tmp_path, variables={"RAILS_MAX_THREADS": "auto"})
 
@@ -226,7 +226,7 @@ def test_rails_max_threads_must_be_a_number(tmp_path: Path) -> None:
     ],
 )
 def test_other_ruby_is_refused_by_line(text: str, line: int, reason: str) -> None:
-    """Guessing what Ruby would have made of it is worse than an error."""
+    """An error is better than guessing what Ruby would have made of it."""
     with pytest.raises(ConfigError) as refused:
         erb.render(text, {"A": "1"}, source="config/sidekiq.yml")
 
@@ -235,13 +235,13 @@ def test_other_ruby_is_refused_by_line(text: str, line: int, reason: str) -> Non
 
 
 def test_ruby_in_a_yaml_comment_is_passed_over() -> None:
-    """What is commented out has no value anyway."""
+    """A value in a comment has no effect anyway."""
     assert erb.render("# <%= Rails.env %>\na: <%= 1 %>", {}, source="x") == "# \na: 1"
 
 
 @pytest.mark.parametrize("text", ["- a", "just text"])
 def test_a_file_that_is_no_mapping_is_refused(text: str) -> None:
-    """Options have names."""
+    """Options must have names."""
     with pytest.raises(ConfigError, match=r"x holds a value of type .*; it must be a mapping"):
         parse_options(text, section="development", source="x")
 
@@ -259,7 +259,7 @@ def test_a_file_that_is_no_mapping_is_refused(text: str) -> None:
     ],
 )
 def test_what_yaml_could_make_but_options_cannot_be_is_refused_by_line(text: str, message: str) -> None:
-    """No tag makes an object."""
+    """No tag creates an object."""
     with pytest.raises(ConfigError) as refused:
         parse_options(text, section="development", source="x")
 

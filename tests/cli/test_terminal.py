@@ -1,4 +1,4 @@
-"""What the program does on a real terminal: it asks, and shows progress."""
+"""What the program does on a real terminal: questions and progress bars."""
 
 import fcntl
 import json
@@ -16,7 +16,7 @@ LATER = 4_000_000_000
 
 
 def on_terminal(redis_url: str, arguments: Sequence[str], typed: str = "") -> tuple[int, str, str]:
-    """Exit code, standard output, and what the terminal showed on standard error."""
+    """The exit code, standard output, and what the terminal showed of standard error."""
     controller, terminal = pty.openpty()
     os.write(controller, typed.encode())
     process = subprocess.Popen(
@@ -41,7 +41,7 @@ def on_terminal(redis_url: str, arguments: Sequence[str], typed: str = "") -> tu
 
 
 def fill(redis_client, count):
-    """Puts jobs into `retry`."""
+    """Put jobs into `retry`."""
     job = {"retry": True, "queue": "default", "class": "Boom", "args": []}
     redis_client.zadd("retry", {json.dumps({**job, "jid": str(n)}): LATER + n for n in range(count)})
 
@@ -58,7 +58,7 @@ def test_a_long_operation_shows_a_bar(redis_url, redis_client):
 
 
 def test_a_search_inside_redis_shows_a_bar(redis_url, redis_client):
-    """While the jobs that fit are counted, and while they are moved."""
+    """While matching jobs are counted, and while they are moved."""
     fill(redis_client, 5000)
 
     code, output, shown = on_terminal(redis_url, ["retries", "delete", "--match", '"jid": "77"'], typed="y\n")
@@ -70,7 +70,7 @@ def test_a_search_inside_redis_shows_a_bar(redis_url, redis_client):
 
 
 def test_deleting_many_asks_first(redis_url, redis_client):
-    """No means no."""
+    """Answering no changes nothing."""
     fill(redis_client, 3)
 
     code, output, shown = on_terminal(redis_url, ["retries", "delete", "--all"], typed="n\n")
@@ -82,7 +82,7 @@ def test_deleting_many_asks_first(redis_url, redis_client):
 
 
 def test_the_question_says_how_many_fit(redis_url, redis_client):
-    """They are counted before it is asked, with a bar for the time that takes."""
+    """They are counted before the question, with a bar for the time that this takes."""
     fill(redis_client, 3)
     redis_client.zadd("retry", {'{"class":"Mail","args":[],"jid":"mail"}': LATER})
 
@@ -95,7 +95,7 @@ def test_the_question_says_how_many_fit(redis_url, redis_client):
 
 
 def test_yes_means_yes(redis_url, redis_client):
-    """And they are gone."""
+    """The jobs are deleted."""
     fill(redis_client, 3)
 
     code, output, _ = on_terminal(redis_url, ["retries", "delete", "--all"], typed="y\n")
@@ -105,7 +105,7 @@ def test_yes_means_yes(redis_url, redis_client):
 
 
 def test_no_bar_is_mixed_into_json(redis_url, redis_client):
-    """A program reads what comes."""
+    """A program reads the output."""
     fill(redis_client, 500)
 
     code, output, shown = on_terminal(redis_url, ["retries", "kill", "--all", "--yes", "--json"])
@@ -114,7 +114,7 @@ def test_no_bar_is_mixed_into_json(redis_url, redis_client):
 
 
 def show_on_screen(redis_url: str, arguments: Sequence[str], columns: int) -> list[str]:
-    """The lines that a terminal of so many columns shows of standard output."""
+    """The lines of standard output that a terminal with so many columns shows."""
     controller, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     variables = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
@@ -158,7 +158,7 @@ def test_a_list_fits_the_terminal(redis_url, redis_client, columns):
 
 
 def test_a_list_that_is_piped_is_not_cut_to_a_terminal(redis_url, redis_client):
-    """Scripts read it."""
+    """Scripts read the output."""
     job = {"class": "C" * 39, "args": ["x" * 30], "queue": "default", "jid": "1", "error_class": "E" * 50}
     redis_client.zadd("retry", {json.dumps(job): LATER})
 

@@ -46,7 +46,7 @@ def fleet(redis_client):
 
 @pytest.fixture
 def overview(fleet, redis_url):
-    """What `top` would show of them."""
+    """The overview of this fleet, as `top` reads it."""
     reader = OverviewReader(pool=redis_url)
     now = time.time()
     reader.read(now=now - 10)
@@ -56,7 +56,7 @@ def overview(fleet, redis_url):
 
 
 def shown(lines):
-    """The texts."""
+    """The texts of the lines."""
     return "\n".join(line.text for line in lines)
 
 
@@ -76,7 +76,7 @@ def test_a_wide_screen_shows_all_of_it(overview):
 @pytest.mark.parametrize("height", [1, 3, 8, 14, 24])
 @pytest.mark.parametrize("has_help", [False, True])
 def test_a_screen_of_any_size_is_filled_and_not_exceeded(overview, width, height, has_help):
-    """Columns go, the least important first, and then texts are cut."""
+    """The least important columns are dropped first, and then texts are cut."""
     for section in SECTIONS:
         lines = screen(overview, State(section=section, has_help=has_help), width, height)
 
@@ -85,7 +85,7 @@ def test_a_screen_of_any_size_is_filled_and_not_exceeded(overview, width, height
 
 
 def test_a_narrow_screen_keeps_what_matters(overview):
-    """Names, how busy, how long: 40 columns are a phone."""
+    """Names, how busy, how long: 40 columns are the width of a phone."""
     text = shown(screen(overview, State(), 40, 30))
 
     assert "rails:1" in text
@@ -95,7 +95,7 @@ def test_a_narrow_screen_keeps_what_matters(overview):
 
 
 def test_a_low_screen_shows_the_chosen_section(overview):
-    """And Tab shows the next."""
+    """Tab shows the next section."""
     state = State()
     first = shown(screen(overview, state, 80, 10))
     state.turn(1)
@@ -106,7 +106,7 @@ def test_a_low_screen_shows_the_chosen_section(overview):
 
 
 def test_the_selected_row_stays_in_view(fleet, redis_url):
-    """Among hundreds, and when others come in front of it."""
+    """Among hundreds of rows, and even if others appear before it."""
     fleet.sadd("queues", *(f"q{number:03}" for number in range(300)))
     reader = OverviewReader(pool=redis_url)
     overview = reader.read()
@@ -134,7 +134,7 @@ def test_hostile_names_move_no_cursor(fleet, redis_url):
 
 
 def test_once_prints_it_and_exits(run, fleet):
-    """As wide as it needs to be, with rates over the sample."""
+    """As wide as necessary, with rates measured over the sample."""
     shown = run("top", "--once", "--sample", "0.05").output
 
     assert "/s processed" in shown
@@ -154,7 +154,7 @@ def test_once_as_json(run, fleet):
 
 
 def test_without_a_terminal_it_says_what_to_do(run, fleet):
-    """A pipe can only have it once."""
+    """A pipe only works with --once."""
     result = run("top")
 
     assert (result.exit_code, "sidekiq-py top --once" in result.output) == (2, True)
@@ -170,7 +170,7 @@ class Terminal:
         self.output = ""
 
     def read(self) -> str:
-        """All that has come so far."""
+        """All output so far."""
         while select.select([self._controller], [], [], 0)[0]:
             try:
                 self.output += os.read(self._controller, 65536).decode(errors="replace")
@@ -179,27 +179,27 @@ class Terminal:
         return self.output
 
     def until(self, text: str) -> None:
-        """Wait until it has shown this since the last key."""
+        """Wait until this text has appeared since the last key."""
         eventually(lambda: text in self.read(), within_seconds=30)
 
     def press(self, keys: str) -> None:
-        """Type."""
+        """Press keys."""
         self.read()
         self.output = ""
         os.write(self._controller, keys.encode())
 
     def resize(self, rows: int, columns: int) -> None:
-        """As when a window is made smaller."""
+        """Resize the window."""
         fcntl.ioctl(self._controller, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def settings(self) -> list[object]:
-        """Of the terminal: what a program must leave as it found it."""
+        """The terminal's settings, which a program must leave as it found them."""
         return termios.tcgetattr(self._controller)
 
 
 @contextmanager
 def on_screen(redis_url: str, rows: int = 30, columns: int = 120, **variables: str) -> Iterator[Terminal]:
-    """Starts it; ends it at the end of the block."""
+    """Starts `top`, and stops it at the end of the block."""
     controller, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     usual = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
@@ -222,7 +222,7 @@ def on_screen(redis_url: str, rows: int = 30, columns: int = 120, **variables: s
 
 
 def test_it_shows_what_comes_and_quits(redis_url, fleet):
-    """The terminal is left as it was found."""
+    """The terminal is left as it was before."""
     with on_screen(redis_url) as top:
         before = top.settings()
         top.until("rails:1:aaaaaaaaaaaa")
@@ -235,7 +235,7 @@ def test_it_shows_what_comes_and_quits(redis_url, fleet):
 
 
 def test_a_picture_that_does_not_change_sends_nothing(redis_url, fleet):
-    """So it does not flicker: only the clock and what has changed are sent."""
+    """So it does not flicker: only the clock and changes are sent."""
     with on_screen(redis_url) as top:
         top.until("? keys")
         top.until("q quit")
@@ -247,7 +247,7 @@ def test_a_picture_that_does_not_change_sends_nothing(redis_url, fleet):
 
 
 def test_keys_are_shown_by_a_question_mark(redis_url, fleet):
-    """And go by it."""
+    """The same key hides them."""
     with on_screen(redis_url) as top:
         top.until("PROCESS (2)")
         top.press("?")
@@ -260,7 +260,7 @@ def test_keys_are_shown_by_a_question_mark(redis_url, fleet):
     ("keys", "question", "sent"), [("u", "Quiet app:2:", b"TSTP"), ("js", "Stop rails:1:", b"TERM"), ("d", "", b"TTIN")]
 )
 def test_a_process_is_told_by_a_key(redis_url, fleet, keys, question, sent):
-    """Quiet and stop ask; any key but y is a no."""
+    """Quiet and stop ask first; any key but y means no."""
     identity = "rails:1:aaaaaaaaaaaa" if "j" in keys else "app:2:bbbbbbbbbbbb"
     with on_screen(redis_url) as top:
         top.until("PROCESS (2)")
@@ -279,14 +279,14 @@ def test_a_process_is_told_by_a_key(redis_url, fleet, keys, question, sent):
 
 
 def test_a_selected_job_stands_for_its_process(overview):
-    """And a queue for none, so that no key acts on what nobody has looked at."""
+    """A queue selects no process, so that no key acts on something the user has not looked at."""
     found = {section: State(section=section).chosen_process(overview) for section in SECTIONS}
 
     assert found == {"processes": "app:2:bbbbbbbbbbbb", "queues": None, "jobs": "rails:1:aaaaaaaaaaaa"}
 
 
 def test_a_key_for_what_is_not_selected_does_nothing(redis_url, fleet):
-    """It says how to select it."""
+    """The message says how to select one."""
     with on_screen(redis_url) as top:
         top.until("PROCESS (2)")
         top.press("p")
@@ -297,7 +297,7 @@ def test_a_key_for_what_is_not_selected_does_nothing(redis_url, fleet):
 
 
 def test_a_queue_is_paused_by_a_key_and_goes_on(redis_url, fleet):
-    """The Ruby process that will not obey is named."""
+    """The Ruby process that ignores the pause is named."""
     with on_screen(redis_url) as top:
         top.until("QUEUE (2)")
         top.press("\tp")
@@ -309,7 +309,7 @@ def test_a_queue_is_paused_by_a_key_and_goes_on(redis_url, fleet):
 
 
 def test_retries_are_enqueued_by_a_key(redis_url, fleet):
-    """After a question with their number."""
+    """After a question that shows their number."""
     with on_screen(redis_url) as top:
         top.until("3 retries")
         top.press("r")
@@ -320,7 +320,7 @@ def test_retries_are_enqueued_by_a_key(redis_url, fleet):
 
 
 def test_it_follows_the_size_of_its_window(redis_url, fleet):
-    """Down to what a phone has, and back."""
+    """Down to the size of a phone, and back."""
     with on_screen(redis_url) as top:
         top.until("VERSION")
         top.press("")
@@ -336,7 +336,7 @@ def test_it_follows_the_size_of_its_window(redis_url, fleet):
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
 def test_a_signal_ends_it_and_leaves_the_terminal_in_order(redis_url, fleet, number, code):
-    """Ctrl-C is as good as q."""
+    """Ctrl-C works like q."""
     with on_screen(redis_url) as top:
         before = top.settings()
         top.until("PROCESS (2)")
@@ -346,7 +346,7 @@ def test_a_signal_ends_it_and_leaves_the_terminal_in_order(redis_url, fleet, num
 
 
 def test_an_outage_is_told_and_passes(new_redis_server):
-    """The last picture stays; keys work."""
+    """The last screen stays, and keys still work."""
     server = new_redis_server()
     with on_screen(server.url) as top:
         top.until("PROCESS (0)")
@@ -359,7 +359,7 @@ def test_an_outage_is_told_and_passes(new_redis_server):
 
 
 def test_a_terminal_that_has_no_screen_is_told_what_to_do(redis_url, fleet):
-    """Such as an editor's or a job's of CI."""
+    """For example the terminal of an editor or of a CI job."""
     with on_screen(redis_url, TERM="dumb") as top:
         assert top.process.wait(30) == 1
         top.until("sidekiq-py top --once")

@@ -1,4 +1,4 @@
-"""`worker --watch`: the worker starts again when the program's code changes."""
+"""`worker --watch`: the worker restarts when the program's code changes."""
 
 import os
 import signal
@@ -71,7 +71,7 @@ def start(redis_url: str, tmp_path: Path) -> Iterator[Start]:
 
 
 def write(folder: Path, text: str) -> None:
-    """The program whose job says *text*; what is no program is written as it stands."""
+    """Write a program whose job says *text*; text that is not a program is written as it is."""
     code = text if "=" in text else JOBS.format(text=text)
     (folder / "watched_jobs.py").write_text(code)
 
@@ -83,7 +83,7 @@ def said(redis_url: str, client: redis.Redis) -> bytes:
 
 
 def log_of(folder: Path) -> str:
-    """What watcher and workers have printed."""
+    """The output of the watcher and its workers."""
     return (folder / "out.log").read_text()
 
 
@@ -110,7 +110,7 @@ def test_a_change_of_code_starts_the_worker_again(
 def test_a_signal_during_a_restart_ends_the_watch(
     start: Start, redis_url: str, redis_client: redis.Redis, tmp_path: Path, number: signal.Signals
 ) -> None:
-    """Ctrl-C while a change waits for running jobs starts no other worker; nor does a terminal that is closed."""
+    """Ctrl-C, or a closed terminal, starts no other worker if it comes while a restart waits for running jobs."""
     write(tmp_path, "old")
     watched = start("-t", "30")
     Client(redis_url, sidekiq_version="7").push({"class": "SayAndWait", "args": []})
@@ -128,7 +128,7 @@ def test_a_signal_during_a_restart_ends_the_watch(
 def test_a_closed_terminal_ends_the_watch(
     start: Start, redis_url: str, redis_client: redis.Redis, tmp_path: Path
 ) -> None:
-    """The worker stops in order, as at TERM, instead of being killed while the watch lives on without a terminal."""
+    """The worker stops cleanly as with TERM, instead of being killed while the watch lives on without a terminal."""
     write(tmp_path, "old")
     watched = start()
     assert said(redis_url, redis_client) == b"old"
@@ -142,7 +142,7 @@ def test_a_closed_terminal_ends_the_watch(
 def test_a_program_in_a_folder_called_venv_is_watched(
     start: Start, redis_url: str, redis_client: redis.Redis, tmp_path: Path
 ) -> None:
-    """Only what lies in such a folder below the program is none of it."""
+    """Such folders are ignored only below the program's own."""
     home = tmp_path / "venv" / "shop"
     home.mkdir(parents=True)
     write(home, "old")
@@ -157,7 +157,7 @@ def test_a_program_in_a_folder_called_venv_is_watched(
 def test_a_program_that_does_not_start_is_tried_again_at_the_next_change(
     start: Start, redis_url: str, redis_client: redis.Redis, tmp_path: Path
 ) -> None:
-    """A typing mistake ends no watch."""
+    """A typo does not end the watch."""
     write(tmp_path, "x = (")
     start()
     eventually(lambda: "it will restart at the next change" in log_of(tmp_path))
@@ -170,7 +170,7 @@ def test_a_program_that_does_not_start_is_tried_again_at_the_next_change(
 def test_files_that_are_no_code_restart_nothing(
     start: Start, redis_url: str, redis_client: redis.Redis, tmp_path: Path
 ) -> None:
-    """Such as what the program writes itself."""
+    """For example files that the program writes itself."""
     write(tmp_path, "old")
     start()
     assert said(redis_url, redis_client) == b"old"
@@ -188,7 +188,7 @@ def test_files_that_are_no_code_restart_nothing(
 def test_without_watchfiles_the_extra_is_named(
     run: Callable[..., Result], redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Production has no use for it, so it is not installed with the package."""
+    """Production does not use it, so the package does not install it."""
     monkeypatch.setitem(sys.modules, "watchfiles", None)
 
     result = run("worker", "-r", "tests.cli.worker_jobs", "--watch")
@@ -198,7 +198,7 @@ def test_without_watchfiles_the_extra_is_named(
 
 
 def test_flags_that_cannot_be_used_are_told_before_anything_starts(run: Callable[..., Result]) -> None:
-    """Not by a worker that ends again and again."""
+    """Otherwise the worker would start and exit again and again."""
     result = run("worker", "-r", "tests.cli.worker_jobs", "--watch", "-c", "0")
 
     assert result.exit_code == 2

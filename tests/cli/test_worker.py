@@ -1,4 +1,4 @@
-"""`sidekiq-py worker` as its users run it: a process of its own, on real Redis."""
+"""`sidekiq-py worker` as users run it: in its own process, on real Redis."""
 
 import json
 import os
@@ -25,12 +25,12 @@ StartWorker = Callable[..., WorkerProcess]
 
 @pytest.fixture
 def client(redis_url: str) -> Client:
-    """Pushes to the shared server."""
+    """A client that pushes to the shared server."""
     return Client(redis_url, sidekiq_version="7")
 
 
 def info_of(worker: WorkerProcess, redis_client: redis.Redis) -> dict[str, object]:
-    """What the worker says of itself in Redis."""
+    """The information about itself that the worker writes to Redis."""
     info: dict[str, object] = json.loads(redis_client.hget(worker.identity, "info"))
     return info
 
@@ -49,7 +49,7 @@ def test_flags_and_file_reach_the_process(start_worker: StartWorker, redis_clien
 
 
 def test_lines_of_engine_and_program_are_in_rubys_form(start_worker: StartWorker, client: Client) -> None:
-    """The program's own message bears the job, and what it prints shows at once."""
+    """The program's own message carries the job's context, and what it prints shows at once."""
     worker = start_worker(JOBS, arguments=["-e", "staging"])
 
     jid = client.push({"class": "Note", "args": ["this"]})
@@ -63,7 +63,7 @@ def test_lines_of_engine_and_program_are_in_rubys_form(start_worker: StartWorker
 
 
 def test_no_job_log_leaves_out_start_and_done(start_worker: StartWorker, client: Client) -> None:
-    """Half of what a short job costs can be saved."""
+    """This can save half the cost of a short job."""
     worker = start_worker(JOBS, arguments=["--no-job-log", "--log-format", "json"])
 
     client.push({"class": "Note", "args": ["that"]})
@@ -77,7 +77,7 @@ def test_no_job_log_leaves_out_start_and_done(start_worker: StartWorker, client:
 def test_term_and_a_terminal_that_is_closed_stop_it_with_code_0(
     name: str, start_worker: StartWorker, client: Client, redis_client: redis.Redis
 ) -> None:
-    """What does not end in time goes back to its queue at once, and not when a lease has run out."""
+    """A job that does not finish in time returns to its queue at once, and not only after a lease has expired."""
     worker = start_worker(JOBS, arguments=["-t", "0.2"])
     client.push({"class": "Sleep", "args": [60]})
     eventually(lambda: "class=Sleep" in worker.log)
@@ -128,7 +128,7 @@ sidekiq.use(Stuck())
 def test_a_worker_that_never_starts_heeds_term(
     redis_url: str, tmp_path: Path, arguments: list[str], hangs: str
 ) -> None:
-    """Within the time that busy jobs would have; the log shows where it hangs."""
+    """It exits within the time that busy jobs would have, and the log shows where it hangs."""
     (tmp_path / "stuck.py").write_text(NEVER_STARTS.replace("HANGS", hangs))
     worker = WorkerProcess(
         "stuck", redis_url=redis_url, arguments=["-t", "0.2", *arguments], environment={"PYTHONPATH": str(tmp_path)}
@@ -144,7 +144,7 @@ def test_a_worker_that_never_starts_heeds_term(
 
 
 def test_an_idle_worker_raises_nothing_in_nobody(start_worker: StartWorker) -> None:
-    """However short its time is; and its last line is Ruby's."""
+    """However short its timeout is. Its last log line is Ruby's."""
     worker = start_worker(JOBS, arguments=["-t", "0.001"])
 
     worker.send_signal(signal.SIGTERM)
@@ -155,7 +155,7 @@ def test_an_idle_worker_raises_nothing_in_nobody(start_worker: StartWorker) -> N
 
 
 def test_ttin_shows_what_each_thread_does(start_worker: StartWorker, client: Client) -> None:
-    """Without a debugger, in the log."""
+    """In the log, without a debugger."""
     worker = start_worker(JOBS)
     jid = client.push({"class": "Sleep", "args": [60]})
     eventually(lambda: "class=Sleep" in worker.log)
@@ -173,7 +173,7 @@ def test_ttin_shows_what_each_thread_does(start_worker: StartWorker, client: Cli
 def test_two_signals_at_once_ask_for_one_stop(
     start_worker: StartWorker, client: Client, redis_client: redis.Redis
 ) -> None:
-    """A process manager passes Ctrl-C on as TERM; busy jobs still have their time."""
+    """A process manager passes Ctrl-C on as TERM; busy jobs still get their time."""
     worker = start_worker(JOBS, arguments=["-t", "20"])
     client.push({"class": "Sleep", "args": [1.5]})
     eventually(lambda: "class=Sleep" in worker.log)
@@ -189,7 +189,7 @@ def test_two_signals_at_once_ask_for_one_stop(
 def test_a_second_signal_later_does_not_wait_for_busy_jobs(
     start_worker: StartWorker, client: Client, redis_client: redis.Redis
 ) -> None:
-    """A person who presses Ctrl-C again means it."""
+    """A user who presses Ctrl-C again means it."""
     worker = start_worker(JOBS, arguments=["-t", "60"])
     client.push({"class": "Sleep", "args": [60]})
     eventually(lambda: "class=Sleep" in worker.log)
@@ -206,7 +206,7 @@ def test_a_second_signal_later_does_not_wait_for_busy_jobs(
 def test_a_child_that_dies_is_replaced_and_the_parent_ends_with_code_0(
     start_worker: StartWorker, client: Client, redis_client: redis.Redis
 ) -> None:
-    """`--processes` keeps its number; every child imports the program for itself."""
+    """`--processes` keeps its number of children; every child imports the program itself."""
     worker = start_worker(JOBS, arguments=["--processes", "2", "-c", "1"])
     worker.wait_until_ready(processes=2)
     before = set(worker.identities())
@@ -220,7 +220,7 @@ def test_a_child_that_dies_is_replaced_and_the_parent_ends_with_code_0(
 
 
 def test_a_child_whose_program_cannot_start_says_why(redis_url: str, tmp_path: Path) -> None:
-    """The parent imports nothing, so it is the child that finds out."""
+    """The parent does not import the program, so the child is the one to find out."""
     worker = WorkerProcess("no_such_jobs", redis_url=redis_url, arguments=["--processes", "1"]).start()
 
     eventually(lambda: "there is no module 'no_such_jobs' (-r)" in worker.log)
@@ -231,7 +231,7 @@ def test_a_child_whose_program_cannot_start_says_why(redis_url: str, tmp_path: P
 
 
 def test_systemd_hears_of_the_worker(start_worker: StartWorker, tmp_path: Path) -> None:
-    """As a unit of Type=notify."""
+    """For a unit of Type=notify."""
     path = str(tmp_path / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line:
         line.bind(path)
@@ -246,7 +246,7 @@ def test_systemd_hears_of_the_worker(start_worker: StartWorker, tmp_path: Path) 
 
 
 def test_the_programs_own_logging_is_kept(start_worker: StartWorker, client: Client, tmp_path: Path) -> None:
-    """A program that calls `basicConfig` gets its own form, for the engine's lines, too."""
+    """A program that calls `basicConfig` gets its own format, for the engine's lines, too."""
     (tmp_path / "logged_jobs.py").write_text(
         "import logging\nlogging.basicConfig(format='own|%(name)s|%(message)s', level=logging.INFO)\n"
         "from tests.cli.worker_jobs import *\n"
@@ -262,7 +262,7 @@ def test_the_programs_own_logging_is_kept(start_worker: StartWorker, client: Cli
 def test_file_program_and_flags_decide_about_keys_of_extensions(
     start_worker: StartWorker, client: Client, redis_client: redis.Redis, tmp_path: Path
 ) -> None:
-    """Each about its own: the job of a batch is buried, the encrypted one is run, the unique one is refused."""
+    """Each decides about its own key: the batch job is buried, the encrypted job runs, the unique job is refused."""
     (tmp_path / "sidekiq.yml").write_text("extension_keys: {bid: run, encrypt: refuse}\n:queues: [mixed]\n")
     (tmp_path / "deciding_jobs.py").write_text(
         "import sidekiq_py as sidekiq\n"
@@ -328,7 +328,7 @@ def test_the_jobs_of_django_apps_are_found_and_get_fresh_connections(
 
 
 def test_help_names_rubys_flags_and_those_of_python_workers() -> None:
-    """One page."""
+    """All on one page."""
     shown = run("--help").output
 
     flags = ["-c", "-e", "-g", "-q", "-r", "-t", "-v", "-C", "-V", "--processes", "--async-concurrency", "--no-job-log"]
@@ -338,7 +338,7 @@ def test_help_names_rubys_flags_and_those_of_python_workers() -> None:
 
 @pytest.mark.parametrize("flag", ["-d", "-Lx.log", "-Px.pid", "-i1"])
 def test_flags_that_sidekiq_6_took_away_are_refused_with_advice(flag: str) -> None:
-    """Deploy scripts of old carry them."""
+    """Old deploy scripts pass them."""
     result = run(flag)
 
     assert result.exit_code == 2
@@ -357,7 +357,7 @@ def test_a_worker_without_jobs_does_not_start(redis_url: str, tmp_path: Path) ->
 
 
 def test_a_class_that_is_no_job_yet_is_named(redis_url: str, tmp_path: Path) -> None:
-    """`perform` is forgotten or misspelt; a class that others are derived from is none on purpose."""
+    """`perform` was forgotten or misspelled. A class that others inherit from is deliberately not a job."""
     (tmp_path / "shop.py").write_text(
         "import sidekiq_py\n"
         "class Base(sidekiq_py.Job): ...\n"
@@ -374,7 +374,7 @@ def test_a_class_that_is_no_job_yet_is_named(redis_url: str, tmp_path: Path) -> 
 
 
 def test_a_redis_out_of_reach_is_told_in_a_sentence(tmp_path: Path) -> None:
-    """Exit code 1, so that a supervisor starts it again later; no traceback, no password."""
+    """Exit code 1, so that a supervisor starts it again later; no traceback, and no password."""
     ran = start_and_fail(tmp_path, "-r", JOBS, redis_url="redis://:hush@127.0.0.1:1/0")
 
     assert ran.returncode == 1
@@ -394,14 +394,14 @@ def test_a_shared_file_that_requires_ruby_needs_a_flag(redis_url: str, tmp_path:
 
 
 def run(*arguments: str) -> Result:
-    """The command in this process; only for what ends before a worker starts."""
+    """Run the command in this process; only for commands that exit before a worker starts."""
     from sidekiq_py.cli import main
 
     return CliRunner().invoke(main, ["worker", *arguments], prog_name="sidekiq-py")
 
 
 def start_and_fail(directory: Path, *arguments: str, redis_url: str) -> "subprocess.CompletedProcess[str]":
-    """A worker that is not expected to start."""
+    """Run a worker that is expected to fail at its start."""
     root = Path(__file__).resolve().parents[2]
     return subprocess.run(
         [sys.executable, "-m", "sidekiq_py", "worker", *arguments],
@@ -456,7 +456,7 @@ def test_declared_jobs_whose_queues_are_not_served_are_named_once(
 
 
 def test_an_active_job_counts_as_one_declared_job(start_worker: StartWorker, tmp_path: Path) -> None:
-    """It is run under two wrapper classes, which nobody has declared."""
+    """It runs under two wrapper classes, which no program declares."""
     (tmp_path / "rails_jobs.py").write_text(RAILS_JOBS)
 
     worker = start_worker("rails_jobs")
@@ -465,7 +465,7 @@ def test_an_active_job_counts_as_one_declared_job(start_worker: StartWorker, tmp
 
 
 def test_a_misspelled_key_of_the_file_is_warned_of(start_worker: StartWorker, tmp_path: Path) -> None:
-    """Ruby passes it over in silence, and the worker serves another queue than was meant."""
+    """Ruby ignores it silently, and the worker serves a different queue than intended."""
     (tmp_path / "sidekiq.yml").write_text(":quues: [low]\n")
 
     worker = start_worker(JOBS, arguments=["-C", str(tmp_path / "sidekiq.yml")])

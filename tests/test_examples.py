@@ -1,4 +1,4 @@
-"""The examples run as they stand, against real Redis and, where it is there, real Ruby."""
+"""The examples run unchanged, against real Redis and, if installed, real Ruby."""
 
 import json
 import os
@@ -36,7 +36,7 @@ Run = Callable[..., str]
 
 @pytest.fixture
 def run(redis_url: str) -> Run:
-    """Runs a program in an example's folder, on the shared Redis, and gives what it printed."""
+    """Runs a program in an example's folder, on the shared Redis, and returns its output."""
 
     def run_here(folder: Path, *command: str) -> str:
         environment = {
@@ -54,14 +54,14 @@ def run(redis_url: str) -> Run:
 
 @pytest.fixture
 def ruby() -> str:
-    """The program, where Sidekiq comes with it."""
+    """The `ruby` program, if Sidekiq is installed with it."""
     if shutil.which("sidekiq") is None:
         skip_or_fail("no Ruby Sidekiq; on Debian: apt-get install ruby-sidekiq", switch="SIDEKIQ_PY_REQUIRE_RUBY")
     return "ruby"
 
 
 def test_python_enqueues_for_ruby(run: Run, redis_client: redis.Redis) -> None:
-    """What is printed are the ids of the jobs in Redis; their options are those of the Ruby class."""
+    """The output has the ids of the jobs in Redis; the options are those of the Ruby class."""
     printed = run(ENQUEUE_FOR_RUBY, sys.executable, "enqueue.py")
 
     queued = [json.loads(raw) for raw in redis_client.lrange("queue:mailers", 0, -1)]
@@ -73,7 +73,7 @@ def test_python_enqueues_for_ruby(run: Run, redis_client: redis.Redis) -> None:
 
 @pytest.mark.ruby
 def test_ruby_runs_what_the_example_enqueued(run: Run, ruby: str, redis_url: str) -> None:
-    """A real Sidekiq process with the example's own class."""
+    """In a real Sidekiq process with the example's own class."""
     command = ["sidekiq", "-r", str(ENQUEUE_FOR_RUBY / "jobs.rb"), "-q", "mailers"]
 
     with SidekiqProcess(command, redis_url=redis_url) as worker:
@@ -86,7 +86,7 @@ def test_ruby_runs_what_the_example_enqueued(run: Run, ruby: str, redis_url: str
 
 @pytest.mark.ruby
 def test_python_runs_what_ruby_enqueued(run: Run, ruby: str, redis_url: str) -> None:
-    """At once, after a retry, at its time, and on the event loop."""
+    """At once, after a retry, when due, and on the event loop."""
     with WorkerProcess("fraud", redis_url=redis_url, arguments=["-q", "python"], python_path=[PYTHON_WORKER]) as worker:
         run(PYTHON_WORKER, ruby, "enqueue.rb")
 
@@ -104,7 +104,7 @@ def test_python_runs_what_ruby_enqueued(run: Run, ruby: str, redis_url: str) -> 
 def test_a_celery_project_does_the_same_before_and_after(
     run: Run, redis_url: str, tmp_path: Path, project: Path
 ) -> None:
-    """With the real Celery, and with the import and the command changed: the same lines."""
+    """The output is the same with the real Celery, and with the import and the command changed."""
     is_migrated = project == MIGRATED_PROJECT
     python = sys.executable if is_migrated else python_with_celery()
     command = [python, "-m", "sidekiq_celery" if is_migrated else "celery", "--workdir", str(project), "-A", "shop"]
@@ -130,7 +130,7 @@ def test_the_two_projects_differ_by_their_imports_and_the_command() -> None:
 
 
 def test_the_python_worker_runs_without_ruby_too(run: Run, redis_url: str) -> None:
-    """The command line writes what Ruby would."""
+    """The command line writes what Ruby would write."""
     with WorkerProcess("fraud", redis_url=redis_url, arguments=["-q", "python"], python_path=[PYTHON_WORKER]) as worker:
         run(PYTHON_WORKER, sys.executable, "-m", "sidekiq_py", "push", "FraudCheck", '["A-7", 1.5]', "-q", "python")
 

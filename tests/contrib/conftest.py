@@ -1,4 +1,4 @@
-"""A program of its own for each test, and a worker that runs what it has pushed."""
+"""A separate program for each test, and a worker that runs what it has pushed."""
 
 from collections.abc import Callable, Iterator
 
@@ -12,14 +12,14 @@ from tests.support.waiting import eventually
 
 @pytest.fixture
 def own_program(redis_url: str) -> Iterator[None]:
-    """Without jobs, middleware and handlers, on the emptied server."""
+    """A program without jobs, middleware and handlers, on an empty server."""
     with empty_program(redis_url):
         yield
 
 
 @pytest.fixture
 def work_off(own_program: None) -> Callable[..., None]:
-    """Runs a worker in this process until so many jobs have ended: `work_off(2)`."""
+    """Runs a worker in this process until this many jobs have ended: `work_off(2)`."""
 
     def work_off(count: int, **settings: object) -> None:
         ended: list[str] = []

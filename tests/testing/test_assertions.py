@@ -1,4 +1,4 @@
-"""assert_enqueued and refute_enqueued: what they accept, and what they say."""
+"""assert_enqueued and refute_enqueued: what they accept, and their messages."""
 
 from datetime import UTC, datetime, timedelta
 from unittest.mock import ANY
@@ -10,7 +10,7 @@ from sidekiq_py.testing import fake
 
 
 def complaint(enqueued, *args, **expected):
-    """The message of an assertion that fails."""
+    """The message of a failed assertion."""
     with pytest.raises(AssertionError) as failure:
         enqueued.assert_enqueued(*args, **expected)
     return str(failure.value)
@@ -33,7 +33,7 @@ def test_a_job_that_waits_is_returned(jobs):
     ids=["seconds", "timedelta", "datetime", "any time"],
 )
 def test_when_a_job_is_due_may_be_said_in_many_ways(jobs, at):
-    """The tolerance makes up for the time between the push and the assertion."""
+    """The tolerance allows for the time between the push and the assertion."""
     with fake() as enqueued:
         jobs.plain.perform_in(300)
 
@@ -43,7 +43,7 @@ def test_when_a_job_is_due_may_be_said_in_many_ways(jobs, at):
 
 
 def test_the_message_shows_what_comes_near_and_how_it_differs(jobs):
-    """Jobs of the same class with their difference, other classes by name."""
+    """Jobs of the same class are listed with their differences, other classes by name."""
     with fake() as enqueued:
         jobs.plain.perform_async("bob", 6)
         jobs.plain.set(queue="high").perform_async("bob", 5)
@@ -61,7 +61,7 @@ def test_the_message_shows_what_comes_near_and_how_it_differs(jobs):
 
 
 def test_the_message_for_a_wrong_number(jobs):
-    """It shows those that count."""
+    """It lists the jobs that match."""
     with fake() as enqueued:
         jobs.plain.perform_async(1)
 
@@ -71,7 +71,7 @@ def test_the_message_for_a_wrong_number(jobs):
 
 
 def test_the_message_when_nothing_is_enqueued():
-    """There is nothing to show."""
+    """There is nothing to list."""
     with fake() as enqueued:
         pass
 
@@ -80,7 +80,7 @@ def test_the_message_when_nothing_is_enqueued():
 
 
 def test_refute_shows_the_job_that_should_not_be_there(jobs):
-    """Each of them, in a line."""
+    """Each is shown on one line."""
     with fake() as enqueued:
         jobs.plain.perform_async(1)
         enqueued.refute_enqueued(jobs.plain, args=[2])
@@ -92,7 +92,7 @@ def test_refute_shows_the_job_that_should_not_be_there(jobs):
 
 
 def test_what_is_no_job_or_no_moment_is_a_type_error(jobs):
-    """A mistake in the test is no failed assertion."""
+    """A mistake in the test is not a failed assertion."""
     with fake() as enqueued:
         jobs.plain.perform_in(5)
 

@@ -1,4 +1,4 @@
-"""The fake mode: what is kept, and how it is run."""
+"""The fake mode: what it keeps, and how jobs run."""
 
 import asyncio
 import contextvars
@@ -23,7 +23,7 @@ from sidekiq_py.testing import fake, inline
 
 
 def test_a_job_waits_as_the_bytes_that_redis_would_get(jobs):
-    """Complete, checked and dumped; the value tells what it says."""
+    """The payload is complete, checked and serialized, and the repr shows the job."""
     with fake() as enqueued:
         jid = jobs.plain.perform_async("bob", 5)
 
@@ -35,7 +35,7 @@ def test_a_job_waits_as_the_bytes_that_redis_would_get(jobs):
 
 
 def test_a_scheduled_job_knows_when_it_is_due(jobs):
-    """The moment stands beside the payload, as the score stands beside the member."""
+    """The time is kept next to the payload, as the score is in a sorted set."""
     with fake() as enqueued:
         jobs.plain.perform_at(4_000_000_000, 1)
 
@@ -77,7 +77,7 @@ def test_nothing_touches_redis_and_outside_of_the_block_everything_does(jobs):
 
 
 def test_arguments_are_checked_and_middleware_runs(jobs):
-    """All that comes before the sending is real."""
+    """Everything that happens before a job is sent is real."""
     sidekiq.client_middleware.add(lambda job, payload, queue, go: go() if payload["args"] else None)
 
     with fake() as enqueued:
@@ -90,7 +90,7 @@ def test_arguments_are_checked_and_middleware_runs(jobs):
 
 
 def test_jobs_by_name_and_by_queue(jobs):
-    """A job may be meant by its handle, its class or its name."""
+    """You can refer to a job by its handle, its class or its name."""
     with fake() as enqueued:
         jobs.plain.perform_async(1)
         jobs.worker.perform_async(2)
@@ -103,7 +103,7 @@ def test_jobs_by_name_and_by_queue(jobs):
 
 
 def test_drain_runs_all_jobs_of_a_kind(jobs):
-    """Oldest first; others wait on."""
+    """Oldest first; other jobs keep waiting."""
     with fake() as enqueued:
         jobs.plain.perform_async(1)
         jobs.worker.perform_async(2)
@@ -116,7 +116,7 @@ def test_drain_runs_all_jobs_of_a_kind(jobs):
 
 
 def test_drain_goes_on_with_what_jobs_enqueue(jobs):
-    """Until none waits."""
+    """Until no job is waiting."""
     with fake():
         jobs.spawning.perform_async(2)
 
@@ -126,7 +126,7 @@ def test_drain_goes_on_with_what_jobs_enqueue(jobs):
 
 
 def test_drain_ends_where_a_job_enqueues_itself_for_ever(jobs):
-    """The message says so, rather than the test hanging."""
+    """The test fails with a message instead of hanging."""
     with fake() as enqueued:
         jobs.spawning.perform_async(100)
 
@@ -147,7 +147,7 @@ def test_perform_one_runs_the_oldest_and_returns_it(jobs):
 
 
 def test_perform_one_with_nothing_to_run(jobs):
-    """The error names what was looked for."""
+    """The error names the job that was wanted."""
     with fake() as enqueued:
         jobs.plain.perform_async()
 
@@ -156,7 +156,7 @@ def test_perform_one_with_nothing_to_run(jobs):
 
 
 def test_an_error_reaches_the_test_and_the_job_is_gone(jobs):
-    """Retries are not played; what is behind the failed job still waits."""
+    """Jobs are not retried; the jobs after the failed one are still waiting."""
     with fake() as enqueued:
         jobs.failing.perform_async()
         jobs.plain.perform_async()
@@ -168,7 +168,7 @@ def test_an_error_reaches_the_test_and_the_job_is_gone(jobs):
 
 
 def test_jobs_of_the_ruby_side_stay_when_the_others_are_drained(jobs):
-    """They can be asserted, and are not run here, in whatever order they were enqueued."""
+    """You can assert on them, but they do not run here, in whatever order they were enqueued."""
     with fake() as enqueued:
         emailer = sidekiq.ruby_job("Billing::Emailer")
         emailer.perform_async(42)
@@ -186,7 +186,7 @@ def test_jobs_of_the_ruby_side_stay_when_the_others_are_drained(jobs):
 
 
 def test_a_job_that_is_not_declared_here_cannot_be_run():
-    """A Ruby job that is asked for by name, or a class that nobody has imported."""
+    """A Ruby job that is named explicitly, or a class that was never imported."""
     with fake() as enqueued:
         emailer = sidekiq.ruby_job("Billing::Emailer")
         emailer.perform_async(42)
@@ -199,7 +199,7 @@ def test_a_job_that_is_not_declared_here_cannot_be_run():
 
 
 def test_clear_forgets_jobs(jobs):
-    """All, or those of a kind."""
+    """All of them, or those of one job."""
     with fake() as enqueued:
         jobs.plain.perform_async()
         jobs.worker.perform_async()
@@ -212,7 +212,7 @@ def test_clear_forgets_jobs(jobs):
 
 
 def test_async_jobs_drain_on_the_tests_own_loop(jobs):
-    """`await adrain()` within a loop, `drain()` without one; plain jobs go to a thread."""
+    """`await adrain()` inside a loop, `drain()` without one; other jobs run in a thread."""
     with fake() as enqueued:
         jobs.awaited.perform_async(1)
         enqueued.drain()
@@ -232,7 +232,7 @@ def test_async_jobs_drain_on_the_tests_own_loop(jobs):
 
 
 def test_server_middleware_wraps_runs(jobs):
-    """The program's own by default, or a chain for the test."""
+    """By default the program's own middleware, or a chain for the test."""
     seen = []
     sidekiq.server_middleware.add(lambda job, payload, queue, go: (seen.append((job, queue)), go())[1])
 
@@ -248,7 +248,7 @@ def test_server_middleware_wraps_runs(jobs):
 
 
 def test_a_scheduled_job_passes_client_middleware_again_before_it_runs(jobs):
-    """As when a poller pushes it to its queue; it may be stopped there."""
+    """As when a poller pushes it to its queue; the middleware may stop it."""
     pushes = []
 
     @sidekiq.client_middleware.add
@@ -285,7 +285,7 @@ def test_an_active_job_shows_its_own_class_and_arguments(jobs):
 @pytest.mark.parametrize("outer", [fake, inline])
 @pytest.mark.parametrize("inner", [fake, inline])
 def test_modes_do_not_nest(outer, inner):
-    """The inner one would take jobs that the outer one's test waits for."""
+    """The inner mode would take jobs for which the outer mode's test waits."""
     with (
         outer(),
         pytest.raises(WrongModeError, match=rf"{inner.__name__}\(\) within {outer.__name__}\(\)"),
@@ -295,7 +295,7 @@ def test_modes_do_not_nest(outer, inner):
 
 
 def test_calls_outside_of_a_fake_mode_say_so():
-    """Also within the inline mode, which keeps nothing."""
+    """Also in the inline mode, which keeps no jobs."""
     with pytest.raises(WrongModeError, match="no fake mode is active"):
         testing.drain()
     with inline(), pytest.raises(WrongModeError, match="no fake mode is active"):
@@ -338,7 +338,7 @@ def test_a_mode_everywhere_takes_the_jobs_of_all_threads(jobs):
 
 
 def test_a_mode_everywhere_stands_alone():
-    """It would take the jobs that another thread's test waits for."""
+    """It would take the jobs for which another thread's test waits."""
     is_on, may_end = threading.Event(), threading.Event()
 
     def elsewhere():
@@ -358,7 +358,7 @@ def test_a_mode_everywhere_stands_alone():
 
 
 def test_a_mode_may_be_left_in_another_context(jobs):
-    """As async fixtures are."""
+    """As async fixtures do."""
     block = fake()
     enqueued = contextvars.copy_context().run(block.__enter__)
 

@@ -12,7 +12,7 @@ from sidekiq_py.testing import inline
 
 
 def test_a_job_runs_at_once_with_what_json_leaves_of_its_arguments(jobs):
-    """The jid comes back as from any push."""
+    """The push returns the jid, as always."""
     with inline():
         jid = jobs.worker.perform_async({"a": [1.0]})
 
@@ -20,7 +20,7 @@ def test_a_job_runs_at_once_with_what_json_leaves_of_its_arguments(jobs):
 
 
 def test_scheduled_and_bulk_jobs_run_at_once_too(jobs):
-    """The moment is not waited for."""
+    """Their time is ignored."""
     with inline():
         jobs.plain.perform_in(3600, 1)
         jobs.plain.perform_bulk([[2], [3]])
@@ -29,7 +29,7 @@ def test_scheduled_and_bulk_jobs_run_at_once_too(jobs):
 
 
 def test_what_a_job_enqueues_runs_within_it(jobs):
-    """All is done when the first push returns."""
+    """Everything is done when the first push returns."""
     with inline():
         jobs.spawning.perform_async(2)
 
@@ -37,13 +37,13 @@ def test_what_a_job_enqueues_runs_within_it(jobs):
 
 
 def test_an_error_is_raised_by_the_push(jobs):
-    """There is no retry set to go to."""
+    """There is no retry set."""
     with inline(), pytest.raises(ZeroDivisionError, match="as told"):
         jobs.failing.perform_async()
 
 
 def test_an_async_job_runs_with_and_without_a_loop(jobs):
-    """Within a loop it gets a thread with a loop of its own, and the push waits for it."""
+    """Inside a loop it gets a thread with its own loop, and the push waits for it."""
 
     async def within_a_loop():
         await jobs.awaited.aperform_async(2)
@@ -58,7 +58,7 @@ def test_an_async_job_runs_with_and_without_a_loop(jobs):
 
 
 def test_server_middleware_wraps_the_run(jobs):
-    """The program's own, or a chain for the test."""
+    """The program's own middleware, or a chain for the test."""
     seen = []
     sidekiq.server_middleware.add(lambda job, payload, queue, go: (seen.append(queue), go())[1])
 
@@ -71,7 +71,7 @@ def test_server_middleware_wraps_the_run(jobs):
 
 
 def test_a_job_of_the_ruby_side_cannot_run_here():
-    """The fake mode is for those."""
+    """Use the fake mode for such jobs."""
     with inline(), pytest.raises(JobNotFoundError, match="RailsJob"):
         sidekiq.ruby_job("RailsJob").perform_async()
     with inline(), pytest.raises(JobNotFoundError, match="RailsJob"):

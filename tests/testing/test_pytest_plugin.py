@@ -1,4 +1,4 @@
-"""The pytest plug-in, in a pytest of its own."""
+"""The pytest plug-in, tested in a separate pytest."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def python(*arguments, cwd=ROOT):
-    """Run Python with the project on its path; what it printed."""
+    """Run Python with the project on its path; returns its output."""
     done = subprocess.run(
         [sys.executable, *arguments],
         cwd=cwd,
@@ -27,7 +27,7 @@ def python(*arguments, cwd=ROOT):
 
 
 def test_the_fixture_keeps_jobs_in_memory(tmp_path):
-    """Each test has its own, in all threads, with the failure's message in the report."""
+    """Each test has its own jobs, from all threads, and the report shows the failure's message."""
     tmp_path.joinpath("test_program.py").write_text(
         """
 import threading
@@ -95,7 +95,7 @@ def test_who_asks_for_redis_reaches_it(sidekiq_redis):
 
 @pytest.mark.parametrize("switch", ["--sidekiq-off-redis", "--override-ini=sidekiq_off_redis=true"])
 def test_a_whole_run_is_kept_off_redis(tmp_path, switch):
-    """By a flag or a setting: nobody listens on port 1, and only a test that asks for Redis notices."""
+    """With a flag or a setting: no server listens on port 1, and only a test that uses Redis notices."""
     tmp_path.joinpath("test_program.py").write_text(OFF_REDIS)
 
     report = python(
@@ -106,7 +106,7 @@ def test_a_whole_run_is_kept_off_redis(tmp_path, switch):
 
 
 def test_loading_the_plug_in_loads_no_more_than_its_package():
-    """pytest does so in every project where the library is installed."""
+    """pytest loads it in every project that has the library installed."""
     report = python(
         "-c",
         "import sys, pytest, sidekiq_py; before = set(sys.modules); import sidekiq_py.pytest_plugin; "
@@ -117,7 +117,7 @@ def test_loading_the_plug_in_loads_no_more_than_its_package():
 
 
 def test_the_entry_point_names_the_module():
-    """As `pyproject.toml` registers it."""
+    """As registered in `pyproject.toml`."""
     import tomllib
 
     project = tomllib.loads(ROOT.joinpath("pyproject.toml").read_text())["project"]
@@ -129,14 +129,14 @@ def test_the_entry_point_names_the_module():
 
 @pytest.mark.parametrize("module", ["sidekiq_py.testing", "sidekiq_py.active_job"])
 def test_testing_loads_without_a_worker(module):
-    """The engine stays out of a program's tests."""
+    """The engine is not loaded in a program's tests."""
     report = python("-c", f"import sys, {module}; print([m for m in sys.modules if m.startswith('sidekiq_py.engine')])")
 
     assert report.strip() == "[]"
 
 
 def test_the_examples_of_the_documentation_pass(tmp_path):
-    """docs/testing.md as a file of tests."""
+    """Runs docs/testing.md as a file of tests."""
     tmp_path.joinpath("test_page.py").write_text(python_examples("testing.md"))
 
     report = python("-m", "pytest", "-q", "-p", "sidekiq_py.pytest_plugin", "-p", "no:cacheprovider", cwd=tmp_path)

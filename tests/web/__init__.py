@@ -1,1 +1,1 @@
-"""The dashboard, asked without a server in between; `interop_tests/test_dashboard_in_a_browser.py` has a browser."""
+"""Tests the dashboard without a server; `interop_tests/test_dashboard_in_a_browser.py` uses a browser."""

@@ -20,7 +20,7 @@ class Reply:
 
     Args:
         text: The body.
-        headers: By lower-case name; cookies are left out.
+        headers: The headers by lower-case name, without cookies.
     """
 
     status: int
@@ -29,19 +29,19 @@ class Reply:
 
     @property
     def shown(self) -> str:
-        """What a reader sees of it, in one line."""
+        """The text that a reader sees, on one line."""
         return " ".join(unescape(_TAG.sub(" ", self.text)).split())
 
 
 class Visitor:
     """
-    Somebody who looks at a dashboard.
+    A visitor of a dashboard.
 
     Args:
         application: The dashboard.
-        base: Where it is mounted.
-        headers: Sent with each request.
-        client: The address that the requests come from.
+        base: The path at which it is mounted.
+        headers: Headers to send with each request.
+        client: The address that requests come from.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Visitor:
         self.cookies: dict[str, str] = {}
 
     def get(self, path: str, **headers: str) -> Reply:
-        """Open a page; redirects are followed."""
+        """Open a page, following redirects."""
         reply = self.send("GET", path, headers=headers)
         while reply.status == 303:
             reply = self.send("GET", reply.headers["location"].removeprefix(self._base), headers=headers)
@@ -68,7 +68,7 @@ class Visitor:
     def post(
         self, path: str, fields: Mapping[str, str | Sequence[str]], *, token: str | None = None, **headers: str
     ) -> Reply:
-        """Send a form as a page of the dashboard would, with its token; redirects are followed."""
+        """Send a form as a page of the dashboard would, with its token, following redirects."""
         given = self.form_token if token is None else token
         body = urlencode({"form_token": given, **fields}, doseq=True)
         sent = {"origin": f"http://{self.headers['host']}", "sec-fetch-site": "same-origin", **headers}
@@ -83,7 +83,7 @@ class Visitor:
         return self.cookies.get("sidekiq_py_form", "")
 
     def send(self, method: str, path: str, body: bytes = b"", *, headers: Mapping[str, str] | None = None) -> Reply:
-        """One request, as it is."""
+        """Send one request, exactly as given."""
         given = {**self.headers, **{name.replace("_", "-"): text for name, text in (headers or {}).items()}}
         if self.cookies:
             given["cookie"] = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
@@ -101,7 +101,7 @@ class Visitor:
             "client": (self._client, 50_000),
             "server": ("127.0.0.1", 4567),
         }
-        # Where the extra `web` is missing, the tests of this folder leave themselves out.
+        # Without the extra `web`, the tests of this folder are skipped.
         from sidekiq_py.web.gateway import answer
 
         replied = answer(self._application, scope, body)

@@ -1,4 +1,4 @@
-"""A dashboard on the emptied server, somebody who looks at it, and jobs to look at."""
+"""A dashboard on an empty server, visitors, and jobs to look at."""
 
 import json
 import threading
@@ -19,7 +19,7 @@ from tests.web.browsing import Visitor
 
 @pytest.fixture(autouse=True)
 def _program(redis_url: str) -> Iterator[None]:
-    """The program's own Redis is the test's server."""
+    """Configures the program to use the test's Redis."""
     program.reset()
     program.configure(redis_url=redis_url, sidekiq_version="8.1.7")
     yield
@@ -29,10 +29,10 @@ def _program(redis_url: str) -> Iterator[None]:
 
 @pytest.fixture
 def visitor() -> Callable[..., Visitor]:
-    """Makes somebody whom the host program lets in: `visitor("viewer")`, `visitor("operator", may_edit=True)`."""
+    """Makes a visitor with access from the host program: `visitor("viewer")`, `visitor("operator", may_edit=True)`."""
 
     def make(role: str = "operator", *, may_edit: bool = False, base: str = "", **settings: Any) -> Visitor:
-        # Where the extra `web` is missing, the tests of this folder leave themselves out.
+        # Without the extra `web`, the tests of this folder are skipped.
         from sidekiq_py.web import User, asgi_app
 
         user = User("ada", role, may_edit)
@@ -43,26 +43,26 @@ def visitor() -> Callable[..., Visitor]:
 
 @pytest.fixture
 def operator(visitor: Callable[..., Visitor]) -> Visitor:
-    """Somebody who may do everything."""
+    """A visitor who may do everything."""
     return visitor("operator", may_edit=True)
 
 
 @pytest.fixture
 def viewer(visitor: Callable[..., Visitor]) -> Visitor:
-    """Somebody who may look."""
+    """A visitor who may only view."""
     return visitor("viewer")
 
 
 @dataclass
 class RoundTrips:
-    """How many there were."""
+    """The number of round trips."""
 
     count: int = 0
 
 
 @pytest.fixture
 def round_trips(monkeypatch: pytest.MonkeyPatch) -> Callable[[], AbstractContextManager[RoundTrips]]:
-    """Counts what this thread sends: `with round_trips() as made: …; made.count`."""
+    """Counts the round trips of this thread: `with round_trips() as made: …; made.count`."""
 
     @contextmanager
     def counting() -> Iterator[RoundTrips]:
@@ -96,7 +96,7 @@ def payload() -> Callable[..., bytes]:
 
 @pytest.fixture
 def failed(redis_client: redis.Redis, payload: Callable[..., bytes]) -> Callable[..., bytes]:
-    """Puts a job into `retry` (or another set) and gives its bytes: `failed("a1", at=60, into="dead")`."""
+    """Puts a job into `retry` (or another set) and returns its bytes: `failed("a1", at=60, into="dead")`."""
 
     def put(jid: str = "a" * 24, *, at: float = 60, into: str = "retry", **about: Any) -> bytes:
         about.setdefault("error_class", "Boom")

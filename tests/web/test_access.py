@@ -1,4 +1,4 @@
-"""Nobody is let in who was not named, and nothing is done that a page of the dashboard did not ask for."""
+"""Only named visitors get access, and nothing happens that a page of the dashboard did not request."""
 
 import contextlib
 import json
@@ -27,7 +27,7 @@ NOBODY = "redis://127.0.0.1:1"
 
 @pytest.fixture(scope="module")
 def password_hash():
-    """Hashing takes its time, on purpose."""
+    """A hash, made once, because hashing is slow on purpose."""
     return hash_password(SECRET)
 
 
@@ -43,7 +43,7 @@ def _form_token(visitor):
 
 @pytest.mark.parametrize("path", ["/", "/retries", "/nowhere", "/sign-in", "/metrics", "/at/eu/"])
 def test_without_rules_every_page_is_refused_and_says_what_to_set(path):
-    """Mounted without authorization it is closed, also for this machine."""
+    """A dashboard mounted without authorization is closed, also for this machine."""
     reply = Visitor(asgi_app()).get(path)
 
     assert reply.status == 403
@@ -52,7 +52,7 @@ def test_without_rules_every_page_is_refused_and_says_what_to_set(path):
 
 
 def test_at_this_machine_everybody_is_an_operator():
-    """`sidekiq-py web` on a loopback address."""
+    """With `sidekiq-py web` on a loopback address."""
     visitor = Visitor(build(Access(is_local=True)))
 
     assert visitor.get("/").status == 200
@@ -63,14 +63,14 @@ def test_at_this_machine_everybody_is_an_operator():
     "header", ["x-forwarded-for", "forwarded", "x-forwarded-host", "x-real-ip", "via", "x-forwarded-proto"]
 )
 def test_what_comes_through_a_proxy_is_not_from_this_machine(header):
-    """A proxy on this machine would let in the whole world."""
+    """Otherwise a proxy on this machine would give the whole world access."""
     visitor = Visitor(build(Access(is_local=True)), headers={header: "192.0.2.1"})
 
     assert visitor.get("/").status == 403
 
 
 def test_another_address_is_not_this_machine():
-    """Even if a port was forwarded to the loopback address."""
+    """Even if a port is forwarded to the loopback address."""
     assert Visitor(build(Access(is_local=True)), client="192.0.2.7").get("/").status == 403
 
 
@@ -82,7 +82,7 @@ def test_another_address_is_not_this_machine():
     ],
 )
 def test_a_host_that_is_not_this_machine_s_is_refused(host):
-    """A page on evil.example whose name points to 127.0.0.1 must not read the dashboard."""
+    """A page on evil.example, whose name resolves to 127.0.0.1, must not read the dashboard."""
     visitor = Visitor(build(Access(is_local=True)), headers={"host": host})
 
     assert visitor.get("/").status == 403
@@ -95,7 +95,7 @@ def test_the_names_of_this_machine_are_allowed(host):
 
 
 def test_allowed_hosts_hold_with_accounts_too(password_hash):
-    """Whoever names them means them."""
+    """A program that names hosts wants only those."""
     dashboard = asgi_app(accounts={"ada": Account(password_hash)}, allowed_hosts=["ops.example"])
 
     assert Visitor(dashboard, headers={"host": "ops.example"}).get("/").status == 200
@@ -103,7 +103,7 @@ def test_allowed_hosts_hold_with_accounts_too(password_hash):
 
 
 def test_an_account_signs_in_and_out(password_hash):
-    """The session is a cookie; without it the form comes again."""
+    """The session is a cookie; without it the form is shown again."""
     visitor = Visitor(asgi_app(accounts={"ada": Account(password_hash, "operator")}))
     assert "Sign in" in visitor.get("/retries").shown
 
@@ -122,7 +122,7 @@ def _sent_on_to(visitor, to, path="/sign-in"):
 
 @pytest.mark.parametrize("base", ["", "/jobs"])
 def test_signing_in_leads_to_the_page_that_was_asked_for(password_hash, base):
-    """Also where it failed at first: a link in a chat leads to its job, and not to the overview."""
+    """Even after a failed attempt: a link in a chat leads to its job, and not to the overview."""
     dashboard = asgi_app(accounts={"ada": Account(password_hash)}, servers={"eu": NOBODY, "us": NOBODY})
     visitor = Visitor(dashboard, base=base)
 
@@ -152,7 +152,7 @@ def test_signing_in_leads_to_no_other_place(password_hash, to):
 
 
 def test_what_an_address_asks_for_gets_into_no_header(password_hash):
-    """Parameters are written anew, so a line break in one stays within it, and none becomes a notice."""
+    """Parameters are encoded again, so a line break in one stays inside it, and none becomes a notice."""
     visitor = Visitor(asgi_app(accounts={"ada": Account(password_hash)}))
 
     assert _sent_on_to(visitor, "/retries?q=a\r\nb: c&notice=n&path=p") == "/retries?q=a%0D%0Ab%3A+c&notice=n&path=p"
@@ -161,7 +161,7 @@ def test_what_an_address_asks_for_gets_into_no_header(password_hash):
 
 @pytest.mark.parametrize(("name", "secret"), [("ada", "wrong"), ("eve", SECRET), ("ada", ""), ("", SECRET)])
 def test_a_wrong_name_or_password_opens_nothing(password_hash, name, secret):
-    """And the page doesn't say which of them it was."""
+    """The page does not say which of the two was wrong."""
     visitor = Visitor(asgi_app(accounts={"ada": Account(password_hash)}))
 
     reply = sign_in(visitor, name, secret)
@@ -172,7 +172,7 @@ def test_a_wrong_name_or_password_opens_nothing(password_hash, name, secret):
 
 
 def test_a_refused_sign_in_is_logged(password_hash, caplog):
-    """On one line, whatever the name holds, and without the password."""
+    """On one line, whatever the name contains, and without the password."""
     visitor = Visitor(asgi_app(accounts={"ada": Account(password_hash)}), client="192.0.2.7")
 
     sign_in(visitor, "eve\nroot signed in", "hunter2")
@@ -218,7 +218,7 @@ def test_a_session_ends_after_twelve_hours(password_hash, monkeypatch):
 
 @pytest.mark.parametrize("cookie", ["", "x", "x.y", "W10.W10", "e30.e30", "bnVsbA.AAAA", "WzEsMiwzLDRd.AAAA", "é.é"])
 def test_a_made_up_session_opens_nothing(password_hash, cookie):
-    """Whatever it holds."""
+    """Whatever it contains."""
     visitor = Visitor(asgi_app(accounts={"ada": Account(password_hash)}))
     visitor.cookies["sidekiq_py_session"] = cookie
 
@@ -226,7 +226,7 @@ def test_a_made_up_session_opens_nothing(password_hash, cookie):
 
 
 def test_a_session_of_one_account_is_none_of_another(password_hash):
-    """The name is part of what is signed."""
+    """The signature covers the name."""
     accounts = {"ada": Account(password_hash), "bob": Account(hash_password("b"), "operator")}
     visitor = Visitor(asgi_app(accounts=accounts))
     sign_in(visitor, "ada", SECRET)
@@ -239,7 +239,7 @@ def test_a_session_of_one_account_is_none_of_another(password_hash):
 
 
 def test_a_program_shows_its_token():
-    """And needs no form token, as no browser sends this header by itself."""
+    """It needs no form token, because no browser sends this header by itself."""
     dashboard = asgi_app(tokens={TOKEN: "operator"})
     program = Visitor(dashboard, headers={"authorization": f"Bearer {TOKEN}"})
 
@@ -249,14 +249,14 @@ def test_a_program_shows_its_token():
 
 
 def test_one_can_sign_in_with_a_token():
-    """With no name."""
+    """The name is left empty."""
     visitor = Visitor(asgi_app(tokens={TOKEN: User("on-call", "operator")}))
 
     assert "on-call (operator)" in sign_in(visitor, "", TOKEN).shown
 
 
 def test_the_host_program_s_callable_decides(visitor):
-    """It sees the request, and None refuses."""
+    """It gets the request, and returning None denies access."""
     seen = []
 
     def authorize(request):
@@ -295,7 +295,7 @@ ACTIONS = [
 
 
 def test_every_action_is_in_the_table_above(operator):
-    """A new one, of an extension that comes along as well, is tried by the tests below."""
+    """The tests below also cover a new action, for example of a bundled extension."""
     from sidekiq_py.web.pages import HANDLERS
 
     site = asgi_app(authorize=lambda _request: "operator").site
@@ -307,7 +307,7 @@ def test_every_action_is_in_the_table_above(operator):
 
 @pytest.mark.parametrize(("path", "fields"), ACTIONS)
 def test_a_viewer_does_nothing(viewer, redis_client, failed, path, fields):
-    """Even with a form that is right in all else."""
+    """Even with a form that is otherwise right."""
     failed()
     before = redis_client.dump("retry")
 
@@ -319,7 +319,7 @@ def test_a_viewer_does_nothing(viewer, redis_client, failed, path, fields):
 
 
 def test_an_operator_without_the_permission_edits_nothing(visitor, failed):
-    """Whoever edits jobs can run any declared job with any arguments."""
+    """A user who edits jobs can run any declared job with any arguments."""
     failed()
 
     assert visitor("operator").post("/job/copy", {"at": "/retries"}).status == 403
@@ -342,7 +342,7 @@ def test_an_operator_without_the_permission_edits_nothing(visitor, failed):
     ],
 )
 def test_a_forged_form_does_nothing(operator, redis_client, failed, path, fields, forgery):
-    """Another site makes the browser send a form with the operator's cookies."""
+    """A different site makes the browser send a form with the operator's cookies."""
     failed()
 
     reply = operator.post(path, fields, **forgery)
@@ -352,7 +352,7 @@ def test_a_forged_form_does_nothing(operator, redis_client, failed, path, fields
 
 
 def test_a_page_does_nothing(operator, redis_client, failed):
-    """No action answers to GET."""
+    """No action responds to GET."""
     failed()
     before = redis_client.dump("retry")
 
@@ -364,7 +364,7 @@ def test_a_page_does_nothing(operator, redis_client, failed):
 
 @pytest.mark.parametrize("origin", ["https://ops.example", "HTTPS://OPS.EXAMPLE"])
 def test_a_proxy_s_own_address_can_be_named(origin, visitor, redis_client):
-    """Where it changes the Host header."""
+    """For a proxy that changes the Host header."""
     operator = visitor("operator", origins=["https://ops.example/"])
 
     assert operator.post("/queue/pause", {"name": "low", "action": "pause"}, origin=origin).status == 200
@@ -372,7 +372,7 @@ def test_a_proxy_s_own_address_can_be_named(origin, visitor, redis_client):
 
 
 def test_every_response_bears_the_headers_that_keep_it_in_its_place(operator):
-    """No script or style but our own files; no frame; no guessing of types; no copies."""
+    """No scripts and styles except our own files, no frames, no guessing of types, no copies in caches."""
     for path in ("/", "/nowhere", "/assets/app.js", "/retries?live=1"):
         headers = operator.get(path).headers
 
@@ -385,7 +385,7 @@ def test_every_response_bears_the_headers_that_keep_it_in_its_place(operator):
 
 
 def test_cookies_are_for_the_dashboard_alone(password_hash):
-    """Scripts can't read them, and other paths and other sites don't get them."""
+    """Scripts cannot read them, and other paths and other sites do not get them."""
     from sidekiq_py.web.gateway import answer
 
     dashboard = asgi_app(accounts={"ada": Account(password_hash)})
@@ -420,13 +420,13 @@ def test_cookies_are_for_the_dashboard_alone(password_hash):
     ],
 )
 def test_a_setting_that_cannot_be_meant_is_an_error(settings, password_hash):
-    """At the start, not at the first request."""
+    """It is raised at the start, not at the first request."""
     with pytest.raises(ConfigError):
         asgi_app(**{name: make(password_hash) for name, make in settings.items()})
 
 
 def test_a_made_up_session_of_a_token_opens_nothing():
-    """Its name is a digest; one with other letters is no fault of the page."""
+    """Its name is a digest; a name with other characters causes no error on the page."""
     visitor = Visitor(asgi_app(tokens={TOKEN: "viewer"}))
     facts = access_module._encode(json.dumps(["", "é", int(access_module.now_seconds()), ""]).encode())
     visitor.cookies["sidekiq_py_session"] = f"{facts}.AAAA"
@@ -435,7 +435,7 @@ def test_a_made_up_session_of_a_token_opens_nothing():
 
 
 def test_requests_at_once_try_five_passwords_and_no_more(password_hash, monkeypatch):
-    """All of them are there before the first password has been looked at."""
+    """All of them arrive before the first password has been checked."""
     everybody = threading.Barrier(12)
     looked_at = []
     visitor = Visitor(asgi_app(accounts={"ada": Account(password_hash)}))

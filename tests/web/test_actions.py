@@ -1,4 +1,4 @@
-"""What buttons do, to the jobs that were chosen or to all that fit."""
+"""What the buttons do, to the chosen jobs or to all matching jobs."""
 
 import json
 import re
@@ -17,12 +17,12 @@ from tests.web.test_pages import enter_process, fill
 
 
 def keys_on(page):
-    """The values of the check boxes of a list."""
+    """The values of a list's check boxes."""
     return [unescape(key) for key in re.findall(r'type="checkbox" name="key" value="([^"]+)"', page.text)]
 
 
 def finished(run_id=None):
-    """The last run, once it has ended."""
+    """The last run, after it has ended."""
     [run, *_] = BulkRuns().latest()
     return eventually(lambda: state if (state := BulkRuns().find(run.id)).status is not BulkStatus.RUNNING else None)
 
@@ -41,7 +41,7 @@ def test_chosen_jobs_are_retried(operator, redis_client, failed):
 
 
 def test_chosen_jobs_are_killed(operator, failed):
-    """They wait in the dead set then."""
+    """They are in the dead set afterwards."""
     failed("a")
 
     reply = operator.post("/retries/act", {"action": "kill", "key": keys_on(operator.get("/retries"))})
@@ -51,7 +51,7 @@ def test_chosen_jobs_are_killed(operator, failed):
 
 
 def test_a_scheduled_job_is_run_now(operator, redis_client, payload):
-    """Nothing in it changes but when it was enqueued."""
+    """Only the time when it was enqueued changes."""
     redis_client.zadd("schedule", {payload("a"): now_seconds() + 3600})
 
     operator.post("/scheduled/act", {"action": "run", "key": keys_on(operator.get("/scheduled"))})
@@ -60,7 +60,7 @@ def test_a_scheduled_job_is_run_now(operator, redis_client, payload):
 
 
 def test_deleting_asks_before(operator, failed):
-    """Nothing is gone until somebody says yes."""
+    """Nothing is deleted before the user confirms."""
     failed("a", into="dead")
     keys = keys_on(operator.get("/dead"))
 
@@ -73,7 +73,7 @@ def test_deleting_asks_before(operator, failed):
 
 
 def test_a_job_that_has_left_is_told(operator, redis_client, failed):
-    """Somebody else was faster."""
+    """Someone else was faster."""
     failed("a")
     keys = keys_on(operator.get("/retries"))
     redis_client.delete("retry")
@@ -95,7 +95,7 @@ def test_what_is_no_job_cannot_be_retried_and_stays(operator, redis_client):
     "key", ["", "x", "1", "nan-abc", "1e999-abc", "(1-abc", "1 2-abc", "1\n-abc", "-inf-x", "9" * 500]
 )
 def test_a_made_up_key_chooses_nothing(operator, redis_client, failed, key):
-    """Whatever it holds."""
+    """Whatever it contains."""
     failed("a")
 
     reply = operator.post("/retries/act", {"action": "delete", "sure": "yes", "key": key})
@@ -105,7 +105,7 @@ def test_a_made_up_key_chooses_nothing(operator, redis_client, failed, key):
 
 
 def test_jobs_that_share_their_time_are_told_apart(operator, redis_client, payload):
-    """A bulk push schedules thousands for one instant; exactly the chosen one goes."""
+    """A bulk push schedules thousands of jobs for the same time; exactly the chosen one is affected."""
     rows = {payload(f"{n:024}"): 2_000_000_000 for n in range(2500)}
     redis_client.zadd("schedule", rows)
     keys = keys_on(operator.get("/scheduled?from=2400"))
@@ -117,7 +117,7 @@ def test_jobs_that_share_their_time_are_told_apart(operator, redis_client, paylo
 
 
 def test_all_that_fit_are_retried_in_the_background(operator, redis_client, failed):
-    """With a count before, and a page that tells how it goes."""
+    """With a count before, and a page that shows the progress."""
     for n in range(30):
         failed(f"{n:024}", klass="Mail" if n % 3 else "Other")
 
@@ -136,7 +136,7 @@ def test_all_that_fit_are_retried_in_the_background(operator, redis_client, fail
 
 
 def test_a_bulk_action_keeps_its_pace_and_is_stopped(operator, failed):
-    """What was not dealt with yet stays."""
+    """Jobs that were not processed yet stay."""
     for n in range(100):
         failed(f"{n:024}")
     operator.post("/retries/all", {"action": "delete", "per_second": "10", "counted": "100"})
@@ -151,7 +151,7 @@ def test_a_bulk_action_keeps_its_pace_and_is_stopped(operator, failed):
 
 
 def test_what_fails_again_at_once_is_not_retried_for_ever(operator, redis_client, failed):
-    """As many are looked at as there were; jobs are moved in slices of a hundred, so those of the first come back."""
+    """It stops after as many jobs as there were. Jobs move in slices of 100, so those of the first slice come back."""
     for n in range(250):
         failed(f"{n:024}", at=60 + n)
     number = iter(range(1000))
@@ -168,7 +168,7 @@ def test_what_fails_again_at_once_is_not_retried_for_ever(operator, redis_client
 
 
 def test_counting_a_large_set_goes_on_page_by_page(operator, redis_client, payload):
-    """Each look counts some thousand; the script of the page asks on."""
+    """Each page counts a few thousand jobs; the page's script requests the next one."""
     redis_client.zadd("dead", {payload(f"{n:024}", args=["x" if n % 2 else "y"]): n for n in range(12_000)})
 
     page = operator.get("/dead/all?argument=x")
@@ -180,7 +180,7 @@ def test_counting_a_large_set_goes_on_page_by_page(operator, redis_client, paylo
 
 @pytest.mark.parametrize("pace", ["0", "-1", "x", "1.5", "9" * 30])
 def test_a_pace_that_is_none_starts_nothing(operator, failed, pace):
-    """It is told."""
+    """The page says so."""
     failed("a")
 
     reply = operator.post("/retries/all", {"action": "delete", "per_second": pace})
@@ -190,7 +190,7 @@ def test_a_pace_that_is_none_starts_nothing(operator, failed, pace):
 
 
 def test_an_action_goes_by_what_is_shown(visitor, failed):
-    """Nobody finds out what is hidden by acting on it."""
+    """An action does not help anyone to find out hidden values."""
     failed("a", klass="Mail", args=["anna"])
     operator = visitor("operator", redaction=Redaction(jobs={"Mail": ["args"]}))
 
@@ -201,7 +201,7 @@ def test_an_action_goes_by_what_is_shown(visitor, failed):
 
 
 def test_a_queue_is_paused_and_goes_on(operator, redis_client, payload):
-    """Pausing names the Ruby processes that do not obey."""
+    """Pausing names the Ruby processes that ignore the pause."""
     fill(redis_client, payload, 1, "low")
     enter_process(redis_client, "rb:1:aaa", queues=["low"])
     enter_process(redis_client, "py:1:bbb", queues=["low"], labels=["sidekiq_py"])
@@ -217,7 +217,7 @@ def test_a_queue_is_paused_and_goes_on(operator, redis_client, payload):
 
 
 def test_a_queue_is_cleared_after_a_count(operator, redis_client, payload):
-    """The question says how many."""
+    """The question says how many jobs there are."""
     fill(redis_client, payload, 7, "low")
 
     assert "7 jobs wait in this queue" in operator.get("/queue/clear?name=low").shown
@@ -226,7 +226,7 @@ def test_a_queue_is_cleared_after_a_count(operator, redis_client, payload):
 
 
 def test_chosen_jobs_of_a_queue_are_deleted_or_moved(operator, redis_client, payload):
-    """Also if workers have taken others meanwhile."""
+    """Even if workers have taken other jobs in the meantime."""
     fill(redis_client, payload, 10)
     keys = keys_on(operator.get("/queue?name=default"))
     redis_client.rpop("queue:default", 2)
@@ -254,7 +254,7 @@ def test_all_jobs_of_a_queue_that_fit_are_moved(operator, redis_client, payload)
 
 
 def test_processes_are_quieted_stopped_and_dumped(operator, redis_client):
-    """One, or all but those that live in other programs."""
+    """One process, or all except those that are embedded in other programs."""
     for identity in ("rb:1:aaa", "py:1:bbb"):
         enter_process(redis_client, identity)
     enter_process(redis_client, "app:1:ccc", embedded=True)
@@ -270,7 +270,7 @@ def test_processes_are_quieted_stopped_and_dumped(operator, redis_client):
 
 
 def test_a_copy_has_changed_arguments_and_every_other_byte_as_it_was(operator, redis_client):
-    """Large integers, float texts, escapes and foreign keys; the failure is left behind."""
+    """Large integers, float texts, escapes and foreign keys are kept; the failure is not copied."""
     raw = (
         b'{"class":"HardJob","args":[12345678901234567890123, 1.0e3,"caf\\u00e9",{"a" : 1}],"queue":"default",'
         b'"jid":"old","retry":true,"x-y":{"k": 1.50},"created_at":1.5,"error_class":"E","error_message":"m",'
@@ -308,7 +308,7 @@ def test_a_copy_has_changed_arguments_and_every_other_byte_as_it_was(operator, r
 
 
 def test_a_copy_without_changes_keeps_the_bytes_of_its_arguments(operator, redis_client):
-    """Line ends that a browser puts in count as no change."""
+    """Line endings that a browser adds do not count as a change."""
     raw = b'{"class":"A","args":[ "one\\ntwo" ,{"x":\n1}],"queue":"default","jid":"old"}'
     redis_client.zadd("dead", {raw: 1})
     [key] = keys_on(operator.get("/dead"))
@@ -323,7 +323,7 @@ def test_a_copy_without_changes_keeps_the_bytes_of_its_arguments(operator, redis
 
 
 def test_a_copy_can_wait(operator, redis_client, failed):
-    """In the schedule."""
+    """It goes to the schedule."""
     failed("a", args=[1])
     [key] = keys_on(operator.get("/retries"))
 
@@ -335,7 +335,7 @@ def test_a_copy_can_wait(operator, redis_client, failed):
 
 
 def test_a_copy_that_is_no_json_is_not_enqueued(operator, redis_client, failed):
-    """What was typed is still there."""
+    """The form still shows what the user typed."""
     failed("a", args=[1])
     [key] = keys_on(operator.get("/retries"))
 
@@ -348,7 +348,7 @@ def test_a_copy_that_is_no_json_is_not_enqueued(operator, redis_client, failed):
 
 
 def test_a_hidden_argument_is_copied_unseen(visitor, redis_client, failed):
-    """It can neither be read nor changed in the form."""
+    """The form neither shows it nor lets the user change it."""
     failed("a", args=[{"password": "hunter2"}, 1])
     operator = visitor("operator", may_edit=True)
     [key] = keys_on(operator.get("/retries"))
@@ -366,7 +366,7 @@ def test_a_hidden_argument_is_copied_unseen(visitor, redis_client, failed):
 
 @pytest.mark.parametrize("change", [{"argument-0": ""}, {"more": "3"}])
 def test_a_copy_does_not_move_a_hidden_argument_to_another_place(visitor, redis_client, failed, change):
-    """The policy hides it by its place, so in another one it could be read."""
+    """The policy hides it by its position, so in a different position it could be read."""
     failed("a", args=["shown", "hunter2"])
     operator = visitor("operator", may_edit=True, redaction=Redaction(jobs={"HardJob": ["args[1]"]}))
     [key] = keys_on(operator.get("/retries"))
@@ -380,7 +380,7 @@ def test_a_copy_does_not_move_a_hidden_argument_to_another_place(visitor, redis_
 
 
 def test_a_member_of_a_batch_is_not_copied(operator, failed, redis_client):
-    """Its batch would count the copy as the job itself."""
+    """Its batch would take the copy for the job itself."""
     failed("a", sidekiq_py_batch=["b", 1])
     [key] = keys_on(operator.get("/retries"))
 
@@ -391,7 +391,7 @@ def test_a_member_of_a_batch_is_not_copied(operator, failed, redis_client):
 
 
 def test_what_was_done_stands_in_the_audit_log(operator, failed, redis_client):
-    """Who, what, and to which jobs; before it is done."""
+    """Who did what to which jobs, recorded before it happens."""
     failed("job-1")
     operator.post("/retries/act", {"action": "kill", "key": keys_on(operator.get("/retries"))})
     operator.post("/queue/pause", {"name": "low", "action": "pause"})
@@ -403,7 +403,7 @@ def test_what_was_done_stands_in_the_audit_log(operator, failed, redis_client):
 
 
 def test_what_cannot_be_noted_is_not_done(operator, redis_client, failed):
-    """An action that nobody could trace must not happen."""
+    """An action that cannot be traced must not happen."""
     failed("a")
     redis_client.set("sidekiq_py:audit", "in the way")
 

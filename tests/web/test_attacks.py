@@ -1,4 +1,4 @@
-"""What somebody who can write to Redis, or send requests, tries: nothing executes and no page breaks."""
+"""What an attacker who can write to Redis or send requests may try: nothing executes and no page breaks."""
 
 import json
 import random
@@ -14,20 +14,20 @@ from sidekiq_py.clock import now_seconds
 from tests.web.test_pages import enter_process
 
 SCRIPT = "\"'><script>alert(1)</script><img src=x onerror=alert(1)>{{7*7}}${7*7}</textarea></title><svg/onload=1>"
-# Elements and attributes that run something or lead elsewhere.
+# Elements and attributes that execute something or lead to other sites.
 _FORBIDDEN = ("iframe", "object", "embed", "base", "style", "math", "template", "img")
 _PAGES = ("/", "/busy", "/queues", "/retries", "/scheduled", "/dead", "/metrics", "/audit", "/bulk")
 
 
 class Checker(HTMLParser):
-    """Looks at every tag of a page, and notes what no page of ours has."""
+    """Looks at every tag of a page, and records what no page of ours has."""
 
     def __init__(self):
         super().__init__()
         self.faults = []
 
     def handle_starttag(self, tag, attrs):
-        """One tag."""
+        """Check one tag."""
         if tag in _FORBIDDEN:
             self.faults.append(tag)
         for name, value in attrs:
@@ -40,7 +40,7 @@ class Checker(HTMLParser):
 
 
 def check(reply):
-    """The page came, and holds nothing that it should not."""
+    """Check that the page rendered and contains nothing that it should not."""
     assert reply.status < 500, reply.shown
     checker = Checker()
     checker.feed(reply.text)
@@ -50,14 +50,14 @@ def check(reply):
 
 
 def links_of(reply):
-    """Where a page leads to, of the kinds that depend on what Redis holds."""
+    """The links of a page that depend on the contents of Redis."""
     return [
         unescape(link) for link in re.findall(r'href="([^"]+)"', reply.text) if "?" in link and "/assets/" not in link
     ]
 
 
 def test_scripts_in_every_field_of_a_payload_stay_text(operator, redis_client):
-    """Keys and values, of a shape that is right and of one that is not."""
+    """In keys and values, in payloads of valid and invalid structure."""
     plain = {
         **dict.fromkeys(("class", "queue", "jid", "error_class", "error_message", "display_class", "bid"), SCRIPT),
         **dict.fromkeys(("wrapped", "traceparent", "cattr", "locale", SCRIPT), SCRIPT),
@@ -135,7 +135,7 @@ def test_scripts_in_an_address_stay_text(operator, failed, name):
     ],
 )
 def test_a_crooked_path_leads_nowhere(operator, path):
-    """No file, no other site, no fault."""
+    """No file, no other site, and no server error."""
     for method in ("GET", "HEAD", "POST", "DELETE", "PATCH", "OPTIONS"):
         reply = operator.send(method, path, headers={"origin": "http://localhost:4567"})
 
@@ -146,7 +146,7 @@ def test_a_crooked_path_leads_nowhere(operator, path):
 
 @pytest.mark.parametrize("host", ["evil.example", "a b", '"><script>', "localhost@evil.example", "x" * 5000])
 def test_a_crooked_host_stands_in_no_link(operator, host):
-    """Links begin with a slash, so a forged Host leads nobody away, and no cache keeps the page."""
+    """Links begin with a slash, so a forged Host header redirects no one, and no cache keeps the page."""
     for path in ("/", "/job?jid=x", "/sign-in"):
         reply = operator.get(path, host=host)
 
@@ -155,7 +155,7 @@ def test_a_crooked_host_stands_in_no_link(operator, host):
 
 
 def test_a_redirect_stays_in_the_dashboard(operator, failed):
-    """Whatever a form says."""
+    """Whatever a form contains."""
     failed()
     for field in ("next", "at", "name", "order", "class", "id"):
         body = f"form_token={operator.form_token}&action=none&{field}=%2F%2Fevil.example%0d%0aX:y".encode()
@@ -171,7 +171,7 @@ def test_a_redirect_stays_in_the_dashboard(operator, failed):
 
 
 def test_a_form_is_read_within_bounds(operator):
-    """Too large, too many fields, or no UTF-8."""
+    """A form that is too large, has too many fields, or is not UTF-8 is rejected."""
     for body, status in ((b"a=" + b"x" * 5_000_000, 413), (b"a&" * 6000, 400), (b"a=%ff&form_token=x", 400)):
         reply = operator.send("POST", "/retries/act", body, headers={"origin": "http://localhost:4567"})
         assert reply.status == status
@@ -218,7 +218,7 @@ def _hostile(draw):
 
 
 def test_ten_thousand_hostile_payloads_break_no_page(operator, redis_client):
-    """Bytes, wrong types, depth, half letters, control and direction marks, numbers out of every range."""
+    """Bytes, wrong types, depth, unpaired surrogates, control and direction marks, numbers out of every range."""
     draw = random.Random(4567)
     rows = [_hostile(draw) for _ in range(10_000)]
     redis_client.zadd("dead", {raw: draw.choice([1.0, 1e18, -5.0, now_seconds()]) for raw in rows})
@@ -261,7 +261,7 @@ def test_one_huge_payload_makes_no_huge_page(operator, redis_client):
 
 
 def test_what_cannot_be_seen_is_spelled_out(operator, redis_client):
-    """Text that turns the direction of writing could pass for another class."""
+    """Text that changes the direction of writing could pass for a different class."""
     redis_client.zadd("dead", {json.dumps({"class": "Pay\u202egnihton", "args": ["\u0000\ufeff"]}): 5})
 
     page = operator.get("/dead")
@@ -271,7 +271,7 @@ def test_what_cannot_be_seen_is_spelled_out(operator, redis_client):
 
 
 def test_a_notice_is_text(operator):
-    """Even a forged cookie."""
+    """Even in a forged cookie."""
     import base64
 
     operator.cookies["sidekiq_py_notice"] = base64.urlsafe_b64encode(SCRIPT.encode()).decode()
@@ -283,7 +283,7 @@ def test_a_notice_is_text(operator):
 
 @pytest.mark.parametrize("crooked", ["http://[", "http://[x]:y", "[", "http://localhost:abc"])
 def test_a_crooked_origin_is_not_our_own(operator, redis_client, crooked):
-    """One that is no address at all is refused as any other, and is no fault of the page."""
+    """A value that is not an address is rejected like any other, and causes no server error."""
     body = f"form_token={operator.form_token}&name=low&action=pause".encode()
 
     for name in ("origin", "referer"):
@@ -293,7 +293,7 @@ def test_a_crooked_origin_is_not_our_own(operator, redis_client, crooked):
 
 @pytest.mark.parametrize("digits", [16, 30, 5000])
 def test_a_place_that_no_queue_has_is_a_job_that_is_gone(operator, digits):
-    """Keys of jobs in a queue end in their place."""
+    """The key of a job in a queue ends with the job's position."""
     key = f"x-{'9' * digits}"
 
     assert operator.get(f"/job?at=/queue&name=low&key={key}").status == 404
@@ -303,7 +303,7 @@ def test_a_place_that_no_queue_has_is_a_job_that_is_gone(operator, digits):
 
 @pytest.mark.parametrize("before", ["0-0", "99999999999999999999-0", "1-99999999999999999999"])
 def test_an_id_that_no_audit_entry_has_shows_the_latest(operator, before):
-    """Redis refuses ids out of its range."""
+    """Redis rejects ids out of its range."""
     assert operator.get(f"/audit?before={before}").status == 200
 
 
@@ -316,7 +316,7 @@ def test_an_id_that_no_audit_entry_has_shows_the_latest(operator, before):
     ],
 )
 def test_the_path_where_it_is_mounted_is_written_as_addresses_write_it(visitor, base, shown):
-    """Headers hold ASCII alone, and a link that begins with two slashes leads to another site."""
+    """Headers are ASCII only, and a link that begins with two slashes leads to a different site."""
     reply = visitor(base=base).send("GET", "/queues")
 
     assert reply.status == 200
@@ -325,7 +325,7 @@ def test_the_path_where_it_is_mounted_is_written_as_addresses_write_it(visitor, 
 
 
 def test_names_of_megabytes_make_no_page_of_megabytes(operator, redis_client, payload):
-    """Of queues, processes and threads, their tags and releases."""
+    """Names of queues, processes and threads, tags and releases."""
     huge = "x" * 1_000_000
     redis_client.sadd("queues", huge)
     redis_client.lpush(f"queue:{huge}", payload())
@@ -342,7 +342,7 @@ def test_names_of_megabytes_make_no_page_of_megabytes(operator, redis_client, pa
 
 
 def test_a_copy_of_a_job_with_many_or_long_arguments_has_a_small_form(operator, redis_client, failed):
-    """A form holds so many fields only; what it does not show stays as it is."""
+    """A form can have only so many fields; what it does not show stays unchanged."""
     failed("a", args=["x" * 200_000, *range(20_000)])
     [key] = [link.rpartition("key=")[2] for link in links_of(operator.get("/retries")) if "key=" in link]
 

@@ -1,4 +1,4 @@
-"""The dashboard in programs of each framework, as the examples have it, and as a command of its own."""
+"""The dashboard in programs of each framework, as in the examples, and as its own command."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ EXAMPLES = REPOSITORY / "examples"
 
 @pytest.fixture
 def environment(redis_url, tmp_path):
-    """Where Redis is, this tree's code, and a database of the test's own."""
+    """The environment: which Redis, this tree's code, and the test's own database."""
     return {
         "REDIS_URL": redis_url,
         "PYTHONPATH": os.pathsep.join(map(str, SOURCE_ROOTS)),
@@ -42,7 +42,7 @@ def pause_low(client, base):
     ],
 )
 def test_a_program_behind_a_sign_on_proxy_shows_it(folder, command, environment, redis_client):
-    """Nobody without a name, everybody to look, operators to act."""
+    """No one without a name has access, all users may view, operators may act."""
     redis_client.sadd("queues", "low")
     with WebServer(command, environment=environment, folder=EXAMPLES / folder) as server:
         nobody, bob, ada = (
@@ -65,7 +65,7 @@ def test_a_program_behind_a_sign_on_proxy_shows_it(folder, command, environment,
 
 @pytest.mark.parametrize("how", ["wsgi", "asgi"])
 def test_django_shows_it_to_superusers(how, environment, redis_client):
-    """Who signs in at Django's admin; under WSGI and ASGI, with Django's session in its database."""
+    """They sign in at Django's admin; under WSGI and ASGI, with Django's session in its database."""
     redis_client.sadd("queues", "low")
     folder = EXAMPLES / "dashboard_django"
     environment |= {
@@ -110,7 +110,7 @@ def web(environment):
 
 
 def test_the_command_serves_this_machine(web):
-    """And says where."""
+    """It prints the address."""
     with web() as server:
         status, page = HttpClient(server).get("/")
 
@@ -122,7 +122,7 @@ def test_the_command_serves_this_machine(web):
 
 
 def test_the_command_reads_accounts_from_a_file(web, tmp_path, environment):
-    """Made with the hash that it prints."""
+    """With the hash that it prints."""
     hashed = subprocess.run(
         [sys.executable, "-m", "sidekiq_py", "web", "--hash-password"],
         input="pa55\npa55\n",
@@ -154,7 +154,7 @@ def test_the_command_reads_accounts_from_a_file(web, tmp_path, environment):
     ],
 )
 def test_a_setting_that_cannot_be_used_is_told_at_the_start(config, told, tmp_path, environment):
-    """In a sentence, with what to do."""
+    """In one sentence that says what to do."""
     arguments = ["--bind", "0.0.0.0", "--port", "0"]
     if config is not None:
         path = tmp_path / "dashboard.yml"
@@ -175,7 +175,7 @@ def test_a_setting_that_cannot_be_used_is_told_at_the_start(config, told, tmp_pa
 
 
 def test_a_page_is_sent_again_when_it_has_changed(web, redis_client):
-    """By server-sent events, over one connection."""
+    """As server-sent events, over one connection."""
     with (
         web() as server,
         urllib.request.urlopen(server.url("/queues?live=stream"), timeout=30) as stream,

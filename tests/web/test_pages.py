@@ -24,7 +24,7 @@ from tests.web.browsing import Visitor
 
 
 def enter_process(redis_client, identity, *, labels=(), queues=("default",), running=(), **info):
-    """Register a process as its heartbeat does; *running* holds payloads."""
+    """Register a process as its heartbeat would; *running* holds payloads."""
     about = {
         "hostname": identity.split(":")[0],
         "pid": 7,
@@ -57,7 +57,7 @@ def fill(redis_client, payload, count, queue="default"):
     ["/", "/busy", "/queues", "/queue?name=x", "/retries", "/scheduled", "/dead", "/metrics", "/bulk", "/audit"],
 )
 def test_a_page_of_an_empty_redis_says_so(operator, path):
-    """Nothing is missing and nothing fails."""
+    """Nothing is missing, and nothing fails."""
     assert operator.get(path).status == 200
 
 
@@ -78,7 +78,7 @@ def test_the_overview_counts_what_there_is(viewer, redis_client, payload, failed
 
 
 def test_the_overview_shows_what_was_done_in_the_last_hour_day_and_week(viewer, redis_client):
-    """From what Sidekiq itself keeps."""
+    """From the counts that Sidekiq itself keeps."""
     now = datetime.now(UTC)
     redis_client.hset(metrics_keys.minute(now.timestamp(), 8), mapping={"A|p": 5, "A|f": 2, "A|ms": 90})
     redis_client.hset(metrics_keys.ten_minutes(now.timestamp()), mapping={"A|p": 50, "A|f": 20, "A|ms": 900})
@@ -90,7 +90,7 @@ def test_the_overview_shows_what_was_done_in_the_last_hour_day_and_week(viewer, 
 
 
 def test_the_doctor_s_findings_stand_at_the_top_of_the_overview(viewer, redis_client, payload):
-    """Problems first, each with what to do about it; the page does not wait for the doctor."""
+    """Problems come first, each with advice; the page does not wait for the doctor."""
     fill(redis_client, payload, 1)
     viewer.get("/")
 
@@ -110,7 +110,7 @@ def test_busy_shows_processes_and_what_they_run(viewer, redis_client, payload):
 
 
 def test_a_queue_shows_what_runs_next_first(viewer, redis_client, payload):
-    """And the newest first, if that is asked for; fifty on a page."""
+    """Or the newest first, if requested; fifty on a page."""
     fill(redis_client, payload, 60)
 
     page = viewer.get("/queue?name=default")
@@ -134,7 +134,7 @@ def test_a_queue_shows_what_runs_next_first(viewer, redis_client, payload):
     ],
 )
 def test_retries_are_filtered(viewer, failed, query, expected):
-    """By class, queue, argument and error; all that is given has to fit."""
+    """By class, queue, argument and error; a job has to match all of them."""
     failed("a", error_class="Net::TimeoutError", error_message="late", args=["job-a"])
     failed("b", klass="Other", queue="low", args=["job-b"])
     failed("c", args=["job-c", {"x": ["needle"]}])
@@ -147,7 +147,7 @@ def _listed(page):
 
 
 def test_retries_are_filtered_by_time(viewer, failed):
-    """When they are due: from one moment on, before another."""
+    """By when they are due: after one time, before another."""
     now = datetime.now(UTC)
     failed("a", at=-3600, args=["job-a"])
     failed("b", at=60, args=["job-b"])
@@ -163,7 +163,7 @@ def test_retries_are_filtered_by_time(viewer, failed):
 
 
 def test_a_time_that_is_none_is_told(viewer, failed):
-    """And the rest of the filter holds."""
+    """The rest of the filter still applies."""
     failed("a", args=["job-a"])
 
     page = viewer.get("/retries?after=tomorrow")
@@ -173,7 +173,7 @@ def test_a_time_that_is_none_is_told(viewer, failed):
 
 
 def test_a_long_search_goes_on_where_it_stopped(viewer, redis_client, payload, monkeypatch):
-    """Each page looks at so many jobs; a link leads on, and the script of the page follows it."""
+    """Each page looks at a limited number of jobs; a link leads on, and the page's script follows it."""
     monkeypatch.setattr(places, "_LOOKED_AT", 1000)
     rows = {payload(f"{n:024}", args=["job-needle" if n == 2500 else "hay"]): 1000 + n for n in range(3000)}
     redis_client.zadd("schedule", rows)
@@ -196,7 +196,7 @@ def test_jobs_of_a_queue_are_filtered(viewer, redis_client, payload):
 
 
 def test_a_list_of_jobs_has_pages(viewer, redis_client, payload):
-    """Fifty on each; every job comes once."""
+    """Fifty per page; every job appears once."""
     redis_client.zadd("dead", {payload(f"{n:024}", args=[f"job-{n}"]): 1000 + n for n in range(120)})
     seen, path = [], "/dead"
 
@@ -210,7 +210,7 @@ def test_a_list_of_jobs_has_pages(viewer, redis_client, payload):
 
 
 def test_a_job_shows_its_payload_its_failure_and_where_it_waits(viewer, redis_client, failed):
-    """Bytes and tree, the backtrace as well, with every digit of a large integer."""
+    """Both bytes and tree, with the backtrace, and every digit of a large integer."""
     backtrace = base64.b64encode(zlib.compress(json.dumps(["app/job.rb:5:in 'perform'"]).encode())).decode()
     raw = failed("j1", args=[12345678901234567890123, {"deep": [True, None]}], error_backtrace=backtrace, retry_count=2)
 
@@ -225,7 +225,7 @@ def test_a_job_shows_its_payload_its_failure_and_where_it_waits(viewer, redis_cl
 
 
 def test_a_job_is_found_wherever_it_is(viewer, redis_client, payload, failed):
-    """Running, in a set or in a queue; one that is nowhere has left."""
+    """Running, in a set or in a queue; a job that is nowhere has left Redis."""
     enter_process(redis_client, "rb:1:aaa", running=[payload("running")])
     fill(redis_client, payload, 3)
     failed("dead", into="dead")
@@ -254,7 +254,7 @@ def test_metrics_show_each_class_with_deploys(viewer, redis_client):
 
 
 def test_prometheus_gets_text(viewer, redis_client):
-    """The numbers of the whole fleet; a browser gets the page."""
+    """The metrics of the whole fleet; a browser gets the page."""
     redis_client.set("stat:processed", 42)
 
     reply = viewer.get("/metrics", accept="text/plain;version=0.0.4")
@@ -264,7 +264,7 @@ def test_prometheus_gets_text(viewer, redis_client):
 
 
 def test_several_servers_are_shown_in_one_dashboard(visitor, redis_client, new_redis_server, redis_url, payload):
-    """Each under an address of its own; what is done goes to the one that is shown."""
+    """Each has its own address; actions apply to the one that is shown."""
     with new_redis_server() as other:
         client = other.client()
         client.sadd("queues", "abroad")
@@ -281,7 +281,7 @@ def test_several_servers_are_shown_in_one_dashboard(visitor, redis_client, new_r
 
 
 def test_a_server_that_hangs_holds_up_no_other(redis_url, new_redis_server, tmp_path):
-    """However many look at it: neither their pages nor their streams take the threads of the other one."""
+    """However many people look at it, its pages and streams do not use the threads of another server."""
     other = new_redis_server()
     config = tmp_path / "dashboard.yml"
     config.write_text(
@@ -303,7 +303,7 @@ def test_a_server_that_hangs_holds_up_no_other(redis_url, new_redis_server, tmp_
 
 
 def test_the_menu_says_which_server_is_out_of_reach(redis_url, visitor):
-    """As of the last page that asked for it; the title of each page names its server."""
+    """According to the last page of that server; the title of each page names its server."""
     operator = visitor("operator", servers={"home": redis_url, "abroad": "redis://127.0.0.1:1/0"})
     assert "out of reach" not in operator.get("/").text
 
@@ -321,7 +321,7 @@ def test_the_menu_says_which_server_is_out_of_reach(redis_url, visitor):
 
 
 def test_who_waits_for_a_server_that_hangs_waits_once(new_redis_server):
-    """Not for the timeouts of all who came before, one after the other."""
+    """A visitor does not wait for the timeouts of all earlier visitors, one after the other."""
     other = new_redis_server()
     watch = site.Watch(other.url)
 
@@ -339,7 +339,7 @@ def test_who_waits_for_a_server_that_hangs_waits_once(new_redis_server):
 
 
 def test_links_bear_the_prefix_of_the_place_where_it_is_mounted(visitor, failed):
-    """Those to files too."""
+    """So do links to files."""
     failed()
 
     page = visitor("operator", base="/ops/jobs").get("/retries").text
@@ -350,7 +350,7 @@ def test_links_bear_the_prefix_of_the_place_where_it_is_mounted(visitor, failed)
 
 
 def test_an_extension_adds_a_page(visitor):
-    """In the navigation, with the same rules of access and the same layout."""
+    """It is in the navigation, with the same access rules and the same layout."""
     template = (
         '{% extends "base.html" %}{% block title %}Tides{% endblock %}'
         "{% block content %}<p>{{ word }}</p>{% endblock %}"
@@ -368,7 +368,7 @@ TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 
 
 def test_a_job_links_to_its_trace(visitor, failed):
-    """Where the dashboard knows an address for traces."""
+    """If the dashboard knows an address for traces."""
     failed("j1", traceparent=f"00-{TRACE}-00f067aa0ba902b7-01")
 
     page = visitor("viewer", trace_url="https://traces.example/t/{trace_id}?tab=1").get("/job?jid=j1")
@@ -382,7 +382,7 @@ def test_a_job_links_to_its_trace(visitor, failed):
     [f"00-{'0' * 32}-00f067aa0ba902b7-01", f"00-{TRACE.upper()}-00f067aa0ba902b7-01", "00-javascript:-1-01", ["x"], ""],
 )
 def test_a_trace_id_that_is_none_is_no_link(visitor, failed, traceparent):
-    """Anybody who pushes jobs may write it."""
+    """Any program that pushes jobs may write it."""
     failed("j1", traceparent=traceparent)
 
     page = visitor("viewer", trace_url="https://traces.example/{trace_id}").get("/job?jid=j1")
@@ -392,7 +392,7 @@ def test_a_trace_id_that_is_none_is_no_link(visitor, failed, traceparent):
 
 
 def test_an_extension_s_page_adds_links_to_the_page_of_a_job(visitor, failed):
-    """With the prefix of the dashboard and of the Redis that is shown."""
+    """With the prefix of the dashboard and of the server that is shown."""
     failed("j1", order=7)
     page = Page(
         "Orders",
@@ -407,7 +407,7 @@ def test_an_extension_s_page_adds_links_to_the_page_of_a_job(visitor, failed):
 
 
 def test_a_member_of_a_batch_links_to_its_batch(viewer, failed):
-    """What is no membership is no link."""
+    """A malformed membership becomes no link."""
     failed("j1", sidekiq_py_batch=["B-1", 3])
     failed("j2", sidekiq_py_batch=["<b>", 3])
 
@@ -416,7 +416,7 @@ def test_a_member_of_a_batch_links_to_its_batch(viewer, failed):
 
 
 def test_redacted_values_are_nowhere_on_a_page(visitor, failed):
-    """Not in lists, the tree, the text or the error; nor can one search for them."""
+    """They are not in lists, the tree, the text or the error, and searches do not find them."""
     failed("j1", klass="Mail", args=["anna@example.com", {"password": "hunter2", "n": 1}], error_message="no anna!")
     policy = Redaction(jobs={"Mail": ["args[0]", "error_message"]})
     operator = visitor("operator", may_edit=True, redaction=policy)
@@ -453,7 +453,7 @@ def test_redacted_values_are_nowhere_on_a_page(visitor, failed):
     ],
 )
 def test_a_page_takes_three_round_trips_at_most(viewer, redis_client, payload, failed, path, most, round_trips):
-    """Whatever there is; the doctor looks in the background, and is not counted."""
+    """Whatever Redis contains. The doctor runs in the background, and is not counted."""
     fill(redis_client, payload, 60)
     failed()
     enter_process(redis_client, "rb:1:aaa", running=[payload()])
@@ -467,7 +467,7 @@ def test_a_page_takes_three_round_trips_at_most(viewer, redis_client, payload, f
 
 @pytest.mark.parametrize("path", ["/", "/busy", "/queues"])
 def test_a_page_that_is_refreshed_asks_once_a_second(viewer, redis_client, payload, path, round_trips, monkeypatch):
-    """However many look."""
+    """However many people look."""
     fill(redis_client, payload, 1)
     viewer.get(path)
     now = site.monotonic()
@@ -482,7 +482,7 @@ def test_a_page_that_is_refreshed_asks_once_a_second(viewer, redis_client, paylo
 
 @pytest.mark.parametrize("path", ["/", "/queues", "/queue?name=low"])
 def test_the_trend_of_a_queue_reaches_back_to_before_anybody_looked(visitor, redis_client, payload, path):
-    """A dashboard that has just started shows it, for size and latency, with a gap where no worker was running."""
+    """Even a new dashboard shows size and latency, with a gap while no worker was running."""
     fill(redis_client, payload, 3, "low")
     minute = int(now_seconds()) // 60 * 60
     samples = [f"{minute - 60 * ago}:{ago}:{ago}.5" for ago in (90, 89, 88, 3, 2, 1)]
@@ -496,7 +496,7 @@ def test_the_trend_of_a_queue_reaches_back_to_before_anybody_looked(visitor, red
 
 
 def test_trends_are_read_with_what_is_shown_and_not_at_each_look(visitor, redis_client, payload, round_trips):
-    """No round trip of their own; and once in ten seconds, as there is a new point once a minute."""
+    """They need no round trip of their own, and are read every ten seconds, as there is a new point once a minute."""
     fill(redis_client, payload, 1, "low")
     viewer = visitor("viewer")
     viewer.get("/queues")
@@ -511,7 +511,7 @@ def test_trends_are_read_with_what_is_shown_and_not_at_each_look(visitor, redis_
 
 
 def test_a_key_of_a_foreign_type_breaks_no_page(viewer, redis_client):
-    """It counts as empty where it is one of many, and is named where the page is about it."""
+    """It counts as empty if it is one of many; a page about that key names it."""
     for key in ("queue:low", "retry", "schedule", "dead", "processes", "stat:processed", "paused"):
         redis_client.hset(key, "a", "b")
     redis_client.sadd("queues", "low")
@@ -526,7 +526,7 @@ def test_a_key_of_a_foreign_type_breaks_no_page(viewer, redis_client):
 
 
 def test_a_redis_that_is_away_is_told(visitor):
-    """With what is seen again as soon as it is back."""
+    """The page says so, and works again as soon as Redis is back."""
     reply = visitor("viewer", pool="redis://127.0.0.1:1/0").get("/")
 
     assert reply.status == 503
@@ -534,7 +534,7 @@ def test_a_redis_that_is_away_is_told(visitor):
 
 
 def test_a_user_of_redis_with_read_rights_sees_every_page(visitor, redis_client, redis_url, payload, failed):
-    """A viewer's process needs no more; an action is refused and says why."""
+    """A process for viewers needs no more; an action is refused with a reason."""
     failed()
     fill(redis_client, payload, 3)
     redis_client.execute_command(

@@ -34,7 +34,7 @@ def on_terminal(redis_url: str, arguments: Sequence[str], typed: str = "") -> tu
         while part := os.read(controller, 65536):
             shown += part
     except OSError:
-        # Linux reports the end of a terminal that nobody holds any more as an error.
+        # Linux reports an error at the end of a terminal that no process has open any more.
         pass
     os.close(controller)
     return process.returncode, output, shown.decode()
@@ -75,7 +75,7 @@ def test_deleting_many_asks_first(redis_url, redis_client):
 
     code, output, shown = on_terminal(redis_url, ["retries", "delete", "--all"], typed="n\n")
 
-    # click 8.1.0 writes the blank behind the question there.
+    # click 8.1.0 writes the space after the question there.
     assert (code, output.strip(" ")) == (1, "")
     assert "Delete all 3 retries? [y/N]" in shown
     assert redis_client.zcard("retry") == 3
@@ -130,7 +130,7 @@ def show_on_screen(redis_url: str, arguments: Sequence[str], columns: int) -> li
         while part := os.read(controller, 65536):
             shown += part
     except OSError:
-        # As above: nobody holds the terminal any more.
+        # As above: no process has the terminal open any more.
         pass
     os.close(controller)
     assert process.wait(30) == 0

@@ -53,7 +53,7 @@ def start(redis_url: str, tmp_path: Path) -> Iterator[Start]:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 text=True,
-                # Also where the tests themselves run under nohup.
+                # Also if the tests themselves run under nohup.
                 preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # noqa: PLW1509
             )
         started.append(process)

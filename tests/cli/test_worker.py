@@ -161,7 +161,7 @@ def test_ttin_shows_what_each_thread_does(start_worker: StartWorker, client: Cli
     eventually(lambda: "class=Sleep" in worker.log)
 
     def shows_the_sleep() -> bool:
-        # The job has been announced, and may only be about to sleep.
+        # The job has logged its start, but may not be sleeping yet.
         worker.send_signal(signal.SIGTTIN)
         return "in sleep: time.sleep(seconds)" in worker.log
 
@@ -226,7 +226,7 @@ def test_a_child_whose_program_cannot_start_says_why(redis_url: str, tmp_path: P
     eventually(lambda: "there is no module 'no_such_jobs' (-r)" in worker.log)
 
     eventually(lambda: "the next one starts in" in worker.log)
-    # As a worker without a parent.
+    # The same as for a worker without a parent.
     assert worker.wait(60) == 2
 
 
@@ -295,7 +295,7 @@ def test_what_the_program_configures_goes_over_the_environment(
     worker = start_worker("configured_jobs", environment={"REDIS_URL": "redis://nowhere.invalid:1"})
 
     assert f"at {redis_url}" in worker.log
-    # The form of the release that is pinned: the level stands first.
+    # The format of the pinned release, in which the level comes first.
     assert re.search(r"^INFO 20\d\d-", worker.log, re.MULTILINE)
 
 

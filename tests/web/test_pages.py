@@ -315,7 +315,7 @@ def test_the_menu_says_which_server_is_out_of_reach(redis_url, visitor):
     assert ".." not in re.search(r"<h1>Redis cannot.*?</p>", lost.text, re.DOTALL)[0]
     assert "<title>Queues · home · Sidekiq</title>" in home.text
     assert re.findall(r">(\w+ \(out of reach\))</a>", home.text) == ["abroad (out of reach)"]
-    # The form to sign in asks no Redis.
+    # The sign-in form does not use Redis.
     operator.get("/at/abroad/sign-in")
     assert "abroad (out of reach)" in operator.get("/queues").text
 

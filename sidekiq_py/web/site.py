@@ -43,7 +43,7 @@ _log = logging.getLogger("sidekiq.web")
 @dataclass(frozen=True, slots=True)
 class PageAction:
     """
-    Handles a form of an extension's page. It only ever receives forms that come from the dashboard itself.
+    Handles a form of an extension's page. Forms that other sites send never reach it.
 
     Args:
         path: The path that forms are sent to, such as `/cron/run`.

@@ -24,8 +24,8 @@ _COMPLETION_SECONDS = 1.0
 def finds_redis(command: F) -> F:
     """Add `--redis-url` and `--namespace`."""
 
-    @click.option("-u", "--redis-url", metavar="URL", help="URL of Redis; else REDIS_PROVIDER or REDIS_URL.")
-    @click.option("--namespace", metavar="NAME", help="Prefix of every key; else SIDEKIQ_NAMESPACE.")
+    @click.option("-u", "--redis-url", metavar="URL", help="URL of Redis (default: REDIS_PROVIDER or REDIS_URL).")
+    @click.option("--namespace", metavar="NAME", help="Prefix of every key (default: SIDEKIQ_NAMESPACE).")
     @functools.wraps(command)
     def configured(*arguments: Any, redis_url: str | None, namespace: str | None, **options: Any) -> Any:
         if redis_url is not None or namespace is not None:
@@ -46,7 +46,7 @@ def pushes_jobs(command: F) -> F:
     @click.option(
         "--sidekiq-version",
         metavar="VERSION",
-        help="Sidekiq release of the Ruby side, such as 7.3.2; else detected.",
+        help="Sidekiq release of the Ruby side, such as 7.3.2 (default: detected).",
     )
     @click.option(
         "-r",

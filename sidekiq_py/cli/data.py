@@ -29,14 +29,16 @@ def retry_value(_ctx: click.Context, _parameter: click.Parameter, text: str | No
 @click.command()
 @click.argument("job_class", metavar="CLASS")
 @click.argument("args", metavar="[ARGS]", default="[]")
-@click.option("-q", "--queue", shell_complete=complete_queue, help="Queue to push to; else the job's own, or default.")
+@click.option(
+    "-q", "--queue", shell_complete=complete_queue, help="Queue to push to (default: the job's own, or default)."
+)
 @click.option(
     "--in", "interval", callback=span_seconds, metavar="SPAN", help="Run it after this time: 90 (seconds), 5m, 1h30m."
 )
 @click.option(
     "--at", callback=epoch_seconds, metavar="TIME", help="Run it at this time: 2030-01-31T08:00:00Z, or epoch seconds."
 )
-@click.option("--jid", help="Id of the job; else a random one.")
+@click.option("--jid", help="Id of the job (default: a random one).")
 @click.option("--retry", callback=retry_value, metavar="true|false|N", help="How often to retry it.")
 @pushes_jobs
 @reads_redis

@@ -36,7 +36,7 @@ _GONE = {
 @click.option(
     "-c", "--concurrency", type=int, metavar="INT", help="Number of threads that run jobs (5; 10 for Sidekiq 6)."
 )
-@click.option("-e", "--environment", metavar="ENV", help="Environment; else APP_ENV, RAILS_ENV or RACK_ENV.")
+@click.option("-e", "--environment", metavar="ENV", help="Environment (default: APP_ENV, RAILS_ENV or RACK_ENV).")
 @click.option("-g", "--tag", metavar="TAG", help="Label for the process in the Web UI.")
 @click.option(
     "-q",
@@ -59,8 +59,8 @@ _GONE = {
 )
 @click.option("-v", "--verbose", is_flag=True, default=None, help="Log at debug level.")
 @click.option("-C", "--config", "config_file", metavar="PATH", help="YAML file (config/sidekiq.yml).")
-@click.option("-u", "--redis-url", metavar="URL", help="URL of Redis; else REDIS_PROVIDER or REDIS_URL.")
-@click.option("--namespace", metavar="NAME", help="Prefix of every key; else SIDEKIQ_NAMESPACE.")
+@click.option("-u", "--redis-url", metavar="URL", help="URL of Redis (default: REDIS_PROVIDER or REDIS_URL).")
+@click.option("--namespace", metavar="NAME", help="Prefix of every key (default: SIDEKIQ_NAMESPACE).")
 @click.option("--processes", type=int, metavar="N", help="Run N child processes.")
 @click.option("--max-memory-mb", type=int, metavar="MB", help="Replace a child that uses more memory than this.")
 @click.option("--probe-port", type=int, metavar="PORT", help="Serve /live, /ready and /metrics on this port.")
@@ -76,12 +76,12 @@ _GONE = {
     "--lease-seconds", type=float, metavar="SECONDS", help="A process not heard from for longer counts as dead (30)."
 )
 @click.option(
-    "--sidekiq-version", metavar="VERSION", help="Sidekiq release of the Ruby side, such as 7.3.2; else detected."
+    "--sidekiq-version", metavar="VERSION", help="Sidekiq release of the Ruby side, such as 7.3.2 (default: detected)."
 )
 @click.option(
     "--float-text",
     type=click.Choice(("ruby", "json3")),
-    help="How the Ruby side's json gem writes floats; else it follows from the release.",
+    help="How the Ruby side's json gem writes floats (default: follows from the release).",
 )
 @click.option(
     "--extension-key",

@@ -135,7 +135,7 @@ def test_many_findings_of_a_kind_are_counted(redis_url: str, redis_client: redis
     document = CliRunner().invoke(main, ["doctor", "-u", redis_url, "--json"])
 
     assert shown.stdout.count("and no process serves that queue") == 20
-    assert "… and 30 more of these (--json names all)." in shown.stdout
+    assert "… and 30 more like this (--json lists all)." in shown.stdout
     assert "50 problems" in shown.stdout
     assert document.stdout.count("and no process serves that queue") == 50
     [unlisted] = [found for found in json.loads(document.stdout)["findings"] if found["check"] == "unlisted-queues"]

@@ -93,7 +93,7 @@ def test_jobs_that_no_registry_names_come_back_by_the_printed_command(
     assert "2 jobs are in flight" in found.seen
     recovered = run_advice(found.advice, redis_url, "--all")
 
-    assert "2 jobs went back" in recovered.output
+    assert "2 jobs returned" in recovered.output
     assert (redis_client.llen("queue:default"), redis_client.llen("queue:low")) == (1, 1)
     assert look()["unentered-owners"] == []
 

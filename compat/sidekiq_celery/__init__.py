@@ -1,5 +1,5 @@
 """
-Celery's names on Sidekiq's queues: `from celery import …` becomes `from sidekiq_celery import …`.
+Celery's API on Sidekiq's queues: `from celery import …` becomes `from sidekiq_celery import …`.
 
     from sidekiq_celery import Celery
 
@@ -10,12 +10,13 @@ Celery's names on Sidekiq's queues: `from celery import …` becomes `from sidek
 
     add.delay(2, 3)
 
-Modules below bear Celery's own names (`sidekiq_celery.app.task`, `.result`, `.signals`, …). The public names are
-re-exported here, each imported when it is first asked for. May import `sidekiq_py`, which never imports this; never
-needs Celery, and kombu only where a kombu object is asked for.
+The modules below have the same names as in Celery (`sidekiq_celery.app.task`, `.result`, `.signals`, …). The public
+names are re-exported here, and each is imported on first access. This package may import `sidekiq_py`, which never
+imports this package. It never needs Celery, and it needs kombu only when a kombu object is requested.
 
-The distribution has a plug-in for pytest, which would rewrite the asserts of all of it, and warns where that has been
-loaded before, as by `sidekiq-celery run -m pytest`. Here are none, so: PYTEST_DONT_REWRITE
+The distribution contains a pytest plug-in, so pytest would rewrite the asserts of every module in it, and would warn
+about modules that are already loaded, as with `sidekiq-celery run -m pytest`. There are no asserts here, so:
+PYTEST_DONT_REWRITE
 """
 
 import os
@@ -113,7 +114,7 @@ def maybe_patch_concurrency(
     long_opts: Sequence[str] | None = None,
     patches: Mapping[str, Any] | None = None,
 ) -> None:
-    """In Celery this patches Python for greenlets if the pool is one of them; there is no such pool here."""
+    """Do nothing. Celery patches Python for greenlets here if the pool uses them; this package has no such pool."""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""The program `sidekiq-celery`, also as `python -m sidekiq_celery`."""
+"""The `sidekiq-celery` command, also available as `python -m sidekiq_celery`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""An error of the command line, apart from the others as it imports click."""
+"""The command line's error. It has a module of its own because it imports click."""
 
 from click import ClickException
 
@@ -10,7 +10,7 @@ class CeleryCommandException(ClickException):
     A command cannot be carried out.
 
     Args:
-        exit_code: Of the process.
+        exit_code: The process's exit code.
     """
 
     def __init__(self, message: str, exit_code: int) -> None:

@@ -1,8 +1,8 @@
 """
-The Celery surface as an extension of sidekiq_py, which so has no need to name it.
+The Celery API as an extension of sidekiq_py, so that sidekiq_py does not need to know about it.
 
-Found by its entry point wherever the package is installed, by each worker and command: it imports next to nothing.
-Tasks themselves are declared jobs (`_run.definition`), which decide about their own ends; they need no hook.
+Every worker and command finds it by its entry point, wherever the package is installed, so it imports next to nothing.
+Tasks themselves are declared jobs (`_run.definition`), which decide their own outcomes; they need no hook.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ __all__ = ("CeleryExtension",)
 
 
 class CeleryExtension(Extension):
-    """Ruby jobs as steps of workflows, what Ruby needs for it, the entries of beats, and pages of the dashboard."""
+    """Adds Ruby jobs as workflow steps, the code that Ruby needs for them, beat entries, and dashboard pages."""
 
     name = "celery"
     ruby_job_attributes: ClassVar[Mapping[str, Callable[[Any], Any]]] = {
@@ -24,7 +24,7 @@ class CeleryExtension(Extension):
     }
 
     def entries(self, listing: str) -> Iterable[Any]:
-        """The entries of beats, in `sidekiq-py cron list`."""
+        """The beat entries that `sidekiq-py cron list` shows."""
         if listing != "cron":
             return ()
         from sidekiq_celery._beat.listing import entries  # as below
@@ -33,19 +33,19 @@ class CeleryExtension(Extension):
         return entries(Client().pool)
 
     def pages(self) -> Sequence[Any]:
-        """Tasks, workers, rate limits and workflows, in the dashboard."""
+        """The dashboard's pages for tasks, workers, rate limits and workflows."""
         from sidekiq_celery._dashboard.pages import pages  # needs the extra `web`
 
         return pages()
 
     def ruby_code(self) -> str:
-        """What `sidekiq-celery ruby-steps` prints."""
+        """The Ruby code that `sidekiq-celery ruby-steps` prints."""
         from sidekiq_celery._workflow.ruby_steps import ruby_file  # as below
 
         return ruby_file()
 
 
 def _signature(definition: Any, *args: Any, immutable: bool) -> Any:
-    from sidekiq_celery._workflow.ruby_steps import ruby_signature  # a worker without workflows needs none of it
+    from sidekiq_celery._workflow.ruby_steps import ruby_signature  # a worker without workflows does not need it
 
     return ruby_signature(definition.name, definition.options, args, immutable=immutable)

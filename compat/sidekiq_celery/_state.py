@@ -1,9 +1,9 @@
 """
-Which app and which task is current.
+The current app and the current task.
 
-An app becomes current in its thread when it is made. Threads in which none was made use the default app
-(`set_default`), else the app that was made last: where Celery falls back to an app without settings, so that
-`shared_task` in a thread of a web server sends to nowhere.
+An app becomes current in the thread that creates it. A thread that created none uses the default app (`set_default`),
+or else the app that was created last. Celery falls back to an app without settings instead, so that `shared_task` in a
+web server's thread sends to nowhere.
 """
 
 import threading
@@ -31,7 +31,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class AppType:
-    """What `Celery` derives from, so that those who must not import it know an app when they see one."""
+    """The base class of `Celery`. Modules that must not import `Celery` use it to recognize an app."""
 
 
 class _OfThread(threading.local):
@@ -39,12 +39,12 @@ class _OfThread(threading.local):
 
 
 default_app: App | None = None
-"""For threads without a current app."""
+"""The app for threads without a current app."""
 
 _tls = _OfThread()
 _latest_current: "weakref.ref[App] | None" = None
 _apps: "weakref.WeakSet[App]" = weakref.WeakSet()
-# In the order of their connection, each once: shared tasks keep the order of their imports.
+# In the order in which they were connected, each once: shared tasks keep the order of their imports.
 _on_app_finalizers: dict[Finalizer, None] = {}
 _task_join_will_block = False
 _task_stack: LocalStack[Any] = LocalStack()
@@ -70,12 +70,12 @@ def _set_task_join_will_block(blocks: bool) -> None:
 
 
 def task_join_will_block() -> bool:
-    """Whether waiting for a result in here would hold up a worker."""
+    """Whether waiting for a result here would block a worker."""
     return _task_join_will_block
 
 
 def set_default_app(app: App | None) -> None:
-    """Make *app* the one of every thread that has none of its own."""
+    """Use *app* in every thread that has no current app of its own."""
     global default_app
     default_app = app
 
@@ -88,21 +88,22 @@ def _set_current_app(app: App | None) -> None:
 
 def make_fallback() -> App:
     """
-    An app without settings. The package puts the function that makes one in this one's place: apps know this module.
+    Create an app without settings. The package replaces this function with the real one, because apps import this
+    module.
 
     Raises:
-        RuntimeError: It has not yet.
+        RuntimeError: The function has not been replaced yet.
     """
     raise RuntimeError("there is no app; make one, as in sidekiq_celery.Celery('shop')")
 
 
 def known_app() -> App | None:
-    """The current app, or None where there is none."""
+    """The current app, or None if there is none."""
     return _tls.current_app or default_app or (_latest_current() if _latest_current is not None else None)
 
 
 def get_current_app() -> App:
-    """The current app; one without settings is made where there is none."""
+    """The current app. If there is none, create one without settings."""
     current = known_app()
     if current is not None:
         return current
@@ -115,12 +116,12 @@ _get_current_app = get_current_app
 
 
 def get_current_task() -> Task | None:
-    """The task that is being called here, or None."""
+    """The task that is being called in this thread or context, or None."""
     return _task_stack.top
 
 
 def get_current_worker_task() -> Task | None:
-    """The task that a worker runs here, whatever tasks it has called by hand since; or None."""
+    """The task that a worker is running here, even if that task has called others directly since; or None."""
     task: Task
     for task in reversed(_task_stack.stack):
         if not task.request.called_directly:

@@ -1,8 +1,9 @@
 """
 The type variables of tasks and signatures.
 
-To type checkers they have defaults, so that `self: Task` and `sig: Signature` need no brackets under `--strict`. Python
-knows defaults from 3.13 on; typing_extensions is nothing that has to be installed for this, as type checkers bring it.
+Type checkers see them with defaults, so that `self: Task` and `sig: Signature` need no brackets under `--strict`.
+Python itself supports defaults from 3.13 on. typing_extensions does not have to be installed, because type checkers
+bring it along.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,6 @@ T = TypeVar("T")
 
 class Unknown:
     """
-    Nothing is one: only where the result of a signature is `Any` does an overload for it hold. Such a one may be a
-    group, which has another kind of result.
+    A type without instances. An overload for it matches only if a signature's result is `Any`. Such a signature may be
+    a group, which has another kind of result.
     """

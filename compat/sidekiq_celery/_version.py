@@ -1,4 +1,4 @@
-"""Which release of Celery this is in place of."""
+"""The release of Celery that this package replaces."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ __all__ = ("SERIES", "VERSION", "VERSION_BANNER", "__version__", "version_info",
 
 
 class version_info_t(NamedTuple):
-    """The version in parts; code that asks which Celery it runs on reads it."""
+    """The version in parts, for code that checks which Celery it runs on."""
 
     major: int
     minor: int
@@ -17,7 +17,7 @@ class version_info_t(NamedTuple):
 
 SERIES = "collider"
 __version__ = "5.7.0"
-"""The release of Celery whose API this is; the release of this package is that of sidekiq-py."""
+"""The release of Celery whose API this package has. The package's own release is that of sidekiq-py."""
 
 VERSION = version_info = version_info_t(5, 7, 0, "", "")
 VERSION_BANNER = f"{__version__} ({SERIES})"

@@ -1,8 +1,8 @@
 """
 Beat: sends periodic tasks.
 
-`PersistentScheduler` keeps its state in Redis, and any number of beats may run. Schedulers of databases derive from
-`Scheduler`, and are chosen by the setting `beat_scheduler`.
+`PersistentScheduler` keeps its state in Redis, and any number of beats may run. Schedulers that use a database derive
+from `Scheduler` and are selected with the setting `beat_scheduler`.
 """
 
 from sidekiq_celery._beat.entry import BeatLazyFunc, ScheduleEntry
@@ -24,5 +24,5 @@ __all__ = (
 DEFAULT_MAX_INTERVAL = 300
 
 for _public in (BeatLazyFunc, PersistentScheduler, ScheduleEntry, Scheduler, SchedulingError, Service, event_t):
-    # Under the name that programs import it by, as pickles and log lines name it.
+    # Pickles and log lines should use the name that programs import it by.
     _public.__module__ = __name__

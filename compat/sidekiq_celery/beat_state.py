@@ -1,7 +1,8 @@
 """
-The schedule as it is in Redis: to be read, added to, paused and run by hand, while beats run or not.
+The schedule as it is stored in Redis: read it, add to it, pause it and run its tasks by hand, whether or not a beat
+is running.
 
-Beats look at it every five seconds.
+Beats read it every five seconds.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,10 +25,10 @@ class EntryState:
     A periodic task.
 
     Args:
-        schedule: For people: a line of cron, or `every 10.00 seconds`.
-        last_run_at: When it was sent last, in the app's zone; None if never.
-        total_run_count: How often it was sent.
-        is_added: It was added at run time, and is not in the settings.
+        schedule: The schedule in readable form: a cron line, or `every 10.00 seconds`.
+        last_run_at: When it was last sent, in the app's time zone; None if never.
+        total_run_count: How many times it was sent.
+        is_added: True if it was added at run time and is not in the settings.
     """
 
     name: str
@@ -41,7 +42,7 @@ class EntryState:
 
 def entries(app: App) -> list[EntryState]:
     """
-    All periodic tasks of an app, by name.
+    All periodic tasks of an app, sorted by name.
 
     Raises:
         RedisError: As `Pool.run` does.
@@ -66,15 +67,16 @@ def add(
     options: Mapping[str, Any] | None = None,
 ) -> None:
     """
-    Add a periodic task, or change one that was added. It is first due an interval from now.
+    Add a periodic task, or change one that was added. It is first due one interval from now.
 
     Args:
-        task: Its name.
+        name: The entry's name.
+        task: The task's name.
         when: Seconds, a timedelta, `schedule`, `crontab` or `solar`.
 
     Raises:
-        ValueError: The settings have an entry of that name.
-        TypeError: The schedule is of a program's own class, or an argument cannot be written as JSON.
+        ValueError: The settings already have an entry of that name.
+        TypeError: The schedule is an instance of a custom class, or an argument cannot be written as JSON.
     """
     if name in app.conf.beat_schedule:
         raise ValueError(f"{name!r} is in the setting beat_schedule; change it there, or choose another name")
@@ -84,10 +86,10 @@ def add(
 
 def remove(app: App, name: str) -> None:
     """
-    Remove a periodic task that was added.
+    Remove a periodic task that was added at run time.
 
     Raises:
-        ValueError: There is none of that name, or it is in the settings.
+        ValueError: There is no task of that name, or it is in the settings.
     """
     pool, turn_keys = client_of(app).pool, turn_keys_of(app)
     if name in turns.read(pool, turn_keys)[2]:
@@ -99,10 +101,10 @@ def remove(app: App, name: str) -> None:
 
 def pause(app: App, name: str) -> None:
     """
-    Have no beat send a periodic task, until it is resumed.
+    Pause a periodic task: no beat sends it until it is resumed.
 
     Raises:
-        ValueError: There is none of that name.
+        ValueError: There is no task of that name.
     """
     _entry(app, name)
     turns.hold(client_of(app).pool, turn_keys_of(app), name)
@@ -110,10 +112,10 @@ def pause(app: App, name: str) -> None:
 
 def resume(app: App, name: str) -> None:
     """
-    Go on with a periodic task. What was due in the meantime is not made up for.
+    Resume a periodic task. Runs that were due while it was paused are not made up.
 
     Raises:
-        ValueError: There is none of that name.
+        ValueError: There is no task of that name.
     """
     _entry(app, name)
     pool, turn_keys = client_of(app).pool, turn_keys_of(app)
@@ -124,15 +126,15 @@ def resume(app: App, name: str) -> None:
 
 def run(app: App, name: str) -> Any:
     """
-    Send a periodic task now; when it is due next stays as it is, and so does what is kept of its runs: a beat that has
-    read that would otherwise leave out its own.
+    Send a periodic task now. Its next due time stays as it is, and so does the stored record of its runs: otherwise a
+    beat that has read the record would skip its own run.
 
     Returns:
-        The result's handle.
+        A handle for the task's result.
 
     Raises:
-        ValueError: There is none of that name.
-        SchedulingError: It could not be sent.
+        ValueError: There is no task of that name.
+        SchedulingError: The task could not be sent.
     """
     entry = _entry(app, name)
     return Scheduler.apply_async(_scheduler(app), entry, advance=False)

@@ -1,5 +1,5 @@
 """
-Bootsteps: what a program adds to the start and the stop of a worker.
+Bootsteps: what a program adds to a worker's start and stop.
 
     class Probe(bootsteps.StartStopStep):
         requires = {"celery.worker.components:Timer"}
@@ -8,8 +8,9 @@ Bootsteps: what a program adds to the start and the stop of a worker.
 
     app.steps["worker"].add(Probe)
 
-A worker here does not consist of such steps, so those of Celery's own are names to be required, and order nothing
-(`worker.components`, `worker.consumer`). What is not here cannot be required: the worker does not start, and says so.
+A worker here is not built from such steps. Celery's own steps (`worker.components`, `worker.consumer`) exist so that
+they can be named in `requires`, and do not affect the order. If a step requires something that does not exist here,
+the worker refuses to start and logs why.
 """
 
 from collections.abc import Callable, Iterable
@@ -29,7 +30,7 @@ logger = get_logger(__name__)
 
 
 class StepType(type):
-    """Gives each class of steps a name."""
+    """Gives each step class a name."""
 
     name: str
     requires: Any
@@ -47,12 +48,12 @@ class StepType(type):
 
 class Step(metaclass=StepType):
     """
-    A step that is made with a worker, and neither started nor stopped.
+    A step that is created together with a worker, and is neither started nor stopped.
 
     Attributes:
-        requires: Steps, or their paths, that come before it in the same blueprint.
+        requires: Steps, or their import paths, that come before it in the same blueprint.
         enabled: Whether `create` is called.
-        last: It comes after all others.
+        last: True if it comes after all others.
     """
 
     name: Any = None
@@ -66,26 +67,26 @@ class Step(metaclass=StepType):
         pass
 
     def include_if(self, parent: Any) -> Any:
-        """Whether it belongs to *parent*."""
+        """Whether the step belongs to *parent*."""
         return self.enabled
 
     def instantiate(self, name: Any, *args: Any, **kwargs: Any) -> Any:
-        """Call what *name* says."""
+        """Import *name* and call it with the given arguments."""
         return symbol_by_name(name)(*args, **kwargs)
 
     def include(self, parent: Any) -> bool:
-        """Have it created, if it belongs to *parent*."""
+        """Create the step if it belongs to *parent*. Returns True if it does."""
         return self._included(parent)[0]
 
     def create(self, parent: Any) -> Any:
-        """What the step adds to *parent*."""
+        """Create and return what the step adds to *parent*."""
 
     def info(self, obj: Any) -> Any:
-        """What `inspect stats` shows of it."""
+        """The details that `inspect stats` shows for this step."""
 
     @property
     def alias(self) -> str:
-        """Its short name."""
+        """The step's short name."""
         return self.label or str(self.name).rpartition(".")[2]
 
     def _included(self, parent: Any) -> tuple[bool, Any]:
@@ -96,27 +97,27 @@ class Step(metaclass=StepType):
 
 
 class StartStopStep(Step):
-    """A step that is started and stopped; by default what `create` returned is."""
+    """A step that is started and stopped. By default this starts and stops the object that `create` returned."""
 
     obj: Any = None
 
     def start(self, parent: Any) -> Any:
-        """The worker starts."""
+        """Called when the worker starts."""
         return self.obj.start() if self.obj else None
 
     def stop(self, parent: Any) -> Any:
-        """The worker has stopped."""
+        """Called when the worker has stopped."""
         return self.obj.stop() if self.obj else None
 
     def close(self, parent: Any) -> Any:
-        """The worker begins to stop."""
+        """Called when the worker begins to stop."""
 
     def terminate(self, parent: Any) -> Any:
-        """In place of `stop`, where nothing is waited for."""
+        """Called instead of `stop` if the worker does not wait for anything."""
         return getattr(self.obj, "terminate", self.obj.stop)() if self.obj else None
 
     def include(self, parent: Any) -> bool:
-        """Have it created, and started later."""
+        """Create the step if it belongs to *parent*, and add it to the steps to start. Returns True if it does."""
         is_included, self.obj = self._included(parent)
         if is_included:
             parent.steps.append(self)
@@ -125,10 +126,10 @@ class StartStopStep(Step):
 
 class ConsumerStep(StartStopStep):
     """
-    A step that consumes messages of its own in a worker, for which there is no connection here.
+    A step that consumes its own messages in a worker. It cannot be used: a worker has no connection for that here.
 
     Raises:
-        ImproperlyConfigured: One is made.
+        ImproperlyConfigured: Always, when a step of this class is created.
     """
 
     requires: Any = ("celery.worker.consumer:Connection",)
@@ -142,16 +143,16 @@ class ConsumerStep(StartStopStep):
         )
 
     def get_consumers(self, channel: Any) -> Any:
-        """The consumers of messages."""
+        """The message consumers; meant to be overridden."""
         raise NotImplementedError("missing get_consumers")
 
 
 class Blueprint:
     """
-    Steps, in their order.
+    An ordered set of steps.
 
     Args:
-        steps: Classes, or their paths.
+        steps: Step classes, or their import paths.
         on_start, on_close, on_stopped: Called before the start, before the stop, and after it.
     """
 
@@ -177,10 +178,10 @@ class Blueprint:
 
     def apply(self, parent: Any, **kwargs: Any) -> "Blueprint":
         """
-        Make the steps, and let each include itself in *parent*.
+        Create the steps, and let each include itself in *parent*.
 
         Raises:
-            ImproperlyConfigured: A step cannot be had here.
+            ImproperlyConfigured: A step does not exist here.
         """
         for step in _in_order(self.types):
             made = step(parent, **kwargs)
@@ -201,7 +202,7 @@ class Blueprint:
             step.start(parent)
 
     def close(self, parent: Any) -> None:
-        """Tell the steps that a stop begins."""
+        """Tell the steps that the stop begins."""
         if self.state == RUN:
             if self.on_close:
                 self.on_close()
@@ -209,7 +210,7 @@ class Blueprint:
             self.send_all(parent, "close", reverse=False, propagate=False)
 
     def stop(self, parent: Any, close: bool = True, terminate: bool = False) -> None:
-        """Stop the steps that have been started, the last one first; an error of one does not keep the others."""
+        """Stop the steps that were started, last one first. An error in one step does not prevent the others."""
         if self.state in (RUN, CLOSE):
             self.close(parent)
             self.send_all(parent, "terminate" if terminate else "stop", propagate=False)
@@ -227,7 +228,7 @@ class Blueprint:
         propagate: bool = True,
         args: Any = (),
     ) -> None:
-        """Call *method* of all steps that have it and were started."""
+        """Call *method* on all started steps that have it."""
         steps = parent.steps[: self.started]
         for step in reversed(steps) if reverse else steps:
             call = getattr(step, method, None)
@@ -241,14 +242,14 @@ class Blueprint:
                 logger.exception("Error on %s %s: %r", description or method, step.alias, error)
 
     def info(self, parent: Any) -> dict[str, Any]:
-        """What the steps tell of themselves."""
+        """The details of all steps, merged into one dict."""
         told: dict[str, Any] = {}
         for step in parent.steps:
             told |= step.info(parent) or {}
         return told
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait until it has stopped."""
+        """Wait until the blueprint has stopped."""
         self.shutdown_complete.wait(timeout)
 
     def __getitem__(self, name: str) -> Any:
@@ -256,7 +257,7 @@ class Blueprint:
 
 
 def _in_order(types: Iterable[Any]) -> list[Any]:
-    """The classes of steps, and those that they require, each behind what it requires."""
+    """The step classes and the ones they require, each after its requirements."""
     graph = DependencyGraph()
     waiting = [_found(step, None) for step in types]
     required: dict[Any, list[Any]] = {}

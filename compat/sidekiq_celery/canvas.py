@@ -1,8 +1,8 @@
 """
 Workflows: signatures, and chains, groups and chords of them.
 
-They are made and frozen as in Celery. What is sent is smaller: a message names its place in the workflow, and the
-workflow is kept in Redis (`sidekiq_celery._send.flow_store`).
+They are created and frozen as in Celery. The messages are smaller: a message names its position in the workflow, and
+the workflow itself is stored in Redis (`sidekiq_celery._send.flow_store`).
 """
 
 from sidekiq_celery._workflow.chain import _chain, chain

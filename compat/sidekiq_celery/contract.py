@@ -1,8 +1,8 @@
 """
-What the parts know of an app, of a task and of its call: Protocols, so that no part imports the app.
+The Protocols for an app, a task and a task's call. Parts use these, so that no part imports the app.
 
-`Any` stands where the app itself says no more. What one part alone asks of an app stands in that part
-(`_config.configuring.Unread`). May import nothing of this package.
+The type is `Any` wherever the app itself does not say more. What only one part needs from an app is declared in that
+part (`_config.configuring.Unread`). This module may import nothing from this package.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ __all__ = ("App", "Request", "Settings", "Task")
 
 
 class Settings(Protocol):
-    """`app.conf`: settings by attribute and by item."""
+    """`app.conf`: settings, readable as attributes and as items."""
 
     @property
     def broker_url(self) -> str | None: ...
@@ -31,7 +31,7 @@ class Settings(Protocol):
 
 
 class App(Protocol):
-    """An app: its settings, its tasks, its connections."""
+    """An app: its settings, tasks and connections."""
 
     main: str | None
     _tasks: Any
@@ -97,7 +97,7 @@ class App(Protocol):
 
 
 class Request(Protocol):
-    """`task.request`: the call that a task runs for."""
+    """`task.request`: the call that a task is running for."""
 
     called_directly: bool
 
@@ -105,7 +105,7 @@ class Request(Protocol):
 
 
 class Task(Protocol):
-    """A task that is current."""
+    """The current task."""
 
     name: str
 

@@ -4,22 +4,22 @@ Celery's errors.
     CeleryError
     ├── ImproperlyConfigured                a setting is unusable
     ├── SecurityError
-    ├── TaskPredicate                       raised in a task to say how it ends
+    ├── TaskPredicate                       raised in a task to decide its outcome
     │   ├── Retry, Ignore, Reject
     └── TaskError
-        ├── QueueNotFound (KeyError)        a route names a queue that task_queues lacks
-        ├── NotRegistered (KeyError)        no task of that name here
-        ├── TimeoutError                    a result did not come in time
+        ├── QueueNotFound (KeyError)        a route names a queue that is missing from task_queues
+        ├── NotRegistered (KeyError)        this process has no task of that name
+        ├── TimeoutError                    a result did not arrive in time
         ├── MaxRetriesExceededError, TaskRevokedError, InvalidTaskError, ChordError
         └── IncompleteStream, AlreadyRegistered
     BackendError
     ├── BackendGetMetaError, BackendStoreError
-    SoftTimeLimitExceeded, TimeLimitExceeded, WorkerLostError, Terminated     roots of their own
+    SoftTimeLimitExceeded, TimeLimitExceeded, WorkerLostError, Terminated     outside this tree
     kombu.exceptions.OperationalError       the broker cannot be reached; kombu's own class
     CeleryWarning (UserWarning)
     WorkerShutdown, WorkerTerminate (SystemExit)
 
-`OperationalError` and `CeleryCommandException` are found when they are asked for, as they import kombu and click.
+`OperationalError` and `CeleryCommandException` are imported on first access, because they need kombu and click.
 """
 
 import numbers
@@ -93,27 +93,27 @@ def reraise(tp: Any, value: BaseException, tb: Any = None) -> NoReturn:
 
 
 class CeleryWarning(UserWarning):
-    """The root of the warnings."""
+    """The base class of Celery's warnings."""
 
 
 class AlwaysEagerIgnored(CeleryWarning):
-    """`send_task` sends, whatever `task_always_eager` says."""
+    """`send_task` sends the task even if `task_always_eager` is set."""
 
 
 class DuplicateNodenameWarning(CeleryWarning):
-    """Two workers bear one name."""
+    """Two workers have the same name."""
 
 
 class DuplicateTaskNameWarning(CeleryWarning):
-    """Two functions are registered under one name."""
+    """Two functions are registered under the same name."""
 
 
 class FixupWarning(CeleryWarning):
-    """A fix-up cannot do its work."""
+    """A fix-up cannot be applied."""
 
 
 class NotConfigured(CeleryWarning):
-    """There is no module of settings."""
+    """There is no settings module."""
 
 
 class SecurityWarning(CeleryWarning):
@@ -121,19 +121,19 @@ class SecurityWarning(CeleryWarning):
 
 
 class CDeprecationWarning(DeprecationWarning):
-    """Something goes in a coming release of Celery."""
+    """A feature will be removed in a coming release of Celery."""
 
 
 class CPendingDeprecationWarning(PendingDeprecationWarning):
-    """Something is to be deprecated."""
+    """A feature will be deprecated."""
 
 
 class CeleryError(Exception):
-    """The root of the tree drawn above."""
+    """The base class of the tree shown in the module's docstring."""
 
 
 class ImproperlyConfigured(CeleryError):
-    """A setting is unusable; the message says what would be."""
+    """A setting cannot be used; the message says what can be used instead."""
 
 
 class SecurityError(CeleryError):
@@ -141,18 +141,18 @@ class SecurityError(CeleryError):
 
 
 class TaskPredicate(CeleryError):
-    """Raised in a task to say how it ends."""
+    """Raised in a task to decide its outcome."""
 
 
 class Retry(TaskPredicate):
     """
-    The task is to run again.
+    Run the task again.
 
     Args:
-        message: Why, for people.
-        exc: What went wrong, or its text.
+        message: The reason, in readable form.
+        exc: The exception that caused the retry, or its text.
         when: Seconds from now, or a datetime.
-        is_eager: The task runs in the caller's process.
+        is_eager: True if the task runs in the caller's process.
         sig: The signature that will run.
     """
 
@@ -181,7 +181,7 @@ class Retry(TaskPredicate):
         super().__init__(self, exc, when, **kwargs)
 
     def humanize(self) -> str:
-        """When, for people."""
+        """When the task runs again, in readable form."""
         return f"in {self.when}s" if isinstance(self.when, numbers.Number) else f"at {self.when}"
 
     def __str__(self) -> str:
@@ -197,16 +197,16 @@ RetryTaskError = Retry
 
 
 class Ignore(TaskPredicate):
-    """The task ends and its state stays as it is."""
+    """End the task and leave its state unchanged."""
 
 
 class Reject(TaskPredicate):
     """
-    The job is not wanted.
+    Reject the job.
 
     Args:
-        reason: Why, for people.
-        requeue: Back into its queue, instead of away.
+        reason: The reason, in readable form.
+        requeue: True to put the job back into its queue instead of discarding it.
     """
 
     def __init__(self, reason: Any = None, requeue: bool = False) -> None:
@@ -223,7 +223,7 @@ class TaskError(CeleryError):
 
 
 class QueueNotFound(KeyError, TaskError):
-    """A task is routed to a queue that `task_queues` lacks."""
+    """A task is routed to a queue that is missing from `task_queues`."""
 
 
 class IncompleteStream(TaskError):
@@ -238,19 +238,19 @@ class NotRegistered(KeyError, TaskError):
 
 
 class AlreadyRegistered(TaskError):
-    """There is a task of that name already."""
+    """A task of that name already exists."""
 
 
 class TimeoutError(TaskError):
-    """It took too long."""
+    """The operation took too long."""
 
 
 class MaxRetriesExceededError(TaskError):
     """
-    There is no try left.
+    The task has no retries left.
 
     Args:
-        task_args, task_kwargs: What the task was called with.
+        task_args, task_kwargs: The arguments that the task was called with.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -264,11 +264,11 @@ class TaskRevokedError(TaskError):
 
 
 class InvalidTaskError(TaskError):
-    """The task, or a message for one, is not well made."""
+    """The task, or a message for one, is invalid."""
 
 
 class ChordError(TaskError):
-    """A task of a chord's header failed."""
+    """A task in a chord's header failed."""
 
 
 class SoftTimeLimitExceeded(SoftTimeLimitError):
@@ -297,14 +297,14 @@ class Terminated(Exception):
 
 
 class WorkerTerminate(SystemExit):
-    """The worker is to stop at once."""
+    """Stop the worker immediately."""
 
 
 SystemTerminate = WorkerTerminate
 
 
 class WorkerShutdown(SystemExit):
-    """The worker is to stop when its tasks have ended."""
+    """Stop the worker once its tasks have finished."""
 
 
 class BackendError(Exception):
@@ -316,7 +316,7 @@ class BackendGetMetaError(BackendError):
     A result cannot be read.
 
     Args:
-        task_id: Whose.
+        task_id: The id of the task whose result it is.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -332,7 +332,7 @@ class BackendStoreError(BackendError):
     A result cannot be written.
 
     Args:
-        state, task_id: What, and whose.
+        state, task_id: The state that was to be stored, and the id of its task.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -1,14 +1,14 @@
 """
-`celery` as another name of this package, for packages that import Celery themselves.
+`celery` as another name for this package, for packages that import Celery themselves.
 
-1. `install_as_celery` puts a finder before all others.
+1. `install_as_celery` puts a finder in front of all others.
 2. The finder answers for `celery` and everything below it: `celery.app.task` is the module `sidekiq_celery.app.task`,
    the same object, so that classes, the current app and pickles are the same under both names.
-3. What this package lacks is an ImportError, also where the real Celery is installed: with a half of each nothing
-   would work, and nobody would see why.
-4. Import hooks (wrapt's, and those of ddtrace and New Relic) see each module under Celery's name, once. Modules here
-   import each other by their own names: from the first `import celery` on, each that is loaded is imported by Celery's
-   name as well.
+3. Importing a module that this package lacks raises ImportError, even if the real Celery is installed: a mix of the
+   two would not work, and the reason would be hard to see.
+4. Import hooks (wrapt's, and those of ddtrace and New Relic) see each module once under Celery's name. Modules here
+   import each other by their own names, so from the first `import celery` on, each module that is loaded is imported
+   under Celery's name as well.
 """
 
 import sys
@@ -31,15 +31,15 @@ _ALIAS = "celery"
 _OWN = "sidekiq_celery"
 _GUIDE = "docs/migrating_from_celery.md"
 
-# They look for files, or for what is built in, and take no interest in what others have found.
+# They look for files or built-in modules, and ignore what other finders have found.
 _PYTHON_S_OWN = (BuiltinImporter, FrozenImporter, PathFinder)
 
 
 def install_as_celery() -> None:
     """
-    From now on `import celery` gives this package, in this process. Calling it again does nothing.
+    Make `import celery` import this package from now on, in this process. Calling it again does nothing.
 
-    Call it before anything that imports Celery: in the first lines of the module with your app, or of `manage.py`.
+    Call it before anything that imports Celery: in the first lines of your app's module, or of `manage.py`.
 
     Raises:
         ImproperlyConfigured: The real Celery has been imported already.
@@ -51,7 +51,7 @@ def install_as_celery() -> None:
 
 
 def own_name(module: str) -> str:
-    """The name of the module here that *module* of Celery stands for; any other name as it is."""
+    """The module of this package that replaces Celery's *module*; any other name is returned unchanged."""
     is_celery_s = module == _ALIAS or module.startswith(f"{_ALIAS}.")
     return _OWN + module.removeprefix(_ALIAS) if is_celery_s else module
 
@@ -67,10 +67,10 @@ class CeleryFinder(MetaPathFinder):
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """
-        Where *fullname* is; None unless it is Celery's, or this package's own.
+        The spec of *fullname*. Returns None unless the module is Celery's or this package's own.
 
         Raises:
-            ModuleNotFoundError: There is no such module here.
+            ModuleNotFoundError: This package has no such module.
         """
         own = own_name(fullname)
         if own != fullname:
@@ -82,7 +82,7 @@ class CeleryFinder(MetaPathFinder):
     ) -> ModuleSpec | None:
         asked: dict[str, ModuleSpec] = self._asked.__dict__
         if fullname in asked:
-            # A finder of import hooks, which looks for what there is to put its own loader around that.
+            # An import hook's finder is asking: it looks up the real spec in order to wrap its loader.
             return asked[fullname]
         found = _spec_of(own)
         if found is None:
@@ -98,7 +98,7 @@ class CeleryFinder(MetaPathFinder):
         asked[fullname] = spec
         try:
             for find in _other_finders(self):
-                # What it returns is either this same spec, with its own loader put around ours, or of another Celery.
+                # It returns either this same spec, with its own loader wrapped around ours, or one of the real Celery.
                 try:
                     find(fullname, path, target)
                 except ImportError:
@@ -108,7 +108,7 @@ class CeleryFinder(MetaPathFinder):
         return spec
 
     def _of_own(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None) -> ModuleSpec | None:
-        """What the other finders find, told of when it has been loaded."""
+        """The spec that the other finders return, with a loader that records when the module has been loaded."""
         asked: dict[str, ModuleSpec | None] = self._asked.__dict__
         if fullname in asked:
             return None
@@ -127,9 +127,9 @@ class CeleryFinder(MetaPathFinder):
 
 class _Loads:
     """
-    Which modules of this package have been loaded, and are yet to be imported by Celery's name.
+    Tracks the modules of this package that have been loaded but not yet imported under Celery's name.
 
-    A hook may import anything, so it waits until none of them is half loaded in this thread.
+    A hook may import anything, so those imports wait until no module is half loaded in this thread.
     """
 
     def __init__(self) -> None:
@@ -138,7 +138,7 @@ class _Loads:
 
     @contextmanager
     def loading(self, name: str) -> Iterator[None]:
-        """Around the code of the module *name*."""
+        """Enclose the execution of the module *name*."""
         here = self._here.__dict__
         here["depth"] = here.get("depth", 0) + 1
         try:
@@ -151,21 +151,21 @@ class _Loads:
             _import_as_celery(loaded)
 
     def celery_is_imported(self) -> None:
-        """`celery` itself is: from now on the rest follows."""
+        """Note that `celery` itself has been imported; from now on every loaded module follows."""
         if not self._is_in_use:
             self._is_in_use = True
             _import_as_celery([name for name in sys.modules if _is_own(name)])
 
 
 class _Told(Loader):
-    """Loads a module of this package as *loader* does, and tells of it."""
+    """Loads a module of this package as *loader* does, and records that it was loaded."""
 
     def __init__(self, loader: Any, loads: _Loads) -> None:
         self._loader = loader
         self._loads = loads
 
     def __getattr__(self, name: str) -> Any:
-        # Sources and files, of which runpy and others ask the loader.
+        # runpy and others ask the loader for sources and files.
         return getattr(self._loader, name)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
@@ -173,7 +173,7 @@ class _Told(Loader):
         return created
 
     def exec_module(self, module: ModuleType) -> None:
-        # For everybody else the module has the loader that knows its source and its files.
+        # Everyone else should see the loader that knows the module's source and files.
         module.__loader__ = self._loader
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
@@ -182,7 +182,7 @@ class _Told(Loader):
 
 
 class _SameModule(Loader):
-    """Gives the module *own* to whoever imports it by another name."""
+    """Returns the module *own* when it is imported by another name."""
 
     def __init__(self, own: str, loads: _Loads) -> None:
         self._own = own
@@ -194,7 +194,7 @@ class _SameModule(Loader):
     def exec_module(self, module: ModuleType) -> None:
         own = sys.modules[self._own]
         _explain_absent_names(own)
-        # The import system takes from here what it returns.
+        # The import system returns what it finds here.
         sys.modules[module.__name__] = own
         if module.__name__ == _ALIAS:
             self._loads.celery_is_imported()
@@ -202,12 +202,12 @@ class _SameModule(Loader):
 
 class _Face(ModuleType):
     """
-    What import hooks are handed: a module under Celery's name, by which they know it.
+    The module that import hooks receive. It has Celery's name, by which they recognize it.
 
-    Its attributes are those of the module that it stands for, so that what a hook replaces is replaced there.
+    Its attributes are those of the real module, so that what a hook replaces is replaced there.
     """
 
-    # What the import system writes about the import by this name.
+    # The import system sets these for the import under this name.
     _OF_IMPORT = frozenset({"__name__", "__loader__", "__package__", "__spec__", "__path__"})
 
     def __init__(self, name: str, own: ModuleType) -> None:
@@ -234,7 +234,7 @@ def _is_own(name: str) -> bool:
 
 
 def _celery_s_name(own: str) -> str | None:
-    """Celery's name of a module here; None for those that Celery does not have."""
+    """Celery's name for a module of this package. Returns None for modules that Celery does not have."""
     below = own.removeprefix(_OWN)
     is_private = any(part.startswith("_") for part in below.split(".")) and below != "._state"
     return None if is_private else _ALIAS + below
@@ -243,7 +243,7 @@ def _celery_s_name(own: str) -> str | None:
 def _import_as_celery(names: Sequence[str]) -> None:
     for name in names:
         alias = _celery_s_name(name)
-        # What has failed to load is not there.
+        # A module that failed to load is not in sys.modules.
         if alias is not None and name in sys.modules and alias not in sys.modules:
             import_module(alias)
 
@@ -260,12 +260,12 @@ def _spec_of(own: str) -> ModuleSpec | None:
     try:
         return find_spec(own)
     except ModuleNotFoundError:
-        # What should be its package is a module.
+        # The name that should be its package is a plain module.
         return None
 
 
 def _explain_absent_names(module: ModuleType) -> None:
-    """Let `from celery.x import name` say where to look, if there is no such name."""
+    """Make `from celery.x import name` point to the guide if there is no such name."""
     known: Callable[[str], Any] | None = module.__dict__.get("__getattr__")
     if getattr(known, "is_of_alias", False):
         return
@@ -293,7 +293,7 @@ def _explain_absent_names(module: ModuleType) -> None:
 
 
 def _is_import(frame: Any) -> bool:
-    """Whether *frame* stands at the name of a `from … import`: an AttributeError there would lose its message."""
+    """Whether *frame* is at the name of a `from … import`: an AttributeError would lose its message there."""
     return bool(frame.f_code.co_code[frame.f_lasti] == opmap["IMPORT_FROM"])
 
 

@@ -1,8 +1,9 @@
 """
-Stand-ins for objects that are found, or made, when somebody uses them.
+Proxies for objects that are looked up, or created, on use.
 
-`Proxy` asks each time: `current_app` is whichever app is current then. `PromiseProxy` asks once: a decorated task is
-made when its app is finalized or the task is first used. Both pass for the real object, also with `isinstance`.
+`Proxy` looks up its object each time: `current_app` is whichever app is current at that moment. `PromiseProxy` does so
+once: a decorated task is created when its app is finalized or when the task is first used. Both pass for the real
+object, including with `isinstance`.
 """
 
 import operator
@@ -17,7 +18,7 @@ _UNSET = object()
 
 
 def try_import(module: str, default: Any = None) -> ModuleType | Any:
-    """The module named *module*, or *default* where there is none."""
+    """The module named *module*, or *default* if it cannot be imported."""
     try:
         return import_module(module)
     except ImportError:
@@ -25,7 +26,7 @@ def try_import(module: str, default: Any = None) -> ModuleType | Any:
 
 
 class _ModuleName(str):
-    """`__module__` of the class is a text, as everywhere; of an instance it is the real object's."""
+    """`__module__`: a string on the class, as usual; on an instance, that of the real object."""
 
     __slots__ = ()
 
@@ -34,7 +35,7 @@ class _ModuleName(str):
 
 
 class _Doc:
-    """`__doc__` of the class and of its instances, which may have been given one of their own."""
+    """`__doc__` of the class and of its instances, each of which may have been given its own."""
 
     def __init__(self, of_the_class: str | None) -> None:
         self._of_the_class = of_the_class
@@ -48,12 +49,12 @@ class _Doc:
 
 class Proxy:
     """
-    Passes everything on to what *local* returns.
+    Forwards everything to the object that *local* returns.
 
     Args:
-        local: Called for the real object.
-        args, kwargs: Handed to it.
-        name: Answered for `__name__` without asking for the object.
+        local: Called to get the real object.
+        args, kwargs: Passed to *local*.
+        name: The value of `__name__`, returned without looking up the object.
         __doc__: The same for `__doc__`.
     """
 
@@ -179,7 +180,7 @@ Proxy.__module__ = _ModuleName(__name__)
 
 
 class PromiseProxy(Proxy):
-    """A proxy that makes its object at its first use, and keeps it."""
+    """A proxy that creates its object on first use and keeps it."""
 
     __slots__ = ("__weakref__", "_pending", "_recipe", "_thing")
 
@@ -197,7 +198,7 @@ class PromiseProxy(Proxy):
         return self.__evaluate__() if thing is _UNSET else thing
 
     def __then__(self, fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call *fun* once the object has been made; at once if it has."""
+        """Call *fun* once the object has been created; immediately if it already has been."""
         if self.__evaluated__():
             return fun(*args, **kwargs)
         object.__getattribute__(self, "_pending").append((fun, args, kwargs))
@@ -217,7 +218,7 @@ class PromiseProxy(Proxy):
         make, args, kwargs = recipe
         thing = make(*args, **kwargs)
         object.__setattr__(self, "_thing", thing)
-        # What it was made from may be large, and is not needed again.
+        # The recipe may be large, and is not needed again.
         object.__setattr__(self, "_recipe", None)
         pending = object.__getattribute__(self, "_pending")
         while pending:
@@ -231,7 +232,7 @@ PromiseProxy.__module__ = _ModuleName(__name__)
 
 
 def maybe_evaluate(obj: Any) -> Any:
-    """What a promise stands for; *obj* itself if it is none."""
+    """The object behind a promise, or *obj* itself if it is not a promise."""
     if isinstance(type(obj), type) and issubclass(type(obj), PromiseProxy):
         return obj.__maybe_evaluate__()
     try:

@@ -1,4 +1,4 @@
-"""What differs between operating systems."""
+"""Differences between operating systems."""
 
 import os
 import platform
@@ -22,7 +22,7 @@ IS_WINDOWS = SYSTEM == "Windows"
 
 
 def pyimplementation() -> str:
-    """The Python that runs this."""
+    """The name of the running Python implementation."""
     return platform.python_implementation()
 
 
@@ -35,19 +35,19 @@ def isatty(fh: Any) -> bool:
 
 
 def signal_name(signum: int) -> str:
-    """`SIGTERM` and so on, without `SIG`."""
+    """A signal's name without `SIG`, such as `TERM`."""
     return signal.Signals(signum).name.removeprefix("SIG")
 
 
 def unique_id(owner: object, thread: int = 0) -> str:
-    """An id of an object in this process, and in one thread of it."""
+    """An id for an object in this process, and for one of its threads."""
     import uuid
 
     return str(uuid.uuid3(uuid.NAMESPACE_OID, f"{uuid.getnode():x}-{os.getpid():x}-{thread:x}-{id(owner):x}"))
 
 
 def close_open_fds(keep: Iterable[Any] | None = None) -> None:
-    """Close all files of this process but those in *keep*; a worker never does, as it does not detach itself."""
+    """Close all files of this process except those in *keep*. A worker never needs it: it does not detach itself."""
     kept = {one if isinstance(one, int) else one.fileno() for one in keep or ()}
     for number in map(int, os.listdir("/proc/self/fd" if IS_LINUX else "/dev/fd")):
         if number not in kept:
@@ -56,7 +56,7 @@ def close_open_fds(keep: Iterable[Any] | None = None) -> None:
 
 
 class Signals:
-    """Handlers of signals, by names such as `TERM`."""
+    """Signal handlers, by names such as `TERM`."""
 
     ignored = signal.SIG_IGN
     default = signal.SIG_DFL
@@ -68,7 +68,7 @@ class Signals:
         return int(signal.Signals[name if name.startswith("SIG") else f"SIG{name}"])
 
     def supported(self, name: str) -> bool:
-        """Whether there is such a signal here."""
+        """Whether this platform has such a signal."""
         return (name if name.startswith("SIG") else f"SIG{name}") in signal.Signals.__members__
 
     def reset(self, *names: str) -> None:
@@ -76,7 +76,7 @@ class Signals:
         self.update((name, self.default) for name in names)
 
     def ignore(self, *names: str) -> None:
-        """Have signals ignored."""
+        """Ignore the signals."""
         self.update((name, self.ignored) for name in names)
 
     def __getitem__(self, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""The tasks of the current app, as `registry.tasks`; an old name that instrumentation still asks for."""
+"""The current app's tasks, as `registry.tasks`: an old name that instrumentation still uses."""
 
 from typing import Any
 

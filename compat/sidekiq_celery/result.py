@@ -1,4 +1,4 @@
-"""Handles of results: `AsyncResult`, `ResultSet`, `GroupResult`, `EagerResult`."""
+"""Handles for results: `AsyncResult`, `ResultSet`, `GroupResult`, `EagerResult`."""
 
 from sidekiq_celery._result.base import (
     ResultBase,

@@ -1,4 +1,4 @@
-"""When periodic tasks run."""
+"""Schedules: when periodic tasks run."""
 
 from sidekiq_celery._schedules.base import BaseSchedule, maybe_schedule, schedstate, schedule
 from sidekiq_celery._schedules.crontab import crontab
@@ -18,5 +18,5 @@ __all__ = (
 )
 
 for _public in (BaseSchedule, ParseException, crontab, crontab_parser, schedstate, schedule, solar):
-    # Under the name that programs import it by, as pickles and error messages name it.
+    # Pickles and error messages should use the name that programs import it by.
     _public.__module__ = __name__

@@ -1,6 +1,6 @@
 """
-What a program can listen to. Senders and keywords are Celery's; those of eventlet are here to be imported, and are
-never sent.
+The signals that a program can connect to. Senders and keywords are the same as in Celery. The eventlet signals exist
+so that they can be imported, and are never sent.
 """
 
 from sidekiq_celery.utils.dispatch import Signal
@@ -49,12 +49,12 @@ def _signal(name: str, *keywords: str) -> Signal:
 _PUBLISHED = ("body", "exchange", "routing_key", "headers")
 _LOGGING = ("loglevel", "logfile", "format", "colorize")
 
-# The producer's; the sender is the task's name.
+# Sent by the producer; the sender is the task's name.
 before_task_publish = _signal("before_task_publish", *_PUBLISHED, "properties", "declare", "retry_policy")
 after_task_publish = _signal("after_task_publish", *_PUBLISHED)
 task_sent = _signal("task_sent", "task_id", "task", "args", "kwargs", "eta", "taskset")
 
-# One run; the sender is the task.
+# Sent for each run; the sender is the task.
 task_received = _signal("task_received", "request")
 task_prerun = _signal("task_prerun", "task_id", "task", "args", "kwargs")
 task_postrun = _signal("task_postrun", "task_id", "task", "args", "kwargs", "retval", "state")
@@ -68,7 +68,7 @@ task_revoked = _signal("task_revoked", "request", "terminated", "signum", "expir
 task_rejected = _signal("task_rejected", "message", "exc")
 task_unknown = _signal("task_unknown", "message", "exc", "name", "id")
 
-# The worker's.
+# Sent by the worker.
 celeryd_init = _signal("celeryd_init", "instance", "conf", "options")
 celeryd_after_setup = _signal("celeryd_after_setup", "instance", "conf")
 import_modules = _signal("import_modules")
@@ -81,12 +81,12 @@ worker_shutdown = _signal("worker_shutdown")
 worker_shutting_down = _signal("worker_shutting_down", "sig", "how", "exitcode")
 heartbeat_sent = _signal("heartbeat_sent")
 
-# Logging; whoever listens to the first sets it up alone.
+# Logging: if anything is connected to the first one, logging setup is left to it.
 setup_logging = _signal("setup_logging", *_LOGGING)
 after_setup_logger = _signal("after_setup_logger", "logger", *_LOGGING)
 after_setup_task_logger = _signal("after_setup_task_logger", "logger", *_LOGGING)
 
-# Beat's.
+# Sent by beat.
 beat_init = _signal("beat_init")
 beat_embedded_init = _signal("beat_embedded_init")
 
@@ -95,10 +95,10 @@ eventlet_pool_preshutdown = _signal("eventlet_pool_preshutdown")
 eventlet_pool_postshutdown = _signal("eventlet_pool_postshutdown")
 eventlet_pool_apply = _signal("eventlet_pool_apply", "target", "args", "kwargs")
 
-# The command line's.
+# Sent by the command line.
 user_preload_options = _signal("user_preload_options", "app", "options")
 
 
 def are_publishes_heard() -> bool:
-    """Whether anybody listens to the sending of tasks."""
+    """Whether any receiver is connected to the signals for sending tasks."""
     return bool(before_task_publish.receivers or after_task_publish.receivers or task_sent.receivers)

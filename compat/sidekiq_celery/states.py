@@ -18,26 +18,26 @@ __all__ = (
 )
 
 PENDING = "PENDING"
-"""Not known: waiting, or nobody's id."""
+"""Unknown: the task is waiting, or no task has this id."""
 RECEIVED = "RECEIVED"
-"""A worker has it; in events only."""
+"""A worker has received the task; used in events only."""
 STARTED = "STARTED"
-"""Running; where `task_track_started` asks for it."""
+"""The task is running; used only with `task_track_started`."""
 SUCCESS = "SUCCESS"
 FAILURE = "FAILURE"
 REVOKED = "REVOKED"
 REJECTED = "REJECTED"
-"""In events only."""
+"""Used in events only."""
 RETRY = "RETRY"
-"""Waiting for its next try."""
+"""The task is waiting for its next attempt."""
 IGNORED = "IGNORED"
 
 READY_STATES = frozenset({SUCCESS, FAILURE, REVOKED})
 UNREADY_STATES = frozenset({PENDING, RECEIVED, STARTED, REJECTED, RETRY})
 EXCEPTION_STATES = frozenset({RETRY, FAILURE, REVOKED})
-"""The result is an exception."""
+"""The states whose result is an exception."""
 PROPAGATE_STATES = frozenset({FAILURE, REVOKED})
-"""`get()` raises it."""
+"""The states whose exception `get()` raises."""
 ALL_STATES = frozenset({PENDING, RECEIVED, STARTED, SUCCESS, FAILURE, RETRY, REVOKED})
 
 PRECEDENCE: list[str | None] = [
@@ -51,19 +51,19 @@ PRECEDENCE: list[str | None] = [
     RETRY,
     PENDING,
 ]
-"""The strongest first; None is the place of a program's own states."""
+"""The strongest first; None is the position of custom states."""
 
 PRECEDENCE_LOOKUP = {name: place for place, name in enumerate(PRECEDENCE)}
 NONE_PRECEDENCE = PRECEDENCE_LOOKUP[None]
 
 
 def precedence(state: str | None) -> int:
-    """The place of *state* in the order; lower is stronger."""
+    """The position of *state* in the order; lower is stronger."""
     return PRECEDENCE_LOOKUP.get(state, NONE_PRECEDENCE)
 
 
 class state(str):
-    """A state that compares by strength: `state(PENDING) < state(SUCCESS)`, and a program's own between them."""
+    """A state that compares by strength: `state(PENDING) < state(SUCCESS)`, with custom states between them."""
 
     __slots__ = ()
 

@@ -1,8 +1,8 @@
 """
-Stored results as they stand, for whoever looks at them: many at once, by id or by looking through all.
+Stored results as they are, for monitoring: many at once, by id or by scanning all of them.
 
-`AsyncResult` makes exceptions and results of what is stored. Here nothing is made of it and nothing is waited for: what
-a monitor shows may have been written by anybody.
+`AsyncResult` turns stored data into exceptions and results. This module only reads the data and never waits for a
+result, because the data that a monitor shows may have been written by anyone.
 
     from sidekiq_celery import stored_results
 
@@ -35,15 +35,15 @@ _SCANNED_AT_ONCE = 1000
 @dataclass(frozen=True, slots=True)
 class StoredResult:
     """
-    What is stored of one task.
+    The stored result of one task.
 
     Args:
-        state: As of `AsyncResult`.
-        result: What it returned, or the details of a state of its own; None where it failed.
-        error: Class and text of its error; empty where it did not fail.
+        state: As in `AsyncResult`.
+        result: The task's return value, or the details of a custom state; None if the task failed.
+        error: The class and text of the task's error; empty if it did not fail.
         name, args, kwargs, worker, queue, retries: Only with the setting `result_extended`.
-        children: What it has called, as `AsyncResult.as_tuple` and `GroupResult.as_tuple` write it.
-        trouble: Why it cannot be read; all else is empty then.
+        children: The tasks that it has called, in the form of `AsyncResult.as_tuple` and `GroupResult.as_tuple`.
+        trouble: Why the result cannot be read; all other fields are empty then.
     """
 
     task_id: str
@@ -67,11 +67,11 @@ class StoredResult:
 @dataclass(frozen=True, slots=True)
 class ResultPage:
     """
-    What a look through the results has found so far.
+    A page of a scan through the results.
 
     Args:
-        next: Where to go on; None at the end.
-        looked_at: How many results were looked at.
+        next: Where to continue; None at the end.
+        looked_at: The number of results that were examined.
     """
 
     results: tuple[StoredResult, ...]
@@ -81,11 +81,11 @@ class ResultPage:
 
 def read(app: App, task_ids: Sequence[str]) -> dict[str, StoredResult]:
     """
-    What is stored of tasks, by their ids, in one round trip; those of which nothing is stored are left out.
+    The stored results of tasks, by task id, in one round trip. Tasks without a stored result are omitted.
 
     Raises:
         RedisError: As `Pool.run` does.
-        ImproperlyConfigured: Results are not in Redis.
+        ImproperlyConfigured: Results are not stored in Redis.
     """
     backend = _backend(app)
     wanted = [task_id for task_id in dict.fromkeys(task_ids) if task_id]
@@ -99,10 +99,10 @@ def read(app: App, task_ids: Sequence[str]) -> dict[str, StoredResult]:
 
 def read_with_group(app: App, id: str) -> tuple[StoredResult | None, Sequence[Any]]:
     """
-    What is stored under an id that may be a task's or a group's, in one round trip.
+    The data stored under an id that may be a task's or a group's, in one round trip.
 
     Returns:
-        The task, and the members of the group as tuples, if it was kept by `GroupResult.save`.
+        The task's result, and the members of the group as tuples if it was stored with `GroupResult.save`.
     """
     if not id:
         return None, ()
@@ -125,20 +125,20 @@ def page(
     look_at: int = 10_000,
 ) -> ResultPage:
     """
-    Look through all stored results, in no order.
+    Scan all stored results, in no particular order.
 
     Args:
-        after: `ResultPage.next` of the page before.
-        states: Those wanted; all if it is empty.
-        name: What the task's name has to contain; only results with `result_extended` have one.
-        begins_workflow: Only tasks that have called others, and were called by none.
-        limit: About how many to find.
-        look_at: How many keys of Redis to look at.
+        after: `ResultPage.next` of the previous page.
+        states: The states to return; all if empty.
+        name: Text that the task's name must contain; only results with `result_extended` have a name.
+        begins_workflow: True to return only tasks that called others and were not called by one.
+        limit: About how many results to return.
+        look_at: How many Redis keys to examine at most.
 
     Raises:
         RedisError: As `Pool.run` does.
-        ImproperlyConfigured: Results are not in Redis.
-        ValueError: *after* is no number.
+        ImproperlyConfigured: Results are not stored in Redis.
+        ValueError: *after* is not a number.
     """
     backend = _backend(app)
     cursor = int(after)
@@ -195,14 +195,14 @@ def _result(backend: RedisBackend, task_id: str, text: bytes) -> StoredResult:
 
 
 def _decoded(backend: RedisBackend, text: bytes | None) -> Any:
-    """What the text says, or why it cannot be read."""
+    """The decoded data, or the reason why it cannot be read."""
     if text is not None and backend.serializer == "json" and text.startswith(b"{"):
         apart = loads_apart(text)
         if apart is not None:
             return apart
         if b"__type__" not in text:
             try:
-                # Without kombu's look at each object, and without the look at each level that jobs are due.
+                # This skips kombu's check of each object, and the check of each nesting level that jobs need.
                 return json.loads(text)
             except (ValueError, RecursionError):
                 pass
@@ -232,7 +232,7 @@ def _text(value: Any) -> str | None:
 
 
 def _moment(value: Any) -> datetime | None:
-    """When a task ended; None for what is no time with a zone."""
+    """When a task ended. Returns None for anything but a time with a zone."""
     if isinstance(value, str):
         try:
             value = datetime.fromisoformat(value)

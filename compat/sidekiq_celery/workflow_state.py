@@ -1,12 +1,13 @@
 """
-Workflows as they stand in Redis, a page at a time: what a task has called, what a chord waits for, what is to come.
+Workflows as they are stored in Redis, one page at a time: the tasks that a task has called, the parts that a chord
+waits for, and the steps still to come.
 
     from sidekiq_celery import workflow_state
 
     workflow_state.read(app, task_id).members
     workflow_state.unfinished(app).workflows
 
-A tree is walked node by node, so a group of 10,000 costs no more than the part of it that is asked for.
+A tree is walked node by node, so a group of 10,000 costs no more than the page of it that you read.
 """
 
 from collections.abc import Sequence
@@ -27,7 +28,7 @@ from sidekiq_py.payloads import loads
 __all__ = ("Chord", "Member", "Step", "Unfinished", "UnfinishedPage", "WorkflowPage", "read", "unfinished")
 
 _SCANNED_AT_ONCE = 1000
-# `sidekiq_py:flow:…` and `sidekiq_py:chord:…` in one pass; what else fits is left out by its name.
+# `sidekiq_py:flow:…` and `sidekiq_py:chord:…` in one pass; other keys that match are filtered out by name.
 _PATTERN = "sidekiq_py:[fc][lh]o[wr]*"
 _FLOW, _CHORD = flow_key(""), chord_key("")
 _MOST_STEPS = 200
@@ -40,12 +41,12 @@ class Member:
     A node below another one.
 
     Args:
-        id: Of a task, a group, or empty for a part of a chord of which only its number is known.
-        kind: A group has members of its own.
-        number: Its place among the members, from 0.
-        state: As of `AsyncResult`; PENDING also where nothing is stored of it. Empty for a group.
-        count: How many members a group has.
-        result: What is stored of a task.
+        id: The id of a task or group; empty for a part of a chord of which only the number is known.
+        kind: The kind of node; a group has members of its own.
+        number: Its position among the members, from 0.
+        state: As in `AsyncResult`; PENDING also if no result is stored. Empty for a group.
+        count: The number of members of a group.
+        result: The stored result of a task.
     """
 
     id: str
@@ -59,12 +60,12 @@ class Member:
 @dataclass(frozen=True, slots=True)
 class Chord:
     """
-    A chord that is kept.
+    A chord that is stored in Redis.
 
     Args:
-        parts: How many its body waits for; 0 once it is done, as nothing else is kept then.
+        parts: The number of parts that the body waits for; 0 once the chord is done, as nothing else is stored then.
         ended: How many of these have ended.
-        is_done: Its body was enqueued, or has failed.
+        is_done: True once the body was enqueued or has failed.
     """
 
     parts: int
@@ -86,13 +87,13 @@ class WorkflowPage:
     A node and some of those below it.
 
     Args:
-        id: Of the node.
-        result: What is stored of it, if it is a task that has begun or ended.
-        members: What it has called, or the members of the group, from *start* on.
-        total: How many there are.
-        chord: Where the id is that of a chord.
-        steps_left: Steps of the chain that begins with this task, which no task has called yet.
-        steps: The first of them, while the task itself has not ended.
+        id: The node's id.
+        result: The node's stored result, if it is a task that has begun or ended.
+        members: The tasks that it has called, or the members of the group, from *start* on.
+        total: The number of members in all.
+        chord: The chord, if the id is that of a chord.
+        steps_left: The number of steps, in the chain that begins with this task, that no task has called yet.
+        steps: The first of these steps, as long as the task itself has not ended.
     """
 
     id: str
@@ -106,19 +107,19 @@ class WorkflowPage:
 
     @property
     def is_known(self) -> bool:
-        """Whether anything is kept under this id."""
+        """Whether anything is stored under this id."""
         return self.result is not None or self.chord is not None or bool(self.total or self.steps_left)
 
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
     """
-    A workflow of which something is kept.
+    A workflow that has data in Redis.
 
     Args:
-        id: Of the first task of a chain, or of the group in front of a chord's body.
-        steps_left: Of a chain.
-        chord: Of a chord.
+        id: The id of a chain's first task, or of the group in front of a chord's body.
+        steps_left: The number of steps that a chain still has to call.
+        chord: The chord's details; None for a chain.
     """
 
     id: str
@@ -130,10 +131,10 @@ class Unfinished:
 @dataclass(frozen=True, slots=True)
 class UnfinishedPage:
     """
-    What a look through Redis has found so far.
+    A page of a scan through Redis.
 
     Args:
-        next: Where to go on; None at the end.
+        next: Where to continue; None at the end.
     """
 
     workflows: tuple[Unfinished, ...]
@@ -142,15 +143,15 @@ class UnfinishedPage:
 
 def read(app: App, id: str, *, group: str = "", start: int = 0, limit: int = 50) -> WorkflowPage:
     """
-    A node of a workflow and a page of what is below it, in three round trips.
+    A node of a workflow and a page of the nodes below it, in three round trips.
 
     Args:
-        id: Of a task, a group or a chord.
-        group: Of a group that the task has called: its members are shown instead of what the task has called.
+        id: The id of a task, a group or a chord.
+        group: The id of a group that the task has called: return its members instead of what the task has called.
 
     Raises:
         RedisError: As `Pool.run` does.
-        ImproperlyConfigured: Results are not in Redis.
+        ImproperlyConfigured: Results are not stored in Redis.
     """
     pool = client_of(app).pool
     about, size, steps_left = pool.batch(
@@ -177,16 +178,16 @@ def read(app: App, id: str, *, group: str = "", start: int = 0, limit: int = 50)
 
 def unfinished(app: App, after: str = "0", *, limit: int = 50, look_at: int = 10_000) -> UnfinishedPage:
     """
-    Look through Redis for chains with steps to come and for chords, in no order.
+    Scan Redis for chains with steps to come and for chords, in no particular order.
 
     Args:
-        after: `UnfinishedPage.next` of the page before.
-        limit: About how many to find.
-        look_at: How many keys to look at.
+        after: `UnfinishedPage.next` of the previous page.
+        limit: About how many to return.
+        look_at: How many keys to examine at most.
 
     Raises:
         RedisError: As `Pool.run` does.
-        ValueError: *after* is no number.
+        ValueError: *after* is not a number.
     """
     pool = client_of(app).pool
     cursor = int(after)
@@ -215,7 +216,7 @@ def _chord(about: Sequence[bytes | None], size: int) -> Chord | None:
         return None
     parts, more, done = about
     total = _number(parts) + _number(more)
-    # Beside the results: parts, body, and more and done if they are there.
+    # Fields besides the results: parts and body, and more and done if present.
     beside = 2 + (more is not None) + (done is not None)
     return Chord(total, max(0, min(total, size - beside)), done is not None)
 
@@ -245,7 +246,7 @@ def _parts(pool: Pool, id: str, chord: Chord, start: int, limit: int) -> tuple[M
 
 
 def _steps(pool: Pool, id: str, limit: int) -> tuple[Step, ...]:
-    """The steps in their order: each names the one behind it."""
+    """The steps in order: each names the one after it."""
     fields = pool.command("HGETALL", flow_key(id))
     steps: dict[str, tuple[Step, str | None]] = {}
     for name, text in zip(fields[::2], fields[1::2], strict=True):
@@ -262,7 +263,7 @@ def _steps(pool: Pool, id: str, limit: int) -> tuple[Step, ...]:
 
 
 def _step(text: bytes) -> tuple[str, str | None]:
-    """The task of a step, and the id of the one behind it."""
+    """A step's task, and the id of the step after it."""
     try:
         record = loads(text)
     except JsonParseError:
@@ -275,7 +276,7 @@ def _step(text: bytes) -> tuple[str, str | None]:
 
 
 def _node(stored: Any) -> tuple[str, Sequence[Any] | None]:
-    """`[[id, parent], members]` as id and members; None for a task, and an empty id for what is none."""
+    """Read `[[id, parent], members]`. Returns id and members: None for a task's members, an empty id for other data."""
     if not isinstance(stored, list | tuple) or len(stored) != 2:
         return "", None
     head, members = stored
@@ -284,7 +285,7 @@ def _node(stored: Any) -> tuple[str, Sequence[Any] | None]:
 
 
 def _id(value: Any) -> str:
-    """An id that Redis can be asked for: no half letters of UTF-16, and none as long as a book."""
+    """An id that is safe to send to Redis: without lone UTF-16 surrogates, and empty if it is too long."""
     if not isinstance(value, str) or len(value) > _LONGEST_ID:
         return ""
     return value.encode(errors="replace").decode()

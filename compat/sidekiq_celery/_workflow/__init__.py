@@ -1,1 +1,1 @@
-"""Signatures and canvas, and what a task's end sets off."""
+"""Signatures and canvas, and the effects of a task's end."""

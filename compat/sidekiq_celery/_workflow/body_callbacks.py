@@ -1,4 +1,4 @@
-"""Callbacks that are given for a chord as a whole: they are its body's."""
+"""Callbacks given to a chord as a whole: they are attached to its body."""
 
 from typing import Any
 
@@ -11,10 +11,10 @@ __all__ = ("link_error_to_body_tasks", "with_callbacks")
 
 def with_callbacks(body: Any, options: dict[str, Any]) -> Any:
     """
-    Put `link` and `link_error`, which are taken out of *options*, on a chord's body.
+    Move `link` and `link_error` from *options* to a chord's body.
 
     Returns:
-        *body*, or a copy if there are any.
+        *body*, or a copy of it if there are any callbacks.
     """
     callbacks = maybe_list(options.pop("link", None)) or []
     errbacks = maybe_list(options.pop("link_error", None)) or []
@@ -36,11 +36,11 @@ def with_callbacks(body: Any, options: dict[str, Any]) -> Any:
 
 def link_error_to_body_tasks(sig: Any, errback: Any, runs_as_group: bool = True) -> None:
     """
-    Let *errback* be called for each task of a body that is a group, and not for the header of a chord in it.
+    Link *errback* to each task of a body that is a group, but not to the header of a chord inside it.
 
     Args:
-        runs_as_group: Not a group in a group: it is dissolved, and its options with it. Errbacks of a group that is run
-            take the place of those of its tasks, so they are added to.
+        runs_as_group: False for a group inside a group, which is dissolved together with its options. The errbacks of
+            a group that does run replace those of its tasks, so *errback* is added to the group's.
     """
     if kinds.is_chord(sig):
         link_error_to_body_tasks(sig.body, errback)

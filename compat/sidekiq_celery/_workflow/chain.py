@@ -1,4 +1,4 @@
-"""Chains: each step is called with the result of the one before."""
+"""Chains: each step is called with the result of the previous one."""
 
 import operator
 from collections.abc import Iterable
@@ -24,13 +24,13 @@ __all__ = ("_chain", "chain")
 
 @Signature.register_type(name="chain")
 class _chain(Signature[R_co]):
-    """Steps as they are given; `chain` composes them."""
+    """A chain of the given steps, unchanged; `chain` composes them."""
 
     tasks = getitem_property("kwargs.tasks", "The steps.")
 
     @classmethod
     def from_dict(cls, d: Any, app: Any = None) -> Any:
-        """The chain that *d* was."""
+        """Restore a chain from the dict *d*."""
         tasks = d["kwargs"]["tasks"]
         if tasks:
             if isinstance(tasks, tuple):
@@ -40,14 +40,14 @@ class _chain(Signature[R_co]):
 
     def __init__(self, *tasks: Any, **options: Any) -> None:
         steps = regen(tasks[0]) if len(tasks) == 1 and is_list(tasks[0]) else tasks
-        # An option of its own: call the next step by a link, as the first protocol of Celery's did.
+        # A chain-only option: call the next step through a link, as Celery's first protocol did.
         self._use_link = options.pop("use_link", None)
         super().__init__("celery.chain", (), {"tasks": steps}, **options)
         self.subtask_type = "chain"
         self._frozen: Any = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Send it."""
+        """Send the chain."""
         return self.apply_async(args, kwargs) if self.tasks else None
 
     # ---- composing
@@ -74,7 +74,7 @@ class _chain(Signature[R_co]):
         if not tasks:
             return group
         if kinds.is_chord(tasks[-1]):
-            # A chord is done with its body, so what follows belongs behind that.
+            # A chord ends with its body, so the next step goes after the body.
             tasks[-1].body = tasks[-1].body | group
             return type(self)(tasks, app=self.app)
         return type(self)(seq_concat_item(tasks, group), app=self._app)
@@ -96,7 +96,7 @@ class _chain(Signature[R_co]):
         return type(self)(seq_concat_item(self.unchain_tasks(), step), app=self._app)
 
     def unchain_tasks(self) -> list[Any]:
-        """Copies of the steps, with the chain's callbacks on the last and its errbacks on each."""
+        """Copies of the steps, with the chain's callbacks on the last one and its errbacks on each."""
         tasks = [task.clone() for task in self.tasks]
         for callback in maybe_list(self.options.get("link")) or ():
             tasks[-1].link(callback)
@@ -106,13 +106,13 @@ class _chain(Signature[R_co]):
         return tasks
 
     def clone(self, *args: Any, **kwargs: Any) -> Self:
-        """A copy with copies of the steps."""
+        """A copy of the chain, with copies of the steps."""
         copy = super().clone(*args, **kwargs)
         copy.kwargs["tasks"] = [maybe_signature(sig, app=self._app, clone=True) for sig in copy.kwargs["tasks"]]
         return copy
 
     def stamp(self, visitor: Any = None, append_stamps: bool = False, **headers: Any) -> None:
-        """Stamp it, its callbacks and its steps."""
+        """Stamp the chain, its callbacks and its steps."""
         of_visitor = None if visitor is None else visitor.on_chain_start(self, **headers) or {}
         headers = self._stamp_headers(of_visitor, append_stamps, **headers)
         self.stamp_links(visitor, **headers)
@@ -127,7 +127,7 @@ class _chain(Signature[R_co]):
         return bool(self._use_link or (self._use_link is None and app.conf.task_protocol == 1))
 
     def _unroll_chords(self, app: Any = None) -> None:
-        """Let chords hand on to the step behind them, instead of each keeping the rest of the chain in its body."""
+        """Make chords pass on to the step after them, instead of each holding the rest of the chain in its body."""
         app = app or self.app
         if self._links_steps(app):
             return
@@ -149,10 +149,10 @@ class _chain(Signature[R_co]):
     def apply_async(self, args: Any = None, kwargs: Any = None, **options: Any) -> "AsyncResult[R_co]": ...
     def apply_async(self, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
         """
-        Send the first step; the others follow it.
+        Send the first step; the others follow when it has finished.
 
         Returns:
-            The result of the last one; those before are its `parent`, and so on.
+            The last step's result; its `parent` is the result of the step before it, and so on.
         """
         app = self.app
         if app.conf.task_always_eager:
@@ -179,7 +179,7 @@ class _chain(Signature[R_co]):
         group_index: int | None = None,
         **options: Any,
     ) -> Any:
-        """As `apply_async`, also where tasks are eager."""
+        """Like `apply_async`, but sends the chain even if tasks are eager."""
         app = app or self.app
         args = (*args, *self.args) if args and not self.immutable else self.args
         tasks, results = self.prepare_steps(
@@ -201,7 +201,7 @@ class _chain(Signature[R_co]):
             tasks[0].extend_list_option("link", link)
         first = tasks.pop()
         if parent_id:
-            # A chord's body is called by a task of our own, whose child it is not.
+            # A chord's body is called by an internal task, which is not its parent.
             options["parent_id"] = parent_id
         result = first.apply_async(**_with_rest(options, tasks, self._links_steps(app)))
         return results[0] if tasks else result
@@ -215,7 +215,7 @@ class _chain(Signature[R_co]):
         parent_id: str | None = None,
         group_index: int | None = None,
     ) -> Any:
-        """Give every step its id now; returns the result of the last one."""
+        """Assign every step its id now. Returns the last step's result."""
         self._frozen = self.prepare_steps(
             self.args,
             self.kwargs,
@@ -249,10 +249,10 @@ class _chain(Signature[R_co]):
         group_index: int | None = None,
     ) -> tuple[list[Any], list[Any]]:
         """
-        The steps as they are to be sent: flat, frozen, each group with its successor as a chord.
+        The steps in the form in which they are sent: flat, frozen, and with each group and its successor as a chord.
 
         Returns:
-            Steps and their results, both from the last to the first.
+            The steps and their results, both from last to first.
         """
         app = app or self.app
         preparation = Preparation(
@@ -277,7 +277,7 @@ class _chain(Signature[R_co]):
         return steps, results
 
     def apply(self, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
-        """Run all steps here and now; returns the last one's result."""
+        """Run all steps immediately in this process. Returns the last one's result."""
         tasks = list(self.tasks)
         task_options = {**self.options, **options}
         link = task_options.pop("link", None)
@@ -290,7 +290,7 @@ class _chain(Signature[R_co]):
             step = task.clone()
             if link and index == last_index:
                 (step.body if kinds.is_chord(step) else step).extend_list_option("link", link)
-            # It is there already, so that nothing waits within a task.
+            # The result is already available, so this does not wait within a task.
             given = (last.get(disable_sync_subtasks=False),) if last else given
             result = step.apply(given, given_kwargs, **task_options)
             result.parent, last = last, result
@@ -301,7 +301,7 @@ class _chain(Signature[R_co]):
 
     @property
     def app(self) -> Any:
-        """Its app, else that of its first step, else the current one."""
+        """The chain's app, or else that of its first step, or else the current one."""
         app = self._app
         if app is None:
             try:
@@ -319,14 +319,14 @@ class _chain(Signature[R_co]):
 
 
 def _ends_the_chain(result: Any) -> bool:
-    """A step that ignored or rejected itself has no result to go on with."""
+    """Whether the chain stops here: a step that ignored or rejected itself has no result to continue with."""
     from sidekiq_celery.result import EagerResult
 
     return isinstance(result, EagerResult) and result.state in (IGNORED, REJECTED)
 
 
 def _with_rest(options: Any, tasks: list[Any], links_steps: bool) -> Any:
-    """Options for the first step: what follows it, in front of what follows the whole chain."""
+    """The options for the first step: its own successors, followed by those of the whole chain."""
     if links_steps:
         return ChainMap({"chain": None}, options)
     if "chain" not in options:
@@ -336,10 +336,10 @@ def _with_rest(options: Any, tasks: list[Any], links_steps: bool) -> Any:
 
 class chain(_chain[R_co]):
     """
-    A chain of these steps, or of an iterable of them; what is made is what `a | b | c` makes.
+    A chain of these steps, or of an iterable of them. The result is the same as that of `a | b | c`.
 
     Args:
-        kwargs: Options of the chain.
+        kwargs: Options for the chain.
     """
 
     @overload
@@ -362,22 +362,22 @@ class chain(_chain[R_co]):
 
 
 def fold(tasks: Iterable[Any]) -> Any:
-    """`a | b | c` in one pass: folding by the operator would copy all steps for each one that is added."""
+    """`a | b | c` in one pass. Folding with the operator would copy all steps for each one added."""
     tasks = list(tasks)
     steps: list[Any] = []
     for position, task in enumerate(tasks):
-        # The operator copies what is on its left, so the last one is kept as the caller made it.
+        # The operator copies its left operand, so the last step stays the caller's own object.
         other = _added(steps, task, clones=position != len(tasks) - 1)
         if other is NotImplemented:
             return reduce(operator.or_, tasks, _chain())
         if other is not None:
             return reduce(operator.or_, tasks[position + 1 :], other)
-    # An errback of an inner chain is on each of its steps, and a visitor is to stamp one for each.
+    # An inner chain's errback is on each of its steps, and a visitor should stamp one for each step.
     return _chain([*(step.clone() for step in steps[:-1]), *steps[-1:]])
 
 
 def _added(steps: list[Any], other: Any, clones: bool) -> Any:
-    """Put *other* behind *steps* by the rules of `|`; returns the whole if that is no chain any more."""
+    """Append *other* to *steps* by the rules of `|`. Returns the combined signature if it is no longer a chain."""
     if kinds.is_empty_group(other):
         return None
     if kinds.is_group(other):

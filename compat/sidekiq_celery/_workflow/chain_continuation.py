@@ -1,4 +1,4 @@
-"""A chain's next step, called with the result of the one before."""
+"""A chain's next step, called with the result of the previous one."""
 
 import logging
 from typing import Any
@@ -18,7 +18,7 @@ logger = logging.getLogger("celery.app.trace")
 
 
 class Chains:
-    """What comes behind a request in its chain: in Redis, or in the message where a real Celery client sent it."""
+    """Calls the steps that follow a request in its chain. They are in Redis, or in a real Celery client's message."""
 
     def after_success(self, app: App, request: Context, retval: Any) -> list[Effect]:
         """Publish the next step."""
@@ -34,7 +34,7 @@ class Chains:
                 return []
             taken += flow_store.take_step(following)
             rest, following = [step.behind] if step.behind else [], step.signature
-            # What was written when the workflow was sent does not know that a step was replaced since.
+            # The position was written when the workflow was sent, before a step may have been replaced.
             nesting = request.replaced_task_nesting
         call_step(app, following, retval, request, rest, nesting)
         if taken and rest:
@@ -42,7 +42,7 @@ class Chains:
         return taken
 
     def after_failure(self, app: App, request: Context, exc: BaseException, traceback: str | None) -> list[Effect]:
-        """Let those who wait for a later step know."""
+        """Write the failure for every later step, so that callers waiting for one see it."""
         state = states.REVOKED if isinstance(exc, TaskRevokedError) else states.FAILURE
         return [
             effect

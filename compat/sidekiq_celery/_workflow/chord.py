@@ -1,4 +1,4 @@
-"""Chords: a group, and a body that is called with the list of its results."""
+"""Chords: a group, and a body that is called with the list of the group's results."""
 
 import warnings
 from collections.abc import MutableSequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ("_chord",)
 
-# Of a chain's options what its own `run` uses; the others go to its first task.
+# The options of a chain that its own `run` uses; the others go to its first task.
 _OF_A_CHAIN = frozenset({"chord", "group_id", "group_index", "link", "link_error", "parent_id", "root_id", "task_id"})
 _DELAYS = ("countdown", "eta")
 
@@ -38,16 +38,16 @@ _DELAYS = ("countdown", "eta")
 @Signature.register_type(name="chord")
 class _chord(Signature[R_co]):
     """
-    A group, the header, and a body that is called with the list of its results.
+    A group (the header), and a body that is called with the list of its results.
 
     Args:
         header: Signatures, an iterable of them, or a group.
-        options: For the body, delays aside: those are the header's.
+        options: Options for the body, except delays, which apply to the header.
     """
 
     @classmethod
     def from_dict(cls, d: Any, app: Any = None) -> Any:
-        """The chord that *d* was."""
+        """Restore a chord from the dict *d*."""
         options = d.copy()
         (header, body), options["kwargs"] = cls._unpack_args(**options["kwargs"])
         return cls(header, body, app=app, **options)
@@ -77,7 +77,7 @@ class _chord(Signature[R_co]):
         self.subtask_type = "chord"
 
     def __call__(self, body: Any = None, **options: Any) -> Any:
-        """Send it, with *body* if it has none of its own."""
+        """Send the chord, with *body* if it is given."""
         return self.apply_async((), {"body": body} if body else {}, **options)
 
     @overload  # type: ignore[override]
@@ -109,7 +109,7 @@ class _chord(Signature[R_co]):
         return text
 
     def __length_hint__(self) -> int:
-        """How many tasks its body waits for."""
+        """The number of tasks that the body waits for."""
         return sum(count_parts(task) for task in getattr(self.tasks, "tasks", self.tasks))
 
     @classmethod
@@ -119,14 +119,14 @@ class _chord(Signature[R_co]):
     # ---- composing
 
     def clone(self, *args: Any, **kwargs: Any) -> Self:
-        """A copy with a copy of the body."""
+        """A copy of the chord, with a copy of the body."""
         copy = super().clone(*args, **kwargs)
         if copy.kwargs.get("body") is not None:
             copy.kwargs["body"] = maybe_signature(copy.kwargs["body"], clone=True)
         return copy
 
     def _unroll_body(self) -> list[Any]:
-        """This chord with the first task of its body, and the rest of the body."""
+        """This chord with only the first task of its body, followed by the rest of the body."""
         copy = self.clone()
         first, *rest = copy.body.unchain_tasks()
         options = {key: value for key, value in copy.body.options.items() if key not in _OF_A_CHAIN}
@@ -139,8 +139,8 @@ class _chord(Signature[R_co]):
         return callback
 
     def link_error(self, errback: Any) -> Any:
-        """Call *errback* when the body fails, and so when a part of the header does; see the setting
-        `task_allow_error_cb_on_chord_header` for one call for each part that fails."""
+        """Call *errback* when the body fails, which includes a failure in the header. With the setting
+        `task_allow_error_cb_on_chord_header` it is called once for each part that fails."""
         errback = maybe_signature(errback)
         header = maybe_list(self.tasks) or []
         if self.app.conf.task_allow_error_cb_on_chord_header:
@@ -160,12 +160,12 @@ class _chord(Signature[R_co]):
         return errback
 
     def set_immutable(self, immutable: bool) -> None:
-        """For each member of the header."""
+        """Set `immutable` on each member of the header."""
         for task in self.tasks:
             task.set_immutable(immutable)
 
     def stamp(self, visitor: Any = None, append_stamps: bool = False, **headers: Any) -> None:
-        """Stamp it, its callbacks, its header and its body."""
+        """Stamp the chord, its callbacks, its header and its body."""
         tasks = self.tasks.tasks if kinds.is_group(self.tasks) else self.tasks
         of_visitor = None if visitor is None else visitor.on_chord_header_start(self, **headers) or {}
         headers = self._stamp_headers(of_visitor, append_stamps, **headers)
@@ -193,7 +193,7 @@ class _chord(Signature[R_co]):
         parent_id: str | None = None,
         group_index: int | None = None,
     ) -> Any:
-        """Give header and body their ids now; returns the body's result, whose first ancestor is the header's."""
+        """Assign header and body their ids now. Returns the body's result, whose first ancestor is the header's."""
         if not kinds.is_group(self.tasks):
             self.tasks = kinds.group_of(self.tasks, app=self.app)
         header_result = self.tasks.freeze(parent_id=parent_id, root_id=root_id, chord=self.body)
@@ -223,15 +223,15 @@ class _chord(Signature[R_co]):
         **options: Any,
     ) -> Any:
         """
-        Send the header; the last part to be done sends the body.
+        Send the header; the last part to finish sends the body.
 
         Args:
-            task_id: The body's.
-            options: `countdown` and `eta` are the header's; `link` and `link_error` are the body's; others are
-                for both.
+            task_id: The body's task id.
+            options: `countdown` and `eta` apply to the header, `link` and `link_error` to the body, and others to
+                both.
 
         Returns:
-            The body's result, whose `parent` is the header's.
+            The body's result, whose `parent` is the header's result.
         """
         kwargs = dict(kwargs or {})
         args = (*args, *self.args) if args and not self.immutable else self.args
@@ -260,13 +260,12 @@ class _chord(Signature[R_co]):
         )  # fmt: skip
 
     def _header(self, app: Any) -> Any:
-        """The header as a group that may be changed."""
+        """The header, as a group that can be modified safely."""
         tasks = self.tasks
         if kinds.is_group(tasks):
             return tasks.clone()
         if isinstance(tasks, MutableSequence):
-            # One that is still to be read is read now: its members are counted before they are sent, and each is
-            # told which part it is.
+            # A lazy header is read now: its members are counted before they are sent, and each carries its part number.
             tasks = list(tasks)
         return kinds.group_of(tasks, app=app, task_id=self.options.get("task_id") or uuid())
 
@@ -286,10 +285,11 @@ class _chord(Signature[R_co]):
         **options: Any,
     ) -> Any:
         """
-        Send *header*; with no members the body at once.
+        Send *header*. If it has no members, send the body immediately.
 
         Args:
-            interval, countdown, max_retries: Of Celery's task that waits for the header; nothing waits here.
+            interval, countdown, max_retries: Options of the Celery task that waits for the header; unused, as nothing
+                waits here.
             header_delay: The header's `countdown` and `eta`.
         """
         app = app or self._get_app(body)
@@ -306,7 +306,7 @@ class _chord(Signature[R_co]):
             body = with_callbacks(body, options)
             body.options.update(_for_the_body(options))
         if kinds.is_chain(body):
-            # Before it is frozen: each chord within would be given all that follows it.
+            # This has to happen before freezing, or each inner chord would hold everything that follows it.
             body._unroll_chords(app)
         result = body.freeze(task_id or uuid(), group_id=group_id, root_id=root_id)
         strip_header_links(body)
@@ -314,7 +314,7 @@ class _chord(Signature[R_co]):
             options.pop(of_the_body, None)
         header.options["task_id"] = group_id
         members = header._freeze_group_tasks(group_id=group_id, chord=part(group_id, 0), root_id=root_id)
-        # Each member has its own now.
+        # Each member has its own chord option now.
         header.options.pop("chord", None)
         with batch(app):
             if header.tasks:
@@ -329,13 +329,13 @@ class _chord(Signature[R_co]):
     def apply(
         self, args: Any = None, kwargs: Any = None, propagate: bool = True, body: Any = None, **options: Any
     ) -> Any:
-        """Run header and body here and now."""
+        """Run header and body immediately in this process."""
         body = self.body if body is None else body
         header = self.tasks.clone() if kinds.is_group(self.tasks) else kinds.group_of(self.tasks, app=self.app)
         from sidekiq_celery.result import allow_join_result
 
         with allow_join_result():
-            # It is there already.
+            # The results are already available.
             results = header.apply(args or (), kwargs or {}).get(propagate=propagate)
         return body.apply(args=(results,))
 
@@ -343,7 +343,7 @@ class _chord(Signature[R_co]):
 
     @cached_property
     def app(self) -> Any:
-        """Its app, else that of its first part, else that of its body, else the current one."""
+        """The chord's app, or else that of its first part, or else that of its body, or else the current one."""
         return self._get_app(self.body)
 
     def _get_app(self, body: Any = None) -> Any:
@@ -360,7 +360,7 @@ class _chord(Signature[R_co]):
 
 
 def _members(tasks: Any, app: Any) -> Any:
-    """What is given as a header, as signatures."""
+    """The given header, as signatures."""
     if isinstance(tasks, dict):
         tasks = signature(tasks, app=app)
     if kinds.is_group(tasks) or kinds.is_chain(tasks):
@@ -372,7 +372,7 @@ def _members(tasks: Any, app: Any) -> Any:
 
 
 def _app_of(task: Any) -> Any:
-    """The app that a signature is bound to, or its parts are; None if only the current one is left for it."""
+    """The app that a signature or its parts are bound to. Returns None if only the current app is left."""
     if task._app is not None:
         return task._app
     try:
@@ -384,7 +384,7 @@ def _app_of(task: Any) -> Any:
 
 
 def _for_the_body(options: Any) -> dict[str, Any]:
-    """The part that sends the body is its parent; and no chord is no reason to forget the one that it is part of."""
+    """The options for the body: its parent is the part that sends it, and `chord=None` must not erase its own chord."""
     return {
         key: value for key, value in options.items() if key != "parent_id" and not (key == "chord" and value is None)
     }

@@ -1,8 +1,8 @@
 """
-A part of a chord: its result is written, and the last one enqueues the body.
+The end of a chord's part: its result is written, and the last part enqueues the body.
 
-Both are in the script that ends the part's job, so that there is no moment in which a part has ended and does not
-count, and none in which all count and nobody enqueues.
+Both happen in the script that ends the part's job. So there is no moment when a part has ended but is not counted, or
+when all parts are counted but the body is not enqueued.
 """
 
 from typing import Any
@@ -29,15 +29,15 @@ __all__ = ("Chords",)
 
 START_TASK = "celery.chord_start"
 
-# Stands in a payload for what only the last part's script can know. Nobody's data hold it.
+# Marks the place in a payload for what only the last part's script can know. It never occurs in user data.
 _PLACEHOLDER = f"sidekiq_celery:{uuid()}"
 
 
 class Chords:
-    """The chord that a request is part of."""
+    """Updates the chord that a request is part of."""
 
     def after_success(self, app: App, request: Context, retval: Any) -> list[Effect]:
-        """Write the part, and the body for the case that it is the last one."""
+        """Write the part's result, and prepare the body in case this part is the last one."""
         chord = request.chord
         chord_id = _id_of(request)
         if chord_id is None:
@@ -59,7 +59,7 @@ class Chords:
         return effects
 
     def after_failure(self, app: App, request: Context, exc: BaseException, traceback: str | None) -> list[Effect]:
-        """Let the chord fail."""
+        """Fail the chord."""
         return chord_failed(app, request, request.chord, request.group, request.id, exc)
 
 
@@ -73,10 +73,10 @@ def _id_of(request: Context) -> str | None:
 
 def _part(app: App, chord: dict[str, Any], retval: Any) -> bytes:
     """
-    A part's result as it stands in the body's arguments.
+    A part's result, in the form in which it goes into the body's arguments.
 
     Raises:
-        kombu.exceptions.EncodeError: The JSON of payloads, which Ruby reads, cannot carry it.
+        kombu.exceptions.EncodeError: It cannot be written as the JSON of payloads, which Ruby reads.
     """
     try:
         value = app.backend.prepare_value(retval) if hasattr(retval, "as_tuple") else retval
@@ -89,7 +89,7 @@ def _part(app: App, chord: dict[str, Any], retval: Any) -> bytes:
 
 
 def _body_commands(app: App, request: Context, body: Any) -> list[Command]:
-    """What enqueues the body: itself, or a task that calls it."""
+    """The commands that enqueue the body itself, or a task that calls it."""
     sig = maybe_signature(body, app=app)
     results = [_PLACEHOLDER]
     children = list(request.children)
@@ -99,16 +99,16 @@ def _body_commands(app: App, request: Context, body: Any) -> list[Command]:
         else:
             options = {**lineage(app, request), **route_of(app, sig, request)}
             app.tasks[START_TASK].apply_async((results, body), **options)
-    # Whose child the body is, the last part decides, and that may be another one.
+    # The body is a child of the last part to end, which may be another one than this.
     request.children[:] = children
     return pipeline_buffer.commands(app, jobs, follows=payload_of(request))
 
 
 def _is_pushed_as_it_is(app: App, sig: Any) -> bool:
     """
-    Whether a body is made ready by every part, as any may be the last.
+    Whether every part prepares the body itself, as any part may be the last.
 
-    It is not where that is much, where it takes no JSON, and where somebody listens who is to hear of it once.
+    False if that is expensive, if the body is not sent as JSON, or if a receiver or middleware must see it only once.
     """
     from sidekiq_celery._send.clients import pushing_client
 
@@ -128,7 +128,7 @@ def _serializer_of(app: App, sig: Any) -> Any:
 
 
 def _swept(key: str) -> list[Command]:
-    """What is left of a chord that is done."""
+    """The commands that reduce a finished chord to its `done` mark."""
     return [
         ("DEL", key),
         ("HSET", key, flow_store.DONE, "1"),
@@ -137,7 +137,7 @@ def _swept(key: str) -> list[Command]:
 
 
 def _celerys_size(app: App, body: Any, group_id: str) -> int:
-    """How many parts a real Celery client has sent; 0 while it is at it."""
+    """The number of parts that a real Celery client has sent; 0 while it is still sending."""
     if body.get("chord_size"):
         return int(body["chord_size"])
     backend = app.backend

@@ -1,9 +1,9 @@
 """
-Chords in a canvas: how many parts they have, and what of them is not to be sent.
+Chords in a canvas: how many parts they have, and what to remove from them before they are sent.
 
-A chord's part is told what it is part of by its option `chord`. In a frozen canvas that is the chord's body, as Celery
-has it; where a chord is really called, it is a `part`: the chord's id and a number. So a message holds no body, however
-deep chords are nested.
+The option `chord` names the chord that a task is part of. In a frozen canvas it is the chord's body, as in Celery. When
+a chord is actually called, it is a `part`: the chord's id and a number. So a message never holds a body, however deep
+chords are nested.
 """
 
 from operator import length_hint
@@ -20,20 +20,20 @@ __all__ = (
 
 
 def enclosed(chord: dict[str, Any], text: bytes) -> bytes:
-    """A part's result, as JSON, with the beginnings and ends of lists that it stands at."""
+    """A part's result as JSON, with the brackets of the nested lists that begin or end with it."""
     opening: int = chord.get("open", 0)
     closing: int = chord.get("close", 0)
     return b"[" * opening + text + b"]" * closing
 
 
 def count_parts(sig: Any) -> int:
-    """How many tasks, at the ends of *sig*, count for the chord that it is in."""
+    """The number of tasks at the end of *sig* that count as parts of its chord."""
     if not isinstance(sig, Signature) and isinstance(sig, dict):
         sig = Signature.from_dict(sig)
     if kinds.is_group(sig):
         return sum(count_parts(task) for task in getattr(sig.tasks, "tasks", sig.tasks))
     if kinds.is_chain(sig):
-        # An empty group at the end gives way to the step before it.
+        # An empty group at the end is skipped in favor of the step before it.
         return next((count for count in map(count_parts, reversed(list(sig.tasks))) if count), 0)
     if kinds.is_chord(sig):
         return count_parts(sig.body)
@@ -42,9 +42,9 @@ def count_parts(sig: Any) -> int:
 
 def strip_header_links(sig: Any) -> None:
     """
-    Take the bodies off the parts of chords that are to be called later.
+    Remove the bodies from the parts of chords that are called later.
 
-    Freezing puts them there. A chord has its body anyway, and its parts are numbered when it is called.
+    Freezing puts them there. The chord itself still has its body, and its parts are numbered when it is called.
     """
     if kinds.is_chord(sig):
         _clear_chord(sig.tasks)
@@ -57,7 +57,7 @@ def strip_header_links(sig: Any) -> None:
 
 
 def _clear_chord(sig: Any) -> None:
-    """Take the body off all ends of *sig*."""
+    """Remove the body from all end tasks of *sig*."""
     if isinstance(sig, list | tuple):
         for task in sig:
             _clear_chord(task)

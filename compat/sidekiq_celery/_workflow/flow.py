@@ -1,11 +1,12 @@
 """
-What the end of a task sets off: callbacks, errbacks, the next step of a workflow, its part of a chord.
+The effects of a task's end: callbacks, errbacks, the next step of a workflow, its part of a chord.
 
-`_run.task_run` asks here when a task of which `is_part` is true has ended, before its result is written, and puts what
-it gets into the script that ends the job. What is published within `buffering()` is part of it, so that signatures are
-called as ever: `apply_async` writes nothing by itself then, and `request.children` is complete when the result is made.
+When a task for which `is_part` is true has ended, `_run.task_run` collects these effects before it writes the result,
+and adds them to the script that ends the job. Anything published within `buffering()` becomes part of that script, so
+signatures can be called as usual: `apply_async` writes nothing by itself then, and `request.children` is complete when
+the result is made.
 
-Each kind of effect is a `Flow`; `FLOWS` is the list of them, asked in that order.
+Each kind of effect is a `Flow`; `FLOWS` lists them in the order in which they run.
 """
 
 from collections.abc import Mapping
@@ -22,22 +23,22 @@ from sidekiq_py.extension import Effect
 __all__ = ("FLOWS", "TASK_HEADERS", "Flow", "after_failure", "after_success", "is_part")
 
 TASK_HEADERS = frozenset({"callbacks", "chain", "chord", "errbacks", "flow"})
-"""Keys of a payload's object `celery` that say that its end sets something off."""
+"""The keys of a payload's `celery` object which mean that the task's end has further effects."""
 
 
 class Flow(Protocol):
-    """One kind of what a task's end sets off."""
+    """One kind of effect of a task's end."""
 
     def after_success(self, app: App, request: Context, retval: Any) -> list[Effect]:
         """
-        The task returned *retval*.
+        The effects if the task returned *retval*.
 
         Raises:
-            Exception: The task has failed by that; nothing of this flow is written.
+            Exception: This fails the task, and nothing from this flow is written.
         """
 
     def after_failure(self, app: App, request: Context, exc: BaseException, traceback: str | None) -> list[Effect]:
-        """The task has failed for good, was revoked or has expired."""
+        """The effects if the task has failed for good, was revoked or has expired."""
 
 
 FLOWS: list[Flow] = [links.Links(), chain_continuation.Chains(), chord_completion.Chords()]
@@ -45,20 +46,20 @@ FLOWS: list[Flow] = [links.Links(), chain_continuation.Chains(), chord_completio
 
 def is_part(task_headers: Mapping[str, Any]) -> bool:
     """
-    Whether a task's end sets anything off.
+    Whether a task's end has further effects.
 
     Args:
-        task_headers: The object `celery` of its payload.
+        task_headers: The `celery` object of its payload.
     """
     return not TASK_HEADERS.isdisjoint(task_headers)
 
 
 def after_success(app: App, request: Context, retval: Any) -> list[Effect]:
     """
-    All that a success sets off.
+    All effects of a success.
 
     Raises:
-        Exception: The task has failed by that.
+        Exception: This fails the task.
     """
     count = len(request.children)
 
@@ -74,7 +75,7 @@ def after_success(app: App, request: Context, retval: Any) -> list[Effect]:
 
 
 def after_failure(app: App, request: Context, exc: BaseException, traceback: str | None) -> list[Effect]:
-    """All that a failure sets off."""
+    """All effects of a failure."""
     effects: list[Effect] = []
     with pipeline_buffer.buffering() as jobs:
         for flow in FLOWS:

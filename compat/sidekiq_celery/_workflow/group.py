@@ -1,4 +1,4 @@
-"""Groups: calls that are made side by side."""
+"""Groups: calls that run in parallel."""
 
 from collections import deque
 from collections.abc import Iterator, MutableSequence
@@ -29,18 +29,18 @@ __all__ = ("group",)
 @Signature.register_type()
 class group(Signature[Any]):
     """
-    Calls that are made side by side.
+    Calls that run in parallel.
 
     Args:
         tasks: Signatures, or one iterable of them, which is read when the group is sent.
-        options: For each of the calls.
+        options: Options for each of the calls.
     """
 
     tasks = getitem_property("kwargs.tasks", "The members.")
 
     @classmethod
     def from_dict(cls, d: Any, app: Any = None) -> Any:
-        """The group that *d* was."""
+        """Restore a group from the dict *d*."""
         given = d["kwargs"]["tasks"]
         members: Any = [maybe_signature(task, app=app) for task in given]
         d["kwargs"]["tasks"] = members = tuple(members) if isinstance(given, tuple) else members
@@ -64,7 +64,7 @@ class group(Signature[Any]):
         def delay(self, *partial_args: Any, **partial_kwargs: Any) -> GroupResult: ...  # type: ignore[override]
 
     def __call__(self, *partial_args: Any, **options: Any) -> "GroupResult":
-        """Send it."""
+        """Send the group."""
         return self.apply_async(partial_args, **options)
 
     @overload  # type: ignore[override]
@@ -85,18 +85,18 @@ class group(Signature[Any]):
 
     @property
     def app(self) -> Any:
-        """Its app, else that of its first member, else the current one."""
+        """The group's app, or else that of its first member, or else the current one."""
         app = self._app
         if app is None:
             try:
                 app = self.tasks[0].app
             except LookupError:
-                # It has no members.
+                # The group has no members.
                 app = None
         return get_current_app() if app is None else app
 
     def skew(self, start: float = 1.0, stop: float | None = None, step: float = 1.0) -> Self:
-        """Let the members begin one after the other: *start* seconds from now, *step* more for each, *stop* at most."""
+        """Stagger the members: start the first in *start* seconds, each next one *step* later, up to *stop*."""
         from kombu.utils.functional import fxrange
 
         seconds = fxrange(start, stop, step, repeatlast=True)
@@ -105,7 +105,7 @@ class group(Signature[Any]):
         return self
 
     def set_immutable(self, immutable: bool) -> None:
-        """For each member."""
+        """Set `immutable` on each member."""
         for task in self.tasks:
             task.set_immutable(immutable)
 
@@ -119,7 +119,7 @@ class group(Signature[Any]):
         return tuple(task.link_error(sig.clone()) for task in self.tasks)
 
     def stamp(self, visitor: Any = None, append_stamps: bool = False, **headers: Any) -> None:
-        """Stamp it, its callbacks and its members; those that are not read yet when they are."""
+        """Stamp the group, its callbacks and its members. Members of a lazy iterable are stamped when they are read."""
         of_visitor = None if visitor is None else visitor.on_group_start(self, **headers) or {}
         headers = self._stamp_headers(of_visitor, append_stamps, **headers)
         self.stamp_links(visitor, append_stamps, **headers)
@@ -149,7 +149,7 @@ class group(Signature[Any]):
         Send every member.
 
         Raises:
-            TypeError: Callbacks are given: a group as a whole has no end; a chord has.
+            TypeError: Callbacks were given. A group as a whole has no end; a chord does.
         """
         if link is not None:
             raise TypeError("Cannot add link to group: use a chord")
@@ -166,7 +166,7 @@ class group(Signature[Any]):
             results = list(self._apply_tasks(tasks, producer, app, args=args or (), kwargs=kwargs, **options))
         result: GroupResult = app.GroupResult(group_id, results)
         if len(results) == 1 and isinstance(results[0], app.GroupResult):
-            # Of a group with one member that ends in a group.
+            # The group has one member, which itself ends in a group.
             result = results[0]
         parent = app.current_worker_task
         if add_to_parent and parent:
@@ -176,7 +176,7 @@ class group(Signature[Any]):
     def apply(  # type: ignore[override]
         self, args: Any = None, kwargs: Any = None, **options: Any
     ) -> "GroupResult":
-        """Run every member here and now."""
+        """Run every member immediately in this process."""
         app = self.app
         if not self.tasks:
             return self.freeze()
@@ -189,7 +189,7 @@ class group(Signature[Any]):
     def _prepared(
         self, tasks: Any, partial_args: Any, group_id: str, root_id: str | None, app: Any, *, freeze: bool = True
     ) -> Iterator[tuple[Any, Any, str]]:
-        """Copies of the members with those of groups within, each with its result and the group's id."""
+        """Copies of the members, including those of inner groups, each with its result and the group's id."""
         for index, task in enumerate(tasks):
             is_one = isinstance(task, abstract.CallableSignature)
             member: Any = task.clone() if is_one else Signature.from_dict(task, app=app)
@@ -216,7 +216,7 @@ class group(Signature[Any]):
         group_index: Any = None,
         **options: Any,
     ) -> Iterator[Any]:
-        """Send the members; yields their results. What comes after *group_index* belongs to each of them."""
+        """Send the members and yield their results. The options after *group_index* apply to each of them."""
         parts = 0
         body = None
         group_id = options.get("group_id")
@@ -226,7 +226,7 @@ class group(Signature[Any]):
         for sig, result, group_id in tasks:
             own = next(shares) if is_part(chord) else chord or sig.options.get("chord")
             if own is not None and not is_part(own):
-                # Frozen by hand, or by Celery: each member bears the body.
+                # Frozen by the program, or by Celery: each member carries the body.
                 body, own = own, {"id": group_id, "part": parts}
             sig.apply_async(producer=producer, add_to_parent=False, chord=own, args=args, kwargs=kwargs, **options)
             parts += count_parts(sig)
@@ -255,9 +255,9 @@ class group(Signature[Any]):
         parent_id: str | None = None,
         group_index: int | None = None,
     ) -> "GroupResult":
-        """Give it and its members their ids now; groups within become part of it."""
+        """Assign the group and its members their ids now. Inner groups are merged into this one."""
         if is_part(chord):
-            # They end a part of a chord, and count for it together.
+            # The members end one part of a chord, and count as that part together.
             self.tasks = list(self.tasks)
         result: GroupResult = self.app.GroupResult(
             *self._freeze_group_tasks(
@@ -297,7 +297,7 @@ class group(Signature[Any]):
         parent_id = options.setdefault("parent_id", parent_id)
         results: Any
         if isinstance(self.tasks, _regen):
-            # Members that are not read yet are frozen as they are: one pass for each of the two that need them.
+            # Members of a lazy iterable are frozen as they are read. Both consumers need them, so each gets a copy.
             first, second = tee(self._copies(self.tasks))
             results = regen(self._freeze_each(first, group_id, chord, root_id, parent_id))
             self.tasks = regen(second)
@@ -317,7 +317,7 @@ class group(Signature[Any]):
         return (maybe_signature(task, app=self._app).clone() for task in tasks)
 
     def _unrolled(self) -> Iterator[Any]:
-        """Copies of the members, with those of groups within in their place."""
+        """Copies of the members, with inner groups replaced by their members."""
         waiting = deque(self.tasks)
         while waiting:
             task = maybe_signature(waiting.popleft(), app=self._app).clone()
@@ -357,7 +357,7 @@ def _is_empty_chain(task: Any) -> bool:
 
 
 def stamp_one(task: Any, visitor: Any, append_stamps: bool, **headers: Any) -> Any:
-    """Stamp *task* and return it: for members that are read later."""
+    """Stamp *task* and return it; used for members that are read later."""
     task.stamp(visitor, append_stamps, **headers)
     return task
 

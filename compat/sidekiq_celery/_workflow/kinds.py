@@ -1,8 +1,9 @@
 """
-Which kind of signature something is, and making one of another kind.
+Check which kind a signature is, and create one of another kind.
 
-Chains, groups and chords are made of each other. They ask here, where each enters itself. The app says how they are
-loaded: a worker whose program makes no workflows needs none of them until it runs a step of a caller's.
+Chains, groups and chords are built from each other, so they meet in this module, where each class registers itself.
+The app determines how they are loaded: a worker whose program has no workflows needs none of them until it runs a step
+of a caller's workflow.
 """
 
 from collections.abc import Callable
@@ -18,14 +19,14 @@ __all__ = (
 CHAIN, CHORD, GROUP = "chain", "chord", "group"
 
 known: dict[str, Any] = {}
-"""Classes by kind, those whose modules have been imported."""
+"""The classes by kind, as far as their modules have been imported."""
 
 
 _loaders: list[Callable[[], object]] = []
 
 
 def load_by(loader: Callable[[], object]) -> None:
-    """Have *loader* import all kinds when one is wanted that has not been imported."""
+    """Use *loader* to import all kinds when one is needed that has not been imported."""
     _loaders.append(loader)
 
 
@@ -57,7 +58,7 @@ def is_chord(value: Any) -> bool:
 
 
 def chain_of(*args: Any, **kwargs: Any) -> Any:
-    """A chain of these steps as they are."""
+    """A chain of these steps, unchanged."""
     return _class_of(CHAIN)(*args, **kwargs)
 
 
@@ -77,18 +78,18 @@ def is_empty_group(value: Any) -> bool:
         return False
     members = value.tasks
     if isinstance(members, _regen) and not members._is_done:
-        # To look would be to read it.
+        # Checking would consume the iterable.
         return False
     return isinstance(members, list | tuple) and not members
 
 
 def is_led_by_task(body: Any) -> bool:
-    """Whether *body* is a chain that begins with something else than a group."""
+    """Whether *body* is a chain that begins with anything but a group."""
     return is_chain(body) and bool(body.tasks) and not is_group(body.tasks[0])
 
 
 def maybe_unroll_group(group: Any) -> Any:
-    """The one member of a group of one; any other group as it is."""
+    """The member of a group that has only one; any other group is returned unchanged."""
     try:
         size = len(group.tasks)
     except TypeError:

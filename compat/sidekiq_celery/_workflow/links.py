@@ -2,7 +2,7 @@
 `link` and `link_error`: the signatures that are called when a task has ended.
 
 An errback that takes more than the failed task's id is called here, in the worker, with the request, the exception and
-the traceback; the others become tasks of their own.
+the traceback. Other errbacks are sent as tasks.
 """
 
 import logging
@@ -18,17 +18,17 @@ from sidekiq_py.extension import Effect
 
 __all__ = ("Links", "calls_errbacks", "lineage")
 
-# In Celery a chain is called with the request, which no message can carry, so it never runs.
+# Celery calls a chain with the request, which cannot be put into a message, so it never runs there.
 _WORKFLOWS = frozenset({kinds.CHAIN, kinds.CHORD, kinds.GROUP})
 
 logger = logging.getLogger("celery.backends.base")
 
 
 class Links:
-    """The callbacks and errbacks of a request."""
+    """Calls the callbacks and errbacks of a request."""
 
     def after_success(self, app: App, request: Context, retval: Any) -> list[Effect]:
-        """Publish the callbacks, each with the result in front of its arguments; several tasks as one group."""
+        """Publish the callbacks, each with the result before its arguments. Several tasks are sent as one group."""
         if not request.callbacks:
             return []
         for callback in _grouped(app, [app.signature(each) for each in request.callbacks]):
@@ -38,11 +38,11 @@ class Links:
     def after_failure(self, app: App, request: Context, exc: BaseException, traceback: str | None) -> list[Effect]:
         """Call the errbacks, or publish them with the id of the task that failed."""
         if isinstance(exc, TaskRevokedError):
-            # Who is called off has not failed.
+            # A revoked task has not failed.
             return []
         for errback in request.errbacks or ():
             signature = app.signature(errback)
-            # One that cannot be called keeps no other from it.
+            # An errback that cannot be called must not prevent the others.
             try:
                 if _is_called_here(signature):
                     signature(request, exc, traceback)
@@ -54,7 +54,7 @@ class Links:
 
 
 def _grouped(app: App, callbacks: list[Any]) -> list[Any]:
-    """As in Celery, whose `children` of a result then hold the group."""
+    """Put the callbacks into one group, as Celery does: a result's `children` then contain the group."""
     if len(callbacks) < 2:
         return callbacks
     groups = [callback for callback in callbacks if kinds.is_group(callback)]
@@ -68,7 +68,7 @@ def calls_errbacks(app: App, request: Context) -> bool:
 
 
 def lineage(app: App, request: Context) -> dict[str, Any]:
-    """The options of what the task of *request* sets off: parent, root, and priority where it is handed on."""
+    """The options for tasks that follow *request*: parent, root, and the priority if it is inherited."""
     options = {"parent_id": request.id, "root_id": request.root_id or request.id}
     if app.conf.task_inherit_parent_priority:
         options["priority"] = (request.delivery_info or {}).get("priority")
@@ -77,8 +77,8 @@ def lineage(app: App, request: Context) -> dict[str, Any]:
 
 def _is_called_here(errback: Any) -> bool:
     """
-    Whether it is a task of this process that takes more than one argument; one that is bound never is, nor a workflow,
-    whose first tasks are handed the id.
+    Whether *errback* is a task of this process that takes more than one argument. Never true for a bound task, or for
+    a workflow, whose first tasks receive the id.
     """
     if errback.subtask_type in _WORKFLOWS:
         return False

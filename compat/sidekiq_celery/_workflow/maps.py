@@ -1,4 +1,4 @@
-"""Many calls of one task in few jobs: map, starmap and chunks."""
+"""Many calls of one task in a few jobs: map, starmap and chunks."""
 
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -17,7 +17,7 @@ __all__ = ("chunks", "xmap", "xstarmap")
 
 
 class _basemap(Signature[list[Any]]):
-    """A task that calls another one for each of many items."""
+    """A signature for a task that calls another one for each of many items."""
 
     _task_name: ClassVar[str]
     _unpack_args = itemgetter("task", "it")
@@ -33,7 +33,7 @@ class _basemap(Signature[list[Any]]):
     def apply_async(  # type: ignore[override]
         self, args: Any = None, kwargs: Any = None, **opts: Any
     ) -> "AsyncResult[list[Any]]":
-        """Send it; it goes where the task that it calls would go."""
+        """Send the task, by the route of the task that it calls."""
         given = {key: value for key, value in opts.items() if value is not None}
         options = {**self._merge(options=given)[2]}
         task, it = self._unpack_args(self.kwargs)
@@ -46,7 +46,7 @@ class _basemap(Signature[list[Any]]):
 
 @Signature.register_type()
 class xmap(_basemap):
-    """One task that makes a call for each item."""
+    """One task that calls another for each item."""
 
     _task_name = "celery.map"
 
@@ -57,7 +57,7 @@ class xmap(_basemap):
 
 @Signature.register_type()
 class xstarmap(_basemap):
-    """One task that makes a call for each list of arguments."""
+    """One task that calls another for each list of arguments."""
 
     _task_name = "celery.starmap"
 
@@ -69,7 +69,7 @@ class xstarmap(_basemap):
 @Signature.register_type()
 class chunks(Signature[Any]):
     """
-    Calls with the arguments in *it*, *n* of them a job.
+    Calls with the arguments in *it*, *n* calls per job.
 
     Args:
         it: Lists of arguments.
@@ -86,11 +86,11 @@ class chunks(Signature[Any]):
         super().__init__("celery.chunks", (), {"task": task, "it": regen(it), "n": n}, immutable=True, **options)
 
     def __call__(self, **options: Any) -> "GroupResult":
-        """Send it."""
+        """Send all jobs."""
         return self.apply_async(**options)
 
     def apply_async(self, args: Any = None, kwargs: Any = None, **opts: Any) -> "GroupResult":  # type: ignore[override]
-        """Send all jobs; they go where the task that they call would go."""
+        """Send all jobs, by the route of the task that they call."""
         return self.group().apply_async(args or (), kwargs or {}, route_name=_name_of(self.kwargs.get("task")), **opts)
 
     def group(self) -> "group":
@@ -102,7 +102,7 @@ class chunks(Signature[Any]):
 
     @classmethod
     def apply_chunks(cls, task: Any, it: Any, n: int, app: Any = None) -> Any:
-        """Send calls of *task* in jobs of *n*."""
+        """Send calls of *task*, *n* per job."""
         return cls(task, it, n, app=app)()
 
 

@@ -1,4 +1,4 @@
-"""Signatures that will never be called, as something before them failed: their results, and the chords they are in."""
+"""Signatures that will never run because an earlier task failed: write their results and fail their chords."""
 
 from typing import Any
 
@@ -31,11 +31,11 @@ def never_runs(
     is_step: bool = False,
 ) -> list[Effect]:
     """
-    What to write for *sig*, and for all of it that would have been called.
+    The effects to write for *sig* and for everything that it would have called.
 
     Args:
-        request: Of the task that has ended.
-        is_step: *sig* comes behind that in its chain: where the call is stored along (`result_extended`), its is.
+        request: The request of the task that has ended.
+        is_step: True if *sig* follows that task in its chain. With `result_extended`, its call is stored as well.
     """
     sig = maybe_signature(sig, app=app)
     effects: list[Effect] = []
@@ -54,7 +54,7 @@ def never_runs(
 
 
 def _as_request(sig: Any) -> Context:
-    """What would have been the request of a step, as far as it is known."""
+    """The request that a step would have had, as far as it is known."""
     options = sig.options
     return Context({**sig, **options, "id": sig.id, "group": options.get("group_id")})
 
@@ -68,7 +68,7 @@ def result_stored(
     traceback: str | None = None,
     request: Context | None = None,
 ) -> list[Effect]:
-    """What to write as the result of a task; where results are elsewhere it is written at once."""
+    """The effects that store a task's result. If results are not in this Redis, the result is stored immediately."""
     if not task_id:
         return []
     task = app._tasks.get(name)
@@ -85,12 +85,12 @@ def chord_failed(
     app: App, request: Context, chord: Any, group_id: str | None, task_id: str | None, exc: BaseException
 ) -> list[Effect]:
     """
-    What to write when a part of a chord has failed: the first one has the body failed, by a task of its own.
+    The effects to write when a part of a chord has failed. The first failure enqueues a task that fails the body.
 
     Args:
-        request: Of the task that has ended.
-        chord: The part's option; a body where a real Celery client sent it.
-        task_id: The part's.
+        request: The request of the task that has ended.
+        chord: The part's `chord` option; the body itself if a real Celery client sent it.
+        task_id: The part's task id.
     """
     if not chord:
         return []
@@ -114,7 +114,7 @@ def chord_failed(
 
 
 def _reason(task_id: str | None, exc: BaseException) -> str:
-    """A `__repr__` of a program's own may raise, or hold what UTF-8 cannot write."""
+    """The failure's text. A custom `__repr__` may raise, or return text that UTF-8 cannot encode."""
     return f"Dependency {task_id} raised {safe_repr(exc)}".encode(errors="backslashreplace").decode()
 
 

@@ -1,8 +1,8 @@
 """
-Where the tasks go by which workflows go on: to Python's workers, whoever serves what comes next.
+Routes for the internal tasks that continue a workflow. They go to Python workers, even if the next step runs in Ruby.
 
-Ruby serves the queues of its steps and knows none of our tasks: there one of them would end in a `NameError`, and the
-workflow with it.
+Ruby processes serve the queues of Ruby steps and do not know our internal tasks. There, such a task would fail with a
+`NameError`, and the workflow would end with it.
 """
 
 from typing import Any
@@ -20,13 +20,14 @@ _OF_ROUTES = ("queue", "exchange", "routing_key", "priority")
 
 def route_of(app: App, body: Any, request: Context) -> dict[str, Any]:
     """
-    Options that send a task of ours where *body* would go, if that is a task of this app.
+    The options that send an internal task to where *body* would go, if *body* is a task of this app.
 
-    Else it begins in Ruby, or nobody here knows where, and the task goes where this worker got its own from.
+    Otherwise *body* begins in Ruby or at an unknown place, and the internal task goes to the queue that this worker
+    took its own task from.
 
     Args:
         body: A signature.
-        request: Of the task that has ended.
+        request: The request of the task that has ended.
     """
     first = maybe_signature(body, app=app)
     while kinds.is_group(first) or kinds.is_chain(first) or kinds.is_chord(first):
@@ -45,6 +46,6 @@ def _where_it_came_from(app: App, request: Context) -> dict[str, Any]:
     if not place.get("routing_key"):
         return {"queue": reporting_queue(app)}
     if place.get("exchange"):
-        # A Celery client has sent it so: its key need not be a queue's name.
+        # A Celery client sent it like this, so its routing key need not be a queue's name.
         return {"exchange": place["exchange"], "routing_key": place["routing_key"]}
     return {"queue": place["routing_key"]}

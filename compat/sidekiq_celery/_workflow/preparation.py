@@ -1,4 +1,4 @@
-"""From a chain to the steps that are sent one after the other."""
+"""Turns a chain into the steps that are sent one after another."""
 
 from collections import deque
 from collections.abc import Callable
@@ -16,15 +16,15 @@ __all__ = ("Preparation",)
 @dataclass(slots=True)
 class Preparation:
     """
-    How a chain's steps are made ready, from the last to the first: a step's result must know its successor's id.
+    Prepares a chain's steps from last to first, because a step needs its successor's id.
 
     Args:
-        args, kwargs: For the first step.
-        clones: The chain itself stays as it is.
-        links_steps: Each step calls the next by a link.
-        errbacks: For every step.
-        last_options: What the last step is frozen with.
-        from_dict: Makes a signature of a dict.
+        args, kwargs: Arguments for the first step.
+        clones: True to leave the chain itself unchanged.
+        links_steps: True if each step calls the next one through a link.
+        errbacks: Errbacks for every step.
+        last_options: The options that the last step is frozen with.
+        from_dict: Makes a signature from a dict.
     """
 
     app: Any
@@ -38,17 +38,17 @@ class Preparation:
     from_dict: Callable[..., Any]
 
     def of(self, tasks: Any) -> tuple[list[Any], list[Any]]:
-        """Steps and results, both from the last to the first."""
+        """The steps and their results, both from last to first."""
         waiting = self._with_a_real_first(deque(tasks))
         steps: list[Any] = []
         results: list[Any] = []
-        # The result that the step in front is to become the parent of.
+        # The result whose parent will be the step before it.
         open_end: Any = None
         is_last = True
         while waiting:
             task = self._signature(waiting.pop())
             if type(task) is Signature:
-                # Most are: there is nothing to ask of a single task.
+                # Most steps are single tasks, which need no further checks.
                 task = self._with_arguments(task, is_first=not waiting)
             else:
                 task, open_end = self._composed(task, waiting, steps, results, open_end)
@@ -73,7 +73,7 @@ class Preparation:
     def _composed(
         self, task: Any, waiting: deque[Any], steps: list[Any], results: list[Any], open_end: Any
     ) -> tuple[Any, Any]:
-        """A step of several tasks as it is to be sent, None where it gives way to its members; and the open end."""
+        """A composed step in the form in which it is sent, or None if its members replace it; and the open end."""
         is_first = not waiting
         if kinds.is_group(task):
             task = kinds.maybe_unroll_group(task)
@@ -89,7 +89,7 @@ class Preparation:
         if kinds.is_group(task) and steps:
             return self._as_chord(task, steps, results, open_end)
         if kinds.is_chord(task) and kinds.is_group(task.body) and steps:
-            # Otherwise each member of that group would be followed by all the rest.
+            # Otherwise the whole rest of the chain would follow each member of that group.
             body, open_end = self._as_chord(task.body, steps, results, open_end)
             task = self._with_body(task, body)
         return task, open_end
@@ -98,7 +98,7 @@ class Preparation:
         return task if isinstance(task, abstract.CallableSignature) else self.from_dict(task, app=self.app)
 
     def _with_a_real_first(self, waiting: deque[Any]) -> deque[Any]:
-        """Chains in front unrolled and empty groups in front left out, so that the first step gets the arguments."""
+        """Unroll leading chains and drop leading empty groups, so that the first real step gets the arguments."""
         left_out = None
         while waiting:
             head = waiting[0] = self._signature(waiting[0])
@@ -124,7 +124,7 @@ class Preparation:
         return task
 
     def _as_chord(self, group: Any, steps: list[Any], results: list[Any], open_end: Any) -> tuple[Any, Any]:
-        """A group with the step behind it as a chord; and the open end that is left when that step is gone."""
+        """A chord of a group and the step after it; and the open end that remains once that step is gone."""
         body, body_result = steps.pop(), results.pop()
         options = {"task_id": open_end.task_id} if hasattr(open_end, "task_id") else {}
         chord = kinds.chord_of(group, body=body, root_id=self.root_id, app=self.app, **options)
@@ -132,13 +132,13 @@ class Preparation:
         while node is not None and node.parent is not body_result:
             node = node.parent
         if node is not None:
-            # The chord will be its parent.
+            # The chord will become its parent.
             node.parent = None
             open_end = node
         return chord, open_end
 
     def _with_body(self, chord: Any, body: Any) -> Any:
-        """The same chord, its header included, with another body."""
+        """The same chord, including its header, with another body."""
         header_kwargs = {"kwargs": chord.kwargs.get("kwargs") or {}}
         return kinds.chord_of(
             chord.tasks, body=body, args=chord.args, kwargs=header_kwargs, app=self.app, **chord.options

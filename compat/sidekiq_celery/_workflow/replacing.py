@@ -1,4 +1,4 @@
-"""`Task.replace` and `Task.add_to_chord`: a running task puts other ones in its place, or beside it."""
+"""`Task.replace` and `Task.add_to_chord`: a running task replaces itself, or adds a task to its chord."""
 
 from typing import Any
 
@@ -16,10 +16,10 @@ __all__ = ("add_to_chord", "replacement")
 
 def replacement(task: Any, sig: Any) -> Any:
     """
-    *sig* made ready to go on in a task's place: its id, callbacks, chord and the rest of its chain.
+    Prepare *sig* to replace a task: it takes over the task's id, callbacks, chord and the rest of its chain.
 
     Raises:
-        ImproperlyConfigured: *sig* is part of a chord of its own, or is an empty chain.
+        ImproperlyConfigured: *sig* is already part of a chord, or is an empty chain.
     """
     request = task.request
     if "chord" in sig.options:
@@ -32,7 +32,7 @@ def replacement(task: Any, sig: Any) -> Any:
     for errback in maybe_list(request.errbacks) or []:
         sig.link_error(errback)
     if isinstance(sig, _chain) and "link" in sig.options:
-        # On the last task they run at the right time, also where the chain grows below; on both they would run twice.
+        # On the last task they run at the right time, even if the chain grows below. On both they would run twice.
         last = sig.tasks[-1].options.setdefault("link", [])
         last.extend(maybe_list(sig.options.pop("link")))
     sig.freeze(request.id)
@@ -49,7 +49,7 @@ def replacement(task: Any, sig: Any) -> Any:
             step.set(replaced_task_nesting=nesting)
     for following in reversed(request.chain or []):
         if is_chain_position(following):
-            # Where the rest of the workflow is kept: it stays there.
+            # The rest of the workflow is stored in Redis, and stays there.
             sig.options["chain"] = [following]
             continue
         step = signature(following, app=task.app)
@@ -59,7 +59,7 @@ def replacement(task: Any, sig: Any) -> Any:
 
 
 def _with_one_end(task: Any, sig: Any) -> Any:
-    """A group, also at a chain's end, becomes a chord: something that callbacks can be linked to."""
+    """Turn a group, or a group at the end of a chain, into a chord, so that callbacks can be linked to it."""
     accumulate = "celery.accumulate"
     if isinstance(sig, group):
         sig |= task.app.tasks[accumulate].s(index=0)
@@ -71,13 +71,13 @@ def _with_one_end(task: Any, sig: Any) -> Any:
 
 def add_to_chord(task: Any, sig: Any, lazy: bool) -> Any:
     """
-    Let *sig* be one more part of the chord that the running task is part of.
+    Add *sig* as a part to the running task's chord.
 
     Args:
-        lazy: Only make it ready.
+        lazy: True to prepare *sig* without sending it.
 
     Raises:
-        ValueError: It is part of none.
+        ValueError: The running task is not part of a chord.
     """
     request = task.request
     if not request.chord:

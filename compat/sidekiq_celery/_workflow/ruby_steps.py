@@ -1,10 +1,10 @@
 """
-Signatures of jobs that are implemented in Ruby, as steps of workflows.
+Signatures for jobs that are implemented in Ruby, as workflow steps.
 
     chain(fetch.s(1), ruby_job("Billing::Emailer", queue="mailers").s(), log.s())
 
-Their payloads bear `celery.report`: where the result goes, and which job goes on with the workflow. On Ruby's side
-`ruby/sidekiq_celery_steps.rb` reads it, which `sidekiq-celery ruby-steps` prints.
+Their payloads carry `celery.report`: where to write the result, and which job continues the workflow. In Ruby,
+`ruby/sidekiq_celery_steps.rb` reads it; `sidekiq-celery ruby-steps` prints that file.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ __all__ = ("ruby_file", "ruby_signature")
 
 
 def ruby_file() -> str:
-    """What Ruby needs for it."""
+    """The text of the file that Ruby needs for these steps."""
     return files("sidekiq_celery").joinpath("ruby", "sidekiq_celery_steps.rb").read_text("utf-8")
 
 
@@ -26,11 +26,11 @@ def ruby_signature(
     class_name: str, options: Mapping[str, Any], args: Any = (), *, immutable: bool = False, app: Any = None
 ) -> Any:
     """
-    The call of a Ruby job.
+    A signature that calls a Ruby job.
 
     Args:
-        class_name: Ruby's constant.
-        options: What the Ruby class has in its `sidekiq_options`.
+        class_name: The name of the Ruby class.
+        options: The `sidekiq_options` of the Ruby class.
     """
     own = dict(options)
     queue = own.pop("queue", None) or "default"

@@ -1,8 +1,8 @@
 """
-`Signature`: a call that is to be made later, as a dict.
+`Signature`: a call to make later, as a dict.
 
-It is a dict so that every serializer can carry it: `task`, `args`, `kwargs`, `options`, `subtask_type`, `immutable`.
-What `subtask_type` names makes another kind of it when it is read back (`Signature.register_type`).
+It is a dict so that every serializer can handle it: `task`, `args`, `kwargs`, `options`, `subtask_type`, `immutable`.
+`subtask_type` names the class that restores it when it is read back (`Signature.register_type`).
 """
 
 from collections.abc import Callable, Iterator, MutableSequence
@@ -31,15 +31,15 @@ _SCALARS = frozenset({str, int, float, bool, type(None)})
 @abstract.CallableSignature.register
 class Signature(dict[str, Any], Generic[R_co]):
     """
-    A call: task, arguments, options. To a type checker it has the type of what comes of it: an `AsyncResult` of that,
-    or, where this is not known, anything.
+    A call: task, arguments, options. For type checkers it is generic in the task's result type: sending it gives an
+    `AsyncResult` of that type, or `Any` if the type is unknown.
 
     Args:
         task: A task, its name, or a dict that was a signature.
         options: As for `apply_async`; *ex* adds to them.
-        subtask_type: The kind, if it is not a plain call.
-        immutable: Arguments of a caller, such as a parent's result, are not added.
-        app: For a task given by name.
+        subtask_type: The kind of signature, if it is not a plain call.
+        immutable: True if a caller's arguments, such as a parent's result, are not added.
+        app: The app for a task given by name.
     """
 
     TYPES: ClassVar[dict[str, Any]] = {}
@@ -49,7 +49,7 @@ class Signature(dict[str, Any], Generic[R_co]):
 
     @classmethod
     def register_type(cls, name: str | None = None) -> Callable[[T], T]:
-        """A decorator that makes a class the kind *name*; by default its own name."""
+        """Decorate a class to register it as the kind *name*; the default is the class's name."""
 
         def register(subclass: T) -> T:
             cls.TYPES[name or subclass.__name__] = subclass  # type: ignore[attr-defined]
@@ -59,7 +59,7 @@ class Signature(dict[str, Any], Generic[R_co]):
 
     @classmethod
     def from_dict(cls, d: Any, app: Any = None) -> Any:
-        """The signature that *d* was, of its kind."""
+        """Restore a signature, of the right kind, from the dict *d*."""
         kind = d.get("subtask_type")
         if kind and kind not in cls.TYPES:
             kinds.load()
@@ -101,7 +101,7 @@ class Signature(dict[str, Any], Generic[R_co]):
     # ---- calling it
 
     def __call__(self, *partial_args: Any, **partial_kwargs: Any) -> Any:
-        """Run the task here, as a function."""
+        """Call the task here, as a function."""
         args, kwargs, _ = self._merge(partial_args, partial_kwargs, None)
         return self.type(*args, **kwargs)
 
@@ -110,7 +110,7 @@ class Signature(dict[str, Any], Generic[R_co]):
     @overload
     def delay(self, *partial_args: Any, **partial_kwargs: Any) -> "AsyncResult[R_co]": ...
     def delay(self, *partial_args: Any, **partial_kwargs: Any) -> Any:
-        """Send it, with these arguments in front of its own."""
+        """Send the task, with these arguments before the signature's own."""
         return self.apply_async(partial_args, partial_kwargs)
 
     @overload
@@ -118,7 +118,7 @@ class Signature(dict[str, Any], Generic[R_co]):
     @overload
     def apply(self, args: Any = None, kwargs: Any = None, **options: Any) -> "EagerResult[R_co]": ...
     def apply(self, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
-        """Run it here and now, as a worker would."""
+        """Run the task immediately in this process, as a worker would."""
         args, kwargs, options = self._merge(args, kwargs, _given(options))
         return self.type.apply(args, kwargs, **options)
 
@@ -131,30 +131,30 @@ class Signature(dict[str, Any], Generic[R_co]):
         self, args: Any = None, kwargs: Any = None, route_name: str | None = None, **options: Any
     ) -> "AsyncResult[R_co]": ...
     def apply_async(self, args: Any = None, kwargs: Any = None, route_name: str | None = None, **options: Any) -> Any:
-        """Send it; arguments and options are added to its own."""
+        """Send the task. Arguments and options are added to the signature's own."""
         try:
             send = self._apply_async
         except IndexError:
-            # Made of an empty list of tasks.
+            # Created from an empty list of tasks.
             return None
         args, kwargs, options = self._merge(args, kwargs, _given(options))
         return send(args, kwargs, **options)
 
-    # By which `steps` sees whether a program or package has put something in its place.
+    # `steps` compares with this to see whether a program or package has replaced `apply_async`.
     _own_apply_async: ClassVar[Any] = apply_async
 
     def election(self) -> Any:
-        """Have one worker run it. Celery's workers agree by gossip on whom; here a job is one worker's anyway."""
+        """Run the task in one worker. Celery's workers elect one by gossip; here only one worker gets a job anyway."""
         return self.apply_async()
 
     def _merge(
         self, args: Any = None, kwargs: Any = None, options: Any = None, force: bool = False
     ) -> tuple[Any, Any, Any]:
         """
-        Its arguments and options with those of a call.
+        Merge the signature's arguments and options with those of a call.
 
         Args:
-            force: Also where it is immutable.
+            force: True to merge the arguments even if the signature is immutable.
         """
         merged = self._merged_options(options) if options else self.options
         if self.immutable and not force:
@@ -166,25 +166,25 @@ class Signature(dict[str, Any], Generic[R_co]):
         )
 
     def _merged_options(self, options: Any) -> dict[str, Any]:
-        """A group and stamps that it has stay; otherwise *options* win."""
+        """Merge options: the signature's own group and stamps stay, otherwise *options* win."""
         own = self.options
         kept = self._IMMUTABLE_OPTIONS
         if own.get("stamped_headers"):
             kept = kept | set(own["stamped_headers"])
         return {**own, **{key: value for key, value in options.items() if key not in kept or key not in own}}
 
-    # ---- making others of it
+    # ---- deriving others
 
     def clone(self, args: Any = None, kwargs: Any = None, **opts: Any) -> Self:
         """A copy, with these arguments and options added."""
-        # By its keys: a large canvas makes a copy of each of its members, and attributes take a call each.
+        # Reads by key: a large canvas copies each of its members, and each attribute would cost a call.
         own: Any = self.get
         if args or kwargs or opts:
             args, kwargs, opts = self._merge(args, kwargs, opts)
         else:
             args, kwargs, opts = own("args"), own("kwargs"), own("options")
         if kwargs is own("kwargs"):
-            # What a chord or group does to its members' places must not reach the original.
+            # When a chord or group replaces its members, the original must not change.
             kwargs = dict(kwargs)
         copy: Self = Signature.from_dict(
             {
@@ -212,14 +212,14 @@ class Signature(dict[str, Any], Generic[R_co]):
         group_index: int | None = None,
     ) -> Any:
         """
-        Give it its id now.
+        Assign the task id now.
 
         Args:
-            _id: Unless it has one; by default a new one.
-            chord: The body of the chord that it is a part of.
+            _id: The id to use if the signature has none yet; by default a new one.
+            chord: The body of the chord that the task is a part of.
 
         Returns:
-            The result that it will have.
+            A handle for the task's future result.
         """
         options = self.options
         if "task_id" not in options:
@@ -238,7 +238,7 @@ class Signature(dict[str, Any], Generic[R_co]):
     _freeze = freeze
 
     def replace(self, args: Any = None, kwargs: Any = None, options: Any = None) -> Self:
-        """A copy with other arguments or options in place of its own."""
+        """A copy with its arguments or options replaced."""
         copy = self.clone()
         if args is not None:
             copy.args = args
@@ -248,17 +248,17 @@ class Signature(dict[str, Any], Generic[R_co]):
             copy.options = options
         return copy
 
-    # ---- changing it
+    # ---- changing
 
     def set(self, immutable: bool | None = None, **options: Any) -> Self:
-        """Set options, as for `apply_async`; returns itself."""
+        """Set options, as for `apply_async`. Returns this signature."""
         if immutable is not None:
             self.set_immutable(immutable)
         self.options.update(options)
         return self
 
     def set_immutable(self, immutable: bool) -> None:
-        """Whether arguments of a caller are left aside."""
+        """Set whether a caller's arguments are ignored."""
         self.immutable = immutable
 
     def _with_list_option(self, key: str) -> Any:
@@ -268,50 +268,50 @@ class Signature(dict[str, Any], Generic[R_co]):
         return items
 
     def append_to_list_option(self, key: str, value: Any) -> Any:
-        """Add *value* to an option that is a list, unless it is in there; returns *value*."""
+        """Add *value* to a list option, unless it already contains it. Returns *value*."""
         items = self._with_list_option(key)
         if value not in items:
             items.append(value)
         return value
 
     def extend_list_option(self, key: str, value: Any) -> None:
-        """Add one or several to an option that is a list."""
+        """Add one or more values to a list option."""
         self._with_list_option(key).extend(maybe_list(value))
 
     def link(self, callback: Any) -> Any:
-        """Call *callback* with the result; returns *callback*."""
+        """Call *callback* with the task's result. Returns *callback*."""
         return self.append_to_list_option("link", callback)
 
     def link_error(self, errback: Any) -> Any:
-        """Call *errback* when it has failed; returns *errback*."""
+        """Call *errback* if the task fails. Returns *errback*."""
         return self.append_to_list_option("link_error", errback)
 
     def on_error(self, errback: Any) -> Self:
-        """`link_error` that returns this signature."""
+        """Like `link_error`, but returns this signature."""
         self.link_error(errback)
         return self
 
     def flatten_links(self) -> list[Any]:
-        """It, its callbacks, theirs, and so on."""
+        """This signature, its callbacks, their callbacks, and so on."""
         return [self, *(one for link in maybe_list(self.options.get("link")) or () for one in link.flatten_links())]
 
     # ---- stamps
 
     def stamp(self, visitor: Any = None, append_stamps: bool = False, **headers: Any) -> Any:
         """
-        Stamp it and all that it is made of, callbacks included.
+        Stamp this signature and all its parts, including callbacks.
 
         Args:
             visitor: A `StampingVisitor`.
-            append_stamps: Values of a stamp that is there already are kept in a list.
-            headers: Stamps.
+            append_stamps: True to keep all values of a stamp that already exists, in a list.
+            headers: The stamps.
         """
         self.stamp_links(visitor, append_stamps, **headers)
         of_visitor = None if visitor is None else visitor.on_signature(self, **headers) or {}
         return self.set(**self._stamp_headers(of_visitor, append_stamps, **headers))
 
     def stamp_links(self, visitor: Any, append_stamps: bool = False, **headers: Any) -> None:
-        """Stamp its callbacks and errbacks."""
+        """Stamp the callbacks and errbacks."""
         kinds_of_links = (("link", "on_callback"), ("link_error", "on_errback"))
         for option, method in kinds_of_links:
             stamps = deepcopy(headers)
@@ -329,11 +329,11 @@ class Signature(dict[str, Any], Generic[R_co]):
     # ---- operators, texts, copies
 
     if TYPE_CHECKING:
-        # Of those that `|` makes: chains and chords, whose classes derive from this one.
+        # For the signatures that `|` creates: chains and chords, whose classes derive from this one.
         tasks: Any
         body: Any
 
-        # A dict's would be taken for `|` where what is on the right is of a class derived from that on the left.
+        # Otherwise type checkers use dict's `__ror__` for `|` if the right operand's class derives from the left's.
         def __ror__(self, other: Never) -> Never: ...  # type: ignore[override]
 
     @overload  # type: ignore[override]
@@ -354,11 +354,11 @@ class Signature(dict[str, Any], Generic[R_co]):
         return self.__or__(other)
 
     def __invert__(self) -> R_co:
-        """Send it and wait for its result."""
+        """Send the task and wait for its result."""
         return self.apply_async().get()
 
     def reprcall(self, *args: Any, **kwargs: Any) -> str:
-        """The call as text, with these arguments in front."""
+        """The call as text, with these arguments first."""
         from kombu.utils.functional import reprcall
 
         args, kwargs, _ = self._merge(args, kwargs, {}, force=True)
@@ -377,19 +377,19 @@ class Signature(dict[str, Any], Generic[R_co]):
         return copy
 
     def __reduce__(self) -> Any:
-        # A serializer that knows classes must not take the app along.
+        # A serializer that handles classes must not serialize the app too.
         return signature, (dict(self),)
 
     def __json__(self) -> dict[str, Any]:
         return dict(self)
 
     def items(self) -> Iterator[tuple[str, Any]]:  # type: ignore[override]
-        """As of a dict; keys that a serializer left as bytes are decoded."""
+        """Like a dict's `items`, with keys decoded if a serializer left them as bytes."""
         key: Any
         for key, value in super().items():
             yield (key.decode() if isinstance(key, bytes) else key), value
 
-    # ---- what it belongs to
+    # ---- task and app
 
     @property
     def name(self) -> Any:
@@ -402,18 +402,18 @@ class Signature(dict[str, Any], Generic[R_co]):
         The task.
 
         Raises:
-            NotRegistered: It is not known here.
+            NotRegistered: This app has no such task.
         """
         return self._type or self.app.tasks[self["task"]]
 
     @cached_property
     def app(self) -> Any:
-        """Its app, else the current one."""
+        """The signature's app, or else the current one."""
         return self._app or get_current_app()
 
     @cached_property
     def AsyncResult(self) -> Any:
-        """The class of its results."""
+        """The class of the task's result handles."""
         try:
             return self.type.AsyncResult
         except KeyError:
@@ -443,10 +443,10 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
 
 def signature(varies: Any, *args: Any, **kwargs: Any) -> Any:
     """
-    A signature.
+    Create a signature.
 
     Args:
-        varies: A task or its name; a signature, which is cloned; a dict that was one.
+        varies: A task or its name; a signature, which is cloned; or a dict that was a signature.
         args, kwargs: As for `Signature`.
     """
     if isinstance(varies, dict):
@@ -458,11 +458,11 @@ def signature(varies: Any, *args: Any, **kwargs: Any) -> Any:
 
 def maybe_signature(d: Any, app: Any = None, clone: bool = False) -> Any:
     """
-    *d* as a signature; None stays None.
+    Convert *d* to a signature; None stays None.
 
     Args:
-        app: To bind it to.
-        clone: Copy one that is a signature already.
+        app: The app to bind it to.
+        clone: True to copy *d* if it is already a signature.
     """
     if d is None:
         return None
@@ -477,12 +477,12 @@ def maybe_signature(d: Any, app: Any = None, clone: bool = False) -> Any:
 
 
 def _copied(options: dict[str, Any]) -> dict[str, Any]:
-    """As `deepcopy`; without its book-keeping where there is none to do, as two options may hold the same object."""
+    """Like `deepcopy`, but skips its bookkeeping if all values are scalars. Two options may hold the same object."""
     return {**options} if _SCALARS.issuperset(map(type, options.values())) else deepcopy(options)
 
 
 def clone_with_members(sig: Any) -> Any:
-    """A copy that shares no signature with *sig* to which `link` would add something."""
+    """A copy that shares with *sig* no signature that `link` would modify."""
     copy = maybe_signature(sig, clone=True)
     if kinds.is_group(copy):
         copy.tasks = [clone_with_members(task) for task in copy.tasks]

@@ -1,4 +1,4 @@
-"""Stamps: headers that are put on every signature of a canvas, by a visitor."""
+"""Stamps: headers that a visitor sets on every signature of a canvas."""
 
 from abc import ABCMeta, abstractmethod
 from typing import Any
@@ -12,13 +12,13 @@ Headers = dict[str, Any]
 
 
 class StampingVisitor(metaclass=ABCMeta):
-    """What `Signature.stamp` asks at every part of a canvas; each answer is headers to put there, or nothing."""
+    """Called by `Signature.stamp` for every part of a canvas. Each method returns the headers to set there, if any."""
 
     def on_group_start(self, group: Any, **headers: Any) -> Headers:
         """Called before a group's members."""
         return {}
 
-    def on_group_end(self, group: Any, **headers: Any) -> None:  # noqa: B027 - who needs it defines it
+    def on_group_end(self, group: Any, **headers: Any) -> None:  # noqa: B027 - optional for subclasses
         """Called after a group's members."""
 
     def on_chain_start(self, chain: Any, **headers: Any) -> Headers:
@@ -33,7 +33,7 @@ class StampingVisitor(metaclass=ABCMeta):
         """Called for every task."""
 
     def on_chord_header_start(self, sig: Any, **header: Any) -> Headers:
-        """Called before a chord's header; by default it is a group like any other."""
+        """Called before a chord's header; by default it is treated like any other group."""
         if not kinds.is_group(sig.tasks):
             sig.tasks = kinds.group_of(sig.tasks)
         return self.on_group_start(sig.tasks, **header)
@@ -57,11 +57,11 @@ class StampingVisitor(metaclass=ABCMeta):
 
 class GroupStampingVisitor(StampingVisitor):
     """
-    Stamps every task with the ids of the groups that it is in, from the outermost.
+    Stamps every task with the ids of the groups that contain it, outermost first.
 
     Args:
-        groups: Ids to begin with.
-        stamped_headers: Names of stamps to keep besides `groups`.
+        groups: The ids to start with.
+        stamped_headers: The names of stamps to keep besides `groups`.
     """
 
     def __init__(self, groups: list[str] | None = None, stamped_headers: list[str] | None = None) -> None:
@@ -71,12 +71,12 @@ class GroupStampingVisitor(StampingVisitor):
             self.stamped_headers.append("groups")
 
     def on_group_start(self, group: Any, **headers: Any) -> Headers:
-        """Enter the group, which is given an id if it has none."""
+        """Enter the group, and give it an id if it has none."""
         if group.id is None:
             group.set(task_id=uuid())
         if group.id not in self.groups:
             self.groups.append(group.id)
-        # Lists are added up on the way down, and each task is told all its groups.
+        # Lists accumulate on the way down, and each task gets all its groups.
         return {}
 
     def on_group_end(self, group: Any, **headers: Any) -> None:
@@ -84,17 +84,17 @@ class GroupStampingVisitor(StampingVisitor):
         self.groups.pop()
 
     def on_signature(self, sig: Any, **headers: Any) -> Headers:
-        """The groups that have been entered."""
+        """The groups that have been entered and not left."""
         return {"groups": list(self.groups), "stamped_headers": list(self.stamped_headers)}
 
 
 def merge(into: Headers, other: Headers | None, aggregate_duplicates: bool = True) -> None:
     """
-    Put *other* into *into*: mappings key by key, lists one behind the other.
+    Merge *other* into *into*: mappings key by key, lists by concatenation.
 
     Args:
-        aggregate_duplicates: A key of both keeps all its values, in a list; otherwise that of *into* stays,
-            lists aside.
+        aggregate_duplicates: True to keep all values of a key that is in both, as a list. Otherwise the value in
+            *into* stays, except that lists are concatenated.
     """
     for key, new in (other or {}).items():
         old = into.get(key)
@@ -126,11 +126,11 @@ def with_stamps(
     The headers to stamp a signature with.
 
     Args:
-        options: The signature's.
-        headers: What comes down from the part around it.
-        of_visitor: The visitor's answer for it.
-        append_stamps: Values of one stamp are gathered in a list.
-        keeps_own: Stamps that the signature bears stay.
+        options: The signature's options.
+        headers: The headers passed down from the enclosing part.
+        of_visitor: The headers that the visitor returned for this signature.
+        append_stamps: True to collect all values of a stamp in a list.
+        keeps_own: True to keep the stamps that the signature already has.
     """
     stamps = dict(headers)
     stamps.setdefault("stamped_headers", list(stamps))

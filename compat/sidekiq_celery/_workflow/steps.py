@@ -1,8 +1,8 @@
 """
-Calling what a task's end sets off: signatures that were kept, with the task's result in front of their arguments.
+Calls the next steps when a task ends: stored signatures, with the task's result before their arguments.
 
-As `Signature.apply_async`, and without its layers where nobody has put anything into them: in a chain of small tasks
-they cost more than the tasks.
+It does the same as `Signature.apply_async`, but skips its layers if no program has overridden any of them: in a chain
+of small tasks they cost more than the tasks.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from sidekiq_celery.contract import App
 
 __all__ = ("call_step",)
 
-# Options that a signature has been given by its position in a workflow alone.
+# The options that a signature has only because of its position in a workflow.
 _OF_A_POSITION = frozenset(
     {"chord", "group_id", "group_index", "parent_id", "reply_to", "root_id", "task_id"},
 )
@@ -29,13 +29,13 @@ def call_step(app: App, signature: Any, result: Any, request: Context, chain: An
 
     Args:
         signature: A dict, or a `Signature`.
-        result: Comes first, unless the signature is immutable.
-        request: Of the task that has ended.
-        chain: What comes behind it.
-        nesting: How often a step before it was replaced (`replaced_task_nesting`).
+        result: The first argument, unless the signature is immutable.
+        request: The request of the task that has ended.
+        chain: The steps after it.
+        nesting: How often an earlier step was replaced (`replaced_task_nesting`).
 
     Raises:
-        Exception: It cannot be published.
+        Exception: The signature cannot be published.
     """
     if nesting or not _is_sent_plainly(app, signature, result, request, chain):
         behind = {"chain": chain} if chain else {}
@@ -67,7 +67,7 @@ def _is_sent_plainly(app: App, signature: Any, result: Any, request: Context, ch
 
 
 def _options_of_a_plain_call(app: App, signature: Any) -> Mapping[str, Any] | None:
-    """The options of a signature whose call goes through nothing of a program's own; None of any other."""
+    """The options of a signature whose call runs no overridden code. Returns None for any other signature."""
     if type(signature) not in (dict, Signature) or signature.get("subtask_type"):
         return None
     options: Mapping[str, Any] = signature.get("options") or {}
@@ -77,7 +77,7 @@ def _options_of_a_plain_call(app: App, signature: Any) -> Mapping[str, Any] | No
     kind: Any = type(task)
     kind_of_app: Any = type(app)
     is_unchanged = (
-        # Whatever else a program registers has none.
+        # Other objects that a program registers as tasks do not have it.
         getattr(kind, "_own_apply_async", None) is kind.apply_async
         and kind.shadow_name is kind._own_shadow_name
         and kind_of_app.send_task is kind_of_app._own_send_task

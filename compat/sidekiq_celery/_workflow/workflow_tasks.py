@@ -1,10 +1,10 @@
 """
-Tasks of our own by which workflows go on.
+The internal tasks that continue workflows.
 
-`celery.step_ended` stands for a step that Ruby has run; it is enqueued where Ruby writes the step's result.
-`celery.chord_start` calls a body that is more than one job, and `celery.chord_fail` fails a body; they are enqueued
-once, by the script that ends a part. What each of them does is written by the script that ends itself.
-`app.builtins` adds them to each app.
+`celery.step_ended` continues after a step that Ruby has run; it is enqueued where Ruby writes the step's result.
+`celery.chord_start` calls a body that is more than one job, and `celery.chord_fail` fails a body; both are enqueued
+once, by the script that ends a part. The effects of each of these tasks are written by the script that ends the task
+itself. `app.builtins` adds them to each app.
 """
 
 import logging
@@ -33,7 +33,7 @@ __all__ = ("add_ended_task", "add_fail_task", "add_start_task")
 
 
 def add_start_task(app: App) -> Any:
-    """Call a chord's body with the results."""
+    """Add the task that calls a chord's body with the results."""
 
     @app.task(bind=True, name=START_TASK, shared=False, lazy=False, ignore_result=True, max_retries=0)
     def chord_start(self: Any, results: Any, body: Any) -> None:
@@ -46,7 +46,7 @@ def add_start_task(app: App) -> Any:
                 results,
             )
         except Exception as error:
-            # It does not fail itself: what a failed task has gathered is not written.
+            # This task must not fail itself: the effects that a failed task has collected are not written.
             logger.exception("The body of chord %s cannot be called", sig.id)
             _fail(self, sig, ChordError(f"Callback error: {error!r}"), error)
 
@@ -54,7 +54,7 @@ def add_start_task(app: App) -> Any:
 
 
 def add_fail_task(app: App) -> Any:
-    """Fail a chord's body: its results, its errbacks, the chord that it is part of itself."""
+    """Add the task that fails a chord's body: its results, its errbacks, and the chord that it is itself a part of."""
 
     @app.task(bind=True, name=FAIL_TASK, shared=False, lazy=False, ignore_result=True, max_retries=0)
     def chord_fail(self: Any, body: Any, reason: str, failure: Any) -> None:
@@ -69,7 +69,7 @@ def add_fail_task(app: App) -> Any:
 
 
 def add_ended_task(app: App) -> Any:
-    """Go on behind a step that Ruby has run: callbacks, the next step, its part of a chord."""
+    """Add the task that continues after a step run by Ruby: callbacks, the next step, its part of a chord."""
 
     @app.task(bind=True, name=ENDED_TASK, shared=False, lazy=False, ignore_result=True, max_retries=0)
     def step_ended(self: Any, name: str, task_id: str, task_headers: Any, state: str, result: Any) -> None:
@@ -94,10 +94,10 @@ def add_ended_task(app: App) -> Any:
 
 def _ruby_request(name: str, task_id: str, task_headers: Any, queue: str) -> dict[str, Any]:
     """
-    The request of a step in Ruby.
+    The request of a step that Ruby has run.
 
     Args:
-        queue: By which its report came: what goes on from here is for Python's workers.
+        queue: The queue that its report came from. The next tasks are for Python workers.
     """
     payload = {"class": name, "jid": task_id}
     return request_fields(name, payload, task_headers, queue, (), {}, None)
@@ -108,7 +108,7 @@ def _fail(task: Any, body: Any, error: BaseException, cause: BaseException) -> N
     Fail *body*.
 
     Args:
-        error: What a body is failed with; the members of a group are failed with *cause*, as they have no chord.
+        error: The error for the body. The members of a group get *cause* instead, as they have no chord.
     """
     reason = cause if kinds.is_group(body) else error
     _with_the_end(task, lambda: _call_errbacks(task.app, body, reason))
@@ -123,14 +123,14 @@ def _call_errbacks(app: App, body: Any, reason: BaseException, of_group: Sequenc
     Call the errbacks of *body*, or of each member if it is a group.
 
     Args:
-        of_group: Those of the group that it is a member of.
+        of_group: The errbacks of the group that *body* is a member of.
     """
     errbacks = [*(maybe_list(body.options.get("link_error")) or ()), *(of_group or ())]
     if kinds.is_group(body):
         for member in body.tasks:
             _call_errbacks(app, maybe_signature(member, app=app), reason, errbacks)
     elif kinds.is_chord(body) and of_group is not None:
-        # A chord's result is that of its body, which has the errbacks.
+        # A chord's result is its body's result, and the body has the errbacks.
         _call_errbacks(app, maybe_signature(body.body, app=app), reason, errbacks)
     else:
         _call_for(app, body, [one for at, one in enumerate(errbacks) if one not in errbacks[:at]], reason)
@@ -142,7 +142,7 @@ def _call_for(app: App, sig: Any, errbacks: Any, reason: BaseException) -> None:
 
 
 def _with_the_end(task: Any, publish: Any) -> None:
-    """What *publish* sends is written with the task's end."""
+    """Call *publish* so that the jobs it sends are written together with the task's end."""
     run = current(task.request)
     if run is None:
         publish()

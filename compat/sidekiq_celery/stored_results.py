@@ -215,7 +215,7 @@ def _decoded(backend: RedisBackend, text: bytes | None) -> Any:
         meta = backend.decode(text)
     except (ContentDisallowed, DecodeError, ValueError, TypeError, RecursionError) as error:
         return f"It cannot be read here: {error}"
-    return meta if isinstance(meta, Mapping) else "It is no result of Celery's"
+    return meta if isinstance(meta, Mapping) else "It is not a Celery result"
 
 
 def _error(stored: Any) -> str:

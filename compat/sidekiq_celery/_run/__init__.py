@@ -1,1 +1,1 @@
-"""One run of a task, and how it ends as a job."""
+"""Running a task once, and deciding the outcome of its job."""

@@ -1,8 +1,8 @@
 """
-Time limits of `async def` tasks.
+Time limits for `async def` tasks.
 
-The soft one is raised inside the coroutine, where it waits, so that it can clean up as a plain function can. The hard
-one cancels it: there is no process to kill that others do not need.
+The soft limit is raised inside the coroutine, where it is waiting, so that it can clean up as a plain function can. The
+hard limit cancels the coroutine, because its process cannot be killed: other tasks run in it too.
 """
 
 import asyncio
@@ -16,14 +16,14 @@ __all__ = ("within_limits",)
 
 async def within_limits(coroutine: Coroutine[Any, Any, Any], hard: float | None, soft: float | None) -> Any:
     """
-    The coroutine's end.
+    Await the coroutine within its time limits, and return its result.
 
     Args:
         hard, soft: Seconds; None for no limit.
 
     Raises:
-        TimeLimitExceeded: It was cancelled by the hard limit.
-        SoftTimeLimitExceeded: It let that pass.
+        TimeLimitExceeded: The hard limit cancelled the coroutine.
+        SoftTimeLimitExceeded: The soft limit passed, and the coroutine did not catch the error.
     """
     limited: Any = _SoftLimited(coroutine, soft) if soft else coroutine
     scope = asyncio.timeout(hard or None)
@@ -38,9 +38,10 @@ async def within_limits(coroutine: Coroutine[Any, Any, Any], hard: float | None,
 
 class _SoftLimited:
     """
-    Awaits a coroutine, and raises `SoftTimeLimitExceeded` in it after so many seconds.
+    Awaits a coroutine, and raises `SoftTimeLimitExceeded` in it after the given number of seconds.
 
-    The coroutine's task is cancelled to wake it, and the cancellation is turned into the error on its way in.
+    It cancels the coroutine's task to wake it, and replaces the cancellation with the error before the coroutine sees
+    it.
     """
 
     def __init__(self, coroutine: Coroutine[Any, Any, Any], seconds: float) -> None:
@@ -78,8 +79,8 @@ class _SoftLimited:
                 error = cancelled
                 if self._is_due:
                     self._is_due = False
-                    # Where somebody else has cancelled it meanwhile, both came as one: that weighs more.
+                    # If other code has cancelled the task as well, both arrive as one cancellation, and that one wins.
                     if task.uncancel() <= self._cancelled_before:
                         error = SoftTimeLimitExceeded()
-            except BaseException as other:  # noqa: BLE001 - whatever is raised in the coroutine is its own to handle
+            except BaseException as other:  # noqa: BLE001 - the coroutine handles whatever is raised in it
                 error = other

@@ -1,8 +1,9 @@
 """
 A task as a job of the engine.
 
-`register_tasks` puts an app's tasks into the registry in which a worker looks up what a payload names. From then on the
-engine runs them like any job: `bind` makes the run of a payload, `decide_outcome` decides what becomes of the job.
+`register_tasks` puts an app's tasks into the registry in which a worker looks up a payload's class. From then on the
+engine runs them like any other job: `bind` creates the run for a payload, and `decide_outcome` decides the job's
+outcome.
 """
 
 import logging
@@ -51,13 +52,13 @@ logger = logging.getLogger("celery.app.trace")
 
 Gate = Callable[[Context], str | None]
 """
-Asked before a task starts, with its request; it may wait. None lets it run; a text says why it is not run: it was
-revoked.
+Called with a task's request before the task starts; it may block. If it returns None, the task runs. If it returns a
+string, the task is revoked for that reason.
 """
 
 
 class JobRun(TaskRun):
-    """A run for a payload."""
+    """The run of a task for a job's payload."""
 
     __slots__ = ("definition", "is_unknown", "lock", "payload", "refusal", "sets_off")
 
@@ -66,7 +67,7 @@ class JobRun(TaskRun):
         self.payload = payload
         self.refusal: Exception | None = None
         request = self._request_of(payload.get("args") or [])
-        # Nobody has registered the task: it has no hooks, and only `task_unknown` is sent.
+        # An unregistered task has no hooks, and only `task_unknown` is sent.
         self.is_unknown = isinstance(definition.task, UnknownTask)
         if self.is_unknown:
             self.refusal = definition.task.not_registered()
@@ -74,24 +75,29 @@ class JobRun(TaskRun):
 
     @property
     def is_part(self) -> bool:
-        """The end sets something off."""
+        """True if the task's end has further effects."""
         return self.sets_off
 
     def __call__(self, *args: Any) -> Any:
-        """Run the task; what the engine calls."""
+        """Run the task; called by the engine."""
         if not self._may_start(args):
             return None
         tracer = self.definition.tracer
         return self.call() if tracer is None else call_through(tracer, self)
 
     async def on_loop(self, *args: Any) -> Any:
-        """The same, on the event loop."""
+        """Run the task on the event loop."""
         if not self._may_start(args):
             return None
         return await self.acall()
 
     def prepare(self) -> None:
-        """What comes before the call; nothing where the job cannot be read."""
+        """
+        Do what comes before the call.
+
+        Raises:
+            Exception: The job cannot be read; nothing else is done then.
+        """
         if self.refusal is not None:
             self._tell_refused(self.refusal)
             raise self.refusal
@@ -110,20 +116,20 @@ class JobRun(TaskRun):
             signals.task_rejected.send(sender=consumer, message=message_of(self), exc=error)
 
     def fail(self, error: BaseException, *, calls_hook: bool = True) -> None:
-        """The task has failed for good by *error*; one that nobody has registered has no hooks."""
+        """Record that the task has failed for good with *error*. An unregistered task has no hooks."""
         super().fail(error, calls_hook=calls_hook and not self.is_unknown)
 
     def after(self) -> None:
-        """What comes after the end."""
+        """Call what comes after the task's end."""
         if not self.is_unknown:
             super().after()
 
     def end_from_outside(self, error: BaseException) -> None:
         """
-        Something else than the task has ended its run: a hard limit, a stop by remote control, a middleware.
+        Handle a run that something other than the task has ended: a hard limit, a remote control command, middleware.
 
         Args:
-            error: Why.
+            error: The reason.
         """
         self.effects, self.again = [], []
         if isinstance(error, HardTimeLimitError):
@@ -135,7 +141,7 @@ class JobRun(TaskRun):
             self.fail(error, calls_hook=False)
 
     def revoke(self, reason: str, *, terminated: bool = False, signum: Any = None, expired: bool = False) -> None:
-        """It does not run, or not on."""
+        """Revoke the task: it does not start, or does not continue."""
         task = self.plan.task
         self.state, self.retval = states.REVOKED, TaskRevokedError(reason)
         if self.plan.stores and not self.ignores_result:
@@ -151,7 +157,7 @@ class JobRun(TaskRun):
 
     def buffer_lock(self, now: float) -> None:
         """
-        What becomes of the lock of a unique task is written with the end, too.
+        Write the change to a unique task's lock together with the task's end.
 
         Args:
             now: Seconds since the epoch.
@@ -176,7 +182,7 @@ class JobRun(TaskRun):
             if EMBEDS in task_headers:
                 task_headers, refusal = sorted_out(with_embedded(definition.app, task_headers))
                 self.refusal = self.refusal or refusal
-        except Exception as error:  # noqa: BLE001 - whatever a foreign writer has put there, it is not run
+        except Exception as error:  # noqa: BLE001 - another program may have written anything; the job is not run then
             self.refusal = error
         self.sets_off = bool(task_headers) and flow.is_part(task_headers)
         self.lock = unique.mark_of(task_headers) if task_headers else None
@@ -188,7 +194,7 @@ class JobRun(TaskRun):
             definition.name, payload, task_headers, queue, args, kwargs, definition.plan.hostname
         )
         if definition.plan.task.ignore_result and "ignore_result" not in task_headers:
-            # Said by the task, it is not said again by each of its calls.
+            # If the task itself ignores its result, its calls do not repeat that.
             request.ignore_result = True
         if request.chain:
             request._next_step = flow_store.answered(payload)
@@ -197,13 +203,13 @@ class JobRun(TaskRun):
         return request
 
     def _may_start(self, args: tuple[Any, ...]) -> bool:
-        """Take over what middleware has made of the arguments, and see whether the task is still wanted."""
+        """Apply changes that middleware made to the arguments. Returns False if the task is expired or revoked."""
         given = self.payload.get("args") or []
         if len(args) != len(given) or not all(map(is_, args, given)):
             self._read_again(list(args))
         task_log.log_received(self.plan.task, self.request)
         if signals.task_received.receivers:
-            self._guarded(self._tell_received, "telling of its receipt")
+            self._guarded(self._tell_received, "sending task_received")
         events = self.definition.told_events
         if events is not None:
             events.received(self)
@@ -234,14 +240,14 @@ class JobRun(TaskRun):
 
 class TaskDefinition(JobDefinition):
     """
-    What the engine knows of a task.
+    A task as the engine sees it.
 
     Args:
-        task: Made and bound.
-        traced: What `celery.app.trace.build_tracer`, or what somebody has put in its place, has made of it.
-        has_hard_limits: The worker runs one task a process, which can be killed.
-        events: Where monitors are told of its runs.
-        consumer: What sends the signals of a job that is received; of a worker of Celery's names.
+        task: The task, created and bound to its app.
+        traced: The result of `celery.app.trace.build_tracer`, or of a replacement for it.
+        has_hard_limits: True if each of the worker's processes runs one task at a time and can be killed.
+        events: Sends events about its runs to monitors.
+        consumer: The sender of the signals for received jobs, in a Celery-style worker.
     """
 
     __slots__ = (
@@ -280,35 +286,35 @@ class TaskDefinition(JobDefinition):
         self._limited = lru_cache(maxsize=256)(self._with_limits)
 
     def bind(self, payload: dict[str, Any], stopping: Callable[[], bool]) -> Callable[..., Any]:
-        """The run of *payload*."""
+        """Create the run for *payload*."""
         run = JobRun(self, payload)
         running.set(run)
         return run.on_loop if self.is_async else run
 
     @property
     def told_events(self) -> "TaskEvents | None":
-        """Where monitors are told of runs, if they are now."""
+        """The sender of events to monitors, or None if events are off now."""
         events = self.events
         return events if events is not None and events.is_on else None
 
     def _limit(self, hard: float | None, soft: float | None) -> None:
         hard, soft = seconds_of(self.task.name, hard), seconds_of(self.task.name, soft)
-        # On the loop the run keeps the soft limit by itself, so that the task can catch what it raises.
+        # On the event loop the run enforces the soft limit itself, so that the task can catch the error.
         self.timeout_seconds = None if self.is_async else soft
         self.hard_timeout_seconds = hard if self.has_hard_limits and not self.is_async else None
 
     def take_limits(self) -> None:
-        """The task's limits have changed; they hold for runs that start from now on."""
+        """Apply the task's changed limits to runs that start from now on."""
         self._limit(self.task.time_limit, self.task.soft_time_limit)
         self._limited.cache_clear()
 
     def has_outlived(self, limits: Any) -> bool:
-        """A call bears limits that the task had before they were changed here."""
+        """Whether a call carries limits that the task had before they were changed in this process."""
         former = self.task.__dict__.get("_former_limits")
         return former is not None and isinstance(limits, list | tuple) and tuple(limits) in former
 
     def _of_payload(self, payload: dict[str, Any]) -> JobDefinition:
-        """This, or the same with the limits that the call asks for."""
+        """This definition, or a copy with the limits that the call asks for."""
         task_headers = payload.get(KEY)
         limits = task_headers.get("timelimit") if type(task_headers) is dict else None
         if not limits or not are_limits(limits) or self.has_outlived(limits):
@@ -333,10 +339,10 @@ class TaskDefinition(JobDefinition):
     def _decide_outcome(self, attempt: Attempt) -> Outcome | None:
         run = running.get()
         if not isinstance(run, JobRun) or run.task_id != attempt.payload.get("jid"):
-            # The run was another process's, which has been killed.
+            # The task ran in another process, which has been killed.
             run = JobRun(self, attempt.payload)
         if attempt.error is not None and run.state != states.FAILURE:
-            # What this pushes follows from this job, and not from one before it.
+            # Jobs pushed here follow from this job, and not from an earlier one.
             running.set(run)
             run.end_from_outside(attempt.error)
         running.set(None)

@@ -1,4 +1,4 @@
-"""Running a task in the caller's process: `Task.apply`, and `apply_async` where `task_always_eager` is set."""
+"""Running a task in the caller's process: `Task.apply`, and `apply_async` with `task_always_eager`."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -29,14 +29,14 @@ __all__ = ("apply", "round_trip")
 
 
 class EagerRun(TaskRun):
-    """A run in the caller's process: it stores results only if asked to, and calls back at once."""
+    """A run in the caller's process. It stores results only if asked to, and calls callbacks immediately."""
 
     is_eager = True
 
     __slots__ = ()
 
     def buffer_success(self, retval: Any) -> None:
-        """Callbacks, and the result if `task_store_eager_result` is set."""
+        """Collect the callbacks, and the result if `task_store_eager_result` is set."""
         if self.is_part:
             self.effects += flow.after_success(self.plan.app, self.request, retval)
         if self.plan.task.store_eager_result and self.plan.stores and not self.ignores_result:
@@ -44,15 +44,15 @@ class EagerRun(TaskRun):
 
     @property
     def stores_errors(self) -> bool:
-        """A failure is to be stored."""
+        """True if a failure is stored."""
         task = self.plan.task
         return bool(task.store_errors_even_if_ignored if self.ignores_result else task.store_eager_result)
 
-    # No script writes the end of such a run.
+    # No script writes the end of an eager run.
     store = TaskRun.store_now
 
     def run(self, tracer: Callable[..., Any] | None) -> None:
-        """Run it, also an `async def` one; the others through *tracer*."""
+        """Run the task: an `async def` task on an event loop, any other through *tracer*."""
         try:
             if self.plan.is_async:
                 _wait_for(self.acall())
@@ -66,7 +66,7 @@ class EagerRun(TaskRun):
         self._write()
 
     def _write(self) -> None:
-        """Where the app is not eager as a whole, what the end sets off is sent."""
+        """Write the effects of the end to Redis. There are some unless the app as a whole is eager."""
         if self.effects:
             client_of(self.plan.app).pool.run(lambda link: write(link, self.effects), idempotent=False)
 
@@ -86,13 +86,13 @@ def apply(
     options: dict[str, Any],
     build_tracer: BuildTracer,
 ) -> "EagerResult[Any]":
-    """Run a task here and now, as `Task.apply` says."""
+    """Run a task immediately in this process; see `Task.apply`."""
     from sidekiq_celery.result import EagerResult
 
     app: App = task._get_app()
     task_id = task_id or uuid()
     throw = bool(app.conf.task_eager_propagates) if throw is None else throw
-    # The registered instance, where a class was called upon.
+    # If it was called on a class, use the registered instance.
     known = app._tasks.get(task.name, task)
     fields = {
         "id": task_id,
@@ -121,7 +121,7 @@ def apply(
     }
     plan, tracer = made_by(build_tracer, known, eager=True, propagate=throw)
     run = EagerRun(plan, Context(fields), propagate=throw)
-    # What a worker's run gathers is not to take in what is sent here.
+    # A worker's run must not collect what is sent here.
     with pipeline_buffer.sending():
         run.run(tracer)
     if isinstance(run.retval, Retry) and run.retval.sig is not None:
@@ -134,10 +134,10 @@ def apply(
 
 def round_trip(app: App, args: Any, kwargs: Any, serializer: str | None) -> tuple[Any, Any]:
     """
-    Arguments as a worker would get them.
+    Serialize and deserialize arguments, so that they are what a worker would get.
 
     Raises:
-        kombu.exceptions.EncodeError: They cannot be sent.
+        kombu.exceptions.EncodeError: They cannot be serialized.
     """
     kombu: Any = import_module("kombu.serialization")
     content_type, encoding, data = kombu.dumps((args, kwargs), serializer or app.conf.task_serializer)
@@ -165,7 +165,7 @@ def _stamps(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _wait_for(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """The coroutine's end; in a thread of its own where a loop runs here already."""
+    """Run the coroutine and return its result; in a separate thread if an event loop is already running here."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

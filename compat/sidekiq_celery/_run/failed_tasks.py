@@ -1,10 +1,10 @@
 """
-Failed tasks in Sidekiq's dead set, under a cap of their own.
+Failed tasks in Sidekiq's dead set, with a limit of their own.
 
-The dead set is shared with the Rails team and holds 10,000 jobs: a task that fails by the thousand would push theirs
-out. So the tasks that are in it are also listed in a set of ours, and the oldest of them leave both when there are more
-than `task_keep_failed` (1,000). A job that somebody retries from the dead set stays on the list until its turn comes;
-taking it off then changes nothing.
+The dead set is shared with the Rails team and holds 10,000 jobs, so a task that fails thousands of times would push out
+theirs. Tasks in the dead set are therefore also listed in a separate set. When there are more than `task_keep_failed`
+(1,000), the oldest are removed from both. A job that is retried from the dead set stays on this list until its turn
+comes; removing it then changes nothing.
 """
 
 import threading
@@ -18,14 +18,14 @@ from sidekiq_py.payloads import keys, score_text
 __all__ = ("INDEX", "FailedTasks", "keep_limit")
 
 INDEX = "sidekiq_py:celery_dead"
-"""A sorted set: the tasks among the members of `dead`, under the same scores."""
+"""A sorted set of the tasks among the members of `dead`, with the same scores."""
 
 _SLICE = 500
 _TRIM_EVERY_SECONDS = 1.0
 
 
 def keep_limit(app: App, task: Any) -> int:
-    """How many failed tasks are kept; 0 where this one is not to be."""
+    """The number of failed tasks to keep; 0 if this task is not kept."""
     if task.keep_failed is False:
         return 0
     return int(app.conf.task_keep_failed or 0)
@@ -33,10 +33,10 @@ def keep_limit(app: App, task: Any) -> int:
 
 class FailedTasks:
     """
-    Keeps them, and keeps them few.
+    Keeps failed tasks, up to a limit.
 
     Args:
-        app: Whose tasks.
+        app: The app of the tasks.
     """
 
     def __init__(self, app: App) -> None:
@@ -46,15 +46,15 @@ class FailedTasks:
         self._added = 0
 
     def keep(self, member: bytes, now: float) -> tuple[Command, ...]:
-        """The commands that keep a job, for the script that ends it."""
+        """The commands that keep a job; they go into the script that ends it."""
         return add_to_dead(member, now), ("ZADD", INDEX, score_text(now), member)
 
     def trim(self, limit: int) -> None:
         """
-        Called after each; looks once a second, or after a tenth of *limit*.
+        Trim the failed tasks to *limit*. Called after each one, but acts once a second, or after a tenth of *limit*.
 
         Raises:
-            RedisError: Redis is out of reach; the next one trims.
+            RedisError: Redis cannot be reached; the next call trims.
         """
         with self._lock:
             self._added += 1
@@ -66,10 +66,10 @@ class FailedTasks:
 
 def trim(link: Link, limit: int) -> int:
     """
-    Take away the oldest failed tasks but for *limit*.
+    Remove the oldest failed tasks beyond *limit*.
 
     Returns:
-        How many went.
+        The number of tasks removed.
     """
     surplus: list[bytes] = link.command("ZRANGE", INDEX, 0, -limit - 1)
     for start in range(0, len(surplus), _SLICE):

@@ -1,8 +1,8 @@
 """
 Tasks whose worker has died four times while they ran.
 
-The engine puts such a job into the dead set and calls the death handlers. Here it becomes a failure of the task:
-`WorkerLostError` as its result, its errbacks, its chord failed.
+The engine puts such a job into the dead set and calls the death handlers. The handler here fails the task:
+`WorkerLostError` becomes its result, its errbacks are called, and its chord fails.
 """
 
 import time
@@ -19,7 +19,7 @@ __all__ = ("fail_lost_tasks",)
 
 
 def fail_lost_tasks(registry: Registry) -> Callable[[dict[str, Any], BaseException], None]:
-    """A death handler for the tasks in *registry* that have failed by `PoisonPillError`."""
+    """A death handler for the tasks in *registry* that have failed with `PoisonPillError`."""
 
     def on_death(payload: dict[str, Any], error: BaseException) -> None:
         definition = registry.find_for(payload)

@@ -1,12 +1,12 @@
 """
-How a task's run ends as a job: what the engine is to do with it (`JobDefinition.decide_outcome`).
+Turns the end of a task's run into the outcome of its job for the engine (`JobDefinition.decide_outcome`).
 
-| State | Becomes of the job |
+| State | What happens to the job |
 |---|---|
-| SUCCESS | gone, with its result, callbacks and the next step; without any of these acknowledged with others |
-| RETRY | the set `retry`, with Sidekiq's error fields; its queue, if it is not to wait |
-| FAILURE | `dead`, with its result and errbacks; gone if it is not to be kept |
-| IGNORED, REVOKED, REJECTED | gone, or back in its queue if it was rejected with `requeue=True` |
+| SUCCESS | done: result, callbacks and next step are written; without any of these it is acknowledged with others |
+| RETRY | goes to the set `retry`, with Sidekiq's error fields; or to its queue, if it does not have to wait |
+| FAILURE | goes to `dead`, with result and errbacks written; removed if failed tasks are not kept |
+| IGNORED, REVOKED, REJECTED | removed, or back in its queue if it was rejected with `requeue=True` |
 """
 
 from typing import Any
@@ -42,23 +42,23 @@ from sidekiq_py.payloads import (
 
 __all__ = ("decide_outcome",)
 
-# Neither counts as a failure in Sidekiq's figures, and neither is a success.
+# Neither of them counts as a failure in Sidekiq's statistics, and neither is a success.
 _ENDS: dict[str | None, EndKind] = {states.REVOKED: "invalidated", states.REJECTED: "discarded"}
 
-# Of the first try, and kept by the next ones.
+# Set by the first attempt, and kept by the next ones.
 _OF_THE_FIRST_TRY = ("created_at", "enqueued_at")
 
 
 def decide_outcome(run: TaskRun, attempt: Attempt, failed_tasks: FailedTasks) -> Outcome | None:
     """
-    What is to be done with a job whose task has ended.
+    Decide the outcome of a job whose task has ended.
 
     Args:
-        run: Ended.
-        failed_tasks: Of the app.
+        run: The run, which has ended.
+        failed_tasks: The app's failed tasks.
 
     Returns:
-        None where nothing is to be written: the job is acknowledged with others.
+        None if there is nothing to write: the job is acknowledged with others.
     """
     if run.state == states.FAILURE:
         return _failure(run, attempt, failed_tasks)
@@ -73,7 +73,7 @@ def decide_outcome(run: TaskRun, attempt: Attempt, failed_tasks: FailedTasks) ->
 
 
 def _given_back(run: TaskRun, attempt: Attempt) -> Outcome:
-    """At the end of its queue, with a mark by which the task can tell: `delivery_info["redelivered"]`."""
+    """Requeue the job at the end of its queue, marked with `delivery_info["redelivered"]` so that the task can tell."""
     payload = parse_job(attempt.raw)
     payload[KEY] = {**task_headers_of(payload), "delivery_info": {**run.request.delivery_info, "redelivered": True}}
     member = dump(payload, dialect=attempt.dialect)
@@ -82,7 +82,7 @@ def _given_back(run: TaskRun, attempt: Attempt) -> Outcome:
 
 
 def _retry(run: TaskRun, attempt: Attempt) -> Outcome:
-    """The next tries: one, but for a task that calls `retry(throw=False)` more than once."""
+    """Enqueue the next attempts: usually one, but more if the task calls `retry(throw=False)` more than once."""
     payload, member, score = _next_try(run, attempt, run.again[-1])
     kind: Kind = "retry" if run.state == states.RETRY else "done"
     return Outcome(kind, payload, member, score, vital=(*run.effects, *_next_tries(run, attempt)))
@@ -100,7 +100,7 @@ def _next_tries(run: TaskRun, attempt: Attempt) -> list[Effect]:
 
 
 def _next_try(run: TaskRun, attempt: Attempt, job: Outgoing) -> tuple[dict[str, Any], bytes, float]:
-    """What was published, on top of the job that it is: keys that nobody here knows stay, and Ruby's page reads why."""
+    """Merge the published job into the current one: unknown keys stay, and Ruby's Retries page shows the reason."""
     before = parse_job(attempt.raw)
     payload = {**before, **parse_job(job.payload)}
     payload |= {key: before[key] for key in _OF_THE_FIRST_TRY if key in before}
@@ -122,7 +122,7 @@ def _failure(run: TaskRun, attempt: Attempt, failed_tasks: FailedTasks) -> Outco
     _record(payload, run.retval, attempt, attempt.queue)
     if isinstance(run.retval, NotRegistered) and KEY not in payload:
         return _kept_for_others(run, attempt, payload)
-    # Who is tried again all the same, by `retry(throw=False)`, is not dead.
+    # A failed task that is tried again anyway, by `retry(throw=False)`, is not dead.
     limit = 0 if run.again or is_expected(task, run.retval) else keep_limit(app, task)
     if not limit:
         vital = (*run.effects, *_next_tries(run, attempt))
@@ -141,7 +141,7 @@ def _failure(run: TaskRun, attempt: Attempt, failed_tasks: FailedTasks) -> Outco
 
 
 def _kept_for_others(run: TaskRun, attempt: Attempt, payload: dict[str, Any]) -> Outcome:
-    """A job that is perhaps no task at all: kept as Sidekiq keeps its own, whatever becomes of failed tasks."""
+    """A job that may not be a task at all: kept by Sidekiq's own rules, whatever the setting for failed tasks."""
     config = attempt.config
     limits = DeadLimits(config.dead_max_jobs, config.dead_timeout_seconds)
     member = dump(payload, dialect=attempt.dialect)

@@ -1,4 +1,4 @@
-"""What is known of a task before any of its runs, looked up once."""
+"""What all runs of a task have in common, looked up once."""
 
 import logging
 from collections.abc import Callable
@@ -21,18 +21,18 @@ def task_has_custom(task: Any, attr: str) -> bool:
 
 class Plan:
     """
-    A task and what its runs have in common.
+    A task, and what its runs have in common.
 
     Args:
-        task: Made and bound to its app.
+        task: The task, created and bound to its app.
         hostname: The worker's name; by default the machine's.
-        broker: Where the worker's jobs are; None for a run in the caller's process.
+        broker: The Redis that holds the worker's jobs; None for a run in the caller's process.
 
     Attributes:
-        fun: What is called: `run`, or the task where its class has a `__call__` of its own.
-        before_start, on_success, after_return: The hooks that it has, or None.
-        stores: There is a result backend.
-        cleans_up: What is called after each run, beside the hooks.
+        fun: The callable to run: `run`, or the task itself if its class defines `__call__`.
+        before_start, on_success, after_return: The hooks that the task defines, or None.
+        stores: True if there is a result backend.
+        cleans_up: Called after each run, in addition to the hooks.
     """
 
     __slots__ = (
@@ -76,7 +76,7 @@ def _own_hook(task: Any, name: str) -> Any:
 
 
 def _changed(part: Any, name: str) -> Any:
-    """A method that a class derived from the package's own base has changed; None if it does nothing."""
+    """A method that a class derived from this package's base overrides. Returns None if it is not overridden."""
     found = getattr(part, name, None)
     owner = getattr(found, "__func__", found)
     return (

@@ -1,7 +1,7 @@
 """
-What `task_received`, `task_unknown` and `task_rejected` hand their receivers: Celery's request and message of a job.
+Celery's request and message objects for a job, as `task_received`, `task_unknown` and `task_rejected` pass them.
 
-Both are made of the task's own request, where somebody listens.
+Both are made from the task's own request, and only if a receiver is connected.
 """
 
 import json
@@ -15,7 +15,7 @@ from sidekiq_celery.exceptions import InvalidTaskError
 
 __all__ = ("Message", "Request", "message_of", "request_of")
 
-# Of a run, and no header of a message.
+# Fields of a run that are not message headers.
 _OF_THE_RUN = frozenset(
     {"args", "called_directly", "chain", "correlation_id", "delivery_info", "headers", "hostname", "kwargs"}
 )
@@ -28,11 +28,11 @@ _NOT_HERE = (
 
 class Message:
     """
-    A job as a message of Celery's.
+    A job as a Celery message.
 
     Attributes:
         headers, properties, delivery_info: As in Celery.
-        payload: Arguments, keyword arguments, and what the call sets off.
+        payload: Positional arguments, keyword arguments, and the tasks that follow the call.
     """
 
     content_type = "application/json"
@@ -68,21 +68,21 @@ class Message:
 
     @property
     def body(self) -> bytes:
-        """The payload as JSON; values that JSON lacks as their text."""
+        """The payload as JSON; values that JSON cannot represent are written as their `repr`."""
         return json.dumps(self.payload, default=repr).encode()
 
 
 class Request:
     """
-    A job that a worker is about to run. A base of classes that are also used on Celery, too; `Task.Request` has no
-    effect here.
+    A job that a worker is about to run. It can be the base of classes that are also used with Celery, but
+    `Task.Request` has no effect here.
 
     Attributes:
-        name: The task's, or what the call is to be called in logs; `type` is the task's in any case.
-        acknowledged, time_start, worker_pid: As it has not started, False and None.
+        name: The task's name, or the name to show for the call in logs; `type` is always the task's name.
+        acknowledged, time_start, worker_pid: False or None, as the task has not started.
 
     Raises:
-        NotImplementedError: It is made by others.
+        NotImplementedError: The constructor is called.
     """
 
     acknowledged = False
@@ -143,10 +143,10 @@ class Request:
 
     def info(self, safe: bool = False) -> dict[str, Any]:
         """
-        The request, as `inspect` shows it.
+        The request in the form that `inspect` shows.
 
         Args:
-            safe: The arguments as texts.
+            safe: True to return the arguments as text.
         """
         return {
             "id": self.id,
@@ -162,11 +162,11 @@ class Request:
         }
 
     def humaninfo(self) -> str:
-        """Its name and id, as in logs."""
+        """The task's name and id, as in logs."""
         return f"{self.name}[{self.id}]"
 
     def send_event(self, type: str, **fields: Any) -> None:
-        """Tell monitors something of the task, if the task's events are wanted."""
+        """Send monitors an event about the task, if events are enabled for it."""
         if self.task.send_events and self.app.conf.worker_send_task_events:
             with self.app.events.default_dispatcher(hostname=self.hostname) as dispatcher:
                 dispatcher.send(type, uuid=self.id, **fields)
@@ -185,10 +185,10 @@ class Request:
 
 def request_of(run: RunDetails) -> Request:
     """
-    The request of a run that has not begun.
+    The request for a run that has not begun.
 
     Raises:
-        InvalidTaskError: A moment in it is none.
+        InvalidTaskError: The ETA or expiry is not a valid time.
     """
     try:
         return Request.__new__(Request)._fill(run)
@@ -197,5 +197,5 @@ def request_of(run: RunDetails) -> Request:
 
 
 def message_of(run: RunDetails) -> Message:
-    """The message of a run."""
+    """The message for a run."""
     return Message(run.request)

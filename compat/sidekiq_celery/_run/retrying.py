@@ -1,4 +1,4 @@
-"""`Task.retry`: with which arguments a task runs again, and when no try is left."""
+"""`Task.retry`: the arguments of the next attempt, and what happens when no retries are left."""
 
 import inspect
 from collections.abc import Mapping
@@ -28,9 +28,9 @@ def retry(
     options: Mapping[str, Any],
 ) -> Retry:
     """
-    Have a task run again, as `Task.retry` says.
+    Retry a task; see `Task.retry`.
 
-    In a worker the next try is written by the script that ends this one, so that there is never both or none.
+    In a worker the script that ends this attempt also writes the next one, so there are never both or neither.
     """
     from sidekiq_celery._send.running_task import current
 
@@ -79,10 +79,10 @@ def _called(signature: Any, args: Any, kwargs: Any) -> Any:
 
 def arguments_of_retry(task: Any, request: "Context", args: Any, kwargs: Any) -> tuple[Any, Any]:
     """
-    What the next try is called with: what was given, and of the first call's arguments what does not conflict with it.
+    The arguments for the next attempt: those given, plus those of the first call that do not conflict with them.
 
     Args:
-        args, kwargs: As given to `retry`; None for the first call's.
+        args, kwargs: As given to `retry`; None for those of the first call.
     """
     by_position_alone = args is not None and kwargs is None and request.kwargs
     by_name_alone = kwargs is not None and args is None and request.args
@@ -104,7 +104,7 @@ def _not_given_by_position(signature: inspect.Signature, args: Any, kwargs: Any)
 
 
 def _with_names(signature: inspect.Signature, args: Any, kwargs: Any) -> tuple[Any, Any]:
-    """The first call's positional arguments, those that are given by name now in their places."""
+    """The first call's positional arguments, with those replaced that are now given by name."""
     try:
         bound = signature.bind_partial(*args)
     except TypeError:

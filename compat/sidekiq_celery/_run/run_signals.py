@@ -1,4 +1,4 @@
-"""What a run tells the receivers of signals about its end. Nothing is put together where nobody listens."""
+"""The signals that a run sends when it ends. Their arguments are only prepared if a receiver is connected."""
 
 from sidekiq_celery import signals
 from sidekiq_celery._send.running_task import RunDetails
@@ -8,7 +8,7 @@ __all__ = ("tell_end", "tell_failure", "tell_internal_error")
 
 
 def tell_failure(run: RunDetails, error: BaseException, einfo: ExceptionInfo) -> None:
-    """The task has failed for good."""
+    """Send `task_failure`: the task has failed for good."""
     if signals.task_failure.receivers and not run.is_unknown:
         signals.task_failure.send(
             sender=run.plan.task,
@@ -22,7 +22,7 @@ def tell_failure(run: RunDetails, error: BaseException, einfo: ExceptionInfo) ->
 
 
 def tell_internal_error(run: RunDetails, error: BaseException, einfo: ExceptionInfo) -> None:
-    """A hook, or what comes after the task, has raised."""
+    """Send `task_internal_error`: a hook, or something else after the task, has raised."""
     if signals.task_internal_error.receivers:
         signals.task_internal_error.send(
             sender=run.plan.task,
@@ -37,7 +37,7 @@ def tell_internal_error(run: RunDetails, error: BaseException, einfo: ExceptionI
 
 
 def tell_end(run: RunDetails) -> None:
-    """The run is over, however it has ended."""
+    """Send `task_postrun`: the run is over, whatever its outcome."""
     if signals.task_postrun.receivers and not run.is_unknown:
         signals.task_postrun.send(
             sender=run.plan.task,

@@ -1,6 +1,6 @@
 """
-The lines that a worker writes about tasks. The texts are Celery's, as log readers look for them; `extra["data"]` holds
-their values.
+The log lines that a worker writes about tasks. The texts are Celery's, because log readers search for them;
+`extra["data"]` holds their values.
 
 Source: Celery 5.7.0, `celery.app.trace`.
 """
@@ -18,7 +18,7 @@ from sidekiq_py.redaction import current
 __all__ = ("LogPolicy", "get_log_policy", "log_end", "log_received", "log_retry", "log_revoked", "log_success")
 
 logger = logging.getLogger("celery.app.trace")
-# Where Celery's workers say that a task has come.
+# The logger on which Celery's workers log that a task was received.
 incoming = logging.getLogger("celery.worker.strategy")
 
 LOG_RECEIVED = "Task %(name)s[%(id)s] received"
@@ -32,7 +32,7 @@ LOG_REVOKED = "Discarding revoked task: %(name)s[%(id)s]"
 
 
 class LogPolicy(NamedTuple):
-    """How an end is logged."""
+    """How a task's end is logged."""
 
     format: str
     description: str
@@ -48,14 +48,14 @@ _UNEXPECTED = LogPolicy(LOG_FAILURE, "raised unexpected", logging.ERROR, True)
 
 
 def is_expected(task: Any, exc: Any) -> bool:
-    """Whether the task says, by `throws`, that such errors happen."""
+    """Whether the task lists such errors in `throws`."""
     return bool(task.throws) and isinstance(
         exc, tuple(task.throws) if not isinstance(task.throws, type) else task.throws
     )
 
 
 def get_log_policy(task: Any, einfo: ExceptionInfo, exc: Any) -> LogPolicy:
-    """How the end of a task by *exc* is logged."""
+    """How to log a task that ended with *exc*."""
     if isinstance(exc, Reject):
         return _REJECTED
     if isinstance(exc, Ignore):
@@ -66,14 +66,14 @@ def get_log_policy(task: Any, einfo: ExceptionInfo, exc: Any) -> LogPolicy:
 
 
 def log_received(task: Any, request: Any) -> None:
-    """A worker has it, and is about to run it."""
+    """Log that a worker is about to run the task."""
     if incoming.isEnabledFor(logging.INFO):
         data = {**_whose(task, request), **_called_with(task, request)}
         incoming.info(LOG_RECEIVED, data, extra={"data": data})
 
 
 def log_success(task: Any, request: Any, retval: Any, seconds: float) -> None:
-    """The task returned."""
+    """Log that the task returned."""
     if logger.isEnabledFor(logging.INFO):
         shown = shortened(safe_repr(current().value(retval, task.name)), task.resultrepr_maxsize)
         data = {
@@ -86,19 +86,19 @@ def log_success(task: Any, request: Any, retval: Any, seconds: float) -> None:
 
 
 def log_retry(task: Any, request: Any, reason: Any) -> None:
-    """It is to run again."""
+    """Log that the task will run again."""
     data = {**_whose(task, request), "exc": str(_told(task, reason))}
     logger.info(LOG_RETRY, data, extra={"data": data})
 
 
 def log_revoked(task: Any, request: Any) -> None:
-    """It was not run."""
+    """Log that the task was revoked."""
     data = _whose(task, request)
     logger.info(LOG_REVOKED, data, extra={"data": data})
 
 
 def log_end(task: Any, request: Any, einfo: ExceptionInfo) -> None:
-    """It ended otherwise: failed, was rejected, or is ignored."""
+    """Log any other end: the task failed, was rejected, or is ignored."""
     policy = get_log_policy(task, einfo, einfo.exception)
     if not logger.isEnabledFor(policy.severity):
         return
@@ -128,5 +128,5 @@ def _called_with(task: Any, request: Any) -> dict[str, str]:
 
 
 def _told(task: Any, error: Any) -> Any:
-    """What may be said of an error of the task."""
+    """The error, redacted for the log."""
     return current().error(error, {"class": task.name}) if isinstance(error, BaseException) else error

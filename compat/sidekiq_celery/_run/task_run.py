@@ -1,10 +1,10 @@
 """
-One run of a task: signals, hooks, the call, and what its end is to write.
+One run of a task: signals, hooks, the call, and the effects of its end.
 
 *open → before_start → call → (callbacks, result) → on_success, or on_failure, or on_retry → after_return → close.* The
-result and all that the end sets off is not written here but gathered in `effects`: in a worker the script that ends the
-job writes them (`_run.outcome`), so they happen once, or not at all and the job is still in flight. Hooks are called
-before that.
+result and all other effects of the end are not written here but collected in `effects`. In a worker the script that
+ends the job writes them (`_run.outcome`), so they happen exactly once, or not at all while the job is still in flight.
+Hooks are called before that.
 """
 
 import os
@@ -34,20 +34,20 @@ IGNORE_STATES = frozenset({states.IGNORED, states.RETRY, states.REJECTED})
 
 class TaskRun:
     """
-    One run.
+    One run of a task.
 
     Args:
-        plan: Of the task.
-        request: Of the call; complete.
-        propagate: Raise what the task raises, and nothing else: no hooks of a failure.
+        plan: The task's plan.
+        request: The call's request, complete.
+        propagate: True to raise what the task raises, without any failure hooks.
 
     Attributes:
-        state: How it ended; None while it runs, and where it was cut off.
-        retval: What it returned, or the exception.
+        state: How the run ended; None while it runs, or if it was cut off.
+        retval: The task's return value, or the exception.
         einfo: The exception with its traceback.
-        effects: What its end is to write.
-        again: The next tries, as they are to be enqueued.
-        reason: Why there is a next try.
+        effects: The effects that the end writes.
+        again: The next attempts, ready to be enqueued.
+        reason: The reason for the next attempt.
     """
 
     __slots__ = (
@@ -81,7 +81,7 @@ class TaskRun:
         self.reset()
 
     def reset(self) -> None:
-        """As before the run."""
+        """Return to the state before the run."""
         self.state: str | None = None
         self.retval: Any = None
         self.einfo: ExceptionInfo | None = None
@@ -91,17 +91,17 @@ class TaskRun:
         self.reason: Retry | None = None
         self.is_open = False
 
-    # ---- the ways in
+    # ---- entry points
 
     def call(self) -> Any:
         """
-        Run it.
+        Run the task.
 
         Returns:
-            What the task returned; None if it ended otherwise.
+            The task's return value; None if it did not succeed.
 
         Raises:
-            Exception: What the task raised, if it has failed by that.
+            Exception: The task's error, if the task has failed.
         """
         self.open()
         try:
@@ -123,7 +123,7 @@ class TaskRun:
         return self.outcome()
 
     async def acall(self) -> Any:
-        """Run it on this event loop; otherwise as `call`."""
+        """Run the task on this event loop; otherwise like `call`."""
         self.open()
         try:
             try:
@@ -144,7 +144,7 @@ class TaskRun:
         return self.outcome()
 
     async def awaited(self) -> Any:
-        """The call, within its limits."""
+        """Call the task within its time limits, and return its result."""
         task, request = self.plan.task, self.request
         hard, soft = request.time_limit or task.time_limit, request.soft_time_limit or task.soft_time_limit
         returned = self.plan.fun(*self.args, **self.kwargs)
@@ -155,14 +155,14 @@ class TaskRun:
     # ---- the steps
 
     def open(self) -> None:
-        """The run is under way here, for `current_task` and `Task.request`."""
+        """Start the run: `current_task` and `Task.request` now refer to it."""
         self.is_open = True
         self.started_at = time.monotonic()
         _task_stack.push(self.plan.task)
         self.plan.task.request_stack.push(self.request)
 
     def prepare(self) -> None:
-        """What comes before the call."""
+        """Do what comes before the call: signal, `STARTED` state, `before_start`."""
         plan, task = self.plan, self.plan.task
         if signals.task_prerun.receivers:
             signals.task_prerun.send(sender=task, task_id=self.task_id, task=task, args=self.args, kwargs=self.kwargs)
@@ -174,11 +174,11 @@ class TaskRun:
             plan.before_start(self.task_id, self.args, self.kwargs)
 
     def succeeded(self, retval: Any) -> None:
-        """The task returned."""
+        """Record that the task returned *retval*."""
         try:
             self.buffer_success(retval)
         except Exception as error:
-            # Its result cannot be written, or its callbacks cannot be sent: it has failed.
+            # The result cannot be written, or the callbacks cannot be sent, so the task has failed.
             self.failed(error)
             raise
         self.state, self.retval = states.SUCCESS, retval
@@ -194,10 +194,10 @@ class TaskRun:
 
     def failed(self, error: BaseException) -> None:
         """
-        The task raised *error*.
+        Record that the task raised *error*.
 
         Raises:
-            Exception: The same, if it is to be propagated.
+            Exception: *error* itself, if the run propagates errors.
         """
         if isinstance(error, Reject | Ignore):
             self._taken_away(error)
@@ -211,10 +211,10 @@ class TaskRun:
 
     def fail(self, error: BaseException, *, calls_hook: bool = True) -> None:
         """
-        The task has failed for good by *error*.
+        Record that the task has failed for good with *error*.
 
         Args:
-            calls_hook: Call `on_failure`; not where the task's process has gone.
+            calls_hook: True to call `on_failure`; False if the task's process is gone.
         """
         task = self.plan.task
         error = without_exits(error)
@@ -228,19 +228,19 @@ class TaskRun:
         task_log.log_end(task, self.request, einfo)
 
     def after(self) -> None:
-        """What comes after a success, or a failure that does not raise."""
+        """Call `after_return` after a success, or after a failure that does not raise."""
         if self.state not in IGNORE_STATES and self.plan.after_return is not None:
             hook = self.plan.after_return
             arguments = (self.state, self.retval, self.task_id, self.args, self.kwargs, None)
             self._call_late(lambda: hook(*arguments), "after_return")
 
     def after_failure(self) -> None:
-        """What comes after a failure that raises on."""
+        """Call `after_return` after a failure that is raised."""
         if self.state == states.FAILURE:
             self.after()
 
     def close(self) -> None:
-        """The run is over."""
+        """End the run."""
         plan, task = self.plan, self.plan.task
         try:
             run_signals.tell_end(self)
@@ -253,36 +253,36 @@ class TaskRun:
                     self._guarded(clean_up, "process cleanup")
 
     def outcome(self) -> Any:
-        """What the run returns."""
+        """The run's return value: the task's if it succeeded, otherwise None."""
         return self.retval if self.state == states.SUCCESS else None
 
-    # ---- what the end writes
+    # ---- the effects of the end
 
     @property
     def ignores_result(self) -> bool:
-        """The result is not to be stored."""
+        """True if the result is not stored."""
         return bool(get_actual_ignore_result(self.plan.task, self.request))
 
     @property
     def is_part(self) -> bool:
-        """The end sets something off."""
+        """True if the task's end has further effects."""
         request = self.request
         return bool(request.callbacks or request.errbacks or request.chain or request.chord or request.get("flow"))
 
     @property
     def stores_errors(self) -> bool:
-        """A failure, and another try, are to be stored."""
+        """True if failures and retries are stored."""
         task = self.plan.task
         return bool(task.store_errors_even_if_ignored) if self.ignores_result else True
 
     def buffer(self, publish: Callable[[], Any]) -> None:
-        """Call *publish*; what it sends is written with the end."""
+        """Call *publish*, and write the jobs it sends together with the end."""
         with pipeline_buffer.buffering() as jobs:
             publish()
         self.effects += pipeline_buffer.commands(self.plan.app, jobs, follows=payload_of(self.request))
 
     def buffer_retry(self, publish: Callable[[], Any], again: Retry) -> None:
-        """The same for the next try."""
+        """Do the same for the next attempt."""
         with pipeline_buffer.buffering() as wanted:
             publish()
         self.again = [one for one in wanted if isinstance(one, Outgoing)]
@@ -290,16 +290,16 @@ class TaskRun:
         self.reason = again
 
     def buffer_success(self, retval: Any) -> None:
-        """Callbacks, the next step, the result."""
+        """Collect the callbacks, the next step and the result."""
         if self.is_part:
             self.effects += flow.after_success(self.plan.app, self.request, retval)
         if self.plan.stores and not self.ignores_result:
             self.store(retval, states.SUCCESS, None)
 
     def store(self, result: Any, state: str, traceback: str | None) -> None:
-        """Have a result written: with the end where the results are on the same Redis, else here and now."""
+        """Write a result: together with the end if results are in the same Redis, otherwise immediately."""
         if not self.task_id:
-            # A job without an id, which nobody can ask for.
+            # A job without an id: its result could not be looked up.
             return
         effects_for = getattr(self.plan.task.backend, "effects_for", None)
         effects = None
@@ -318,14 +318,14 @@ class TaskRun:
             self.effects += effects
 
     def store_now(self, result: Any, state: str, traceback: str | None = None) -> None:
-        """Write a result here and now."""
+        """Write a result immediately."""
         backend = self.plan.task.backend
         backend.store_result(self.task_id, result, state, traceback=traceback, request=self.request)
 
     def _buffer_failure(self, error: BaseException, einfo: ExceptionInfo) -> None:
         if self.plan.stores and self.stores_errors:
             if self.task_id and self.request.errbacks and links.calls_errbacks(self.plan.app, self.request):
-                # They may look for the result, or tell others of it, before the job has ended.
+                # Errbacks may read the result, or point others to it, before the job has ended.
                 self._guarded(lambda: self.store_now(error, states.FAILURE, einfo.traceback), "storing the failure")
             self._guarded(lambda: self.store(error, states.FAILURE, einfo.traceback), "storing the failure")
         if self.is_part:
@@ -339,7 +339,7 @@ class TaskRun:
         self.retval = error
         einfo = _info(error)
         if isinstance(error, Reject) and not error.requeue and not self.is_eager:
-            # It will not run again: whoever waits for it is told so. Source: Celery 5.7.0, worker/request.py.
+            # It will not run again, so callers that wait for it must see that. Source: Celery 5.7.0, worker/request.py.
             self._buffer_failure(error, einfo)
             run_signals.tell_failure(self, error, einfo)
         task_log.log_end(self.plan.task, self.request, einfo)
@@ -358,7 +358,7 @@ class TaskRun:
     # ---- hooks
 
     def _call_late(self, hook: Callable[[], Any], name: str) -> None:
-        """Call a hook of a run whose end is settled: only a `Reject` changes it. Eager callers see all errors."""
+        """Call a hook after the outcome is decided: only a `Reject` changes it. Eager callers see all errors."""
         try:
             hook()
         except Reject as rejection:
@@ -372,7 +372,7 @@ class TaskRun:
             self._report(name, error)
 
     def _guarded(self, hook: Callable[[], Any], name: str) -> None:
-        """Call what must not keep the job from ending."""
+        """Call a hook, and log its error: it must not prevent the job from ending."""
         try:
             hook()
         except Exception as error:

@@ -1,4 +1,4 @@
-"""What may stand as a time limit of a task."""
+"""Which values are valid as a task's time limit."""
 
 import logging
 from typing import Any
@@ -11,7 +11,7 @@ MOST_SECONDS = 366 * 24 * 3600.0
 
 
 def trouble_with(**limits: Any) -> str | None:
-    """What is wrong with one of the limits, and what to do; None if nothing is."""
+    """What is wrong with one of the limits, and how to fix it. Returns None if all are valid."""
     for name, seconds in limits.items():
         is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
         if seconds is not None and not (is_number and 0 <= seconds <= MOST_SECONDS):
@@ -22,9 +22,9 @@ def trouble_with(**limits: Any) -> str | None:
 
 def seconds_of(task_name: str, limit: Any) -> float | None:
     """
-    The limit that a process keeps; None: there is none.
+    The limit that a process applies, in seconds; None for no limit.
 
-    One that is no number is logged: no child could start, were it raised.
+    An invalid limit is logged: if it raised an error, no child process could start.
     """
     try:
         seconds = float(limit or 0)
@@ -32,5 +32,5 @@ def seconds_of(task_name: str, limit: Any) -> float | None:
         seconds = -1.0
     if 0 <= seconds <= MOST_SECONDS:
         return seconds or None
-    logger.error("%s has no time limit, as %.100r is none: give seconds as a number", task_name, limit)
+    logger.error("%s has no time limit, because %.100r is not one: give seconds as a number", task_name, limit)
     return None

@@ -1,7 +1,7 @@
 """
-Jobs of more bytes than `worker_max_body_bytes`: they are kept in the dead set, and neither read nor run.
+Jobs that are larger than `worker_max_body_bytes`: they go to the dead set, and are neither parsed nor run.
 
-To read one takes several times its size, and whoever may write to Redis can write one.
+Parsing a job takes several times its size in memory, and anyone who can write to Redis can write a large job.
 """
 
 import json
@@ -21,10 +21,10 @@ _SEARCHED_BYTES = 16 * 1024
 
 def refusal_of(app: App, raw: bytes) -> tuple[str, list[Effect]]:
     """
-    What is said of a job, and what is written with its end: that it has failed, where its id is found.
+    The error message for a job, and the effects to write with its end: a failure as its result, if its id is found.
 
     Args:
-        raw: The job.
+        raw: The job's bytes.
     """
     text = (
         f"the job has {len(raw):,} bytes, and worker_max_body_bytes is {int(app.conf.worker_max_body_bytes):,}: pass "
@@ -36,9 +36,9 @@ def refusal_of(app: App, raw: bytes) -> tuple[str, list[Effect]]:
 
 def id_at_an_end(raw: bytes) -> str | None:
     """
-    The jid of a job, if it stands near the begin or the end of its text.
+    The jid of a job, if it is near the beginning or the end of its text.
 
-    Arguments may hold objects with the same key. So what is before the key, or behind it, must be the rest of one
+    Arguments may contain objects with the same key. So the text before the key, or after it, must be the rest of one
     object.
     """
     head = raw[:_SEARCHED_BYTES]

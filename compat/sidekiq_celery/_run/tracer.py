@@ -1,9 +1,9 @@
 """
-What `celery.app.trace.build_tracer` returns, and how a run goes through what somebody has put around it.
+The tracers that `celery.app.trace.build_tracer` returns, and calling a run through a wrapped tracer.
 
-Error trackers and tracers replace `build_tracer` by a function of theirs that hands ours another task, puts something
-around the tracer that ours returns, or both. A worker's run is called through that, and the tracer within takes the run
-up again. Where nobody has put anything around it, the run is called directly.
+Error trackers and tracing tools replace `build_tracer` with their own function. It passes another task to ours, wraps
+the tracer that ours returns, or does both. A worker's run is then called through the wrapper, and the inner tracer
+continues that run. If the tracer is not wrapped, the run is called directly.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ BuildTracer = Callable[..., Callable[..., Any]]
 
 
 class trace_ok_t(NamedTuple):
-    """What a tracer returns: the result or the error, how it ended if not well, seconds, the result's text."""
+    """A tracer's return value: the result or error, details unless it succeeded, seconds, the result as text."""
 
     retval: Any
     info: Any
@@ -31,14 +31,14 @@ class trace_ok_t(NamedTuple):
 
 
 class Traced(NamedTuple):
-    """A task that is ready to run: what its runs have in common, and what they are called through, if by anything."""
+    """A task that is ready to run: its plan, and the tracer to call its runs through, or None."""
 
     plan: Plan
     tracer: Callable[..., Any] | None
 
 
 class _Call:
-    """A run that is to be called through a tracer."""
+    """A run to be called through a tracer."""
 
     __slots__ = ("error", "run")
 
@@ -56,8 +56,8 @@ class Tracer:
     A function that runs a task: `(id, args, kwargs, request)`.
 
     Args:
-        task: Made and bound to its app; perhaps with something around it.
-        propagate: Raise what the task raises, and nothing else.
+        task: The task, created and bound to its app; possibly wrapped.
+        propagate: True to raise what the task raises, and nothing else.
     """
 
     __slots__ = ("plan", "propagate")
@@ -72,7 +72,7 @@ class Tracer:
         if call is None or call.run.task_id != uuid:
             fields = {**(request or {}), "id": uuid, "args": args, "kwargs": kwargs, "called_directly": False}
             call = _Call(TaskRun(self.plan, Context(fields), propagate=self.propagate))
-        # What the task runs in its turn is another call, also of its own id.
+        # Anything that the task itself runs is another call, even under the same id.
         _waiting.set(None)
         run = call.run
         run.args, run.kwargs = args, kwargs
@@ -87,14 +87,14 @@ class Tracer:
 
 
 def made_by(build_tracer: BuildTracer, task: Any, hostname: str | None = None, **options: Any) -> Traced:
-    """What *build_tracer* makes of *task*."""
-    # Wrappers do not show it.
+    """Build the tracer for *task* with *build_tracer*."""
+    # A wrapper may hide this.
     is_async = iscoroutinefunction(task.run)
     _last_made.set(None)
     outer = build_tracer(task.name, task, task.app.loader, hostname, app=task.app, **options)
     own = _last_made.get()
     if own is None:
-        # A tracer that has nothing of ours within: it is called, and whatever it does is done.
+        # The tracer does not contain ours, so it is simply called.
         return Traced(Plan(task, hostname), outer)
     own.plan.is_async = is_async
     return Traced(own.plan, None if outer is own else outer)
@@ -105,7 +105,7 @@ def call_through(tracer: Callable[..., Any], run: TaskRun) -> Any:
     Call *run* through *tracer*.
 
     Raises:
-        Exception: What the task raised, if it has failed by that; or what *tracer* itself raised.
+        Exception: The task's error, if the task has failed; or an error that *tracer* itself raised.
     """
     call = _Call(run)
     before = _waiting.set(call)

@@ -1,8 +1,8 @@
 """
-Jobs of tasks that nobody has registered here.
+Jobs for tasks that are not registered in this worker.
 
-It fails at once with `NotRegistered`, as in Celery, and is kept in the dead set. In a worker that serves others' queues
-as well (`sidekiq-py worker`) a job that Ruby has enqueued is none of ours, and goes by Sidekiq's rules.
+Such a job fails immediately with `NotRegistered`, as in Celery, and goes to the dead set. In a worker that also serves
+other queues (`sidekiq-py worker`), a job that Ruby has enqueued is not a task, and Sidekiq's rules apply to it.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,17 +20,17 @@ _MOST_NAMES = 256
 
 
 class UnknownTask:
-    """Stands for a task that nobody has registered; it is never run."""
+    """A placeholder for a task that is not registered; it is never run."""
 
     name: str
 
     def not_registered(self) -> NotRegistered:
-        """By what it fails."""
+        """The error with which its jobs fail."""
         error = NotRegistered(self.name)
-        # Programs look for the name in the error, as in Celery; the log and Ruby's page show the note.
+        # As in Celery, programs expect the name in the error. The log and Ruby's Web UI show the note.
         error.add_note(
-            f"{self.name} is the name of no task here: add its module to imports or include, or name it by -I, then "
-            "retry it from the dead set"
+            f"this worker has no task named {self.name}: add its module to imports or include, or pass it with -I, "
+            "then retry the job from the dead set"
         )
         return error
 
@@ -39,11 +39,11 @@ def unknown_tasks(
     app: App, define: Callable[[Any], JobDefinition], *, claims_all: bool
 ) -> Callable[[str], JobDefinition | None]:
     """
-    Finds a job for a class that nobody declares.
+    Create the function that finds a job definition for an undeclared class.
 
     Args:
-        define: Makes a definition of a task.
-        claims_all: Also where no Celery program has enqueued it.
+        define: Creates a definition for a task.
+        claims_all: True to handle jobs that were not enqueued by a Celery program as well.
     """
 
     @lru_cache(maxsize=_MOST_NAMES)
@@ -57,7 +57,7 @@ def unknown_tasks(
         def resolve(payload: Mapping[str, Any]) -> JobDefinition | None:
             if not claims_all and KEY not in payload:
                 return None
-            # Active Job's wrapper stands for the class that it wraps.
+            # For Active Job's wrapper, use the class that it wraps.
             wrapped = payload.get("wrapped")
             return unknown(wrapped if type(wrapped) is str else class_name)
 

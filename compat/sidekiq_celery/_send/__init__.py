@@ -1,1 +1,1 @@
-"""From a call to a job in Redis."""
+"""Turning a call into a job in Redis."""

@@ -1,7 +1,7 @@
 """
-Pushes that are made together: a workflow's jobs, and what is kept of it, in one atomic step.
+Pushes that are made together: a workflow's jobs and its stored data, in one atomic step.
 
-Inside of a task's end (`buffering()`) they become part of what that writes.
+During a task's end (`buffering()`) they become part of what the end writes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,17 +18,17 @@ from sidekiq_py.pushing import program
 
 __all__ = ("batch", "keep", "send")
 
-# So that Redis is not kept from its other work by a group of a hundred thousand.
+# So that a group of a hundred thousand does not block Redis.
 _MOST_WORDS = 10_000
 
 
 @contextmanager
 def batch(app: App) -> Iterator[None]:
     """
-    What is published within is sent at the end, and not at all if the block raises.
+    Send what is published within the block when the block ends; send nothing if it raises.
 
     Raises:
-        kombu.exceptions.OperationalError: It was not sent, or nobody knows.
+        kombu.exceptions.OperationalError: It was not sent, or it is unknown whether it was.
     """
     if pipeline_buffer.current() is not None:
         yield
@@ -39,7 +39,7 @@ def batch(app: App) -> Iterator[None]:
 
 
 def keep(app: App, commands: list[Command]) -> None:
-    """Run *commands* before what is published next."""
+    """Run *commands* before the next publish."""
     buffer = pipeline_buffer.current()
     later = PipelineBuffer() if buffer is None else buffer
     later += commands
@@ -49,10 +49,10 @@ def keep(app: App, commands: list[Command]) -> None:
 
 def send(app: App, wanted: PipelineBuffer) -> None:
     """
-    Send jobs and commands; after the commit where pushes wait for that.
+    Send jobs and commands; after the commit if pushes wait for one.
 
     Raises:
-        kombu.exceptions.OperationalError: They were not sent, or nobody knows.
+        kombu.exceptions.OperationalError: They were not sent, or it is unknown whether they were.
     """
     if program.interceptor is not None:
         jobs = pipeline_buffer.shown(app, wanted)
@@ -78,7 +78,7 @@ def _write_all(app: App, jobs: Sequence[Wanted]) -> None:
 
 
 def _slices(commands: list[Command]) -> Iterator[list[Command]]:
-    """All at once, but for what is very much."""
+    """All commands at once, or in slices if there are very many."""
     some: list[Command] = []
     words = 0
     for command in commands:

@@ -1,4 +1,4 @@
-"""A call of a task, as it is handed on from `apply_async` and `send_task` until it is bytes."""
+"""A call of a task, in the form in which it is passed from `apply_async` and `send_task` until it becomes bytes."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -7,7 +7,7 @@ __all__ = ("NO_WORKFLOW", "Call", "WorkflowPosition")
 
 
 class WorkflowPosition(NamedTuple):
-    """What a call is told of the workflow that it is part of; nothing, for most."""
+    """A call's position in the workflow that it is part of; all None for most calls."""
 
     task_id: str | None
     group_id: str | None
@@ -24,17 +24,17 @@ NO_WORKFLOW = WorkflowPosition(None, None, None, None, None, None, None, None)
 
 class Call(NamedTuple):
     """
-    One call.
+    One call of a task.
 
     Args:
-        name: Of the task.
-        task: None where only its name is known.
-        options: Of the route and of the push, the task's own among them if *task* is given.
-        message: What else the message is made of, by the names of `as_task_v2`: countdown, callbacks and the like.
-        result_cls: Of what is returned.
-        producer: Told to the backend.
-        add_to_parent: The task that makes the call is to have it among its children.
-        route_name, router: In place of the name, and of the app's routes.
+        name: The task's name.
+        task: The task; None if only its name is known.
+        options: Options for the route and the push, including the task's own if *task* is given.
+        message: Other fields of the message, by their names in `as_task_v2`: countdown, callbacks and so on.
+        result_cls: The class of the returned result handle.
+        producer: Passed to the result backend.
+        add_to_parent: True to add the call to the children of the task that makes it.
+        route_name, router: Used instead of the name, and of the app's routes.
     """
 
     name: str

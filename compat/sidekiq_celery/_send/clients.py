@@ -1,4 +1,4 @@
-"""The client of each app, and what its failures are raised as."""
+"""The client of each app, and the errors that its failures become."""
 
 from typing import Any, NoReturn
 from weakref import WeakKeyDictionary
@@ -24,14 +24,14 @@ _clients: "WeakKeyDictionary[App, Client]" = WeakKeyDictionary()
 
 def client_of(app: App) -> Client:
     """
-    What pushes the tasks of *app*: to its broker; without one, to where the program is configured to push.
+    The client that pushes the tasks of *app*: to its broker or, without one, to the program's configured Redis.
 
     Raises:
-        ImproperlyConfigured: The broker is no Redis.
+        ImproperlyConfigured: The broker is not Redis.
     """
     known = _clients.get(app)
     if known is not None:
-        # As in Celery, where connections are kept too: another broker_url comes too late after the first use.
+        # As in Celery, which also keeps its connections: changing broker_url after the first use has no effect.
         return known
     if not app.conf.broker_write_url:
         return current()
@@ -40,14 +40,14 @@ def client_of(app: App) -> Client:
 
 
 def close_client_of(app: App) -> None:
-    """Close the connections by which *app* pushes; a later push makes new ones."""
+    """Close the connections that *app* pushes through; a later push opens new ones."""
     known = _clients.pop(app, None)
     if known is not None:
         known.close()
 
 
 def definition_of(task: Any) -> JobDefinition:
-    """What the client knows of a task: its name, and where it is pushed to."""
+    """The task as the client sees it: its name, and the Redis it is pushed to."""
     definition: JobDefinition | None = task.__dict__.get("_job_definition")
     if definition is None:
         definition = task.__dict__["_job_definition"] = JobDefinition(task.name, {}, task)
@@ -56,7 +56,7 @@ def definition_of(task: Any) -> JobDefinition:
 
 
 def pushing_client(app: App, definition: JobDefinition | None = None) -> Client:
-    """The client for a push: of `Client.via`, else of *definition*, else of *app*."""
+    """The client for a push: that of `Client.via`, or else of *definition*, or else of *app*."""
     if definition is None or definition.pool is None:
         definition = JobDefinition("", {}, None, pool=client_of(app))
     return for_job(definition)
@@ -64,16 +64,16 @@ def pushing_client(app: App, definition: JobDefinition | None = None) -> Client:
 
 def fail(error: RedisError) -> NoReturn:
     """
-    Say that Redis was not reached, or refused, as programs that come from Celery expect it.
+    Report that Redis could not be reached or refused a command, in the way that Celery programs expect.
 
     Raises:
-        kombu.exceptions.OperationalError: In any case.
+        kombu.exceptions.OperationalError: Always.
     """
     raise operational(error) from error
 
 
 def operational(error: RedisError) -> Exception:
-    """The error of `fail`."""
+    """The error that `fail` raises."""
     from kombu.exceptions import OperationalError
 
     made: Exception = OperationalError(str(error))
@@ -82,10 +82,10 @@ def operational(error: RedisError) -> Exception:
 
 def refuse(error: Exception) -> NoReturn:
     """
-    Say that something cannot be sent, as programs that come from Celery expect it.
+    Report that something cannot be sent, in the way that Celery programs expect.
 
     Raises:
-        kombu.exceptions.EncodeError: In any case.
+        kombu.exceptions.EncodeError: Always.
     """
     from kombu.exceptions import EncodeError
 

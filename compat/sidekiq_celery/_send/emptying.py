@@ -1,4 +1,4 @@
-"""Taking all waiting jobs out of a queue, without a trace."""
+"""Removing all waiting jobs from a queue, along with their locks."""
 
 import logging
 from collections.abc import Sequence
@@ -19,13 +19,13 @@ _log = logging.getLogger("sidekiq")
 
 def empty(pool: Pool, queue: str) -> int:
     """
-    Take all jobs out of a queue, and release the locks of unique tasks among them.
+    Remove all jobs from a queue, and release the locks of unique tasks among them.
 
     Returns:
-        How many there were.
+        The number of jobs removed.
 
     Raises:
-        RedisError: Redis is out of reach or refuses; a part may be gone.
+        RedisError: Redis cannot be reached or refuses; some of the jobs may already be gone.
     """
     count = 0
     for jobs in Queue(queue, pool=pool).drain():
@@ -51,7 +51,7 @@ def _locks(raw: bytes) -> list[Held]:
         if mark is None:
             return []
         key = lock_key(mark["lock"])
-        # Half a character, which JSON can carry, is in no key and no lock.
+        # JSON can contain a lone surrogate, but no key or lock does.
         (key + task_id).encode()
     except (InvalidTaskError, PayloadError, UnicodeEncodeError):
         return []

@@ -1,15 +1,16 @@
 """
-Workflows as they are kept in Redis, so that messages need not carry them.
+Workflows stored in Redis, so that messages do not have to carry them.
 
-`sidekiq_py:flow:<root id>` is a hash from the id of a step to JSON: `s`, its signature; `n`, the place behind it,
+`sidekiq_py:flow:<root id>` is a hash from the id of a step to JSON: `s` is its signature; `n` is the place after it,
 or null.
 
-`sidekiq_py:chord:<group id>` is a hash: `body`, the body's signature; `parts`, how many there are; `more`, how many
-were added; `0`, `1`, … the result of each part, as JSON; `done`, once the body was enqueued or has failed.
+`sidekiq_py:chord:<group id>` is a hash: `body` is the body's signature; `parts` is the number of parts; `more` is how
+many were added; `0`, `1`, … are the results of the parts, as JSON; `done` is set once the body was enqueued or has
+failed.
 
-A **place** is `{"id": <flow>, "next": <step>}`: where a workflow goes on. It stands in a payload as `celery.flow`, and
-in the request as the only member of `chain`. A step is deleted by the job's end that enqueues it, a chord when its body
-is; what is left behind by a workflow that failed goes with time.
+A **place** is `{"id": <flow>, "next": <step>}`: the point where a workflow continues. A payload has it as
+`celery.flow`, and a request as the only member of `chain`. A step is deleted by the job's end that enqueues it, and a
+chord when its body is enqueued. What a failed workflow leaves behind expires.
 """
 
 import json
@@ -47,19 +48,19 @@ __all__ = (
 )  # fmt: skip
 
 TTL_SECONDS = 30 * 24 * 3600
-"""After which a workflow is forgotten on which nothing has happened."""
+"""A workflow expires after this long without activity."""
 AFTERGLOW_SECONDS = 24 * 3600
-"""How long a chord is known to be done, should a part of it run again."""
+"""How long a chord stays marked as done, in case one of its parts runs again."""
 
 DONE = "done"
 
 _encode = encoder(json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=beyond_json))
 
-# Without it nothing in a text is more than JSON.
+# A text without this mark is plain JSON.
 _MARK = b"__type__"
 _LEVELS_THAT_EACH_PYTHON_WRITES = 900
 
-# Lua can hand about 8,000 values to one command.
+# Lua can pass about 8,000 values to one command.
 _SLICE = 2000
 
 _PATIENCE_SECONDS = 60.0
@@ -72,7 +73,7 @@ ChainPosition = dict[str, Any]
 
 
 class Answer(NamedTuple):
-    """A place, and how the step there is kept."""
+    """A place, and the stored text of the step there."""
 
     place: ChainPosition
     text: bytes
@@ -80,11 +81,11 @@ class Answer(NamedTuple):
 
 _MOST_ANSWERS = 64
 _answers: dict[str, tuple[bytes, Answer]] = {}
-"""By the id of a job that was pushed here, with its bytes."""
+"""By the id of a job that this process pushed; each with the job's bytes."""
 
 
 class Step(NamedTuple):
-    """A step of a chain, and the place behind it."""
+    """A step of a chain, and the place after it."""
 
     signature: dict[str, Any]
     behind: ChainPosition | None
@@ -92,10 +93,10 @@ class Step(NamedTuple):
 
 class ChordRecord(NamedTuple):
     """
-    A chord.
+    A chord as it is stored.
 
     Args:
-        body: Its signature; None if nothing is known of the chord (yet).
+        body: The body's signature; None if the chord is not known (yet).
     """
 
     body: dict[str, Any] | None
@@ -104,23 +105,23 @@ class ChordRecord(NamedTuple):
 
 
 def flow_key(flow_id: str) -> str:
-    """The hash of a workflow's steps."""
+    """The key of the hash with a workflow's steps."""
     return f"sidekiq_py:flow:{flow_id}"
 
 
 def chord_key(chord_id: str) -> str:
-    """The hash of a chord."""
+    """The key of a chord's hash."""
     return f"sidekiq_py:chord:{chord_id}"
 
 
 def is_chain_position(value: Any) -> bool:
-    """Whether a member of a `chain` is a place; else it is a signature."""
+    """Whether a member of a `chain` is a place; otherwise it is a signature."""
     return isinstance(value, dict) and "next" in value and "task" not in value
 
 
 def as_text(value: Any) -> str:
     """
-    JSON, with kombu's marks for what JSON lacks.
+    Write *value* as JSON, with kombu's marks for types that JSON lacks.
 
     Raises:
         TypeError: It cannot be written.
@@ -128,33 +129,33 @@ def as_text(value: Any) -> str:
     try:
         text = _encode(value)
     except (ValueError, RecursionError) as error:
-        # It contains itself, or is nested too deep.
+        # The value contains itself, or is nested too deeply.
         raise TypeError(str(error)) from None
     if text.count("[") + text.count("{") > _LEVELS_THAT_EACH_PYTHON_WRITES:
-        # Python 3.14 also writes what is nested 20,000 levels deep, and no worker could read it.
+        # Python 3.14 can even write 20,000 levels of nesting, which no worker could read.
         to_plain(value)
     return text
 
 
 def _from_text(text: bytes) -> Any:
-    """What `as_text` was given."""
+    """Read a value that `as_text` has written."""
     try:
         value = loads(text)
     except JsonParseError:
-        # Python's writes what no other reads, such as NaN.
+        # Python's encoder writes values that other parsers reject, such as NaN.
         value = json.loads(text.decode("utf-8"))
     return from_plain(value) if _MARK in text else value
 
 
 def keep_steps(flow_id: str, chain: Any) -> tuple[ChainPosition | None, list[Command]]:
     """
-    Keep the rest of a chain.
+    Store the rest of a chain.
 
     Args:
-        chain: As the option `chain`: the next step is the last of it. The first may be a place.
+        chain: As in the option `chain`: the next step comes last. The first may be a place.
 
     Returns:
-        The place of the next step, and what to write.
+        The place of the next step, and the commands to write.
     """
     place: ChainPosition | None = None
     fields: list[str] = []
@@ -163,7 +164,7 @@ def keep_steps(flow_id: str, chain: Any) -> tuple[ChainPosition | None, list[Com
             place = dict(step)
             continue
         step_id = step["options"].get("task_id") or uuid()
-        # json would ask a signature for its items, one by one.
+        # For a signature, json would call its `items` and decode them one by one.
         fields += [step_id, as_text({"s": dict(step), "n": place})]
         place = {"id": flow_id, "next": step_id}
     if not fields:
@@ -175,10 +176,10 @@ def keep_steps(flow_id: str, chain: Any) -> tuple[ChainPosition | None, list[Com
 
 def keep_chord(chord_id: str, parts: int, body: Any) -> list[Command]:
     """
-    What to write to keep a chord of so many parts; one that was called before begins anew.
+    The commands that store a chord of *parts* parts. A chord that was called before starts over.
 
     Raises:
-        kombu.exceptions.EncodeError: Its body cannot be written.
+        kombu.exceptions.EncodeError: The body cannot be written.
     """
     key = chord_key(chord_id)
     try:
@@ -192,10 +193,10 @@ def keep_chord(chord_id: str, parts: int, body: Any) -> list[Command]:
 
 def read_step(app: App, place: ChainPosition, known: Answer | None = None) -> Step | None:
     """
-    The step at a place; None if it was taken, or forgotten.
+    The step at a place. Returns None if it was taken, or has expired.
 
     Args:
-        known: Of this place or another one.
+        known: A cached answer for this place, or for another one.
     """
     if known is not None and known.place == place:
         text: bytes | None = known.text
@@ -209,10 +210,11 @@ def read_step(app: App, place: ChainPosition, known: Answer | None = None) -> St
 
 def question_of(place: ChainPosition, pushed: Sequence[Any] | None) -> Question | None:
     """
-    What to ask along with the push of a step that may run in this process next: the step at *place*, behind it.
+    Ask for the step at *place* together with the push of the step before it, which may run in this process next.
 
     Args:
-        pushed: The step's job is the last of it, as a rule; a step that is a workflow of its own has pushed others.
+        pushed: What was pushed. Usually the last of it is the step's job; a step that is itself a workflow pushes
+            others.
     """
     job = pushed[-1] if pushed else None
     if not isinstance(job, Outgoing):
@@ -224,30 +226,30 @@ def _keep_answer(job: Outgoing, place: ChainPosition, text: bytes | None) -> Non
     if text is None:
         return
     while len(_answers) >= _MOST_ANSWERS:
-        # Its job runs elsewhere, as most do where there are many.
+        # The oldest entry's job runs in another process, as most do if there are many jobs.
         _answers.pop(next(iter(_answers)), None)
     _answers[job.jid] = job.payload, Answer(place, text)
 
 
 def answered(payload: dict[str, Any]) -> Answer | None:
-    """What was asked when this very job was pushed, in this process."""
+    """The answer that this process got when it pushed this very job, or None."""
     jid = payload.get("jid")
     known = _answers.pop(jid, None) if isinstance(jid, str) else None
     if known is None:
         return None
-    # The last that a push writes; the same chain may be called again under the same ids.
+    # A push writes this last. The comparison is needed because the same chain may be called again under the same ids.
     pushed_at = f'"enqueued_at":{payload.get("enqueued_at")!r}}}'.encode()
     return known[1] if known[0].endswith(pushed_at) else None
 
 
 def take_step(place: ChainPosition) -> list[Command]:
-    """What to write when the step at a place is enqueued."""
+    """The commands to write when the step at a place is enqueued."""
     key = flow_key(place["id"])
     return [("HDEL", key, place["next"]), ("EXPIRE", key, TTL_SECONDS)]
 
 
 def walk(app: App, chain: Any) -> Iterator[dict[str, Any]]:
-    """The steps of a `chain`, the next one first, read as they are asked for."""
+    """The steps of a `chain`, the next one first; each is read when it is reached."""
     for step in reversed(chain or ()):
         place = step if is_chain_position(step) else None
         if place is None:
@@ -261,14 +263,14 @@ def walk(app: App, chain: Any) -> Iterator[dict[str, Any]]:
 
 
 def read_chord(app: App, chord_id: str) -> ChordRecord:
-    """What is kept of a chord."""
+    """The stored record of a chord."""
     body, parts, done = _ask(app, "HMGET", chord_key(chord_id), "body", "parts", DONE)
     signature = None if body is None else _from_text(body)
     return ChordRecord(signature, int(parts or 0), done is not None)
 
 
 def recall_chord(app: App, chord_id: str) -> ChordRecord:
-    """The same, as it was a few seconds ago at most: what a thousand parts would ask for, one after the other."""
+    """Like `read_chord`, but up to five seconds old: otherwise each of a thousand parts would read the same record."""
     now = monotonic()
     read_at, record = _recalled.get(chord_id, (0.0, None))
     if record is None or now - read_at > _RECALLED_SECONDS:
@@ -281,7 +283,7 @@ def recall_chord(app: App, chord_id: str) -> ChordRecord:
 
 
 def add_parts(app: App, chord_id: str, count: int) -> int:
-    """Let a chord have more parts; returns the number of the first of them."""
+    """Add parts to a chord. Returns the number of the first one added."""
     key = chord_key(chord_id)
     more = int(_ask(app, "HINCRBY", key, "more", count, idempotent=False))
     return int(_ask(app, "HGET", key, "parts") or 0) + more - count
@@ -289,9 +291,9 @@ def add_parts(app: App, chord_id: str, count: int) -> int:
 
 def _ask(app: App, *command: Any, idempotent: bool = True) -> Any:
     """
-    Redis's answer; it is asked again, unless that might be done twice, for as long as a failover or a restart takes.
+    Redis's reply. The command is retried for as long as a failover or a restart takes, unless it might run twice.
 
-    A task whose end needs it has not failed because of them.
+    A task whose end needs the reply does not fail because of a failover or restart.
     """
     from sidekiq_celery._send.clients import client_of
 

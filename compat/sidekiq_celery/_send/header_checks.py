@@ -1,8 +1,8 @@
 """
-Whether the object `celery` of a job is well made.
+Checks whether a job's `celery` object is well-formed.
 
-Anybody who may write to Redis may have written it. A task whose headers are malformed is not run: it fails with
-`InvalidTaskError`. The well-formed ones among them still hold, so that who waits for the task hears of it.
+Anyone who can write to Redis may have written it. A task with malformed headers does not run: it fails with
+`InvalidTaskError`. Its well-formed headers still apply, so that callers that wait for the task see the failure.
 """
 
 import threading
@@ -22,9 +22,9 @@ __all__ = ("are_limits", "sorted_out")
 
 TaskHeaders = Mapping[str, Any]
 
-# Threads cannot wait for longer.
+# Threads cannot wait longer than this.
 _MOST_SECONDS = threading.TIMEOUT_MAX
-# Results of groups within groups; Python can read no deeper ones.
+# Results of nested groups; Python cannot read deeper ones.
 _MOST_LISTS = 1000
 _SIGNATURE: dict[str, Any] = {
     "args": (list, tuple),
@@ -37,10 +37,10 @@ _SIGNATURE: dict[str, Any] = {
 
 def sorted_out(task_headers: TaskHeaders) -> tuple[TaskHeaders, InvalidTaskError | None]:
     """
-    The task headers that are well made, and what is to be said of the others. A null counts as nothing said.
+    Split off malformed task headers: the well-formed ones, and the error for the others. Null counts as absent.
 
     Args:
-        task_headers: The object `celery` of a payload.
+        task_headers: The `celery` object of a payload.
     """
     bad = [
         name for name, value in task_headers.items() if (check := _CHECKS.get(name)) is not None and not check(value)
@@ -57,7 +57,7 @@ def sorted_out(task_headers: TaskHeaders) -> tuple[TaskHeaders, InvalidTaskError
 
 
 def are_limits(value: Any) -> bool:
-    """Whether it is a hard and a soft time limit, seconds; null for none."""
+    """Whether *value* is a hard and a soft time limit in seconds; null for no limit."""
     return isinstance(value, list | tuple) and len(value) == 2 and all(each is None or _is_span(each) for each in value)
 
 
@@ -139,10 +139,10 @@ def _is_elsewhere(value: Any) -> bool:
 
 
 def _read(value: Any) -> Any:
-    """A value that JSON lacks stands as an object."""
+    """Decode a value of a type that JSON lacks, which is written as an object."""
     try:
         return from_plain(value) if type(value) is dict else value
-    except Exception:  # noqa: BLE001 - kombu's readers raise anything
+    except Exception:  # noqa: BLE001 - kombu's decoders may raise anything
         return value
 
 
@@ -153,7 +153,7 @@ _COUNT = (_is_count, "a whole number from 0")
 _OBJECT = (_is_object, "an object")
 _MOMENT = (_is_moment, "a time in ISO 8601")
 _SIGNATURES = (_are_signatures, "a list of signatures")
-# The job says these, or the worker: who wrote them here would take their place in the request.
+# These come from the job or the worker. If they were allowed here, they would replace those values in the request.
 _ELSEWHERE = (_is_elsewhere, "nothing")
 
 _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {

@@ -1,4 +1,4 @@
-"""A call's message as what the engine's client pushes."""
+"""Turns a call's message into the item that the engine's client pushes."""
 
 import time
 from typing import Any
@@ -13,7 +13,7 @@ from sidekiq_celery.contract import App
 
 __all__ = ("item_of_call", "item_of_message")
 
-# In a workflow: no options that a caller gives.
+# Set by a workflow; a caller does not give them as options.
 _OF_ITS_WORKFLOW = frozenset({"correlation_id", "group", "parent_id", "root_id"})
 
 
@@ -27,14 +27,14 @@ def item_of_call(
     compression: str | None,
 ) -> dict[str, Any]:
     """
-    What is handed to the client's `push`.
+    The item for the client's `push`.
 
     Args:
-        queue: Its name, without a priority's step.
-        task: None where only its name is known.
+        queue: The queue's name, without a suffix for the priority.
+        task: The task; None if only its name is known.
 
     Raises:
-        kombu.exceptions.EncodeError: An argument, or what goes along, cannot be sent.
+        kombu.exceptions.EncodeError: An argument or a header cannot be sent.
     """
     headers, properties, (args, kwargs, _), _ = message
     of_ruby = properties.pop(RUBY_OPTION, None)
@@ -63,11 +63,11 @@ def item_of_call(
 
 def item_of_message(app: App, name: str, message: TaskMessage, queue: str, task: Any) -> dict[str, Any]:
     """
-    What is handed to the client's `push`, but for arguments and task headers.
+    The item for the client's `push`, without arguments and task headers.
 
     Args:
-        queue: Its name, without a priority's step.
-        task: None where only its name is known.
+        queue: The queue's name, without a suffix for the priority.
+        task: The task; None if only its name is known.
     """
     headers, properties, _, _ = message
     item: dict[str, Any] = {
@@ -77,7 +77,7 @@ def item_of_message(app: App, name: str, message: TaskMessage, queue: str, task:
         "jid": headers["id"],
     }
     if task is not None:
-        # As Ruby's Retries page understands it.
+        # In the form that Ruby's Retries page understands.
         item["retry"] = True if task.max_retries is None else int(task.max_retries) or False
     if headers.get("eta"):
         at = aware(app, headers["eta"]).timestamp()

@@ -1,8 +1,9 @@
 """
-Locks of unique tasks: taken by the script that pushes, released by the one that ends, each for a time at most.
+Locks of unique tasks: the script that pushes a task takes its lock, and the one that ends it releases it. Each lock
+also expires after some time.
 
-A lock is a string: the id of the task that has it. It is released by whoever finds that text there, so nobody releases
-what is another's by now.
+A lock is a string: the id of the task that holds it. It is only released if it still contains that id, so a lock that
+another task holds by now is never released.
 """
 
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from sidekiq_py.pushing import program
 __all__ = ("IS_LOCKED", "push", "released", "renewed", "taken")
 
 IS_LOCKED = "SIDEKIQCELERYLOCKED"
-"""The code of the refusal of a script that was to take a lock which somebody has; his text stands behind it."""
+"""The error code of a script that could not take a lock because it is held; the holder's text follows it."""
 
 _LOCK = Verb(
     "CELERY_LOCK",
@@ -32,15 +33,15 @@ verbs.add([_LOCK])
 
 def push(pool: Pool, key: str, text: str, milliseconds: int, effects: Sequence[Effect]) -> str:
     """
-    Take a lock and write *effects*, in one atomic step; neither where somebody has it.
+    Take a lock and write *effects*, in one atomic step. If the lock is held, do neither.
 
     Returns:
-        The text of who has it now: *text*, or another's.
+        The text of the current holder: *text*, or another one.
 
     Raises:
         RedisConnectionError: Nothing was done.
-        ReplyLostError: Nobody knows whether it was done.
-        RedisReplyError: Redis refused it; the lock is as it was.
+        ReplyLostError: It is unknown whether it was done.
+        RedisReplyError: Redis refused it; the lock is unchanged.
     """
     wanted = taken(key, text, milliseconds, effects)
     try:
@@ -53,16 +54,16 @@ def push(pool: Pool, key: str, text: str, milliseconds: int, effects: Sequence[E
 
 
 def taken(key: str, text: str, milliseconds: int, effects: Sequence[Effect]) -> list[Effect]:
-    """The same for another script, which is refused where somebody has the lock."""
-    # Last, as a command that Redis refuses must leave no lock behind.
+    """The effects that also take the lock, for another script; the script fails if the lock is held."""
+    # Last, because a command that Redis refuses must not leave a lock behind.
     return [*effects, (_LOCK.name, key, text, milliseconds)]
 
 
 def released(key: str, text: str) -> Held:
-    """What a job's end writes to release its lock."""
+    """The effect with which a job's end releases its lock."""
     return Held(key, text, (("DEL", key),))
 
 
 def renewed(key: str, text: str, milliseconds: int) -> Held:
-    """What a job's end writes to keep its lock for as long from now on."""
+    """The effect with which a job's end renews its lock for the given time from now on."""
     return Held(key, text, (("SET", key, text, "PX", milliseconds),))

@@ -1,10 +1,10 @@
 """
 Pushes that are written later, by the script that ends a job.
 
-Within `buffering()` whatever this thread or coroutine publishes, by `apply_async`, `send_task` or a canvas, goes
-through signals and client middleware as ever and is then kept, instead of sent. `commands` makes of it what a job's
-end writes: so it is enqueued once, or not at all and the job is still in flight. Only then extensions see the jobs, as
-they do right before any other push.
+Within `buffering()`, anything that this thread or coroutine publishes with `apply_async`, `send_task` or a canvas goes
+through signals and client middleware as usual, and is then kept instead of sent. `commands` turns it into what a job's
+end writes, so it is enqueued exactly once, or not at all while the job is still in flight. Extensions see the jobs only
+then, as they do right before any other push.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,19 +22,19 @@ from sidekiq_py.pushing import program
 __all__ = ("PipelineBuffer", "Wanted", "buffering", "commands", "current", "joined", "sending", "shown", "takes_locks")
 
 Wanted = Outgoing | Command
-"""A job, or a command that is to be run before those that come after it."""
+"""A job, or a command to run before the entries after it."""
 
-# Lua can hand about 8,000 values to one command.
+# Lua can pass about 8,000 values to one command.
 _MOST_AT_ONCE = 1000
 
 
 class PipelineBuffer(list[Wanted]):
     """
-    What is to be written later.
+    Jobs and commands to write later.
 
     Args:
-        takes_locks: Whoever writes it knows what to do where a lock is taken; else a unique task is enqueued in any
-            case.
+        takes_locks: True if the code that writes the buffer can handle a lock that is already taken. Otherwise a unique
+            task is enqueued in any case.
     """
 
     __slots__ = ("_definitions", "takes_locks")
@@ -49,14 +49,14 @@ class PipelineBuffer(list[Wanted]):
         Push *job* later.
 
         Args:
-            kept: What is to be written before it.
+            kept: Commands to write before it.
         """
         self += kept
         self.append(job)
         self._definitions[job.jid] = definition
 
     def definition_of(self, one: Wanted) -> JobDefinition | None:
-        """Which job that is; None for a command."""
+        """The job's definition; None for a command."""
         return self._definitions[one.jid] if isinstance(one, Outgoing) else None
 
 
@@ -65,9 +65,9 @@ _current: ContextVar[PipelineBuffer | None] = ContextVar("sidekiq_celery.pipelin
 
 class buffering:
     """
-    A context manager: keep what is published within; the list grows as it comes.
+    A context manager that keeps what is published within it, in a list that grows as jobs arrive.
 
-    Each is used once. It is no generator, which would cost each task more.
+    Each instance is used once. It is a class because a generator would cost more for each task.
     """
 
     __slots__ = ("_jobs", "_token")
@@ -89,7 +89,7 @@ class buffering:
 
 @contextmanager
 def sending() -> Iterator[None]:
-    """Send what is published within, also inside of `buffering()`."""
+    """Send what is published within, even inside `buffering()`."""
     token = _current.set(None)
     try:
         yield
@@ -98,31 +98,31 @@ def sending() -> Iterator[None]:
 
 
 def current() -> PipelineBuffer | None:
-    """Where a push is to be put, or None if it is to be sent."""
+    """The buffer for pushes, or None if they are sent immediately."""
     return _current.get()
 
 
 def takes_locks() -> bool:
-    """Whether a push of a unique task takes its lock along."""
+    """Whether a push of a unique task also takes its lock."""
     later = _current.get()
     return later is None or later.takes_locks
 
 
 def commands(app: App, jobs: PipelineBuffer, *, follows: dict[str, Any] | None = None) -> list[Command]:
     """
-    What to send to have *jobs* enqueued, or put into the schedule; jobs of one queue that come together in one.
+    The commands that enqueue or schedule *jobs*; consecutive jobs for one queue share a command.
 
     Args:
-        follows: The payload of the job whose end writes it.
+        follows: The payload of the job whose end writes them.
 
     Raises:
-        Exception: What an extension raises that has a say in them.
+        Exception: An extension that handles the jobs raised it.
     """
     return joined(shown(app, jobs, follows=follows))
 
 
 def joined(jobs: Iterable[Wanted]) -> list[Command]:
-    """The commands of `commands`, for what `shown` returned."""
+    """The commands that `commands` returns, for the result of `shown`."""
     wanted: list[Command] = []
     waiting: list[Outgoing] = []
     for job in jobs:
@@ -140,7 +140,7 @@ def joined(jobs: Iterable[Wanted]) -> list[Command]:
 
 
 def shown(app: App, jobs: PipelineBuffer, *, follows: dict[str, Any] | None = None) -> Sequence[Wanted]:
-    """*jobs* as extensions leave them, with what these write; jobs of one task that come together are one slice."""
+    """*jobs* after extensions have seen them, with what those write. Consecutive jobs of one task form a slice."""
     if not program.extensions.wants_pushes(follows=follows):
         return jobs
     client = pushing_client(app)

@@ -1,15 +1,15 @@
 """
-A call without options, such as `delay()` and the steps of a workflow make: from a template, and not by way of routes,
-message and headers.
+The fast path for a call without options, as made by `delay()` and by the steps of a workflow. It uses a template, and
+skips routes, message and headers.
 
-What such calls of one task send differs in arguments, id, times and position in a workflow. All else is made once,
-by the long way itself (`_send.publish`), and again when something has changed that it came from. The long way is taken
-wherever anybody could tell: with listeners to publish signals, client middleware, transactions, routers that look at
-arguments, and where something is wrong with the call.
+Such calls of one task differ only in arguments, id, times and position in a workflow. Everything else is created once,
+by the full path itself (`_send.publish`), and again when one of its inputs changes. The full path is used whenever the
+difference could be observed: with receivers for publish signals, client middleware, transactions or routers that look
+at arguments, and if something is wrong with the call.
 
-It pays for being a second way. Measured in turns, `delay()` uses about half the CPU: 46 to 74 µs instead of 97 to 102
-(on a loaded machine, from the calmest segments of a hundred calls). In time, medians of eight interleaved rounds were
-85 µs for a member of a group instead of 141, 385 µs for a chain of three instead of 436.
+The second path pays for itself. Measured alternately, `delay()` uses about half the CPU: 46 to 74 µs instead of 97 to
+102 (on a loaded machine, from the calmest segments of a hundred calls). In time, medians of eight interleaved rounds
+were 85 µs for a member of a group instead of 141, and 385 µs for a chain of three instead of 436.
 """
 
 import os
@@ -39,16 +39,16 @@ if TYPE_CHECKING:
 
 __all__ = ("result_of", "send")
 
-# Options of a task from which what is sent follows for all its calls.
+# The task options that determine what all its calls send.
 _CONSTANT = ("ignore_result", "queue", "serializer", "soft_time_limit", "time_limit")
-# Of calls of one task that differ in these so many kinds are kept.
+# How many variants of these options are kept for each task.
 _MOST_OPTIONS = 8
 _SCALARS = (str, int, float)
 _TEXT = frozenset({str})
 
 
 class _Settings(NamedTuple):
-    """Those that say whether the short way may be taken, and what is sent."""
+    """The settings that decide whether the fast path may be used, and what is sent."""
 
     task_always_eager: Any
     task_inherit_parent_priority: Any
@@ -63,14 +63,14 @@ _RARELY_SET = _Settings._fields[:-1]
 
 class _PlainCall(NamedTuple):
     """
-    What is common to the plain calls of a task.
+    What the plain calls of a task have in common.
 
     Args:
-        made_from: What it follows from.
-        options: The task's.
-        constant: The object `celery`, but for a position and what keyword arguments add.
-        is_text: That holds texts alone.
-        task_headers, task_headers_with_kwargs: Its JSON where there is no position.
+        made_from: The inputs that it was made from.
+        options: The task's options.
+        constant: The `celery` object, without a workflow position and without what keyword arguments add.
+        is_text: True if that object contains only strings.
+        task_headers, task_headers_with_kwargs: The object's JSON for calls without a workflow position.
     """
 
     made_from: tuple[Any, ...]
@@ -84,10 +84,10 @@ class _PlainCall(NamedTuple):
 
 class _Job(NamedTuple):
     """
-    A job of a call.
+    The job for a call.
 
     Args:
-        kept: What is to be written before it.
+        kept: Commands to write before it.
     """
 
     template: Template
@@ -99,20 +99,20 @@ class _Job(NamedTuple):
 
 def send(app: App, call: Call) -> Any:
     """
-    Send a call for which nobody has given options.
+    Send a call that was made without options.
 
     Returns:
-        Its result's handle; None if it has to go the long way, and nothing was sent.
+        The handle for its result; None if it needs the full path, in which case nothing was sent.
 
     Raises:
-        kombu.exceptions.OperationalError: It was not sent, or nobody knows.
+        kombu.exceptions.OperationalError: It was not sent, or it is unknown whether it was.
     """
     if signals.are_publishes_heard() or not program.is_plain:
         return None
     task, position = call.task, call.position
     parent = app.current_worker_task
     conf = app.conf
-    # That one is set as a rule, and would have the others looked for one by one.
+    # The default queue is usually set. Read together with the others, it would force a lookup of each one by itself.
     settings = _Settings._make((*conf.values_of(_RARELY_SET), conf["task_default_queue"]))
     if (
         settings.task_always_eager
@@ -133,7 +133,7 @@ def send(app: App, call: Call) -> Any:
         job = None if plain is None else _job_of(plain, call.args, call.kwargs, position)
         ready = None if job is None else job.template.job(job.task_id, job.arguments, job.task_headers)
     except (TypeError, AttributeError, ArgumentTypeError, ArgumentValueError):
-        # The long way says what is wrong with them.
+        # The full path reports what is wrong with the arguments.
         return None
     if job is None or ready is None:
         return None
@@ -148,15 +148,15 @@ def send(app: App, call: Call) -> Any:
 
 
 def result_of(app: App, task_id: str, result_cls: Any, is_ignored: Any) -> Any:
-    """The handle of a call's result."""
+    """The handle for a call's result."""
     result = (result_cls or app.AsyncResult)(task_id)
-    # An attribute, as classes of programs may not take it as an argument.
+    # Set as an attribute, because custom classes may not accept it as an argument.
     result.ignored = is_ignored
     return result
 
 
 def _job_of(plain: _PlainCall, args: Any, kwargs: Any, position: WorkflowPosition) -> _Job | None:
-    """The job of a call; None if its arguments or its position are none."""
+    """The job for a call. Returns None if its arguments or its position are not valid."""
     args, kwargs = args or (), kwargs or {}
     if not isinstance(args, list | tuple) or not isinstance(kwargs, Mapping):
         return None
@@ -199,12 +199,12 @@ def _job_of(plain: _PlainCall, args: Any, kwargs: Any, position: WorkflowPositio
 def _plain_call_of(
     app: App, client: "Client", task: Any, options: Mapping[str, Any], settings: _Settings
 ) -> _PlainCall | None:
-    """What is common to the plain calls of *task*, as things are now; None if they cannot be told from that."""
+    """What the plain calls of *task* have in common now. Returns None if they need the full path."""
     serializer = options.get("serializer") or settings.task_serializer
     if serializer != "json" or settings.task_compression or settings.task_send_sent_event:
         return None
     router = app.amqp.destinations
-    # Programs may change what a route says, and not only which there are.
+    # Programs may change the contents of a route, and not only the list of routes.
     routes = [route(task.name) if type(route) is MapRoute else route for route in router.routes]
     # The origin names the process.
     made_from = (settings.task_default_queue, router, routes, task.max_retries, task.ignore_result, os.getpid())
@@ -249,7 +249,7 @@ def _made(
 
 
 def _item(app: App, task: Any, given: dict[str, Any]) -> dict[str, Any] | None:
-    """A call as the long way would send it, which names its origin; None if more than task headers goes with it."""
+    """A call as the full path would send it, with its origin. Returns None if it has more than task headers."""
     limits = {key: given[key] for key in ("time_limit", "soft_time_limit") if key in given}
     queue, others = app.amqp.destinations.find({"queue": given.get("queue")}, task.name, (), {}, task)
     if others:

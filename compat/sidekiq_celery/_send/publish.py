@@ -25,9 +25,9 @@ __all__ = ("create_message", "send_message", "send_task")
 logger = logging.getLogger("celery.app.base")
 
 _TASK_DEFAULTS = ("time_limit", "soft_time_limit", "expires")
-# Options that `as_task_v2` has put into the headers.
+# Options that `as_task_v2` has already put into the headers.
 _OF_THE_MESSAGE = ("argsrepr", "kwargsrepr", "origin", "now", "timezone")
-# Of a call to kombu's producer; a push has no use for them.
+# Options for kombu's producer; a push does not use them.
 _OF_THE_PRODUCER = (
     "delivery_mode", "immediate", "mandatory", "declare", "timeout", "confirm_timeout", "event_dispatcher",
     "exchange_type", "expiration",
@@ -36,10 +36,10 @@ _OF_THE_PRODUCER = (
 
 def send_task(app: App, call: Call) -> Any:
     """
-    Send a call, as `Celery.send_task` says.
+    Send a call; see `Celery.send_task`.
 
     Raises:
-        kombu.exceptions.OperationalError: It was not sent, or nobody knows.
+        kombu.exceptions.OperationalError: It was not sent, or it is unknown whether it was.
         kombu.exceptions.EncodeError: An argument cannot be sent.
     """
     conf = app.conf
@@ -105,7 +105,7 @@ def send_task(app: App, call: Call) -> Any:
 
 
 def create_message(app: App, *args: Any, **kwargs: Any) -> TaskMessage:
-    """The message of a call; the arguments' texts are made where somebody looks at them."""
+    """The message for a call. The arguments' text is only generated if a receiver sees it."""
     is_seen = signals.are_publishes_heard()
     return as_task_v2(app, *args, **{"shows_arguments": is_seen, **kwargs})
 
@@ -128,20 +128,20 @@ def send_message(
     **properties: Any,
 ) -> str | None:
     """
-    Send a message: the two signals around the push.
+    Send a message: push it, with the signals before and after.
 
     Args:
-        queue: Its name. An exchange and a routing key have done their work by now; signals still tell them.
-        retry: Try again where Redis was not reached, as *retry_policy* says.
-        headers: The caller's own.
-        uniqueness: It is not sent where the same task is there already.
-        properties: What else the caller gave; it goes along.
+        queue: The queue's name. Exchange and routing key have already been resolved, and are only passed to signals.
+        retry: True to retry by *retry_policy* if Redis cannot be reached.
+        headers: The caller's own headers.
+        uniqueness: If given, the message is not sent while the same call already exists.
+        properties: Any other options of the caller; they are added to the message's properties.
 
     Returns:
-        The id of the same task that is there already; None if it was sent.
+        The id of the same task that already exists; None if the message was sent.
 
     Raises:
-        kombu.exceptions.OperationalError: It was not sent, or nobody knows.
+        kombu.exceptions.OperationalError: It was not sent, or it is unknown whether it was.
     """
     conf = app.conf
     if headers:
@@ -174,7 +174,7 @@ def send_message(
         lock = unique.lock_of(uniqueness, name, task_type, *message.body[:2])
         there = push_unique(app, item, policy, lock)
         if there != item["jid"]:
-            logger.info("%s[%s] was not sent: it is there already, as %s", name, item["jid"], there)
+            logger.info("%s[%s] was not sent: the same call already exists, as %s", name, item["jid"], there)
             return there
     if signals.after_task_publish.receivers:
         signals.after_task_publish.send(sender=name, body=message.body, headers=message.headers, **place)
@@ -210,7 +210,7 @@ def _warn_of_the_past(app: App, task_id: str, expires: Any) -> None:
 
 
 def _put_aside(task_headers: dict[str, Any] | None, message: TaskMessage) -> list[Command]:
-    """Take the rest of a chain out of a payload, which says where it is kept instead; what to write for that."""
+    """Replace the rest of a chain in a payload with its place in Redis. Returns the commands that store it."""
     if not task_headers or "chain" not in task_headers:
         return []
     task_headers["flow"], kept = flow_store.keep_steps(message.headers["root_id"], task_headers.pop("chain"))

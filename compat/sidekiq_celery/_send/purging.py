@@ -13,10 +13,10 @@ __all__ = ("purge",)
 
 def purge(app: App, names: Iterable[str]) -> int:
     """
-    Take all waiting jobs out of queues; returns how many there were. What runs, or is scheduled, stays.
+    Remove all waiting jobs from queues, and return their number. Running and scheduled jobs stay.
 
     Raises:
-        kombu.exceptions.OperationalError: Redis was not reached, or refused.
+        kombu.exceptions.OperationalError: Redis cannot be reached, or refused.
     """
     levels = (level for name in names for level in priority_queues(app, name))
     try:

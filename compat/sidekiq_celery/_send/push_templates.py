@@ -1,4 +1,4 @@
-"""The bytes of a task's pushes, all but arguments, id, task headers and times made once."""
+"""Templates for the bytes of a task's pushes: only arguments, id, task headers and times are filled in per job."""
 
 from collections.abc import Mapping
 from time import time
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 __all__ = ("Template", "task_headers_json", "template_of", "templated")
 
 _KEYS = frozenset({"queue", "class", "args", "jid", "retry", KEY})
-# A program that makes up names of queues must not fill the memory.
+# A program that generates queue names must not fill the memory.
 _MOST = 100
 
 
 class Template:
     """
-    Of the jobs of one task in one queue.
+    A template for the jobs of one task in one queue.
 
     Args:
-        item: As it is pushed, one of them.
-        dialect: The release to follow.
+        item: One of these jobs, as it is pushed.
+        dialect: The Sidekiq release whose format to write.
     """
 
     __slots__ = ("_render", "default_options", "dialect", "item", "queue")
@@ -41,16 +41,16 @@ class Template:
 
     @staticmethod
     def takes(item: Mapping[str, Any]) -> bool:
-        """Whether *item* is a declared task's that goes out at once, with nothing else than these keys."""
+        """Whether *item* is for a declared task, is not scheduled, and has no keys besides the known ones."""
         return item.keys() <= _KEYS and not isinstance(item["class"], str)
 
     def job(self, task_id: str, arguments: list[Any], task_headers: bytes) -> Outgoing:
         """
-        A job, as it is to be sent now.
+        A job that is sent now.
 
         Args:
-            arguments: As they stand in `args`.
-            task_headers: JSON of the object `celery`; empty where there is none.
+            arguments: The value of `args`.
+            task_headers: The `celery` object as JSON; empty if there is none.
 
         Raises:
             ArgumentTypeError: An argument is not JSON.
@@ -65,22 +65,22 @@ class Template:
 
 def task_headers_json(task_headers: Mapping[str, Any], template: Template) -> bytes:
     """
-    The object `celery` as it is written.
+    Write the `celery` object as JSON.
 
     Raises:
-        ArgumentTypeError: It is not JSON.
-        ArgumentValueError: It is not JSON.
+        ArgumentTypeError: It cannot be written as JSON.
+        ArgumentValueError: It cannot be written as JSON.
     """
     return dumps(task_headers, template.dialect.float_text)
 
 
 def template_of(client: "Client", task: Any, item: Mapping[str, Any]) -> Template:
-    """The template for *item*, made for what the client follows now."""
+    """The template for *item*, for the release whose format the client writes now."""
     dialect = client.detection.dialect(time())
     defaults = program.default_job_options
     templates: dict[Any, Template] = task.__dict__.setdefault("_templates", {})
     retry = item["retry"]
-    # True and 1 are the same key, and not the same JSON.
+    # True and 1 are the same dict key, but not the same JSON.
     key = (item["queue"], retry is True, retry)
     known = templates.get(key)
     if known is not None and known.dialect is dialect and known.default_options is defaults:
@@ -92,7 +92,7 @@ def template_of(client: "Client", task: Any, item: Mapping[str, Any]) -> Templat
 
 
 def templated(client: "Client", item: Mapping[str, Any]) -> Outgoing | None:
-    """The job of *item* by its task's template; None if it is to go the engine's own way."""
+    """The job for *item*, from its task's template. Returns None if the client's own path is needed."""
     if client.middleware or not program.is_plain or not Template.takes(item):
         return None
     task_id = item["jid"]
@@ -104,5 +104,5 @@ def templated(client: "Client", item: Mapping[str, Any]) -> Outgoing | None:
         text = task_headers_json(task_headers, template) if task_headers else b""
         return template.job(task_id, item["args"], text)
     except (ArgumentTypeError, ArgumentValueError):
-        # The client's own way names the place of what is wrong in the whole payload.
+        # The client's own path reports where in the payload the error is.
         return None

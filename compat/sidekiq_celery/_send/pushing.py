@@ -1,8 +1,8 @@
 """
-The push of a task: the client of its app, again where Redis was not reached, errors as kombu's.
+Pushing a task: through its app's client, with retries if Redis cannot be reached, and with kombu's errors.
 
-The push is the engine's own (`sidekiq_py.client.sync_client`): its client middleware, its dialect, its transactions and
-shards. A failure is raised as kombu's `OperationalError`, as programs that come from Celery catch it.
+The push is the engine's own (`sidekiq_py.client.sync_client`), with its client middleware, dialect, transactions and
+shards. A failure is raised as kombu's `OperationalError`, which is what Celery programs catch.
 """
 
 import time
@@ -32,16 +32,16 @@ __all__ = (
 
 Sent = TypeVar("Sent")
 Policy = Callable[[], Mapping[str, Any] | None]
-"""How often a push is tried again, and after which pauses; None: not at all."""
+"""How often to retry a push, and after which pauses. Returns None for no retries."""
 
 
 def publish_policy(app: App, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """How a push is tried again: `task_publish_retry_policy`, and what a call gives in its place."""
+    """How to retry a push: `task_publish_retry_policy`, overridden by what the call gives."""
     return {**app.conf.task_publish_retry_policy, **(given or {})}
 
 
 def policy_of(app: App) -> dict[str, Any] | None:
-    """How a call is tried again for which nobody has said anything."""
+    """How to retry a call that does not specify it."""
     return publish_policy(app) if app.conf.task_publish_retry else None
 
 
@@ -50,10 +50,10 @@ def push(app: App, item: dict[str, Any], policy: Policy, kept: Sequence[Command]
     Push a job.
 
     Args:
-        kept: What is to be written before it, in the same step.
+        kept: Commands to write before it, in the same step.
 
     Raises:
-        kombu.exceptions.OperationalError: It was not sent, or nobody knows.
+        kombu.exceptions.OperationalError: It was not sent, or it is unknown whether it was.
         kombu.exceptions.EncodeError: An argument cannot be sent.
     """
     definition = _definition_of(item)
@@ -61,7 +61,7 @@ def push(app: App, item: dict[str, Any], policy: Policy, kept: Sequence[Command]
     job = templated(client, item)
     try:
         if job is None and not kept and pipeline_buffer.current() is None:
-            # Transactions are the engine's client's: it may push later.
+            # The engine's client handles transactions: it may push later.
             with_retries(partial(client.push, item), policy)
             return
         if job is None:
@@ -78,13 +78,13 @@ def push_ready(
     app: App, client: Client, job: Outgoing, definition: JobDefinition, kept: Sequence[Command], policy: Policy
 ) -> None:
     """
-    Push a job whose bytes are made: the one way out of all calls but those of unique tasks.
+    Push a job whose bytes are ready. All calls end here, except those of unique tasks.
 
     Args:
-        kept: What is to be written before it, in the same step.
+        kept: Commands to write before it, in the same step.
 
     Raises:
-        kombu.exceptions.OperationalError: It was not sent, or nobody knows.
+        kombu.exceptions.OperationalError: It was not sent, or it is unknown whether it was.
     """
     buffer = pipeline_buffer.current()
     if buffer is not None:
@@ -102,7 +102,7 @@ def push_ready(
 
 
 def _definition_of(item: dict[str, Any]) -> JobDefinition:
-    """What is known of the job of *item*: its name alone where its task is not here."""
+    """The definition of the job in *item*; only its name if this program does not have the task."""
     task = item["class"]
     found: JobDefinition | None = getattr(task, "__sidekiq_job__", None)
     return JobDefinition(task, {}, None) if found is None else found
@@ -110,16 +110,16 @@ def _definition_of(item: dict[str, Any]) -> JobDefinition:
 
 def push_unique(app: App, item: dict[str, Any], policy: Policy, lock: unique.Lock) -> str:
     """
-    Push a job with its lock, unless the same is there.
+    Push a job and take its lock, unless the same call already exists.
 
     Returns:
-        The id of the task that is there now. Where the push is written later, as after a commit, that of *item*: it
-        will be sent then, or not.
+        The id of the task that exists now. If the push is written later, for example after a commit, this is the id of
+        *item*, which may or may not be sent then.
 
     Raises:
-        kombu.exceptions.OperationalError: It was not sent, or nobody knows.
+        kombu.exceptions.OperationalError: It was not sent, or it is unknown whether it was.
         kombu.exceptions.EncodeError: An argument cannot be sent.
-        Exception: What an extension raises that has a say in it.
+        Exception: An extension that handles the push raised it.
     """
     item[KEY] = {**item.get(KEY, {}), UNIQUE: lock.mark}
     definition = _definition_of(item)
@@ -129,7 +129,7 @@ def push_unique(app: App, item: dict[str, Any], policy: Policy, lock: unique.Loc
     except (ArgumentTypeError, ArgumentValueError) as error:
         refuse(error)
     if job is None:
-        # Client middleware has stopped it: it needs no lock.
+        # Client middleware has stopped the push, so no lock is needed.
         task_id: str = item["jid"]
         return task_id
     wanted = PipelineBuffer()
@@ -159,13 +159,13 @@ def push_unique(app: App, item: dict[str, Any], policy: Policy, lock: unique.Loc
 
 
 def with_retries(push: Callable[[], Sent], policy: Policy) -> Sent:
-    """Push; again where Redis was not reached. A push whose reply was lost is not made again: it may have arrived."""
+    """Push, and retry if Redis cannot be reached. A push whose reply was lost is not retried: it may have arrived."""
     tries = 0
     while True:
         try:
             return push()
         except RedisConnectionError:
-            # Asked for only now: a push hardly ever fails.
+            # Only read now, because a push hardly ever fails.
             wanted = policy()
             limit = None if wanted is None else wanted.get("max_retries")
             if wanted is None or (limit is not None and tries >= limit):

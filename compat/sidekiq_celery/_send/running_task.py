@@ -1,4 +1,4 @@
-"""Which run of a task is under way here, for those parts of a task that its end is to write."""
+"""The task run that is in progress here, so that its pushes and retries can be written with its end."""
 
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -17,31 +17,31 @@ class Run(Protocol):
 
     @property
     def request(self) -> Context:
-        """Of the call."""
+        """The call's request."""
 
     @property
     def payload(self) -> dict[str, Any] | None:
-        """Of the job."""
+        """The job's payload."""
 
     @property
     def is_open(self) -> bool:
-        """It has not ended."""
+        """True while the run has not ended."""
 
     def buffer(self, publish: Callable[[], Any]) -> None:
-        """Call *publish*; what it sends is written with the end of this run."""
+        """Call *publish*, and write the jobs it sends together with the end of this run."""
 
     def buffer_retry(self, publish: Callable[[], Any], again: Retry) -> None:
-        """The same for the next try."""
+        """Do the same for the next attempt."""
 
 
 class _Plan(Protocol):
     @property
     def task(self) -> Any:
-        """What is run."""
+        """The task to run."""
 
 
 class RunDetails(Protocol):
-    """What events and signals tell of a run; `_run.task_run.TaskRun` says what each is."""
+    """The details of a run that events and signals use; see `_run.task_run.TaskRun` for each."""
 
     task_id: str
     args: Any
@@ -54,19 +54,19 @@ class RunDetails(Protocol):
 
     @property
     def is_unknown(self) -> bool:
-        """Nobody has registered the task."""
+        """True if the task is not registered."""
 
     @property
     def plan(self) -> _Plan:
-        """Of the task."""
+        """The task's plan."""
 
     @property
     def request(self) -> Context:
-        """Of the call."""
+        """The call's request."""
 
 
 def payload_of(request: Context) -> dict[str, Any] | None:
-    """The payload of the job that a worker runs for *request*; None where there is no job, as in an eager run."""
+    """The payload of the job that a worker runs for *request*; None if there is no job, as in an eager run."""
     run = running.get()
     return run.payload if run is not None and run.request is request else None
 
@@ -75,6 +75,6 @@ running: ContextVar[Run | None] = ContextVar("sidekiq_celery.running", default=N
 
 
 def current(request: Context) -> Run | None:
-    """The run that a worker makes for *request*, or None: a plain call, an eager one, another thread."""
+    """The worker's run for *request*, or None in a plain call, an eager one or another thread."""
     run = running.get()
     return run if run is not None and run.is_open and run.request is request else None

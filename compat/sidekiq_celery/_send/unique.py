@@ -1,12 +1,13 @@
 """
-Unique tasks: `unique_for=seconds` keeps a call from being sent while the same one is there already.
+Unique tasks: with `unique_for=seconds` a call is not sent while the same call already exists.
 
-`sidekiq_py:unique:<digest of the call>` holds the id of the task that waits, is scheduled, is tried again or runs. The
-script that enqueues the task takes it, and the one that ends the task releases it; or it expires `unique_for` after the
-task was due. The payload bears it as `celery.unique`: `lock`, the digest; `for`, seconds; `until`, if it is `"start"`.
+`sidekiq_py:unique:<digest of the call>` holds the id of the task that is enqueued, scheduled, waiting for a retry or
+running. The script that enqueues the task takes this lock, and the one that ends the task releases it; otherwise it
+expires `unique_for` seconds after the task was due. The payload carries it as `celery.unique`: `lock` is the digest,
+`for` the seconds, and `until` is there if it is `"start"`.
 
-What a workflow calls (steps, members of a group or chord, callbacks) is sent in any case and takes no lock: something
-waits for its end.
+Calls made by a workflow (steps, members of a group or chord, callbacks) are always sent and take no lock, because the
+workflow waits for them.
 """
 
 import hashlib
@@ -28,7 +29,7 @@ __all__ = (
 )  # fmt: skip
 
 MOST_SECONDS = 10 * 365 * 24 * 3600
-"""A lock that lasts longer is a mistake in the unit."""
+"""A lock that lasts longer must be a mistake in the unit."""
 
 _OPTIONS = ("unique_for", "unique_until", "unique_key")
 _GIVEN = frozenset(_OPTIONS)
@@ -39,12 +40,12 @@ Mark = Mapping[str, Any]
 
 class Uniqueness(NamedTuple):
     """
-    What a call asks for.
+    The uniqueness that a call asks for.
 
     Args:
-        seconds: For how long at most, from when it is due.
-        until: `"success"`, its end for good, or `"start"`, the begin of its run.
-        key: What makes two calls the same; None: their arguments.
+        seconds: How long the lock lasts at most, from when the task is due.
+        until: `"success"` for the task's final end, or `"start"` for the beginning of its run.
+        key: Returns the text by which two calls count as the same; None to compare their arguments.
     """
 
     seconds: float
@@ -57,8 +58,8 @@ class Lock(NamedTuple):
     The lock of a call.
 
     Args:
-        key: In Redis.
-        mark: What its payload bears.
+        key: The lock's key in Redis.
+        mark: The object in the payload that describes the lock.
     """
 
     key: str
@@ -67,15 +68,15 @@ class Lock(NamedTuple):
 
 def asked_for(task: Any, options: dict[str, Any], *, is_free: bool) -> Uniqueness | None:
     """
-    Whether a call is to be unique; None if not.
+    The uniqueness that a call asks for. Returns None if it asks for none.
 
     Args:
-        task: None where only its name is known.
-        options: Of the call; what concerns this is taken out.
-        is_free: It stands alone: no workflow waits for it, and it is no other try.
+        task: The task; None if only its name is known.
+        options: The call's options; those for uniqueness are removed.
+        is_free: True if no workflow waits for the call, and it is not a retry.
 
     Raises:
-        ValueError: `unique_for` is no number of seconds, or `unique_until` is something unknown.
+        ValueError: `unique_for` is not a number of seconds, or `unique_until` has an unknown value.
     """
     own_seconds = getattr(task, "unique_for", None)
     if not own_seconds and _GIVEN.isdisjoint(options):
@@ -95,22 +96,22 @@ def asked_for(task: Any, options: dict[str, Any], *, is_free: bool) -> Uniquenes
 
 def lock_of(unique: Uniqueness, name: str, task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Lock:
     """
-    The lock of a call.
+    The lock for a call.
 
     Args:
-        task: None where only its name is known.
+        task: The task; None if only its name is known.
 
     Raises:
-        kombu.exceptions.EncodeError: JSON cannot carry an argument, and there is no `unique_key`.
-        TypeError: It returned no text.
+        kombu.exceptions.EncodeError: An argument cannot be written as JSON, and there is no `unique_key`.
+        TypeError: `unique_key` did not return a string.
     """
     if unique.key is None:
         text = _canonical(_bound(task, args, kwargs))
     else:
         text = unique.key(args, kwargs)
         if not isinstance(text, str):
-            raise TypeError(f"unique_key of {name} returned {text!r}; it must return a text")
-    # The name comes along in any case: what two tasks say of their arguments may be the same text.
+            raise TypeError(f"unique_key of {name} returned {text!r}; it must return a string")
+    # The name is always included, because two tasks may have the same text for their arguments.
     whole = json.dumps([name, text]).encode()
     digest = hashlib.blake2b(whole, digest_size=16).hexdigest()
     mark: dict[str, Any] = {"lock": digest, "for": unique.seconds}
@@ -120,12 +121,12 @@ def lock_of(unique: Uniqueness, name: str, task: Any, args: Sequence[Any], kwarg
 
 
 def lock_key(digest: str) -> str:
-    """The string that holds the id of the task."""
+    """The key of the string that holds the id of the task."""
     return f"sidekiq_py:unique:{digest}"
 
 
 def mark_of(task_headers: Mapping[str, Any]) -> Mark | None:
-    """The mark of a payload; None if it has none that can be read."""
+    """The lock's mark in a payload. Returns None if there is no valid one."""
     mark = task_headers.get(UNIQUE)
     if mark is None:
         return None
@@ -135,12 +136,12 @@ def mark_of(task_headers: Mapping[str, Any]) -> Mark | None:
 
 
 def is_until_start(mark: Mark) -> bool:
-    """The lock is released when the run begins."""
+    """Whether the lock is released when the run begins."""
     return mark.get("until") == "start"
 
 
 def carried(task_headers: Mapping[str, Any]) -> dict[str, Any]:
-    """What the next try's payload takes over from the one before."""
+    """The headers that the next attempt's payload takes over from this one."""
     mark = mark_of(task_headers)
     return {} if mark is None or is_until_start(mark) else {UNIQUE: mark}
 
@@ -150,7 +151,7 @@ def release(pool: Pool, mark: Mark, task_id: str) -> None:
     Release the lock as the run begins.
 
     Raises:
-        RedisError: Redis was not reached. The task's end tries again.
+        RedisError: Redis cannot be reached. The task's end tries again.
     """
     released = locks.released(lock_key(mark["lock"]), task_id)
     pool.run(lambda link: write(link, [released]))
@@ -158,10 +159,10 @@ def release(pool: Pool, mark: Mark, task_id: str) -> None:
 
 def at_end(mark: Mark, task_id: str, again: Sequence[Outgoing], now: float) -> Effect:
     """
-    What a run's end writes.
+    The effect that a run's end writes for the lock.
 
     Args:
-        again: The next tries; for these the lock is kept, and lasts as long again from when they are due.
+        again: The next attempts. If there are any, the lock is kept, and lasts its full time from when they are due.
         now: Seconds since the epoch.
     """
     key = lock_key(mark["lock"])
@@ -172,13 +173,13 @@ def at_end(mark: Mark, task_id: str, again: Sequence[Outgoing], now: float) -> E
 
 
 def milliseconds(mark: Mark, due: float, now: float) -> int:
-    """For how long from *now* on a lock lasts whose task is *due* then; both are seconds since the epoch."""
+    """How long a lock lasts from *now* if its task is *due* at that time; both are seconds since the epoch."""
     seconds: float = mark["for"]
     return math.ceil((seconds + max(0.0, due - now)) * 1000)
 
 
 def _bound(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """The arguments by their parameters, so that it does not matter how they are given; defaults are left out."""
+    """The arguments by parameter name, so that it does not matter how they are passed; defaults are omitted."""
     as_given = [list(args), dict(kwargs)]
     if task is None:
         return as_given

@@ -821,7 +821,7 @@ def test_a_worker_of_an_app_alone_takes_any_unknown_job_for_a_task(
 
     dead = {job["jid"]: job for job in map(json.loads, redis_client.zrange("dead", 0, -1))}
     assert stored(redis_client, "j")["result"]["exc_message"] == ["Nowhere"]
-    assert "Nowhere is the name of no task here: add its module to imports" in dead["j"]["error_message"]
+    assert "this worker has no task named Nowhere: add its module to imports" in dead["j"]["error_message"]
     assert "ImportJob" in dead["k"]["error_message"]
     assert redis_client.zcard("retry") == redis_client.zcard(INDEX) == 0
 

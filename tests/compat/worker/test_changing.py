@@ -227,7 +227,7 @@ def test_children_start_whatever_they_inherit(start: StartWorker, project: Modul
     assert "hard='10s' is not a time limit" in told["error"]
     for number in range(3):
         assert project.add.delay(number, 1).get(timeout=_SECONDS) == number + 1
-    assert "has no time limit, as '10s' is none" in worker.log
+    assert "has no time limit, because '10s' is not one" in worker.log
 
 
 @pytest.mark.parametrize(("pool", "task"), [("threads", "limited"), ("asyncio", "limited_on_loop")])

@@ -1,1 +1,1 @@
-"""Whether a task may start now: revokes and rate limits."""
+"""Decides whether a task may start now: revokes and rate limits."""

@@ -1,9 +1,9 @@
 """
-Rate limits of tasks, kept by all workers together.
+Rate limits of tasks, shared by all workers.
 
-`sidekiq_py:rate:<task>` holds when the next start is due (`_admission.slots`). A job over the
-limit is given an appointment there and waits for it in `schedule`, marked with `celery.slot`; so it holds no slot,
-others pass it, and it keeps its place. `sidekiq_py:rate_limits` holds the limits that were set at run time.
+`sidekiq_py:rate:<task>` holds when the next start is due (`_admission.slots`). A job over the limit gets an appointment
+there and waits for it in `schedule`, marked with `celery.slot`. So it does not block a slot, other jobs can pass it,
+and it keeps its position. `sidekiq_py:rate_limits` holds the limits that were set at run time.
 """
 
 import json
@@ -31,16 +31,16 @@ _OF_WORKFLOWS = "celery."
 
 
 def rate_key(task_name: str) -> str:
-    """The hash of a task's starts."""
+    """The key of the hash with a task's starts."""
     return f"sidekiq_py:rate:{task_name}"
 
 
 class RateLimits:
     """
-    Lets a worker's jobs start at the rates of their tasks.
+    Makes a worker's jobs start at the rates of their tasks.
 
     Args:
-        is_revoked: Whether a job need not wait, as it will not run. Asked by id.
+        is_revoked: Called with a job's id. True means that the job does not have to wait, because it will not run.
     """
 
     def __init__(self, app: App, is_revoked: Callable[[str], bool]) -> None:
@@ -51,11 +51,11 @@ class RateLimits:
         self._told: set[str] = set()
 
     def follow(self, orders: Mapping[str, RateOrder]) -> None:
-        """Take over what was set at run time."""
+        """Apply the limits that were set at run time."""
         self._orders = orders
 
     def admission_of(self, task: Any) -> Admit | None:
-        """What is asked before a job of *task* starts; None where nothing limits it."""
+        """The check to call before a job of *task* starts; None if the task has no limit."""
         per_second = 0.0 if self._is_off else rate(self._limit_of(task))
         if per_second <= 0:
             return None
@@ -80,7 +80,7 @@ class RateLimits:
 
     def _limit_of(self, task: Any) -> Any:
         if task.name.startswith(_OF_WORKFLOWS):
-            # A default is meant for the program's tasks.
+            # The default limit is meant for the program's own tasks.
             return None
         ordered, declared = self._orders.get(task.name, (None, None))
         is_ordered = task.name in self._orders and declared == task.rate_limit
@@ -89,23 +89,23 @@ class RateLimits:
     def _tell(self, name: str, error: RedisReplyError) -> None:
         if name not in self._told:
             self._told.add(name)
-            logger.error("the rate limit of %s is not kept, as Redis refuses to count: %s", name, error)
+            logger.error("the rate limit of %s is not applied, because Redis refuses to count: %s", name, error)
 
 
 def set_rate_limit(app: App, task_name: str, limit: Any) -> bool:
     """
-    Set the rate limit of a task for all workers, also of those that start later. It holds until it is set again, or
-    until the program declares another one. Jobs that wait by the old rate are called up.
+    Set the rate limit of a task for all workers, including those that start later. It applies until it is set again, or
+    until the program declares another one. Jobs that wait because of the old rate are moved to their queues.
 
     Args:
         limit: As in `Task.rate_limit`; 0 or None for none.
 
     Returns:
-        False if that was its limit before.
+        False if the task already had that limit.
 
     Raises:
-        ValueError: It cannot be read as a rate, or not be counted: see `countable_rate`.
-        KeyError: Its unit is unknown, or the app has no such task.
+        ValueError: *limit* is not a valid rate, or cannot be counted; see `countable_rate`.
+        KeyError: The unit is unknown, or the app has no such task.
         RedisError: As `Pool.run` does.
     """
     countable_rate(limit)
@@ -125,7 +125,7 @@ def set_rate_limit(app: App, task_name: str, limit: Any) -> bool:
 
 def limits_set(app: App) -> dict[str, Any]:
     """
-    Task → its limit, of those that were given another one at run time than the program declares.
+    The limits that were set at run time and replace the program's, by task name.
 
     Raises:
         RedisError: As `Pool.run` does.
@@ -139,14 +139,14 @@ def limits_set(app: App) -> dict[str, Any]:
 
 
 def limit_all(limits: RateLimits, definitions: Iterable[Any], orders: Mapping[str, RateOrder]) -> None:
-    """Have the limits kept that hold now: the program's, and those that were set at run time."""
+    """Apply the current limits to *definitions*: the program's, and those that were set at run time."""
     limits.follow(orders)
     for definition in definitions:
         definition.admit = limits.admission_of(definition.task)
 
 
 def _unmark(payload: Payload) -> bool:
-    """Take the mark of an appointment out of a payload; False if it has none."""
+    """Remove the appointment's mark from a payload. Returns False if there is none."""
     task_headers = payload.get(KEY)
     if not isinstance(task_headers, dict) or SLOT not in task_headers:
         return False

@@ -1,15 +1,15 @@
 """
 Revoking tasks.
 
-A revoke is a record in Redis, so it needs no worker to hear of it and outlives them all:
+A revoke is a record in Redis, so no worker has to receive it, and it outlives all of them:
 
-- `sidekiq_py:revoked`, ids, each until when (`sidekiq_py.redis_access.extension.revoked`); the script that takes a job
-  from its queue looks there.
-- `sidekiq_py:revoked_stamps`, a sorted set of JSON `["header", "value"]`, until when. Workers keep a copy, as few
-  programs have any (`worker_copy`).
+- `sidekiq_py:revoked`: ids, each with the time until which it is revoked (`sidekiq_py.redis_access.extension.revoked`).
+  The script that takes a job from its queue checks it.
+- `sidekiq_py:revoked_stamps`: a sorted set of JSON `["header", "value"]`, each with the time until which it is revoked.
+  Workers keep a copy, because few programs have any (`worker_copy`).
 
-The worker that meets a revoked task ends it: result REVOKED, its chord failed, `task_revoked` sent. A task that waits
-in `schedule` or `retry` is called up, so that this is soon.
+The worker that fetches a revoked task ends it: it stores the result REVOKED, fails its chord and sends `task_revoked`.
+A task that waits in `schedule` or `retry` is moved to its queue, so that this happens soon.
 """
 
 import json
@@ -36,29 +36,30 @@ _log = logging.getLogger("celery.worker.control")
 
 STAMPS_KEY = "sidekiq_py:revoked_stamps"
 KEPT_SECONDS = float(os.environ.get("CELERY_WORKER_REVOKE_EXPIRES") or 7 * 24 * 3600)
-"""For how long a revoke holds at least; in any case until all jobs have come that wait for their time now."""
+"""How long a revoke lasts at least. It always lasts until all jobs that are scheduled now have come due."""
 MET_SECONDS = 3 * 3600
-"""For how long it holds when its task was met, should the same be sent again. Celery's time for all of them."""
+"""How long it lasts once its task has ended, in case the task is sent again. Celery uses this for all revokes."""
 MOST_LISTED = 10_000
-"""So many ids `revoked_ids` gives."""
+"""The most ids that `revoked_ids` returns."""
 MOST_SEARCHED = 10_000
-"""In a set of waiting jobs that is larger, a revoked task stays until its time."""
-# What a worker has taken waits there unasked for a quarter of it (`sidekiq_py.engine.fetch.reliable`); the rest is for
-# replies that are read late.
+"""In a larger set of waiting jobs, a revoked task stays until it is due."""
+# A fetched job waits in a worker for a quarter of this without another check (`sidekiq_py.engine.fetch.reliable`). The
+# rest is for replies that are read late.
 _IN_FLIGHT_SECONDS = 0.2
 
 
 def revoke(app: App, task_ids: str | Iterable[str], *, waits: bool = True) -> None:
     """
-    Have tasks not run. When this returns, each of them has started or never will.
+    Prevent tasks from running. When this returns, each of them has either started or never will.
 
     Args:
-        task_ids: One or many; they need not exist yet.
-        waits: For what workers had taken just before, a fifth of a second; else one of these may start yet.
+        task_ids: One or more ids; the tasks do not have to exist yet.
+        waits: True to wait a fifth of a second for jobs that workers have just fetched. Otherwise one of these may still
+            start.
 
     Raises:
-        ValueError: An id has a quote, a backslash or a control character.
-        kombu.exceptions.OperationalError: Redis was not reached.
+        ValueError: An id contains a quote, a backslash or a control character.
+        kombu.exceptions.OperationalError: Redis cannot be reached.
     """
     wanted = [_checked(task_id) for task_id in maybe_list(task_ids) or ()]
     if not wanted:
@@ -71,7 +72,7 @@ def revoke(app: App, task_ids: str | Iterable[str], *, waits: bool = True) -> No
         fail(error)
     if done.forgotten:
         _log.warning(
-            "%d earlier revokes are forgotten, as %d are kept at most: tasks of theirs that still wait will run",
+            "%d earlier revokes were dropped, because at most %d are kept: tasks of theirs that still wait will run",
             done.forgotten,
             revoked.MOST_KEPT,
         )
@@ -81,14 +82,14 @@ def revoke(app: App, task_ids: str | Iterable[str], *, waits: bool = True) -> No
 
 def revoke_stamped(app: App, headers: Mapping[str, Any], *, waits: bool = True) -> None:
     """
-    Have tasks not run that bear one of these stamps.
+    Prevent all tasks from running that carry one of these stamps.
 
     Args:
-        headers: From the name of a stamp to its value, or to several of which each counts.
+        headers: A mapping from a stamp's name to a value, or to several values, any of which matches.
         waits: As for `revoke`.
 
     Raises:
-        kombu.exceptions.OperationalError: Redis was not reached.
+        kombu.exceptions.OperationalError: Redis cannot be reached.
     """
     stamps = [stamp_of(name, value) for name, values in headers.items() for value in maybe_list(values) or ()]
     if not stamps:
@@ -113,24 +114,24 @@ def revoke_stamped(app: App, headers: Mapping[str, Any], *, waits: bool = True) 
 
 
 def revoked_ids(app: App) -> list[str]:
-    """The ids of the tasks that are revoked, those among them that a worker has met in the last hours; not too many."""
+    """The ids of revoked tasks, including those that a worker has ended in the last hours; at most `MOST_LISTED`."""
     return revoked.list_revoked(client_of(app).pool, time.time(), MOST_LISTED)
 
 
 def not_revoked(app: App, task_ids: Iterable[str]) -> list[str]:
-    """Those of *task_ids* of which there is no record."""
+    """The ids in *task_ids* that have no revoke record."""
     wanted = list(task_ids)
     scores = client_of(app).pool.batch([("ZSCORE", keys.REVOKED, task_id) for task_id in wanted]) if wanted else []
     return [task_id for task_id, score in zip(wanted, scores, strict=True) if score is None]
 
 
 def keep_less_long(task_id: str) -> Command:
-    """The command of the end of a revoked task: its record has done its part."""
+    """The command for the end of a revoked task: its record is kept for a shorter time from now on."""
     return ("ZADD", keys.REVOKED, "XX", "LT", f"{time.time() + MET_SECONDS:.3f}", task_id)
 
 
 def stamp_of(name: Any, value: Any) -> str:
-    """A stamp as it is kept."""
+    """A stamp in the form in which it is stored."""
     return json.dumps([str(name), value], default=str, ensure_ascii=False)
 
 
@@ -139,7 +140,7 @@ def matches(stamps: Mapping[str, Any], revoked_stamps: Mapping[str, float], now:
     Whether one of a task's stamps is revoked.
 
     Args:
-        revoked_stamps: From a stamp as it is kept to the time until which it is.
+        revoked_stamps: A mapping from a stored stamp to the time until which it is revoked.
         now: Seconds since the epoch.
     """
     return any(
@@ -155,7 +156,7 @@ def _call_up(app: App, task_ids: list[str]) -> None:
     for name in (keys.RETRY, keys.SCHEDULE):
         if 0 < waiting.size(client.pool, name) <= MOST_SEARCHED:
             members = waiting.find(client.pool, name, "jid", task_ids)
-            # A job of Ruby's would run: nobody there knows of revokes.
+            # A Ruby job would run, because Ruby processes do not check revokes.
             waiting.call_up(
                 client.pool,
                 name,

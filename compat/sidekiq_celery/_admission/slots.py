@@ -1,8 +1,8 @@
 """
-Starts at a rate that all processes keep together.
+Starts at a rate that all processes share.
 
-`<key>` is a hash with the times of the next start and of the next free appointments (`take_slot.lua`). By the clock of
-Redis, so that clocks of workers do not matter.
+`<key>` is a hash with the times of the next start and of the next free appointments (`take_slot.lua`). It uses the
+clock of Redis, so that the workers' clocks do not matter.
 """
 
 from importlib.resources import files
@@ -17,8 +17,8 @@ TAKE = Script.of_text("take_slot", (_LUA / "take_slot.lua").read_text("utf-8"))
 
 SLACK_SECONDS = 0.25
 """
-What those who come late for their appointments leave unused is made up for as far back as this, so that the rate holds
-in spite of waits on the way.
+How far back starts are made up that runs left unused because they were late for their appointments. It keeps the rate
+steady despite delays on the way.
 """
 
 _MICROSECONDS = 1_000_000
@@ -29,8 +29,8 @@ class Slot(NamedTuple):
     When a run may start.
 
     Args:
-        wait_seconds: It starts, after as long; 0 for at once. Meaningless with an appointment.
-        at: Its appointment, seconds since the epoch; None if it starts.
+        wait_seconds: Seconds until the run starts; 0 to start immediately. Meaningless with an appointment.
+        at: The appointment, in seconds since the epoch; None if the run starts.
     """
 
     wait_seconds: float
@@ -39,12 +39,12 @@ class Slot(NamedTuple):
 
 def take(pool: Pool, key: str, per_second: float, *, patience_seconds: float, is_expected: bool) -> Slot:
     """
-    Ask for a start. After a lost reply it is asked again, which leaves one start unused.
+    Request a start. If the reply is lost, it is requested again, which leaves one start unused.
 
     Args:
-        per_second: Starts a second; above 0.
-        patience_seconds: The caller waits as long for its start.
-        is_expected: It comes by appointment.
+        per_second: Starts per second; above 0.
+        patience_seconds: How long the caller is willing to wait for its start.
+        is_expected: True if the run has an appointment.
 
     Raises:
         RedisError: As `Pool.run` does.
@@ -61,5 +61,5 @@ def take(pool: Pool, key: str, per_second: float, *, patience_seconds: float, is
 
 
 def start_afresh(pool: Pool, key: str) -> None:
-    """The rate is another from now on, and whoever waits is about to come back and ask anew."""
+    """Reset the state because the rate has changed; waiting runs are about to come back and request a start again."""
     pool.command("UNLINK", key)

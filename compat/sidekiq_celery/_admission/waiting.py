@@ -1,4 +1,4 @@
-"""Looking for jobs among those that wait in `schedule` or `retry`, and calling them up before their time."""
+"""Finding jobs in `schedule` or `retry`, and moving them to their queues before they are due."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -15,22 +15,22 @@ _LUA = files("sidekiq_celery._admission") / "lua"
 FIND = Script.of_text("find_members", (_LUA / "find_members.lua").read_text("utf-8"))
 
 _SLICE = 1000
-# Nothing is buried here.
+# No job goes to the dead set here.
 _NO_LIMITS = DeadLimits(1_000_000_000, 10_000_000_000)
 
 Payload = dict[str, Any]
 
 
 def size(pool: Pool, set_key: str) -> int:
-    """How many wait."""
+    """The number of waiting jobs."""
     count: int = pool.command("ZCARD", set_key)
     return count
 
 
 def find(pool: Pool, set_key: str, field: str, texts: Sequence[str]) -> list[bytes]:
     """
-    The members of a set that have one of *texts* as their *field*, earliest first. Each slice is a script of its own,
-    so Redis does other things in between; a member that moves meanwhile may be missed.
+    The members of a set whose *field* is one of *texts*, earliest first. Each slice is a separate script, so Redis can
+    do other work in between. A member that moves in the meantime may be missed.
     """
     found: list[bytes] = []
     for start in range(0, size(pool, set_key), _SLICE):
@@ -54,21 +54,21 @@ def call_up(
     change: Callable[[Payload], bool] = lambda payload: True,
 ) -> int:
     """
-    Put members into their queues, each only if it is still there.
+    Move members to their queues, each only if it is still in the set.
 
     Args:
         now: Seconds since the epoch.
-        change: What is to be changed in a payload on the way; one for which it returns False stays.
+        change: Changes a payload before it is moved. If it returns False, the member stays where it is.
 
     Returns:
-        How many were moved.
+        The number of members moved.
     """
     moves = []
     for member in members:
         payload = _read(member)
         queue = payload.get("queue")
         if isinstance(queue, str) and change(payload):
-            # What can be read and never written (1E400) stays where it is.
+            # A value that can be read but not written (1E400) keeps the job where it is.
             with suppress(ArgumentTypeError, ArgumentValueError):
                 moves.append(move_to(member, queue, for_queue(payload, dialect=dialect, now=now), None))
     return sum(moved.done for moved in move(pool, set_key, moves, now=now, limits=_NO_LIMITS))

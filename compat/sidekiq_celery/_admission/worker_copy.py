@@ -1,8 +1,8 @@
 """
-What a worker process knows of what was ordered while it runs: revokes, and other rate limits than the program's.
+A worker process's copy of what was set while it runs: revokes, and rate limits that replace the program's.
 
-It hears of both with the jobs that it takes (`sidekiq_py.engine.notices`), so nothing is asked where nothing
-was ordered.
+Notices about both arrive with the jobs that it fetches (`sidekiq_py.engine.notices`), so Redis is only queried if
+something was set.
 """
 
 import json
@@ -27,10 +27,10 @@ __all__ = ("RATES_KEY", "RateOrder", "WorkerNotices", "countable_rate", "rates_o
 logger = logging.getLogger("celery.worker.strategy")
 
 RATES_KEY = "sidekiq_py:rate_limits"
-"""A hash from the name of a task to JSON: the rate that was ordered, and the program's, whose place it takes."""
+"""A hash from a task's name to JSON: the rate that was set, and the program's own rate, which it replaces."""
 
 RateOrder = tuple[Any, Any]
-"""The rate, and the program's."""
+"""The rate that was set, and the program's own rate."""
 
 # Redis counts in microseconds.
 _FASTEST_PER_SECOND = 1_000_000.0
@@ -39,10 +39,10 @@ _SLOWEST_PER_SECOND = 1 / (366 * 24 * 3600)
 
 class WorkerNotices:
     """
-    The copy of one process.
+    The copy in one process.
 
     Args:
-        on_rates: Handed the rate limits that were set at run time, whenever they have changed.
+        on_rates: Called with the rate limits that were set at run time, whenever they change.
     """
 
     def __init__(self, app: App, on_rates: Callable[[Mapping[str, RateOrder]], None]) -> None:
@@ -52,7 +52,7 @@ class WorkerNotices:
         self.heard = Notices(self._read)
 
     def gate(self, request: "Context") -> str | None:
-        """Why a task is not to run; None: it is."""
+        """The reason why a task must not run. Returns None if it may."""
         if self.heard.may_be_revoked(request.id) and self._is_revoked(request.id):
             return "revoked"
         if self._stamps and request.stamps and revokes.matches(request.stamps, self._stamps, time.time()):
@@ -63,7 +63,7 @@ class WorkerNotices:
         try:
             return revoked.is_revoked(client_of(self._app).pool, task_id, time.time())
         except RedisError:
-            # It was when the job was taken.
+            # It was revoked when the job was fetched.
             return True
 
     def _read(self) -> None:
@@ -84,11 +84,11 @@ def rates_of(reply: Any) -> dict[str, RateOrder]:
 
 def countable_rate(limit: Any) -> float:
     """
-    Runs per second, of a rate as in `Task.rate_limit`; 0 for none.
+    Runs per second for a rate as in `Task.rate_limit`; 0 for no limit.
 
     Raises:
-        ValueError: It is none, or not from one in 366 days to a million in a second.
-        KeyError: Its unit is unknown.
+        ValueError: *limit* is not a rate, or is not between one in 366 days and a million per second.
+        KeyError: The unit is unknown.
     """
     if limit is not None and not isinstance(limit, str | int | float):
         raise ValueError(f"{limit!r} is not a rate; give one as '10/m', or 0 for no limit")
@@ -101,12 +101,12 @@ def countable_rate(limit: Any) -> float:
 
 
 def _readable(rows: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[str, RateOrder]]:
-    """Without those that nobody could keep, whoever wrote them."""
+    """Yield the valid rows. Invalid ones, whoever wrote them, are logged and skipped."""
     for name, text in rows:
         try:
             limit, declared = json.loads(text)
             countable_rate(limit)
-        except Exception as error:  # noqa: BLE001 - a row may hold anything, and the others hold all the same
+        except Exception as error:  # noqa: BLE001 - a row may contain anything, and must not affect the others
             logger.error(
                 "%s: %r is no rate limit for %r, which keeps its own: %s", RATES_KEY, text[:200], name[:200], error
             )

@@ -1,4 +1,4 @@
-"""`task_annotations`: attributes of tasks that settings change."""
+"""`task_annotations`: changing attributes of tasks in the settings."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -13,7 +13,7 @@ _for_any = firstmethod("annotate_any")
 
 
 class MapAnnotation(dict[str, Any]):
-    """Task name to attributes; `*` for all tasks."""
+    """A map from task name to attributes; `*` stands for all tasks."""
 
     def annotate_any(self) -> dict[str, Any] | None:
         """The attributes for all tasks."""
@@ -25,7 +25,7 @@ class MapAnnotation(dict[str, Any]):
 
 
 def prepare(annotations: Any) -> Any:
-    """The setting as a list of annotations: dicts become maps, names of classes are called when they are needed."""
+    """The setting as a list of annotations: dicts become maps, and named classes are instantiated on first use."""
 
     def expand(annotation: Any) -> Any:
         if isinstance(annotation, dict):
@@ -38,5 +38,5 @@ def prepare(annotations: Any) -> Any:
 
 
 def resolve_all(anno: Iterable[Any], task: Any) -> Iterator[dict[str, Any]]:
-    """The attributes for *task*, then those for all."""
+    """The attributes for *task*, then those for all tasks."""
     return (found for found in (_for_task(anno, task), _for_any(anno)) if found)

@@ -1,4 +1,4 @@
-"""From Celery's `broker_url` and its options to where the engine's Redis is."""
+"""Turns Celery's `broker_url` and its options into the engine's Redis settings."""
 
 import ssl
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ __all__ = ("REDIS_SCHEMES", "default_broker_url", "kombu_url", "of_redis", "own_
 
 _LOCAL = "redis://localhost:6379/0"
 REDIS_SCHEMES = ("redis", "rediss", "unix", "redis+socket", "sentinel")
-# Of the kombu transport, from which a program may have come.
+# Schemes of our kombu transport, which a program may have used before.
 _OF_THE_TRANSPORT = {
     "sidekiq": "redis",
     "sidekiqs": "rediss",
@@ -24,7 +24,7 @@ _OF_THE_TRANSPORT = {
     "sidekiq+sentinel": "sentinel",
 }
 
-# Names of ssl options as kombu takes them, to those of a redis URL.
+# From kombu's names of ssl options to those of a redis URL.
 _CERT_REQS = {
     ssl.CERT_NONE: "none",
     ssl.CERT_OPTIONAL: "optional",
@@ -42,28 +42,28 @@ _SSL_KEYS = {
 }
 
 in_memory: Callable[[], str] | None = None
-"""The URL of the Redis that `memory://` stands for; `sidekiq_celery.contrib.testing` sets it."""
+"""Returns the URL of the Redis to use for `memory://`; `sidekiq_celery.contrib.testing` sets it."""
 
 
 def default_broker_url() -> str:
-    """Where jobs are if no setting says: `REDIS_PROVIDER`, `REDIS_URL`, else the local Redis."""
+    """The Redis to use without a setting: `REDIS_PROVIDER`, `REDIS_URL`, or else the local Redis."""
     return redis_url_from_environment() or _LOCAL
 
 
 def redis_settings(app: App, url: str | None = None) -> RedisSettings:
     """
-    Where the jobs of *app* are.
+    The settings of the Redis that holds the jobs of *app*.
 
     Args:
-        url: Instead of `broker_write_url`.
+        url: A URL to use instead of `broker_write_url`.
 
     Raises:
-        ImproperlyConfigured: The broker is no Redis; the message says how to move over.
+        ImproperlyConfigured: The broker is not Redis; the message says how to migrate.
     """
     conf = app.conf
     wanted: Any = url or conf.broker_write_url or default_broker_url()
     if not isinstance(wanted, str):
-        # kombu takes a list of servers, of which it tries one after the other.
+        # kombu accepts a list of servers, and tries one after another.
         wanted = ";".join(maybe_list(wanted))
     options: Mapping[str, Any] = conf.broker_transport_options or {}
     if wanted.startswith("memory:") and in_memory is not None:
@@ -97,7 +97,7 @@ def _no_redis(url: str, scheme: str) -> str:
 
 
 def _timeouts(conf: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Seconds for replies and for connecting, where settings give any."""
+    """The timeouts for replies and for connecting, in seconds, as far as they are set."""
     connect = options.get("socket_connect_timeout", options.get("socket_timeout"))
     given = {
         "socket_timeout_seconds": options.get("socket_timeout"),
@@ -107,7 +107,7 @@ def _timeouts(conf: Any, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def kombu_url(url: Any) -> Any:
-    """*url* as kombu's own transport takes it: sockets as `redis+socket://`, what stands for `memory://` in tests."""
+    """*url* in the form for kombu's own transport: sockets as `redis+socket://`, and in tests a Redis for `memory://`."""
     if not isinstance(url, str):
         return url
     if url.startswith("memory:") and in_memory is not None:
@@ -115,7 +115,7 @@ def kombu_url(url: Any) -> Any:
     is_secure = url.startswith("sidekiqs:") and "ssl_cert_reqs" not in url
     url = of_redis(url)
     if is_secure:
-        # Without a word on certificates kombu's own would not encrypt at all.
+        # Without an option for certificates, kombu's own transport would not encrypt at all.
         return f"{url}{'&' if '?' in url else '?'}ssl_cert_reqs=required"
     parts = urlsplit(url)
     if parts.scheme != "unix":
@@ -126,26 +126,26 @@ def kombu_url(url: Any) -> Any:
 
 
 def of_redis(url: str) -> str:
-    """The URLs of the kombu transport, joined by semicolons, as those of Redis that they stand for."""
+    """Replace our kombu transport's URLs with the matching Redis URLs. Several are joined by semicolons."""
     servers = [server.partition("://") for server in url.split(";")]
     return ";".join(f"{_OF_THE_TRANSPORT.get(scheme, scheme)}{sep}{rest}" for scheme, sep, rest in servers)
 
 
 def own_url(url: str, scheme: str, options: Mapping[str, Any], use_ssl: Any) -> str:
     """
-    *url* as the engine takes it.
+    *url* in the form for the engine.
 
     Args:
-        scheme: Of the URL, which may be one that kombu knows and the engine does not.
-        options: `broker_transport_options`, or those of the results.
-        use_ssl: `broker_use_ssl`, or that of the results.
+        scheme: The URL's scheme, which may be one that kombu knows but the engine does not.
+        options: `broker_transport_options`, or the result backend's counterpart.
+        use_ssl: `broker_use_ssl`, or the result backend's counterpart.
 
     Raises:
-        ImproperlyConfigured: The master of a sentinel is not named.
+        ImproperlyConfigured: A sentinel URL has no master name.
     """
     if scheme == "sentinel":
         return _sentinel_url(url, options, use_ssl)
-    # Several servers are kombu's fail-over; the engine follows one, or a sentinel.
+    # kombu fails over between several servers; the engine uses one, or a sentinel.
     parts = urlsplit(url.partition(";")[0])
     query = dict(parse_qsl(parts.query))
     if scheme in ("unix", "redis+socket"):
@@ -171,8 +171,8 @@ def _ssl_query(use_ssl: Any) -> dict[str, str]:
 
 def _sentinel_url(url: str, options: Mapping[str, Any], use_ssl: Any) -> str:
     """
-    kombu writes each sentinel as a URL of its own, `sentinel://[:password@]host:port[/db];…`, and the master's name in
-    the options.
+    The engine's URL for sentinels. kombu has a separate URL for each sentinel,
+    `sentinel://[:password@]host:port[/db];…`, and the master's name in the options.
     """
     master = options.get("master_name")
     if not master:

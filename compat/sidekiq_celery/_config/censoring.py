@@ -1,4 +1,4 @@
-"""Settings without their secrets, fit for a log or a report."""
+"""Settings with their secrets masked, safe for a log or a report."""
 
 import re
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ _AZURE_SIGNATURE = re.compile(r"(?i)([?&]sig=)[^&;#]*")
 
 
 def sanitize_url(url: Any, mask: str = MASK) -> Any:
-    """*url* with its passwords masked, also those of several hosts (`;` or `,`) and of Azure; what is none as it is."""
+    """*url* with passwords masked, including several hosts (`;` or `,`) and Azure's. Other values are unchanged."""
     if not isinstance(url, str) or "://" not in url:
         return url
     scheme, _, rest = url.partition("://")
@@ -40,7 +40,7 @@ def _masked_hosts(authority: str, mask: str) -> str:
     if separator is None:
         return _masked(authority, mask)
     hosts = [host.strip() for host in authority.split(separator) if host.strip()]
-    # A password may hold the separator: then a part is no host of its own, and all before the last @ is masked.
+    # A password may contain the separator. Then a part is not a host, and everything before the last @ is masked.
     with_users = [host.rpartition("@")[0] for host in hosts if "@" in host]
     are_hosts = all(":" in user for user in with_users) and not any(
         host.startswith(":") for host in hosts if "@" not in host
@@ -73,5 +73,5 @@ def _masked_value(key: Any, value: Any) -> Any:
 
 
 def filter_hidden_settings(conf: Mapping[Any, Any]) -> dict[Any, Any]:
-    """*conf* with passwords, keys and the like masked."""
+    """*conf* with passwords, keys and similar secrets masked."""
     return {key: _masked_value(key, value) for key, value in conf.items()}

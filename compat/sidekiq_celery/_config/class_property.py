@@ -1,4 +1,4 @@
-"""A property of a class, seen from the class and from its instances."""
+"""A property that works on a class and on its instances."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,11 +8,11 @@ __all__ = ("class_property",)
 
 class class_property:
     """
-    Like `property`, with class methods for getter and setter.
+    Like `property`, but with class methods as getter and setter.
 
     Args:
         getter: Called with the class.
-        setter: Called with the class and the value, where an instance's attribute is set.
+        setter: Called with the class and the value when the attribute is set on an instance.
     """
 
     def __init__(self, getter: Callable[..., Any], setter: Callable[..., Any]) -> None:

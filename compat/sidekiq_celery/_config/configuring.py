@@ -1,4 +1,4 @@
-"""Reading an app's settings, when somebody first asks for one."""
+"""Loading an app's settings, when one is first accessed."""
 
 import logging
 from collections import deque
@@ -16,7 +16,7 @@ logger = logging.getLogger("celery.app.base")
 
 
 class Unread(App, Protocol):
-    """An app, and what is known of its settings before they are read."""
+    """An app whose settings have not been loaded, and what is known about them."""
 
     configured: bool
     namespace: str | None
@@ -34,7 +34,7 @@ class Unread(App, Protocol):
 
 
 def load(app: Unread) -> Settings:
-    """The settings of *app*: what the program set, what its source says, defaults that were added, defaults."""
+    """Load the settings of *app*. Precedence: the program's own, its configuration source, added defaults, defaults."""
     if isinstance(app.on_configure, Signal):
         app.on_configure.send(sender=app)
     else:
@@ -51,7 +51,7 @@ def load(app: Unread) -> Settings:
     if app._conf is None:
         app._conf = settings
     else:
-        # In place: somebody may hold `app.conf`.
+        # Replaced in place, because other code may hold a reference to `app.conf`.
         app._conf.swap_with(settings)
     conf = app._conf
     while app._pending_defaults:
@@ -65,13 +65,13 @@ def load(app: Unread) -> Settings:
 
 def load_pending(app: Unread) -> Settings:
     """
-    The same, for the first who asks for a setting.
+    Load the settings on the first access to one.
 
     Raises:
-        ModuleNotFoundError: The source of the settings lacks an attribute.
-        ImproperlyConfigured: It looked for a key that is not there.
+        ModuleNotFoundError: The configuration source lacks an attribute.
+        ImproperlyConfigured: The configuration source accessed a key that does not exist.
     """
-    # An attribute or key that the source lacks would else look as if the setting that was asked for were missing.
+    # Otherwise an attribute or key that the source lacks would look as if the requested setting were missing.
     try:
         return load(app)
     except AttributeError as error:
@@ -83,7 +83,7 @@ def load_pending(app: Unread) -> Settings:
 def periodic_entry(
     app: App, schedule: Any, sig: Any, args: Any, kwargs: Any, name: str | None, options: dict[str, Any]
 ) -> tuple[str, dict[str, Any]]:
-    """Name and entry of `beat_schedule` for a signature or a task."""
+    """The name and the `beat_schedule` entry for a signature or a task."""
     kwargs = kwargs or {}
     is_signature: bool = isinstance(sig, CallableSignature)
     bound = sig.clone(args, kwargs) if is_signature else app.signature(sig.name, args, kwargs)

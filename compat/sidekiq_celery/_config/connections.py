@@ -1,4 +1,4 @@
-"""kombu's connections to an app's broker: for health checks, remote control and events. Jobs do not go this way."""
+"""kombu's connections to an app's broker: for health checks, remote control and events. Jobs do not use them."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from sidekiq_celery.contract import App
 
 
 def connect(app: App, url: str | None, **given: Any) -> Any:
-    """A `kombu.Connection`, not opened yet; what is not given comes from the settings."""
+    """Create a `kombu.Connection` without opening it. Options that are not given come from the settings."""
     from sidekiq_celery._config.broker import default_broker_url, kombu_url
 
     conf = app.conf
@@ -27,7 +27,7 @@ def connect(app: App, url: str | None, **given: Any) -> Any:
 
 
 def pool_of(app: App) -> Any:
-    """The connections of *app* that are kept."""
+    """The connection pool of *app*."""
     from kombu import pools
 
     pools.set_limit(app.conf.broker_pool_limit)
@@ -36,10 +36,10 @@ def pool_of(app: App) -> Any:
 
 def acquire_connection(app: App, pool: bool = True) -> Any:
     """
-    A connection, from the pool unless *pool* is false.
+    Acquire a connection, from the pool unless *pool* is false.
 
     Raises:
-        OperationalError: All are in use.
+        OperationalError: All connections are in use.
     """
     if not pool:
         return app.connection_for_write()
@@ -48,10 +48,10 @@ def acquire_connection(app: App, pool: bool = True) -> Any:
 
 def acquire_producer(app: App, timeout: float | None = None) -> Any:
     """
-    A `kombu.Producer` from the pool.
+    Acquire a `kombu.Producer` from the pool.
 
     Raises:
-        OperationalError: All are in use.
+        OperationalError: All producers are in use.
     """
     return _acquire(app, app.producer_pool, timeout, "producer", "producer slots")
 

@@ -1,8 +1,8 @@
 """
 Every setting that Celery knows: its default, its type and its old name.
 
-Settings that other services need (Cassandra, S3, …) are here, too: settings files are shared, and a name that is known
-is not a slip. Which ones have no effect stands in `effects`.
+Settings for other services (Cassandra, S3, …) are included, because settings files are shared, and a known name is not
+a typo. `effects` lists the settings that have no effect.
 
 Source: Celery 5.7.0, `celery.app.defaults`.
 """
@@ -40,9 +40,9 @@ class Option:
     One setting.
 
     Args:
-        default: Its value where nobody sets it.
+        default: The value if it is not set.
         type: A key of `TYPES`.
-        old: Its old name; empty if that is the new one in capitals.
+        old: The old name; empty if that is the new name in capitals.
     """
 
     default: Any = None
@@ -52,7 +52,7 @@ class Option:
     typemap: ClassVar[Mapping[str, Callable[[Any], Any]]] = TYPES
 
     def to_python(self, value: Any) -> Any:
-        """A text of the command line in the setting's type."""
+        """Convert a command-line string to the setting's type."""
         return TYPES[self.type](value)
 
 
@@ -217,7 +217,7 @@ OPTIONS: dict[str, Option] = {
     "task_eager_propagates": Option(False, "bool", old="CELERY_EAGER_PROPAGATES_EXCEPTIONS"),
     "task_ignore_result": Option(False, "bool", old="CELERY_IGNORE_RESULT"),
     "task_store_eager_result": Option(False, "bool", old="CELERY_STORE_EAGER_RESULT"),
-    # Not Celery's: how many failed tasks stay in Sidekiq's dead set.
+    # Not in Celery: how many failed tasks stay in Sidekiq's dead set.
     "task_keep_failed": Option(1000, "int"),
     "task_protocol": Option(2, "int", old="CELERY_TASK_PROTOCOL"),
     "task_publish_retry": Option(True, "bool", old="CELERY_TASK_PUBLISH_RETRY"),
@@ -258,7 +258,7 @@ OPTIONS: dict[str, Option] = {
     "worker_log_datefmt": Option(None, "string", old="CELERYD_LOG_DATEFMT"),
     "worker_log_format": Option(DEFAULT_PROCESS_LOG_FMT, "string", old="CELERYD_LOG_FORMAT"),
     "worker_lost_wait": Option(10.0, "float", old="CELERYD_WORKER_LOST_WAIT"),
-    # Not Celery's: a job of more bytes is not read; 0 for no limit.
+    # Not in Celery: a larger job is not read; 0 for no limit.
     "worker_max_body_bytes": Option(32 * 1024 * 1024, "int"),
     "worker_max_memory_per_child": Option(None, "int", old="CELERYD_MAX_MEMORY_PER_CHILD"),
     "worker_max_tasks_per_child": Option(None, "int", old="CELERYD_MAX_TASKS_PER_CHILD"),
@@ -308,11 +308,11 @@ def _grouped() -> dict[str, Any]:
 
 
 NAMESPACES = _grouped()
-"""The settings by the first word of their names; those without a group by themselves."""
+"""The settings grouped by the first word of their names; settings without a group are at the top level."""
 
 
 class searchresult(NamedTuple):
-    """Where `find` found a setting."""
+    """The setting that `find` found, and where."""
 
     namespace: str | None
     key: str
@@ -320,7 +320,7 @@ class searchresult(NamedTuple):
 
 
 def flatten(d: dict[str, Any], root: str = "") -> Any:
-    """Full names and settings of what `NAMESPACES` holds."""
+    """Yield the full name and the setting for each entry of `NAMESPACES`."""
     for key, value in d.items():
         if isinstance(value, dict):
             yield from flatten(value, f"{root}{key}_")
@@ -330,10 +330,10 @@ def flatten(d: dict[str, Any], root: str = "") -> Any:
 
 def find_option(name: str) -> Option:
     """
-    The setting of that full name.
+    The setting with that full name.
 
     Raises:
-        KeyError: There is none.
+        KeyError: There is no such setting.
     """
     return OPTIONS[name.lower()]
 
@@ -341,10 +341,10 @@ def find_option(name: str) -> Option:
 @cache
 def find(name: str, namespace: str = "celery") -> searchresult:
     """
-    A setting by the end of its name, such as `always_eager`; those of *namespace* first.
+    Find a setting by the end of its name, such as `always_eager`; settings of *namespace* come first.
 
     Raises:
-        KeyError: There is none.
+        KeyError: There is no such setting.
     """
     wanted, first = name.lower(), namespace.lower()
     group = NAMESPACES.get(first)

@@ -1,9 +1,9 @@
 """
-From a call to the name of its queue: `app.amqp.router`, which needs no kombu.
+Finds the name of a call's queue: `app.amqp.router`, which does not need kombu.
 
-Exchanges resolve to names: a call that names an exchange and a routing key, and no queue, goes to the queue of
-`task_queues` that is bound so; of several that match (topic, fan-out) to the first, as a job is in one queue, which is
-told once. A `Broadcast`, whose point is that every worker runs the task, is refused.
+Exchanges are resolved to queue names. A call that names an exchange and a routing key, but no queue, goes to the queue
+in `task_queues` with that binding. If several match (topic, fan-out), it goes to the first, because a job is in only
+one queue; this is logged once. A `Broadcast` is rejected, because its purpose is that every worker runs the task.
 """
 
 import logging
@@ -21,7 +21,7 @@ logger = logging.getLogger("celery.app.destinations")
 
 
 class _Binding(NamedTuple):
-    """How a queue hangs on an exchange."""
+    """A queue's binding to an exchange."""
 
     queue: str
     exchange: str
@@ -29,7 +29,7 @@ class _Binding(NamedTuple):
     routing_key: str
 
     def matches(self, exchange: str | None, routing_key: str | None) -> bool:
-        """Whether a message with that exchange and key comes here."""
+        """Whether a message with that exchange and routing key goes to this queue."""
         if exchange is not None and exchange != self.exchange:
             return False
         if self.kind == "fanout" or routing_key is None:
@@ -40,13 +40,13 @@ class _Binding(NamedTuple):
 
 
 def _topic(pattern: str) -> re.Pattern[str]:
-    """A pattern for keys with a dot in front: `*` is one word, `#` any number of them."""
+    """A regex for routing keys with a leading dot: `*` is one word, `#` any number of words."""
     words = {"*": r"\.[^.]+", "#": r"(?:\.[^.]+)*"}
     return re.compile("".join(words.get(word, rf"\.{re.escape(word)}") for word in pattern.split(".")))
 
 
 class _Names(Mapping[str, str]):
-    """The names of the queues that a call may name, each to that of the queue itself."""
+    """Maps each name that a call may use for a queue to the queue's own name."""
 
     def __init__(self, names: dict[str, str], is_open: bool) -> None:
         self._names, self._is_open = names, is_open
@@ -63,11 +63,11 @@ class _Names(Mapping[str, str]):
 
 class NameRouter(Router):
     """
-    Routes to the names of queues.
+    Routes calls to names of queues.
 
     Args:
-        app: Whose settings.
-        routes: `task_routes`, prepared.
+        app: The app whose settings to use.
+        routes: `task_routes`, as returned by `prepare`.
     """
 
     def __init__(self, app: App, routes: Any) -> None:
@@ -86,7 +86,7 @@ class NameRouter(Router):
         self, options: Any, name: str, args: Any = (), kwargs: Any = None, task_type: Any = None
     ) -> dict[str, Any]:
         """
-        *options* with what routes add to them; `queue` is there, and is a name or one of kombu's queues.
+        *options* with the additions of routes. They always include `queue`, a name or one of kombu's queues.
 
         Raises:
             QueueNotFound: There is no such queue, and `task_create_missing_queues` is off.
@@ -97,7 +97,7 @@ class NameRouter(Router):
             return {**given, "queue": bound}
         routed = super().route(given, name, args, kwargs, task_type)
         if "queue" not in given and routed.get("exchange"):
-            # A route that names an exchange, to which the default queue was added.
+            # The route names an exchange, and the default queue was added to it.
             routed["queue"] = self._bound({**routed, "queue": None}) or routed["queue"]
         return routed
 
@@ -111,14 +111,14 @@ class NameRouter(Router):
         router: Router | None = None,
     ) -> tuple[str, dict[str, Any]]:
         """
-        The name of the queue of a call, and its other options with what routes add to them.
+        The name of a call's queue, and its other options with the additions of routes.
 
         Args:
-            router: Asked instead.
+            router: A router to use instead of this one.
 
         Raises:
             QueueNotFound: There is no such queue, and `task_create_missing_queues` is off.
-            ImproperlyConfigured: It is a broadcast.
+            ImproperlyConfigured: The queue is a broadcast.
         """
         routed = (router or self).route(dict(options), name, args, kwargs, task_type)
         queue = routed.pop("queue")
@@ -131,7 +131,7 @@ class NameRouter(Router):
         return wanted, routed
 
     def _bound(self, options: Mapping[str, Any]) -> str | None:
-        """The queue that is bound as *options* say; None if they name a queue, or neither exchange nor key."""
+        """The queue whose binding matches *options*. Returns None if they name a queue, or neither exchange nor key."""
         exchange, key = options.get("exchange"), options.get("routing_key")
         if options.get("queue") or not (exchange or key):
             return None
@@ -157,12 +157,12 @@ def _declared(queues: Any) -> list[tuple[str, Any]]:
 
 
 def _is_broadcast(queue: Any) -> bool:
-    """Whether it is kombu's `Broadcast`: a queue of each process, under one alias."""
+    """Whether *queue* is kombu's `Broadcast`: a queue for each process, under one alias."""
     return any((kind.__module__, kind.__name__) == ("kombu.common", "Broadcast") for kind in type(queue).__mro__)
 
 
 def _bindings(name: str, queue: Any, conf: Any) -> list[_Binding]:
-    """One, or those of a queue that hangs on an exchange by several keys."""
+    """The queue's bindings: usually one, or several if it is bound with several keys."""
     several = getattr(queue, "bindings", None) or [queue]
     return [_binding(name, each, conf) for each in several]
 

@@ -1,4 +1,4 @@
-"""Which settings have no effect here, and saying so once."""
+"""The settings that have no effect here, and logging them once."""
 
 import logging
 from typing import Any
@@ -31,24 +31,24 @@ _REASONS = {
         *("task_default_exchange_type", "broker_native_delayed_delivery_queue_type"),
         *("result_exchange", "result_exchange_type", "result_persistent"),
     ),
-    "the engine keeps its connection by itself": (
+    "the engine manages its own connections": (
         *("broker_heartbeat", "broker_heartbeat_checkrate", "broker_login_method", "broker_failover_strategy"),
         *("broker_channel_error_retry", "redis_retry_on_timeout", "redis_socket_keepalive"),
         *("broker_connection_retry", "broker_connection_retry_on_startup"),
         "worker_cancel_long_running_tasks_on_connection_loss",
     ),
-    "what is kept of a workflow stays for 30 days": ("result_chord_expires",),
-    "a task that has succeeded is gone, and its first success stays": ("worker_deduplicate_successful_tasks",),
+    "stored workflow data lasts for 30 days": ("result_chord_expires",),
+    "a task that has succeeded is gone, and its first success is kept": ("worker_deduplicate_successful_tasks",),
     "an idle worker stops at once": ("worker_enable_soft_shutdown_on_idle",),
     "beat answers no remote control": ("beat_remote_control_max_tick_age",),
-    "results in memory are those of the process": ("cache_backend_options",),
-    "the log cuts arguments by their length": ("task_repr_maxlevels",),
+    "results in memory belong to the process": ("cache_backend_options",),
+    "the log truncates arguments by length": ("task_repr_maxlevels",),
     "a chord's body is enqueued by the last part; nothing polls": (
         *("result_chord_retry_interval", "result_chord_join_timeout"),
     ),
     "revoked tasks are kept in Redis": ("worker_state_db",),
     "beat keeps its state in Redis": ("beat_schedule_filename", "beat_sync_every"),
-    "processes are the engine's": (
+    "the engine manages its own processes": (
         *("worker_agent", "worker_autoscaler", "worker_consumer", "worker_timer", "worker_timer_precision"),
         *("worker_pool_putlocks", "worker_pool_start_method", "worker_lost_wait", "worker_proc_alive_timeout"),
     ),
@@ -59,24 +59,24 @@ _told: set[str] = set()
 
 
 def without_effect(name: str) -> str | None:
-    """Why the setting *name* has no effect here; None if it has one."""
+    """The reason why the setting *name* has no effect here. Returns None if it has one."""
     if name.startswith(_OTHER_SERVICES):
         return "that service is not used here"
     return _REASON_BY_NAME.get(name)
 
 
 def settings_without_effect(app: App) -> dict[str, str]:
-    """The settings that the program has set and that have no effect, each with the reason."""
+    """The settings that the program has set although they have no effect, each with the reason."""
     reasons = ((name, without_effect(name)) for name in OPTIONS)
     found = {name: reason for name, reason in reasons if reason and app.conf.value_set_for(name)}
     if own_name(str(app.conf.worker_autoscaler)) == OPTIONS["worker_autoscaler"].default:
-        # By any other class nothing is scaled.
+        # The default class does scale; any other class has no effect.
         found.pop("worker_autoscaler", None)
     return found
 
 
 def tell(app: App) -> None:
-    """Name them in the log, each once in a process."""
+    """Log the settings without effect, each once per process."""
     found = {name: reason for name, reason in settings_without_effect(app).items() if name not in _told}
     _told.update(found)
     if found:
@@ -92,5 +92,5 @@ def _tell_of_the_worker(instance: Any = None, **_: Any) -> None:
 
 
 def watch_workers() -> None:
-    """Tell when a worker has set up its log."""
+    """Log them once a worker has set up its logging."""
     signals.celeryd_after_setup.connect(_tell_of_the_worker, dispatch_uid="sidekiq_celery.effects")

@@ -1,4 +1,4 @@
-"""The queues of an app as kombu's `Queue`s: what `app.amqp.queues` holds."""
+"""The queues of an app as kombu's `Queue` objects: the value of `app.amqp.queues`."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -14,14 +14,14 @@ __all__ = ("Queues",)
 
 class Queues(dict[str, Any]):
     """
-    Name to queue.
+    A dict from name to queue.
 
     Args:
-        queues: A list of queues, or name to queue or its options.
-        default_exchange, default_routing_key: Of queues that have none.
-        create_missing: Names that are not there are added.
-        create_missing_queue_type, create_missing_queue_exchange_type, autoexchange: How.
-        max_priority: Of queues that say nothing.
+        queues: A list of queues, or a mapping from name to a queue or its options.
+        default_exchange, default_routing_key: Defaults for queues that have none.
+        create_missing: True to add a queue when an unknown name is accessed.
+        create_missing_queue_type, create_missing_queue_exchange_type, autoexchange: How to create such a queue.
+        max_priority: The default for queues that do not specify one.
     """
 
     def __init__(
@@ -77,11 +77,11 @@ class Queues(dict[str, Any]):
         raise KeyError(name)
 
     def add(self, queue: Any, **kwargs: Any) -> Any:
-        """Add a `Queue`, or one of that name with options."""
+        """Add a `Queue`, or a queue with that name and options."""
         return self._add(queue) if isinstance(queue, Queue) else self.add_compat(queue, **kwargs)
 
     def add_compat(self, name: str, **options: Any) -> Any:
-        """Add a queue by its name and options, as `task_queues` may write it."""
+        """Add a queue by name and options, as `task_queues` may contain it."""
         options.setdefault("routing_key", options.get("binding_key"))
         if options["routing_key"] is None:
             options["routing_key"] = name
@@ -94,7 +94,7 @@ class Queues(dict[str, Any]):
         return queue
 
     def format(self, indent: int = 0, indent_first: bool = True) -> str:
-        """The queues that are served, for people."""
+        """The queues that are consumed, in readable form."""
         lines = [
             f".> {queue.name:<16} exchange={queue.exchange.name}({queue.exchange.type}) key={queue.routing_key}"
             for _, queue in sorted(self.consume_from.items())
@@ -106,20 +106,20 @@ class Queues(dict[str, Any]):
         return "\n".join([lines[0], textindent("\n".join(lines[1:]), indent)])
 
     def select_add(self, queue: Any, **kwargs: Any) -> Any:
-        """Add a queue that is served even where a selection was made."""
+        """Add a queue, and consume it even if a selection was made."""
         added = self.add(queue, **kwargs)
         served = self._default_consume_from if self._consume_from is None else self._consume_from
         served[added.name] = added
         return added
 
     def select(self, include: str | Iterable[str] | None) -> None:
-        """Serve those alone."""
+        """Consume only these queues."""
         if include:
             chosen = [self[name] for name in maybe_list(include)]
             self._consume_from = {queue.name: queue for queue in chosen}
 
     def deselect(self, exclude: str | Iterable[str] | None) -> None:
-        """Do not serve those."""
+        """Do not consume these queues."""
         served = self.consume_from
         for name in maybe_list(exclude) or ():
             aliased = self.aliases.get(name)
@@ -127,10 +127,10 @@ class Queues(dict[str, Any]):
 
     def new_missing(self, name: str) -> Any:
         """
-        A queue for a name that is not there.
+        Create a queue for an unknown name.
 
         Raises:
-            ValueError: Its type is neither classic nor quorum.
+            ValueError: The configured queue type is neither classic nor quorum.
         """
         kind = self.create_missing_queue_type
         if kind not in (None, "", "classic", "quorum"):
@@ -143,5 +143,5 @@ class Queues(dict[str, Any]):
 
     @property
     def consume_from(self) -> dict[str, Any]:
-        """The queues that are served."""
+        """The queues that are consumed."""
         return self._default_consume_from if self._consume_from is None else self._consume_from

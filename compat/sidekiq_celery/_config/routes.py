@@ -1,4 +1,4 @@
-"""`task_routes`: from a task to its queue."""
+"""`task_routes`: finding the queue for a task."""
 
 import fnmatch
 import re
@@ -19,7 +19,7 @@ def _as_route(value: Any) -> dict[str, Any]:
 
 
 class MapRoute:
-    """A router made of task names, globs and patterns; the exact name comes first, then the others in order."""
+    """A router made from task names, globs and patterns. An exact name takes precedence, then the others in order."""
 
     def __init__(self, map: Any) -> None:
         self.map: dict[str, Any] = {}
@@ -42,12 +42,12 @@ class MapRoute:
 
 class Router:
     """
-    Chooses the options of a call by which it finds its queue.
+    Chooses the options that determine a call's queue.
 
     Args:
-        routes: As `prepare` returns them; the first that answers decides.
-        queues: Name to queue.
-        create_missing: Kept for those who ask; *queues* decides.
+        routes: As returned by `prepare`; the first one that returns a route decides.
+        queues: A mapping from name to queue.
+        create_missing: Only stored, for callers that read it; *queues* decides.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Router:
         self, options: Any, name: str, args: Any = (), kwargs: Any = None, task_type: Any = None
     ) -> dict[str, Any]:
         """
-        *options* with those that routes and the default queue add; what the caller gave stays.
+        *options* with the additions of routes and the default queue. The caller's own options take precedence.
 
         Raises:
             QueueNotFound: There is no such queue.
@@ -79,7 +79,7 @@ class Router:
 
     def expand_destination(self, route: Any) -> Any:
         """
-        A route with its queue in place of the queue's name.
+        A route in which the queue's name is replaced with the queue.
 
         Raises:
             QueueNotFound: There is no such queue.
@@ -97,7 +97,7 @@ class Router:
     def lookup_route(
         self, name: str, args: Any = None, kwargs: Any = None, options: Any = None, task_type: Any = None
     ) -> Any:
-        """The first answer of a router that is not None."""
+        """The first route that is not None, asking one router after another."""
         for router in self.routes:
             route = self.query_router(router, name, args, kwargs, options, task_type)
             if route is not None:
@@ -105,7 +105,7 @@ class Router:
         return None
 
     def query_router(self, router: Any, task: str, args: Any, kwargs: Any, options: Any, task_type: Any) -> Any:
-        """One router's answer."""
+        """The route that one router returns."""
         router = maybe_evaluate(router)
         if hasattr(router, "route_for_task"):
             return router.route_for_task(task, args, kwargs)
@@ -113,7 +113,7 @@ class Router:
 
 
 def expand_router_string(router: Any) -> Any:
-    """The router that a text names; a class of the old kind is called."""
+    """The router with that import path; an old-style router class is instantiated."""
     found = symbol_by_name(router)
     return found() if hasattr(found, "route_for_task") else found
 

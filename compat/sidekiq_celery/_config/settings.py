@@ -1,4 +1,4 @@
-"""`app.conf`: the settings of an app, under their new, old and prefixed names."""
+"""`app.conf`: an app's settings, under their new, old and prefixed names."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
@@ -25,12 +25,12 @@ _NOT_SETTINGS = frozenset(dir(dict))
 
 
 def new_key_to_old(key: str) -> str:
-    """The old name of a setting; *key* itself if it is none."""
+    """The old name of a setting; any other *key* is returned unchanged."""
     return _TO_OLD_KEY.get(key, key)
 
 
 def old_key_to_new(key: str) -> str:
-    """The new name of a setting; *key* itself if it is none."""
+    """The new name of a setting; any other *key* is returned unchanged."""
     return _TO_NEW_KEY.get(key, key)
 
 
@@ -39,11 +39,11 @@ KEY_CONVERTERS: tuple[Callable[[str], str], ...] = (old_key_to_new, new_key_to_o
 
 class PendingConfiguration(MutableMapping[str, Any], AttributeDictMixin):
     """
-    What a program sets before its settings are read. They are read when somebody asks for one.
+    The settings that a program sets before all settings are loaded, which happens when one is first read.
 
     Args:
-        conf: What is set so far.
-        callback: Reads the settings, *conf* included.
+        conf: The settings so far.
+        callback: Loads all settings, including *conf*.
     """
 
     _given: dict[str, Any]
@@ -54,7 +54,7 @@ class PendingConfiguration(MutableMapping[str, Any], AttributeDictMixin):
 
     @cached_property
     def data(self) -> Any:
-        """All settings, read now."""
+        """All settings; accessing this loads them."""
         return self.callback()
 
     def __getitem__(self, key: str) -> Any:
@@ -67,11 +67,11 @@ class PendingConfiguration(MutableMapping[str, Any], AttributeDictMixin):
         del self._given[key]
 
     def __contains__(self, key: object) -> bool:
-        # `setdefault` asks this, and has to leave the settings unread.
+        # `setdefault` uses this, and must not load the settings.
         return key in self._given
 
     def setdefault(self, key: str, default: Any = None) -> Any:
-        """Set *key* unless the program has."""
+        """Set *key* unless the program has already set it."""
         return self._given.setdefault(key, default)
 
     def update(self, *args: Any, **kwargs: Any) -> None:
@@ -79,11 +79,11 @@ class PendingConfiguration(MutableMapping[str, Any], AttributeDictMixin):
         self._given.update(*args, **kwargs)
 
     def clear(self) -> None:
-        """Forget what was set."""
+        """Discard what was set."""
         self._given.clear()
 
     def copy(self) -> Any:
-        """All settings, read now, as a copy."""
+        """A copy of all settings, which are loaded if necessary."""
         return self.data.copy()
 
     def __iter__(self) -> Iterator[str]:
@@ -98,7 +98,7 @@ class PendingConfiguration(MutableMapping[str, Any], AttributeDictMixin):
 
 class Settings(ConfigurationView):
     """
-    The settings of an app: by attribute, by item, with `get`, `update`, `in` and iteration.
+    An app's settings, readable as attributes and items, with `get`, `update`, `in` and iteration.
 
     Args:
         deprecated_settings: The old names that the program uses.
@@ -111,7 +111,7 @@ class Settings(ConfigurationView):
         self.__dict__["deprecated_settings"] = deprecated_settings
 
     def copy(self) -> "Settings":
-        """The same, with changes of its own."""
+        """A copy that can be changed independently."""
         self.finalize()
         copied = super().copy()
         assert isinstance(copied, Settings)
@@ -125,71 +125,71 @@ class Settings(ConfigurationView):
 
     @property
     def broker_url(self) -> str | None:
-        """Where jobs are; the variable `CELERY_BROKER_URL` before the setting."""
+        """The URL of the broker; the variable `CELERY_BROKER_URL` takes precedence over the setting."""
         url: str | None = self._url("CELERY_BROKER_URL", "broker_url", "broker_host")
         return url
 
     @property
     def broker_read_url(self) -> str | None:
-        """Where workers look for jobs, if elsewhere."""
+        """The URL that workers take jobs from, if it differs."""
         return self._url("CELERY_BROKER_READ_URL", "broker_read_url") or self.broker_url
 
     @property
     def broker_write_url(self) -> str | None:
-        """Where jobs are sent, if elsewhere."""
+        """The URL that jobs are sent to, if it differs."""
         return self._url("CELERY_BROKER_WRITE_URL", "broker_write_url") or self.broker_url
 
     @property
     def result_backend(self) -> Any:
-        """Where results are; the variable `CELERY_RESULT_BACKEND` before the setting."""
+        """Where results are stored; the variable `CELERY_RESULT_BACKEND` takes precedence over the setting."""
         return self._url("CELERY_RESULT_BACKEND", "result_backend", "CELERY_RESULT_BACKEND")
 
     @property
     def task_default_exchange(self) -> str:
-        """That of the default queue, unless it is set."""
+        """The default exchange; if it is not set, the name of the default queue."""
         name: str = self.first("task_default_exchange", "task_default_queue")
         return name
 
     @property
     def task_default_routing_key(self) -> str:
-        """That of the default queue, unless it is set."""
+        """The default routing key; if it is not set, the name of the default queue."""
         key: str = self.first("task_default_routing_key", "task_default_queue")
         return key
 
     @property
     def timezone(self) -> Any:
-        """Also Django's."""
+        """The time zone; Django's `TIME_ZONE` counts as well."""
         return self.first("timezone", "TIME_ZONE")
 
     def without_defaults(self) -> "Settings":
-        """What was set, by whomever."""
+        """Only the settings that were set explicitly."""
         return Settings({}, self.maps[:-1])
 
     def value_set_for(self, key: str) -> bool:
-        """Whether anybody has set *key*, under any of its names."""
+        """Whether *key* was set explicitly, under any of its names."""
         self.finalize()
         return key in Settings({}, self.maps[:-1], self._keys, self.prefix)
 
     def find_option(self, name: str, namespace: str = "") -> Any:
-        """A setting by the end of its name, as (namespace, key, setting)."""
+        """Find a setting by the end of its name; returns (namespace, key, setting)."""
         return find(name, namespace)
 
     def find_value_for_key(self, name: str, namespace: str = "celery") -> Any:
-        """The value of a setting by the end of its name."""
+        """The value of a setting, found by the end of its name."""
         found = self.find_option(name, namespace)
         return self.get_by_parts(found.namespace, found.key)
 
     def get_by_parts(self, *parts: str | None) -> Any:
-        """The value of the setting whose name has those parts."""
+        """The value of the setting whose name consists of those parts."""
         return self["_".join(part for part in parts if part)]
 
     def finalize(self) -> "Settings":
-        """Have the settings read."""
+        """Load the settings."""
         self.get("__bogus__")
         return self
 
     def table(self, with_defaults: bool = False, censored: bool = True) -> dict[str, Any]:
-        """What was set, with secrets masked."""
+        """The settings that were set, with secrets masked."""
         from sidekiq_celery._config.censoring import filter_hidden_settings
 
         self.finalize()
@@ -198,13 +198,13 @@ class Settings(ConfigurationView):
         return filter_hidden_settings(found) if censored else found
 
     def humanize(self, with_defaults: bool = False, censored: bool = True) -> str:
-        """The same, for people."""
+        """The result of `table` as readable text."""
         return "\n".join(
             f"{key}: {pretty(value, width=50)}" for key, value in self.table(with_defaults, censored).items()
         )
 
     def maybe_warn_deprecated_settings(self) -> bool:
-        """Warn of the old names that the program uses; whether there were any."""
+        """Warn about the old names that the program uses. Returns True if there are any."""
         from sidekiq_celery.utils import deprecated
 
         for setting in self.deprecated_settings or ():
@@ -214,7 +214,7 @@ class Settings(ConfigurationView):
 
 
 class _Naming(NamedTuple):
-    """New or old names: the defaults under them, the way to them, and what to say of the others."""
+    """New or old names: their defaults, the conversion to them, and the error message about other names."""
 
     defaults: Mapping[str, Any]
     convert: Mapping[str, str]
@@ -243,13 +243,13 @@ def detect_settings(
     old_keys: set[str] | None = None,
 ) -> Settings:
     """
-    The settings in *conf*, which names them all the new way or all the old way.
+    The settings in *conf*, which must use either only new names or only old names.
 
     Args:
-        conf: What was read, or None.
-        preconf: What the program set itself.
-        ignore_keys: Which of those do not tell how the program names settings.
-        prefix: The names are new, in capitals behind it.
+        conf: The settings that were read, or None.
+        preconf: The settings that the program set itself.
+        ignore_keys: Keys to ignore when detecting which names the program uses.
+        prefix: The prefix of all names; the names after it are new ones in capitals.
 
     Raises:
         ImproperlyConfigured: New and old names are mixed; the message says what to rename.
@@ -261,7 +261,7 @@ def detect_settings(
     naming, foreign = (_OLD, new) if len(old) > len(new) else (_NEW, old)
     if prefix:
         naming, foreign = _NEW, set()
-    # A setting that is there under both names bothers nobody.
+    # A setting that is present under both names is fine.
     misnamed = sorted(key for key in foreign if naming.convert[key] not in have)
     if misnamed:
         renames = "\n".join(f"{key:<36} -> {naming.convert[key]}" for key in misnamed)

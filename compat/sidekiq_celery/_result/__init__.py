@@ -1,1 +1,1 @@
-"""The parts of `sidekiq_celery.result`. Importing them imports no backend; promises come with the first `then`."""
+"""The parts of `sidekiq_celery.result`. They import no backend; promises are imported by the first `then`."""

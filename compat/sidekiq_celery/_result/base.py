@@ -1,4 +1,4 @@
-"""What all results share, and whether one may wait for them here."""
+"""What all results have in common, and whether it is allowed to wait for them here."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,17 +15,17 @@ __all__ = (
 )  # fmt: skip
 
 _WOULD_BLOCK = (
-    "Never call result.get() within a task! It holds up a worker, and all may come to wait for each other. Call the "
-    "next task by a chain or a chord, await the result in an async task, or see allow_join_result()"
+    "Never call result.get() within a task! It blocks a worker, and all workers may end up waiting for each other. "
+    "Call the next task with a chain or a chord, await the result in an async task, or see allow_join_result()"
 )
 
 
-# What a block of the program says, in its thread or coroutine; else it depends on where one is.
+# Set by a `with` block of the program, for its thread or coroutine. Without one, it depends on where the code runs.
 _says: ContextVar[bool | None] = ContextVar("sidekiq_celery.joining", default=None)
 
 
 def task_join_will_block() -> bool:
-    """Whether waiting for a result in here would hold up a worker."""
+    """Whether waiting for a result here would block a worker."""
     said = _says.get()
     if said is not None:
         return said
@@ -35,10 +35,10 @@ def task_join_will_block() -> bool:
 
 def assert_will_not_block() -> None:
     """
-    Check that one may wait here.
+    Check that waiting is allowed here.
 
     Raises:
-        RuntimeError: A task runs here.
+        RuntimeError: A task is running here.
     """
     if task_join_will_block():
         raise RuntimeError(_WOULD_BLOCK)
@@ -54,24 +54,24 @@ def _joining(blocks: bool) -> Iterator[None]:
 
 
 def allow_join_result() -> Any:
-    """Within it one may wait for results, also in a task."""
+    """A context manager that allows waiting for results, even within a task."""
     return _joining(False)
 
 
 def denied_join_result() -> Any:
-    """Within it one may not wait for results."""
+    """A context manager that forbids waiting for results."""
     return _joining(True)
 
 
 class ResultBase:
-    """The root of all results."""
+    """The base class of all results."""
 
     parent: Any = None
-    """The result of the step before, in a chain."""
+    """The result of the previous step in a chain."""
 
 
 def new_promise(*args: Any, **kwargs: Any) -> Any:
-    """A promise of kombu's."""
+    """Create one of kombu's promises."""
     from vine import promise  # type: ignore[import-untyped]
 
     return promise(*args, **kwargs)
@@ -79,10 +79,10 @@ def new_promise(*args: Any, **kwargs: Any) -> Any:
 
 def result_from_tuple(r: Any, app: Any = None) -> Any:
     """
-    The result that a tuple stands for; a result as it is.
+    Restore a result from a tuple. A result is returned unchanged.
 
     Args:
-        r: `((id, parent), children)` as by `as_tuple`; children are None but for a group.
+        r: `((id, parent), children)` as returned by `as_tuple`; children are None unless it is a group.
     """
     app = app_or_default(app)
     if isinstance(r, ResultBase):

@@ -1,4 +1,4 @@
-"""`EagerResult`: of a task that ran in the caller's process."""
+"""`EagerResult`: the result of a task that ran in the caller's process."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -15,12 +15,12 @@ R = TypeVar("R")
 
 class EagerResult(AsyncResult[R]):
     """
-    The result of a task that has run already. It is in no backend.
+    The result of a task that has already run. It is not stored in a backend.
 
     Args:
-        id: Of the task.
-        ret_value: What it returned or raised.
-        state, traceback, name: Of the task.
+        id: The task's id.
+        ret_value: The task's return value, or the exception it raised.
+        state, traceback, name: The task's state, traceback and name.
     """
 
     def __init__(self, id: str, ret_value: Any, state: str, traceback: Any = None, name: str | None = None) -> None:
@@ -56,10 +56,10 @@ class EagerResult(AsyncResult[R]):
         **kwargs: Any,
     ) -> R:
         """
-        What the task returned.
+        The task's return value.
 
         Raises:
-            RuntimeError: A task runs here, and *disable_sync_subtasks* is true.
+            RuntimeError: A task is running here, and *disable_sync_subtasks* is true.
         """
         if disable_sync_subtasks:
             assert_will_not_block()
@@ -69,7 +69,7 @@ class EagerResult(AsyncResult[R]):
     wait = get  # type: ignore[assignment]
 
     async def aget(self, timeout: float | None = None, propagate: bool = True) -> R:
-        """The same for asyncio."""
+        """Like `get`, for asyncio."""
         value: R = self._value(propagate)
         return value
 
@@ -83,14 +83,14 @@ class EagerResult(AsyncResult[R]):
         return self._result
 
     def ready(self) -> bool:
-        """It has ended."""
+        """Always True: the task has ended."""
         return True
 
     def forget(self) -> None:
-        """There is nothing to remove."""
+        """Do nothing: there is no stored result to remove."""
 
     def revoke(self, *args: Any, **kwargs: Any) -> None:
-        """Take the task for revoked, though it has ended: `get` raises TaskRevokedError from now on."""
+        """Mark the task as revoked, although it has ended: `get` raises TaskRevokedError from now on."""
         self._state = states.REVOKED
         self._result = TaskRevokedError("revoked")
         self._traceback = None
@@ -109,24 +109,24 @@ class EagerResult(AsyncResult[R]):
 
     @property
     def result(self) -> Any:
-        """What the task returned or raised."""
+        """The task's return value, or the exception it raised."""
         return self._result
 
     info = result
 
     @property
     def state(self) -> str:
-        """Of the task."""
+        """The task's state."""
         return self._state
 
     status = state
 
     @property
     def traceback(self) -> Any:
-        """Of a task that failed, as text."""
+        """The traceback of a failed task, as text."""
         return self._traceback
 
     @property
     def supports_native_join(self) -> Any:
-        """It is in no backend."""
+        """Always False: the result is not in a backend."""
         return False

@@ -10,12 +10,12 @@ __all__ = ("GroupResult",)
 
 class GroupResult(ResultSet):
     """
-    The results of a group. What belongs to it can be stored, and read again by its id.
+    The results of a group. The list of its members can be stored, and restored by the group's id.
 
     Args:
-        id: Of the group.
+        id: The group's id.
         results: The results.
-        parent: The result of the step before.
+        parent: The result of the previous step.
     """
 
     id: Any = None
@@ -26,11 +26,11 @@ class GroupResult(ResultSet):
         super().__init__(results, **kwargs)
 
     def save(self, backend: Any = None) -> Any:
-        """Store which results belong to the group; see `restore`."""
+        """Store the list of results that belong to the group; see `restore`."""
         return (backend or self.app.backend).save_group(self.id, self)
 
     def delete(self, backend: Any = None) -> None:
-        """Remove what `save` has stored."""
+        """Remove the list that `save` has stored."""
         (backend or self.app.backend).delete_group(self.id)
 
     @classmethod
@@ -50,7 +50,7 @@ class GroupResult(ResultSet):
         return (self.id, self.parent and self.parent.as_tuple()), [result.as_tuple() for result in self.results]
 
     def as_list(self) -> list[str]:
-        """The ids of the group, of its members and of the steps before them."""
+        """The ids of the group, its members, and the steps before them."""
         return [self.id, *(name for result in self.results for name in result.as_list())]
 
     def __bool__(self) -> bool:

@@ -1,8 +1,8 @@
 """
-The ids of thousands of tasks that one task has called, without reading each of them.
+The ids of thousands of tasks that one task has called, without parsing each of them.
 
-Celery keeps them in one text: `[[["group", null], [[["task", null], null], [["task", null], null]]]]`. Of 10,000 tasks
-that is 0.56 MB, and a page that shows fifty of them spent 5 of its 6 ms on the others.
+Celery stores them in one text: `[[["group", null], [[["task", null], null], [["task", null], null]]]]`. For 10,000
+tasks that is 0.56 MB, and a page that shows fifty of them spent 5 of its 6 ms on the others.
 """
 
 import json
@@ -14,7 +14,7 @@ __all__ = ("ManyTasks", "loads_apart")
 
 _LEAST_BYTES = 20_000
 _BEGIN, _END = b'"children": [', b'], "date_done": '
-# By which kombu marks what is no plain JSON.
+# kombu's mark for values that are not plain JSON.
 _KOMBUS = b"__type__"
 _STAND_IN = "sidekiq_py: the children are read apart"
 _LAST, _BETWEEN = b'", null], null]', b", "
@@ -23,14 +23,14 @@ _GROUP = re.compile(rb'\[\[\["[^"\\]{1,500}", (?:null|\[\["[^"\\]{1,500}", null\
 
 class ManyTasks(Sequence[Any]):
     """
-    `[[id, None], None]` of many tasks, made when asked for.
+    `[[id, None], None]` for many tasks, each created on access.
 
     Args:
-        text: In which they stand, one behind the other.
-        begin, end: From where to where, without the brackets around them.
+        text: The text that contains them, one after another.
+        begin, end: Where they begin and end, without the enclosing brackets.
 
     Raises:
-        ValueError: Something else stands there, or ids of several lengths.
+        ValueError: The text contains anything else, or ids of different lengths.
     """
 
     def __init__(self, text: bytes, begin: int, end: int) -> None:
@@ -39,7 +39,7 @@ class ManyTasks(Sequence[Any]):
         width = text.index(_LAST, begin, end) + len(_LAST) - begin
         self._step = width + len(_BETWEEN)
         self._count, rest = divmod(end - begin + len(_BETWEEN), self._step)
-        # Of each its brackets and quotation marks, at once: to count what is between them took longer than all else.
+        # Check the brackets and quotation marks of all entries at once. Counting them took longer than everything else.
         marks = ((0, b"["), (2, b'"'), (width - len(_LAST), b'"'), (width - 1, b"]"))
         if rest or any(text[begin + at : end : self._step] != mark * self._count for at, mark in marks):
             raise ValueError("these are not just tasks with ids of one length")
@@ -55,7 +55,7 @@ class ManyTasks(Sequence[Any]):
     @overload
     def __getitem__(self, index: slice) -> list[Any]: ...
     def __getitem__(self, index: int | slice) -> Any:
-        """One, or those of a slice."""
+        """One entry, or those of a slice."""
         numbers = range(self._count)[index]
         if isinstance(numbers, int):
             return self._some(numbers, numbers + 1)[0]
@@ -70,15 +70,15 @@ class ManyTasks(Sequence[Any]):
 
 def loads_apart(text: bytes) -> Mapping[str, Any] | None:
     """
-    A stored result whose `children` are thousands of tasks, or one group with as many; they are `ManyTasks` then.
+    Parse a stored result whose `children` are thousands of tasks, or one group with as many, as `ManyTasks`.
 
     Returns:
-        None for all other texts, which are to be read as a whole.
+        None for any other text, which has to be parsed as a whole.
     """
     begin, end = text.find(_BEGIN) + len(_BEGIN) - 1, text.rfind(_END)
     if len(text) < _LEAST_BYTES or not len(_BEGIN) <= begin < end:
         return None
-    # What is left is whole only if what is taken out is.
+    # The rest is only valid JSON if the part taken out is complete.
     rest = b'%b"%b"%b' % (text[:begin], _STAND_IN.encode(), text[end + 1 :])
     try:
         meta = None if _KOMBUS in rest else json.loads(rest)

@@ -16,11 +16,11 @@ __all__ = ("ResultSet",)
 
 class ResultSet(ResultBase):
     """
-    Several results, in an order.
+    An ordered list of results.
 
     Args:
         results: The results.
-        app: Whose they are; else that of the first.
+        app: Their app; by default that of the first result.
     """
 
     _app: Any = None
@@ -36,7 +36,7 @@ class ResultSet(ResultBase):
     # Members
 
     def add(self, result: Any) -> None:
-        """Add a result, unless it is there."""
+        """Add a result, unless the set already contains it."""
         if result not in self.results:
             self.results.append(result)
             if self._on_ready is not None:
@@ -47,10 +47,10 @@ class ResultSet(ResultBase):
 
     def remove(self, result: Any) -> None:
         """
-        Remove a result, or the one of an id.
+        Remove a result, given itself or its id.
 
         Raises:
-            KeyError: It is not there.
+            KeyError: The set does not contain it.
         """
         member = self.app.AsyncResult(result) if isinstance(result, str) else result
         try:
@@ -59,18 +59,18 @@ class ResultSet(ResultBase):
             raise KeyError(member) from None
 
     def discard(self, result: Any) -> None:
-        """Remove a result if it is there."""
+        """Remove a result if the set contains it."""
         try:
             self.remove(result)
         except KeyError:
             pass
 
     def update(self, results: Any) -> None:
-        """Add those that are not there."""
+        """Add the results that the set does not contain yet."""
         self.results.extend([result for result in results if result not in self.results])
 
     def clear(self) -> None:
-        """Remove all; the list stays the same one."""
+        """Remove all results; the list object stays the same."""
         self.results[:] = []
 
     def __iter__(self) -> Iterator[Any]:
@@ -90,30 +90,30 @@ class ResultSet(ResultBase):
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: [{', '.join(result.id for result in self.results)}]>"
 
-    # What became of them
+    # Outcome
 
     def successful(self) -> bool:
-        """All have returned."""
+        """True if all tasks have succeeded."""
         return all(result.successful() for result in self.results)
 
     def failed(self) -> bool:
-        """One has raised."""
+        """True if any task has failed."""
         return any(result.failed() for result in self.results)
 
     def waiting(self) -> bool:
-        """One has not ended."""
+        """True if any task has not ended."""
         return any(not result.ready() for result in self.results)
 
     def ready(self) -> bool:
-        """All have ended."""
+        """True if all tasks have ended."""
         return all(result.ready() for result in self.results)
 
     def completed_count(self) -> int:
-        """How many have returned."""
+        """The number of tasks that have succeeded."""
         return sum(int(result.successful()) for result in self.results)
 
     def maybe_throw(self, callback: Any = None, propagate: bool = True) -> None:
-        """Raise what one has raised."""
+        """Raise the error of a failed task, if there is one."""
         for result in self.results:
             result.maybe_throw(callback=callback, propagate=propagate)
 
@@ -132,7 +132,7 @@ class ResultSet(ResultBase):
         wait: bool = False,
         timeout: float | None = None,
     ) -> None:
-        """Have the tasks not run; see `AsyncResult.revoke`."""
+        """Revoke the tasks; see `AsyncResult.revoke`."""
         self.app.control.revoke(
             [result.id for result in self.results],
             connection=connection,
@@ -156,10 +156,10 @@ class ResultSet(ResultBase):
         on_interval: Callable[[], Any] | None = None,
     ) -> Any:
         """
-        Wait for all; what they returned, in their order. See `AsyncResult.get`.
+        Wait for all tasks, and return their values in order. See `AsyncResult.get`.
 
         Args:
-            callback: Called with each id and value as they come; then no list is made.
+            callback: Called with each id and value as they arrive. No list is returned then.
         """
         join = self.join_native if self.supports_native_join else self.join
         return join(
@@ -185,10 +185,10 @@ class ResultSet(ResultBase):
         on_interval: Callable[[], Any] | None = None,
     ) -> list[Any]:
         """
-        The same, by waiting for one after the other.
+        Like `get`, but waits for one result after another.
 
         Raises:
-            ImproperlyConfigured: *on_message* is given.
+            ImproperlyConfigured: *on_message* was given.
         """
         if disable_sync_subtasks:
             assert_will_not_block()
@@ -223,7 +223,7 @@ class ResultSet(ResultBase):
         on_interval: Callable[[], Any] | None = None,
         disable_sync_subtasks: bool = True,
     ) -> Any:
-        """The same, by one wait for all."""
+        """Like `get`, with a single wait for all results."""
         if disable_sync_subtasks:
             assert_will_not_block()
         places: dict[str, list[int]] = {}
@@ -252,7 +252,7 @@ class ResultSet(ResultBase):
         on_message: Callable[[Any], Any] | None = None,
         on_interval: Callable[[], Any] | None = None,
     ) -> Iterator[tuple[Any, Any]]:
-        """Each id with what is stored of it, as they come."""
+        """Yield each id with its stored result as they arrive."""
         found: Iterator[tuple[Any, Any]] = self.backend.iter_native(
             self,
             timeout=timeout,
@@ -265,10 +265,10 @@ class ResultSet(ResultBase):
 
     async def aget(self, timeout: float | None = None, propagate: bool = True) -> list[Any]:
         """
-        The same for asyncio: the event loop goes on meanwhile.
+        Like `get`, for asyncio: it does not block the event loop.
 
         Raises:
-            TimeoutError: Not all have ended in time.
+            TimeoutError: Not all tasks ended in time.
         """
         members = asyncio.gather(*(result.aget(propagate=propagate) for result in self.results))
         try:
@@ -281,12 +281,12 @@ class ResultSet(ResultBase):
         return self.aget().__await__()
 
     def then(self, callback: Any, on_error: Any = None, weak: bool = False) -> Any:
-        """Call *callback* with this set when all have ended; returns a promise."""
+        """Call *callback* with this set when all tasks have ended. Returns a promise."""
         return self.on_ready.then(callback, on_error)
 
     @property
     def on_ready(self) -> Any:
-        """A promise that is fulfilled when the end of all has been heard of here."""
+        """A promise that is fulfilled once this process knows that all tasks have ended."""
         if self._on_ready is None:
             self._on_ready = new_promise(args=(self,))
             self._left = 1
@@ -317,12 +317,12 @@ class ResultSet(ResultBase):
 
     @property
     def supports_native_join(self) -> Any:
-        """The backend reads many results at once."""
+        """True if the backend can read many results at once."""
         return self.results[0].supports_native_join if self.results else None
 
     @property
     def app(self) -> Any:
-        """Whose results they are."""
+        """The app of the results."""
         if self._app is None:
             self._app = self.results[0].app if self.results else _state.get_current_app()
         return self._app
@@ -333,5 +333,5 @@ class ResultSet(ResultBase):
 
     @property
     def backend(self) -> Any:
-        """Where they are."""
+        """The backend that stores the results."""
         return self.app.backend if self.app else self.results[0].backend

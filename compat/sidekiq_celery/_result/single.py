@@ -16,19 +16,19 @@ R = TypeVar("R")
 
 
 def _stored(name: str, doc: str) -> Any:
-    """A property: what is stored of the task under *name*."""
+    """Create a property that returns the stored value *name* of the task."""
     return property(lambda result: result._get_task_meta().get(name), doc=doc)
 
 
 class AsyncResult(Tree, Generic[R]):
     """
-    One task's result, wherever the task runs. May be used by many threads, and awaited.
+    The result of one task, wherever the task runs. It can be shared by threads, and awaited.
 
     Args:
-        id: Of the task.
-        backend: Where the result is, if not where the app's are.
-        task_name: Not used any more.
-        parent: The result of the step before.
+        id: The task's id.
+        backend: The backend that stores the result, if it is not the app's.
+        task_name: No longer used.
+        parent: The result of the previous step.
 
     Raises:
         ValueError: *id* is None.
@@ -38,7 +38,7 @@ class AsyncResult(Tree, Generic[R]):
     id: str = None  # type: ignore[assignment]
     backend: Any = None
     ignored: Any = False
-    """The task stores no result: `get` returns None at once."""
+    """True if the task stores no result: `get` returns None immediately."""
     TimeoutError = TimeoutError
 
     _cache: Any = None
@@ -54,14 +54,14 @@ class AsyncResult(Tree, Generic[R]):
         self.backend = backend or self.app.backend
         self.parent = parent
 
-    # What it is
+    # Identity
 
     def as_tuple(self) -> Any:
         """`((id, parent), None)`; see `result_from_tuple`."""
         return (self.id, self.parent and self.parent.as_tuple()), None
 
     def as_list(self) -> list[str]:
-        """The ids of this task and of the steps before it."""
+        """The ids of this task and the steps before it."""
         return [self.id, *(self.parent.as_list() if self.parent is not None else ())]
 
     def __str__(self) -> str:
@@ -104,20 +104,20 @@ class AsyncResult(Tree, Generic[R]):
         PROPAGATE_STATES: Any = states.PROPAGATE_STATES,
     ) -> R:
         """
-        Wait until the task has ended, and return what it returned.
+        Wait until the task has ended, and return its value.
 
         Args:
-            timeout: Seconds; None to wait for ever, 0 not to wait.
-            propagate: Raise what the task raised; else it is returned.
-            interval: Seconds between two looks, where the backend has to look; and between calls of *on_interval*.
-            follow_parents: Raise what a step before has raised.
+            timeout: Seconds to wait; None to wait forever, 0 not to wait.
+            propagate: True to raise the task's error; False to return it.
+            interval: Seconds between polls, if the backend has to poll, and between calls of *on_interval*.
+            follow_parents: True to raise the error of an earlier step.
             callback: Called with the id and the value.
-            on_message: Called with all that is stored, at each change of state.
-            disable_sync_subtasks: False allows it within a task.
+            on_message: Called with the stored data at each change of state.
+            disable_sync_subtasks: False to allow waiting within a task.
 
         Raises:
-            TimeoutError: The task had not ended in time; it goes on.
-            RuntimeError: A task runs here.
+            TimeoutError: The task did not end in time; it continues to run.
+            RuntimeError: A task is running here.
         """
         if self.ignored:
             return None  # type: ignore[return-value]
@@ -154,7 +154,7 @@ class AsyncResult(Tree, Generic[R]):
             raise
         except Exception:
             if follows:
-                # What a step before raised says more than what came of it; both may have been written at once.
+                # An earlier step's error says more than its consequence; both may have been written at the same time.
                 self._maybe_reraise_parent_error()
             raise
 
@@ -162,10 +162,10 @@ class AsyncResult(Tree, Generic[R]):
 
     async def aget(self, timeout: float | None = None, propagate: bool = True) -> R:
         """
-        The same for asyncio: the event loop goes on meanwhile. Also allowed within a task, as no thread waits.
+        Like `get`, for asyncio: it does not block the event loop. It is allowed within a task, because no thread waits.
 
         Raises:
-            TimeoutError: The task had not ended in time; it goes on.
+            TimeoutError: The task did not end in time; it continues to run.
         """
         if self.ignored:
             return None  # type: ignore[return-value]
@@ -177,7 +177,7 @@ class AsyncResult(Tree, Generic[R]):
         return self.aget().__await__()
 
     def then(self, callback: Any, on_error: Any = None, weak: bool = False) -> Any:
-        """Call *callback* with this result when the task has ended; returns a promise."""
+        """Call *callback* with this result when the task has ended. Returns a promise."""
         promised = self.on_ready.then(callback, on_error)
         if not self._cache:
             self.backend.add_pending_result(self, weak=weak)
@@ -185,7 +185,7 @@ class AsyncResult(Tree, Generic[R]):
 
     @property
     def on_ready(self) -> Any:
-        """A promise that is fulfilled when the end of the task has been heard of here."""
+        """A promise that is fulfilled once this process knows that the task has ended."""
         if self._on_ready is None:
             self._on_ready = new_promise()
             if self._cache:
@@ -197,11 +197,11 @@ class AsyncResult(Tree, Generic[R]):
         self._on_ready = promise
 
     def throw(self, *args: Any, **kwargs: Any) -> None:
-        """Have the promise fail, and raise."""
+        """Fail the promise, and raise."""
         self.on_ready.throw(*args, **kwargs)
 
     def maybe_throw(self, propagate: bool = True, callback: Callable[[str, Any], Any] | None = None) -> Any:
-        """The value; raises it if the task failed and *propagate* is true."""
+        """Return the value, or raise it if the task failed and *propagate* is true."""
         meta = self._get_task_meta() if self._cache is None else self._cache
         value = meta["result"]
         if propagate and meta["status"] in states.PROPAGATE_STATES:
@@ -221,7 +221,7 @@ class AsyncResult(Tree, Generic[R]):
                 node.maybe_throw()
 
     def _ask_at_once(self, nodes: "list[AsyncResult[Any]]") -> set[str]:
-        """Read the results of *nodes* in one round trip; returns the ids of those that have not ended."""
+        """Read the results of *nodes* in one round trip. Returns the ids of those that have not ended."""
         backend = self.backend
         if not backend.supports_native_join or any(node.backend is not backend for node in nodes):
             return set()
@@ -236,39 +236,39 @@ class AsyncResult(Tree, Generic[R]):
             yield node
             node = node.parent
 
-    # What became of it
+    # Outcome
 
     def ready(self) -> bool:
-        """The task has ended."""
+        """True if the task has ended."""
         return self.state in self.backend.READY_STATES
 
     def successful(self) -> bool:
-        """The task has returned."""
+        """True if the task has succeeded."""
         return bool(self.state == states.SUCCESS)
 
     def failed(self) -> bool:
-        """The task has raised."""
+        """True if the task has failed."""
         return bool(self.state == states.FAILURE)
 
     def exists(self) -> bool:
-        """Something is stored of the task; nothing is of one that waits, and of ids that nobody knows."""
+        """True if something is stored for the task; nothing is for a waiting task or an unknown id."""
         return bool(self.backend.task_result_exists(self.id))
 
     @property
     def state(self) -> str:
-        """PENDING, STARTED, RETRY, FAILURE, SUCCESS, REVOKED, or the task's own."""
+        """PENDING, STARTED, RETRY, FAILURE, SUCCESS, REVOKED, or a custom state."""
         return self._get_task_meta()["status"]  # type: ignore[no-any-return]
 
     status = state
 
     @property
     def result(self) -> Any:
-        """What the task returned or raised; the *meta* of a state of its own."""
+        """The task's return value, or the exception it raised; for a custom state, its *meta*."""
         return self._get_task_meta()["result"]
 
     info = result
 
-    traceback = _stored("traceback", "Of a task that failed, as text.")
+    traceback = _stored("traceback", "The traceback of a failed task, as text.")
     children = _stored("children", "The results of the tasks that this one has called.")
 
     @property
@@ -277,12 +277,12 @@ class AsyncResult(Tree, Generic[R]):
         when = self._get_task_meta().get("date_done")
         return datetime.fromisoformat(when) if isinstance(when, str) and when else when
 
-    name = _stored("name", "Of the task; this and the next ones only with `result_extended`.")
-    args = _stored("args", "Of the call.")
-    kwargs = _stored("kwargs", "Of the call.")
-    worker = _stored("worker", "Who ran it.")
-    retries = _stored("retries", "How often it was tried again.")
-    queue = _stored("queue", "Where it came from.")
+    name = _stored("name", "The task's name; this and the next ones only with `result_extended`.")
+    args = _stored("args", "The positional arguments of the call.")
+    kwargs = _stored("kwargs", "The keyword arguments of the call.")
+    worker = _stored("worker", "The worker that ran it.")
+    retries = _stored("retries", "How often it was retried.")
+    queue = _stored("queue", "The queue it came from.")
 
     @property
     def task_id(self) -> str:
@@ -295,7 +295,7 @@ class AsyncResult(Tree, Generic[R]):
 
     @property
     def supports_native_join(self) -> Any:
-        """The backend reads many results at once."""
+        """True if the backend can read many results at once."""
         return self.backend.supports_native_join
 
     def _get_task_meta(self) -> Any:
@@ -319,10 +319,10 @@ class AsyncResult(Tree, Generic[R]):
         self._cache = d
         return d
 
-    # What can be done
+    # Actions
 
     def forget(self) -> None:
-        """Remove this result and those of the steps before."""
+        """Remove this result and those of earlier steps."""
         self._cache = None
         if self.parent:
             self.parent.forget()
@@ -338,11 +338,11 @@ class AsyncResult(Tree, Generic[R]):
         timeout: float | None = None,
     ) -> None:
         """
-        Have the task not run.
+        Revoke the task, so that it does not run.
 
         Args:
-            terminate: Also end it if it runs, by *signal*.
-            wait: For the workers' answers, *timeout* seconds.
+            terminate: True to also end a running task, with *signal*.
+            wait: True to wait for the workers' replies, for *timeout* seconds.
         """
         self.app.control.revoke(
             self.id, connection=connection, terminate=terminate, signal=signal, reply=wait, timeout=timeout
@@ -357,14 +357,14 @@ class AsyncResult(Tree, Generic[R]):
         wait: bool = False,
         timeout: float | None = None,
     ) -> None:
-        """Have all tasks not run whose stamps are *headers*."""
+        """Revoke all tasks whose stamps match *headers*."""
         self.app.control.revoke_by_stamped_headers(
             headers, connection=connection, terminate=terminate, signal=signal, reply=wait, timeout=timeout
         )
 
 
 def _is_plain(node: Any) -> bool:
-    """Whether a result can be read together with others: nothing is overridden, and its id is a text."""
+    """Whether a result can be read together with others: nothing is overridden, and its id is a string."""
     kind = type(node)
     own = isinstance(node, AsyncResult) and type(node.id) is str
     return own and kind._get_task_meta is AsyncResult._get_task_meta and kind.maybe_throw is AsyncResult.maybe_throw

@@ -1,4 +1,4 @@
-"""What a task has called, and what that has called: the tree below a result."""
+"""The tree below a result: the tasks that a task has called, the tasks that those have called, and so on."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -12,16 +12,16 @@ __all__ = ("Tree",)
 
 
 class Tree(ResultBase):
-    """The part of `AsyncResult` that walks over its children, theirs, and so on."""
+    """The part of `AsyncResult` that walks its children, their children, and so on."""
 
     id: str
 
     def iterdeps(self, intermediate: bool = False) -> Iterator[tuple[Any, Any]]:
         """
-        This result and all that come of it, each behind the one that it came of.
+        This result and all its descendants, as pairs of parent and result; parents come first.
 
         Raises:
-            IncompleteStream: One has not ended, and *intermediate* is false.
+            IncompleteStream: A task has not ended, and *intermediate* is false.
         """
         stack: deque[tuple[Any, Any]] = deque([(None, self)])
         while stack:
@@ -33,12 +33,12 @@ class Tree(ResultBase):
                 raise IncompleteStream()
 
     def collect(self, intermediate: bool = False, **kwargs: Any) -> Iterator[tuple[Any, Any]]:
-        """Wait for all that come of this task; each with its value. Keywords are those of `get`."""
+        """Wait for this task and all its descendants, and yield each with its value. Keywords are passed to `get`."""
         for _, node in self.iterdeps(intermediate=intermediate):
             yield node, node.get(**kwargs)
 
     def get_leaf(self) -> Any:
-        """The value of the last that came of this task."""
+        """The value of this task's last descendant."""
         value = None
         for _, node in self.iterdeps():
             value = node.get()

@@ -1,1 +1,1 @@
-"""What a task's payload says, and the values in it."""
+"""The contents of a task's payload, and encoding the values in it."""

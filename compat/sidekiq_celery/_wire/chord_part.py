@@ -1,4 +1,4 @@
-"""Which part of a chord a task is, as its payload says it."""
+"""Which part of a chord a task is, as written in its payload."""
 
 from typing import Any
 
@@ -11,42 +11,42 @@ __all__ = (
 )
 
 NUMBER = "part"
-"""The key that tells a part from a body."""
+"""The key that distinguishes a part from a body."""
 
 
 def part(chord_id: str, number: int) -> dict[str, Any]:
     """
-    What the *number*-th part of a chord bears as `chord`.
+    The `chord` option of a chord's part with that number.
 
-    A group at the end of a part is one of the results that the body is given, as a list: `open` and `close` say how
-    many of these begin and end with this part.
+    A group at the end of a part is a single result for the body, as a list. `open` and `close` give the number of such
+    lists that begin and end with this part.
     """
     return {"id": chord_id, NUMBER: number}
 
 
 def is_part(chord: Any) -> bool:
-    """Whether an option `chord` is a part's; else it is a body, or nothing."""
+    """Whether a `chord` option belongs to a part; otherwise it is a body, or nothing."""
     return isinstance(chord, dict) and NUMBER in chord
 
 
 def nth_part(chord: Any, offset: int) -> Any:
     """
-    The option `chord` of a member of a header.
+    The `chord` option of a member of a header.
 
     Args:
-        chord: That of the header; a body is the same for all.
-        offset: How many parts the members before it have.
+        chord: The header's option. A body is the same for all members.
+        offset: The number of parts in the members before it.
     """
     return part(chord["id"], chord[NUMBER] + offset) if is_part(chord) else chord
 
 
 def shared(chord: Any, counts: list[int]) -> list[Any]:
     """
-    The option `chord` of each member of a group that was to be one part: together they are one result, a list.
+    The `chord` option of each member of a group that is itself one part. Together they are one result, a list.
 
     Args:
-        chord: That of the group.
-        counts: How many parts each member has.
+        chord: The group's option.
+        counts: The number of parts in each member.
     """
     if not is_part(chord):
         return [chord] * len(counts)

@@ -1,13 +1,13 @@
-"""`Task.request`: what a task can know of the call that it runs for."""
+"""`Task.request`: the details of the call that a task runs for."""
 
 from typing import TYPE_CHECKING, Any
 
 __all__ = ("Context", "get_actual_ignore_result")
 
 _UNSET = object()
-# Of a message, and no header of the caller's.
+# Fields of a message that are not the caller's own headers.
 _OF_THE_MESSAGE = ("lang", "task", "argsrepr", "kwargsrepr", "compression")
-# RabbitMQ takes a message that bears them for one that goes round in circles.
+# RabbitMQ assumes that a message with these headers is going in circles.
 _OF_DEAD_LETTERS = frozenset(
     {
         "x-death",
@@ -18,16 +18,16 @@ _OF_DEAD_LETTERS = frozenset(
 
 class Context:
     """
-    The call that a task runs for. A name that is not known raises AttributeError; a known one that was not given is
-    None, or its default here.
+    The call that a task runs for. Reading an unknown name raises AttributeError; a known one that was not given is
+    None, or has its default from this class.
 
     Args:
-        args, kwargs: As for `dict`. What is none of the names below came as a header of the caller's, and is found in
-            `headers` too.
+        args, kwargs: As for `dict`. Any name that is not listed below is a header from the caller, and is also in
+            `headers`.
     """
 
     _children: list[Any] | None = None
-    # The next step, where it is known before it is needed; and what is asked for the one after it.
+    # The next step, if it is known before it is needed; and the query for the step after it.
     _next_step: Any = None
     _question: Any = None
     _protected = 0
@@ -78,7 +78,7 @@ class Context:
         return own or None
 
     def update(self, *args: Any, **kwargs: Any) -> None:
-        """Take over fields, given as for `dict.update`; a `timelimit` also sets the two limits by themselves."""
+        """Set fields, given as for `dict.update`. A `timelimit` also sets `time_limit` and `soft_time_limit`."""
         before = self.__dict__.get("timelimit", _UNSET)
         self.__dict__.update(*args, **kwargs)
         now = self.__dict__.get("timelimit", _UNSET)
@@ -88,17 +88,17 @@ class Context:
         self.time_limit, self.soft_time_limit = now[:2] if is_pair else (None, None)
 
     def clear(self) -> None:
-        """Forget all that was given."""
+        """Remove all fields that were given."""
         self.__dict__.clear()
 
     def get(self, key: str, default: Any = None) -> Any:
-        """A field, or *default* for a name that is not known."""
+        """A field, or *default* for an unknown name."""
         return getattr(self, key, default)
 
     if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Headers of the caller's are fields, too."""
+            """The caller's headers are fields, too."""
 
     def __repr__(self) -> str:
         return f"<Context: {vars(self)!r}>"
@@ -111,7 +111,7 @@ class Context:
         return self._children
 
     def as_execution_options(self) -> dict[str, Any]:
-        """The options by which `apply_async` would make this call again."""
+        """The options with which `apply_async` repeats this call."""
         time_limit, soft_time_limit = self.timelimit or (None, None)
         options = {
             "task_id": self.id,
@@ -143,9 +143,9 @@ _KNOWN = frozenset({*vars(Context), *_OF_THE_MESSAGE})
 
 
 def get_actual_ignore_result(task: Any, req: Context | None) -> Any:
-    """Whether the result is not wanted: as the call says, else as the task does."""
+    """Whether the result is ignored, by the call's option or else by the task's."""
     wanted = None if req is None else getattr(req, "ignore_result", None)
     if isinstance(req, Context) and "ignore_result" not in vars(req):
-        # The default of the class says nothing.
+        # The class's default does not count as a choice.
         wanted = None
     return task.ignore_result if wanted is None else wanted

@@ -1,11 +1,11 @@
 """
-Values that JSON lacks, as kombu's json writes them: `{"__type__": "datetime", "__value__": "2026-01-02T03:04:05"}`.
+Values of types that JSON lacks, in kombu's format: `{"__type__": "datetime", "__value__": "2026-01-02T03:04:05"}`.
 
-Types that a program registers with kombu (`kombu.utils.json.register_type`) are known here. kombu is imported for the
-first value that JSON lacks, and never for others.
+Types that a program registers with kombu (`kombu.utils.json.register_type`) are supported. kombu is imported for the
+first value that JSON lacks, and not before.
 
-NaN and Infinity, which Python's json writes bare and no other reads, have a mark of ours where a workflow hands them
-on: `{"__type__": "float", "__value__": "nan"}`.
+Python's json writes NaN and Infinity in a form that no other parser reads. When a workflow passes them on, they are
+written in a format of our own: `{"__type__": "float", "__value__": "nan"}`.
 """
 
 import json
@@ -21,11 +21,11 @@ __all__ = ("beyond_json", "encoder", "for_payload", "from_plain", "to_plain", "w
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 _CONTAINERS = frozenset({list, dict})
 _MARKED = {"__type__", "__value__"}
-# Of a payload, around a value: its object, the arguments, a chord's results, and what groups within groups add.
+# Levels of a payload around a value: its object, the arguments, a chord's results, and those added by nested groups.
 _LEVELS_AROUND = 10
-# What goes deeper, no reader of JSON takes; or it goes in circles, whatever Python's own limit is.
+# No JSON parser accepts deeper nesting. A value that goes deeper may also be circular, whatever Python's own limit is.
 _MOST_LEVELS = 300
-# With so few lists and objects no text is nested too deep.
+# A text with no more lists and objects than this cannot be nested too deeply.
 _SURELY_FLAT = 90
 _FLOAT = "float"
 _FLOATS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
@@ -33,10 +33,10 @@ _FLOATS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 
 def to_plain(value: Any) -> Any:
     """
-    *value* in the types that JSON has; tuples become lists, keys texts.
+    Convert *value* to the types that JSON has; tuples become lists, keys become strings.
 
     Raises:
-        TypeError: kombu's json cannot write it either.
+        TypeError: Even kombu's json cannot write it.
     """
     return _plain(value, _MOST_LEVELS)
 
@@ -55,7 +55,7 @@ def _plain(value: Any, levels: int) -> Any:
 
 
 def from_plain(value: Any) -> Any:
-    """What `to_plain` was given, tuples aside."""
+    """Restore the value that `to_plain` converted, except for tuples."""
     kind = type(value)
     if kind is list:
         return [from_plain(item) if type(item) in _CONTAINERS else item for item in value]
@@ -67,7 +67,7 @@ def from_plain(value: Any) -> Any:
 
 def with_marked_floats(value: Any) -> Any:
     """
-    `to_plain`, with marks for NaN and Infinity; None where there are none.
+    Like `to_plain`, but with marks for NaN and Infinity. Returns None if the value contains neither.
 
     Raises:
         TypeError: As `to_plain`.
@@ -78,23 +78,23 @@ def with_marked_floats(value: Any) -> Any:
 
 
 def with_bare_floats(plain: Any) -> Any:
-    """Plain values as Celery writes them, whose json has NaN and Infinity, and knows no mark of ours."""
+    """Convert plain values to Celery's form, which has bare NaN and Infinity instead of our marks."""
     return _mapped(plain, lambda one: _float_of(one, one) if type(one) is dict else one)
 
 
 def beyond_json(value: Any) -> Any:
     """
-    For `json.JSONEncoder(default=…)`: a value that JSON lacks, as kombu writes it.
+    For `json.JSONEncoder(default=…)`: convert a value that JSON lacks to kombu's format.
 
     Raises:
-        TypeError: kombu's json cannot write it either.
+        TypeError: Even kombu's json cannot write it.
     """
     return _encoder()(value)
 
 
 def encoder(spelling: json.JSONEncoder) -> Callable[[Any], str]:
-    """`spelling.encode` without its layers, which cost more than to write a small value."""
-    # Of CPython alone.
+    """`spelling.encode` without its layers, which cost more than writing a small value."""
+    # Only CPython has it.
     make: Any = getattr(json.encoder, "c_make_encoder", None)
     text = json.encoder.encode_basestring_ascii if spelling.ensure_ascii else json.encoder.encode_basestring
     if make is None:
@@ -103,17 +103,17 @@ def encoder(spelling: json.JSONEncoder) -> Callable[[Any], str]:
         *(spelling.default, text, None, spelling.key_separator, spelling.item_separator),
         *(spelling.sort_keys, spelling.skipkeys, spelling.allow_nan),
     )
-    # The dict is where it keeps what it is within, to know circles.
+    # The encoder uses the dict to detect circular references.
     return lambda value: "".join(make({}, *how)(value, 0))
 
 
 def for_payload(text: str) -> bytes:
     """
-    JSON that Python has written, to be put into the arguments of a payload, which Ruby reads, too.
+    Encode JSON that Python has written for the arguments of a payload, which Ruby reads too.
 
     Raises:
-        UnicodeEncodeError: It holds a lone surrogate.
-        JsonParseError: It holds NaN or Infinity, or is nested too deep.
+        UnicodeEncodeError: It contains a lone surrogate.
+        JsonParseError: It contains NaN or Infinity, or is nested too deeply.
     """
     raw = text.encode()
     if b"NaN" in raw or b"Infinity" in raw or raw.count(b"[") + raw.count(b"{") > _SURELY_FLAT:
@@ -122,7 +122,7 @@ def for_payload(text: str) -> bytes:
 
 
 def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
-    """*value* with every part changed, the inner ones first."""
+    """Apply *change* to every part of *value*, inner parts first."""
     if type(value) is list:
         return [_mapped(item, change) for item in value]
     if type(value) is dict:
@@ -140,7 +140,7 @@ def _unmarked(read: dict[str, Any]) -> Any:
 
 
 def _float_of(read: dict[str, Any], default: Any) -> Any:
-    """What stands in our own mark; a program may have registered a type of the same name, with other values."""
+    """The float in our own mark. A program may have registered a type of the same name with other values."""
     if read.keys() != _MARKED or read["__type__"] != _FLOAT or type(read["__value__"]) is not str:
         return default
     return _FLOATS.get(read["__value__"], default)
@@ -161,7 +161,7 @@ def _other(value: Any, levels: int) -> Any:
 
 
 def _key(key: Any) -> str:
-    """A key as json writes it."""
+    """A key in the form that json writes."""
     if isinstance(key, str):
         return str.__str__(key)
     if key is None:

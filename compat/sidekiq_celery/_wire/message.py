@@ -1,7 +1,7 @@
 """
-A call as Celery's message: headers, properties and body.
+A call as a Celery message: headers, properties and body.
 
-It is what `before_task_publish` and routers see and may change; `sidekiq_celery._wire.payload` makes a job of it.
+`before_task_publish` and routers see the message and may change it; `sidekiq_celery._wire.payload` turns it into a job.
 
 Source: Celery 5.7.0, `celery.app.amqp`, protocol 2.
 """
@@ -25,11 +25,11 @@ _REPR_MAX_CHARACTERS = 1024
 
 class TaskMessage(NamedTuple):
     """
-    A call.
+    A call as a message.
 
     Args:
-        body: Positional arguments, keyword arguments, and what the call sets off.
-        sent_event: The fields of the event `task-sent`, if it is wanted.
+        body: Positional arguments, keyword arguments, and the tasks that follow the call.
+        sent_event: The fields of the event `task-sent`, if that event is enabled.
     """
 
     headers: dict[str, Any]
@@ -73,17 +73,17 @@ def as_task_v2(
     **options: Any,
 ) -> TaskMessage:
     """
-    The message of a call.
+    Create the message for a call.
 
     Args:
-        countdown, expires: Seconds from *now*; *expires* may be a datetime, or ISO 8601, as *eta* may.
-        shows_arguments: Put their texts into the headers, also where the caller gave none.
-        options: The stamps, and others, which are left aside.
+        countdown, expires: Seconds from *now*; like *eta*, *expires* may also be a datetime or an ISO 8601 string.
+        shows_arguments: True to put the arguments' text into the headers even if the caller gave none.
+        options: The stamps; other options are ignored.
 
     Raises:
-        TypeError: *args* is no list and no tuple, or *kwargs* no mapping.
+        TypeError: *args* is not a list or tuple, or *kwargs* is not a mapping.
         ValueError: *countdown* or *expires* is too far in the past.
-        OverflowError: Or too far ahead.
+        OverflowError: *countdown* or *expires* is too far in the future.
     """
     args, kwargs = args or (), kwargs or {}
     if not isinstance(args, list | tuple):
@@ -125,7 +125,7 @@ def as_task_v2(
 
 
 def aware(app: App, when: Any) -> datetime:
-    """A datetime, or ISO 8601, with a time zone: that of *app* if it has none."""
+    """A datetime, or an ISO 8601 string, as a datetime with a time zone; that of *app* if it has none."""
     moment = datetime.fromisoformat(when) if isinstance(when, str) else when
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=app.timezone)
 
@@ -137,7 +137,7 @@ def _in_seconds(app: App, seconds: float, what: str, now: datetime | None, timez
         raise TypeError(f"{what} is {seconds!r}; give a number of seconds") from None
     if not is_in_range:
         raise ValueError(f"{what} is out of range: {seconds!r}")
-    # Elapsed seconds: what the app's clock shows may jump by an hour in between.
+    # Count elapsed seconds, because the app's local time may jump by an hour in between.
     try:
         moment = add_seconds_to_datetime(now or app.now(), seconds)
     except OverflowError as error:
@@ -150,12 +150,12 @@ def _iso(when: Any) -> str | None:
 
 
 def shown(value: Any) -> str:
-    """What logs and monitors show of arguments: cut, and never an error."""
+    """Arguments as text for logs and monitors: truncated, and never raising an error."""
     return shortened(safe_repr(value), _REPR_MAX_CHARACTERS)
 
 
 def shortened(text: str, characters: int) -> str:
-    """*text*, cut to so many characters."""
+    """*text*, truncated to that many characters."""
     return text if len(text) <= characters else f"{text[: characters - 3]}..."
 
 

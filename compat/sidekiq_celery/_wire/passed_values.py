@@ -1,8 +1,9 @@
 """
-Results on their way to the next task, where the JSON of payloads cannot carry them.
+Passing results to the next task even if the JSON of payloads cannot represent them.
 
-Python's json has NaN and Infinity, so Celery's tasks hand them on; that of payloads, which Ruby reads, has not. They
-are marked then (`json_values`), in a second try: a look at each result beforehand would cost more than most of them.
+Python's json supports NaN and Infinity, so Celery tasks can pass them on. The JSON of payloads, which Ruby reads, does
+not. They are therefore marked (`json_values`) in a second attempt: checking each result first would cost more than
+sending most of them.
 """
 
 from collections.abc import Callable
@@ -18,13 +19,13 @@ Handed = TypeVar("Handed")
 
 def handed_on(hand: Callable[[Any], Handed], result: Any) -> Handed:
     """
-    Hand a result on: as it is, else with marks for NaN and Infinity.
+    Pass a result on: unchanged if possible, otherwise with marks for NaN and Infinity.
 
     Args:
-        hand: Writes nothing by itself.
+        hand: Passes the result on. It must not write anything itself, because it may be called twice.
 
     Raises:
-        Exception: It cannot be handed on either way.
+        Exception: The result cannot be passed on either way.
     """
     try:
         return hand(result)
@@ -39,7 +40,7 @@ def handed_on(hand: Callable[[Any], Handed], result: Any) -> Handed:
 
 
 def _marked(result: Any) -> Any:
-    """*result* with marks; None where they would not help."""
+    """*result* with marks. Returns None if they would not help."""
     try:
         return with_marked_floats(result)
     except (TypeError, RecursionError):

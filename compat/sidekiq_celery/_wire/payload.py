@@ -1,9 +1,8 @@
 """
-A call's message to the fields of a job, and a job back to what its task is told.
+Converts a call's message to the fields of a job, and a job back to its task's request.
 
-What Sidekiq has a place for stands there: name, id, arguments, queue. Everything else stands in the object `celery`,
-without the keys that have nothing to say; a job that Ruby has enqueued lacks it. The table is in
-`docs/celery_architecture.md`.
+Name, id, arguments and queue are in Sidekiq's own fields. Everything else is in the `celery` object, without empty
+keys. A job that Ruby has enqueued does not have this object. `docs/celery_architecture.md` has the table.
 """
 
 from base64 import b64decode, b64encode
@@ -31,37 +30,37 @@ __all__ = (
 )  # fmt: skip
 
 KEY = "celery"
-"""The key of a payload beside Sidekiq's own."""
+"""The payload's key in addition to Sidekiq's own."""
 
 EMBEDS = "embeds"
-"""The mark of a `body` that a Celery client has written: what the call sets off is in there, too."""
+"""Marks a `body` that a Celery client has written: it also contains the callbacks, errbacks, chain and chord."""
 
 SLOT = "slot"
-"""The mark of a job that waits in `schedule` as its task's rate limit says."""
+"""Marks a job that waits in `schedule` because of its task's rate limit."""
 
 UNIQUE = "unique"
-"""The mark of a job that holds the lock of a unique task."""
+"""Marks a job that holds the lock of a unique task."""
 
 EMBEDDED = ("callbacks", "errbacks", "chain", "chord")
-"""What a call sets off: in Celery's messages beside the arguments, here among the task headers."""
+"""The tasks that follow a call: next to the arguments in Celery's messages, among the task headers here."""
 
 TaskHeaders = dict[str, Any]
 
 _NOTHING: Mapping[str, Any] = {}
 
-# Celery's is a list; this is one for all runs, so none may write into it.
+# Celery uses a list. This tuple is shared by all runs, so none may modify it.
 _NO_LIMITS = (None, None)
 
-# Headers that stand elsewhere, or are told by their absence.
+# Headers that are stored elsewhere, or are implied by their absence.
 _ELSEWHERE = frozenset({"lang", "task", "id", "root_id", "timelimit", "ignore_result", "stamps"})
 _SAME_NAME = (
     "shadow", "eta", "expires", "group", "group_index", "retries", "parent_id", "argsrepr", "kwargsrepr", "origin",
     "replaced_task_nesting", "stamped_headers",
 )  # fmt: skip
 _OWN_HEADERS = _ELSEWHERE | set(_SAME_NAME)
-# Of the body or the job, and not of the request.
+# Keys of the body or the job, not of the request.
 _OF_THE_BODY = frozenset({"kw", "body", "content_type", "content_encoding", "compression", EMBEDS, SLOT, UNIQUE})
-# Of the request, and of no caller.
+# Fields of the request that a caller cannot set.
 _OF_THE_RUN = frozenset({"_children", "_next_step", "_protected", "_question"})
 _NO_FIELDS = _OF_THE_BODY | {"flow", "priority"}
 _OF_PROPERTIES = frozenset({"reply_to", "correlation_id", "priority"})
@@ -69,10 +68,10 @@ _OF_PROPERTIES = frozenset({"reply_to", "correlation_id", "priority"})
 
 def task_headers_of(payload: Mapping[str, Any]) -> Mapping[str, Any]:
     """
-    The object `celery` of a job; empty for a job of Ruby's.
+    A job's `celery` object; empty for a job from Ruby.
 
     Raises:
-        InvalidTaskError: There is something else in its place.
+        InvalidTaskError: The value under that key is not an object.
     """
     task_headers = payload.get(KEY)
     if task_headers is None:
@@ -86,13 +85,13 @@ def task_headers_of(payload: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def task_headers_of_message(message: TaskMessage, ignores_results: Any) -> TaskHeaders:
     """
-    What stands in the object `celery` of a call's payload.
+    The `celery` object for a call's payload.
 
     Args:
-        ignores_results: What the task says of itself, which every worker knows.
+        ignores_results: The task's own setting, which every worker knows.
 
     Raises:
-        TypeError: A header is nothing that JSON can carry.
+        TypeError: A header cannot be written as JSON.
     """
     headers, properties, (_, _, embedded), _ = message
     task_headers: TaskHeaders = {name: headers[name] for name in _SAME_NAME if headers.get(name)}
@@ -130,11 +129,11 @@ def encoded_arguments(
     args: Any, kwargs: Mapping[str, Any], serializer: str, compression: str | None
 ) -> tuple[list[Any], TaskHeaders]:
     """
-    A call's arguments as they stand in `args`, and what is to be said of them.
+    A call's arguments in the form for `args`, and the task headers that describe them.
 
     Raises:
-        TypeError: JSON cannot carry them.
-        kombu.exceptions.EncodeError: Another serializer cannot.
+        TypeError: They cannot be written as JSON.
+        kombu.exceptions.EncodeError: Another serializer cannot write them.
     """
     if serializer != "json" or compression:
         return [], _body(args, kwargs, serializer, compression)
@@ -156,7 +155,7 @@ def _body(args: Any, kwargs: Any, serializer: str, compression: str | None) -> T
 
 
 def sealed(body: bytes, content_type: str | None, content_encoding: str | None, compression: str | None) -> TaskHeaders:
-    """The task headers of a body that goes along unopened, for the worker to read."""
+    """The task headers for a body that is passed through unread, for the worker to decode."""
     task_headers: TaskHeaders = {
         "body": b64encode(body).decode(),
         "content_type": content_type,
@@ -169,16 +168,16 @@ def sealed(body: bytes, content_type: str | None, content_encoding: str | None, 
 
 def arguments_of(app: App, args: list[Any], task_headers: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     """
-    Positional and keyword arguments of a job.
+    The positional and keyword arguments of a job.
 
     Args:
-        args: The payload's.
-        task_headers: Its object `celery`; empty for a job of Ruby's, whose arguments are all positional.
+        args: The payload's `args`.
+        task_headers: Its `celery` object; empty for a job from Ruby, whose arguments are all positional.
 
     Raises:
-        kombu.exceptions.ContentDisallowed: `accept_content` does not allow how they are written.
-        kombu.exceptions.DecodeError: They cannot be read.
-        InvalidTaskError: They are not well made.
+        kombu.exceptions.ContentDisallowed: `accept_content` does not allow their serializer.
+        kombu.exceptions.DecodeError: They cannot be decoded.
+        InvalidTaskError: They are malformed.
     """
     if "body" in task_headers:
         return _read_body(app, task_headers)
@@ -194,7 +193,7 @@ def arguments_of(app: App, args: list[Any], task_headers: Mapping[str, Any]) -> 
 
 def with_embedded(app: App, task_headers: Mapping[str, Any]) -> Mapping[str, Any]:
     """
-    *task_headers* with what a Celery client has put into the body: callbacks, errbacks, chain, chord.
+    *task_headers* with the fields that a Celery client has put into the body: callbacks, errbacks, chain, chord.
 
     Raises:
         As `arguments_of`.
@@ -251,13 +250,13 @@ def request_fields(
     hostname: str | None,
 ) -> dict[str, Any]:
     """
-    The fields of a task's `request`, but for those that have their defaults.
+    The fields of a task's `request`, except those that have their defaults.
 
     Args:
-        name: The task's.
-        payload: The job as parsed.
-        task_headers: Its object `celery`.
-        queue: Where it was enqueued, without a priority's step.
+        name: The task's name.
+        payload: The parsed job.
+        task_headers: Its `celery` object.
+        queue: The queue it came from, without a suffix for the priority.
     """
     task_id = payload.get("jid")
     fields: dict[str, Any] = {
@@ -280,16 +279,16 @@ def request_fields(
 def _with_task_headers(fields: dict[str, Any], task_headers: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in task_headers.items():
         if key not in _NO_FIELDS:
-            # Signatures may hold what JSON lacks.
+            # Signatures may contain values that JSON lacks.
             fields[key] = value if type(value) is str else from_plain(value)
     if "headers" in task_headers:
         own = fields.pop("headers")
         if own:
-            # As in Celery, where they are fields of the request; but none of a task's own is given away for them.
+            # As in Celery, they become fields of the request, but they never replace the request's own fields.
             fields = {**{name: own[name] for name in own if name not in _OF_THE_RUN}, **fields}
             fields.setdefault("headers", own)
     if task_headers.get("flow"):
-        # What stands there is read when it is needed.
+        # The steps are read from Redis when they are needed.
         fields["chain"] = [task_headers["flow"]]
     if task_headers.get("priority") is not None:
         fields["delivery_info"]["priority"] = task_headers["priority"]

@@ -1,4 +1,4 @@
-"""The arguments of a call as text, as logs and monitors get them."""
+"""The arguments of a call as text for logs and monitors."""
 
 from typing import Any
 
@@ -8,11 +8,11 @@ from sidekiq_py.redaction import current
 
 def printed_call(name: str, request: Any, args: Any, kwargs: Any) -> tuple[str, str]:
     """
-    What the caller gave for them (`argsrepr`, `kwargsrepr`), else their own text without what the program hides.
+    The text that the caller gave (`argsrepr`, `kwargsrepr`), or else the arguments' own `repr` after redaction.
 
     Args:
-        name: The task's.
-        request: With what came along with the call.
+        name: The task's name.
+        request: The call's request, with its headers.
     """
     policy = current()
     return (

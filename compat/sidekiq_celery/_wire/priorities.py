@@ -1,9 +1,9 @@
 """
-Priorities: queues of their own, served in order.
+Priorities: separate queues that are served in order.
 
-An app orders priorities if its `broker_transport_options` say so as Celery's do on Redis, by
-`{"queue_order_strategy": "priority"}`; else a priority is only told to the task. 0 is the most urgent and stands in the
-queue itself; the others in `<queue>:<step>`, each rounded down to one of `priority_steps` (0, 3, 6, 9).
+An app orders priorities if its `broker_transport_options` contain `{"queue_order_strategy": "priority"}`, as with
+Celery on Redis. Otherwise a priority is only passed to the task. 0 is the most urgent and uses the queue itself; the
+others use `<queue>:<step>`, each rounded down to one of `priority_steps` (0, 3, 6, 9).
 """
 
 from bisect import bisect_right
@@ -18,24 +18,24 @@ _STEPS = (0, 3, 6, 9)
 
 
 def steps(app: App) -> tuple[int, ...]:
-    """The steps that *app* orders, the most urgent first; none if it orders none."""
+    """The priority steps of *app*, most urgent first; empty if it does not order priorities."""
     return steps_of(app.conf.broker_transport_options or {})
 
 
 def steps_of(options: Mapping[str, Any]) -> tuple[int, ...]:
-    """The same, by `broker_transport_options`."""
+    """The priority steps in `broker_transport_options`, most urgent first."""
     if options.get("queue_order_strategy") != "priority":
         return ()
     return tuple(sorted(int(step) for step in options.get("priority_steps") or _STEPS))
 
 
 def priority_queue(app: App, queue: str, priority: int | None) -> str:
-    """The queue for a task of that priority."""
+    """The queue for a task with that priority."""
     return step_queue(queue, priority, steps(app)) if priority else queue
 
 
 def step_queue(queue: str, priority: int | None, ordered: tuple[int, ...]) -> str:
-    """The same, by the steps that are ordered."""
+    """The queue for a task with that priority, given the steps."""
     if not priority or not ordered:
         return queue
     step = ordered[max(bisect_right(ordered, int(priority)) - 1, 0)]
@@ -43,16 +43,16 @@ def step_queue(queue: str, priority: int | None, ordered: tuple[int, ...]) -> st
 
 
 def priority_queues(app: App, queue: str) -> list[str]:
-    """All queues for which *queue* stands, the most urgent first."""
+    """All queues that *queue* stands for, most urgent first."""
     return levels(queue, steps(app))
 
 
 def levels(queue: str, ordered: tuple[int, ...]) -> list[str]:
-    """The same, by the steps that are ordered."""
+    """All queues that *queue* stands for, given the steps."""
     return list(dict.fromkeys([queue, *(f"{queue}:{step}" for step in ordered if step)]))
 
 
 def base_queue(app: App, queue: str) -> str:
-    """The queue that a program names, of one that `priority_queues` gives."""
+    """The queue's name as the program knows it, for a name from `priority_queues`."""
     name, _, step = queue.rpartition(":")
     return name if name and step.isdigit() and int(step) in steps(app) else queue

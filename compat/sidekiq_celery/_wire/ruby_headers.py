@@ -1,4 +1,4 @@
-"""What a job that is implemented in Ruby is told, to be a step of a workflow: `celery.report`."""
+"""`celery.report`: the header that makes a Ruby job a step of a workflow."""
 
 from typing import Any
 
@@ -10,11 +10,11 @@ RUBY_OPTION = "ruby"
 """The option of a signature that holds the job's Sidekiq options."""
 
 ENDED_TASK = "celery.step_ended"
-"""The task by which a workflow goes on behind a step in Ruby."""
+"""The task that continues a workflow after a step in Ruby."""
 
 
 def report_of(app: App, task_id: str, ignores_result: bool) -> dict[str, Any]:
-    """What a Ruby step is told of where to report; without `key`, Python stores its result."""
+    """The header that tells a Ruby step where to report. Without `key`, Python stores the result."""
     report: dict[str, Any] = {"class": ENDED_TASK, "queue": reporting_queue(app)}
     backend = app.backend
     within = getattr(backend, "_broker_prefix", None)
@@ -26,6 +26,6 @@ def report_of(app: App, task_id: str, ignores_result: bool) -> dict[str, Any]:
 
 
 def reporting_queue(app: App) -> str:
-    """Where Python's workers hear of steps in Ruby: the default queue, unless a route sends `celery.step_ended`."""
+    """The queue for reports of Ruby steps to Python workers: the default queue, or the route of `celery.step_ended`."""
     queue: str = app.amqp.destinations.find({}, ENDED_TASK)[0]
     return queue

@@ -1,12 +1,13 @@
 # frozen_string_literal: true
 
-# Lets Ruby jobs be steps of a sidekiq_celery workflow: copy this file into the application, in Rails to
-# config/initializers/sidekiq_celery_steps.rb, elsewhere to where `sidekiq -r` leads. It adds itself to Sidekiq's server;
-# there is nothing else to configure. It works with Sidekiq 6 to 8 and touches no other jobs.
+# Lets Ruby jobs be steps of a sidekiq_celery workflow. Copy this file into your application: in Rails to
+# config/initializers/sidekiq_celery_steps.rb, elsewhere to a file that `sidekiq -r` loads. It adds itself to Sidekiq's
+# server; there is nothing else to configure. It works with Sidekiq 6 to 8 and does not affect other jobs.
 #
-# A step's payload bears `celery.report`. When it has succeeded, or has failed for good, one MULTI writes its result as
-# Celery's clients read it and, if anything waits for it, enqueues the job by which a Python worker goes on: with the next
-# step, the chord, callbacks. What `perform` returns is the result; middleware in front must return what `yield` returned.
+# A step's payload carries `celery.report`. When the step has succeeded, or has failed for good, one MULTI writes its
+# result in the format that Celery's clients read and, if anything waits for it, enqueues the job with which a Python
+# worker continues: the next step, the chord, callbacks. The return value of `perform` is the result, so any middleware
+# around it must return what `yield` returned.
 
 require "securerandom"
 require "time"
@@ -63,7 +64,7 @@ module SidekiqCelery
     end
 
     def successor(payload, marks, wanted, state, result)
-      # Sidekiq 8 counts milliseconds.
+      # Sidekiq 8 uses milliseconds.
       now = payload["created_at"].is_a?(Integer) ? (Time.now.to_f * 1000).to_i : Time.now.to_f
       Sidekiq.dump_json(
         "class" => wanted["class"], "queue" => wanted["queue"], "jid" => SecureRandom.uuid, "retry" => true,

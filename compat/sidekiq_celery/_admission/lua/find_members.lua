@@ -1,9 +1,9 @@
--- Looks for jobs by the text of one of their keys in a slice of a sorted set.
+-- Finds jobs in a slice of a sorted set by the text of one of their keys.
 --
 -- KEYS[1] zset
 -- ARGV[1] first rank   ARGV[2] last rank   ARGV[3] the key, as in "jid"   ARGV[4..] texts
 --
--- Reply: the members in whose text the key has one of these texts; inside of an argument, perhaps.
+-- Reply: the members in whose text the key has one of these values; the match may be inside an argument.
 
 local wanted = {}
 for i = 4, #ARGV do wanted[ARGV[i]] = true end

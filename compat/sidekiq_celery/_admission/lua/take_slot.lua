@@ -1,15 +1,15 @@
--- Lets a run start if its rate allows it, or gives it an appointment. By the clock of Redis.
+-- Lets a run start if its rate allows, or gives it an appointment. Uses the clock of Redis.
 --
--- KEYS[1] hash  `next`: when the next start is due; `line`: the first appointment that is free; `late`: the first one that is
---   free for those who came too late for theirs; all in epoch us
--- ARGV[1] us from one start to the next   ARGV[2] slack, us: what those who come late for an appointment leave unused is
---   made up for that far
--- ARGV[3] patience, us: the caller waits as long for its start   ARGV[4] "1": it comes by appointment
+-- KEYS[1] hash  `next`: when the next start is due; `line`: the first free appointment; `late`: the first free appointment
+--   for runs that missed theirs; all in epoch us
+-- ARGV[1] us from one start to the next   ARGV[2] slack, us: how far back starts are made up that were left unused by runs
+--   that were late for their appointments
+-- ARGV[3] patience, us: how long the caller waits for its start   ARGV[4] "1": the run has an appointment
 --
--- Reply: {1, us to wait}: it starts; {0, epoch us}: its appointment.
+-- Reply: {1, us to wait}: the run starts; {0, epoch us}: its appointment.
 --
--- Whoever comes without an appointment goes behind those who wait. An appointment is no promise: where starts were held up,
--- those who come too many at a time get new ones, before those who wait behind them.
+-- A run without an appointment queues up behind those that have one. An appointment is not a guarantee: if starts were held
+-- up and too many runs come at once, some get new appointments, ahead of the runs that wait behind them.
 
 local interval, slack, patience = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local is_expected = ARGV[4] == '1'

@@ -38,7 +38,7 @@ STAMPS_KEY = "sidekiq_py:revoked_stamps"
 KEPT_SECONDS = float(os.environ.get("CELERY_WORKER_REVOKE_EXPIRES") or 7 * 24 * 3600)
 """How long a revoke lasts at least. It always lasts until all jobs that are scheduled now have come due."""
 MET_SECONDS = 3 * 3600
-"""How long it lasts once its task has ended, in case the task is sent again. Celery uses this for all revokes."""
+"""How long it lasts once its task has ended, in case that task is sent again. Celery uses this for all revokes."""
 MOST_LISTED = 10_000
 """The most ids that `revoked_ids` returns."""
 MOST_SEARCHED = 10_000
@@ -54,8 +54,8 @@ def revoke(app: App, task_ids: str | Iterable[str], *, waits: bool = True) -> No
 
     Args:
         task_ids: One or more ids; the tasks do not have to exist yet.
-        waits: True to wait a fifth of a second for jobs that workers have just fetched. Otherwise one of these may still
-            start.
+        waits: True to wait a fifth of a second for jobs that workers have just fetched. Otherwise one of these may
+            still start.
 
     Raises:
         ValueError: An id contains a quote, a backslash or a control character.

@@ -1,1 +1,1 @@
-"""What beat is made of. Programs import it from `sidekiq_celery.beat`."""
+"""The parts of beat. Programs import them from `sidekiq_celery.beat`."""

@@ -1,9 +1,9 @@
 """
-Schedules and entries as JSON: people and other languages can read it, and reading it runs no code.
+Schedules and entries as JSON, which people and other languages can read, and which runs no code when it is read.
 
-An entry: `{"task": …, "schedule": …, "args": […], "kwargs": {…}, "options": {…}}`. A schedule: `{"every": seconds}`,
-also with `"relative": true`; `{"crontab": "minute hour day-of-month month day-of-week"}`;
-`{"solar": [event, lat, lon]}`.
+An entry is `{"task": …, "schedule": …, "args": […], "kwargs": {…}, "options": {…}}`. A schedule is
+`{"every": seconds}`, optionally with `"relative": true`; `{"crontab": "minute hour day-of-month month day-of-week"}`;
+or `{"solar": [event, lat, lon]}`.
 """
 
 import json
@@ -22,7 +22,7 @@ def entry_text(task: str, when: Any, args: Any = (), kwargs: Any = None, options
     An entry as JSON.
 
     Raises:
-        TypeError: The schedule is of a program's own class, or an argument cannot be written.
+        TypeError: The schedule is an instance of a custom class, or an argument cannot be written.
     """
     fields = {"task": task, "schedule": _data(maybe_schedule(when))}
     given = {"args": list(args), "kwargs": dict(kwargs or {}), "options": dict(options or {})}
@@ -31,14 +31,14 @@ def entry_text(task: str, when: Any, args: Any = (), kwargs: Any = None, options
 
 def entry_of(text: bytes) -> dict[str, Any]:
     """
-    The fields of `ScheduleEntry`.
+    Read the fields of a `ScheduleEntry`.
 
     Raises:
-        ValueError: It is no entry.
+        ValueError: The text is not an entry.
     """
     fields = json.loads(text)
     if not isinstance(fields, Mapping) or not isinstance(fields.get("task"), str):
-        raise ValueError(f"an entry of beat is a JSON object with the name of a task, not {text[:80]!r}")
+        raise ValueError(f"a beat entry is a JSON object with the name of a task, not {text[:80]!r}")
     given = {key: from_plain(fields[key]) for key in ("args", "kwargs", "options") if key in fields}
     return {"task": fields["task"], "schedule": schedule_of(fields.get("schedule")), **given}
 
@@ -48,7 +48,7 @@ def schedule_of(data: Any) -> BaseSchedule:
     The schedule that JSON describes.
 
     Raises:
-        ValueError: It describes none.
+        ValueError: It does not describe a schedule.
     """
     kind = next(iter(data), None) if isinstance(data, Mapping) else None
     try:
@@ -59,12 +59,12 @@ def schedule_of(data: Any) -> BaseSchedule:
         if kind == "solar":
             return solar(*data["solar"])
     except (TypeError, AttributeError) as error:
-        raise ValueError(f"{data!r} is no schedule of beat: {error}") from error
-    raise ValueError(f"{data!r} is no schedule of beat; give every (seconds), crontab or solar")
+        raise ValueError(f"{data!r} is not a beat schedule: {error}") from error
+    raise ValueError(f"{data!r} is not a beat schedule; give every (seconds), crontab or solar")
 
 
 def schedule_text(when: Any) -> str:
-    """A schedule for people."""
+    """A schedule in readable form."""
     if type(when) is crontab:
         return _cron_line(when)
     if type(when) is schedule:
@@ -79,7 +79,7 @@ def _data(when: BaseSchedule) -> dict[str, Any]:
         return {"crontab": _cron_line(when)}
     if type(when) is solar:
         return {"solar": [when.event, when.lat, when.lon]}
-    raise TypeError(f"{when!r} cannot be kept as data; put it into the setting beat_schedule")
+    raise TypeError(f"{when!r} cannot be stored as data; put it into the setting beat_schedule")
 
 
 def _cron_line(when: crontab) -> str:

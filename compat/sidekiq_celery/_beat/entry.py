@@ -1,4 +1,4 @@
-"""One periodic task: what to send, and when it was sent last."""
+"""One periodic task: what to send, and when it was last sent."""
 
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -15,7 +15,7 @@ _EDITABLE = ("task", "args", "kwargs", "options", "schedule")
 
 class BeatLazyFunc:
     """
-    An argument of a periodic task that is worked out each time it is sent.
+    An argument of a periodic task that is computed each time the task is sent.
 
     Args:
         func: Called with the other arguments.
@@ -30,25 +30,26 @@ class BeatLazyFunc:
         return self.delay()
 
     def delay(self) -> Any:
-        """The argument."""
+        """Compute the argument."""
         return self._func(*self._args, **self._kwargs)
 
 
 class ScheduleEntry:
     """
-    An entry of a scheduler. Entries are equal if they send the same by the same schedule, whenever that was last.
+    An entry of a scheduler. Two entries are equal if they send the same task by the same schedule, whenever they last
+    ran.
 
     Args:
-        name: Of the entry.
-        task: Its name.
-        last_run_at: Else now.
-        total_run_count: How often it was sent.
+        name: The entry's name.
+        task: The task's name.
+        last_run_at: When it was last sent; now by default.
+        total_run_count: How many times it was sent.
         schedule: A schedule, seconds or a timedelta.
         args, kwargs, options: As for `apply_async`.
-        relative: Seconds are rounded to their unit.
+        relative: True to round the runs of an interval to its unit.
     """
 
-    # Subclasses that read databases set them without calling `__init__`.
+    # Subclasses that read databases set these without calling `__init__`.
     app: Any = None
     name: Any = None
     task: Any = None
@@ -83,30 +84,30 @@ class ScheduleEntry:
         self.total_run_count = total_run_count or 0
 
     def default_now(self) -> datetime:
-        """The time by the schedule's clock."""
+        """The current time by the schedule's clock."""
         now: datetime = (self.schedule or self.app).now()
         return now
 
     _default_now = default_now
 
     def _next_instance(self, last_run_at: datetime | None = None) -> "ScheduleEntry":
-        """The same, sent once more."""
+        """A copy with one more run counted."""
         fields = {**dict(self), "last_run_at": last_run_at or self.default_now()}
         return type(self)(**{**fields, "total_run_count": self.total_run_count + 1})
 
     __next__ = next = _next_instance
 
     def update(self, other: "ScheduleEntry") -> None:
-        """Take over what *other* sends, and its schedule."""
+        """Take over the schedule of *other* and what it sends."""
         for name in _EDITABLE:
             setattr(self, name, getattr(other, name))
 
     def is_due(self) -> Any:
-        """Whether to send it now, and in how many seconds to ask again."""
+        """Whether to send it now, and in how many seconds to check again."""
         return self.schedule.is_due(self.last_run_at)
 
     def editable_fields_equal(self, other: Any) -> bool:
-        """Whether both send the same by the same schedule."""
+        """Whether both send the same task by the same schedule."""
         return all(getattr(self, name) == getattr(other, name) for name in _EDITABLE)
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
@@ -121,7 +122,7 @@ class ScheduleEntry:
         return f"<{type(self).__name__}: {self.name} {call} {self.schedule}>"
 
     def __lt__(self, other: object) -> bool:
-        # Beat's heap asks where time and priority are equal: any order will do, if it stays.
+        # Beat's heap compares entries if time and priority are equal. Any order will do, as long as it is stable.
         return id(self) < id(other) if isinstance(other, ScheduleEntry) else NotImplemented
 
     def __le__(self, other: object) -> bool:

@@ -1,8 +1,8 @@
 """
-Beat's entries in `sidekiq-py cron list`, for looking only.
+Beat's entries in `sidekiq-py cron list`, read-only.
 
-A beat writes down what it sends and when, as the settings of an app are nowhere in Redis. A listing reads that without
-any app.
+An app's settings are not in Redis, so a beat writes down what it sends and when. A listing can then read this without
+the app.
 """
 
 import json
@@ -16,9 +16,9 @@ from sidekiq_py.extension import Pool
 __all__ = ("BEATS", "entries", "write")
 
 BEATS = "sidekiq_py:beats"
-"""Hash: name of the app → JSON, `{"at": epoch seconds, "entries": {name: [task, schedule as text]}}`."""
+"""A hash from an app's name to JSON: `{"at": epoch seconds, "entries": {name: [task, schedule as text]}}`."""
 
-# What no beat has confirmed for a day is shown no more.
+# Entries that no beat has confirmed for a day are no longer shown.
 _KEPT_SECONDS = 24 * 3600
 
 
@@ -27,7 +27,7 @@ def write(pool: Pool, app_name: str, entries: Mapping[str, tuple[str, str]]) -> 
     Write down what an app's beat sends.
 
     Args:
-        entries: By name the task and its schedule, for people.
+        entries: A mapping from an entry's name to the task and its schedule in readable form.
     """
     pool.command("HSET", BEATS, app_name, json.dumps({"at": int(time.time()), "entries": entries}))
 
@@ -59,7 +59,7 @@ def _pairs(reply: Any) -> Iterable[tuple[str, bytes]]:
 
 
 def _last_run(text: bytes | None) -> str | None:
-    """When an entry was sent last, of what `persistent.Runs` has written."""
+    """When an entry was last sent, read from the text of `persistent.Runs`."""
     try:
         seconds, count, *more = json.loads(text or b"")
         sent = more[0] if more else seconds if count else None

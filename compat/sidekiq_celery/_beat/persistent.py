@@ -1,9 +1,9 @@
 """
-The scheduler of beat as it comes: when each entry was sent last is kept in Redis.
+Beat's default scheduler. It stores in Redis when each entry was last sent.
 
-Any number of beats may run for one app. Each works out by itself what is due; who sends it moves the time of the last
-run on from the one it has read, and enqueues the task, in one step. So each run is sent once, whoever is killed, and
-what was due while no beat ran is sent once when one starts.
+Any number of beats may run for one app. Each determines by itself what is due. To send an entry, a beat advances the
+time of the last run from the value it has read and enqueues the task, in one step. So each run is sent once, even if a
+beat is killed, and an entry that was due while no beat was running is sent once when one starts.
 """
 
 import json
@@ -21,27 +21,27 @@ from sidekiq_py.extension import Pool
 
 __all__ = ("PersistentScheduler", "Runs", "read_runs", "turn_keys_of")
 
-# How far the last run may be ahead of the clock: cron, too, lets jobs of a time of day wait when a clock is set back by
-# less than three hours, so that they do not run twice.
+# How far the last run may be ahead of the clock. Like cron: if a clock is set back by less than three hours, jobs for a
+# time of day wait, so that they do not run twice.
 _PATIENCE_SECONDS = 3 * 3600
 _LEAST_PATIENCE_SECONDS = 60
 _SHOW_EVERY_SECONDS = 3600
 
 
 def turn_keys_of(app: Any) -> turns.TurnKeys:
-    """Where the state of an app's beats is kept."""
+    """The keys that hold the state of an app's beats."""
     return turns.TurnKeys(f"sidekiq_py:beat:{app.main or 'default'}")
 
 
 class Runs(NamedTuple):
     """
-    What is kept of an entry.
+    The stored record of an entry's runs.
 
     Args:
-        counted_from: From when on the next run is worked out: the last one, or, where the entry was new, resumed or
-            ahead of the clock, the moment of that.
-        total: How many runs there were.
-        sent_at: When it was sent last; None if never.
+        counted_from: The time from which the next run is calculated: the last run or, for an entry that was new,
+            resumed or ahead of the clock, the moment when that happened.
+        total: The number of runs.
+        sent_at: When it was last sent; None if never.
     """
 
     counted_from: datetime
@@ -50,8 +50,8 @@ class Runs(NamedTuple):
 
     def text(self) -> bytes:
         """
-        As it stands in Redis: a JSON array, times in seconds since the epoch. The third says when it was sent last,
-        only where the first two do not: a beat of an earlier release reads two.
+        The text for Redis: a JSON array with times in seconds since the epoch. The third value, when it was last sent,
+        is only written if the first two do not imply it, because a beat of an earlier release reads two.
         """
         counted_from = maybe_make_aware(self.counted_from).timestamp()
         sent = None if self.sent_at is None else maybe_make_aware(self.sent_at).timestamp()
@@ -60,7 +60,7 @@ class Runs(NamedTuple):
 
 
 def read_runs(app: Any, text: bytes) -> Runs:
-    """What `Runs.text` has written; times in the app's zone."""
+    """Read the text that `Runs.text` has written; times are in the app's time zone."""
     seconds, count, *more = json.loads(text)
     sent = more[0] if more else seconds if count else None
 
@@ -72,17 +72,17 @@ def read_runs(app: Any, text: bytes) -> Runs:
 
 class PersistentScheduler(Scheduler):
     """
-    Keeps its state in the broker's Redis.
+    A scheduler that keeps its state in the broker's Redis.
 
     Args:
-        schedule_filename: Of Celery's scheduler; without effect.
+        schedule_filename: An option of Celery's scheduler; it has no effect here.
     """
 
     max_interval: Any = 5
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.schedule_filename = kwargs.get("schedule_filename")
-        # What was read of each entry; the names of those that are paused; those that settings and Redis describe.
+        # The text that was read for each entry; the names of paused entries; those that settings and Redis describe.
         self._seen: dict[str, bytes] = {}
         self._paused: set[str] = set()
         self._described: set[str] = set()
@@ -97,7 +97,7 @@ class PersistentScheduler(Scheduler):
         return f"    . state -> {turn_keys_of(self.app).turns}"
 
     def setup_schedule(self) -> None:
-        """Read the entries and their state; what nobody describes any more is forgotten."""
+        """Read the entries and their state. The state of entries that are no longer described is removed."""
         values, _, added = turns.read(self._pool, self._turn_keys)
         self.refresh()
         gone = values.keys() - self._described - added.keys()
@@ -106,7 +106,7 @@ class PersistentScheduler(Scheduler):
 
     def refresh(self) -> None:
         """
-        Read again what the settings and Redis say.
+        Read the settings and Redis again.
 
         Raises:
             RedisError: As `Pool.run` does.
@@ -125,14 +125,14 @@ class PersistentScheduler(Scheduler):
         self._show()
 
     def _show(self) -> None:
-        """Let listings know what is sent when; again from time to time, as they forget it after a day."""
+        """Write what is sent and when for listings; repeatedly, as they drop it after a day."""
         shown = {name: (entry.task, as_data.schedule_text(entry.schedule)) for name, entry in self.schedule.items()}
         if shown != self._shown or time.monotonic() - self._shown_at > _SHOW_EVERY_SECONDS:
             listing.write(self._pool, self.app.main or "default", shown)
             self._shown, self._shown_at = shown, time.monotonic()
 
     def tick(self, *args: Any, **kwargs: Any) -> float:
-        """Ask the entry whose time has come, and send it if it is due; returns the seconds to sleep."""
+        """Check the next entry, and send it if it is due. Returns the seconds to sleep."""
         try:
             if self._refreshed_at is None or time.monotonic() - self._refreshed_at >= self.max_interval:
                 self.refresh()
@@ -151,29 +151,29 @@ class PersistentScheduler(Scheduler):
         Send *entry*, unless another beat has done so since its state was read.
 
         Returns:
-            The result's handle; None if another beat has sent it.
+            A handle for the result; None if another beat has sent it.
 
         Raises:
             SchedulingError: It could not be sent.
-            RedisError: Redis was not reached; it is tried again.
+            RedisError: Redis cannot be reached; it is tried again.
         """
         following = self.reserve(entry) if advance else self.schedule[entry.name]
         try:
             with pipeline_buffer.buffering(takes_locks=True) as wanted:
                 result = super().apply_async(entry, producer=producer, advance=False, **kwargs)
         except SchedulingError:
-            # This run is left out, or it would be tried without end.
+            # Skip this run, or it would be tried forever.
             self._take(following, [], is_sent=False)
             raise
         return result if self._take(following, pipeline_buffer.commands(self.app, wanted), is_sent=True) else None
 
     def _send_due(self, entry: Any) -> None:
         if self._is_ours(entry):
-            # Without a producer of kombu: pushes are the engine's own.
+            # Without a kombu producer, because the engine does the push.
             self.apply_entry(entry)
 
     def _is_ours(self, entry: Any) -> bool:
-        """Whether no other beat has sent it yet; asked first, so that signals and logs tell of a run once."""
+        """Whether no other beat has sent it yet. Checked first, so that signals and logs report a run once."""
         current, is_paused = turns.read_one(self._pool, self._turn_keys, entry.name)
         if current == self._seen.get(entry.name, b"") and not is_paused:
             return True
@@ -182,7 +182,7 @@ class PersistentScheduler(Scheduler):
         return False
 
     def _take(self, following: Any, commands: Any, *, is_sent: bool) -> bool:
-        """Move an entry's last run on and write *commands*, if its state is as it was read."""
+        """Advance an entry's last run and write *commands*, if its state has not changed since it was read."""
         name = following.name
         sent_at = following.last_run_at if is_sent else self._sent_at(name)
         value = Runs(following.last_run_at, following.total_run_count, sent_at).text()
@@ -191,7 +191,7 @@ class PersistentScheduler(Scheduler):
                 self._seen[name] = value
                 return True
         finally:
-            # What has become of it is read before the next tick.
+            # Its current state is read before the next tick.
             if self._seen.get(name) != value:
                 self._refreshed_at = None
         return False
@@ -206,7 +206,7 @@ class PersistentScheduler(Scheduler):
             entry.last_run_at, entry.total_run_count, _ = read_runs(self.app, value)
 
     def _mind_the_clock(self, entry: Any) -> None:
-        """A last run far ahead of the clock was written before that was set back: count from now."""
+        """If the last run is far ahead of the clock, the clock was set back since then: count from now."""
         when = entry.schedule
         patience = max(when.seconds, _LEAST_PATIENCE_SECONDS) if isinstance(when, schedule) else _PATIENCE_SECONDS
         now = maybe_make_aware(entry.default_now())
@@ -219,7 +219,7 @@ class PersistentScheduler(Scheduler):
             self._seen[entry.name] = value
 
     def describe(self, added: dict[str, bytes]) -> None:
-        """Make the schedule what the settings and Redis describe, and what `add` was called with."""
+        """Set the schedule to what the settings and Redis describe, plus entries that were passed to `add`."""
         described = self._of_redis(added)
         described.update(self._default_entries(self.app.conf.beat_schedule))
         described.update(self.app.conf.beat_schedule)
@@ -233,7 +233,7 @@ class PersistentScheduler(Scheduler):
             try:
                 entries[name] = as_data.entry_of(text)
             except ValueError as error:
-                logger.error("beat: Entry %r is left out: %s. Remove it with `beat remove`.", name, error)
+                logger.error("beat: Entry %r is ignored: %s. Remove it with `beat remove`.", name, error)
         return entries
 
     def _try_later(self, error: Exception) -> float:

@@ -1,8 +1,8 @@
 """
-The scheduler that keeps its entries in memory: what schedulers of databases derive from.
+The scheduler that keeps its entries in memory: the base class for schedulers that use a database.
 
-Entries wait in a heap by the time at which they are worth asking; `tick` asks the first one, sends it if it is due, and
-says how long to sleep.
+Entries wait in a heap, ordered by the time of their next check. `tick` checks the first one, sends it if it is due, and
+returns how long to sleep.
 """
 
 import copy
@@ -35,7 +35,7 @@ class SchedulingError(Exception):
 
 
 class event_t(NamedTuple):
-    """A place in the heap: seconds since the epoch, priority, entry."""
+    """An item of the heap: seconds since the epoch, priority, entry."""
 
     time: float
     priority: int
@@ -47,12 +47,12 @@ class Scheduler:
     Sends periodic tasks.
 
     Args:
-        app: Whose settings and tasks they are.
+        app: The app with the settings and tasks.
         schedule: Entries by name, or a function that returns them.
-        max_interval: Seconds after which to look at the schedule again; else the setting `beat_max_loop_interval`.
-        Producer: Accepted; pushes need no kombu.
-        lazy: Made only to be looked at: the schedule is not set up.
-        sync_every_tasks: `sync` after so many tasks; else the setting `beat_sync_every`.
+        max_interval: Seconds after which to check the schedule again; by default the setting `beat_max_loop_interval`.
+        Producer: Accepted for compatibility; pushes do not need kombu.
+        lazy: True for a scheduler that is only inspected: its schedule is not set up.
+        sync_every_tasks: `sync` after this many tasks; by default the setting `beat_sync_every`.
     """
 
     Entry: ClassVar[Any] = ScheduleEntry
@@ -96,7 +96,7 @@ class Scheduler:
         self.merge_inplace(self.app.conf.beat_schedule)
 
     def install_default_entries(self, data: Mapping[str, Any]) -> None:
-        """Add what every app has: the clean-up of results, where the back end does not forget them by itself."""
+        """Add the entry that every app has: the cleanup of results, unless the backend expires them by itself."""
         self.update_from_dict(self._default_entries(data))
 
     def _default_entries(self, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -113,7 +113,7 @@ class Scheduler:
         """Replace all entries."""
         self.data = schedule
 
-    # Looked up by name, so that subclasses need only define the two methods.
+    # Looked up by name, so that subclasses only need to define the two methods.
     @property
     def schedule(self) -> Any:
         """Entries by name."""
@@ -135,7 +135,7 @@ class Scheduler:
         return entry
 
     def update_from_dict(self, dict_: Mapping[str, Any]) -> None:
-        """Add entries, or what they are made of, by name."""
+        """Add entries, or dicts of their fields, by name."""
         self.schedule.update({name: self._maybe_entry(name, entry) for name, entry in dict_.items()})
 
     def _maybe_entry(self, name: str, entry: Any) -> Any:
@@ -145,7 +145,7 @@ class Scheduler:
         return self.Entry(**{**dict(entry), "name": name, "app": self.app})
 
     def merge_inplace(self, b: Mapping[str, Any]) -> None:
-        """Make the schedule that of *b*; entries that were there keep the time of their last run."""
+        """Replace the schedule with that of *b*; existing entries keep the time of their last run."""
         schedule = self.schedule
         for name in set(schedule) - set(b):
             schedule.pop(name, None)
@@ -158,7 +158,7 @@ class Scheduler:
                 schedule[name] = entry
 
     def schedules_equal(self, old_schedules: Any, new_schedules: Any) -> bool:
-        """Whether both have the same entries; if not, the heap is made anew."""
+        """Whether both have the same entries; if not, the heap is rebuilt."""
         if old_schedules is None or new_schedules is None:
             return old_schedules is new_schedules
         if set(old_schedules) != set(new_schedules):
@@ -175,7 +175,7 @@ class Scheduler:
         heappush: Callable[..., Any] = heapq.heappush,
     ) -> float:
         """
-        Ask the entry whose time has come, and send it if it is due.
+        Check the next entry, and send it if it is due.
 
         Returns:
             Seconds to sleep before the next call.
@@ -194,7 +194,7 @@ class Scheduler:
         is_due, seconds = self._asked(self.is_due, entry)
         taken = heappop(heap)
         if taken is not event:
-            # Something has entered the heap in the meantime.
+            # Something was added to the heap in the meantime.
             heappush(heap, taken)
             return float(min(taken[0] - self._when(taken[2], 0), self.max_interval))
         if is_due:
@@ -216,11 +216,11 @@ class Scheduler:
         self._heap = heap
 
     def is_due(self, entry: Any) -> Any:
-        """Whether to send *entry* now, and in how many seconds to ask again."""
+        """Whether to send *entry* now, and in how many seconds to check again."""
         return entry.is_due()
 
     def _asked(self, ask: Callable[[Any], Any], entry: Any) -> Any:
-        """An entry whose next run cannot be worked out must not keep the others from theirs."""
+        """Check an entry. An error in calculating its next run is logged, so that it does not affect other entries."""
         try:
             return ask(entry)
         except Exception:
@@ -229,7 +229,7 @@ class Scheduler:
             return False, self.max_interval
 
     def adjust(self, n: Any, drift: float = -0.010) -> Any:
-        """Seconds to wait, less what waking up takes."""
+        """The seconds to wait, minus the time that waking up takes."""
         return n + drift if n and n > 0 else n
 
     def _when(self, entry: Any, next_time_to_run: Any, mktime: Callable[..., Any] = timegm) -> float:
@@ -237,7 +237,7 @@ class Scheduler:
         return float(mktime(now.utctimetuple()) + now.microsecond / 1e6 + (self.adjust(next_time_to_run) or 0))
 
     def reserve(self, entry: Any) -> Any:
-        """Count a run of *entry*, from now on; returns the entry that takes its place."""
+        """Count a run of *entry* at the current time. Returns the entry that replaces it."""
         following = self.schedule[entry.name] = next(entry)
         return following
 
@@ -245,7 +245,7 @@ class Scheduler:
         self.apply_entry(entry, producer=self.producer)
 
     def apply_entry(self, entry: Any, producer: Any = None) -> None:
-        """Send *entry*; what goes wrong is logged."""
+        """Send *entry*, and log any error."""
         logger.info("Scheduler: Sending due task %s (%s)", entry.name, entry.task)
         try:
             result = self.apply_async(entry, producer=producer, advance=False)
@@ -262,12 +262,12 @@ class Scheduler:
         Send *entry*.
 
         Args:
-            advance: Count the run; `tick` has done so.
+            advance: True to count the run; False if `tick` has already done so.
 
         Raises:
             SchedulingError: It could not be sent.
         """
-        # Counted first: what cannot be sent is not to be tried without end.
+        # Counted first, so that an entry that cannot be sent is not tried forever.
         entry = self.reserve(entry) if advance else entry
         task = self.app.tasks.get(entry.task)
         try:
@@ -284,7 +284,7 @@ class Scheduler:
                 self._do_sync()
 
     def send_task(self, *args: Any, **kwargs: Any) -> Any:
-        """Send a task that is not known here."""
+        """Send a task that is not registered in this program."""
         return self.app.send_task(*args, **kwargs)
 
     def should_sync(self) -> bool:
@@ -302,14 +302,14 @@ class Scheduler:
             self._tasks_since_sync = 0
 
     def sync(self) -> None:
-        """Write down what is only known here; for subclasses."""
+        """Store any state that is only in memory; for subclasses."""
 
     def close(self) -> None:
-        """Beat ends."""
+        """Store the state and release the connection; called when beat ends."""
         try:
             self.sync()
         except Exception:
-            # What the schedule has lost matters more than what a connection says at its end.
+            # The error in storing the schedule matters more than one in closing a connection.
             try:
                 self._release()
             except Exception:
@@ -325,12 +325,12 @@ class Scheduler:
 
     @cached_property
     def connection(self) -> Any:
-        """kombu's connection to the broker, for subclasses that want one."""
+        """A kombu connection to the broker, for subclasses that need one."""
         return self.app.connection_for_write()
 
     @cached_property
     def producer(self) -> Any:
-        """kombu's producer, for subclasses that want one."""
+        """A kombu producer, for subclasses that need one."""
         return self.Producer(self._ensure_connected(), auto_declare=False)
 
     def _ensure_connected(self) -> Any:

@@ -1,4 +1,4 @@
-"""Beat as something that runs: in this thread, in one of its own, or in a process of its own."""
+"""Running beat: in this thread, in a separate thread, or in a separate process."""
 
 import logging
 import multiprocessing
@@ -21,15 +21,15 @@ _LEAST_REST_SECONDS = 0.001
 
 class Service:
     """
-    Ticks until it is stopped.
+    Runs a scheduler until it is stopped.
 
     Args:
-        app: Whose periodic tasks are sent.
-        max_interval: Seconds between two looks at the schedule, at most; else as the setting or the scheduler says.
-        schedule_filename: Handed to the scheduler.
-        scheduler_cls: A class, its name, or a name under which a package has registered it.
-        remote_control: Warned of: beat answers no remote control.
-        hostname: Without effect.
+        app: The app whose periodic tasks to send.
+        max_interval: The most seconds between two checks of the schedule; by default that of the setting or scheduler.
+        schedule_filename: Passed to the scheduler.
+        scheduler_cls: A class, its import path, or a name under which a package has registered it.
+        remote_control: Causes a warning, because beat does not support remote control.
+        hostname: Has no effect.
     """
 
     scheduler_cls: Any = PersistentScheduler
@@ -57,7 +57,7 @@ class Service:
         return type(self), (*given, self.remote_control, self.hostname)
 
     def start(self, embedded_process: bool = False) -> None:
-        """Tick; returns when it is stopped."""
+        """Run the scheduler; returns when it is stopped."""
         logger.info("beat: Starting...")
         logger.debug("beat: Ticking with max interval->%s", humanize_seconds(self.scheduler.max_interval))
         if self.remote_control:
@@ -72,7 +72,7 @@ class Service:
             while not self._is_shutdown.is_set():
                 seconds = self.scheduler.tick()
                 if seconds:
-                    # A wait that is shorter than waking up takes comes out negative: not a reason to spin.
+                    # A wait shorter than the time to wake up comes out negative. That must not become a busy loop.
                     self._rest(max(seconds, _LEAST_REST_SECONDS))
         except (KeyboardInterrupt, SystemExit):
             self._is_shutdown.set()
@@ -92,10 +92,10 @@ class Service:
 
     def stop(self, wait: bool = False) -> None:
         """
-        Have `start` return.
+        Make `start` return.
 
         Args:
-            wait: Until it has.
+            wait: True to wait until it has returned.
         """
         logger.info("beat: Shutting down...")
         self._is_shutdown.set()
@@ -103,14 +103,14 @@ class Service:
             self._is_stopped.wait()
 
     def get_scheduler(self, lazy: bool = False, extension_namespace: str = "celery.beat_schedulers") -> Any:
-        """A scheduler; a lazy one is only looked at."""
+        """Create a scheduler; a lazy one is only inspected."""
         aliases = dict(load_extension_class_names(extension_namespace))
         made = symbol_by_name(self.scheduler_cls, aliases=aliases)
         return made(app=self.app, schedule_filename=self.schedule_filename, max_interval=self.max_interval, lazy=lazy)
 
     @cached_property
     def scheduler(self) -> Any:
-        """The scheduler that ticks."""
+        """The scheduler that this service runs."""
         return self.get_scheduler()
 
 
@@ -127,7 +127,7 @@ class _Threaded(Thread):
         self.service.start()
 
     def stop(self) -> None:
-        """Stop ticking; returns when the thread has."""
+        """Stop beat; returns when its thread has ended."""
         self.service.stop(wait=True)
 
 
@@ -137,7 +137,7 @@ _Process: Any = (
 
 
 class _Forked:
-    """Beat in a process of its own."""
+    """Beat in a separate process."""
 
     _kind: ClassVar[Any] = _Process
 
@@ -147,18 +147,18 @@ class _Forked:
         self._process = self._kind(target=self._run, name="Beat", daemon=True)
 
     def start(self) -> None:
-        """Fork."""
+        """Fork the process."""
         with warnings.catch_warnings():
-            # The child makes connections of its own, and waits for no lock of the parent's threads.
+            # The child opens its own connections, and does not wait for any lock of the parent's threads.
             warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
             self._process.start()
 
     def is_alive(self) -> bool:
-        """Whether the process runs."""
+        """Whether the process is running."""
         return bool(self._process.is_alive())
 
     def stop(self) -> None:
-        """End the process; returns when it has. What it has sent is written down at once, so nothing is lost."""
+        """Terminate the process and wait for it. Its state is written after each send, so nothing is lost."""
         self._process.terminate()
         self._process.join()
 
@@ -173,11 +173,11 @@ class _Forked:
 
 def EmbeddedService(app: Any, max_interval: float | None = None, **kwargs: Any) -> Any:
     """
-    Beat beside a worker, to be started and stopped.
+    Create a beat to run beside a worker, with `start` and `stop`.
 
     Args:
-        thread: In a thread, instead of in a process of its own.
-        kwargs: Of `Service`.
+        thread: True to run it in a thread instead of a separate process.
+        kwargs: Arguments for `Service`.
     """
     kwargs.setdefault("remote_control", False)
     if kwargs.pop("thread", False) or _Process is None:

@@ -1,8 +1,9 @@
 """
-Turns: things that are due at times, of which any number of processes keep count, and each of which is done once.
+Turns: recurring things that any number of processes track, and that only one of them does each time.
 
-A hash holds a value for each of them, such as the time of the last turn. Who takes a turn moves the value on from the
-one that was read, and what the turn calls for is written in the same step: of those who read the same value, one wins.
+A hash holds a value for each, such as the time of the last turn. A process takes a turn by changing the value from the
+one it has read, and writes the turn's effects in the same step. Of several processes that read the same value, one
+wins.
 """
 
 from collections.abc import Sequence
@@ -31,11 +32,11 @@ verbs.add([_TURN])
 
 class TurnKeys:
     """
-    Where turns are kept.
+    The keys that hold turns.
 
     Args:
-        key: Of a hash, field to value. Those that are held back are in the set `<key>:held`, what was added at run time
-            in the hash `<key>:added`.
+        key: The key of the hash from field to value. The set `<key>:held` has the turns that are held back, and the
+            hash `<key>:added` those that were added at run time.
     """
 
     __slots__ = ("added", "held", "turns")
@@ -48,16 +49,16 @@ class TurnKeys:
 
 def take(pool: Pool, keys: TurnKeys, field: str, seen: bytes, value: bytes, effects: Sequence[Effect]) -> bool:
     """
-    Take a turn. Repeated after a lost reply: the second time it does nothing.
+    Take a turn. If the reply is lost, this is repeated, and the second attempt does nothing.
 
     Args:
         seen: The value that was read; empty for none.
-        value: What it becomes.
-        effects: What is written along with it. Where a lock that they take is somebody's, the turn alone is taken; so
-            it is where Redis refuses them, or they would be tried without end.
+        value: The new value.
+        effects: Written together with it. If they need a lock that is held, only the turn is taken. The same happens if
+            Redis refuses them, because otherwise they would be tried forever.
 
     Returns:
-        Whether it was taken here; False also where an earlier try's reply was lost.
+        True if the turn was taken here; False also if the reply to an earlier attempt was lost.
 
     Raises:
         RedisError: As `Pool.run` does.
@@ -78,39 +79,39 @@ def take(pool: Pool, keys: TurnKeys, field: str, seen: bytes, value: bytes, effe
 
 
 def read(pool: Pool, keys: TurnKeys) -> tuple[dict[str, bytes], set[str], dict[str, bytes]]:
-    """The values of all turns, those that are held back, and what was added at run time."""
+    """The values of all turns, the turns that are held back, and those that were added at run time."""
     values, held, added = pool.batch([("HGETALL", keys.turns), ("SMEMBERS", keys.held), ("HGETALL", keys.added)])
     return _texts(values), {name.decode() for name in held}, _texts(added)
 
 
 def read_one(pool: Pool, keys: TurnKeys, field: str) -> tuple[bytes, bool]:
-    """The value of a turn, empty for none; and whether it is held back."""
+    """The value of a turn (empty for none), and whether it is held back."""
     value, held = pool.batch([("HGET", keys.turns, field), ("SISMEMBER", keys.held, field)])
     return value or b"", bool(held)
 
 
 def start(pool: Pool, keys: TurnKeys, values: dict[str, bytes]) -> None:
-    """Give turns that have no value their first one."""
+    """Set the first value of turns that have none."""
     pool.batch([("HSETNX", keys.turns, field, value) for field, value in values.items()])
 
 
 def remove(pool: Pool, keys: TurnKeys, fields: Sequence[str]) -> None:
-    """Forget turns."""
+    """Remove turns."""
     pool.batch([("HDEL", keys.turns, *fields), ("SREM", keys.held, *fields), ("HDEL", keys.added, *fields)])
 
 
 def hold(pool: Pool, keys: TurnKeys, field: str) -> None:
-    """Have nobody take a turn until `release`."""
+    """Hold back a turn: no process can take it until `release`."""
     pool.command("SADD", keys.held, field)
 
 
 def release(pool: Pool, keys: TurnKeys, field: str, value: bytes) -> None:
-    """Let turns be taken again, the next one as if *value* had been that of the last."""
+    """Allow a turn to be taken again, with *value* as the value of the last one."""
     pool.batch([("MULTI",), ("HSET", keys.turns, field, value), ("SREM", keys.held, field), ("EXEC",)])
 
 
 def add(pool: Pool, keys: TurnKeys, field: str, text: bytes, value: bytes) -> None:
-    """Add something at run time: its description, and its first value."""
+    """Add a turn at run time: its description, and its first value."""
     pool.batch([("MULTI",), ("HSET", keys.added, field, text), ("HSETNX", keys.turns, field, value), ("EXEC",)])
 
 

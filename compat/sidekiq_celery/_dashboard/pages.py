@@ -1,4 +1,4 @@
-"""The pages and their actions. Imported when a dashboard asks for them, as only programs with the extra `web` can."""
+"""The pages and their actions. Imported on demand by a dashboard, because they need the extra `web`."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -33,7 +33,7 @@ Render = Callable[[Visit], Any]
 
 
 def pages() -> list[Page]:
-    """The pages."""
+    """All Celery pages of the dashboard."""
     templates = {path.name: path.read_text() for path in _TEMPLATES.iterdir()}
     return [
         Page(
@@ -69,7 +69,7 @@ def pages() -> list[Page]:
 
 
 def _told(render: Render) -> Render:
-    """What the errors of Celery's world mean, on a page."""
+    """Wrap *render* so that errors from Celery and kombu are shown as a page."""
 
     @wraps(render)
     def told(visit: Visit) -> Any:
@@ -81,13 +81,13 @@ def _told(render: Render) -> Render:
             return visit.page("error.html", 409, title="These pages cannot be used here", advice=f"{error}.")
         except (CeleryError, KombuError, RedisPyError, OSError) as error:
             advice = f"{type(error).__name__}: {error}. Reload the page to see what was done."
-            return visit.page("error.html", 502, title="Celery's side did not answer", advice=advice)
+            return visit.page("error.html", 502, title="Celery did not answer", advice=advice)
 
     return told
 
 
 def _links(payload: Mapping[str, Any]) -> Iterable[JobLink]:
-    """From the page of a task's job to its result and its workflow."""
+    """Links from the page of a task's job to its result and its workflow."""
     marks, jid = payload.get("celery"), payload.get("jid")
     if not isinstance(marks, dict) or not isinstance(jid, str) or len(jid) > _LONGEST_ID:
         return
@@ -130,7 +130,7 @@ def _task(visit: Visit) -> Any:
         "celery_task.html",
         task_id=task_id,
         shown=shown,
-        # Not 404: a task that waits or runs has no result yet, and may be revoked.
+        # Not 404: a task that is waiting or running has no result yet, and can be revoked.
         stored=stored or StoredResult(task_id, states.PENDING),
     )
 
@@ -145,7 +145,7 @@ def _revoke(visit: Visit) -> Any:
         side.app.control.revoke(task_id, terminate=terminates)
     except ValueError as error:
         return visit.redirect("/celery", f"Nothing was done: {error}")
-    ending = " It is ended if it runs." if terminates else " If it runs already, it goes on."
+    ending = " If it is running, it is terminated." if terminates else " If it is already running, it continues."
     return visit.redirect("/celery/task", f"The task is revoked: it will not start.{ending}", id=task_id)
 
 
@@ -226,7 +226,7 @@ def _act_on_worker(visit: Visit) -> Any:
     said = commands[action]()
     side.workers.forget()
     if action == "shutdown":
-        return visit.redirect("/celery/workers", f"{name} was told to stop; it finishes what it runs.")
+        return visit.redirect("/celery/workers", f"{name} was told to stop; it finishes its running tasks first.")
     return visit.redirect("/celery/worker", f"{name}: {said}", name=name)
 
 
@@ -273,7 +273,7 @@ def _replied(side: Side, command: str, name: str, **arguments: Any) -> str:
 
 
 def _said(replies: Any) -> str:
-    """What workers have answered, each answer once."""
+    """The workers' replies as text, without duplicates."""
     said = [
         str(answer.get("ok") or answer.get("error") or answer)
         for reply in replies
@@ -287,7 +287,7 @@ def _said(replies: Any) -> str:
 
 
 def _running(visit: Visit, task: Mapping[str, Any]) -> tuple[str, str, str, float | None]:
-    """Id, name, arguments, and since how many seconds it runs."""
+    """The task's id, name and arguments, and for how many seconds it has been running."""
     began = task.get("time_start")
     seconds = max(0.0, visit.now.timestamp() - began) if isinstance(began, int | float) else None
     task_id, name = task.get("id"), task.get("name")
@@ -305,10 +305,10 @@ def _is_count(text: str) -> bool:
 
 
 def _is_seconds(text: str) -> bool:
-    """A positive number; up to a year, with at most three decimals."""
+    """Whether *text* is a positive number of seconds, up to a year, with at most three decimals."""
     return _SECONDS.fullmatch(text) is not None and 0 < float(text) <= _YEAR_SECONDS
 
 
 def _cursor(text: str) -> str:
-    """A cursor of SCAN; the beginning for anything else."""
+    """A SCAN cursor; anything else becomes the beginning."""
     return text if text.isascii() and text.isdigit() and len(text) <= 20 and int(text) < 2**64 else "0"

@@ -1,4 +1,4 @@
-"""What is stored of a task as a dashboard may show it: its policy has been applied to all of it."""
+"""A task's stored result as a dashboard may show it, with the redaction policy applied to all of it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,17 +15,17 @@ _LONGEST = 20_000
 
 class ShownResult:
     """
-    The result of a task, for people. It bears the names that a job's payload would have (`args`, `error_message`,
-    `error_backtrace`), so that rules for a class of jobs hold for its results, too; `result` is one of them.
+    A task's result for display. Redaction sees the names that a job's payload would have (`args`, `error_message`,
+    `error_backtrace`), plus `result`, so that rules for a class of jobs also apply to its results.
 
     Args:
-        stored: As it stands.
-        redaction: The policy.
+        stored: The result as it is stored.
+        redaction: The redaction policy.
     """
 
     def __init__(self, stored: StoredResult, redaction: Redaction) -> None:
         self.stored = stored
-        # Results of old settings do not say whose they are, and a rule for that very task might hide them.
+        # Results stored without `result_extended` have no task name, and a rule for that task might hide them.
         self.is_hidden = stored.name is None and redaction.mask_text("") is None
         about = {
             "args": _as_one(stored.args, stored.kwargs),
@@ -40,32 +40,32 @@ class ShownResult:
 
     @property
     def has_arguments(self) -> bool:
-        """Whether the result bears its call's arguments."""
+        """Whether the arguments of the call are stored with the result."""
         return self.stored.args is not None or self.stored.kwargs is not None
 
     @property
     def arguments(self) -> str:
-        """Positional ones, then the keyword arguments as an object."""
+        """The positional arguments, followed by the keyword arguments as an object."""
         return self._text("args", _LONGEST)
 
     @property
     def result(self) -> str:
-        """As JSON; cut if it is very long."""
+        """The result as JSON; truncated if it is very long."""
         return self._text("result", _LONGEST)
 
     @property
     def error(self) -> str:
-        """Class and message."""
+        """The error's class and message."""
         return self._text("error_message", _LONGEST)
 
     @property
     def traceback(self) -> str:
-        """As text."""
+        """The traceback as text."""
         return self._text("error_backtrace", 10 * _LONGEST)
 
     @property
     def summary(self) -> str:
-        """Result or error in one line of a table."""
+        """The result or error, for a table row."""
         if self.stored.trouble:
             return shortened(self.stored.trouble, _LONGEST_IN_A_ROW)
         return shortened(self.error or self.result, _LONGEST_IN_A_ROW)
@@ -78,12 +78,12 @@ class ShownResult:
 
 
 def call_text(name: Any, args: Any, kwargs: Any, redaction: Redaction) -> str:
-    """The arguments of a call that a worker tells of, in one line."""
+    """The arguments of a call that a worker has reported, in one line."""
     known = name if isinstance(name, str) else None
     return shortened(json_text(redaction.apply({"args": _as_one(args, kwargs)}, known)["args"]), _LONGEST_IN_A_ROW)
 
 
 def _as_one(args: Any, kwargs: Any) -> Any:
-    """As they stand in a job, so that a policy that names places among the arguments means the same ones."""
+    """The arguments in the order of a job's `args`, so that a policy for argument positions means the same ones."""
     positional = list(args) if isinstance(args, list | tuple) else [] if args is None else [args]
     return [*positional, dict(kwargs)] if isinstance(kwargs, Mapping) and kwargs else positional

@@ -1,4 +1,4 @@
-"""An app for a Redis that a dashboard shows, and what is remembered of its workers while somebody looks."""
+"""An app for each Redis that a dashboard shows, and the last known state of its workers."""
 
 from dataclasses import dataclass
 from threading import Lock
@@ -16,7 +16,7 @@ from sidekiq_py.extension import Pool, RedisSettings
 
 __all__ = ("Side", "side_of")
 
-# Where a program's app keeps results, and how its workers are spoken to.
+# Settings of the program's app: where it keeps results, and how to reach its workers.
 _TAKEN_OVER = (
     *("broker_url", "broker_read_url", "broker_write_url", "broker_use_ssl", "broker_transport_options"),
     *("result_backend", "result_backend_transport_options", "redis_backend_use_ssl"),
@@ -35,9 +35,9 @@ class Side:
     The Celery side of one Redis.
 
     Args:
-        app: Reads results and speaks to workers; it runs no tasks. It reads JSON alone, whatever the program's app
-            accepts: who can write to Redis must not have pickles loaded where operators sign in.
-        workers: What its workers have said.
+        app: Reads results and talks to workers; it runs no tasks. It only reads JSON, whatever the program's app
+            accepts: anyone who can write to Redis must not be able to have pickles loaded where operators sign in.
+        workers: The replies of its workers.
     """
 
     app: Celery
@@ -46,13 +46,13 @@ class Side:
 
 def side_of(pool: Any) -> Side:
     """
-    That of a Redis.
+    The Celery side of a Redis.
 
     Args:
-        pool: As `pool=` of the data API takes it.
+        pool: As for `pool=` in the data API.
 
     Raises:
-        ConfigError: It was given as something else than a URL.
+        ConfigError: It was given as anything but a URL.
     """
     settings = _settings(pool)
     theirs = _program_s_settings(settings)
@@ -71,14 +71,14 @@ def _settings(pool: Any) -> RedisSettings:
     ours = (Client() if pool is None else Client(pool=pool)).pool
     if type(ours) is not Pool:
         raise ConfigError(
-            "the pages of Celery need the URL of this Redis, and the dashboard was given a client of redis-py; give "
-            "asgi_app the URL as pool= or in servers="
+            "the Celery pages need the URL of this Redis, but the dashboard was given a redis-py client; pass the URL "
+            "to asgi_app as pool= or in servers="
         )
     return ours.settings
 
 
 def _program_s_settings(settings: RedisSettings) -> dict[str, Any]:
-    """Those of the program's own app, if its tasks are in that Redis: it knows where their results are."""
+    """The settings of the program's own app if its tasks are in that Redis, because it knows where results are."""
     app = _state.known_app()
     if app is None:
         return {}

@@ -1,4 +1,4 @@
-"""What the workers say of themselves, asked in the background while somebody looks."""
+"""The state that workers report, queried in the background while someone views a page."""
 
 import logging
 import time
@@ -13,7 +13,7 @@ __all__ = ("TaskLimit", "Worker", "WorkerWatch", "WorkersSeen")
 
 _log = logging.getLogger("sidekiq.web")
 
-# As long as clients of Celery wait for replies by default.
+# Celery's clients wait this long for replies by default.
 _PATIENCE_SECONDS = 1.0
 _KEPT_SECONDS = 10.0
 _LIMITS = ("rate_limit", "soft_time_limit", "time_limit")
@@ -25,12 +25,12 @@ class Worker:
     A worker that has answered.
 
     Args:
-        name: Of its node.
-        stats: As `inspect().stats()` has it.
-        queues: The names of those that it serves.
-        active: The tasks that it runs, as `inspect().active()` has them.
-        registered: Its tasks → their limits that are set, as texts: `rate_limit`, and in seconds `soft_time_limit` and
-            `time_limit`.
+        name: The name of its node.
+        stats: As in `inspect().stats()`.
+        queues: The names of the queues that it serves.
+        active: The tasks that it is running, as in `inspect().active()`.
+        registered: A mapping from its tasks to the limits that are set, as text: `rate_limit`, and in seconds
+            `soft_time_limit` and `time_limit`.
     """
 
     name: str
@@ -41,29 +41,29 @@ class Worker:
 
     @property
     def pool(self) -> Mapping[str, Any]:
-        """What it says of its pool."""
+        """The details of its pool."""
         return _mapping(self.stats.get("pool"))
 
     @property
     def totals(self) -> Mapping[str, Any]:
-        """Task → how often it was run since the worker started."""
+        """A mapping from task to the number of its runs since the worker started."""
         return _mapping(self.stats.get("total"))
 
     @property
     def processed(self) -> int:
-        """How many tasks it has run since it started."""
+        """The number of tasks that it has run since it started."""
         return sum(count for count in self.totals.values() if type(count) is int)
 
 
 @dataclass(frozen=True, slots=True)
 class TaskLimit:
     """
-    A task that workers know.
+    The limits of a task that workers have registered.
 
     Args:
-        rates: Its rate limits, empty for none; more than one where workers run different releases of the program.
+        rates: Its rate limits, empty for none; more than one if workers run different releases of the program.
         soft, hard: Its time limits in seconds, likewise.
-        workers: How many know it.
+        workers: The number of workers that have registered it.
     """
 
     name: str
@@ -76,11 +76,11 @@ class TaskLimit:
 @dataclass(frozen=True, slots=True)
 class WorkersSeen:
     """
-    What was heard last.
+    The workers' last replies.
 
     Args:
-        workers: By name.
-        trouble: Why nobody could be asked; empty if that went well.
+        workers: The workers by name.
+        trouble: Why the workers could not be queried; empty if there was no error.
     """
 
     workers: Mapping[str, Worker] = field(default_factory=dict)
@@ -88,7 +88,7 @@ class WorkersSeen:
 
     @property
     def limits(self) -> list[TaskLimit]:
-        """All tasks that workers know, by name."""
+        """The limits of all registered tasks, by name."""
         known: dict[str, list[Mapping[str, str]]] = {}
         for worker in self.workers.values():
             for name, limits in worker.registered.items():
@@ -111,10 +111,10 @@ class WorkersSeen:
 
 class WorkerWatch:
     """
-    Asks all workers by remote control, at most every ten seconds, and only if somebody looks.
+    Queries all workers by remote control, at most every ten seconds, and only while someone views a page.
 
     Args:
-        app: Whose workers.
+        app: The app of the workers.
     """
 
     def __init__(self, app: Celery) -> None:
@@ -128,7 +128,7 @@ class WorkerWatch:
         return f"<WorkerWatch of {self._app!r}>"
 
     def look(self) -> WorkersSeen | None:
-        """What was heard last; None as long as the first answers are waited for."""
+        """The last replies; None until the first ones have arrived."""
         with self._lock:
             if time.monotonic() - self._asked_at >= _KEPT_SECONDS and not self._is_asking:
                 self._is_asking = True
@@ -136,18 +136,18 @@ class WorkerWatch:
             return self._seen
 
     def forget(self) -> None:
-        """Ask anew at the next look: something was changed."""
+        """Query the workers again at the next look, because something was changed."""
         with self._lock:
             self._asked_at = float("-inf")
 
     def _ask(self) -> None:
-        # Before the questions: what is changed meanwhile is asked for once more.
+        # Set before the query, so that changes made in the meantime cause another one.
         asked_at = time.monotonic()
         with self._lock:
             self._asked_at = asked_at
         try:
             seen = WorkersSeen(_ask_all(self._app))
-        except Exception as error:  # noqa: BLE001 - of kombu, redis-py or our own; the page says it
+        except Exception as error:  # noqa: BLE001 - from kombu, redis-py or our own code; the page shows it
             _log.warning("the workers of Celery could not be asked: %s: %s", type(error).__name__, error)
             seen = WorkersSeen(trouble=f"{type(error).__name__}: {error}")
         with self._lock:
@@ -159,7 +159,7 @@ def _ask_all(app: Celery) -> dict[str, Worker]:
         stats = app.control.inspect(timeout=_PATIENCE_SECONDS, connection=connection).stats() or {}
         if not stats:
             return {}
-        # The others need not wait until nobody more answers: it is known who does.
+        # The other queries do not have to wait for the timeout: it is known who will answer.
         names = list(stats)
         inspect = app.control.inspect(names, timeout=_PATIENCE_SECONDS, limit=len(names), connection=connection)
         queues, active = _mapping(inspect.active_queues()), _mapping(inspect.active())
@@ -181,7 +181,7 @@ def _names(queues: Any) -> list[str]:
 
 
 def _limits(text: str) -> tuple[str, dict[str, str]]:
-    """Of `shop.add [rate_limit=10/m time_limit=30]` the name, and the limits by their names."""
+    """Parse `shop.add [rate_limit=10/m time_limit=30]` into the task's name and its limits by name."""
     name, _, more = text.partition(" [")
     pairs = (part.partition("=") for part in more.rstrip("]").split())
     return name, {kind: value for kind, _, value in pairs if kind in _LIMITS}

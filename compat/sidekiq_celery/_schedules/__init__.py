@@ -1,1 +1,1 @@
-"""Schedules, a kind a file. Programs import them from `sidekiq_celery.schedules`."""
+"""Schedules, one kind per file. Programs import them from `sidekiq_celery.schedules`."""

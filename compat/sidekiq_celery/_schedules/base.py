@@ -1,4 +1,4 @@
-"""What schedules have in common, and the one that runs every so many seconds."""
+"""The base class of schedules, and the schedule for a fixed interval."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta, tzinfo
@@ -16,11 +16,11 @@ NowFunction = Callable[[], datetime]
 
 class schedstate(NamedTuple):
     """
-    What `is_due` says.
+    The result of `is_due`.
 
     Args:
-        is_due: The task is to run now.
-        next: Seconds until it is worth asking again.
+        is_due: True if the task should run now.
+        next: Seconds until the next check.
     """
 
     is_due: bool
@@ -29,11 +29,11 @@ class schedstate(NamedTuple):
 
 class BaseSchedule:
     """
-    A schedule; subclasses say `is_due` and `remaining_estimate`.
+    A schedule. Subclasses define `is_due` and `remaining_estimate`.
 
     Args:
-        nowfun: The clock; else the app's `now`.
-        app: Whose time zone and settings hold; else the current app.
+        nowfun: The clock; by default the app's `now`.
+        app: The app whose time zone and settings apply; by default the current app.
     """
 
     def __init__(self, nowfun: NowFunction | None = None, app: App | None = None) -> None:
@@ -41,27 +41,27 @@ class BaseSchedule:
         self._app = app
 
     def now(self) -> datetime:
-        """The time by this schedule's clock."""
+        """The current time by this schedule's clock."""
         if self.nowfun is not None:
             return self.nowfun()
         now: datetime = self.app.now()
         return now
 
     def remaining_estimate(self, last_run_at: datetime) -> timedelta:
-        """How long it is until the next run; negative or zero if it is due."""
+        """The time until the next run; negative or zero if it is due."""
         raise NotImplementedError(f"{type(self).__name__} has to define remaining_estimate(last_run_at)")
 
     def is_due(self, last_run_at: datetime) -> tuple[bool, float]:
-        """Whether to run now, and in how many seconds to ask again."""
+        """Whether to run now, and in how many seconds to check again."""
         raise NotImplementedError(f"{type(self).__name__} has to define is_due(last_run_at)")
 
     def maybe_make_aware(self, dt: datetime, naive_as_utc: bool = True) -> datetime:
-        """A time without a zone in this schedule's; taken for UTC, or for one of that zone."""
+        """Convert a naive time to this schedule's zone; it is interpreted as UTC, or as a time in that zone."""
         return maybe_make_aware(dt, self.tz, naive_as_utc=naive_as_utc)
 
     @property
     def app(self) -> App:
-        """Whose settings hold."""
+        """The app whose settings apply."""
         return self._app or get_current_app()
 
     @app.setter
@@ -80,7 +80,7 @@ class BaseSchedule:
         return bool(self.app.conf.enable_utc)
 
     def to_local(self, dt: datetime) -> datetime:
-        """*dt* in this machine's zone, where the app does not use UTC."""
+        """*dt* in this machine's zone if the app does not use UTC."""
         return dt if self.utc_enabled else timezone.to_local_fallback(dt)
 
     def __eq__(self, other: object) -> bool:
@@ -91,11 +91,11 @@ class BaseSchedule:
 
 class schedule(BaseSchedule):
     """
-    Every so many seconds.
+    Runs at a fixed interval.
 
     Args:
         run_every: Seconds, or a timedelta.
-        relative: Runs are rounded to the unit of that: every hour on the hour.
+        relative: True to round the runs to the interval's unit, such as every hour on the hour.
     """
 
     relative: bool = False
@@ -112,12 +112,12 @@ class schedule(BaseSchedule):
         super().__init__(nowfun=nowfun, app=app)
 
     def remaining_estimate(self, last_run_at: datetime) -> timedelta:
-        """How long it is until *last_run_at* is an interval ago."""
+        """The time until *last_run_at* is one interval ago."""
         last, now = self.maybe_make_aware(last_run_at), self.maybe_make_aware(self.now())
         return remaining(last, self.run_every, now, self.relative)
 
     def is_due(self, last_run_at: datetime) -> tuple[bool, float]:
-        """Whether to run now, and in how many seconds to ask again."""
+        """Whether to run now, and in how many seconds to check again."""
         last = self.maybe_make_aware(last_run_at)
         seconds = self.remaining_estimate(last).total_seconds()
         if seconds > 0:
@@ -125,19 +125,19 @@ class schedule(BaseSchedule):
         return schedstate(is_due=True, next=self._seconds_to_boundary(last.tzinfo) if self.relative else self.seconds)
 
     def _seconds_to_boundary(self, zone: tzinfo | None) -> float:
-        """To the next full unit: after a late run, or where clocks are changed, it is not an interval away."""
+        """Seconds to the next full unit, which is not one interval away after a late run or a clock change."""
         now = self.maybe_make_aware(self.now()).astimezone(zone)
         ahead = self.remaining_estimate(now).total_seconds()
         return ahead if ahead > 0 else self.seconds
 
     @property
     def seconds(self) -> float:
-        """The interval; never negative."""
+        """The interval in seconds; never negative."""
         return max(self.run_every.total_seconds(), 0)
 
     @property
     def human_seconds(self) -> str:
-        """The interval for people: `10.00 seconds`."""
+        """The interval in readable form: `10.00 seconds`."""
         return humanize_seconds(self.seconds)
 
     def __repr__(self) -> str:
@@ -153,7 +153,7 @@ class schedule(BaseSchedule):
 
 
 def maybe_schedule(s: Any, relative: bool = False, app: App | None = None) -> Any:
-    """Seconds or a timedelta as a schedule; a schedule as it is, now of *app*; None for None."""
+    """Convert seconds or a timedelta to a schedule. A schedule is bound to *app* and returned; None stays None."""
     if s is None:
         return None
     if isinstance(s, int | float | timedelta):

@@ -1,4 +1,4 @@
-"""The schedule that runs at times of day, as cron does."""
+"""The schedule that runs at times of day, like cron."""
 
 from collections.abc import Iterator, Mapping
 from datetime import MAXYEAR, date, datetime, timedelta, tzinfo
@@ -10,15 +10,15 @@ from sidekiq_celery.utils.time import ffwd, remaining, timezone
 
 __all__ = ("crontab",)
 
-# Of the longest February.
+# With the longest February.
 _LONGEST = {1: 31, 2: 29, 3: 31, 4: 30, 5: 31, 6: 30, 7: 31, 8: 31, 9: 30, 10: 31, 11: 30, 12: 31}
 
 
 class crontab(BaseSchedule):
     """
-    At the minutes, hours and days that all five fields allow. A day has to be allowed by all three fields of days.
+    Runs at the minutes, hours and days that all five fields allow. A day must be allowed by all three day fields.
 
-    Each field is a number, a list or set of numbers, or a text: `*`, `*/15`, `8-18/2`, `1,13,30-45`, `mon-fri`.
+    Each field is a number, a list or set of numbers, or a string: `*`, `*/15`, `8-18/2`, `1,13,30-45`, `mon-fri`.
 
     Args:
         minute: 0 to 59.
@@ -62,7 +62,7 @@ class crontab(BaseSchedule):
 
     @classmethod
     def from_string(cls, crontab: str) -> "crontab":
-        """The schedule of a line of cron: minute, hour, day of the month, month, day of the week, by single spaces."""
+        """Parse a cron line: minute, hour, day of the month, month, day of the week, separated by single spaces."""
         minute, hour, day_of_month, month_of_year, day_of_week = crontab.split(" ")
         return cls(minute, hour, day_of_week, day_of_month, month_of_year)
 
@@ -74,7 +74,7 @@ class crontab(BaseSchedule):
         self, last_run_at: datetime, tz: str | tzinfo | None = None, ffwd: type[ffwd] = ffwd
     ) -> tuple[datetime, Any, datetime]:
         """
-        The last run, what to add to it for the next, and now; the times in *tz*, else in the schedule's zone.
+        The last run, the offset to the next one, and now. The times are in *tz*, or else in the schedule's zone.
         """
         zone = timezone.get_timezone(tz or self.tz)
         last = self.maybe_make_aware(last_run_at).astimezone(zone)
@@ -82,21 +82,21 @@ class crontab(BaseSchedule):
         return last, ffwd(**self._step(last), second=0, microsecond=0), now
 
     def _delta_to_next(self, last_run_at: datetime, next_hour: int, next_minute: int) -> Any:
-        """For subclasses: what to add for the next day of a run, at that time."""
+        """The offset to the next day of a run, at that time; for subclasses."""
         day = next(self._days_after(last_run_at.date()))
         return ffwd(
             year=day.year, month=day.month, day=day.day, hour=next_hour, minute=next_minute, second=0, microsecond=0
         )
 
     def remaining_estimate(self, last_run_at: datetime, ffwd: type[ffwd] = ffwd) -> timedelta:
-        """How long it is until the next run after *last_run_at*; negative if that is past."""
+        """The time until the next run after *last_run_at*; negative if it has passed."""
         return remaining(*self.remaining_delta(last_run_at, ffwd=ffwd))
 
     def is_due(self, last_run_at: datetime) -> tuple[bool, float]:
         """
-        Whether to run now, and in how many seconds to ask again.
+        Whether to run now, and in how many seconds to check again.
 
-        A run that was missed longer ago than `beat_cron_starting_deadline` says is left out.
+        A run that was missed by more than `beat_cron_starting_deadline` is skipped.
         """
         seconds = self.remaining_estimate(last_run_at).total_seconds()
         if seconds > 0:
@@ -110,13 +110,13 @@ class crontab(BaseSchedule):
         if deadline_seconds is None:
             return False
         now = self.maybe_make_aware(self.now())
-        # By a microsecond more, so that a run just at the deadline still counts.
+        # One microsecond more, so that a run exactly at the deadline still counts.
         before = timedelta(seconds=deadline_seconds, microseconds=1)
         since = (now.astimezone(timezone.utc) - before).astimezone(now.tzinfo)
         return self.remaining_estimate(since).total_seconds() > 0
 
     def _step(self, last: datetime) -> dict[str, int]:
-        """The fields of the next run that differ from those of *last*, seconds aside."""
+        """The fields of the next run that differ from those of *last*, except seconds."""
         if self._allows(last.date()):
             minutes = [minute for minute in self.minute if minute > last.minute]
             if last.hour in self.hour and minutes:
@@ -138,10 +138,10 @@ class crontab(BaseSchedule):
 
     def _days_after(self, last: date) -> Iterator[date]:
         """
-        The days of runs.
+        Yield the days after *last* that have runs.
 
         Raises:
-            RuntimeError: There are none before the end of the calendar.
+            RuntimeError: There is no such day before the end of the calendar.
         """
         for year in range(last.year, MAXYEAR + 1):
             for month in sorted(self.month_of_year):

@@ -14,16 +14,16 @@ _PART = re.compile(r"(?:(?P<star>\*)|(?P<first>\w+)(?:-(?P<last>\w+))?)(?P<steps
 
 
 class ParseException(Exception):
-    """A crontab's field cannot be read."""
+    """A crontab field cannot be parsed."""
 
 
 class crontab_parser:
     """
-    Reads one field: numbers or names, `*`, ranges (which may go round the end), each with `/step`, joined by commas.
+    Parses one field: numbers or names, `*`, ranges (which may wrap around), each with `/step`, separated by commas.
 
     Args:
-        max_: How many values there are.
-        min_: The least of them.
+        max_: The number of possible values.
+        min_: The smallest value.
     """
 
     ParseException: ClassVar[type[Exception]] = ParseException
@@ -34,11 +34,11 @@ class crontab_parser:
 
     def parse(self, spec: str) -> set[int]:
         """
-        The values that *spec* means.
+        The values that *spec* stands for.
 
         Raises:
             ParseException: It is empty, or has an empty part, an empty step or a negative number.
-            ValueError: A number is out of range, or a name is none of a day or a month.
+            ValueError: A number is out of range, or a name is not that of a day or a month.
         """
         values: set[int] = set()
         for part in spec.split(","):
@@ -49,7 +49,7 @@ class crontab_parser:
 
     def _part(self, part: str) -> list[int]:
         found = _PART.match(part)
-        # A star has to be the whole of its part; behind a range or a step the rest is passed over, as Celery does.
+        # A star must be the whole part. Anything after a range or a step is ignored, as in Celery.
         if found is None or (found["star"] and not found["steps"] and found.end() < len(part)):
             return [self._number(part)]
         if not found["star"] and not found["last"]:
@@ -81,7 +81,7 @@ class crontab_parser:
 
 
 def _value(text: str) -> int:
-    """A number, or the place of a month or a day; months come first."""
+    """A number, or the number of a month or day name; months come first."""
     for read in (int, yearmonth, weekday):
         try:
             return read(text)
@@ -92,11 +92,11 @@ def _value(text: str) -> int:
 
 def expand(spec: Cronspec, count: int, least: int = 0) -> set[int]:
     """
-    The values of a field: of a number, a text in crontab's notation, or a set or list of numbers.
+    The values of a field, given as a number, a string in crontab notation, or a set or list of numbers.
 
     Raises:
         ParseException, ValueError: As `crontab_parser.parse` does.
-        TypeError: It is none of them.
+        TypeError: *spec* has another type.
     """
     if isinstance(spec, int):
         values = {spec}

@@ -26,7 +26,7 @@ _EVENTS = {
 
 class solar(BaseSchedule):
     """
-    At an event of the sun.
+    Runs at a solar event.
 
     Args:
         event: `dawn_astronomical`, `dawn_nautical`, `dawn_civil`, `sunrise`, `solar_noon`, `sunset`, `dusk_civil`,
@@ -36,11 +36,11 @@ class solar(BaseSchedule):
 
     Raises:
         ImproperlyConfigured: The package `ephem` is not installed.
-        ValueError: There is no such event, or no such place.
+        ValueError: The event or the location is invalid.
     """
 
     max_search_days: ClassVar[int] = 366
-    """How far ahead to look where an event does not happen every day."""
+    """How far ahead to search if an event does not happen every day."""
 
     def __init__(self, event: str, lat: float, lon: float, **kwargs: Any) -> None:
         try:
@@ -63,21 +63,21 @@ class solar(BaseSchedule):
         self.cal.elev, self.cal.pressure, self.cal.horizon = 0, 0, horizon
 
     def remaining_estimate(self, last_run_at: datetime) -> timedelta:
-        """How long it is until the event's next time after *last_run_at*."""
+        """The time until the first event after *last_run_at*."""
         last = self.maybe_make_aware(last_run_at).astimezone(UTC)
         self.cal.date = last
         ahead = self._next_event(self.ephem.Date(last)).datetime()
         return subtract_datetimes(self.maybe_make_aware(ahead), self.maybe_make_aware(self.now()))
 
     def is_due(self, last_run_at: datetime) -> tuple[bool, float]:
-        """Whether to run now, and in how many seconds to ask again."""
+        """Whether to run now, and in how many seconds to check again."""
         seconds = self.remaining_estimate(last_run_at).total_seconds()
         if seconds > 0:
             return schedstate(is_due=False, next=seconds)
         return schedstate(is_due=True, next=max(self.remaining_estimate(self.now()).total_seconds(), 0))
 
     def _next_event(self, start: Any) -> Any:
-        """The event's first time after *start*; where the sun stays up or down for a year, the end of the search."""
+        """The first event after *start*; if the sun stays up or down for a year, the end of the search."""
         sun = self.ephem.Sun()
         centre = {"use_center": True} if self.use_center else {}
         for _ in range(self.max_search_days):

@@ -1,8 +1,8 @@
 """
-What becomes of a job of Sidekiq's on its way back: a message of Celery's.
+Turns a Sidekiq job on its way back into a Celery message.
 
-Only tasks go back: jobs that a Celery program has enqueued, or whose class is a task of the app. What only a worker of
-`sidekiq_celery` can finish stays: parts of its chords, steps in Ruby, and tasks of its own workflows.
+Only tasks go back: jobs that a Celery program has enqueued, or whose class is a task of the app. Jobs that only a
+`sidekiq_celery` worker can finish stay: parts of its chords, steps in Ruby, and the internal tasks of its workflows.
 """
 
 import json
@@ -40,9 +40,9 @@ class Backward:
     Judges jobs on their way to Celery.
 
     Args:
-        app: Whose tasks go back.
-        renames: Names of queues to other names.
-        layout: How the destination keeps its queues, where it is a Redis.
+        app: The app whose tasks go back.
+        renames: A mapping from queue names to new names.
+        layout: How the destination stores its queues, if it is a Redis.
     """
 
     def __init__(self, app: App, renames: Mapping[str, str], layout: CeleryLayout) -> None:
@@ -52,7 +52,7 @@ class Backward:
         self._tasks = frozenset(app.tasks)
 
     def judge(self, found: Found) -> Fate:
-        """What becomes of a job."""
+        """Decide what happens to a job."""
         try:
             payload = payloads.parse_job(found.text)
             task_headers = task_headers_of(payload)
@@ -75,7 +75,7 @@ class Backward:
         return self._open(payload, task_headers, chain, found)
 
     def _chain(self, task_headers: Mapping[str, Any]) -> list[Any] | None:
-        """The rest of a chain as Celery keeps it, the next step last; None if Celery could not finish it."""
+        """The rest of a chain in Celery's form, the next step last. Returns None if Celery could not finish it."""
         place = task_headers.get("flow")
         steps = list(flow_store.walk(self._app, [place] if place else task_headers.get("chain")))
         if place and not steps:

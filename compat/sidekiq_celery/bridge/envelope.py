@@ -1,4 +1,4 @@
-"""A message of Celery's as the broker has it: headers, properties, and a body that nobody has opened."""
+"""A Celery message as the broker stores it: headers, properties, and a body that has not been decoded."""
 
 import json
 from base64 import b64decode, b64encode
@@ -21,7 +21,7 @@ class Envelope:
     A message.
 
     Args:
-        body: As the producer has written it, compressed if the header `compression` says so.
+        body: As the producer has written it; compressed if there is a header `compression`.
     """
 
     headers: dict[str, Any]
@@ -33,28 +33,28 @@ class Envelope:
     @classmethod
     def from_text(cls, text: bytes) -> "Envelope":
         """
-        A message as kombu's virtual transports keep it: a JSON object.
+        Read a message in the format of kombu's virtual transports: a JSON object.
 
         Raises:
-            InvalidTaskError: It is something else.
+            InvalidTaskError: The text is anything else.
         """
         found = read_json(text, "utf-8", "message")
         if not isinstance(found, dict):
-            raise InvalidTaskError("the message is no JSON object")
+            raise InvalidTaskError("the message is not a JSON object")
         headers, properties = found.get("headers") or {}, found.get("properties") or {}
         if not isinstance(headers, dict) or not isinstance(properties, dict):
-            raise InvalidTaskError("the message's headers or properties are no JSON object")
+            raise InvalidTaskError("the message's headers or properties are not a JSON object")
         body = body_bytes(found.get("body"), properties.get("body_encoding"))
         content_type = str(found.get("content-type") or "application/data")
         return cls(headers, properties, content_type, str(found.get("content-encoding") or "utf-8"), body)
 
     @property
     def is_open(self) -> bool:
-        """The body is plain JSON: reading it runs nothing, and unfolds nothing."""
+        """True if the body is plain JSON, so that reading it runs no code and decompresses nothing."""
         return self.content_type in JSON_TYPES and not self.headers.get("compression")
 
     def as_text(self, queue: str) -> bytes:
-        """The message as kombu's Redis transport keeps it in *queue*."""
+        """The message in the format in which kombu's Redis transport stores it in *queue*."""
         properties = {
             **self.properties,
             "delivery_mode": 2,
@@ -69,11 +69,11 @@ class Envelope:
             "headers": self.headers,
             "properties": properties,
         }
-        # AMQP has headers of types that JSON lacks; they are the broker's.
+        # AMQP has headers of types that JSON lacks; these come from the broker.
         return json.dumps(whole, default=repr).encode()
 
     def publish(self, producer: Any, queue: str, **options: Any) -> None:
-        """Publish the message to *queue* by a producer of kombu."""
+        """Publish the message to *queue* with a kombu producer."""
         producer.publish(
             self.body,
             routing_key=queue,
@@ -89,13 +89,13 @@ class Envelope:
 
 def read_json(text: bytes, encoding: str, what: str) -> Any:
     """
-    JSON, also with what Python's has beyond Ruby's, such as NaN.
+    Parse JSON, including what Python's encoder writes and Ruby does not read, such as NaN.
 
     Args:
-        what: The name of the text, for the error.
+        what: The name of the text, for the error message.
 
     Raises:
-        InvalidTaskError: It is none.
+        InvalidTaskError: The text is not valid JSON.
     """
     try:
         return loads(text)
@@ -104,7 +104,7 @@ def read_json(text: bytes, encoding: str, what: str) -> Any:
     try:
         return json.loads(text.decode(encoding))
     except (ValueError, LookupError, RecursionError) as error:
-        raise InvalidTaskError(f"the {what} is no JSON: {error}") from error
+        raise InvalidTaskError(f"the {what} is not valid JSON: {error}") from error
 
 
 def body_bytes(body: Any, encoding: Any = None) -> bytes:
@@ -112,11 +112,11 @@ def body_bytes(body: Any, encoding: Any = None) -> bytes:
     The bytes of a body.
 
     Args:
-        body: As kombu or amqp hand it over.
+        body: The body as kombu or amqp deliver it.
         encoding: `base64`, or nothing.
 
     Raises:
-        InvalidTaskError: It is neither text nor bytes, or no base64.
+        InvalidTaskError: The body is neither text nor bytes, or not valid base64.
     """
     if isinstance(body, str):
         body = body.encode("utf-8", "surrogateescape")
@@ -127,4 +127,4 @@ def body_bytes(body: Any, encoding: Any = None) -> bytes:
     try:
         return b64decode(body, validate=True)
     except ValueError as error:
-        raise InvalidTaskError(f"the message's body is no base64: {error}") from error
+        raise InvalidTaskError(f"the message's body is not valid base64: {error}") from error

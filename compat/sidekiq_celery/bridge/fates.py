@@ -1,4 +1,4 @@
-"""What becomes of a message."""
+"""What happens to a message: the values that a judge returns."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,20 +11,20 @@ __all__ = ("Fate", "Found", "Judge", "Kind", "Left", "Moved", "TooLarge")
 
 Kind = Literal["moved", "scheduled", "unreadable", "stopped"]
 """
-Of what is moved: into its queue, into the set `schedule`, into the dead set as nobody can read it, or nowhere as a
-client middleware has stopped it.
+Where a message goes: into its queue, into the set `schedule`, into the dead set because it is unreadable, or nowhere
+because client middleware has stopped it.
 """
 
 
 class Found(NamedTuple):
     """
-    A message where it lies.
+    A message at the source.
 
     Args:
-        queue: By name, at the source.
-        text: The bytes there.
-        take: The condition of `moves.Entry` that takes it.
-        due: Of a scheduled job: seconds since the epoch.
+        queue: The queue's name at the source.
+        text: The message's bytes.
+        take: The condition for `moves.Entry` that takes it.
+        due: When a scheduled job is due, in seconds since the epoch.
     """
 
     queue: str
@@ -34,7 +34,7 @@ class Found(NamedTuple):
 
 
 class TooLarge(NamedTuple):
-    """A message that is not read, as it has so many bytes."""
+    """A message that is not read because it is too large; *length* is its size in bytes."""
 
     queue: str
     length: int
@@ -43,14 +43,14 @@ class TooLarge(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Moved:
     """
-    It is moved.
+    The message is moved.
 
     Args:
-        task_id: Empty if it has none.
-        command: What is written at the destination: a verb and a key without its prefix, or nothing.
-        queue: Where it comes to, by name.
-        envelope: The same for a broker that is no Redis.
-        note: What the summary is to say of it.
+        task_id: The task's id; empty if it has none.
+        command: The command to run at the destination: a verb and a key without its prefix, or nothing.
+        queue: The queue's name at the destination.
+        envelope: The message for a broker other than Redis.
+        note: A remark for the summary.
     """
 
     kind: Kind
@@ -64,10 +64,10 @@ class Moved:
 @dataclass(frozen=True, slots=True)
 class Left:
     """
-    It stays where it is.
+    The message stays where it is.
 
     Args:
-        reason: In words, the same for all of a kind.
+        reason: The reason in words, the same for all messages of a kind.
     """
 
     reason: str

@@ -1,12 +1,12 @@
 """
-What becomes of a message of Celery's: a job, ready to be written.
+Turns a Celery message into a job that is ready to be written.
 
-Nothing is ever unpickled, unpacked or executed here. A body that is plain JSON is read; any other is passed along as it
-is (`celery.body`), and the worker that runs the task reads it, if `accept_content` allows that.
+Nothing is ever unpickled, decompressed or executed here. A body that is plain JSON is read. Any other body is passed
+along unchanged (`celery.body`), and the worker that runs the task reads it, if `accept_content` allows that.
 
-A part of a chord stays with Celery: whether the body is called is decided by a counter in Celery's result backend,
-which tasks that have run there have moved on, and only a Celery worker will. In a body that is not opened a chord
-cannot be seen, so there a member of any group stays.
+A part of a chord stays with Celery: a counter in Celery's result backend decides when the chord's body is called. Tasks
+that have run there have advanced that counter, and only a Celery worker will. In a body that is not opened, a chord
+cannot be detected, so a member of any group stays.
 """
 
 import time
@@ -34,13 +34,13 @@ CHORD = "part of a chord that was called under Celery; a Celery worker has to fi
 MAYBE_CHORD = "member of a group in a body that is not opened, so maybe part of a chord; a Celery worker has to run it"
 SEALED = "protocol 1 in a body that is not opened; a Celery worker has to run it"
 
-UNREADABLE = "unreadable, and as many as task_keep_failed allows are in the dead set by now"
+UNREADABLE = "unreadable, and the dead set already holds as many as task_keep_failed allows"
 
 UNREADABLE_TASK = "celery.unreadable_message"
-"""The class of what is kept in the dead set because nobody can read it."""
+"""The class of the jobs in the dead set that hold unreadable messages."""
 
 _POLLS_A_CHORD = "celery.chord_unlock"
-# Of the broker or of kombu, for one delivery.
+# Set by the broker or by kombu, for one delivery.
 _OF_THE_DELIVERY = frozenset({"redelivered", "compression"})
 _PROPERTIES_OF_THE_DELIVERY = frozenset(
     {
@@ -52,7 +52,7 @@ _OF_PROTOCOL_1 = (
     "task", "id", "eta", "expires", "retries", "timelimit", "group", "group_index", "root_id", "parent_id", "shadow",
     "origin", "argsrepr", "kwargsrepr",
 )  # fmt: skip
-# What a value of an unexpected type raises somewhere below.
+# Errors that a value of an unexpected type may raise somewhere below.
 _BENT = (TypeError, ValueError, LookupError, AttributeError, OverflowError, RecursionError)
 
 
@@ -61,9 +61,9 @@ class Forward:
     Judges messages on their way to Sidekiq.
 
     Args:
-        app: Whose client middleware, routes of priorities and known tasks hold.
-        renames: Names of queues to other names.
-        client: Whose dialect of Sidekiq is written; by default the app's.
+        app: The app whose client middleware, priorities and tasks apply.
+        renames: A mapping from queue names to new names.
+        client: The client whose Sidekiq dialect is written; by default the app's.
     """
 
     def __init__(self, app: App, renames: Mapping[str, str], client: Client | None = None) -> None:
@@ -73,7 +73,7 @@ class Forward:
         self._unreadable_left = int(app.conf.task_keep_failed)
 
     def judge(self, found: Found) -> Fate:
-        """What becomes of a message in kombu's spelling."""
+        """Decide what happens to a message in kombu's format."""
         queue = self._renames.get(found.queue, found.queue)
         try:
             envelope = Envelope.from_text(found.text)
@@ -83,10 +83,10 @@ class Forward:
 
     def judge_envelope(self, envelope: Envelope, found: Found) -> Fate:
         """
-        What becomes of a message.
+        Decide what happens to a message.
 
         Args:
-            found: Where it lies, and what is kept of it if it is not understood.
+            found: Where the message is, and the text to keep if it cannot be understood.
         """
         queue = self._renames.get(found.queue, found.queue)
         name = envelope.headers.get("task") or ""
@@ -119,7 +119,7 @@ class Forward:
     def _item(
         self, envelope: Envelope, headers: Mapping[str, Any], embedded: Mapping[str, Any], queue: str
     ) -> dict[str, Any]:
-        """The job, but for its arguments."""
+        """The job, without its arguments."""
         app, task = self._app, self._app._tasks.get(headers["task"])
         given = envelope.properties
         properties = {key: value for key, value in given.items() if key not in _PROPERTIES_OF_THE_DELIVERY}
@@ -137,7 +137,7 @@ class Forward:
         except (ArgumentTypeError, ArgumentValueError):
             if EMBEDS in item.get(KEY, {}):
                 raise
-            # Celery's JSON has NaN, which Ruby's has not: its text goes along as it is.
+            # Celery's JSON may contain NaN, which Ruby's does not: its text is passed along unchanged.
             item["args"] = []
             item[KEY] = {key: value for key, value in item.get(KEY, {}).items() if key not in ("kw", *EMBEDDED)}
             note = _seal(item, envelope)
@@ -151,7 +151,7 @@ class Forward:
         return Moved("scheduled", task_id, command, outgoing.queue, note=note)
 
     def _unreadable(self, text: bytes, queue: str, task_id: str, error: Exception, name: str = "") -> Fate:
-        """A job for the dead set, which shows the reason and holds the message; not so many that others leave it."""
+        """A job for the dead set with the reason and the message. The number is limited, so that others stay in it."""
         if self._unreadable_left <= 0:
             return Left(UNREADABLE)
         self._unreadable_left -= 1
@@ -182,7 +182,7 @@ class Forward:
 
 def _call(envelope: Envelope, body: Any) -> tuple[dict[str, Any], Any, Any, Mapping[str, Any]]:
     """
-    Headers, arguments, keyword arguments and what the call sets off, of either protocol.
+    The headers, arguments, keyword arguments and embedded signatures of a message, in either protocol.
 
     Source: Celery 5.7.0, `celery.worker.strategy`.
     """
@@ -199,7 +199,7 @@ def _call(envelope: Envelope, body: Any) -> tuple[dict[str, Any], Any, Any, Mapp
     else:
         headers = own
         if not isinstance(body, list) or len(body) < 3:
-            raise InvalidTaskError("the body is no list of arguments, keyword arguments, and what the call sets off")
+            raise InvalidTaskError("the body is not a list of arguments, keyword arguments and embedded signatures")
         args, kwargs, embedded = body[0], body[1], body[2] or {}
     _check(headers, args, kwargs, embedded)
     return headers, args, kwargs, {key: embedded[key] for key in EMBEDDED if embedded.get(key)}
@@ -226,13 +226,15 @@ def _check(headers: Mapping[str, Any], args: Any, kwargs: Any, embedded: Any) ->
         if not isinstance(headers.get(key), str) or not headers[key]:
             raise InvalidTaskError(f"the message's {key} is {headers.get(key)!r}, where a name should stand")
     if not isinstance(args, list) or not isinstance(kwargs, dict) or not isinstance(embedded, Mapping):
-        raise InvalidTaskError("arguments are no list, keyword arguments no object, or what the call sets off neither")
+        raise InvalidTaskError(
+            "arguments are not a list, or keyword arguments or embedded signatures are not an object"
+        )
     if headers.get("expires"):
         datetime.fromisoformat(headers["expires"])
 
 
 def _seal(item: dict[str, Any], envelope: Envelope) -> str:
-    """Pass the body along as it is; what the summary says of that."""
+    """Put the unopened body into *item*. Returns the remark for the summary."""
     compression = envelope.headers.get("compression")
     task_headers = sealed(envelope.body, envelope.content_type, envelope.content_encoding, compression)
     item[KEY] = {**item.get(KEY, {}), **task_headers, EMBEDS: True}

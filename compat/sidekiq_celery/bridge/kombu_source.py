@@ -1,8 +1,8 @@
 """
-From the queues of any broker that kombu knows to Sidekiq's.
+Moves messages from the queues of any broker that kombu supports to Sidekiq's.
 
-Messages are got one by one, written in batches with a mark each, then acknowledged. What a killed bridge had not
-acknowledged the broker brings again, and the mark tells that it was written.
+Messages are fetched one by one, written in batches with a mark for each, and then acknowledged. The broker redelivers
+messages that a killed bridge has not acknowledged, and the mark shows that they were already written.
 """
 
 import hashlib
@@ -32,9 +32,9 @@ from sidekiq_py.extension import Command, monotonic
 __all__ = ("KombuRoute",)
 
 _BATCH_MESSAGES = 200
-# How long messages that stay are kept from Celery's workers while there is more to look through.
+# How long messages that stay are held back from Celery's workers while there are more to read.
 _HOLD_SECONDS = 10.0
-# A quorum queue throws a message away that was given back too often (RabbitMQ 4: 20 times). A copy begins anew.
+# A quorum queue drops a message that was returned too often (RabbitMQ 4: 20 times). A copy starts counting again.
 _MOST_RETURNS = 5
 _DELIVERY_COUNT = "x-delivery-count"
 _UUID_LENGTH = 36
@@ -50,12 +50,12 @@ class _Delivery(NamedTuple):
 
 class KombuRoute:
     """
-    Looks through queues again and again.
+    Scans queues repeatedly.
 
     Args:
-        connect: Makes a `kombu.Connection` to the source.
+        connect: Creates a `kombu.Connection` to the source.
         target: Sidekiq's Redis.
-        is_dry: Only ask how many messages there are.
+        is_dry: True to only count the messages.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class KombuRoute:
         self._channel: Any = None
 
     def look_through(self, ledger: Ledger, is_stopping: Callable[[], bool]) -> bool:
-        """One look at all queues; whether anything was moved."""
+        """Scan all queues once. Returns True if anything was moved."""
         before = ledger.count_moved
         ledger.left.clear()
         for queue in self._queues:
@@ -95,7 +95,7 @@ class KombuRoute:
         return ledger.count_moved > before and not self._is_dry
 
     def close(self) -> None:
-        """Close the connection; what was not acknowledged is the broker's again."""
+        """Close the connection. Messages that were not acknowledged return to the broker."""
         connection, self._connection, self._channel = self._connection, None, None
         if connection is not None:
             connection.close()
@@ -105,7 +105,7 @@ class KombuRoute:
         try:
             self._move_all(queue, ledger, is_stopping, stays)
         except BaseException:
-            # With the connection all that was not acknowledged is the broker's again.
+            # Closing the connection returns all unacknowledged messages to the broker.
             self.close()
             raise
         for delivery in reversed(stays):
@@ -136,7 +136,7 @@ class KombuRoute:
         return batch
 
     def _move(self, batch: Sequence[_Delivery], ledger: Ledger, read_at: int) -> list[_Delivery]:
-        """Write what can be moved, and acknowledge it; what stays."""
+        """Write and acknowledge the messages that can be moved. Returns those that stay."""
         stays: list[_Delivery] = []
         items: list[tuple[_Delivery, Moved]] = []
         for delivery in batch:
@@ -156,7 +156,7 @@ class KombuRoute:
             else:
                 items.append((delivery, fate))
         self._write(items, ledger, read_at)
-        # Only what is needed to give them back, as there may be many.
+        # Keep only what is needed to return them, because there may be many.
         return [
             one._replace(found=Found(one.found.queue, b""), envelope=one.envelope if one.is_worn else None)
             for one in stays
@@ -175,7 +175,7 @@ class KombuRoute:
         channel = self._open_channel()
         for delivery in deliveries:
             channel.basic_ack(delivery.tag)
-        # An acknowledgement has no answer; what is asked behind it has one.
+        # An acknowledgement gets no reply, but the query after it does.
         self._count(deliveries[0].found.queue)
         self._target.pool.batch([("EXPIRE", delivery.mark[1], AFTERGLOW_SECONDS) for delivery in deliveries])
 
@@ -184,7 +184,7 @@ class KombuRoute:
         if not delivery.is_worn:
             channel.basic_reject(delivery.tag, requeue=True)
             return
-        # Rather twice than not at all: the copy is confirmed before the message is gone.
+        # Better twice than not at all: the copy is confirmed before the message is removed.
         envelope = delivery.envelope
         assert envelope is not None
         headers = {name: value for name, value in envelope.headers.items() if name != _DELIVERY_COUNT}
@@ -192,7 +192,7 @@ class KombuRoute:
         channel.basic_ack(delivery.tag)
 
     def _delivery(self, queue: str, message: Any) -> _Delivery:
-        """A message as kombu's virtual transports, or amqp, hand it over."""
+        """Read a message as delivered by kombu's virtual transports, or by amqp."""
         info: dict[str, Any] = dict(message.delivery_info or {})
         raw = getattr(message, "_raw", None)
         if raw is not None:
@@ -200,7 +200,7 @@ class KombuRoute:
             found, envelope, is_new = Found(queue, text), None, False
             stable = {**raw, "properties": None, "headers": {**(raw.get("headers") or {}), "redelivered": None}}
             tag = str((raw.get("properties") or {}).get("delivery_tag"))
-            # A uuid was given by the producer, anything else by the delivery.
+            # A uuid comes from the producer, anything else from the delivery.
             identity = tag if len(tag) == _UUID_LENGTH else _digest(json.dumps(stable, default=repr).encode())
             task_id = (raw.get("headers") or {}).get("id")
         else:
@@ -213,7 +213,7 @@ class KombuRoute:
         return _Delivery(message.delivery_tag, found, envelope, ("MARK" if is_new else "NEW", key, MARK_SECONDS), worn)
 
     def _count(self, queue: str) -> int | None:
-        """How many messages wait; None if there is no such queue."""
+        """The number of waiting messages. Returns None if there is no such queue."""
         try:
             return int(self._open_channel().queue_declare(queue=queue, passive=True).message_count)
         except self._connection.channel_errors as error:
@@ -236,7 +236,7 @@ def _of_amqp(message: Any) -> Envelope:
     encoding = str(properties.pop("content_encoding", None) or "utf-8")
     body = message.body
     if isinstance(body, str):
-        # Decoded by amqp, with the message's own encoding.
+        # amqp has decoded it with the message's own encoding.
         body = body.encode(encoding)
     content_type = str(properties.pop("content_type", None) or "application/data")
     try:

@@ -1,5 +1,5 @@
 """
-Where Celery keeps its messages in Redis: a list for each step of a priority, and what its workers have taken.
+How Celery stores its messages in Redis: a list for each priority step, and the messages that its workers have taken.
 
 Source: kombu 5.7, `kombu.transport.redis`.
 """
@@ -22,12 +22,12 @@ class CeleryLayout:
     The names of the keys.
 
     Args:
-        prefix: What stands before each of them.
-        separator: Between a queue and a step.
-        steps: Of priorities, the most urgent first.
-        unacked: The hash of messages that workers have.
-        unacked_index: The sorted set of the times at which these were taken.
-        visibility_seconds: After which Celery takes them for lost.
+        prefix: The prefix of each key.
+        separator: The separator between a queue's name and a priority step.
+        steps: The priority steps, most urgent first.
+        unacked: The hash of messages that workers have taken.
+        unacked_index: The sorted set of the times at which they were taken.
+        visibility_seconds: The time after which Celery considers them lost.
     """
 
     prefix: str = ""
@@ -39,7 +39,7 @@ class CeleryLayout:
 
     @classmethod
     def of_options(cls, options: Mapping[str, Any]) -> "CeleryLayout":
-        """As `broker_transport_options` say."""
+        """The layout that `broker_transport_options` describe."""
         return cls(
             prefix=str(options.get("global_keyprefix") or ""),
             separator=str(options.get("sep") or _SEPARATOR),
@@ -50,21 +50,21 @@ class CeleryLayout:
         )
 
     def key(self, queue: str, priority: int = 0) -> str:
-        """The list of messages of that priority."""
+        """The list of messages with that priority."""
         step = self.steps[max(bisect_right(self.steps, priority) - 1, 0)]
         return f"{queue}{self.separator}{step}" if step else queue
 
     def keys(self, queue: str) -> list[str]:
-        """The lists of a queue, the most urgent first."""
+        """The lists of a queue, most urgent first."""
         return [self.key(queue, step) for step in self.steps]
 
     @staticmethod
     def binding_key(exchange: str) -> str:
-        """The set of the queues that hang on an exchange."""
+        """The set of the queues that are bound to an exchange."""
         return f"{_BINDING}{exchange}"
 
     def bound_queue(self, bindings: Sequence[bytes], routing_key: str) -> str | None:
-        """The first of an exchange's queues that a message with that key goes to."""
+        """The first of an exchange's queues that receives a message with that routing key."""
         for binding in bindings:
             exact, pattern, queue = ([*binding.decode(errors="replace").split(self.separator), "", "", ""])[:3]
             if exact == routing_key or (pattern and _matches(pattern, routing_key)):

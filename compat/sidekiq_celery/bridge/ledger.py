@@ -1,4 +1,4 @@
-"""The bridge's account: what was moved of each queue, what was left and why."""
+"""The bridge's counts: what was moved from each queue, and what was left and why."""
 
 from collections import Counter, defaultdict
 from typing import Any
@@ -10,13 +10,13 @@ _MOST_NOTES = 50
 
 class Ledger:
     """
-    Counts of one run.
+    The counts of one run.
 
     Attributes:
-        moved: By queue, how many of each kind: moved, scheduled, unreadable, stopped, and the duplicates that were
-            recognised.
-        left: By queue, how many were left at the last look, by reason.
-        notes: What else there is to say, and how often it was seen.
+        moved: By queue, the number of messages of each kind: moved, scheduled, unreadable, stopped, and the duplicates
+            that were recognized.
+        left: By queue, the number of messages left in the last scan, by reason.
+        notes: Other remarks, and how often each occurred.
     """
 
     def __init__(self) -> None:
@@ -25,27 +25,27 @@ class Ledger:
         self.notes: Counter[str] = Counter()
 
     def count(self, queue: str, kind: str, note: str = "") -> None:
-        """A message was moved, or recognised as one that is there already."""
+        """Count a message that was moved, or recognized as a duplicate."""
         self.moved[queue][kind] += 1
         if note and (note in self.notes or len(self.notes) < _MOST_NOTES):
             self.notes[note] += 1
 
     def leave(self, queue: str, reason: str, count: int = 1) -> None:
-        """Messages were left where they are."""
+        """Count messages that were left where they are."""
         self.left[queue][reason] += count
 
     @property
     def count_moved(self) -> int:
-        """How many messages have left their queues."""
+        """The number of messages that have left their queues."""
         return sum(counts.total() for counts in self.moved.values())
 
     @property
     def count_left(self) -> int:
-        """How many were left at the last look."""
+        """The number of messages left in the last scan."""
         return sum(counts.total() for counts in self.left.values())
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The counts as a dict for JSON."""
         names = sorted({*self.moved, *self.left})
         return {
             "moved": self.count_moved,
@@ -55,7 +55,7 @@ class Ledger:
         }
 
     def as_text(self, *, is_dry: bool = False) -> str:
-        """For people."""
+        """The counts as readable text."""
         lines = []
         for name in sorted({*self.moved, *self.left}):
             counts = self.moved.get(name, Counter())

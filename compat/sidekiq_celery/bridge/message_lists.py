@@ -1,8 +1,8 @@
 """
-Where messages lie in a Redis, read window by window.
+The places that hold messages in a Redis, read window by window.
 
-Reading takes nothing. What is to stay is passed over: a window begins behind as many messages as were left before, so
-that it does not matter how many of them there are.
+Reading removes nothing. Messages that stay are skipped: a window begins after the messages that were left before, so
+it does not matter how many there are.
 """
 
 import json
@@ -27,18 +27,18 @@ Window = Sequence[Found | TooLarge]
 
 class Side(NamedTuple):
     """
-    One end of the bridge, where it is a Redis.
+    One end of the bridge, if it is a Redis.
 
     Args:
-        pool: Without a namespace of its own, so that one script can name the keys of both ends.
-        prefix: What stands before each key.
+        pool: A pool without a namespace, so that one script can use the keys of both ends.
+        prefix: The prefix of each key.
     """
 
     pool: Pool
     prefix: str
 
     def key(self, name: str) -> str:
-        """A key as the server knows it."""
+        """The full key on the server."""
         return self.prefix + name
 
 
@@ -46,19 +46,19 @@ class MessageStore(Protocol):
     """One key, or pair of keys, with messages."""
 
     def read(self, behind: int) -> Window:
-        """The next window, behind so many messages that stay; empty at the end."""
+        """The next window, after skipping *behind* messages that stay; empty at the end."""
 
     def begin(self) -> None:
-        """A new look at all of it begins."""
+        """Begin a new scan."""
 
 
 class MessageList:
     """
-    A list: one step of a queue.
+    A list: one priority step of a queue.
 
     Args:
-        key: As the server knows it.
-        most_bytes: Of a larger message only the length is read.
+        key: The full key on the server.
+        most_bytes: For a larger message, only the length is read.
     """
 
     def __init__(self, side: Side, key: str, queue: str, most_bytes: int) -> None:
@@ -68,10 +68,10 @@ class MessageList:
         self._most_bytes = most_bytes
 
     def begin(self) -> None:
-        """Nothing is remembered between two looks."""
+        """Do nothing: no state is kept between scans."""
 
     def read(self, behind: int) -> Window:
-        """The next window, the oldest message first."""
+        """The next window, oldest message first."""
         texts = moves.read_tail(
             self._pool,
             self._key,
@@ -90,10 +90,10 @@ class MessageList:
 
 class Unacked:
     """
-    What Celery's workers have taken and not acknowledged, of the given queues.
+    The messages of the given queues that Celery's workers have taken and not acknowledged.
 
     Args:
-        after_seconds: Only what was taken so long ago.
+        after_seconds: Only messages that were taken at least this long ago.
     """
 
     def __init__(self, side: Side, layout: CeleryLayout, queues: Sequence[str], after_seconds: float) -> None:
@@ -104,11 +104,11 @@ class Unacked:
         self._passed_over = 0
 
     def begin(self) -> None:
-        """Messages of other queues are looked at again."""
+        """Begin a new scan; messages of other queues are checked again."""
         self._passed_over = 0
 
     def read(self, behind: int) -> Window:
-        """The next window, what was taken first at its head."""
+        """The next window, in the order in which the messages were taken."""
         hash_key, index = self._side.key(self._layout.unacked), self._side.key(self._layout.unacked_index)
         while True:
             tags = self._side.pool.command(
@@ -147,10 +147,10 @@ class Unacked:
 
 class JobSet:
     """
-    Sidekiq's set `schedule` or `retry`, of the given queues.
+    The jobs of the given queues in Sidekiq's set `schedule` or `retry`.
 
     Args:
-        queue_of: A queue without a priority's step.
+        queue_of: Removes a priority step from a queue's name.
     """
 
     def __init__(self, side: Side, name: str, queues: Sequence[str], queue_of: Callable[[str], str]) -> None:
@@ -161,11 +161,11 @@ class JobSet:
         self._passed_over = 0
 
     def begin(self) -> None:
-        """Jobs of other queues are looked at again."""
+        """Begin a new scan; jobs of other queues are checked again."""
         self._passed_over = 0
 
     def read(self, behind: int) -> Window:
-        """The next window, what is due first at its head."""
+        """The next window, in the order in which the jobs are due."""
         while True:
             start = behind + self._passed_over
             reply = self._pool.command("ZRANGE", self._key, start, start + WINDOW_MESSAGES - 1, "WITHSCORES")

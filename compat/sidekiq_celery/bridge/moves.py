@@ -1,9 +1,8 @@
 """
-Moves of messages between layouts: taken where they lie and written as what they become, in one step.
+Moves messages between layouts: takes them from the source and writes their new form, in one step.
 
-The same script serves three steps of a move between servers: to claim a message at the source (the list's loss is the
-hash's gain), to write it at the destination unless a mark says that it is there already, and to move it outright where
-both are one server.
+The same script serves three purposes: to claim a message at the source (from the list into a hash), to write it at the
+destination unless a mark shows that it is already there, and to move it directly if both ends are one server.
 """
 
 from collections.abc import Sequence
@@ -25,8 +24,8 @@ class Entry(NamedTuple):
 
     Args:
         condition: `("LREM", list, text)`, `("ZREM", zset, member)`, `("HDEL", hash, field, text, zset)`, `("NEW", mark,
-            seconds)`, `("MARK", mark, seconds)`; empty if it is to be written in any case.
-        command: What to write then, its key being the second word; empty for nothing.
+            seconds)`, `("MARK", mark, seconds)`; empty to write the command in any case.
+        command: The command to run if the condition holds, with its key as the second word; empty for nothing.
         counted: The field of the totals to count it in; empty for none.
     """
 
@@ -39,17 +38,17 @@ def move(
     pool: Pool, entries: Sequence[Entry], *, totals: str | None = None, until_seconds: int = 0
 ) -> list[bool] | None:
     """
-    Run entries in their order, in one step.
+    Run entries in order, in one step.
 
-    Repeated after a lost reply, when the conditions of what was done do not hold any more: such an entry counts as not
-    done.
+    If the reply is lost, this is repeated. The conditions of entries that were already done no longer hold then, so
+    these count as not done.
 
     Args:
         totals: A hash that counts what is done.
         until_seconds: The server's time after which nothing is done; 0 for no limit.
 
     Returns:
-        Which of them were done; None if it was too late.
+        For each entry, whether it was done; None if it was too late.
 
     Raises:
         RedisError: As `Pool.run` does; nothing was done, unless the connection broke.
@@ -80,12 +79,12 @@ def read_tail(
     pool: Pool, key: str, *, behind: int, count: int, most_bytes: int, most_bytes_each: int
 ) -> list[bytes | int]:
     """
-    Read a window of a list, the tail first, without taking anything.
+    Read a window of a list, from the tail, without removing anything.
 
     Args:
-        behind: How many texts at the tail to pass over.
-        most_bytes: Of the whole window, if that has more than one text.
-        most_bytes_each: Of a larger text its length is given instead.
+        behind: The number of texts at the tail to skip.
+        most_bytes: The limit for the whole window, if it has more than one text.
+        most_bytes_each: The limit for one text; for a larger one, its length is returned instead.
     """
     arguments = [behind, count, most_bytes, most_bytes_each]
     texts: list[bytes | int] = pool.run(lambda link: _READ_TAIL.run(link, [key], arguments))
@@ -99,10 +98,10 @@ def server_seconds(pool: Pool) -> int:
 
 def is_same_server(one: Pool, other: Pool, probe: str) -> bool:
     """
-    Whether two pools reach one database of one server.
+    Whether two pools use the same database of the same server.
 
     Args:
-        probe: A key that nobody else uses; it is written, and deleted again.
+        probe: A key that nothing else uses; it is written, and then deleted.
     """
     one.command("SET", probe, 1, "EX", 60)
     is_there: bool = other.command("EXISTS", probe) == 1

@@ -1,9 +1,10 @@
 """
-Back to a broker that is no Redis: published by kombu, and forgotten when the broker has confirmed it.
+Moves messages back to a broker other than Redis: kombu publishes each message, and its claim is removed once the broker
+has confirmed it.
 
-Such a broker keeps no marks. So a bridge says that it is alive, and others let its claims be. One that is killed
-between the confirmation and the forgetting of a message has that one published again by the next bridge: at most one
-message for each time that a bridge dies.
+Such a broker cannot store marks. Instead, a bridge signals that it is alive, and others leave its claims alone. If a
+bridge is killed after a message was confirmed and before its claim is removed, the next bridge publishes that message
+again: at most one message each time a bridge dies.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,12 +20,12 @@ __all__ = ("Publishing",)
 
 class Publishing:
     """
-    Publishes what it claims.
+    Publishes claimed messages.
 
     Args:
-        app: Whose `task_queues` are declared where the broker lacks them.
-        connect: Makes a `kombu.Connection` that waits for confirmations.
-        claims: At the source.
+        app: The app whose `task_queues` are declared if the broker lacks them.
+        connect: Creates a `kombu.Connection` that waits for confirmations.
+        claims: The claims at the source.
     """
 
     def __init__(self, app: App, connect: Callable[[], Any], claims: Claims) -> None:
@@ -37,29 +38,29 @@ class Publishing:
         self._alive_at = 0.0
 
     def carry(self, items: Sequence[Item], ledger: Ledger) -> None:
-        """Claim messages, publish them, forget them."""
+        """Claim messages, publish them, and remove the claims."""
         for _, moved in items:
-            # Before anything is claimed: a broker may refuse it.
+            # Declared before anything is claimed, because the broker may refuse it.
             self._declare(moved.queue)
         read_at = self.read_time()
         self.finish(self.claims.make(items), ledger, read_at)
 
     def may_finish(self, claim_ids: Sequence[str]) -> Sequence[str]:
-        """Those of bridges that are no more."""
+        """The claims of bridges that are no longer alive."""
         return self.claims.orphans(claim_ids)
 
     def read_time(self) -> int:
-        """Without a meaning here; from now on others let this bridge's claims be."""
+        """Signal that this bridge is alive, so that others leave its claims alone. The returned 0 has no meaning."""
         self.claims.stay_alive(again=False)
         self._alive_at = monotonic()
         return 0
 
     def finish(self, claims: Sequence[Claim], ledger: Ledger, read_at: int) -> None:
         """
-        Publish what was claimed, and forget it.
+        Publish claimed messages, and remove the claims.
 
         Raises:
-            TooLateError: This bridge stood still, and others may be at it.
+            TooLateError: This bridge was stalled, and others may have taken over its claims.
         """
         for claim in claims:
             self._stay_alive()
@@ -88,14 +89,14 @@ class Publishing:
             self._alive_at = now
 
     def _declare(self, queue: str) -> None:
-        """Have the broker have a queue, as a message for one that is not there would be thrown away."""
+        """Make sure that the broker has the queue; a message for a missing queue would be dropped."""
         if self._connection is None:
             self._connection = self._connect()
         if queue in self._declared:
             return
         channel = self._connection.channel()
         try:
-            # One that is there may have been declared with other arguments than the app's.
+            # An existing queue may have been declared with other arguments than the app's.
             channel.queue_declare(queue=queue, passive=True)
         except self._connection.channel_errors:
             channel = self._connection.channel()

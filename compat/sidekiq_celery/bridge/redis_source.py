@@ -1,4 +1,4 @@
-"""From queues in a Redis to the other end."""
+"""Moves messages from queues in a Redis to the other end."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -12,45 +12,45 @@ from sidekiq_py.extension import monotonic
 __all__ = ("Finisher", "RedisRoute", "too_large")
 
 _RECLAIM_SECONDS = 10.0
-# A window of which nothing stays and nothing could be taken was taken by somebody else; so many in a row, and the rest
-# waits for the next look.
+# If nothing in a window stays and nothing could be taken, another process has taken it. After this many in a row, the
+# rest waits for the next scan.
 _MOST_LOST_WINDOWS = 20
 
 
 def too_large(most_bytes: int) -> str:
-    """Why a message is left that is larger than that."""
+    """The reason for leaving a message that is larger than that."""
     return f"more than {most_bytes} bytes (--max-bytes)"
 
 
 class Finisher(Protocol):
     """
-    Finishes what was claimed.
+    Finishes claimed messages.
 
     Attributes:
-        claims: What bridges that are no more have left behind, and this one brings over.
+        claims: The claims; including those of bridges that have ended, which this one finishes.
     """
 
     claims: Claims
 
     def may_finish(self, claim_ids: Sequence[str]) -> Sequence[str]:
-        """Those of the claims that nobody else is at."""
+        """The claims that no other bridge is working on."""
 
     def read_time(self) -> int:
-        """To be asked before claims are read."""
+        """The time to pass to `finish`. Must be called before claims are read."""
 
     def finish(self, claims: Sequence[Claim], ledger: Ledger, read_at: int) -> None:
-        """Write what was claimed, unless that is done, and forget it."""
+        """Write claimed messages that have not been written yet, and remove the claims."""
 
 
 class RedisRoute:
     """
-    Looks through stores again and again.
+    Scans stores repeatedly.
 
     Args:
-        stores: In the order in which they are looked through.
-        finisher: Brings over what other bridges have claimed; None within one Redis.
-        is_once: Look for claims each time, as there may be no later one.
-        is_dry: Only count.
+        stores: The stores, in the order in which they are scanned.
+        finisher: Finishes what other bridges have claimed; None within one Redis.
+        is_once: True to check for claims in each scan, because there may not be a later one.
+        is_dry: True to only count.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class RedisRoute:
         self._reclaimed_at: float | None = None
 
     def look_through(self, ledger: Ledger, is_stopping: Callable[[], bool]) -> bool:
-        """One look at all stores; whether anything was moved, or waits for a claim's time."""
+        """Scan all stores once. Returns True if anything was moved, or if claims have to wait."""
         before = ledger.count_moved
         ledger.left.clear()
         try:
@@ -87,7 +87,7 @@ class RedisRoute:
         return is_more or (ledger.count_moved > before and not self._is_dry)
 
     def close(self) -> None:
-        """Connections are kept by their pools."""
+        """Do nothing: the pools keep their connections."""
 
     def _empty(self, store: MessageStore, ledger: Ledger, is_stopping: Callable[[], bool]) -> None:
         behind, lost = 0, 0
@@ -102,7 +102,7 @@ class RedisRoute:
             lost = 0 if stays or ledger.count_moved > before else lost + 1
 
     def _handle(self, window: Sequence[Found | TooLarge], ledger: Ledger) -> int:
-        """Move what can be moved; how many stay."""
+        """Move what can be moved. Returns how many messages stay."""
         items: list[Item] = []
         stays = 0
         for found in window:
@@ -125,7 +125,7 @@ class RedisRoute:
         return stays
 
     def _reclaim(self, ledger: Ledger) -> bool:
-        """Finish what other bridges have claimed; whether there is more of that, which has to wait."""
+        """Finish what other bridges have claimed. Returns True if there are more claims, which have to wait."""
         finisher = self._finisher
         if finisher is None or self._is_dry:
             return False

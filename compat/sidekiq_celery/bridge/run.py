@@ -1,4 +1,4 @@
-"""A run of the bridge: its two ends, its looks at the queues, and its end."""
+"""A run of the bridge: opening its two ends, scanning the queues, and stopping."""
 
 import logging
 import time
@@ -35,24 +35,24 @@ _MOST_PAUSE_SECONDS = 5.0
 _RETRY_SECONDS = 2.0
 _TELL_SECONDS = 10.0
 _LOST_CONNECTION = (RedisConnectionError, ReplyLostError)
-# What Redis refuses for the time being: it is full, loads its data, fails over.
+# Temporary errors of Redis: it is full, is loading its data, or is failing over.
 _PASSING = frozenset({"OOM", "LOADING", "MASTERDOWN", "READONLY", "NOREPLICAS", "MISCONF", "BUSY", "TRYAGAIN"})
 
 
 @dataclass(frozen=True, slots=True)
 class BridgePlan:
     """
-    What to do.
+    What the bridge should do.
 
     Args:
-        celery_url: The broker with Celery's queues; None if they are in the app's.
-        transport_options: Of that broker, as `broker_transport_options`.
-        queues: By name at the source.
-        is_reverse: From Sidekiq's queues to Celery's.
-        is_once: Until nothing is left to move; else until told to stop.
-        is_dry: Only count.
-        renames: Names of queues to their names at the destination.
-        unacked_after_seconds: Take what Celery's workers have had for so long, too; None leaves it to them.
+        celery_url: The broker with Celery's queues; None if they are in the app's broker.
+        transport_options: The options of that broker, as in `broker_transport_options`.
+        queues: The queues' names at the source.
+        is_reverse: True to move from Sidekiq's queues to Celery's.
+        is_once: True to run until nothing is left to move; False to run until stopped.
+        is_dry: True to only count.
+        renames: A mapping from queue names to their names at the destination.
+        unacked_after_seconds: Also take messages that Celery's workers have had for this long; None leaves those alone.
         most_bytes: Larger messages stay.
     """
 
@@ -68,18 +68,18 @@ class BridgePlan:
 
     @property
     def direction(self) -> str:
-        """For names of keys."""
+        """The direction as it is used in key names."""
         return "backward" if self.is_reverse else "forward"
 
 
 class Route(Protocol):
-    """The way of messages from one end to the other."""
+    """Moves messages from one end to the other."""
 
     def look_through(self, ledger: Ledger, is_stopping: Callable[[], bool]) -> bool:
-        """One look at all queues; whether anything was moved."""
+        """Scan all queues once. Returns True if anything was moved."""
 
     def close(self) -> None:
-        """Give connections back."""
+        """Release the connections."""
 
 
 def is_redis(url: str) -> bool:
@@ -89,10 +89,10 @@ def is_redis(url: str) -> bool:
 
 class Bridge:
     """
-    One run.
+    One run of the bridge.
 
     Args:
-        app: Whose broker has Sidekiq's queues.
+        app: The app whose broker has Sidekiq's queues.
     """
 
     def __init__(self, app: App, plan: BridgePlan) -> None:
@@ -105,15 +105,15 @@ class Bridge:
         self._closers: list[Callable[[], None]] = []
 
     def stop(self) -> None:
-        """End after the batch that is under way; from a signal handler, too."""
+        """Stop after the current batch. Can be called from a signal handler."""
         self._is_stopping = True
 
     def run(self) -> None:
         """
-        Move messages, until nothing is left or somebody calls `stop`.
+        Move messages, until nothing is left or `stop` is called.
 
         Raises:
-            RedisError: Redis refused, or was not reached in a run that is to end by itself.
+            RedisError: Redis refused a command, or could not be reached in a run that ends by itself.
         """
         told_at = monotonic()
         try:
@@ -126,21 +126,21 @@ class Bridge:
                     told_at = monotonic()
                     logger.info("bridge: %s moved, %s left", self.ledger.count_moved, self.ledger.count_left)
                 if self.ledger.count_moved == before:
-                    # Looking again and again at what stays must not keep Redis busy.
+                    # Scanning the same remaining messages repeatedly must not keep Redis busy.
                     self._pause(min(max(_LEAST_PAUSE_SECONDS, 4 * (monotonic() - began)), _MOST_PAUSE_SECONDS))
             self._tell_what_workers_have()
         finally:
             self._close()
 
     def totals(self) -> dict[str, int]:
-        """What all bridges have moved so far: `<direction>:<queue>:<kind>` to how many."""
+        """What all bridges have moved so far: the count for each `<direction>:<queue>:<kind>`."""
         side = self._totals_side()
         reply = side.pool.command("HGETALL", side.key(TOTALS))
         side.pool.close()
         return {name.decode(): int(count) for name, count in zip(reply[::2], reply[1::2], strict=True)}
 
     def _look(self) -> bool | None:
-        """Whether there may be more; None after a trouble that a run without an end outlives."""
+        """Scan once. Returns whether there may be more, or None after an error that a continuous run survives."""
         try:
             if self._route is None:
                 self._route = self._open()
@@ -158,7 +158,7 @@ class Bridge:
         return None
 
     def _as_passing(self, error: Exception) -> Exception | None:
-        """The error, in words, if one of the two servers is out of reach, or refuses for the time being."""
+        """The error to report if one of the two servers cannot be reached or refuses temporarily; otherwise None."""
         if isinstance(error, (*_LOST_CONNECTION, OSError)):
             return error
         if isinstance(error, RedisReplyError):
@@ -275,18 +275,18 @@ class Bridge:
         return self._celery_side() if self._plan.is_reverse and is_to_redis else self._sidekiq_side()
 
     def _old_app(self) -> App:
-        """Celery's side as an app, which knows how a broker's URL and options are read."""
+        """An app for Celery's side, which can interpret the broker's URL and options."""
         if self._plan.celery_url is None:
             return self._app
         return self._app._another("bridge", {"broker_transport_options": dict(self._options)})
 
     def _connect(self) -> Any:
-        """A connection to a broker that is no Redis, which waits for confirmations where the broker gives any."""
+        """A connection to a broker other than Redis; it waits for confirmations if the broker supports them."""
         confirming = {"confirm_publish": True} if _is_amqp(self._plan.celery_url or "") else {}
         return self._old_app().connection_for_read(self._plan.celery_url, transport_options=confirming)
 
     def _tell_what_workers_have(self) -> None:
-        """Messages of Celery's workers that are left to them."""
+        """Note in the ledger how many messages are left to Celery's workers."""
         plan, side = self._plan, self._celery
         if plan.is_reverse or side is None or plan.unacked_after_seconds is not None:
             return
@@ -294,7 +294,7 @@ class Bridge:
         old = time.time() - self._layout.visibility_seconds
         count, overdue = side.pool.batch([("ZCARD", index), ("ZCOUNT", index, "-inf", old)])
         if count:
-            text = "with Celery's workers (unacked), left to them; if they are gone, --unacked takes these, too"
+            text = "held by Celery's workers (unacked) and left to them; if these are gone, --unacked moves them, too"
             self.ledger.notes[text] = count
         if overdue:
             text = f"of these, taken more than {self._layout.visibility_seconds:g} seconds ago (visibility timeout)"

@@ -1,13 +1,13 @@
 """
-How messages get from one end to the other.
+How messages are moved from one end to the other.
 
-`WithinRedis` moves them by one script. `AcrossServers` claims them first: a script takes a message out of its queue and
-puts it into a hash beside it, so that no worker there runs it any more; then it is written at the destination; then the
-hash forgets it. A claim bears an id of its own, and the write sets a mark of that id, so that whoever finds a claim,
-the bridge that made it or any later one, may finish it, at any time and also at the same time: it is written once.
+`WithinRedis` moves them with one script. `AcrossServers` claims them first: a script moves a message from its queue
+into a hash next to it, so that no worker there can run it; then the message is written at the destination; then the
+claim is removed from the hash. Each claim has an id, and the write sets a mark with that id. So any bridge that finds
+a claim, the one that made it or a later one, may finish it, at any time and even concurrently: it is written only once.
 
-The mark outlives the claim. A bridge that was frozen meanwhile and would write what it read before cannot: its script
-comes with the time until which it is wanted, which is shorter than the life of any mark.
+The mark outlives the claim. A bridge that was frozen in the meantime cannot write what it read before: its script
+carries a deadline, which is shorter than the lifetime of any mark.
 """
 
 import itertools
@@ -32,21 +32,21 @@ __all__ = (
 CLAIMED = "sidekiq_py:bridge:claimed:"
 ALIVE = "sidekiq_py:bridge:alive:"
 TOTALS = "sidekiq_py:bridge:totals"
-"""A hash at the destination: `<direction>:<queue>:<kind>` to how many, of all bridges together."""
+"""A hash at the destination: the count for each `<direction>:<queue>:<kind>`, for all bridges together."""
 
 MARK_SECONDS = 30 * 24 * 3600
-"""How long it is known that a message was written, while its source may still bring it again."""
+"""How long the mark of a written message lasts while its source may still deliver the message again."""
 AFTERGLOW_SECONDS = 3600
-"""The same, once the source has forgotten it."""
+"""How long the mark lasts once the source has removed the message."""
 WRITING_SECONDS = 600
-"""A message that was read so long ago is not written any more, but read again."""
+"""A message that was read longer ago than this is not written, but read again."""
 ALIVE_SECONDS = 10
 
 Item = tuple[Found, Moved]
 
 
 class TooLateError(Exception):
-    """The bridge stood still for so long that others may have finished what it has read; it reads again."""
+    """The bridge was stalled for so long that others may have finished what it has read, so it reads again."""
 
 
 class Claim(NamedTuple):
@@ -58,20 +58,20 @@ class Claim(NamedTuple):
 
 
 class Transfer(Protocol):
-    """Moves messages that lie in a Redis."""
+    """Moves messages out of a Redis."""
 
     def carry(self, items: Sequence[Item], ledger: Ledger) -> None:
         """
-        Move messages; those that somebody else has taken meanwhile are passed over.
+        Move messages; those that another process has taken in the meantime are skipped.
 
         Raises:
-            TooLateError: Some were claimed and not written; `AcrossServers.finish` brings them.
+            TooLateError: Some were claimed and not written; `AcrossServers.finish` moves them later.
             RedisError: As `Pool.run` does.
         """
 
 
 def prefixed(side: Side, command: Command) -> Command:
-    """A command with its key as the server knows it."""
+    """A command with the full key on the server."""
     if not command:
         return command
     verb, key, *rest = command
@@ -79,12 +79,12 @@ def prefixed(side: Side, command: Command) -> Command:
 
 
 def mark_key(side: Side, message_id: str) -> str:
-    """The mark of a message that was written."""
+    """The key of the mark for a message that was written."""
     return side.key(f"sidekiq_py:bridge:written:{message_id}")
 
 
 def entered(side: Side, moved: Sequence[Moved]) -> list[Entry]:
-    """The queues of Sidekiq's, for the set that names them."""
+    """The entry that adds Sidekiq queues to the set of queue names."""
     names = sorted({one.queue for one in moved if one.command[:2] == ("LPUSH", keys.queue(one.queue))})
     return [Entry((), ("SADD", side.key(keys.QUEUES), *names))] if names else []
 
@@ -93,16 +93,16 @@ def outcomes(
     direction: str, target: Side, items: Sequence[tuple[Command, Moved]], until_seconds: int = 0
 ) -> list[bool]:
     """
-    Write messages under conditions; which conditions held.
+    Write messages if their conditions hold. Returns for each whether it did.
 
     Raises:
-        TooLateError: Nothing was written.
+        TooLateError: It was too late, and nothing was written.
     """
     entries = [
         Entry(condition, prefixed(target, moved.command), f"{direction}:{moved.queue}:{moved.kind}")
         for condition, moved in items
     ]
-    # Last: what takes from a Redis that is full goes before what adds to it, and is refused nothing after that.
+    # Last: if Redis is full, commands that remove data must come before those that add some; then none is refused.
     queues = entered(target, [moved for _, moved in items])
     done = moves.move(target.pool, [*entries, *queues], totals=target.key(TOTALS), until_seconds=until_seconds)
     if done is None:
@@ -112,10 +112,10 @@ def outcomes(
 
 class WithinRedis:
     """
-    Both ends are one database.
+    Moves messages if both ends are one database.
 
     Args:
-        direction: For the totals.
+        direction: The direction, for the totals.
     """
 
     def __init__(self, direction: str, target: Side) -> None:
@@ -132,10 +132,10 @@ class WithinRedis:
 
 class Claims:
     """
-    Messages that have left their queue and are not known to have arrived.
+    Messages that have left their queue and are not yet known to have arrived.
 
     Args:
-        direction: Those of the other direction are kept apart.
+        direction: Claims of the other direction are stored separately.
     """
 
     def __init__(self, direction: str, source: Side) -> None:
@@ -145,7 +145,7 @@ class Claims:
         self._count = itertools.count(1)
 
     def make(self, items: Sequence[Item]) -> list[Claim]:
-        """Take messages out of their queues; those that somebody else has taken meanwhile are left out."""
+        """Claim messages from their queues; those that another process has taken in the meantime are omitted."""
         wanted = [Claim(f"{self._bridge}:{next(self._count)}:{moved.task_id}", found, moved) for found, moved in items]
         done = moves.move(
             self._source.pool,
@@ -154,36 +154,36 @@ class Claims:
         return [claim for claim, is_done in zip(wanted, done or (), strict=True) if is_done]
 
     def forget(self, claims: Sequence[Claim]) -> None:
-        """They have arrived."""
+        """Remove the claims of messages that have arrived."""
         self._source.pool.command("HDEL", self._key, *(claim.claim_id for claim in claims))
 
     def ids(self) -> list[str]:
-        """All claims that there are, of this bridge and of others."""
+        """The ids of all claims, of this bridge and of others."""
         return sorted(claim_id.decode() for claim_id in self._source.pool.command("HKEYS", self._key))
 
     def stay_alive(self, *, again: bool) -> bool:
         """
-        Keep other bridges from what this one claims, for some seconds.
+        Keep other bridges away from this bridge's claims for `ALIVE_SECONDS`.
 
         Args:
-            again: Only if they still are.
+            again: True to do so only if the last such signal has not expired.
 
         Returns:
-            False if they may have begun with it.
+            False if it has expired, and others may have taken over the claims.
         """
         words = ("XX",) if again else ()
         key = self._source.key(ALIVE + self._bridge)
         return self._source.pool.command("SET", key, 1, "EX", ALIVE_SECONDS, *words) is not None
 
     def orphans(self, claim_ids: Sequence[str]) -> list[str]:
-        """Those of the claims that this bridge has made, or one that is no more."""
+        """The claims that were made by this bridge, or by one that is no longer alive."""
         bridges = sorted({claim_id.partition(":")[0] for claim_id in claim_ids} - {self._bridge})
         asked = [("EXISTS", self._source.key(ALIVE + bridge)) for bridge in bridges]
         alive = {bridge for bridge, is_there in zip(bridges, self._source.pool.batch(asked), strict=True) if is_there}
         return [claim_id for claim_id in claim_ids if claim_id.partition(":")[0] not in alive]
 
     def read(self, claim_ids: Sequence[str]) -> list[tuple[str, Found]]:
-        """Those of the claims that are still there."""
+        """The claims that still exist."""
         if not claim_ids:
             return []
         records = self._source.pool.command("HMGET", self._key, *claim_ids)
@@ -193,10 +193,10 @@ class Claims:
 
 class AcrossServers:
     """
-    The ends are two servers, or two databases.
+    Moves messages between two servers, or two databases.
 
     Args:
-        claims: At the source.
+        claims: The claims at the source.
     """
 
     def __init__(self, direction: str, claims: Claims, target: Side) -> None:
@@ -205,21 +205,21 @@ class AcrossServers:
         self._target = target
 
     def carry(self, items: Sequence[Item], ledger: Ledger) -> None:
-        """Claim messages, write them, forget them."""
+        """Claim messages, write them, and remove the claims."""
         read_at = self.read_time()
         self.finish(self.claims.make(items), ledger, read_at)
 
     def may_finish(self, claim_ids: Sequence[str]) -> Sequence[str]:
-        """All of them: marks keep two bridges from writing the same."""
+        """All claims: marks prevent two bridges from writing the same message."""
         return claim_ids
 
     def read_time(self) -> int:
-        """To be asked before claims are read."""
+        """The destination's time, to pass to `finish`. Must be called before claims are read."""
         return moves.server_seconds(self._target.pool)
 
     def finish(self, claims: Sequence[Claim], ledger: Ledger, read_at: int) -> None:
         """
-        Write what was claimed, unless that is done, and forget it.
+        Write claimed messages that have not been written yet, and remove the claims.
 
         Args:
             read_at: The destination's time, in seconds, before the claims were made or read.
@@ -240,7 +240,7 @@ def _record(found: Found) -> bytes:
 
 
 def _read(record: bytes) -> Found | None:
-    """The message of a claim; None if somebody else has written it."""
+    """The message of a claim. Returns None if the record is missing, or was written by another program."""
     head, _, text = record.partition(b"\n")
     try:
         queue, due = json.loads(head)

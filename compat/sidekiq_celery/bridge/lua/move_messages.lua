@@ -1,25 +1,25 @@
--- Moves messages: each is taken from where it lies, and what it becomes is written, in one step; or neither is done.
+-- Moves messages: takes each one from its source and writes its new form, in one step; or does neither.
 --
--- KEYS[1..] every key that is named below, by its number
--- ARGV[1] seconds since the epoch after which nothing is done any more; 0 for no limit
+-- KEYS[1..] every key that is referred to below by its number
+-- ARGV[1] seconds since the epoch after which nothing is done; 0 for no limit
 -- ARGV[2] number of the hash that counts what was done; 0 for none
 -- ARGV[3..] entries, each as <field to count in, or empty> <n> <n words of a condition> <n> <n words of a command>; the
 -- second word of a condition or a command is the number of its key
 --
--- No words of a condition: it holds. No words of a command: nothing is written. Conditions are
+-- An empty condition always holds. An empty command writes nothing. Conditions are
 --   LREM <list> <text>                     the text is in the list; the one nearest to the tail is removed
 --   ZREM <zset> <member>                   the member is there; it is removed
 --   HDEL <hash> <field> <text> <zset>      the field holds the text; it is removed from both
---   NEW <string> <seconds>                 there is no such mark; it is set, for so long
---   MARK <string> <seconds>                always; the mark is set, for so long
+--   NEW <string> <seconds>                 there is no such mark; it is set, for that long
+--   MARK <string> <seconds>                always; the mark is set, for that long
 --
--- Reply: the server's time in seconds, then 1 or 0 for each entry; the time alone if it was too late. Error: WRONGTYPE with the
--- name of the key; nothing was done.
+-- Reply: the server's time in seconds, then 1 or 0 for each entry; only the time if it was too late. Error: WRONGTYPE with the
+-- name of the key; nothing was done then.
 
 local now = tonumber(redis.call('TIME')[1])
 if ARGV[1] ~= '0' and now > tonumber(ARGV[1]) then return {now} end
 
--- Redis takes nothing back that a script has written before an error: all keys are looked at first.
+-- Redis does not undo what a script has written before an error, so all keys are checked first.
 local needs = {
   LREM = 'list', LPUSH = 'list', ZREM = 'zset', ZADD = 'zset', HDEL = 'hash', HSET = 'hash', SADD = 'set', NEW = 'string',
   MARK = 'string', HINCRBY = 'hash',
@@ -29,7 +29,7 @@ local seen = {}
 local function obstacle(verb, number)
   local key, need = KEYS[tonumber(number)], needs[verb]
   if not need then return nil end
-  -- A user who may not ask goes on without the look.
+  -- Without the permission to run TYPE, the check is skipped.
   seen[key] = seen[key] or redis.pcall('TYPE', key).ok or 'none'
   if seen[key] ~= 'none' and seen[key] ~= need then
     return 'WRONGTYPE ' .. key .. ' is a ' .. seen[key] .. ', and ' .. verb .. ' needs a ' .. need

@@ -1,10 +1,10 @@
--- Reads a window of a list, the tail first.
+-- Reads a window of a list, from the tail.
 --
 -- KEYS[1] list
--- ARGV[1] how many texts at the tail to pass over   ARGV[2] how many to read at most   ARGV[3] bytes to read at most, the first
--- text aside   ARGV[4] bytes of a text above which its length is given instead
+-- ARGV[1] how many texts at the tail to skip   ARGV[2] how many to read at most   ARGV[3] bytes to read at most, except that
+-- the first text is always read   ARGV[4] size in bytes above which a text's length is returned instead
 --
--- Reply: a text each, or the length of one that is too large.
+-- Reply: each text, or its length if it is too large.
 
 local found, bytes = {}, 0
 local first = tonumber(ARGV[1]) + 1

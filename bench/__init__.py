@@ -1,1 +1,2 @@
-"""Questions about speed, each a script: side by side in one run, ratios first. `make bench` asks them all."""
+"""Benchmarks: each script answers one question about speed, side by side in one run, with ratios first. `make bench`
+runs them all."""

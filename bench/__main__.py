@@ -1,4 +1,4 @@
-"""Ask every question, or some of them, and print one table; with a path, also write it there as a page."""
+"""Run all benchmarks, or some of them, and print one table; with a path, also write it there as a page."""
 
 import argparse
 import compileall
@@ -47,14 +47,14 @@ sides of a row, and no two rows.
 
 
 def main() -> None:
-    """Run what was asked for."""
+    """Run the chosen benchmarks."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("page", nargs="?", type=Path, help="such as docs/benchmarks.md")
     parser.add_argument("--only", action="append", choices=QUESTIONS, help="a question; may be given several times")
     chosen = parser.parse_args()
     if chosen.page and chosen.only:
         parser.error("a page has the answers to all questions; leave out --only or the page")
-    # As an installed package is; where PYTHONDONTWRITEBYTECODE is set, each process would compile them anew.
+    # Compile everything, as in an installed package. With PYTHONDONTWRITEBYTECODE each process would compile it again.
     for folder in ("sidekiq_py", "compat", "bench"):
         compileall.compile_dir(ground.ROOT / folder, quiet=1)
     rows: list[tuple[str, str]] = []
@@ -73,7 +73,7 @@ def main() -> None:
 
 
 def page(rows: list[tuple[str, str]], of_fleets: list[tuple[str, str]], load: str) -> str:
-    """What stands in `docs/benchmarks.md`."""
+    """The text of `docs/benchmarks.md`."""
     return PAGE.format(
         date=datetime.now(UTC).date(), machine=ground.machine(), table=_table(rows), load=load, fleet=_table(of_fleets)
     )

@@ -1,12 +1,12 @@
 """
 What does a batch cost?
 
-`perform_bulk` of 1,000,000 jobs inside a batch against the same outside, and Python's memory while it does; single
-pushes likewise; then one worker's drain of no-op jobs that are members against that of plain ones; and Redis's memory
-for a batch, beside its jobs.
+`perform_bulk` of 1,000,000 jobs inside a batch against the same outside, with Python's memory during it; the same for
+single pushes; then one worker draining no-op jobs that are members of a batch against plain ones; and Redis's memory
+for a batch, without its jobs.
 
-Each comparison is made in turns on one Redis, and told three times: by the clock, by the CPU time of Python, and by
-that of Redis. On a machine that others use, too, the clock alone says little.
+The sides of each comparison take turns on one Redis, and it is reported three times: by the clock, by Python's CPU time
+and by Redis's. On a shared machine, the clock alone says little.
 """
 
 import os
@@ -33,7 +33,7 @@ ROUNDS = 5
 
 
 class Cost(NamedTuple):
-    """Seconds that something took: by the clock, of Python's CPU, of Redis's."""
+    """The seconds that something took: by the clock, of Python's CPU, and of Redis's CPU."""
 
     wall: float
     python: float
@@ -41,24 +41,24 @@ class Cost(NamedTuple):
 
     @property
     def cpu(self) -> float:
-        """Of both."""
+        """The CPU time of both."""
         return self.python + self.redis
 
 
 def redis_cpu_seconds(client: "redis.Redis[bytes]") -> float:
-    """User and system time of the server so far."""
+    """The server's user and system time so far."""
     info = client.info("cpu")
     return float(info["used_cpu_user"]) + float(info["used_cpu_sys"])
 
 
 def process_cpu_seconds(pid: int) -> float:
-    """User and system time of a process so far, in steps of a hundredth."""
+    """A process's user and system time so far, in steps of a hundredth."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def cost_of(work: Callable[[], None], client: "redis.Redis[bytes]", python_cpu: Callable[[], float]) -> Cost:
-    """What *work* takes."""
+    """The cost of *work*."""
     before = (time.perf_counter(), python_cpu(), redis_cpu_seconds(client))
     work()
     after = (time.perf_counter(), python_cpu(), redis_cpu_seconds(client))
@@ -67,7 +67,7 @@ def cost_of(work: Callable[[], None], client: "redis.Redis[bytes]", python_cpu: 
 
 def push_cost(client: "redis.Redis[bytes]", push: Callable[[], None], *, is_batch: bool) -> Cost:
     """
-    What a push takes from an empty Redis on, with opening and closing where it is one of a batch. Outside of one it is
+    The cost of a push, starting with an empty Redis. In a batch it includes opening and closing it; otherwise it is
     that of a program that has loaded no extension.
     """
     client.flushall()
@@ -83,7 +83,7 @@ def push_cost(client: "redis.Redis[bytes]", push: Callable[[], None], *, is_batc
 
 
 def drain_cost(client: "redis.Redis[bytes]", worker: int, count: int, *, is_batch: bool) -> Cost:
-    """What the worker of this pid takes for so many, from when it may begin until the last has left the queue."""
+    """The cost of that many jobs for a worker, from when it may begin until the last one has left the queue."""
     client.sadd("paused", "default")
     with sidekiq.Batch().jobs() if is_batch else nullcontext():
         no_op.perform_bulk([number, "x"] for number in range(count))
@@ -97,7 +97,7 @@ def drain_cost(client: "redis.Redis[bytes]", worker: int, count: int, *, is_batc
 
 
 def ratios(inside: list[Cost], outside: list[Cost], *, is_rate: bool = False) -> str:
-    """The medians of neighbours: by the clock, by all CPU time, by each part."""
+    """The median ratios of adjacent measurements: by the clock, by all CPU time, and by each part."""
 
     def ratio(part: Callable[[Cost], float]) -> float:
         found = [part(one) / part(other) for one, other in zip(inside, outside, strict=True)]
@@ -109,7 +109,7 @@ def ratios(inside: list[Cost], outside: list[Cost], *, is_rate: bool = False) ->
 
 
 def peak_kb(url: str, count: int) -> int:
-    """Most memory of a process that pushes so many in a batch, 50,000 a call, and keeps none of their ids."""
+    """The peak memory of a process that pushes that many jobs in a batch, 50,000 per call, and keeps none of the ids."""
     code = (
         "import sidekiq_py as sidekiq\n"
         "from bench.batches import no_op\n"
@@ -124,13 +124,13 @@ def peak_kb(url: str, count: int) -> int:
 
 
 def batch_bytes(client: "redis.Redis[bytes]") -> int:
-    """What Redis holds for the newest batch, beside its jobs."""
+    """The memory that Redis uses for the newest batch, without its jobs."""
     bid = client.zrange("sidekiq_py:batches", -1, -1)[0].decode()
     return sum(client.memory_usage(key, samples=0) for key in client.scan_iter(f"sidekiq_py:batch:{bid}*"))
 
 
 def push_many(count: int) -> Callable[[], None]:
-    """Pushes so many by one call."""
+    """A function that pushes that many jobs in one call."""
 
     def push() -> None:
         no_op.perform_bulk([number, "x"] for number in range(count))
@@ -139,7 +139,7 @@ def push_many(count: int) -> Callable[[], None]:
 
 
 def push_singly(count: int) -> Callable[[], None]:
-    """Pushes so many one by one."""
+    """A function that pushes that many jobs one by one."""
 
     def push() -> None:
         for number in range(count):
@@ -149,7 +149,7 @@ def push_singly(count: int) -> Callable[[], None]:
 
 
 def push_rows(client: "redis.Redis[bytes]", url: str, pushed: int, rounds: int) -> list[tuple[str, str]]:
-    """Of the table: what concerns pushes."""
+    """The rows of the table for pushes."""
     rows: list[tuple[str, str]] = []
     for what, push, times in (
         (f"perform_bulk of {pushed:,} in a batch: times the cost", push_many(pushed), rounds),
@@ -170,7 +170,7 @@ def push_rows(client: "redis.Redis[bytes]", url: str, pushed: int, rounds: int) 
 
 
 def drain_rows(client: "redis.Redis[bytes]", url: str, drained: int, rounds: int) -> list[tuple[str, str]]:
-    """Of the table: what concerns drains."""
+    """The rows of the table for drains."""
     outside, inside = [], []
     with ground.python_worker(url, "-c", "10", "--no-job-log") as worker:
         drain_cost(client, worker.pid, drained, is_batch=True)

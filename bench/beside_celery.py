@@ -1,11 +1,11 @@
 """
-How does `sidekiq_celery` compare with the real Celery, the same program on the same Redis?
+How does `sidekiq_celery` compare with the real Celery, with the same program on the same Redis?
 
-One worker a side with default reliability. Celery's drain is that of its best pool of `prefork`, `threads` and `solo`;
-everything else runs with `prefork`, both sides' default, with as many children as there are processors. Each has what
-its own package brings along, so Celery runs without hiredis unless its Python has it. Read the ratios: above 1 is
-faster than Celery. Without Celery (`pip install celery`, or a Python that has it named in `SIDEKIQ_PY_CELERY_PYTHON`)
-there are no rows.
+Each side has one worker with default reliability. Celery's drain is that of its best pool of `prefork`, `threads` and
+`solo`; everything else runs with `prefork`, the default of both sides, with as many children as there are processors.
+Each side uses only its own package's dependencies, so Celery runs without hiredis unless its Python has it. Read the
+ratios: above 1 is faster than Celery. Without Celery (`pip install celery`, or `SIDEKIQ_PY_CELERY_PYTHON` set to a
+Python that has it) there are no rows.
 """
 
 import os
@@ -23,7 +23,7 @@ import redis
 
 from bench import ground
 
-# A workflow takes a fraction of a second, in which a machine has better moments and worse ones.
+# A workflow takes only a fraction of a second, and the machine's speed varies from moment to moment.
 _WORKFLOW_ROUNDS = 9
 _POOLS = (("prefork", os.cpu_count() or 1), ("threads", 10), ("solo", 1))
 
@@ -31,12 +31,12 @@ _POOLS = (("prefork", os.cpu_count() or 1), ("threads", 10), ("solo", 1))
 @dataclass(frozen=True, slots=True)
 class Side:
     """
-    One of the two packages, with a database of its own.
+    One of the two packages, with its own database.
 
     Attributes:
-        package: Its name, also of its command line.
+        package: The package's name, which is also that of its command-line module.
         python: The Python that has it.
-        url: Of its broker and results.
+        url: The URL of its broker and results.
     """
 
     package: str
@@ -44,12 +44,12 @@ class Side:
     url: str
 
     def environment(self) -> dict[str, str]:
-        """Of its processes."""
+        """The environment of its processes."""
         path = os.pathsep.join([str(ground.ROOT), str(ground.ROOT / "compat")])
         return {**os.environ, "PYTHONPATH": path, "BENCH_PACKAGE": self.package, "BENCH_URL": self.url}
 
     def ask(self, question: str, count: int) -> float:
-        """What its client measured, in seconds."""
+        """Run a measurement with its client. Returns seconds."""
         command = [self.python, "-m", "bench.celery_program", question, str(count)]
         done = subprocess.run(
             command, cwd=ground.ROOT, env=self.environment(), capture_output=True, text=True, check=True
@@ -58,7 +58,7 @@ class Side:
 
     @contextmanager
     def worker(self, pool: str, concurrency: int) -> Iterator[subprocess.Popen[bytes]]:
-        """A worker that has run a first task."""
+        """Run a worker; it has run a first task when this yields."""
         command = [self.python, "-m", self.package, "-A", "bench.celery_program", "worker", "-l", "WARNING"]
         command += ["-P", pool, "-c", str(concurrency)]
         with tempfile.TemporaryFile() as log:
@@ -76,9 +76,9 @@ def celery_python() -> str | None:
 
 
 def drain_rate(side: Side, client: "redis.Redis[bytes]", count: int) -> float:
-    """Tasks a second until nothing waits, and nothing is unacknowledged or in flight."""
+    """Tasks per second until nothing waits, and nothing is unacknowledged or in flight."""
     paused = f"bench:{side.package}"
-    # Filled beside the queue that the worker waits on, and put there at once.
+    # Filled outside the queue that the worker waits on, and moved there all at once.
     subprocess.run(
         [side.python, "-m", "bench.celery_program", "fill", str(count)],
         cwd=ground.ROOT,
@@ -111,11 +111,11 @@ def best_drain(side: Side, client: "redis.Redis[bytes]", count: int) -> tuple[fl
 
 
 def growth_kb(side: Side, count: int) -> int:
-    """By how much a worker's processes grow while that many tasks with an ETA in an hour wait."""
+    """How much a worker's processes grow while that many tasks with an ETA in an hour are waiting."""
     with side.worker("prefork", 2) as process:
         before = _family_kb(process.pid)
         side.ask("later", count)
-        # A worker that holds future work has taken it by now; one that does not has nothing to take.
+        # A worker that holds future tasks in memory has fetched them by now; others have nothing to fetch.
         time.sleep(5)
         return _family_kb(process.pid) - before
 

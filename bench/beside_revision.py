@@ -3,12 +3,11 @@ Is this version slower than an older one?
 
     python -m bench.beside_revision b23b8db
 
-Processes of both versions live at the same time, each with queues of its own, and are asked in turns, which last some
-hundredths of a second; who is first is drawn. A machine that is slower now than a second ago is so for both. Of whole
-drains one after the other, ten pairs gave ratios from 0.6 to 1.2. Redis has a core of its own, and both versions use
-the packages of this Python.
+Processes of both versions run at the same time, each with its own queues, and take turns of some hundredths of a
+second, in random order. So changes in the machine's speed affect both. With whole drains one after another, ten pairs
+gave ratios from 0.6 to 1.2. Redis has its own core, and both versions use the packages of this Python.
 
-The rows give the median of each side, and of the ratios of all turns the median with the middle half. Above 1, this
+The rows give the median of each side, and the median of the ratios of all turns with the middle half. Above 1, this
 version is faster or smaller.
 """
 
@@ -63,14 +62,14 @@ Rows = dict[str, list[tuple[float, float]]]
 
 
 class Version:
-    """The library's code in *tree*; *name* tells its queues from the other one's."""
+    """The library's code in *tree*; *name* distinguishes its queues from the other version's."""
 
     def __init__(self, tree: Path, name: str) -> None:
         self._tree = tree
         self.queue = f"bench:{name}"
 
     def say(self, words: list[str], url: str) -> str:
-        """What a program of this version prints."""
+        """Run a program of this version, and return what it prints."""
         command = [sys.executable, *words]
         done = subprocess.run(command, cwd=self._tree, env=self._environment(url), capture_output=True, check=False)
         if done.returncode:
@@ -79,7 +78,7 @@ class Version:
 
     @contextmanager
     def caller(self, url: str) -> Iterator[Callable[[str, int], float]]:
-        """Makes so many calls of a kind, and gives µs a call."""
+        """Yield a function that makes that many calls of a kind, and returns µs per call."""
         command = [sys.executable, "-c", CALLER, url]
         with subprocess.Popen(
             command,
@@ -104,7 +103,7 @@ class Version:
 
     @contextmanager
     def worker(self, words: list[str], url: str, **more: str) -> Iterator["subprocess.Popen[bytes]"]:
-        """One that is at work."""
+        """Run a worker."""
         process = subprocess.Popen(
             [sys.executable, *words], cwd=self._tree, env=self._environment(url) | more, stdout=subprocess.DEVNULL
         )
@@ -121,7 +120,7 @@ class Version:
 
 
 class Comparison:
-    """Asks both versions on one Redis."""
+    """Measures both versions on one Redis."""
 
     def __init__(self, older: Version, here: Version, url: str, client: "redis.Redis[bytes]") -> None:
         self._older, self._here = older, here
@@ -129,14 +128,14 @@ class Comparison:
         self.rows: Rows = {}
 
     def _take(self, name: str, ask: Callable[[Version], float], turns: int = TURNS) -> None:
-        """Ask both, so many times."""
+        """Measure both versions, that many times."""
         for _ in range(turns):
             first, second = random.sample([self._older, self._here], 2)
             told = {first: ask(first), second: ask(second)}
             self.rows.setdefault(name, []).append((told[self._older], told[self._here]))
 
     def pushes(self) -> None:
-        """What a call takes, while no worker runs."""
+        """Measure calls while no worker is running."""
         self._client.flushall()
         with self._older.caller(self._url) as older, self._here.caller(self._url) as here:
             callers = {self._older: older, self._here: here}
@@ -145,7 +144,7 @@ class Comparison:
             self._take("delay(), µs", lambda side: callers[side]("delay", 100))
 
     def starts(self) -> None:
-        """One of each at a time."""
+        """Measure the start of one worker at a time."""
         memory: dict[Version, float] = {}
 
         def start_cpu(side: Version) -> float:
@@ -160,7 +159,7 @@ class Comparison:
         self.rows.setdefault("an idle worker, MB", []).append((memory[self._older], memory[self._here]))
 
     def jobs(self) -> None:
-        """What workers take for jobs that do nothing."""
+        """Measure workers with jobs that do nothing."""
         self._client.flushall()
         ground.load(self._client, "NoOp", JOBS, "bench:prepared")
         with ExitStack() as living, tempfile.TemporaryDirectory() as folder:
@@ -177,7 +176,7 @@ class Comparison:
             self._drains("no-op jobs", pids, lambda side: "bench:prepared", JOBS)
 
     def tasks(self) -> None:
-        """The same for tasks of Celery's surface, and what its workflows take."""
+        """Measure the same for tasks of the Celery API, and its workflows."""
         self._client.flushall()
         sides = (self._older, self._here)
         for side in sides:
@@ -238,13 +237,13 @@ def _children(pid: int) -> list[int]:
 
 
 def _cpu_seconds(pids: Iterable[int]) -> float:
-    # Of each thread in nanoseconds; a process's own figure is in hundredths of a second.
+    # From each thread, in nanoseconds: a process's own figure is in hundredths of a second.
     threads = (thread for pid in pids for thread in Path(f"/proc/{pid}/task").glob("*/schedstat"))
     return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
 
 
 def checkout(revision: str, folder: Path) -> Path:
-    """The files of that commit, compiled as an installed package is."""
+    """Extract the files of that commit, and compile them as in an installed package."""
     archive = subprocess.run(["git", "archive", revision], cwd=ground.ROOT, capture_output=True, check=True).stdout
     subprocess.run(["tar", "-x", "-C", str(folder)], input=archive, check=True)
     subprocess.run([sys.executable, "-m", "compileall", "-q", "sidekiq_py", "compat", "bench"], cwd=folder, check=True)
@@ -252,14 +251,14 @@ def checkout(revision: str, folder: Path) -> Path:
 
 
 def main() -> None:
-    """Print the table."""
+    """Run the comparison and print the table."""
     parser = argparse.ArgumentParser(prog="python -m bench.beside_revision", description=__doc__.split("\n\n")[0])
     parser.add_argument("revision", help="the older commit, such as b23b8db")
     parser.add_argument("--starts", type=int, default=STARTS, help="how often all processes are started anew")
     chosen = parser.parse_args()
     rows: Rows = {}
     with tempfile.TemporaryDirectory() as old, tempfile.TemporaryDirectory() as new:
-        # What is measured is what is committed, so that both stand at a path of the same kind.
+        # Committed code is measured, so that both versions are at the same kind of path.
         older, here = Version(checkout(chosen.revision, Path(old)), "old"), Version(checkout("HEAD", Path(new)), "new")
         for number in range(chosen.starts):
             with ground.pinned_redis_server() as url, redis.Redis.from_url(url) as client:

@@ -1,15 +1,15 @@
 """
-One Celery program for both sides: its tasks, and what a client of it asks.
+One Celery program for both sides: its tasks, and the measurements that a client makes.
 
-`BENCH_PACKAGE` names whose `Celery` it is (`celery` or `sidekiq_celery`), `BENCH_URL` the Redis of broker and results,
-`BENCH_QUEUE` another queue than `default`.
+`BENCH_PACKAGE` is the package to use (`celery` or `sidekiq_celery`), `BENCH_URL` the Redis for broker and results, and
+`BENCH_QUEUE` a queue other than `default`.
 
-    python -m bench.celery_program delay 20000      # seconds that so many calls take
-    python -m bench.celery_program chord 1000       # seconds until a chord of so many parts has its result
-    python -m bench.celery_program chain 100        # seconds until a chain of so many steps has it
-    python -m bench.celery_program later 100000     # sends so many with an ETA in an hour
-    python -m bench.celery_program fill 20000       # sends so many no-ops
-    python -m bench.celery_program fill 20000 nap 5 # sends so many of this task, with this first argument
+    python -m bench.celery_program delay 20000      # the seconds that this many calls take
+    python -m bench.celery_program chord 1000       # the seconds until a chord of this many parts has its result
+    python -m bench.celery_program chain 100        # the seconds until a chain of this many steps has its result
+    python -m bench.celery_program later 100000     # sends this many tasks with an ETA in an hour
+    python -m bench.celery_program fill 20000       # sends this many no-op tasks
+    python -m bench.celery_program fill 20000 nap 5 # sends this many calls of a task, with this first argument
 """
 
 import os
@@ -26,30 +26,30 @@ app.conf.update(task_default_queue=queue, worker_hijack_root_logger=False, broke
 
 @app.task(name="noop", ignore_result=True)  # type: ignore[untyped-decorator]
 def noop(number: int, text: str) -> None:
-    """Nothing."""
+    """Do nothing."""
 
 
 @app.task(name="nap", ignore_result=True)  # type: ignore[untyped-decorator]
 def nap(milliseconds: int, text: str) -> None:
-    """So long in which nothing is done."""
+    """Sleep for the given time."""
     time.sleep(milliseconds / 1000)
 
 
 @app.task(name="nap_kept")  # type: ignore[untyped-decorator]
 def nap_kept(milliseconds: int, text: str) -> None:
-    """The same; it has a result."""
+    """Sleep for the given time; the task has a result."""
     time.sleep(milliseconds / 1000)
 
 
 @app.task(name="increment")  # type: ignore[untyped-decorator]
 def increment(number: int) -> int:
-    """One more."""
+    """Add one."""
     return number + 1
 
 
 @app.task(name="total")  # type: ignore[untyped-decorator]
 def total(numbers: list[int]) -> int:
-    """Their sum."""
+    """Add the numbers."""
     return sum(numbers)
 
 
@@ -74,7 +74,7 @@ def _result_of(canvas: Any, wanted: int) -> float:
 
 
 def answer(question: str, count: int) -> float:
-    """Seconds."""
+    """Run one measurement. Returns seconds."""
     if question != "fill":
         noop.delay(0, "the first call connects")
     if question == "chord":

@@ -1,10 +1,10 @@
 """
 Do two hundred processes that start, idle and stop together disturb Redis or each other?
 
-Workers of five threads, ours and the real Sidekiq's in turns, forked from one that has imported all they need, so that
-what is measured is what they do at Redis and not how an interpreter starts. Redis has a core of its own, all of them
-share the other one. `start`: until the last one is registered. `idle`: Redis's CPU. `stop`: from TERM to all until the
-last has ended; after it no worker may be left in Redis.
+Workers with five threads, alternately ours and the real Sidekiq's, are forked from one that has imported everything
+they need. This measures what they do with Redis, and not how an interpreter starts. Redis has its own core, and all
+workers share the other one. `start`: the time until the last one is registered. `idle`: Redis's CPU. `stop`: the time
+from TERM to all until the last one has ended; after that no worker may be left in Redis.
 """
 
 import sys

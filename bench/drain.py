@@ -2,10 +2,10 @@
 How fast does one process drain a full queue?
 
 Ours (concurrency 10, reliable fetch) against the real Ruby Sidekiq on the same Redis, and against a bare loop: ten
-threads, a batch script into an in-flight list, a shared deque, `orjson.loads`, a call, and an LREM per job riding on
-the next fetch. The same loop with the requests that our worker sends shows the floor of the protocol: no engine could
-do better without promising less. Read the ratios: "x Ruby" above 1 is faster than Ruby, "of bare" is the share of the
-bare loop that the engine leaves.
+threads, a batch script into an in-flight list, a shared deque, `orjson.loads`, a call, and an LREM per job sent with
+the next fetch. The same loop with the requests that our worker sends shows the protocol's floor: no engine could do
+better without weaker guarantees. Read the ratios: "x Ruby" above 1 is faster than Ruby, and "of bare" is the share of
+the bare loop's rate that the engine achieves.
 """
 
 import threading
@@ -30,12 +30,12 @@ return jobs
 """
 
 
-# Acknowledge these, and fetch more: tokens, each with its job.
+# Acknowledges the given tokens and fetches more: tokens, each with its job.
 Exchange = Callable[[list[bytes]], list[tuple[bytes, bytes]]]
 
 
 def by_list(link: Link) -> Exchange:
-    """As little as a reliable fetch can do: a list of what is in flight, a job acknowledged by its own bytes."""
+    """The least that a reliable fetch can do: a list of jobs in flight, and each job acknowledged by its own bytes."""
     script = link.command("SCRIPT", "LOAD", BARE_FETCH)
 
     def exchange(done: list[bytes]) -> list[tuple[bytes, bytes]]:
@@ -47,7 +47,7 @@ def by_list(link: Link) -> Exchange:
 
 
 def by_our_protocol(link: Link) -> Exchange:
-    """The requests of our worker: its script, which minds owners, leases, pauses and suspects, and its ends of jobs."""
+    """Our worker's requests: its acknowledgements, and its script with owners, leases, pauses and suspects."""
     link.command("SCRIPT", "LOAD", in_flight.FETCH.text)
     numbers = numbered(1)
 
@@ -63,7 +63,7 @@ def by_our_protocol(link: Link) -> Exchange:
 
 
 def bare_loop_rate(url: str, client: "redis.Redis[bytes]", jobs_in_all: int, way: Callable[[Link], Exchange]) -> float:
-    """Jobs a second of a loop that does nothing but the unavoidable."""
+    """Jobs per second of a loop that does only what is unavoidable."""
     client.flushall()
     ground.load(client, "NoOp", jobs_in_all)
     link = Pool(RedisSettings(url)).new_link()
@@ -108,7 +108,7 @@ def bare_loop_rate(url: str, client: "redis.Redis[bytes]", jobs_in_all: int, way
 def rates(
     worker: Callable[..., object], url: str, client: "redis.Redis[bytes]", count: int, rounds: int
 ) -> list[float]:
-    """Jobs a second over several drains under one worker, the first not counted."""
+    """Jobs per second over several drains with one worker; the first drain is not counted."""
     found = [count / ground.drain_seconds(client, "NoOp", count) for _ in range(rounds + 1)]
     return found[1:]
 
@@ -117,7 +117,7 @@ def run(count: int = 100_000, rounds: int = 3) -> list[tuple[str, str]]:
     """The rows of the table."""
     rows: list[tuple[str, str]] = []
     with ground.redis_server() as url, redis.Redis.from_url(url) as client:
-        # In turns, as the machine changes from minute to minute.
+        # Alternately, because the machine's load changes from minute to minute.
         loops = [
             (bare_loop_rate(url, client, count, by_list), bare_loop_rate(url, client, count, by_our_protocol))
             for _ in range(rounds)

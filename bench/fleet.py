@@ -1,11 +1,11 @@
 """
 What does one job cost Redis in a fleet?
 
-Processes of five threads each, ours and the real Sidekiq's in turns on one Redis, which has a core of its own; all else
-shares the other one. A `backlog` was pushed before the fleet sees it. A `trickle` of 200 jobs a second comes from one
-client, the same for both sides (SADD and LPUSH in one round trip, as Sidekiq's client pushes), and its pushes are part
-of the cost. Costs are above those of the same fleet at rest. All processes of a fleet share a core, so it drains more
-slowly than one whose processes have a core each.
+Processes with five threads each, ours and the real Sidekiq's, take turns on one Redis, which has its own core;
+everything else shares the other one. A `backlog` is pushed before the fleet sees it. A `trickle` of 200 jobs per second
+comes from one client, the same for both sides (SADD and LPUSH in one round trip, as Sidekiq's client pushes), and its
+pushes are part of the cost. Costs exclude those of the same fleet at rest. All processes of a fleet share a core, so it
+drains more slowly than one whose processes have a core each.
 
     python -m bench.fleet [--pairs 3] [--cells 20x5ms,2xnoop] [--loads backlog] [--sides ours,ruby]
     python -m bench.fleet --processes-per-parent 4 --cells 20x5ms    # ours with --processes 4
@@ -47,11 +47,11 @@ THREE_QUEUES = (("critical", 3), ("default", 2), ("low", 1))
 @dataclass(frozen=True, slots=True)
 class Cell:
     """
-    A size of fleet and a length of job.
+    A fleet size and a job length.
 
     Attributes:
-        processes: Of five threads each.
-        milliseconds: That a job sleeps; 0 for one that does nothing.
+        processes: The number of processes, with five threads each.
+        milliseconds: How long a job sleeps; 0 for a job that does nothing.
     """
 
     processes: int
@@ -60,10 +60,10 @@ class Cell:
     @classmethod
     def named(cls, name: str) -> "Cell":
         """
-        Such as `20x5ms` or `2xnoop`.
+        Parse a name such as `20x5ms` or `2xnoop`.
 
         Raises:
-            ValueError: It names none.
+            ValueError: It is not the name of a cell.
         """
         processes, _, length = name.partition("x")
         milliseconds = "0" if length == "noop" else length.removesuffix("ms")
@@ -72,12 +72,12 @@ class Cell:
         return cls(int(processes), int(milliseconds))
 
     def __str__(self) -> str:
-        """As it is named."""
+        """The cell's name."""
         return f"{self.processes}x{self.milliseconds}ms" if self.milliseconds else f"{self.processes}xnoop"
 
     @property
     def backlog(self) -> int:
-        """So many jobs that both sides are at work for a second or more."""
+        """The number of jobs that keeps both sides busy for a second or more."""
         return 6_000 if self.milliseconds >= 50 else 10_000 if self.milliseconds else 20_000
 
 
@@ -87,15 +87,15 @@ CELLS = tuple(Cell.named(name) for name in ("2xnoop", "2x5ms", "20xnoop", "20x5m
 @dataclass(frozen=True, slots=True)
 class Finding:
     """
-    What one fleet did in one cell.
+    The result of one fleet in one cell.
 
     Attributes:
-        cell: Its size and job.
+        cell: The fleet's size and job.
         load: `backlog` or `trickle`.
-        side: Whose it was.
-        cost: Per job.
-        jobs_per_second: Done in the time that was measured.
-        rest_share: Of a core of Redis, with nothing to do.
+        side: The side that was measured.
+        cost: The cost per job.
+        jobs_per_second: The rate in the measured time.
+        rest_share: The share of a Redis core that the fleet uses with nothing to do.
     """
 
     cell: Cell
@@ -106,7 +106,7 @@ class Finding:
     rest_share: float
 
     def __str__(self) -> str:
-        """In a line."""
+        """The result in one line."""
         costs = ", ".join(f"{measure} {getattr(self.cost, measure):.2f}" for measure in MEASURES)
         rate, rest = f"{self.jobs_per_second:,.0f} jobs a second", f"at rest {self.rest_share:.2%}"
         return f"{self.side:5} {self.cell} {self.load}: {costs}, {rate}, {rest}"
@@ -115,19 +115,20 @@ class Finding:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """
-    What is to be measured.
+    What to measure.
 
     Attributes:
-        cells: Those of one size share a fleet.
+        cells: The cells; those of one size share a fleet.
         loads: `backlog`, `trickle`.
-        sides: In this order, and in the reverse order in every second pair.
-        pairs: How often.
-        rest_seconds: So long a fleet is looked at while it rests: longer than Ruby's pause of 10 s between beats.
-        trickle_seconds: So long jobs trickle.
-        scale: Of the number of jobs of a backlog.
-        queues: Names and weights.
-        per_parent: Of ours, how many children a parent has; 0 is no parent.
-        task: Celery's, `nap` or `nap_kept` that has a result, for `sidekiq_celery` and `celery`; empty for jobs.
+        sides: The sides, in this order, and in reverse order in every second pair.
+        pairs: The number of repetitions.
+        rest_seconds: How long to observe a fleet at rest: longer than Ruby's pause of 10 s between beats.
+        trickle_seconds: How long jobs trickle in.
+        scale: A factor for the number of jobs in a backlog.
+        queues: The queues' names and weights.
+        per_parent: For ours, how many children a parent process has; 0 for no parent.
+        task: For `sidekiq_celery` and `celery`, the task to run: `nap`, or `nap_kept`, which has a result; empty for
+            jobs.
     """
 
     cells: tuple[Cell, ...] = CELLS
@@ -142,11 +143,11 @@ class Plan:
     task: str = ""
 
     def shape(self, processes: int) -> Shape:
-        """Of a fleet."""
+        """The shape of a fleet."""
         return Shape(processes, queues=self.queues, per_parent=self.per_parent, runs_tasks=bool(self.task))
 
     def work(self, cell: Cell, side: str, server: Server) -> Work:
-        """Of a cell."""
+        """The work for a cell."""
         if self.task:
             return of_tasks(side, self.task, cell.milliseconds, server)
         queues = [name for name, _ in self.queues]
@@ -154,7 +155,7 @@ class Plan:
 
 
 def findings(plan: Plan) -> Iterator[Finding]:
-    """One by one, as they are made."""
+    """Yield the findings one by one."""
     with pinned_server() as server:
         for number in range(plan.pairs):
             for processes, cells in groupby(sorted(plan.cells, key=_size), key=_size):
@@ -171,7 +172,7 @@ def _size(cell: Cell) -> int:
 def _of_one_fleet(plan: Plan, cells: list[Cell], side: str, server: Server) -> Iterator[Finding]:
     of_load: dict[str, Callable[[Work, Server, int], Counters]] = {"backlog": of_backlog, "trickle": of_trickle}
     works = [plan.work(cell, side, server) for cell in cells]
-    # The first jobs of a process load code and scripts.
+    # A process loads code and scripts with its first jobs.
     of_backlog(works[0], server, 50 * cells[0].processes)
     rest = at_rest(server, plan.rest_seconds)
     for cell, work in zip(cells, works, strict=True):
@@ -186,7 +187,7 @@ def _of_one_fleet(plan: Plan, cells: list[Cell], side: str, server: Server) -> I
 
 
 def table(found: list[Finding]) -> list[tuple[str, str]]:
-    """A row per cell, load and measure."""
+    """One row for each cell, load and measure."""
     rows = []
     for cell, load in dict.fromkeys((finding.cell, finding.load) for finding in found):
         here = [finding for finding in found if (finding.cell, finding.load) == (cell, load)]
@@ -206,7 +207,7 @@ def table(found: list[Finding]) -> list[tuple[str, str]]:
 
 
 def beside(found: list[Finding], value: Callable[[Finding], float], form: str) -> str:
-    """The medians of both sides, and ours to theirs."""
+    """The medians of both sides, and the ratio of ours to theirs."""
     values: dict[str, list[float]] = {}
     for one in found:
         values.setdefault(one.side, []).append(value(one))
@@ -214,7 +215,7 @@ def beside(found: list[Finding], value: Callable[[Finding], float], form: str) -
 
 
 def in_words(values: dict[str, list[float]], form: str) -> str:
-    """The median of each side, and ours to the other's."""
+    """The median of each side, and the ratio of ours to the other's, as text."""
     parts = [f"{side} {form.format(interval(ones)[0])}" for side, ones in values.items() if ones]
     others = [ones for side, ones in values.items() if side != "ours"]
     ours_to_theirs = ratio(values.get("ours", []), others[0]) if others else ""
@@ -222,7 +223,7 @@ def in_words(values: dict[str, list[float]], form: str) -> str:
 
 
 def together(plan: Plan, rounds: int) -> Iterator[tuple[str, str]]:
-    """A row per cell and load, of both sides at once."""
+    """One row for each cell and load, with both sides measured at once."""
     for cell in plan.cells:
         for load in plan.loads:
             queues = [name for name, _ in plan.queues]
@@ -242,7 +243,7 @@ def together(plan: Plan, rounds: int) -> Iterator[tuple[str, str]]:
 
 
 def counting(sides: tuple[str, ...], pairs: int, sizes: tuple[int, ...], count: int) -> list[tuple[str, str]]:
-    """Fleets of three threads a process whose jobs each send one HINCRBY: seconds until the last has done it."""
+    """Fleets with three threads per process whose jobs each send one HINCRBY: seconds until the last one is done."""
     rows = []
     with pinned_server() as server:
         for processes in sizes:
@@ -259,7 +260,7 @@ def counting(sides: tuple[str, ...], pairs: int, sizes: tuple[int, ...], count: 
 
 
 def summary(found: list[Finding], what: str = "fleet") -> list[tuple[str, str]]:
-    """A row per cell and load, and one per size for rest."""
+    """One row for each cell and load, and one for each size at rest."""
     rows = []
     for cell, load in dict.fromkeys((finding.cell, finding.load) for finding in found):
         here = [finding for finding in found if (finding.cell, finding.load) == (cell, load)]
@@ -288,7 +289,7 @@ def run() -> list[tuple[str, str]]:
 
 
 def main() -> None:
-    """What the command line asks for."""
+    """Measure what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--cells", default=",".join(map(str, CELLS)))
@@ -304,7 +305,7 @@ def main() -> None:
     parser.add_argument("--together", action="store_true", help="both sides at once, --pairs times")
     parser.add_argument("--simulate", help="so many processes, as 100,1000,5000")
     given = parser.parse_args()
-    # Stopped by TERM, it still ends its server and its fleet.
+    # If it is stopped by TERM, it still stops its server and its fleet.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     sides = tuple(given.sides.split(",")) if given.sides else ("ours", "celery") if given.tasks else SIDES
     if "ruby" in sides:

@@ -1,4 +1,4 @@
-"""What Redis says that it has done, between two moments and per job."""
+"""What Redis reports to have done, between two moments and per job."""
 
 import time
 from collections.abc import Mapping
@@ -12,14 +12,14 @@ import redis
 @dataclass(frozen=True, slots=True)
 class Counters:
     """
-    A server's counters at a moment, or what they grew by.
+    A server's counters at one moment, or their growth between two.
 
     Attributes:
-        seconds: On this machine's clock.
-        cpu_us: User and system time of the server.
+        seconds: The time on this machine's clock.
+        cpu_us: The server's user and system time.
         reads: How often it read from a socket.
-        calls: Per command, those that a script sends included.
-        command_us: Per command, likewise; a script's own holds that of the commands it sends.
+        calls: The number of calls per command, including those sent by scripts.
+        command_us: The time per command, likewise; a script's time includes that of its commands.
     """
 
     seconds: float
@@ -30,7 +30,7 @@ class Counters:
 
     @classmethod
     def read(cls, client: "redis.Redis[bytes]") -> "Counters":
-        """As of now."""
+        """Read the current counters."""
         info: dict[str, Any] = client.info("all")
         commands = {name.removeprefix("cmdstat_"): row for name, row in info.items() if name.startswith("cmdstat_")}
         return cls(
@@ -42,7 +42,7 @@ class Counters:
         )
 
     def since(self, earlier: "Counters") -> "Counters":
-        """What was added."""
+        """The growth since *earlier*."""
         return Counters(
             self.seconds - earlier.seconds,
             self.cpu_us - earlier.cpu_us,
@@ -55,18 +55,18 @@ class Counters:
 @dataclass(frozen=True, slots=True)
 class Cost:
     """
-    What one job cost Redis, above what the fleet costs when it is at rest.
+    The cost of one job for Redis, beyond what the fleet costs at rest.
 
     Attributes:
-        cpu_us: Time of the server's process.
-        gross_us: The same with what the fleet at rest costs in that time. A fleet at work looks for jobs less often
-            than one at rest, so where it is slow, as on a busy machine, the truth lies between the two.
-        commands: All that were executed, those inside scripts included.
-        sent: Those that came from a client.
-        evalsha: Scripts.
-        command_us: Time inside commands, without what reading, writing and polling take. By the clock on the wall: a
-            server that is made to wait for its core counts that, too.
-        reads: From sockets; several commands may come in one.
+        cpu_us: CPU time of the server process.
+        gross_us: The same, including what the fleet at rest costs in that time. A busy fleet polls for jobs less often
+            than one at rest, so if it is slow, as on a busy machine, the truth lies between the two.
+        commands: All commands executed, including those inside scripts.
+        sent: The commands that came from a client.
+        evalsha: The scripts.
+        command_us: The time inside commands, without reading, writing and polling. This is wall-clock time: if the
+            server has to wait for its core, that counts too.
+        reads: The reads from sockets; one read may bring several commands.
     """
 
     cpu_us: float
@@ -80,11 +80,11 @@ class Cost:
     @classmethod
     def of(cls, work: Counters, rest: Counters, jobs: int, sent_shares: Mapping[str, float]) -> "Cost":
         """
-        Of each of *jobs* that were done in the time of *work*.
+        The cost of each of the *jobs* that were done during *work*.
 
         Args:
-            rest: The same fleet with nothing to do.
-            sent_shares: Of each command, which share of its calls came from a client; 1 where it is not named.
+            rest: The counters for the same fleet with nothing to do.
+            sent_shares: For each command, the share of its calls that came from a client; 1 if it is missing.
         """
         span = work.seconds / rest.seconds
 
@@ -92,7 +92,7 @@ class Cost:
             return (at_work - at_rest * span) / jobs
 
         def sent(counts: Mapping[str, int]) -> float:
-            # EXEC's time holds that of the commands it runs, which are counted as sent.
+            # EXEC's time includes that of the commands it runs, which are already counted as sent.
             return sum(count * sent_shares.get(name, 1) for name, count in counts.items() if name != "exec")
 
         return cls(
@@ -111,9 +111,9 @@ MEASURES = tuple(measure.name for measure in fields(Cost))
 
 def interval(values: list[float]) -> tuple[float, float, float]:
     """
-    The median of some draws, and between which of them the true one lies in 95 of 100 cases.
+    The median of a sample, and its 95 % confidence interval.
 
-    With fewer than six draws nothing is that sure, and these are the lowest and the highest.
+    Fewer than six values cannot give that confidence; the interval is then from the lowest to the highest.
     """
     ordered = sorted(values)
     count = len(ordered)
@@ -125,7 +125,7 @@ def interval(values: list[float]) -> tuple[float, float, float]:
 
 
 def ratio(ours: list[float], theirs: list[float]) -> str:
-    """Ours to theirs, pair by pair; empty where theirs is next to nothing."""
+    """The ratio of ours to theirs, pair by pair; empty if theirs is close to zero."""
     if not ours or len(ours) != len(theirs) or min(map(abs, theirs)) < 0.01:
         return ""
     middle, low, high = interval([one / other for one, other in zip(ours, theirs, strict=True)])

@@ -1,11 +1,11 @@
 """
-Many workers, each a process of its own, forked from one that has imported all they need.
+Many workers, each in a separate process, forked from one that has imported everything they need.
 
     python -m bench.fleet_forked 20 sidekiq_py.cli.worker:worker -r bench.jobs -c 5
     python -m bench.fleet_forked 20 celery.__main__:main -A bench.celery_program worker -n fleet{number}
 
-Twenty interpreters that start one after the other take half a minute of a core. What is forked here has no thread and
-no connection yet: each child reads its arguments and starts as from a shell. TERM stops them all.
+Starting twenty interpreters one after another takes half a minute of a core. The process that is forked here has no
+threads and no connections yet: each child reads its arguments and starts as it would from a shell. TERM stops them all.
 """
 
 import ctypes
@@ -18,7 +18,7 @@ from importlib import import_module
 from types import FrameType
 from typing import Any, NoReturn
 
-# A worker imports these when it starts; and so for each program, by the module that it starts in.
+# The modules that a worker imports when it starts, by the package that its program starts in.
 _ALSO = {
     "sidekiq_py": (
         "sidekiq_py.cli.boot",
@@ -39,16 +39,16 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(count: int, program: str, arguments: list[str]) -> None:
-    """Fork, and wait until all have ended."""
+    """Fork the workers, and wait until all have ended."""
     module_name, _, name = program.partition(":")
     start = getattr(import_module(module_name), name)
     for module in _ALSO.get(module_name.partition(".")[0], ()):
         import_module(module)
     if "sidekiq_py" in sys.modules:
-        # As the parent of --processes does.
+        # The parent of --processes does this too.
         import_module("sidekiq_py.engine.prefork.preload").prepare_to_fork()
     gc.collect()
-    # A collection in a child would write to, and so copy, every page it shares.
+    # A garbage collection in a child would write to every shared page, and so copy it.
     gc.freeze()
     children = []
     for number in range(count):
@@ -78,7 +78,7 @@ def _be_child(start: Any, arguments: list[str]) -> NoReturn:
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1
-    except BaseException:  # noqa: BLE001  # whatever it is, the child must not go on as its parent
+    except BaseException:  # noqa: BLE001  # whatever it is, the child must not continue as its parent
         traceback.print_exc()
     finally:
         sys.stdout.flush()

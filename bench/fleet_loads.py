@@ -1,4 +1,4 @@
-"""Work for a fleet: a backlog that is there at once, or jobs that trickle in."""
+"""Work for a fleet: a backlog that appears all at once, or jobs that trickle in."""
 
 import socket
 import subprocess
@@ -22,9 +22,9 @@ class Work:
     Jobs of one kind.
 
     Attributes:
-        milliseconds: That one sleeps.
-        keys: Of the lists that they wait in; they go there by turns.
-        payload: From a job's number to its bytes.
+        milliseconds: How long each job sleeps.
+        keys: The lists that the jobs wait in; they are distributed in turn.
+        payload: Returns the bytes of the job with a given number.
     """
 
     milliseconds: int
@@ -32,37 +32,37 @@ class Work:
     payload: Callable[[int], bytes]
 
     def key(self, number: int) -> str:
-        """Where a job goes."""
+        """The list that a job goes to."""
         return self.keys[number % len(self.keys)]
 
     def prepare(self, server: Server, count: int) -> None:
-        """Put so many jobs beside the queues."""
+        """Prepare that many jobs outside the queues."""
         for at, key in enumerate(self.keys):
             numbers = range(at, count, len(self.keys))
             for start in range(0, len(numbers), 1000):
                 server.client.lpush(f"bench:{key}", *map(self.payload, numbers[start : start + 1000]))
 
     def push(self, number: int) -> list[bytes]:
-        """The commands that a client sends for a job, as Sidekiq's and Celery's own do."""
+        """The commands that a client sends to push a job, as Sidekiq's and Celery's own clients do."""
         key = self.key(number)
         kind, _, name = key.partition(":")
         lists = [packed(b"SADD", b"queues", name.encode())] if kind == "queue" else []
         return [*lists, packed(b"LPUSH", key.encode(), self.payload(number))]
 
     def reveal(self, server: Server) -> None:
-        """Make what was prepared the queues, all at once."""
+        """Turn the prepared jobs into the queues, all at once."""
         pipe = server.client.pipeline()
         for key in self.keys:
             pipe.rename(f"bench:{key}", key)
         pipe.execute()
 
     def is_queued(self, server: Server) -> bool:
-        """Some job waits; asks one question a queue."""
+        """Whether any job is waiting; sends one command per queue."""
         return any(server.client.llen(key) for key in self.keys)
 
 
 def of_jobs(job_class: str, milliseconds: int, queues: Sequence[str] = ("default",)) -> Work:
-    """Jobs as Sidekiq 8.1.7 writes them: `NoOp`, `Nap` or `Count`."""
+    """Jobs in the format of Sidekiq 8.1.7: `NoOp`, `Nap` or `Count`."""
 
     def payload(number: int) -> bytes:
         return (
@@ -75,7 +75,7 @@ def of_jobs(job_class: str, milliseconds: int, queues: Sequence[str] = ("default
 
 
 def of_tasks(side: str, task: str, milliseconds: int, server: Server) -> Work:
-    """Celery's tasks, as the client of this side writes them: `nap`, or `nap_kept` that has a result."""
+    """Celery tasks in the format of this side's client: `nap`, or `nap_kept`, which has a result."""
     subprocess.run(
         [sys.executable, "-m", "bench.celery_program", "fill", str(_MESSAGES), task, str(milliseconds)],
         cwd=ground.ROOT,
@@ -86,29 +86,29 @@ def of_tasks(side: str, task: str, milliseconds: int, server: Server) -> Work:
     kind = "" if side == "celery" else "queue:"
     messages: list[bytes] = server.client.lrange(f"{kind}bench", 0, -1)
     server.client.delete(f"{kind}bench")
-    # More than are ever under way at a time, so a message that comes again is alone under its name.
+    # More than are ever in flight at once, so that two messages with the same id never overlap.
     return Work(milliseconds, [f"{kind}default"], lambda number: messages[number % len(messages)])
 
 
 def at_rest(server: Server, seconds: float) -> Counters:
-    """What the fleet costs with nothing to do."""
+    """The cost of the fleet with nothing to do."""
     before = Counters.read(server.client)
     time.sleep(seconds)
     return Counters.read(server.client).since(before)
 
 
 def of_backlog(work: Work, server: Server, count: int) -> Counters:
-    """What draining jobs that are there all at once takes, without their push."""
+    """The cost of draining jobs that appear all at once, without their pushes."""
     work.prepare(server, count)
     before = Counters.read(server.client)
     work.reveal(server)
-    # Rarely: what looks costs Redis too.
+    # Poll rarely, because polling costs Redis too.
     ground.wait_for(lambda: not work.is_queued(server), 300, every=_LOOK_EVERY_SECONDS)
     return _once_settled(work, server, before)
 
 
 def of_trickle(work: Work, server: Server, count: int) -> Counters:
-    """What jobs that come one by one take, their pushes included."""
+    """The cost of jobs that arrive one by one, including their pushes."""
     with socket.create_connection(("127.0.0.1", server.port)) as pusher:
         pusher.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         before = Counters.read(server.client)
@@ -126,7 +126,7 @@ def _once_settled(work: Work, server: Server, before: Counters) -> Counters:
     while True:
         time.sleep(0.3 + work.milliseconds / 1000)
         after = Counters.read(server.client)
-        # The last is where Celery keeps what is not acknowledged.
+        # `unacked` is where Celery keeps messages that are not acknowledged.
         if not (ground.is_in_flight(server.client) or work.is_queued(server) or server.client.hlen("unacked")):
             return after.since(before)
 
@@ -145,13 +145,13 @@ def _read_integers(pusher: socket.socket, count: int) -> None:
 
 
 def counting_seconds(server: Server, count: int) -> float:
-    """How long a fleet takes for jobs that each add one to a field, until the last has done it."""
+    """The seconds that a fleet takes for jobs that each increment a field, until the last one is done."""
     work = of_jobs("Count", 0)
     work.prepare(server, count)
     server.client.delete("bench:counted")
     began = time.monotonic()
     work.reveal(server)
-    # More, where a client sends its command again after a timeout, as on a busy machine.
+    # It can be more if a client repeats its command after a timeout, as on a busy machine.
     ground.wait_for(lambda: int(server.client.hget("bench:counted", "jobs") or 0) >= count, 900, every=0.02)
     seconds = time.monotonic() - began
     ground.wait_for(lambda: not ground.is_in_flight(server.client), 30)

@@ -1,4 +1,4 @@
-"""Every command that a server gets, as MONITOR shows it."""
+"""Records every command that a server receives, with MONITOR."""
 
 import re
 import socket
@@ -21,7 +21,7 @@ class Seen(NamedTuple):
 
     Attributes:
         at: When the server ran it, in seconds since the epoch.
-        client: The address it came from; `lua` for one that a script sent.
+        client: The address it came from; `lua` if a script sent it.
     """
 
     at: float
@@ -30,20 +30,20 @@ class Seen(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As INFO counts it."""
+        """The command's name, as in INFO."""
         return self.words[0].decode().lower()
 
 
 @dataclass(slots=True)
 class Recording:
-    """What has been seen; complete once it has ended."""
+    """The commands seen; complete once the recording has ended."""
 
     seen: list[Seen]
 
 
 @contextmanager
 def recorded(host: str, port: int) -> Iterator[Recording]:
-    """Watch a server meanwhile."""
+    """Record a server's commands within the block."""
     recording = Recording([])
     received: list[bytes] = []
     with socket.create_connection((host, port)) as sock:
@@ -66,7 +66,7 @@ def recorded(host: str, port: int) -> Iterator[Recording]:
 
 
 def parsed(line: bytes) -> Seen:
-    """A line of MONITOR's."""
+    """Parse a line of MONITOR output."""
     match = _LINE.fullmatch(line)
     if match is None:
         raise ValueError(f"{line!r} is no line of MONITOR")
@@ -82,7 +82,7 @@ def _unescaped(match: "re.Match[bytes]") -> bytes:
 
 
 def sent_shares(seen: list[Seen]) -> Mapping[str, float]:
-    """Of each command, which share of its calls came from a client, and not from a script."""
+    """For each command, the share of its calls that came from a client and not from a script."""
     calls = Counter(one.name for one in seen)
     sent = Counter(one.name for one in seen if one.client != "lua")
     return {name: sent[name] / count for name, count in calls.items()}

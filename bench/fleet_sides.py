@@ -1,4 +1,4 @@
-"""Fleets of ours and of the real Sidekiq, and the server that they work for."""
+"""Fleets of our workers and of the real Sidekiq's, and the Redis server that they use."""
 
 import os
 import subprocess
@@ -25,8 +25,8 @@ class Server:
     The Redis under test.
 
     Attributes:
-        port: Of this machine.
-        client: Connected to it.
+        port: The port on this machine.
+        client: A client connected to it.
     """
 
     port: int
@@ -34,14 +34,14 @@ class Server:
 
     @property
     def url(self) -> str:
-        """For workers."""
+        """The URL for workers."""
         return f"redis://127.0.0.1:{self.port}/0"
 
 
 @contextmanager
 def pinned_server() -> Iterator[Server]:
-    """A server on one core; this process, and so all it starts from now on, is kept on the other one."""
-    # Beside a fleet at work on the same core an answer may be waited for longer than redis-py's 5 s.
+    """Run a server on one core. This process, and everything it starts from now on, stays on the other one."""
+    # With a busy fleet on the same core, a reply may take longer than redis-py's 5 s.
     with ground.pinned_redis_server() as url, redis.Redis.from_url(url, socket_timeout=60) as client:
         yield Server(int(client.info("server")["tcp_port"]), client)
 
@@ -52,11 +52,11 @@ class Shape:
     How a fleet is built.
 
     Attributes:
-        processes: That run jobs.
-        threads: Of each.
-        queues: Names, each with its weight; one alone has none.
-        per_parent: Of ours, how many children a parent has; 0 is no parent.
-        runs_tasks: Workers of Celery's kind: `sidekiq_celery`, and the real one, with as many children as threads.
+        processes: The number of processes that run jobs.
+        threads: The number of threads in each.
+        queues: The names of the queues, each with its weight; a single queue has none.
+        per_parent: For ours, how many children a parent process has; 0 for no parent.
+        runs_tasks: True for Celery workers (`sidekiq_celery` and the real one), with a child process per thread.
     """
 
     processes: int
@@ -66,7 +66,7 @@ class Shape:
     runs_tasks: bool = False
 
     def command(self, side: str) -> list[str]:
-        """What starts a fleet of *side*."""
+        """The command that starts a fleet of *side*."""
         arguments = ["-c", str(self.threads)]
         if self.runs_tasks:
             program = f"{'sidekiq_celery' if side == 'ours' else 'celery'}.__main__:main"
@@ -87,14 +87,14 @@ class Shape:
         return [sys.executable, "-m", *program, "-r", "bench.jobs", "--no-job-log", *arguments]
 
     def has_begun(self, side: str, server: Server) -> bool:
-        """All its processes are there."""
+        """Whether all processes of the fleet are running."""
         if side == "celery":
             return int(server.client.info("clients")["blocked_clients"]) >= self.processes
         return int(server.client.scard("processes")) == self.processes * (self.threads if self.runs_tasks else 1)
 
 
 def environment(side: str, server: Server) -> dict[str, str]:
-    """Of a fleet, and of a client of its tasks."""
+    """The environment for a fleet, and for a client of its tasks."""
     path = os.pathsep.join([str(ground.ROOT), str(ground.ROOT / "compat")])
     package = "celery" if side == "celery" else "sidekiq_celery"
     tasks = {"BENCH_PACKAGE": package, "BENCH_URL": server.url}
@@ -102,25 +102,25 @@ def environment(side: str, server: Server) -> dict[str, str]:
 
 
 def has_ruby() -> bool:
-    """There is a real Sidekiq here."""
+    """Whether a real Sidekiq is available."""
     return roots.find("forky") is not None or ground.has_ruby()
 
 
 def ruby() -> list[str]:
-    """The Ruby that has the newest Sidekiq here: an unpacked root's, else the machine's own."""
+    """The Ruby with the newest Sidekiq: that of an unpacked root, or else the machine's own."""
     root = roots.find("forky")
     return [*root.command("ruby")] if root else ["ruby"]
 
 
 def ruby_release() -> str:
-    """Which Sidekiq that is."""
+    """The release of that Sidekiq."""
     command = [*ruby(), "-e", 'require "sidekiq"; print Sidekiq::VERSION']
     return subprocess.run(command, cwd=ground.ROOT, capture_output=True, text=True, check=True).stdout
 
 
 @contextmanager
 def fleet(side: str, shape: Shape, server: Server) -> Iterator[None]:
-    """So many processes, all of them in Redis and at rest."""
+    """Run a fleet; when this yields, all its processes are registered in Redis and at rest."""
     server.client.flushall()
     server.client.sadd("queues", *[name for name, _ in shape.queues])
     with tempfile.TemporaryFile() as log:
@@ -138,7 +138,7 @@ def fleet(side: str, shape: Shape, server: Server) -> Iterator[None]:
             if process.poll() is not None:
                 log.seek(0)
                 raise RuntimeError(f"the fleet of {side} ended: {log.read().decode(errors='replace')[-2000:]}")
-            # The last one has said that it is there, and starts its threads.
+            # The last process has registered, and is still starting its threads.
             time.sleep(SETTLE_SECONDS)
             yield
         finally:

@@ -1,13 +1,13 @@
 """
-How many jobs a second does one core of Redis carry, for how many processes?
+How many jobs per second can one core of Redis handle, and for how many processes?
 
-Thousands of processes are more than a machine holds. So two real ones are watched by MONITOR, at rest and draining a
-backlog of jobs of 5 ms; then a light client sends what one of them sent, for each of N processes under an identity of
-its own. What Redis knows of the real process it is first told of all of them. A turn is what one write of the worker
-held; each simulated process sends its next turn when the last one is answered, and at rest at the time at which the
-worker sent it. What grows with the number of processes is so seen: a hash of all owners that is read, and an MGET that
-named the other process names all others. Not seen is what a worker sends once for each of the others. Where a process
-may not open enough files, each simulated one has fewer connections than a real one.
+A machine cannot hold thousands of processes. So two real ones are recorded with MONITOR, at rest and while they drain a
+backlog of 5 ms jobs. Then a light client replays what one of them sent for each of N processes, under a separate
+identity. First, the data that Redis holds about the real process is copied for all of them. A turn is the content of
+one write by the worker. Each simulated process sends its next turn when the last one is answered; at rest, it sends it
+at the time at which the worker did. This covers costs that grow with the number of processes: a hash of all owners is
+read, and an MGET that named the other process names all others. It does not cover commands that a worker sends once for
+each of the others. If a process may not open enough files, each simulated one has fewer connections than a real one.
 """
 
 import heapq
@@ -33,12 +33,12 @@ from bench.fleet_sides import Server, Shape, fleet, pinned_server
 _NAPS = of_jobs("Nap", 5)
 _REST_SECONDS = 12
 _WINDOW_SECONDS = 4
-# Within one write the commands of a client run one after the other; a worker's round trip takes longer than this.
+# The commands of one write run right after each other; a worker's round trip takes longer than this.
 _ONE_WRITE_SECONDS = 60e-6
-# What the light client manages beside its other work; a fleet at rest that sends more is played more slowly.
+# What the light client can send besides its other work; a fleet at rest that sends more is replayed more slowly.
 _TURNS_PER_SECOND = 4_000
 _JOBS = 200_000
-# Longer than any run: leases and heartbeats of the simulated do not end.
+# Longer than any run, so that leases and heartbeats of simulated processes do not expire.
 _TTL_MILLISECONDS = 3_600_000
 
 
@@ -49,10 +49,10 @@ class Turn:
 
     Attributes:
         after: Seconds since the recording began.
-        connection: Which of the worker's.
-        bytes: On the wire, under the worker's own identity.
-        commands: How many replies they have.
-        looks_up: The words of a lone MGET, else none.
+        connection: The number of the worker's connection.
+        bytes: The bytes on the wire, with the worker's own identity.
+        commands: The number of replies.
+        looks_up: The words of a single MGET; otherwise empty.
     """
 
     after: float
@@ -62,7 +62,7 @@ class Turn:
     looks_up: tuple[bytes, ...] = ()
 
     def at_size(self, other: bytes, names: list[bytes]) -> "Turn":
-        """The turn where there is not the *other* process alone, but all of *names*."""
+        """The turn for a fleet in which the *other* process is replaced by all of *names*."""
         if not any(other in word for word in self.looks_up):
             return self
         words = [word.replace(other, name) for word in self.looks_up for name in (names if other in word else [other])]
@@ -72,12 +72,12 @@ class Turn:
 @dataclass(frozen=True, slots=True)
 class Known:
     """
-    What Redis holds of a process, by the name of the key.
+    The data that Redis holds about a process, by key.
 
     Attributes:
-        dumps: Keys of its own.
-        members: Of sets that it shares.
-        fields: Of hashes that it shares.
+        dumps: The process's own keys.
+        members: Its members of shared sets.
+        fields: Its fields in shared hashes.
     """
 
     dumps: dict[bytes, bytes]
@@ -88,15 +88,15 @@ class Known:
 @dataclass(frozen=True, slots=True)
 class Script:
     """
-    What one process does.
+    The recorded behavior of one process.
 
     Attributes:
-        identity: Under which it did it.
-        other: That of the other real process.
-        connections: How many it has.
-        known: What Redis holds of it.
-        draining: Its turns while it works on a backlog.
-        resting: Its turns with nothing to do.
+        identity: The process's identity.
+        other: The identity of the other real process.
+        connections: The number of its connections.
+        known: The data that Redis holds about it.
+        draining: Its turns while it drains a backlog.
+        resting: Its turns while it has nothing to do.
     """
 
     identity: bytes
@@ -108,17 +108,17 @@ class Script:
 
 
 def watched(side: str, server: Server) -> Script:
-    """The script of one process of two that work on *server*; both are stopped then."""
+    """Record the script of one of two processes that work on *server*. Both are stopped afterwards."""
     with fleet(side, Shape(2), server):
         of_backlog(_NAPS, server, 200)
         with recorded("127.0.0.1", server.port) as resting:
             time.sleep(_REST_SECONDS)
         identities = sorted(server.client.smembers("processes"))
         homes = _connections(server, [int(identity.split(b":")[1]) for identity in identities])
-        # So many that they last longer than what is played again: its end, where a queue runs dry, is left out.
+        # Enough jobs to last longer than the part that is replayed. The end, where the queue runs dry, is left out.
         with recorded("127.0.0.1", server.port) as draining:
             of_backlog(_NAPS, server, 1_500)
-        # The lookout's work is one process's for all, and so is the poller's; the other one is played.
+        # The lookout and the poller each are one process that works for all, so the other process is replayed.
         lookout = server.client.get("sidekiq_py:lookout")
         polls = Counter(homes.get(one.client) for one in resting.seen if b"retry" in one.words)
         identity = min(identities, key=lambda name: (name == lookout, polls[int(name.split(b":")[1])]))
@@ -139,7 +139,7 @@ def _pid(identity: bytes) -> int:
 
 
 def _connections(server: Server, pids: list[int]) -> dict[str, int]:
-    """From the address of each connection of these processes, as MONITOR names it, to the process."""
+    """A mapping from the address of each connection of these processes, as MONITOR shows it, to the process."""
     of_inode = {}
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         words = line.split()
@@ -155,7 +155,7 @@ def _connections(server: Server, pids: list[int]) -> dict[str, int]:
 
 
 def turns(seen: list[Seen], connections: dict[str, int]) -> list[Turn]:
-    """What came over *connections*, cut where the worker waited for an answer."""
+    """The turns that came over *connections*, split where the worker waited for a reply."""
     found: list[Turn] = []
     last_client, last_at = "", 0.0
     for one in seen:
@@ -167,13 +167,13 @@ def turns(seen: list[Seen], connections: dict[str, int]) -> list[Turn]:
             else:
                 found.append(Turn(one.at - seen[0].at, number, data, 1, one.words if one.name == "mget" else ()))
         last_at = one.at
-        # What a script sends belongs to the client whose script it is.
+        # The commands of a script belong to the client that ran it.
         last_client = one.client if one.client != "lua" else last_client
     return found
 
 
 def known(server: Server, identity: bytes) -> Known:
-    """What Redis holds of a process that is at rest."""
+    """The data that Redis holds about a process at rest."""
     client = server.client
     found = Known({}, {}, {})
     for key in client.keys("*"):
@@ -188,7 +188,7 @@ def known(server: Server, identity: bytes) -> Known:
 
 
 def multiply(server: Server, script: Script, names: list[bytes]) -> None:
-    """Let all that Redis held of the real process be there under each of *names*."""
+    """Copy all data that Redis held about the real process, for each of *names*."""
     pipe = server.client.pipeline(transaction=False)
     for name in names:
 
@@ -211,7 +211,7 @@ class Crowd:
 
     def __init__(self, server: Server, script: Script, size: int) -> None:
         self.script = script
-        # As long as the real one, so that no length on the wire changes.
+        # As long as the real identity, so that no length on the wire changes.
         head, _, tail = script.identity.rpartition(b":")
         self.names = [head + b":" + b"%0*x" % (len(tail), number) for number in range(size)]
         multiply(server, script, self.names)
@@ -231,11 +231,11 @@ class Crowd:
 
     @property
     def resting_effort(self) -> float:
-        """What all of them send in the time that the recording lasted, in turns; a long one is as many as it fills."""
+        """The turns that all of them send in the recording's time; a long turn counts as several."""
         return len(self.names) * sum(1 + len(turn.bytes) / 4_096 for turn in self._resting)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connections."""
         for sock in self._socks:
             sock.close()
         self._poll.close()
@@ -245,7 +245,7 @@ class Crowd:
         self._socks[process * self._each + turn.connection % self._each].sendall(data)
 
     def _answered(self, seconds: float) -> Iterator[int]:
-        """The process of each reply that comes, once a reply."""
+        """Yield the process of each reply that arrives."""
         for file, _ in self._poll.poll(max(0.0, seconds)):
             number = self._of_file[file]
             reader = self._readers[number]
@@ -272,13 +272,13 @@ class Crowd:
                     turn = draining[at[process]]
                     due[process] = turn.commands
                     self._send(process, turn)
-        # What is still on its way is answered, so that it does not count as an answer to what comes next.
+        # Read the outstanding replies, so that they do not count as replies to what comes next.
         while any(count > 0 for count in due) and time.monotonic() < end + 5:
             for process in self._answered(1):
                 due[process] -= 1
 
     def rest(self, seconds: float, slowness: float) -> None:
-        """Each process sends its turns at their times, from a moment of its own on."""
+        """Each process sends its turns at their recorded times, starting at a random offset."""
         resting = self._resting
         span = _REST_SECONDS * slowness
         began = time.monotonic()
@@ -299,7 +299,7 @@ class Crowd:
 
 
 def most_connections(server: Server) -> int:
-    """How many connections this process and the server may have, once the limits are as high as they can be."""
+    """Raise the limits as far as possible. Returns how many connections this process and the server may have."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     server.client.config_set("maxclients", hard - 100)
@@ -307,7 +307,7 @@ def most_connections(server: Server) -> int:
 
 
 def rows(sides: tuple[str, ...], sizes: tuple[int, ...]) -> list[tuple[str, str]]:
-    """A row a size of fleet and side."""
+    """One row for each side and size of fleet."""
     found = []
     for side in sides:
         with pinned_server() as server:

@@ -1,8 +1,8 @@
 """
-Both fleets at work at the same time, each on a Redis of its own.
+Measures both fleets at the same time, each on its own Redis.
 
-On a machine with other work, minutes apart are worlds apart: ratios of turns came out between 0.9 and 1.7 for one cell.
-Whatever else runs now slows both sides alike.
+On a machine with other load, measurements that are minutes apart cannot be compared: when the sides took turns, the
+ratios came out between 0.9 and 1.7 for one cell. At the same time, other load slows both sides equally.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,11 +24,12 @@ def row(
     sides: Sequence[str],
 ) -> str:
     """
-    µs of Redis's CPU a job, rest not taken off: the median of each side, and ours to the other's round by round.
+    µs of Redis's CPU per job, without subtracting the cost at rest: the median of each side, and the ratio of ours to
+    the other's, round by round.
 
     Args:
-        load: What gives the jobs, so many of them, and waits for their end.
-        sides: Ours first.
+        load: Adds the given number of jobs and waits until they have ended.
+        sides: The sides, ours first.
     """
     costs: dict[str, list[float]] = {side: [] for side in sides}
     with ExitStack() as stack:
@@ -36,7 +37,7 @@ def row(
         at_once = stack.enter_context(ThreadPoolExecutor(len(sides)))
         for side, server in zip(sides, servers, strict=True):
             stack.enter_context(fleet(side, shape, server))
-            # The first jobs of a process load code and scripts.
+            # A process loads code and scripts with its first jobs.
             of_backlog(work, server, 50 * shape.processes)
         for _ in range(rounds):
             for side, counters in zip(

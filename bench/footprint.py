@@ -1,7 +1,7 @@
 """
-What does it weigh?
+How heavy is it?
 
-Time to import the client side, and the memory of an idle worker, both beside a bare `import redis`.
+The time to import the client side, and the memory of an idle worker, each compared with a bare `import redis`.
 """
 
 import os
@@ -18,7 +18,7 @@ ROUNDS = 11
 
 
 def import_seconds(statement: str) -> float:
-    """Median time of a Python process that only imports."""
+    """The median time that an import takes in a new Python process."""
     env = {**os.environ, "PYTHONPATH": str(ground.ROOT)}
     program = f"import time; t = time.perf_counter(); {statement}; print(time.perf_counter() - t)"
     command = [sys.executable, "-c", program]
@@ -28,12 +28,12 @@ def import_seconds(statement: str) -> float:
 
 
 def rss_mb(pid: int) -> float:
-    """Resident memory of a process."""
+    """The resident memory of a process."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1024 / 1024
 
 
 def bare_redis_mb() -> float:
-    """Resident memory of a process that has imported redis-py and waits."""
+    """The resident memory of a process that has imported redis-py and does nothing else."""
     process = subprocess.Popen([sys.executable, "-c", "import redis; input()"], stdin=subprocess.PIPE)
     time.sleep(1)
     try:

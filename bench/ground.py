@@ -1,4 +1,4 @@
-"""What every question here stands on: a Redis of its own, workers of both languages, jobs to drain."""
+"""What all benchmarks share: a private Redis, workers in both languages, and jobs to drain."""
 
 import os
 import platform
@@ -21,7 +21,7 @@ _CORES = os.sched_getaffinity(0)
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens on."""
+    """A free port on this machine."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         port: int = sock.getsockname()[1]
@@ -30,12 +30,12 @@ def free_port() -> int:
 
 @contextmanager
 def redis_server() -> Iterator[str]:
-    """A server without persistence; gives its URL."""
+    """Run a server without persistence; yields its URL."""
     port = free_port()
     command = ["redis-server", "--port", str(port), "--save", "", "--appendonly", "no", "--bind", "127.0.0.1"]
-    # In a session of its own: Linux shares a core out among sessions (`sched_autogroup`), and of its session's share a
-    # server alone on a core gets as little as it is of the session's load. Beside 60 workers on the other core of a
-    # busy machine it ran for 2 s of 250, and waited for its core in the rest: clients saw their timeouts of 5 s.
+    # In its own session: Linux divides a core among sessions (`sched_autogroup`), and a server alone on a core only
+    # gets a share that matches its part of the session's load. Beside 60 workers on the other core of a busy machine it
+    # ran for 2 s of 250, and waited for its core the rest of the time: clients ran into their timeouts of 5 s.
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
     client = redis.Redis(port=port)
     try:
@@ -50,10 +50,10 @@ def redis_server() -> Iterator[str]:
 @contextmanager
 def pinned_redis_server() -> Iterator[str]:
     """
-    The same on a core of its own; this process, and so all it starts from now on, is kept on the other one.
+    Run a server on its own core. This process, and everything it starts from now on, stays on the other one.
 
-    Unpinned, a round trip takes half as long or twice as long, as server and client happen to share a core or not.
-    `perform_async` came out anywhere between 32 % and 110 % of a bare loop's rate, and pinned between 92 % and 94 %.
+    Unpinned, a round trip takes half or twice as long, depending on whether server and client happen to share a core.
+    `perform_async` came out anywhere between 32 % and 110 % of a bare loop's rate; pinned, between 92 % and 94 %.
     """
     mine = os.sched_getaffinity(0)
     with redis_server() as url, redis.Redis.from_url(url) as client:
@@ -74,7 +74,7 @@ def _answers(client: "redis.Redis[bytes]") -> bool:
 
 
 def wait_for(check: Callable[[], object], seconds: float, every: float = 0.002) -> None:
-    """Until *check* is true."""
+    """Wait until *check* returns a true value."""
     end = time.monotonic() + seconds
     while not check():
         if time.monotonic() > end:
@@ -83,7 +83,7 @@ def wait_for(check: Callable[[], object], seconds: float, every: float = 0.002) 
 
 
 def load(client: "redis.Redis[bytes]", job_class: str, count: int, key: str = QUEUE) -> None:
-    """Fill the default queue, or another list, with payloads as Sidekiq 6.4.1 writes them."""
+    """Fill the default queue, or another list, with payloads in the format of Sidekiq 6.4.1."""
     client.sadd("queues", "default")
     for start in range(0, count, 1000):
         client.lpush(
@@ -98,7 +98,7 @@ def load(client: "redis.Redis[bytes]", job_class: str, count: int, key: str = QU
 
 @contextmanager
 def python_worker(url: str, *arguments: str, env: dict[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
-    """A worker of ours on `bench.jobs`, ready to fetch."""
+    """Run our worker with `bench.jobs`; it is ready to fetch when this yields."""
     command = [sys.executable, "-m", "sidekiq_py", "worker", "-r", "bench.jobs", *arguments]
     with _worker(command, url, env or {}) as process:
         yield process
@@ -106,14 +106,14 @@ def python_worker(url: str, *arguments: str, env: dict[str, str] | None = None) 
 
 @contextmanager
 def ruby_worker(url: str, *arguments: str, env: dict[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
-    """The real Sidekiq on `bench/jobs.rb`."""
+    """Run the real Sidekiq with `bench/jobs.rb`."""
     command = ["sidekiq", "-r", str(ROOT / "bench" / "jobs.rb"), *arguments]
     with _worker(command, url, env or {}) as process:
         yield process
 
 
 def has_ruby() -> bool:
-    """The real Sidekiq is installed."""
+    """Whether the real Sidekiq is installed."""
     return shutil.which("sidekiq") is not None
 
 
@@ -140,7 +140,7 @@ def _worker(command: list[str], url: str, env: dict[str, str]) -> Iterator[subpr
 
 
 def end(process: "subprocess.Popen[bytes]") -> None:
-    """Stop a worker; one that does not heed that is killed."""
+    """Stop a worker, and kill it if it does not stop."""
     process.terminate()
     try:
         process.wait(40)
@@ -150,7 +150,7 @@ def end(process: "subprocess.Popen[bytes]") -> None:
 
 
 def drain_seconds(client: "redis.Redis[bytes]", job_class: str, count: int) -> float:
-    """Fill the queue at once under a worker that is at work; seconds until nothing is queued or in flight."""
+    """Fill the queue at once under a running worker. Returns the seconds until nothing is queued or in flight."""
     client.rename(_prepared(client, job_class, count), QUEUE)
     began = time.perf_counter()
     wait_for(lambda: client.llen(QUEUE) == 0 and not is_in_flight(client), 300)
@@ -158,19 +158,19 @@ def drain_seconds(client: "redis.Redis[bytes]", job_class: str, count: int) -> f
 
 
 def _prepared(client: "redis.Redis[bytes]", job_class: str, count: int) -> str:
-    # Not in the queue: the worker that is measured would take them as they come.
+    # Not in the queue, because the measured worker would take them as they are added.
     load(client, job_class, count, "bench:prepared")
     return "bench:prepared"
 
 
 def is_in_flight(client: "redis.Redis[bytes]") -> bool:
-    """Some worker of ours has jobs that it has not settled."""
+    """Whether any of our workers has jobs that it has not settled."""
     owners = client.hkeys("sidekiq_py:owners")
     return any(client.hlen(b"sidekiq_py:inflight:" + owner) for owner in owners)
 
 
 def machine() -> str:
-    """What this ran on, in a line."""
+    """A description of this machine in one line."""
     model = next(
         (line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line),
         platform.processor(),
@@ -181,5 +181,5 @@ def machine() -> str:
 
 
 def median(values: list[float]) -> float:
-    """The middle one."""
+    """The middle value."""
     return sorted(values)[len(values) // 2]

@@ -1,10 +1,10 @@
 """
 What do the two log lines of a job cost?
 
-Start and done, written to a file by one thread and by ten: by the short way, which is taken where nobody but our own
-handler listens, and through the standard library's records, as in a program with handlers of its own. Microseconds of
-CPU a job, kernel included; lower is better, and by the short way 25 (40,000 jobs a second) are the most that is
-allowed.
+Start and done, written to a file by one thread and by ten: on the fast path, which is used if our own handler is the
+only one, and through the standard library's records, as in a program with its own handlers. The unit is microseconds of
+CPU per job, including the kernel's. Lower is better, and at most 25 (40,000 jobs per second) are allowed on the fast
+path.
 """
 
 import logging
@@ -39,7 +39,7 @@ PAYLOAD = {
 
 @contextmanager
 def logging_to_a_file(form: str, *, is_shared: bool) -> Iterator[JobContext]:
-    """A worker's logging; *is_shared*: somebody else listens, too."""
+    """Set up a worker's logging to a file; *is_shared* adds another handler."""
     context = JobContext()
     logger = JobLogger(context, IDENTITY)
     root = logging.getLogger()
@@ -58,7 +58,7 @@ def logging_to_a_file(form: str, *, is_shared: bool) -> Iterator[JobContext]:
 
 
 def cpu_us_per_job(context: JobContext, threads: int) -> float:
-    """As many runs as given, told in two lines each."""
+    """The CPU time per job of `JOBS` runs on that many threads, logged in two lines each."""
 
     def work() -> None:
         for _ in range(JOBS // threads):

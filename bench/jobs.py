@@ -1,4 +1,4 @@
-"""The jobs that are measured."""
+"""The jobs that the benchmarks run."""
 
 import asyncio
 import os
@@ -15,29 +15,29 @@ _stamps = os.open(os.environ["BENCH_STAMPS"], os.O_WRONLY | os.O_APPEND) if "BEN
 
 @sidekiq.job(name="NoOp")
 def no_op(number: int, text: str) -> None:
-    """Nothing."""
+    """Do nothing."""
 
 
 @sidekiq.job(name="Large")
 def large(text: str) -> None:
-    """Nothing with much."""
+    """Do nothing with a large argument."""
 
 
 @sidekiq.job(name="Sleeper")
 def sleeper(number: int, text: str) -> None:
-    """A tenth of a second in which nothing is done."""
+    """Sleep for a tenth of a second."""
     time.sleep(0.1)
 
 
 @sidekiq.job(name="Nap")
 def nap(milliseconds: int, text: str) -> None:
-    """So long in which nothing is done."""
+    """Sleep for the given time."""
     time.sleep(milliseconds / 1000)
 
 
 @sidekiq.job(name="Count")
 def count(number: int, text: str) -> None:
-    """One command to Redis."""
+    """Send one command to Redis."""
     _redis().hincrby("bench:counted", "jobs", 1)
 
 
@@ -48,7 +48,7 @@ def _redis() -> "redis.Redis[bytes]":
 
 @sidekiq.job(name="Stamp")
 def stamp(sent: float) -> None:
-    """Writes down how long it took to get here."""
+    """Write down how long the job took to get here."""
     if _stamps is not None:
         os.write(_stamps, b"%.9f\n" % (time.monotonic() - sent))
 
@@ -57,5 +57,5 @@ if os.environ.get("BENCH_ASYNC"):
 
     @sidekiq.job(name="AsyncSleeper")
     async def async_sleeper(number: int, text: str) -> Any:
-        """The same on the event loop."""
+        """Sleep for a tenth of a second on the event loop."""
         await asyncio.sleep(0.1)

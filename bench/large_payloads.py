@@ -1,10 +1,10 @@
 """
 What do jobs of a megabyte cost?
 
-Pushed one by one beside a loop that sends the same bytes with redis-py's `Connection`; drained by a worker beside a
-loop of RPOP and `orjson.loads`; and, while the worker drains, how long another client waits for its PING at worst: a
-fetch that read many of them at once would keep Redis from everybody else (20 jobs of 50 MB once took 8.8 s). Redis has
-a core of its own.
+They are pushed one by one, compared with a loop that sends the same bytes with redis-py's `Connection`, and drained by
+a worker, compared with a loop of RPOP and `orjson.loads`. While the worker drains, another client measures how long it
+waits for a PING at worst: a fetch that read many of these jobs at once would block Redis for all clients (20 jobs of
+50 MB once took 8.8 s). Redis has its own core.
 """
 
 import threading
@@ -27,11 +27,11 @@ HUGE_SIZE = 50_000_000
 
 @sidekiq.job(name="Large")
 def large(text: str) -> None:
-    """Only enqueued here."""
+    """Never runs; it is only enqueued here."""
 
 
 def pushed_seconds(client: "redis.Redis[bytes]", jobs: int, size: int) -> float:
-    """How long `perform_async` takes for so many."""
+    """The seconds that `perform_async` takes for that many jobs."""
     client.delete(ground.QUEUE)
     text = "x" * size
     began = time.perf_counter()
@@ -41,7 +41,7 @@ def pushed_seconds(client: "redis.Redis[bytes]", jobs: int, size: int) -> float:
 
 
 def bare_push_seconds(url: str, client: "redis.Redis[bytes]", jobs: int, size: int) -> float:
-    """The same bytes by a loop that makes its payload once."""
+    """The seconds for the same bytes in a loop that creates its payload once."""
     raw = client.lindex(ground.QUEUE, 0) or b"x" * size
     client.delete(ground.QUEUE)
     connection: Any = Connection(port=int(url.rpartition(":")[2].removesuffix("/0")))
@@ -58,7 +58,7 @@ def bare_push_seconds(url: str, client: "redis.Redis[bytes]", jobs: int, size: i
 
 
 def bare_drain_seconds(client: "redis.Redis[bytes]") -> float:
-    """RPOP and a look at each."""
+    """The seconds to RPOP and parse each job."""
     began = time.perf_counter()
     while raw := client.rpop(ground.QUEUE):
         orjson.loads(raw)
@@ -66,7 +66,7 @@ def bare_drain_seconds(client: "redis.Redis[bytes]") -> float:
 
 
 def longest_ping_seconds(url: str, is_over: threading.Event) -> float:
-    """At worst, until it is over."""
+    """The longest PING until *is_over* is set."""
     longest = 0.0
     with redis.Redis.from_url(url, socket_timeout=60) as client:
         while not is_over.is_set():
@@ -78,7 +78,7 @@ def longest_ping_seconds(url: str, is_over: threading.Event) -> float:
 
 
 def drained(url: str, client: "redis.Redis[bytes]") -> tuple[float, float]:
-    """Seconds that a worker takes for what stands in the queue, and the longest PING meanwhile."""
+    """The seconds that a worker takes to drain the queue, and the longest PING during that time."""
     is_over = threading.Event()
     longest: list[float] = []
     client.rename(ground.QUEUE, "bench:large")

@@ -1,8 +1,8 @@
 """
 How soon does an idle worker start a job that is pushed to it?
 
-Ours against a bare consumer that sits in BRPOP, alternately, with the same pusher. Redis has a core of its own; pusher
-and consumers share the other one. Read the ratio of the medians.
+Ours against a bare consumer that waits in BRPOP, alternately, with the same pusher. Redis has its own core; the pusher
+and the consumers share the other one. Read the ratio of the medians.
 """
 
 import os
@@ -32,7 +32,7 @@ while True:
 
 
 def push_and_read(client: "redis.Redis[bytes]", key: str, stamps: Path) -> list[float]:
-    """Seconds from push to perform of each of some pushes, with pauses between them."""
+    """The seconds from push to perform for `PUSHES` pushes, with pauses between them."""
     stamps.write_bytes(b"")
     for _ in range(PUSHES):
         client.lpush(
@@ -44,7 +44,7 @@ def push_and_read(client: "redis.Redis[bytes]", key: str, stamps: Path) -> list[
 
 
 def idle_redis_cpu(url: str, client: "redis.Redis[bytes]", workers: int) -> float:
-    """Share of a core that Redis uses while so many workers of ours are idle."""
+    """The share of a core that Redis uses while that many of our workers are idle."""
     if workers == 0:
         return _redis_cpu_share(client)
     with ground.python_worker(url, "-c", "10"):

@@ -1,9 +1,9 @@
 """
-How fast do jobs go in?
+How fast are jobs pushed?
 
-Makers in turn on one core, and one Redis on another, a thousand calls each: a bare loop over a redis-py `Connection`
-that sends the same bytes and reads the replies, `perform_async`, and Ruby's; then `perform_bulk` of 100,000 and Ruby's
-`push_bulk`. Each ratio is the median of neighbours.
+Producers take turns on one core, with one Redis on another, a thousand calls each: a bare loop over a redis-py
+`Connection` that sends the same bytes and reads the replies, `perform_async`, and Ruby's; then `perform_bulk` of
+100,000 and Ruby's `push_bulk`. Each ratio is the median of adjacent measurements.
 """
 
 import json
@@ -29,7 +29,7 @@ PAYLOAD = (
     b'"created_at":1795163352.433123,"enqueued_at":1795163352.433123}'
 )
 
-# Answers each line on standard input with wall and CPU seconds.
+# Replies to each line on standard input with wall and CPU seconds.
 RUBY = """
 require "json"
 Redis.silence_deprecations = true if defined?(Redis) && Redis.respond_to?(:silence_deprecations=)
@@ -64,11 +64,11 @@ Times = tuple[float, float]
 
 @sidekiq.job(name="NoOp")
 def no_op(name: str, count: int) -> None:
-    """Only enqueued here."""
+    """Never runs; it is only enqueued here."""
 
 
 def measured(action: Callable[[], object]) -> Times:
-    """Wall and CPU seconds."""
+    """The wall and CPU seconds that *action* takes."""
     cpu, wall = time.process_time(), time.perf_counter()
     action()
     return time.perf_counter() - wall, time.process_time() - cpu
@@ -76,7 +76,7 @@ def measured(action: Callable[[], object]) -> Times:
 
 @contextmanager
 def ruby_maker(url: str) -> Iterator[Callable[[str, int], Times] | None]:
-    """Pushes in a Ruby process when it is called; None where there is no Ruby."""
+    """Yield a function that pushes in a Ruby process, or None if Ruby is not installed."""
     if not ground.has_ruby():
         yield None
         return
@@ -104,7 +104,7 @@ def ruby_maker(url: str) -> Iterator[Callable[[str, int], Times] | None]:
 
 
 def bare_loop(url: str) -> Callable[[], None]:
-    """What redis-py alone can do: the same bytes out, the same replies in."""
+    """A loop with redis-py only, which sends the same bytes and reads the same replies."""
     connection: Any = Connection(port=int(url.rpartition(":")[2].removesuffix("/0")))
     packed = connection.pack_commands([("SADD", "queues", "default"), ("LPUSH", "queue:default", PAYLOAD)])
     connection.connect()
@@ -119,13 +119,13 @@ def bare_loop(url: str) -> Callable[[], None]:
 
 
 def our_loop() -> None:
-    """`perform_async` one by one."""
+    """Call `perform_async` one by one."""
     for _ in range(CALLS):
         no_op.perform_async("bob", 5)
 
 
 def one_by_one(url: str, client: Any, ruby: Callable[[str, int], Times] | None) -> list[tuple[str, str]]:
-    """`perform_async` beside the bare loop and Ruby."""
+    """Compare `perform_async` with the bare loop and Ruby."""
     bare = bare_loop(url)
     of_bare, of_ruby, micros = [], [], []
     for _ in range(ROUNDS):
@@ -145,7 +145,7 @@ def one_by_one(url: str, client: Any, ruby: Callable[[str, int], Times] | None) 
 
 
 def in_bulk(client: Any, ruby: Callable[[str, int], Times] | None) -> list[tuple[str, str]]:
-    """`perform_bulk` beside Ruby's `push_bulk` in slices of 1,000."""
+    """Compare `perform_bulk` with Ruby's `push_bulk` in slices of 1,000."""
     jobs = [["bob", number] for number in range(BULK)]
     times_ruby, rates = [], []
     for _ in range(BULK_ROUNDS):

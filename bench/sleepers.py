@@ -1,8 +1,8 @@
 """
 Do jobs that wait use all the slots they are given?
 
-1,000 jobs of 100 ms: ten threads could do 100 a second at best; 500 slots on the event loop need 0.2 s at best. Read
-    how near it comes.
+1,000 jobs of 100 ms: ten threads can do 100 per second at best, and 500 slots on the event loop need 0.2 s at best. The
+rows show how close it comes to that.
 """
 
 import redis

@@ -2,14 +2,13 @@
 What do metrics and traces cost a job that does nothing?
 
 Workers that differ in one thing drain the same no-op jobs: nothing attached, `--probe-port` (metrics), and
-OpenTelemetry with traces of which none is kept. All of them live at the same time, each with a queue of its own, and
-get the jobs in turns, a slice of a tenth of a second each: a machine that is faster now than a second ago is so for all
-of them. Whole drains one after the other could not tell 3 %, as two equal workers differed by 13 %. The workers are
-started anew for some of the rounds, as one process may be quicker than its equal for as long as it lives. The answers:
-how much more CPU a job used, kernel included, than in the same round under the worker with nothing attached (the median
-of all rounds, the middle half of them in brackets), and how much longer the slice took. A second worker with nothing
-attached shows how far two equal ones differ: an answer is worth no more than that. Wanted: at most 3 % with metrics, 15
-% with traces.
+OpenTelemetry with traces of which none is kept. All of them run at the same time, each with its own queue, and take
+turns with slices of a tenth of a second, so that changes in the machine's speed affect all of them. Whole drains one
+after another could not show 3 %, because two equal workers differed by 13 %. The workers are restarted for some of the
+rounds, because one process may be faster than its equal for its whole life. The rows show how much more CPU a job used,
+including the kernel's, than in the same round under the worker with nothing attached (the median of all rounds, with
+the middle half in brackets), and how much longer the slice took. A second worker with nothing attached shows how much
+two equal ones differ: smaller differences mean nothing. Wanted: at most 3 % with metrics, 15 % with traces.
 """
 
 import random
@@ -39,14 +38,14 @@ def _arguments(side: str) -> list[str]:
 
 
 class Cost(NamedTuple):
-    """Of one job, in microseconds."""
+    """The cost of one job, in microseconds."""
 
     drain_us: float
     cpu_us: float
 
 
 def costs(url: str, client: "redis.Redis[bytes]") -> list[dict[str, Cost]]:
-    """Of fresh workers, by round."""
+    """The costs of each round with freshly started workers."""
     client.flushall()
     ground.load(client, "NoOp", SLICE, _PREPARED)
     with ExitStack() as living:
@@ -74,7 +73,7 @@ def _slice(client: "redis.Redis[bytes]", side: str, worker: "subprocess.Popen[by
 
 
 def _cpu_seconds(worker: "subprocess.Popen[bytes]") -> float:
-    # Of each thread in nanoseconds; the process's own figure is in hundredths of a second, a tenth of a slice.
+    # From each thread, in nanoseconds: the process's own figure is in hundredths of a second, a tenth of a slice.
     threads = Path(f"/proc/{worker.pid}/task").glob("*/schedstat")
     return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
 

@@ -1,4 +1,4 @@
-"""Traces of which none is kept, for `bench/telemetry.py`; loaded beside `bench.jobs`."""
+"""Enables tracing without keeping any trace, for `bench/telemetry.py`; loaded together with `bench.jobs`."""
 
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider

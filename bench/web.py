@@ -3,12 +3,12 @@ The dashboard over 100 jobs and over 1,000,000: time, round trips and commands o
 
     python -m bench.web
 
-Both Redis servers run at once and are asked in turn, so that what else the machine does meets both. A time is CPU time:
-the least of forty that the page took here, rendering included, and what its commands took in Redis in the mean; so a
-machine that does other things as well measures the same. The doctor looks in the background and is left out. A quarter
-of the million stands in one queue, in `retry`, in `schedule` and in `dead` each; the small Redis has a hundred jobs in
-each, so that a page shows fifty of them either way. Beside them there are a tracked batch, a group and a chord, of
-10,000 members and of a hundred.
+Both Redis servers run at once and are queried alternately, so that other load on the machine affects both. Times are
+CPU time: the least of forty runs of the page in this process, including rendering, plus the mean time of its commands
+in Redis. So a machine that also does other work measures the same. The doctor's checks run in the background and do not
+count. The million jobs are divided equally among one queue, `retry`, `schedule` and `dead`; the small Redis has a
+hundred jobs in each, so that a page shows fifty of them either way. In addition, there are a tracked batch, a group and
+a chord, with 10,000 members and with a hundred.
 """
 
 import json
@@ -48,9 +48,9 @@ class Side:
     A dashboard over one Redis.
 
     Args:
-        url: Of the Redis.
-        jobs: How many are put in each place.
-        members: How many a batch and workflows have.
+        url: The URL of the Redis.
+        jobs: The number of jobs in each queue and set.
+        members: The number of members of the batch and of each workflow.
     """
 
     def __init__(self, url: str, jobs: int, members: int) -> None:
@@ -62,7 +62,7 @@ class Side:
         self._bid = _open_batch(url, members)
 
     def seconds(self, path: str) -> float:
-        """How much CPU time a page takes in this thread, which answers requests by itself."""
+        """The CPU time that a page takes in this thread, which answers the request itself."""
         scope = {
             "type": "http",
             "method": "GET",
@@ -80,16 +80,16 @@ class Side:
         return elapsed
 
     def reset(self) -> None:
-        """Begin to count what commands take in Redis."""
+        """Start counting the time of commands in Redis."""
         self._client.config_resetstat()
 
     def seconds_in_redis(self) -> float:
-        """What commands have taken there since `reset`."""
+        """The time that commands have taken in Redis since `reset`."""
         stats = self._client.info("commandstats")
         return sum(about["usec"] for name, about in stats.items() if name != "cmdstat_config|resetstat") / 1e6
 
     def cost(self, path: str) -> tuple[int, int]:
-        """Round trips and commands of a page."""
+        """The number of round trips and commands of a page."""
         with _counted() as made:
             self.seconds(path)
         return made["trips"], made["commands"]
@@ -117,7 +117,7 @@ def _fill(client: "redis.Redis[bytes]", jobs: int) -> None:
 
 
 def _enter_workflows(client: "redis.Redis[bytes]", members: int) -> None:
-    """A task that has called a group, all of which have ended; and a chord of as many parts, of which half have."""
+    """Add a task that has called a group, whose members have all ended; and a chord of that size, half of it done."""
     group = [["g", None], [[[_task_id(number), None], None] for number in range(members)]]
     stored = {_task_id(number): {"status": "SUCCESS", "result": number} for number in range(members)}
     parent = {"status": "SUCCESS", "result": None, "traceback": None, "children": [group]}
@@ -128,7 +128,7 @@ def _enter_workflows(client: "redis.Redis[bytes]", members: int) -> None:
 
 
 def _task_id(number: int) -> str:
-    """As Celery's."""
+    """An id in Celery's format."""
     return str(UUID(int=number, version=4))
 
 
@@ -148,7 +148,7 @@ def _job(number: int, now: float, *, failed: bool = False) -> str:
 
 @contextmanager
 def _counted() -> Iterator[dict[str, int]]:
-    """What is sent meanwhile; all of it comes from this thread, as the doctor has looked before."""
+    """Count what is sent within. All of it comes from this thread, because the doctor has run before."""
     made = {"trips": 0, "commands": 0}
     command, batch = Link.command, Link.batch
 
@@ -178,7 +178,7 @@ def run() -> list[tuple[str, str]]:
         )
         for side in (few, many):
             side.seconds("/")
-        # The doctor has been asked by then, and looks again in a minute.
+        # By then the doctor has run, and it runs again in a minute.
         time.sleep(20)
         return [(f"dashboard {path}", _row(few, many, path)) for path in PAGES]
 

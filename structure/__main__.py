@@ -1,4 +1,4 @@
-"""Print the table; with `--verbose`, also the names of what is counted."""
+"""Print the table; with `--verbose`, also the names of the things counted."""
 
 import sys
 from collections import Counter
@@ -16,17 +16,17 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("sidekiq_py", "sidekiq_celery")
 FOLDERS = ("sidekiq_py", "sidekiq_py/engine", "sidekiq_py/redis_access", "compat/sidekiq_celery")
 WATCHED = ("ReliableFetcher", "Launcher", "Supervisor")
-"""Classes that do more than one thing; found by name, wherever they live."""
+"""Classes that do more than one thing; found by name in any module."""
 PUBLIC = (
     *("active_job", "api", "config", "consumer", "contrib", "errors", "extension", "metrics", "payloads", "probes"),
     *("pushing", "pytest_plugin", "redaction", "telemetry", "testing", "web", "worker"),
 )
-"""What of sidekiq_py programs are meant to import, below its own name."""
+"""The modules of sidekiq_py that programs are meant to import."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A line of the table, and what it counted."""
+    """A row of the table, and the names of the things it counted."""
 
     question: str
     answer: str
@@ -34,7 +34,7 @@ class Row:
 
 
 def main(arguments: list[str]) -> None:
-    """Measure and print."""
+    """Measure everything and print the table."""
     graph = graph_of(*PACKAGES)
     files = [file for package in PACKAGES for file in files_of(package)]
     for row in (*_cycles(graph), *_layers(graph), *_places(), *_borders(graph), *_classes(files), *_lines()):
@@ -67,7 +67,7 @@ def _places() -> Iterator[Row]:
 
 
 def _borders(graph: Graph) -> Iterator[Row]:
-    """What the two packages take of each other: sidekiq_celery beyond public names, sidekiq_py anything."""
+    """Imports across the two packages: non-public modules in sidekiq_celery, and any import in sidekiq_py."""
     down = Counter(other for module, other in graph.edges if _is_in(module, "sidekiq_celery") and _is_inner(other))
     names = [f"{module}: {times}" for module, times in down.most_common()]
     yield Row("inner modules of sidekiq_py in sidekiq_celery", f"{len(down)}, by {down.total()} imports", names)

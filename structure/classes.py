@@ -1,4 +1,4 @@
-"""How many attributes and methods a class has: both grow when it does more than one thing."""
+"""Counts the attributes and methods of a class: both grow when it does more than one thing."""
 
 import ast
 from collections.abc import Iterable, Iterator
@@ -13,14 +13,14 @@ class ClassSize:
     module: str
     name: str
     attributes: int
-    """Names assigned to `self` anywhere in it."""
+    """Names assigned to `self` anywhere in the class."""
     methods: int
-    """Functions defined in it, properties among them."""
+    """Functions defined in the class, including properties."""
     lines: int
 
 
 def classes_in(files: Iterable[tuple[str, Path]]) -> list[ClassSize]:
-    """The classes of *files* (module and path), those with the most attributes and methods first."""
+    """The classes in *files* (module and path), those with the most attributes and methods first."""
     found = [
         _measured(module, node)
         for module, path in files

@@ -1,9 +1,9 @@
 """
 The import graph of the packages, and its cycles.
 
-An import counts wherever it stands: at the top, in a function or under `TYPE_CHECKING`, as each ties one module to
-another for its reader. So does a module that is named in a string (`"sidekiq_celery.app.base"` in a table of lazy
-names, or `"package.module:name"`); the two kinds are kept apart, as only the first is seen by import-linter.
+An import counts wherever it is: at the top, in a function or under `TYPE_CHECKING`, because for a reader each one ties
+two modules together. A module that is named in a string also counts (`"sidekiq_celery.app.base"` in a table of lazy
+names, or `"package.module:name"`). The two kinds are kept apart, because import-linter only sees the first.
 """
 
 import ast
@@ -16,24 +16,24 @@ from pathlib import Path
 import grimp
 
 Edge = tuple[str, str]
-"""Importer and imported."""
+"""The importing module and the imported one."""
 
 _REFERENCE = re.compile(r"(?P<module>[A-Za-z_]\w*(?:\.\w+)+)(?::\w+)?")
 
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Modules, and who imports whom among them."""
+    """Modules and the imports between them."""
 
     modules: frozenset[str]
     written: frozenset[Edge]
-    """By an import statement."""
+    """Imports by an import statement."""
     named: frozenset[Edge]
-    """By a string alone."""
+    """Imports by a string only."""
 
     @property
     def edges(self) -> frozenset[Edge]:
-        """All, however they are written."""
+        """All imports of both kinds."""
         return self.written | self.named
 
 
@@ -53,7 +53,7 @@ def graph_of(*packages: str) -> Graph:
 
 
 def files_of(package: str) -> Iterator[tuple[str, Path]]:
-    """Each module of *package* with its file."""
+    """Yield each module of *package* with its file."""
     spec = find_spec(package)
     if spec is None or spec.origin is None:
         raise ModuleNotFoundError(f"no package {package} on the path; run from the project's root")
@@ -67,18 +67,18 @@ def _named_in(module: str, path: Path, modules: Set[str]) -> Iterator[Edge]:
     labels = set[int]()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Call):
-            # What threads and context variables are called may look like a module and imports none.
+            # The name of a thread or a context variable may look like a module, but imports nothing.
             labels |= {id(keyword.value) for keyword in node.keywords if keyword.arg == "name"}
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in labels:
             reference = _REFERENCE.fullmatch(node.value)
-            # A module knows the packages it lies in anyway.
+            # A module depends on the packages that contain it anyway.
             if reference and reference["module"] in modules and not module.startswith(f"{reference['module']}."):
                 yield module, reference["module"]
 
 
 def cycles(edges: Set[Edge]) -> list[frozenset[str]]:
     """
-    Groups of modules that import each other, in one way or another: the strongly connected components with more than
+    Groups of modules that import each other, directly or indirectly: the strongly connected components with more than
     one module, largest first.
     """
     imported: dict[str, list[str]] = {}
@@ -86,7 +86,7 @@ def cycles(edges: Set[Edge]) -> list[frozenset[str]]:
     for module, other in sorted(edges):
         imported.setdefault(module, []).append(other)
         importers.setdefault(other, []).append(module)
-    # Kosaraju: whatever is left last, going down, starts a group when going up.
+    # Kosaraju's algorithm: the module that is finished last on the way down starts a group on the way up.
     order: dict[str, None] = {}
     for module in sorted(imported):
         order |= dict.fromkeys(_reached(module, imported, order))
@@ -100,7 +100,7 @@ def cycles(edges: Set[Edge]) -> list[frozenset[str]]:
 
 
 def _reached(start: str, neighbours: dict[str, list[str]], without: Set[str] | dict[str, None]) -> list[str]:
-    """What can be reached from *start* past what is in *without*; each module after those it leads to."""
+    """The modules reachable from *start*, except those in *without*; each comes after the modules that it leads to."""
     if start in without:
         return []
     seen, done = {start}, list[str]()

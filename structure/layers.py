@@ -1,8 +1,8 @@
 """
 Imports that point up.
 
-The layers are those of import-linter's contracts in `pyproject.toml`, the one place where they stand. Here the imports
-that a contract still lets pass (`ignore_imports`) count too, as do modules named in a string.
+The layers come from import-linter's contracts in `pyproject.toml`, the only place that defines them. Imports that a
+contract still tolerates (`ignore_imports`) count here too, as do modules named in a string.
 """
 
 import tomllib
@@ -15,15 +15,15 @@ from structure.imports import Edge
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """The layers of one package: of each module or folder right below it how high it stands."""
+    """The layers of one package: the height of each module or folder directly below it."""
 
     package: str
     heights: dict[str, int]
     apart: frozenset[int]
-    """Heights at which neighbours do not import each other, either."""
+    """Heights at which modules must not import each other either."""
 
     def point_up(self, edge: Edge) -> bool:
-        """Whether an import goes against the layers."""
+        """Whether an import points up in the layers."""
         ours, theirs = (self._place(module) for module in edge)
         if ours == theirs or ours not in self.heights or theirs not in self.heights:
             return False

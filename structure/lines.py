@@ -1,4 +1,4 @@
-"""Lines of code: without blank lines, comments and docstrings, and of Python alone: no scripts, no recorded data."""
+"""Counts lines of Python code, without blank lines, comments and docstrings. Scripts and recorded data do not count."""
 
 import io
 import tokenize
@@ -9,7 +9,7 @@ _NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tok
 
 
 def lines_of_code(paths: Iterable[Path]) -> int:
-    """In all of *paths* together."""
+    """The number of lines of code in all *paths* together."""
     return sum(_count(path.read_text()) for path in paths)
 
 
@@ -18,7 +18,7 @@ def _count(text: str) -> int:
     statement: list[tokenize.TokenInfo] = []
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.NEWLINE:
-            # A statement that is a text and nothing else: a docstring, that of an attribute too.
+            # A statement that is only a string is a docstring, perhaps that of an attribute.
             if any(part.type != tokenize.STRING for part in statement):
                 total += len({line for part in statement for line in range(part.start[0], part.end[0] + 1)})
             statement = []

@@ -1,10 +1,10 @@
-"""What lies side by side in a folder: with more than some twenty, nobody finds a thing at the first guess."""
+"""Counts the entries of a folder: with more than about twenty, it is hard to find anything at the first guess."""
 
 from pathlib import Path
 
 
 def side_by_side(folder: Path) -> list[str]:
-    """The modules and folders right in *folder*, but for what opens it (`__init__.py`)."""
+    """The modules and folders directly in *folder*, without its `__init__.py`."""
     return sorted(path.name for path in folder.iterdir() if _is_a_place(path))
 
 

@@ -164,7 +164,7 @@ def test_the_tasks_run(
         (b"[1]", "the message is not a JSON object"),
         (b'{"headers": [1]}', "headers or properties are not a JSON object"),
         (message(body=7), "body is int"),
-        (message(body="%"), "no base64"),
+        (message(body="%"), "not valid base64"),
         (message(body=b64encode(b"{").decode()), "the body is not valid JSON"),
         (message(body=b64encode(b"[1]").decode()), "no list of arguments"),
         (message(body=b64encode(b"[1, {}, {}]").decode()), "arguments are not a list"),

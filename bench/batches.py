@@ -109,7 +109,7 @@ def ratios(inside: list[Cost], outside: list[Cost], *, is_rate: bool = False) ->
 
 
 def peak_kb(url: str, count: int) -> int:
-    """The peak memory of a process that pushes that many jobs in a batch, 50,000 per call, and keeps none of the ids."""
+    """The peak memory of a process that pushes that many jobs in a batch, 50,000 per call, and keeps no ids."""
     code = (
         "import sidekiq_py as sidekiq\n"
         "from bench.batches import no_op\n"

@@ -1,4 +1,4 @@
-"""Play rounds until campaigns are complete or the time is up, and write the page."""
+"""Run rounds until all campaigns are complete or the time is up, and write the page."""
 
 import argparse
 import os
@@ -28,11 +28,11 @@ MOST_OPEN_FILES = 4096
 
 def play(campaign: Campaign, seed: int, scale: float, number: int = 0, keep: Path | None = None) -> Round:
     """
-    One round, with a Redis and processes of its own.
+    Run one round, with its own Redis and processes.
 
     Args:
-        number: Of the rounds of this campaign, from 0.
-        keep: Where the ledger and what went wrong are kept if something did.
+        number: The round's number in its campaign, from 0.
+        keep: The folder in which to keep the round's files if something went wrong.
     """
     one = Round(campaign.name, seed)
     began = time.monotonic()
@@ -42,7 +42,7 @@ def play(campaign: Campaign, seed: int, scale: float, number: int = 0, keep: Pat
         stage = Stage(folder, random.Random(seed), scale, number, exits)
         try:
             verdict = stage.verdict(campaign.play(stage))
-        # A round that does not come to its end proves nothing, and is told of.
+        # A round that does not finish proves nothing, but is reported.
         except Exception:  # noqa: BLE001
             one.problem = traceback.format_exc()
         else:
@@ -72,12 +72,12 @@ def _no_sockets(folder: str, names: list[str]) -> set[str]:
 
 
 def played(record: Record, subject: Subject) -> Counter[str]:
-    """How many rounds of each campaign have come to their end."""
+    """The number of rounds of each campaign that have finished."""
     return Counter(one.campaign for one in record.rounds(subject.sources) if one.is_closed)
 
 
 def next_campaign(record: Record, subject: Subject, spent: dict[str, float], limit_seconds: float) -> Campaign | None:
-    """The one with the smallest share of its rounds, of those that have time left; None when all are complete."""
+    """The campaign with the smallest share of its rounds done that has time left. Returns None if there is none."""
     done = played(record, subject)
     unfinished = [
         campaign
@@ -88,14 +88,14 @@ def next_campaign(record: Record, subject: Subject, spent: dict[str, float], lim
 
 
 def main(arguments: list[str]) -> int:
-    """Returns 1 if something was lost, or ran twice without a reason."""
+    """Run the report. Returns 1 if something was lost, or ran twice without a reason."""
     parser = argparse.ArgumentParser(prog="python -m kill_report", description=__doc__)
     parser.add_argument("--campaign", choices=[*CAMPAIGNS], help="this one alone, complete or not")
     parser.add_argument("--minutes", type=float, default=15, help="for each campaign (15)")
     parser.add_argument("--scale", type=float, default=1.0, help="of the jobs and faults of a round (1)")
     parser.add_argument("--page-only", action="store_true", help="write the page from what was played before")
     chosen = parser.parse_args(arguments)
-    # A server of thousands of connections, and a proxy before it.
+    # For a server with thousands of connections, and a proxy in front of it.
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(MOST_OPEN_FILES, hard), hard))
     subject = Subject.here()

@@ -1,8 +1,8 @@
 """
-The books of a round: which jobs were lost, and for what reason a job ran more than once.
+The accounts of a round: which jobs were lost, and why a job ran more than once.
 
-A repeat has to be explained by something that was done to the process of its first run, or to its Redis; what nothing
-explains is counted as unexplained, and is as bad as a loss.
+A repeat must be explained by a fault in the process of its first run, or in its Redis. A repeat without an explanation
+counts as unexplained, and is as bad as a loss.
 """
 
 import itertools
@@ -17,20 +17,20 @@ RAN = "it ran when its process was killed"
 JUST_ENDED = "it had ended within a second before its process was killed"
 STOOD_STILL = "it had ended within a second before its process was killed, but for a time when the machine stood still"
 UNEXPLAINED = "unexplained"
-# A success is handed in within milliseconds; a process that is short of CPU takes longer.
+# A success is acknowledged within milliseconds; a process that is short of CPU takes longer.
 JUST_BEFORE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Excuse:
     """
-    Why jobs may run twice that ran at a time.
+    A reason why jobs that ran at some time may run twice.
 
     Args:
-        pid: Whose; None for every process.
-        begin: Seconds on the ledger's clock.
-        until: As long as that.
-        why: As it stands on the page.
+        pid: The process it applies to; None for every process.
+        begin: When it begins, in seconds on the ledger's clock.
+        until: When it ends.
+        why: The text for the page.
     """
 
     pid: int | None
@@ -39,7 +39,7 @@ class Excuse:
     why: str
 
     def covers(self, run: Run) -> bool:
-        """The run was under way then, or had ended just before."""
+        """True if the run was in progress at that time, or had ended just before."""
         if self.pid is not None and self.pid != run.pid:
             return False
         return run.start <= self.until and (run.end is None or run.end >= self.begin - JUST_BEFORE_SECONDS)
@@ -48,12 +48,12 @@ class Excuse:
 @dataclass(slots=True)
 class Troubles:
     """
-    What was done to the processes of a round.
+    The faults that the processes of a round suffered.
 
     Attributes:
-        deaths: When each process that was killed was sent its death.
-        excuses: What else may have a job run again.
-        stalls: When the machine stood still.
+        deaths: When each killed process was sent SIGKILL.
+        excuses: Other reasons why a job may run again.
+        stalls: When the machine was stalled.
     """
 
     deaths: dict[int, float] = field(default_factory=dict)
@@ -61,23 +61,23 @@ class Troubles:
     stalls: list[Stall] = field(default_factory=list)
 
     def stalled_seconds(self, begin: float, until: float) -> float:
-        """For how long it stood still between these two."""
+        """How long the machine was stalled between these two times."""
         return sum(max(0.0, min(until, end) - max(begin, start)) for start, end in self.stalls)
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """
-    What became of the jobs of a round.
+    What happened to the jobs of a round.
 
     Attributes:
-        lost: Neither ran to their end nor stand in Redis.
-        repeats: Runs too many, by their reason.
-        unended_in_dead: Never came to their end and stand in Redis: past a time limit, or as four processes were killed
-            under them.
-        recovery_seconds: For each process whose death cut off jobs: until the last of them had started again. Left out
-            where another process was killed meanwhile: that one may have had the same job.
-        together: Jobs of which two runs overlapped without an excuse.
+        lost: The jobs that neither finished nor are in Redis.
+        repeats: The number of surplus runs, by reason.
+        unended_in_dead: The number of jobs that never finished and are in Redis: they exceeded a time limit, or four
+            processes were killed while running them.
+        recovery_seconds: For each process whose death cut off jobs, the time until the last of them had started again.
+            Omitted if another process was killed in the meantime, as that one may have had the same job.
+        together: The jobs with two runs that overlapped without an excuse.
     """
 
     lost: tuple[int, ...]
@@ -89,12 +89,12 @@ class Verdict:
 
 def judge(runs: Iterable[Run], expected: Set[int], standing: Set[int], troubles: Troubles) -> Verdict:
     """
-    Close the books.
+    Settle the accounts.
 
     Args:
-        runs: What the ledger holds, by the time of the start.
+        runs: The runs in the ledger, ordered by start time.
         expected: The numbers of all jobs that were enqueued.
-        standing: The numbers of those that Redis has in the end.
+        standing: The numbers of the jobs that are in Redis at the end.
     """
     by_number: dict[int, list[Run]] = defaultdict(list)
     for run in runs:
@@ -125,7 +125,7 @@ def judge(runs: Iterable[Run], expected: Set[int], standing: Set[int], troubles:
 
 
 def reason(first: Run, second: Run, troubles: Troubles) -> str:
-    """Why *second* followed *first*."""
+    """The reason why *second* followed *first*."""
     death = troubles.deaths.get(first.pid)
     if death is not None and first.end is None:
         return RAN
@@ -135,7 +135,7 @@ def reason(first: Run, second: Run, troubles: Troubles) -> str:
             return JUST_ENDED
         if had_seconds - troubles.stalled_seconds(first.end, death) < JUST_BEFORE_SECONDS:
             return STOOD_STILL
-    # A process that was cut off may also be the one that ran the job too late.
+    # The process that was cut off may also be the one with the later run.
     for excuse in troubles.excuses:
         if excuse.covers(first) or excuse.covers(second):
             return excuse.why

@@ -1,4 +1,4 @@
-"""docs/reliability.md: what all rounds of one state of the sources come to, and nothing that was not played."""
+"""docs/reliability.md: the results of all rounds with one state of the sources, and nothing that was not run."""
 
 import os
 import re
@@ -104,14 +104,14 @@ elsewhere the next worker often has to start first, which on a busy machine take
 
 
 def write(page: Path, readme: Path, rounds: Sequence[Round]) -> None:
-    """Write the page, and its first line where the README quotes it; nothing while no round has ended."""
+    """Write the page, and its first line where the README quotes it. Does nothing until a round has ended."""
     if closed := [one for one in rounds if one.is_closed]:
         page.write_text(text(rounds))
         readme.write_text(_QUOTED.sub(f"> {headline(closed)}", readme.read_text(), count=1))
 
 
 def text(played: Sequence[Round]) -> str:
-    """The page."""
+    """The text of the page."""
     rounds = [one for one in played if one.is_closed]
     faults = _sum(rounds, "faults")
     repeats = _sum(rounds, "repeats")
@@ -154,7 +154,7 @@ def text(played: Sequence[Round]) -> str:
 
 
 def headline(rounds: Sequence[Round]) -> str:
-    """In one line; the README quotes it."""
+    """The results in one line, which the README quotes."""
     faults = _sum(rounds, "faults")
     kills = kills_in(faults)
     lost = sum(one.lost for one in rounds) or "none"
@@ -167,7 +167,7 @@ def headline(rounds: Sequence[Round]) -> str:
 
 
 def kills_in(faults: Mapping[str, int]) -> int:
-    """How many of the faults are SIGKILLs of processes of ours; servers are counted as restarts."""
+    """The number of SIGKILLs of our processes among the faults; those of servers are counted as restarts."""
     return sum(count for name, count in faults.items() if name.startswith(KILL))
 
 

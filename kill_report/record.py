@@ -1,4 +1,4 @@
-"""Finished rounds, a line of JSON each, in a folder that no commit holds; what they were run on."""
+"""Stores finished rounds as lines of JSON, in a folder that is not committed, with the sources they were run on."""
 
 import hashlib
 import json
@@ -15,7 +15,8 @@ from typing import Any
 
 from tests.support.worker_process import REPOSITORY
 
-# What a round is a proof of. Tests and docs may change between two rounds, and so may what no worker or client loads.
+# The sources that a round proves. Between two rounds, tests and docs may change, and also code that no worker or client
+# loads.
 _SOURCES = ("sidekiq_py", "compat")
 _NOT_LOADED = re.compile(r"/(web|demo|doctor|contrib|templates|_dashboard)/")
 
@@ -23,11 +24,11 @@ _NOT_LOADED = re.compile(r"/(web|demo|doctor|contrib|templates|_dashboard)/")
 @dataclass(frozen=True, slots=True)
 class Subject:
     """
-    What was put to the proof.
+    The code under test.
 
     Args:
-        sources: Tells one state of the library's code from another.
-        commit: At which it was run first; others may have the same sources.
+        sources: Identifies a state of the library's code.
+        commit: The commit at which it was first run; others may have the same sources.
     """
 
     sources: str
@@ -39,7 +40,7 @@ class Subject:
         The code of this working tree.
 
         Raises:
-            RuntimeError: It differs from its commit, so that no commit could be named.
+            RuntimeError: The working tree has uncommitted changes, so that no commit can be named.
         """
         if _git("status", "--porcelain", "--", *_SOURCES):
             raise RuntimeError(f"{' and '.join(_SOURCES)} have changes that are not committed; commit them first")
@@ -55,22 +56,23 @@ def _git(*words: str) -> str:
 @dataclass(slots=True)
 class Round:
     """
-    What came of one round.
+    The result of one round.
 
     Attributes:
-        campaign: By its name.
-        seed: Of everything that was drawn.
-        seconds: It took.
-        load: The machine's load average at its end.
-        jobs: Were enqueued, as far as the enqueuer was told.
-        faults: How many of each kind.
-        lost: Jobs; the numbers of some of them are in *problem*.
-        dropped: Jobs that a Redis has forgotten, by the reason.
-        repeats: Runs too many, by the reason.
-        unended_in_dead: Jobs that stand in `dead` and never came to their end.
-        recovery_ms: For each kill that cut off jobs, until the last of them had started again; by the kind of process.
-        notes: Anything else that is counted.
-        problem: What was not as it should be; empty where nothing was.
+        campaign: The campaign's name.
+        seed: The seed of everything random.
+        seconds: How long the round took.
+        load: The machine's load average at the end.
+        jobs: The number of jobs that were enqueued, as far as the enqueuer knew.
+        faults: The number of faults of each kind.
+        lost: The number of lost jobs; the numbers of some of them are in *problem*.
+        dropped: The number of jobs that a Redis has forgotten, by reason.
+        repeats: The number of surplus runs, by reason.
+        unended_in_dead: The number of jobs in `dead` that never finished.
+        recovery_ms: For each kill that cut off jobs, the time until the last of them had started again, by kind of
+            process.
+        notes: Other counts.
+        problem: What went wrong; empty if nothing did.
     """
 
     campaign: str
@@ -94,12 +96,12 @@ class Round:
 
     @property
     def is_closed(self) -> bool:
-        """It came to its end, so that its books are worth something."""
+        """True if the round has finished, so that its accounts are valid."""
         return not self.problem.startswith("Traceback")
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> "Round":
-        """As it was written."""
+        """Restore a round from its stored values."""
         counters = {name: Counter(values[name]) for name in ("faults", "dropped", "repeats", "notes")}
         return cls(**{**values, **counters})
 
@@ -109,7 +111,7 @@ class Record:
     The rounds of one folder.
 
     Args:
-        folder: Made if it is not there.
+        folder: The folder; created if it does not exist.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -118,14 +120,14 @@ class Record:
         self._path = folder / "rounds.jsonl"
 
     def add(self, one: Round) -> None:
-        """Keep a round; at once, and whole."""
+        """Store a round immediately and completely."""
         with self._path.open("a") as file:
             file.write(json.dumps({name.name: getattr(one, name.name) for name in fields(one)}) + "\n")
             file.flush()
             os.fsync(file.fileno())
 
     def rounds(self, sources: str) -> Iterator[Round]:
-        """Those of one state of the sources."""
+        """The rounds with one state of the sources."""
         if not self._path.exists():
             return
         for line in self._path.read_text().splitlines():

@@ -1,4 +1,4 @@
-"""What a round is played on: servers, workers, jobs with numbers, and notes of what was done to them."""
+"""The environment of a round: servers, workers, numbered jobs, and records of the faults."""
 
 import os
 import random
@@ -29,7 +29,7 @@ _NUMBER = re.compile(rb'"args":\[(\d+)')
 
 
 class Tail:
-    """How far the jobs of a ledger have come, read bit by bit: a ledger of a long round has megabytes."""
+    """Tracks the progress of a ledger's jobs. It reads incrementally, as the ledger of a long round has megabytes."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("rb")
@@ -39,7 +39,7 @@ class Tail:
         self.pids: set[int] = set()
 
     def look(self) -> "Tail":
-        """Read what was added."""
+        """Read what was added to the ledger."""
         lines = (self._rest + self._file.read()).split(b"\n")
         self._rest = lines.pop()
         for line in lines:
@@ -58,23 +58,23 @@ class Tail:
 
 class Stage:
     """
-    One round's world; all of it is gone when *exits* are.
+    The environment of one round, which ends when *exits* is closed.
 
     Args:
-        folder: For ledgers and logs.
-        draw: All that is random.
-        scale: Of the numbers of jobs and faults; 1 is a round of a campaign, tests take a tiny one.
-        number: Of the round in its campaign, from 0.
+        folder: The folder for ledgers and logs.
+        draw: The source of everything random.
+        scale: A factor for the numbers of jobs and faults; 1 is a round of a campaign, and tests use a tiny one.
+        number: The round's number in its campaign, from 0.
 
     Attributes:
-        faults: Done so far, by kind.
-        kinds: What kind of process each of the killed was.
-        notes: Whatever else is counted.
-        dropped: Jobs that Redis has forgotten, by the reason.
+        faults: The number of faults so far, by kind.
+        kinds: The kind of each killed process.
+        notes: Other counts.
+        dropped: The number of jobs that Redis has forgotten, by reason.
         expected: The numbers of the jobs that were enqueued.
-        booms: Those of jobs that fail for good.
-        jobs_in_batches: Jobs that other books than the ledger are kept of.
-        wrong: What those books say that should not be.
+        booms: The numbers of the jobs that fail for good.
+        jobs_in_batches: The number of jobs that are accounted for elsewhere than in the ledger.
+        wrong: What was wrong in those accounts.
     """
 
     def __init__(self, folder: Path, draw: random.Random, scale: float, number: int, exits: ExitStack) -> None:
@@ -99,31 +99,31 @@ class Stage:
         self._stalls = folder / "stalls"
         exits.enter_context(stalls_noted(self._stalls))
 
-    # ---- the world
+    # ---- the environment
 
     def scaled(self, count: int) -> int:
         """A number of jobs or faults at this scale; at least one."""
         return max(1, round(count * self.scale))
 
     def turn(self, choices: Sequence[Choice]) -> Choice:
-        """The one whose turn it is in this round: a complete campaign has had each."""
+        """The choice whose turn it is in this round; a complete campaign has used each one."""
         return choices[self.number % len(choices)]
 
     def start_redis(self, **options: Any) -> RedisServer:
-        """A server of this round; options as of `RedisServer`."""
+        """Start a server for this round; options are those of `RedisServer`."""
         server = self.exits.enter_context(RedisServer(**options))
         self.servers.append(str(server.program))
         return server
 
     def client(self, server: RedisServer) -> redis.Redis:
-        """To push and to look, through restarts of the server too."""
+        """A client to push and inspect jobs; it survives restarts of the server."""
         patience = Retry(ConstantBackoff(0.05), 200)
         client = server.client(retry=patience, retry_on_error=[redis.ConnectionError], socket_timeout=30)
         self.exits.callback(client.close)
         return client
 
     def fleet(self, server: RedisServer | None = None, worker_url: str = "") -> Fleet:
-        """Workers of `tests.support.kill_worker`, whose deaths are this round's."""
+        """Workers of `tests.support.kill_worker`, whose deaths are recorded in this round."""
         found = server or self.start_redis()
         fleet = Fleet(found.url, self.client(found), self.ledger, self.exits, worker_url)
         fleet.deaths = self.troubles.deaths
@@ -132,7 +132,7 @@ class Stage:
     # ---- jobs
 
     def push(self, fleet: Fleet, count: int, classes: Iterable[str] = ("tick", "tick", "tick", "boom")) -> None:
-        """Short jobs of these classes; one in ten is scheduled, one in five stands in the queue `low`."""
+        """Push short jobs of these classes; one in ten is scheduled, and one in five goes to the queue `low`."""
         choices = list(classes)
         first = len(self.expected)
         texts: dict[str, list[str]] = {"default": [], "low": []}
@@ -140,7 +140,7 @@ class Stage:
         for number in range(first, first + count):
             kind = self.draw.choice(choices)
             queue = "low" if self.draw.random() < 0.2 else "default"
-            # A failure is final here: the first retry would come due after 15 seconds.
+            # A failure is final here, because the first retry would only be due after 15 seconds.
             more = {}
             if kind == "boom":
                 more["retry"] = 0
@@ -158,15 +158,15 @@ class Stage:
         self.expected |= set(range(first, first + count))
 
     def push_long(self, fleet: Fleet, count: int, seconds: float) -> None:
-        """Jobs that are cut off by a kill rather than just before or after it."""
+        """Push jobs that are long enough for a kill to cut them off."""
         first = len(self.expected)
         push_jobs(fleet.client, [job_text(number, "tick", [seconds]) for number in range(first, first + count)])
         self.expected |= set(range(first, first + count))
 
-    # ---- harm
+    # ---- faults
 
     def kill(self, pid: int, kind: str) -> None:
-        """SIGKILL."""
+        """Send SIGKILL to a process."""
         self.troubles.deaths[pid] = time.monotonic()
         self.kinds[pid] = kind
         with suppress(ProcessLookupError):
@@ -174,35 +174,35 @@ class Stage:
         self.faults[f"SIGKILL: {kind}"] += 1
 
     def kill_tree(self, pid: int, kind: str) -> None:
-        """A parent and its children, as one fault; the parent first, so that it does not hear of them."""
+        """Kill a parent and its children as one fault; the parent first, so that it does not notice their deaths."""
         children = children_of(pid)
         self.kill(pid, kind)
         for child in children:
             self.kinds[child] = kind
-            # As one fault: at one time.
+            # It is one fault, so all get the same time.
             self.troubles.deaths[child] = self.troubles.deaths[pid]
             with suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
 
     @staticmethod
     def end_tree(pid: int) -> None:
-        """At the end of a round nobody waits for jobs."""
+        """Kill a process and its children at the end of a round, when no job is waited for."""
         for one in (*children_of(pid), pid):
             with suppress(ProcessLookupError):
                 os.kill(one, signal.SIGKILL)
 
     def excuse(self, pid: int | None, begin: float, until: float, why: str) -> None:
-        """Say why jobs may run twice."""
+        """Record a reason why jobs may run twice."""
         self.troubles.excuses.append(Excuse(pid, begin, until, why))
 
     # ---- the end
 
     def wait_until_done(self, fleet: Fleet) -> None:
         """
-        No job is scheduled, queued or in flight.
+        Wait until no job is scheduled, queued or in flight.
 
         Raises:
-            AssertionError: For long no job has come to its end. However busy the machine is, some do.
+            AssertionError: No job has finished for a long time. Even on a busy machine, some do.
         """
         client = fleet.client
         ended, since = -1, time.monotonic()
@@ -214,21 +214,21 @@ class Stage:
             time.sleep(0.1)
 
     def standing(self, client: redis.Redis) -> set[int]:
-        """The numbers of the jobs that Redis has."""
+        """The numbers of the jobs that are in Redis."""
         return {number_of(raw) for jobs in stock(client).values() for raw in jobs}
 
     def missing(self, standing: set[int]) -> set[int]:
-        """The numbers of the jobs that neither ran to their end nor stand in Redis."""
+        """The numbers of the jobs that neither finished nor are in Redis."""
         return self.expected - self.tail.look().ended - standing
 
     def drop(self, numbers: set[int], why: str) -> None:
-        """Count jobs as forgotten by Redis: they are nobody else's loss."""
+        """Count jobs as forgotten by Redis, and not as lost."""
         if numbers:
             self.dropped[why] += len(numbers)
         self.expected -= numbers
 
     def verdict(self, standing: set[int]) -> Verdict:
-        """Close the books."""
+        """Settle the accounts."""
         self.troubles.stalls = stalls(self._stalls)
         if self.troubles.stalls:
             self.notes["the machine stood still, times"] = len(self.troubles.stalls)
@@ -236,7 +236,7 @@ class Stage:
 
 
 def at_work(fleet: Fleet, workers: Iterable[KillWorker], draw: random.Random) -> KillWorker:
-    """One of them, mostly one that has jobs in flight."""
+    """Choose one of the workers, usually one that has jobs in flight."""
     choices = list(workers)
     if draw.random() < 0.15:
         return draw.choice(choices)
@@ -260,4 +260,4 @@ def numbers_in_log(folder: Path) -> set[int]:
 
 
 Play = Callable[[Stage], set[int]]
-"""A round of a campaign; returns the numbers of the jobs that stand in Redis when it is over."""
+"""Runs a round of a campaign. Returns the numbers of the jobs that are in Redis at the end."""

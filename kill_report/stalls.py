@@ -1,8 +1,8 @@
 """
-When the machine stood still, as seen by processes that do nothing but look at the clock, one on each core.
+Detects when the machine was stalled, with one process on each core that does nothing but read the clock.
 
-A worker hands a success in within milliseconds. On a machine that shares its cores with others, all processes may stand
-still for seconds: who is killed then had no time for it.
+A worker acknowledges a success within milliseconds. On a machine that shares its cores with others, all processes may
+be stalled for seconds: a process that is killed then had no time to acknowledge.
 """
 
 import os
@@ -17,12 +17,12 @@ LOOK_SECONDS = 0.05
 LEAST_SECONDS = 0.25
 
 Stall = tuple[float, float]
-"""Its begin and its end, in seconds on the system's monotonic clock."""
+"""The beginning and end of a stall, in seconds on the system's monotonic clock."""
 
 
 @contextmanager
 def stalls_noted(folder: Path) -> Iterator[list[int]]:
-    """Meanwhile a process on each core notes in this folder when it could not run; their ids."""
+    """Run a process on each core that notes in this folder when it could not run. Yields the process ids."""
     folder.mkdir()
     command = [sys.executable, "-S", str(Path(__file__)), str(os.getpid()), str(folder)]
     watching = [subprocess.Popen([*command, str(core)]) for core in sorted(os.sched_getaffinity(0))]
@@ -35,7 +35,7 @@ def stalls_noted(folder: Path) -> Iterator[list[int]]:
 
 
 def stalls(folder: Path) -> list[Stall]:
-    """When none of them could, as far as they have noted: one alone may have had to wait for its turn."""
+    """The times when none of these processes could run. A single one may just have had to wait for its turn."""
     together: list[Stall] | None = None
     for path in folder.iterdir():
         lines = path.read_text().rpartition("\n")[0].splitlines()

@@ -1,4 +1,4 @@
-"""Every campaign by its name; a module for each kind of fault."""
+"""All campaigns by name; each kind of fault has a module."""
 
 from dataclasses import dataclass
 
@@ -21,13 +21,13 @@ from kill_report.stage import Play
 @dataclass(frozen=True, slots=True)
 class Campaign:
     """
-    A kind of fault.
+    A campaign: one kind of fault.
 
     Args:
-        name: As `--campaign` takes it.
-        title: As it stands on the page.
-        play: One round.
-        rounds: With so many it is complete.
+        name: The name for `--campaign`.
+        title: The title on the page.
+        play: Runs one round.
+        rounds: The number of rounds that make it complete.
     """
 
     name: str

@@ -1,6 +1,5 @@
 """
-Batches of jobs in both languages, opened by both, while workers and openers die at each step of a batch's way, and
-Redis with them.
+Batches of jobs in both languages, opened by both, while workers, openers and Redis die at each step of a batch's life.
 """
 
 import os
@@ -19,7 +18,7 @@ from tests.support.batch_night import Morning, Night, RubySide
 from tests.support.redis_server import RedisServer
 from tests.support.worker_process import REPOSITORY, SidekiqProcess
 
-# Of one round, which is complete by itself.
+# For one round, which is complete by itself.
 BATCHES = 300
 JOBS_OF_A_BATCH = 400
 KILLS = 200
@@ -32,7 +31,7 @@ LOOK_SECONDS = 0.1
 
 
 def batches(stage: Stage) -> set[int]:
-    """Each promised callback is enqueued once, all counts agree, and the audit names what Ruby's BRPOP has lost."""
+    """Each promised callback is enqueued once, all counts agree, and the audit names the jobs lost by Ruby's BRPOP."""
     server = stage.start_redis(appendonly=True)
     program.reset()
     stage.exits.callback(program.reset)

@@ -1,4 +1,4 @@
-"""Clocks of workers jump by up to a day, forward and back, while they work and are killed."""
+"""Workers' clocks jump by up to a day, forward and back, while they run jobs and are killed."""
 
 import json
 import sys
@@ -18,7 +18,7 @@ JUMP_SECONDS = (-86_400.0, -3600.0, -31.0, -2.0, 0.0, 2.0, 31.0, 3600.0, 86_400.
 
 
 def jumps(stage: Stage) -> set[int]:
-    """Each worker has a clock of its own; jobs are scheduled by the clock of this process, which is right."""
+    """Each worker has its own clock; jobs are scheduled by this process's clock, which is correct."""
     fleet = stage.fleet()
     names = [f"clock-{number}" for number in range(WORKERS)]
     for name in names:

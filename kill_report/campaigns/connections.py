@@ -1,4 +1,4 @@
-"""Connections are cut in a request, before a reply and in a reply, swallowed without a word, and slowed down."""
+"""Connections are cut during a request, before a reply and during a reply; they silently drop data and slow down."""
 
 import time
 from collections.abc import Callable
@@ -20,7 +20,7 @@ def connections(stage: Stage) -> set[int]:
     proxy = stage.exits.enter_context(CuttingProxy(server.port))
     fleet = stage.fleet(server, proxy.url)
     fleet.defaults = {"queues": QUEUES, "socket_timeout_seconds": 1, "has_async_jobs": True}
-    # A worker that does not reach Redis when it starts ends at once, as Ruby's does.
+    # A worker that cannot reach Redis when it starts exits immediately, as Ruby's does.
     for worker in [fleet.start(wait=False) for _ in range(WORKERS)]:
         worker.wait_until_ready(within_seconds=PATIENCE_SECONDS)
     proxy.cut_at_random(stage.draw, ONE_IN)

@@ -1,9 +1,9 @@
 """
-A sentinel makes a replica the primary in the middle of jobs of both languages.
+A sentinel promotes a replica to primary while jobs of both languages are running.
 
-Replication is asynchronous: what the old primary had answered and not handed on, Redis forgets, and no client can keep.
-The new primary's log tells which jobs it ever heard of, so what Redis dropped is counted apart from what a worker lost.
-The jobs of the Ruby worker that its own fetch (BRPOP) loses are counted apart, too.
+Replication is asynchronous: Redis loses what the old primary had acknowledged but not replicated, and no client can
+prevent that. The new primary's log shows which jobs it ever received, so jobs that Redis dropped are counted separately
+from jobs that a worker lost. Jobs that the Ruby worker's own fetch (BRPOP) loses are also counted separately.
 """
 
 import os
@@ -15,10 +15,10 @@ from kill_report.stage import Stage
 
 
 def failovers(stage: Stage) -> set[int]:
-    """The primary is killed, with or without having handed on what it had, or told to hand over; a way a round."""
+    """The primary is killed, with or without having replicated all data, or told to hand over; one way per round."""
     way = stage.turn(failover.WAYS)
-    # The failover has a ledger of its own, with its own books: in the round's own what the new primary had not heard of
-    # would count a second time, as a repeat without a reason.
+    # The failover has its own ledger and accounts. In the round's ledger, jobs whose end the new primary had not
+    # received would count a second time, as repeats without a reason.
     folder = stage.folder / "failover"
     folder.mkdir()
     before = dict(os.environ)

@@ -1,9 +1,9 @@
 """
-Two machines, each a network, PID, host name and mount namespace with a boot id of its own; Redis stands on a third.
+Two machines, each with its own network, PID, host name and mount namespace and its own boot id; Redis is on a third.
 
-Both have the same host name, and as each worker is the first process of its PID namespace, all have process id 1. The
-clock of the second one is wrong by an hour. The first is cut off from Redis, now and then for longer than the lease:
-then the other runs its jobs, too, as nobody can tell a machine that is cut off from one that has burnt down.
+Both have the same host name, and all workers have process id 1, because each is the first process of its PID namespace.
+The second machine's clock is wrong by an hour. The first is cut off from Redis, sometimes for longer than the lease:
+then the other one runs its jobs too, because a machine that is cut off cannot be told from one that has burnt down.
 """
 
 import itertools
@@ -32,19 +32,19 @@ DEEDS = 12
 LEASE_SECONDS = 3
 WORKERS = 2
 HOST_NAME = "web-1"
-# The ledger tells processes apart by their ids, which are all alike here: each has a file and a number of its own.
+# The ledger distinguishes processes by their ids, which are all the same here: each gets its own file and number.
 _generations = itertools.count(1)
 
 
 @dataclass(slots=True)
 class Machine:
     """
-    One of the two.
+    One of the two machines.
 
     Args:
-        name: Of its network namespace, at most 12 letters.
-        subnet: The third number of its network 10.77.x.0/24: `.1` is this machine, `.2` that one.
-        wrong_by: Seconds of its clock.
+        name: The name of its network namespace, at most 12 letters.
+        subnet: The third number of its network 10.77.x.0/24: `.1` is the host, `.2` this machine.
+        wrong_by: The error of its clock in seconds.
     """
 
     name: str
@@ -54,11 +54,11 @@ class Machine:
 
     @property
     def gateway(self) -> str:
-        """Where it finds Redis."""
+        """The address at which it reaches Redis."""
         return f"10.77.{self.subnet}.1"
 
     def build(self, stage: Stage) -> None:
-        """Make the namespace and a cable to it."""
+        """Create the namespace and a cable to it."""
         outer, inner = f"{self.name}-o", f"{self.name}-i"
         _ip(f"netns add {self.name}")
         stage.exits.callback(_ip, f"netns delete {self.name}")
@@ -72,17 +72,17 @@ class Machine:
         set_clock(stage.folder / f"{self.name}.clock", self.wrong_by)
 
     def plug(self, is_in: bool) -> None:
-        """Plug the cable in or out: packets are lost without a word."""
+        """Connect or disconnect the cable; packets are lost silently."""
         _ip(f"link set {self.name}-o {'up' if is_in else 'down'}")
 
     def wait_for_redis(self, port: int) -> None:
-        """A cable that was plugged in carries nothing for a moment, on a busy machine for seconds."""
+        """Wait until Redis is reachable: a reconnected cable is dead for a moment, on a busy machine for seconds."""
         connect = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 1)"
         command = ["ip", "netns", "exec", self.name, sys.executable, "-S", "-c", connect, self.gateway, str(port)]
         eventually(lambda: subprocess.run(command, stderr=subprocess.DEVNULL, check=False).returncode == 0, 60, 0.2)
 
     def start(self, stage: Stage, port: int) -> "Guest":
-        """A worker on it."""
+        """Start a worker on this machine."""
         generation = next(_generations)
         ledger = stage.folder / f"ledger-{generation}"
         settings: dict[str, Any] = {
@@ -103,7 +103,7 @@ class Machine:
 
 
 class Guest(SidekiqProcess):
-    """A worker on a machine; its number in the ledger of the round is *generation*."""
+    """A worker on a machine; *generation* is its number in the round's ledger."""
 
     def __init__(self, machine: Machine, generation: int, ledger: Ledger, command: list[str], port: int) -> None:
         super().__init__(command, redis_url=f"redis://127.0.0.1:{port}/0", environment={"PYTHONPATH": str(REPOSITORY)})
@@ -112,13 +112,13 @@ class Guest(SidekiqProcess):
         self.ledger = ledger
 
     def stop_at_once(self) -> None:
-        """At the end of a round."""
+        """Kill the worker at the end of a round."""
         if self.is_running:
             Stage.end_tree(self.pid)
             self.wait()
 
     def inner_pid(self) -> int:
-        """The worker itself, seen from outside."""
+        """The process id of the worker itself, as seen from the host."""
         [pid] = eventually(lambda: children_of(self.pid), 30)
         return pid
 
@@ -128,7 +128,7 @@ def _ip(words: str) -> None:
 
 
 def machines(stage: Stage) -> set[int]:
-    """Cut off, killed and started again at random."""
+    """Machines are cut off, and workers are killed and restarted at random."""
     server = stage.start_redis(config={"bind": "0.0.0.0", "protected-mode": "no"})
     mark = os.getpid() % 100_000
     pair = [Machine(f"a{mark}", 1 + mark % 100, 0.0), Machine(f"b{mark}", 101 + mark % 100, 3600.0)]
@@ -141,7 +141,7 @@ def machines(stage: Stage) -> set[int]:
     for number in range(stage.scaled(DEEDS)):
         stage.push(fleet, stage.scaled(JOBS_PER_KILL))
         if number % 3 == 0:
-            # A worker that does not reach Redis when it starts ends at once, as Ruby's does.
+            # A worker that cannot reach Redis when it starts exits immediately, as Ruby's does.
             for guest in guests:
                 eventually(partial(_is_at_work, stage, fleet, guest), PATIENCE_SECONDS, 0.2)
             _cut_off(stage, pair[0], known, LEASE_SECONDS * 4 if number % 2 else LEASE_SECONDS / 3)
@@ -171,7 +171,7 @@ def _is_at_work(stage: Stage, fleet: Fleet, guest: Guest) -> bool:
 
 
 def _cut_off(stage: Stage, machine: Machine, guests: list[Guest], seconds: float) -> None:
-    """What its workers run meanwhile the others may run, too."""
+    """Cut off a machine. Other workers may also run the jobs that its workers run during that time."""
     began = time.monotonic()
     machine.plug(False)
     time.sleep(seconds)
@@ -179,7 +179,7 @@ def _cut_off(stage: Stage, machine: Machine, guests: list[Guest], seconds: float
     is_long = seconds > LEASE_SECONDS
     stage.faults[f"machine cut off for {'longer' if is_long else 'less'} than the lease"] += 1
     if is_long:
-        # Until its workers have heard that they were taken for dead.
+        # Until its workers have noticed that they were declared dead.
         until = time.monotonic() + 2 * LEASE_SECONDS
         for guest in guests:
             if guest.machine is machine:
@@ -187,7 +187,7 @@ def _cut_off(stage: Stage, machine: Machine, guests: list[Guest], seconds: float
 
 
 def _merge(stage: Stage, guests: list[Guest]) -> None:
-    """One ledger of all, with the numbers of the workers instead of their process ids."""
+    """Merge the ledgers into one, with the workers' numbers instead of their process ids."""
     lines: list[str] = []
     for guest in guests:
         for line in Path(guest.ledger.path).read_text().rpartition("\n")[0].splitlines():

@@ -1,9 +1,9 @@
 """
-Workers of Ruby, of this code and of an older commit (b23b8db) on the same queues; each is killed now and then.
+Workers of Ruby, of this code and of an older commit (b23b8db) on the same queues; each is killed from time to time.
 
-Ruby's own fetch (BRPOP) keeps no copy of what it takes, so that a kill loses the job of each thread. Such a job counts
-as dropped by Ruby, not as lost: one that a killed Ruby process had begun and not ended, and as many that never began
-as that process had threads which might just have taken one.
+Ruby's own fetch (BRPOP) keeps no copy of the jobs that it takes, so a kill loses the job of each thread. Such a job
+counts as dropped by Ruby, not as lost: a job that a killed Ruby process had begun and not ended, and, for each thread
+of that process that might just have taken one, a job that never began.
 """
 
 import subprocess
@@ -22,12 +22,12 @@ KILLS = 12
 JOBS_PER_KILL = 2000
 SERIES = ("6.4", "8.1")
 SHARE_OF_RUBY = 0.3
-# One, or it would have run all before a Python process has started.
+# Only one, or it would run all jobs before a Python process has started.
 RUBY_THREADS = 1
 
 
 def mixed_fleets(stage: Stage) -> set[int]:
-    """Each has its share of the jobs; what one leaves behind the others run."""
+    """Each worker gets a share of the jobs, and the others run what a killed one leaves behind."""
     fleet = stage.fleet()
     older = _older_code()
     series = release(stage.turn(SERIES))
@@ -83,7 +83,7 @@ def _push(stage: Stage, fleet: Fleet) -> None:
 
 
 def _python(stage: Stage, fleet: Fleet, code: Path | None) -> WorkerProcess:
-    # Else the folder in which a worker is started would come before the older code.
+    # Otherwise the folder in which a worker is started would take precedence over the older code.
     own = {"PYTHONSAFEPATH": "1"} if code else {}
     worker = WorkerProcess(
         "interop_tests.support.tick_jobs",
@@ -97,7 +97,7 @@ def _python(stage: Stage, fleet: Fleet, code: Path | None) -> WorkerProcess:
 
 
 def _older_code() -> Path:
-    """That commit's files, written out once."""
+    """The folder with that commit's files, extracted once."""
     folder = REPOSITORY / ".kill-report" / OLDER
     if not folder.exists():
         fresh = folder.with_name(f"{OLDER}.new")

@@ -1,4 +1,4 @@
-"""A worker dies at each named step of a job's way: before a request, once it is sent, when its reply is read."""
+"""A worker dies at each named step of a job's life: before a request, once it is sent, and when its reply is read."""
 
 import signal
 import time
@@ -18,18 +18,18 @@ STEPS = (
 )
 STEPS_PER_ROUND = 15
 JOBS_PER_STEP = 400
-# A step that is not reached by then is left for another round.
+# A step that has not been reached by then is left for another round.
 REACH_SECONDS = 40.0
-# Steps that the stop of a worker goes through.
+# The steps that are part of a worker's shutdown.
 AT_A_STOP = "give_back"
 
 
 def named_steps(stage: Stage) -> set[int]:
-    """One worker after the other dies at a step, and the next one finds what it had."""
+    """One worker after another dies at a step, and the next one finds its jobs."""
     fleet = stage.fleet()
     fleet.defaults = {"lease_seconds": 3, "queues": QUEUES}
     wanted = stage.scaled(STEPS_PER_ROUND)
-    # Some are passed by chance alone: as many again are tried where they were not reached.
+    # Some steps are only reached by chance, so as many again are tried for those that were not reached.
     for fault in stage.draw.sample(STEPS, min(2 * wanted, len(STEPS))):
         if stage.faults.total() >= wanted:
             break
@@ -40,7 +40,7 @@ def named_steps(stage: Stage) -> set[int]:
 
 
 def _lead_to(stage: Stage, fleet: Fleet, worker: KillWorker, fault: str) -> None:
-    """Give it all kinds of work until it has died; it is also left to wait for jobs."""
+    """Give the worker all kinds of work until it has died; sometimes it also has to wait for jobs."""
     stage.push(fleet, stage.scaled(JOBS_PER_STEP))
     give_up_at = time.monotonic() + REACH_SECONDS
     is_stopping = False

@@ -1,4 +1,4 @@
-"""Processes of every kind are killed at random while they work."""
+"""Processes of every kind are killed at random while they run jobs."""
 
 import os
 import subprocess
@@ -15,25 +15,25 @@ from tests.support.worker_process import REPOSITORY, WorkerProcess
 WORKERS = 3
 KILLS = 20
 JOBS_PER_KILL = 1000
-# Three workers run as many within the second or two that the next one needs to start.
+# Three workers run this many within the second or two that the next one needs to start.
 JOBS_PER_KILL_OF_A_WORKER = 3500
 QUEUES = [["default", 2], ["low", 1]]
 CHILDREN = 3
 
 
 def finish(stage: Stage, fleet: Fleet) -> set[int]:
-    """Wait for the rest; what stands in Redis."""
+    """Wait for the remaining jobs. Returns the numbers of the jobs that are in Redis."""
     stage.wait_until_done(fleet)
     return stage.standing(fleet.client)
 
 
 def threads(stage: Stage) -> set[int]:
-    """Three workers of five threads, one of which is killed and replaced again and again."""
+    """Three workers with five threads; one of them is killed and replaced repeatedly."""
     return _workers(stage, "worker with threads", ["tick", "tick", "tick", "boom"])
 
 
 def event_loops(stage: Stage) -> set[int]:
-    """The same with `async def` jobs, a hundred on each loop."""
+    """The same with `async def` jobs, a hundred on each event loop."""
     return _workers(stage, "worker with an event loop", ["atick", "atick", "atick", "tick"], has_async_jobs=True)
 
 
@@ -52,7 +52,7 @@ def _workers(stage: Stage, kind: str, classes: list[str], **settings: object) ->
 
 
 def children(stage: Stage) -> set[int]:
-    """Children of `--processes 3`, which their parent replaces; now and then two at a time."""
+    """Children of `--processes 3`, which their parent replaces, are killed; sometimes two at a time."""
     fleet = stage.fleet()
     parent = _parent(fleet)
     for _ in range(stage.scaled(KILLS)):
@@ -67,7 +67,7 @@ def children(stage: Stage) -> set[int]:
 
 
 def parents(stage: Stage) -> set[int]:
-    """The parent alone, whose children end what they run; or with all its children, as a machine's OOM killer does."""
+    """The parent is killed alone, and its children finish their jobs; or with them, as by a machine's OOM killer."""
     fleet = stage.fleet()
     other = _parent(fleet)
     parent = _parent(fleet)
@@ -96,7 +96,7 @@ def _busy_children(fleet: Fleet, parent: KillWorker) -> list[int]:
 
 
 def sidecars(stage: Stage) -> set[int]:
-    """The process that answers probes beside the children of a worker, as users start it by the command line."""
+    """The process that answers probes is killed, in a worker started from the command line as users do."""
     fleet = stage.fleet()
     worker = WorkerProcess(
         "kill_report.programs.jobs",
@@ -117,7 +117,7 @@ def sidecars(stage: Stage) -> set[int]:
 
 
 def _sidecar(fleet: Fleet, worker: WorkerProcess) -> list[int] | None:
-    """The one child that owns no jobs, where the two others do."""
+    """The one child that owns no jobs, once the two others do."""
     family = children_of(worker.pid)
     without = [pid for pid in family if not fleet.owners_of(pid)]
     return without if len(family) == 3 and len(without) == 1 else None
@@ -130,7 +130,7 @@ def _end_tree(worker: WorkerProcess) -> None:
 
 
 def enqueuers(stage: Stage) -> set[int]:
-    """Programs that push one by one, in bulk, scheduled and awaited; what they were told is there must run."""
+    """Programs push one by one, in bulk, scheduled and awaited, and are killed; every confirmed job must run."""
     fleet = stage.fleet()
     for _ in range(2):
         fleet.start(wait=False, queues=QUEUES)
@@ -165,7 +165,7 @@ def _acknowledged(told: "os.PathLike[str]", first: int) -> set[int]:
 
 
 def recovery(stage: Stage) -> set[int]:
-    """One process at a time is killed while others are at work; the next one when all that it ran has begun again."""
+    """One process at a time is killed while others are busy; the next one once all its jobs have started again."""
     fleet = stage.fleet()
     fleet.defaults = {"queues": QUEUES}
     lone = [fleet.start(wait=False) for _ in range(2)]
@@ -189,7 +189,7 @@ def recovery(stage: Stage) -> set[int]:
 
 
 def _are_at_work(stage: Stage, fleet: Fleet, pids: list[int], parent: KillWorker) -> bool:
-    """All of them; as one starts later than another, they are given jobs until then."""
+    """Whether all of them are busy. As some start later than others, they are given jobs until then."""
     if fleet.waiting < 20:
         stage.push_long(fleet, 20, 0.5)
     return all(fleet.in_flight_of(pid) for pid in pids) and bool(_busy_children(fleet, parent))

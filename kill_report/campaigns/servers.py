@@ -1,10 +1,9 @@
 """
-Redis and Valkey are stopped or killed and start again, under each `appendfsync`, while workers are at work.
+Redis and Valkey are stopped or killed and restarted, with each `appendfsync`, while workers are busy.
 
-The process is killed, not the machine. A log that is written and not yet synced outlives that; under `everysec` a
-server whose disk is slow holds writes back for up to two seconds and answers all the same, so it may forget a push or
-the end of a job. A lost job whose number stands nowhere in the server's log was forgotten by the server, and counts
-as dropped.
+The process is killed, not the machine, so a log that is written but not yet synced survives. With `everysec`, a server
+with a slow disk delays writes for up to two seconds but replies anyway, so it may forget a push or the end of a job. If
+the number of a lost job is nowhere in the server's log, the server has forgotten it, and it counts as dropped.
 """
 
 import itertools
@@ -23,12 +22,12 @@ JOBS = 6000
 RESTARTS = 6
 PROGRAMS = ("redis-7.0", "redis-newest", "valkey-8.1", "valkey-newest")
 FSYNCS = ("always", "everysec", "no")
-# Else the log would be a snapshot at times, and jobs could not be looked up in it.
+# Otherwise the log would sometimes be a snapshot, in which jobs cannot be found.
 PLAIN_LOG = {"aof-use-rdb-preamble": "no", "auto-aof-rewrite-percentage": "0"}
 
 
 def restarts(stage: Stage) -> set[int]:
-    """One server and one `appendfsync` a round; the next round takes the next two."""
+    """One combination of server and `appendfsync` per round; the next round takes the next one."""
     name, fsync = stage.turn(list(itertools.product(PROGRAMS, FSYNCS)))
     program = _program(name)
     server = stage.start_redis(appendonly=True, program=program, config={"appendfsync": fsync, **PLAIN_LOG})
@@ -57,7 +56,7 @@ def restarts(stage: Stage) -> set[int]:
 
 
 def _program(name: str) -> RedisProgram | None:
-    """That server, or the machine's own where it cannot be had."""
+    """That server, or None for the machine's own if it is not available."""
     try:
         return servers.find(name) or servers.fetch(name)
     except RootError:

@@ -1,4 +1,4 @@
-"""Jobs that end about when their hard or soft limit strikes: each either ends or fails, once."""
+"""Jobs that end around the time of their hard or soft limit: each one either finishes or fails, exactly once."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ SOFT_JOBS = 4000
 
 
 def hard_limits(stage: Stage) -> set[int]:
-    """The child of a job past its limit is killed by its parent; on top of that some are killed from outside."""
+    """A parent kills the child whose job is past its limit; in addition, some children are killed from outside."""
     fleet = stage.fleet()
     parent = fleet.start(wait=False, processes=3, concurrency=1, hard_timeout_seconds=HARD_SECONDS, queues=QUEUES)
     parent.wait_until_ready(processes=3, within_seconds=PATIENCE_SECONDS)
@@ -34,13 +34,13 @@ def hard_limits(stage: Stage) -> set[int]:
 
 
 def _booms(stage: Stage) -> int:
-    """Jobs in `dead` that failed by themselves: these came to their end."""
+    """The number of jobs in `dead` that failed on their own; these have finished."""
     ended = stage.tail.look().ended
     return sum(1 for number in stage.booms if number in ended)
 
 
 def soft_limits(stage: Stage) -> set[int]:
-    """The exception strikes its job or nothing."""
+    """The exception is raised in its own job, or nowhere."""
     fleet = stage.fleet()
     fleet.start(wait=False, concurrency=4, timeout_seconds=SOFT_SECONDS, queues=QUEUES)
     jobs = stage.scaled(SOFT_JOBS)

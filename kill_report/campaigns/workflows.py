@@ -1,4 +1,4 @@
-"""Chains and chords of the Celery API, and periodic jobs, while workers and those who start them are killed."""
+"""Chains and chords of the Celery API, and periodic jobs, while workers and the processes that fire them are killed."""
 
 import itertools
 import time
@@ -29,12 +29,12 @@ TICK_KEY = "cron_job:default:each second"
 
 
 def celery_threads(stage: Stage) -> set[int]:
-    """Workers of the Celery API with `-P threads`."""
+    """Celery workers with `-P threads` are killed."""
     return _celery(stage, "threads")
 
 
 def celery_prefork(stage: Stage) -> set[int]:
-    """With `-P prefork`: a child, or the parent with all its children."""
+    """Celery workers with `-P prefork`: a child is killed, or the parent with all its children."""
     return _celery(stage, "prefork")
 
 
@@ -100,7 +100,7 @@ def _start_workflows(stage: Stage, app: Celery, count: int) -> None:
 
 
 def periodic(stage: Stage) -> set[int]:
-    """Workers that fire a tick each second; mostly the one that has just fired is killed. Each tick fires once."""
+    """Workers fire a tick every second, and usually the one that fires is killed. Each tick must fire once."""
     fleet = stage.fleet()
     ticks = stage.folder / "ticks"
     ticks.touch()

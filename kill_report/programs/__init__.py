@@ -1,1 +1,1 @@
-"""Programs that campaigns start, and kill."""
+"""Programs that campaigns start and kill."""

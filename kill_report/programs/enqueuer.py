@@ -1,5 +1,5 @@
 """
-Pushes jobs in every way until it is killed; writes down which it tries to push and which it knows to be there.
+Pushes jobs in every way until it is killed. It writes down which jobs it tries to push, and which were confirmed.
 
     python -m kill_report.programs.enqueuer <redis url> <file> sync|async <first number>
 """
@@ -18,7 +18,7 @@ BULK = 20
 
 
 def main(url: str, path: str, mode: str, first: int) -> None:
-    """Go on for ever."""
+    """Push jobs forever."""
     told = os.open(path, os.O_WRONLY | os.O_APPEND)
 
     def write(word: str, numbers: Iterable[int]) -> None:
@@ -44,7 +44,7 @@ async def _push_awaited(client: sidekiq.AsyncClient, first: int, write: Callable
 
 
 def _next(first: int, turn: int) -> tuple[list[int], dict[str, Any], bool]:
-    """By turns one job, one for later, and many."""
+    """In turn: one job, one scheduled job, and many jobs."""
     at = first + turn * BULK
     kind = turn % 3
     if kind == 2:

@@ -1,4 +1,4 @@
-"""The job of `sidekiq-py worker -r kill_report.programs.jobs`; notes its runs in the file LEDGER."""
+"""The job for `sidekiq-py worker -r kill_report.programs.jobs`; it notes its runs in the file LEDGER."""
 
 import os
 import time
@@ -11,7 +11,7 @@ _ledger = LedgerWriter(os.environ["LEDGER"])
 
 @sidekiq.job(name="tick", queue="default")
 def tick(number: int, seconds: float = 0.0) -> None:
-    """Takes *seconds*."""
+    """Run for *seconds*."""
     _ledger.note(STARTED, number)
     time.sleep(seconds)
     _ledger.note(ENDED, number)

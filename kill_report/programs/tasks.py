@@ -1,4 +1,4 @@
-"""The task of chains and chords, as `-A kill_report.programs.tasks`; notes its runs in the file LEDGER."""
+"""The task for chains and chords, with `-A kill_report.programs.tasks`; it notes its runs in the file LEDGER."""
 
 import os
 import time
@@ -14,7 +14,7 @@ _ledger = LedgerWriter(os.environ["LEDGER"])
 
 @app.task(name="step")
 def step(number: int, seconds: float = 0.0) -> Any:
-    """Takes *seconds*; the number is its result."""
+    """Run for *seconds*, and return the number."""
     _ledger.note(STARTED, number)
     time.sleep(seconds)
     _ledger.note(ENDED, number)

@@ -1,4 +1,4 @@
-"""A job that is due each second; notes the id of each run in the file TICKS."""
+"""A job that is due every second; it notes the id of each run in the file TICKS."""
 
 import os
 
@@ -10,5 +10,5 @@ _ticks = os.open(os.environ["TICKS"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o
 @sidekiq.periodic("* * * * * *", name="each second", catch_up=120)
 @sidekiq.job(name="Tick", queue="ticks")
 def tick() -> None:
-    """Notes that it ran."""
+    """Note that the job ran."""
     os.write(_ticks, f"{sidekiq.current_job().jid}\n".encode())

@@ -3,8 +3,8 @@ A worker of `tests.support.kill_worker` whose system clock is wrong, and may jum
 
     python -m kill_report.programs.wrong_clock <file> '<settings as JSON>'
 
-The file holds a double: the seconds by which `time.time` is wrong. Whoever writes another value makes the clock jump.
-The monotonic clocks go on, as they do where a machine's clock is set.
+The file contains a double: the seconds by which `time.time` is wrong. Writing another value makes the clock jump. The
+monotonic clocks are not affected, just as when a machine's clock is set.
 """
 
 import mmap
@@ -17,13 +17,13 @@ SIZE = 8
 
 
 def set_clock(path: Path, seconds: float) -> None:
-    """Make the clocks that read *path* wrong by so much."""
+    """Make the clocks that read *path* wrong by that many seconds."""
     with path.open("r+b" if path.exists() else "w+b") as file:
         file.write(struct.pack("d", seconds))
 
 
 def bend(path: str) -> None:
-    """Have this process read its clock wrong."""
+    """Make this process read a wrong clock."""
     with open(path, "rb") as file:
         wrong_by = mmap.mmap(file.fileno(), SIZE, access=mmap.ACCESS_READ)
     seconds, nanoseconds = time.time, time.time_ns
@@ -33,7 +33,7 @@ def bend(path: str) -> None:
 
 if __name__ == "__main__":
     bend(sys.argv.pop(1))
-    # Only now: whoever does `from time import time` is to get the wrong one.
+    # Imported only now, so that `from time import time` gets the wrong clock.
     from tests.support import kill_worker
 
     sys.exit(kill_worker.main())

@@ -166,7 +166,7 @@ def test_the_tasks_run(
         (message(body=7), "body is int"),
         (message(body="%"), "not valid base64"),
         (message(body=b64encode(b"{").decode()), "the body is not valid JSON"),
-        (message(body=b64encode(b"[1]").decode()), "no list of arguments"),
+        (message(body=b64encode(b"[1]").decode()), "not a list of arguments"),
         (message(body=b64encode(b"[1, {}, {}]").decode()), "arguments are not a list"),
         (message(body=b64encode(b"[" * 100_000).decode()), "the body is not valid JSON"),
         (message(task_id=None), "id is None"),

@@ -1,4 +1,4 @@
-"""Fixtures of the tests with real Ruby: a release as a parameter, its processes, and the Redis of `tests/`."""
+"""Fixtures for tests with real Ruby: a release as a parameter, its processes, and the Redis of `tests/`."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -37,7 +37,7 @@ StartPython = Callable[..., WorkerProcess]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Whatever asks for a Ruby release bears the mark `ruby`; what a release does not have is not asked of it."""
+    """Mark tests that use a Ruby release with `ruby`, and deselect those for features that a release does not have."""
     for item in items:
         if "ruby_release" in getattr(item, "fixturenames", ()):
             item.add_marker("ruby")
@@ -47,7 +47,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _has_it(item: pytest.Item) -> bool:
-    """Whether the release of this item lies in the range of its mark `releases(since="7.3", before="8.1")`."""
+    """Whether the release of this item is in the range of its mark `releases(since="7.3", before="8.1")`."""
     mark = item.get_closest_marker("releases")
     release = getattr(item, "callspec", None) and item.callspec.params.get("ruby_release")  # type: ignore[attr-defined]
     if mark is None or not isinstance(release, RubyRelease):
@@ -62,7 +62,7 @@ def _numbers(version: str | None) -> tuple[int, ...] | None:
 
 @pytest.fixture(scope="session", params=RELEASES, ids=lambda release: release.sidekiq_version)
 def ruby_release(request: pytest.FixtureRequest) -> RubyRelease:
-    """Each release of Ruby Sidekiq in turn; skipped where it is missing, a failure in CI."""
+    """Each release of Ruby Sidekiq in turn. A missing release skips the test, or fails it in CI."""
     release: RubyRelease = request.param
     reason = why_missing(release)
     if reason is not None:
@@ -72,13 +72,13 @@ def ruby_release(request: pytest.FixtureRequest) -> RubyRelease:
 
 @pytest.fixture
 def ruby(ruby_release: RubyRelease, redis_url: str) -> RunRuby:
-    """Runs Ruby code on the shared Redis: `ruby('Sidekiq::Queue.new.size')`; more values become methods there."""
+    """Runs Ruby code on the shared Redis: `ruby('Sidekiq::Queue.new.size')`. Keyword values become methods there."""
     return lambda code, **values: run_ruby(ruby_release, code, redis_url, **values)
 
 
 @pytest.fixture
 def python_client(ruby_release: RubyRelease, redis_url: str) -> None:
-    """This test process enqueues to the shared Redis, as the release at the other end writes."""
+    """Configures this test process to enqueue to the shared Redis, in the format of the release at the other end."""
     sidekiq.configure(redis_url=redis_url, sidekiq_version=ruby_release.sidekiq_version)
 
 
@@ -104,7 +104,8 @@ def start_python(ruby_release: RubyRelease, redis_url: str, tmp_path: Path) -> I
     """
     Starts Python workers with the jobs of `support/python_jobs.py`, and stops them after the test.
 
-    They write as the release at the other end does; `environment={"FIXTURE_SIDEKIQ_VERSION": None}` lets them find out.
+    They write in the format of the release at the other end. With `environment={"FIXTURE_SIDEKIQ_VERSION": None}` they
+    detect it themselves.
     """
     with ExitStack() as workers:
         count = 0

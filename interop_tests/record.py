@@ -1,5 +1,5 @@
 """
-Records what real Sidekiq writes, release by release, into `ruby_fixtures/payloads/<Sidekiq version>/`.
+Records what each release of real Sidekiq writes, in `ruby_fixtures/payloads/<Sidekiq version>/`.
 
     python -m interop_tests.record [6.0 6.4 7.3 8.1 | all] [--into FOLDER] [--only SITUATION]
 
@@ -20,12 +20,12 @@ from tests.support.redis_server import RedisServer
 
 SERIES = ("6.0", "6.4", "7.3", "8.1")
 TIMEOUT_SECONDS = 300.0
-# bookworm's; where it is not there, the server of the tests.
+# The server in bookworm; if it is not available, the one that tests use.
 RECORDED_ON = "redis-7.0"
 
 
 class RecordingError(Exception):
-    """Ruby could not record; the message holds what it printed."""
+    """Ruby could not record; the message contains its output."""
 
 
 def record(recorded: RubyRelease, *, into: Path | None = None, only: str | None = None) -> Path:
@@ -33,12 +33,12 @@ def record(recorded: RubyRelease, *, into: Path | None = None, only: str | None 
     Record a release on a Redis server that is started for it.
 
     Args:
-        recorded: The release; its root must be there.
-        into: The folder to write below; by default the one that is checked in.
-        only: One situation alone.
+        recorded: The release; its root must exist.
+        into: The folder to write to; by default the one that is checked in.
+        only: Record only this situation.
 
     Returns:
-        The folder of that release's version.
+        The folder for that release's version.
 
     Raises:
         RecordingError: Ruby failed.
@@ -46,7 +46,7 @@ def record(recorded: RubyRelease, *, into: Path | None = None, only: str | None 
     folder = into or RUBY_FIXTURES / "payloads"
     command = [*recorded.ruby, str(recorded.fixtures / "record.rb"), "--into", str(folder)]
     command += ["--only", only] if only else []
-    # Whatever server the tests run on: another one may spell a score or order its log in another way.
+    # Independent of the server that tests use: another one may format scores or order its log differently.
     with RedisServer(program=servers.find(RECORDED_ON)) as server:
         ran = subprocess.run(
             command,
@@ -62,7 +62,7 @@ def record(recorded: RubyRelease, *, into: Path | None = None, only: str | None 
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Record the named series, or all; prints a line on each. Returns 1 if one could not be recorded."""
+    """Record the named series, or all, and print a line for each. Returns 1 if one could not be recorded."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("series", nargs="*", help="6.0, 6.4, 7.3, 8.1 or all; all by default")
     parser.add_argument("--into", type=Path, help="write below this folder and not into ruby_fixtures/payloads")

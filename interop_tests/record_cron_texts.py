@@ -1,10 +1,10 @@
 """
-Records what fugit says of cron texts and phrases.
+Records how fugit interprets cron texts and phrases.
 
     python -m interop_tests.record_cron_texts
 
-writes `ruby_fixtures/cron_texts.json` (fugit 1.5.2, of bookworm) and the phrases that it and 1.3.8, of bullseye, read
-alike.
+writes `ruby_fixtures/cron_texts.json` (with fugit 1.5.2 from bookworm), and the phrases that this release and 1.3.8
+from bullseye read in the same way.
 """
 
 import json
@@ -33,7 +33,7 @@ _COUNTS = {
 
 
 def phrases() -> list[str]:
-    """English that might be read."""
+    """English phrases that fugit might understand."""
     weekdays = [f"every {day}" for day in _DAYS]
     quarters = [(hour, minute) for hour in range(24) for minute in (0, 15, 30, 45)]
     found = [
@@ -55,19 +55,19 @@ def phrases() -> list[str]:
 
 
 def question(text: str, zone: str, change: int) -> dict[str, Any]:
-    """What is asked of a text around a change of the clocks."""
+    """The question about a text around a clock change."""
     start = change - MINUTES // 3 * MINUTE
     return {"cron": text, "every": [start, MINUTE, MINUTES], "next": 0, "zone": zone}
 
 
 def main() -> None:
-    """Record both."""
+    """Record both files."""
     bullseye, bookworm = roots.build("bullseye"), roots.build("bookworm")
     texts = [question(text, zone, change) for text, zone in chosen() for change in changes(zone)]
     with TABLE.open("w") as file:
         for asked, told in zip(texts, ask_fugit(bookworm, texts), strict=True):
             start = asked["every"][0]
-            # Of equal answers the first one, with the number of its minute.
+            # Of consecutive equal answers, keep the first one with the number of its minute.
             previous = told.get("previous", [])
             turns = [[at, tick - start] for at, tick in enumerate(previous) if at == 0 or tick != previous[at - 1]]
             line = {"cron": asked["cron"], "start": start, "previous": turns, "refused": told.get("refused")}

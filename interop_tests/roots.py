@@ -1,12 +1,13 @@
 """
-Debian's releases as folders, each with the Ruby, Sidekiq, Rails and Redis that it ships; one with a browser, and two
-with a Python, on which `.ci/pythons` runs the tests.
+Debian releases as folders, each with the Ruby, Sidekiq, Rails and Redis that it ships; one with a browser, and two with
+a Python, on which `.ci/pythons` runs the tests.
 
     python -m interop_tests.roots [SUITE …] [browser] [python-trixie] [python-forky] [--again]
 
-unpacks what is missing (some 10 s and 120 MB a suite, 20 s and 780 MB for the browser) and prints what came. The
+unpacks what is missing (about 10 s and 120 MB per suite, 20 s and 780 MB for the browser) and prints the versions. The
 folders are kept in `$SIDEKIQ_PY_ROOTS`, by default `~/.cache/sidekiq_py/roots`. Nothing is installed on the machine
-itself: `.ci/enter_root` runs a command inside. Needs `mmdebstrap` and `unshare`, root or user namespaces, and a mirror.
+itself: `.ci/enter_root` runs a command inside a folder. This needs `mmdebstrap` and `unshare`, root or user namespaces,
+and a mirror.
 """
 
 import fcntl
@@ -27,7 +28,7 @@ ENTER = REPOSITORY / ".ci" / "enter_root"
 DEFAULT_MIRROR = "http://deb.debian.org/debian"
 BUILD_TIMEOUT_SECONDS = 540
 
-# What every root has: a shell, C.UTF-8, time zones, and Sidekiq with Active Job and its web server.
+# The contents of every root: a shell, C.UTF-8, time zones, and Sidekiq with Active Job and its web server.
 _COMMON = (
     "base-files",
     "coreutils",
@@ -45,11 +46,11 @@ require "sidekiq"; require "json"; require "active_job"
 print JSON.generate(sidekiq: Sidekiq::VERSION, ruby: RUBY_VERSION, json: JSON::VERSION,
                     rails: ActiveJob::VERSION::STRING)
 """
-# A browser that a program drives, and letters for it.
+# A browser that a program can drive, and fonts for it.
 _BROWSER = ("base-files", "coreutils", "dash", "libc-bin", "chromium", "chromium-driver", "fonts-liberation")
 _ASK_BROWSER = """printf '{"chromium": "%s"}' "$(chromedriver --version | cut -d ' ' -f 2)\""""
 
-# A Python, and what tests start beside it.
+# A Python, and the programs that tests start.
 _PYTHON = (
     *("base-files", "coreutils", "dash", "libc-bin", "tzdata", "python3", "redis-server", "procps", "util-linux"),
     *("findutils", "grep", "ncurses-base", "openssl", "sed"),
@@ -58,7 +59,7 @@ _ASK_PYTHON = ("python3", "-c", """import platform; print('{"python": "%s"}' % p
 
 
 class RootError(Exception):
-    """A root that cannot be had here; the message says why and what would help."""
+    """A root is not available here; the message says why and what would help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +68,9 @@ class Suite:
     A Debian suite and the packages taken from it.
 
     Args:
-        name: As Debian calls it.
-        packages: Those that are asked for; what they depend on comes along.
-        ask: The command that says as JSON which versions came.
+        name: Debian's name for it.
+        packages: The packages to install; their dependencies come along.
+        ask: The command that prints the installed versions as JSON.
     """
 
     name: str
@@ -77,7 +78,7 @@ class Suite:
     ask: tuple[str, ...] = ("ruby", "-e", _ASK_RUBY)
 
 
-# Rack 3 keeps sessions in a gem of its own, and from 8.1 on the Web UI needs one.
+# Rack 3 has sessions in a separate gem, and from 8.1 on the Web UI needs sessions.
 _NEWER = (*_COMMON, "ruby-json", "ruby-rack-session", "valkey-server")
 SUITES = {
     "bullseye": Suite("bullseye", (*_COMMON, *_GEMS_FOR_SIDEKIQ_6)),
@@ -88,13 +89,13 @@ SUITES = {
     "python-trixie": Suite("trixie", _PYTHON, _ASK_PYTHON),
     "python-forky": Suite("forky", _PYTHON, _ASK_PYTHON),
 }
-# Unpacked only when they are named.
+# Unpacked only if they are named.
 _ON_DEMAND = ("python-trixie", "python-forky")
 
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """What came with a root; a suite that is still in the making brings other versions from week to week."""
+    """The versions in a root. In a suite that is still in development they change from week to week."""
 
     sidekiq: str
     ruby: str
@@ -105,12 +106,12 @@ class Versions:
 @dataclass(frozen=True, slots=True)
 class Root:
     """
-    A folder that holds a suite.
+    A folder that contains a suite.
 
     Args:
-        suite: Its name in `SUITES`.
-        path: Where it is.
-        came: Which version of what came with it.
+        suite: The suite's name in `SUITES`.
+        path: The folder.
+        came: The versions of its programs.
     """
 
     suite: str
@@ -119,23 +120,23 @@ class Root:
 
     @property
     def versions(self) -> Versions:
-        """What came with a root that has Sidekiq."""
+        """The versions in a root that has Sidekiq."""
         return Versions(**self.came)
 
     def command(self, *parts: str) -> tuple[str, ...]:
-        """The command that runs *parts* inside, with the repository and `/tmp` at their places."""
+        """The command that runs *parts* inside the root, with the repository and `/tmp` at their usual paths."""
         return (str(ENTER), str(self.path), *parts)
 
 
 def folder() -> Path:
-    """Where the roots are kept."""
+    """The folder that contains the roots."""
     chosen = os.environ.get("SIDEKIQ_PY_ROOTS")
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return Path(chosen) if chosen else cache / "sidekiq_py" / "roots"
 
 
 def path_of(suite: Suite) -> Path:
-    """The folder of a suite, another one for another list of packages."""
+    """The folder of a suite; it depends on the list of packages."""
     digest = hashlib.sha256(" ".join(suite.packages).encode()).hexdigest()[:8]
     return folder() / f"{suite.name}-{digest}"
 
@@ -152,14 +153,14 @@ def find(name: str) -> Root | None:
 
 def build(name: str, *, again: bool = False) -> Root:
     """
-    The root of a suite, made if it is not there yet.
+    The root of a suite; built if it does not exist yet.
 
     Args:
-        name: Such as `trixie`.
-        again: Make it anew, for a suite that has moved on.
+        name: The suite's name, such as `trixie`.
+        again: True to rebuild it, for a suite that has newer packages.
 
     Raises:
-        RootError: It cannot be had here.
+        RootError: It is not available here.
     """
     suite = SUITES[name]
     with _lock(name):
@@ -179,7 +180,7 @@ def build(name: str, *, again: bool = False) -> Root:
 
 @contextmanager
 def _lock(name: str) -> Iterator[None]:
-    """Two test runs that start together make a root once."""
+    """Lock a root, so that two test runs that start together build it only once."""
     folder().mkdir(parents=True, exist_ok=True)
     with (folder() / f"{name}.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -191,9 +192,9 @@ def _unpack(suite: Suite, target: Path) -> None:
         raise RootError("mmdebstrap is not installed; on Debian: apt-get install mmdebstrap")
     command = [
         "mmdebstrap",
-        # Unpacked and not configured: nothing of it has to run as a service.
+        # Unpacked but not configured, as nothing in it has to run as a service.
         "--variant=extract",
-        # A mirror that lags is good enough for a test, and its signature is checked all the same.
+        # An outdated mirror is good enough for a test, and its signature is still checked.
         '--aptopt=Acquire::Check-Valid-Until "false"',
         f"--include={','.join(suite.packages)}",
         suite.name,
@@ -215,7 +216,7 @@ def _ask(suite: Suite, path: Path) -> dict[str, str]:
 
 
 def mirror() -> str:
-    """The mirror of Debian that this machine's own apt reads, else Debian's own."""
+    """The Debian mirror that this machine's own apt uses, or else Debian's own."""
     try:
         listed = subprocess.run(
             ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"],
@@ -229,7 +230,7 @@ def mirror() -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Make the named roots, or all but those with a Python; prints a line on each. Returns 1 if one cannot be had."""
+    """Build the named roots, or all except those with a Python, and print a line for each. Returns 1 if one failed."""
     names = [argument for argument in arguments if not argument.startswith("-")] or [
         name for name in SUITES if name not in _ON_DEMAND
     ]

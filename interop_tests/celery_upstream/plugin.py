@@ -1,7 +1,7 @@
 """
-The plug-in under which pytest runs Celery's tests: the alias, stand-ins, a worker of ours, and a file of outcomes.
+The pytest plug-in for Celery's tests: it adds the alias, stand-ins and our worker, and writes a file of outcomes.
 
-The file is JSON, from the id of a test to `passed`, `failed` or `skipped`.
+The file is a JSON object from a test's id to `passed`, `failed` or `skipped`.
 """
 
 import json
@@ -35,25 +35,25 @@ _MARKS = (
     "sleepdeprived_patched_module",
 )
 
-# Celery's own suite looks after each test whether a thread was left, and whether its consumer's flags are as they were:
-# results of ours are listened for by a thread that stays, and there is no consumer.
+# After each test, Celery's suite checks that no thread is left and that its consumer's flags are unchanged. Our thread
+# that listens for results stays, and there is no consumer.
 _NOT_OF_THE_TESTS = frozenset({"threads_not_lingering", "sanity_no_shutdown_flags_set"})
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marks of Celery's suite known."""
+    """Register the marks of Celery's suite."""
     for mark in _MARKS:
         config.addinivalue_line("markers", f"{mark}: of Celery's suite")
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Leave out what is no part of a test."""
+    """Remove the fixtures that are not part of a test."""
     names = getattr(item, "fixturenames", [])
     names[:] = [name for name in names if name not in _NOT_OF_THE_TESTS]
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Keep how a test has ended; a test that Celery expects to fail, and that does, has passed."""
+    """Record a test's outcome; a test that Celery expects to fail, and that does, has passed."""
     if report.failed:
         _outcomes[report.nodeid] = "failed"
     elif report.skipped and not hasattr(report, "wasxfail"):
@@ -63,7 +63,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:
-    """A file that cannot be imported is a failure by its own name."""
+    """Record a file that cannot be imported as a failure under its own name."""
     if report.failed:
         _outcomes[report.nodeid] = "failed"
 
@@ -75,7 +75,7 @@ def pytest_sessionfinish() -> None:
 
 @pytest.fixture(scope="session")
 def celery_session_worker(celery_session_app: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """`sidekiq-celery worker` in processes of its own, as a user starts it; of one child, as some tests count in it."""
+    """`sidekiq-celery worker` in separate processes, as a user starts it; with one child, as some tests count in it."""
     log = tmp_path_factory.mktemp("worker") / "log"
     command = [sys.executable, "-m", "sidekiq_celery", "-A", "interop_tests.celery_upstream.worker_app", "worker"]
     with log.open("wb") as file:
@@ -94,5 +94,5 @@ def celery_session_worker(celery_session_app: Any, tmp_path_factory: pytest.Temp
 
 
 if "TEST_BROKER" in os.environ:
-    # Before a conftest.py takes it from there.
+    # Set before a conftest.py imports it from there.
     fixtures.celery_session_worker = celery_session_worker

@@ -1,4 +1,4 @@
-"""What the run and the plug-in within it agree on."""
+"""Names that the run and its plug-in share."""
 
 OUTCOMES_VARIABLE = "UPSTREAM_OUTCOMES"
 PLUGIN = "interop_tests.celery_upstream.plugin"

@@ -1,4 +1,4 @@
-"""Runs files of Celery's tests in a process of their own, and tells how each test has ended."""
+"""Runs files of Celery's tests in a separate process, and returns the outcome of each test."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from interop_tests.celery_upstream.source import Source
 from sidekiq_py.embedded import PrivateRedis
 
 _ROOT = Path(__file__).parents[2]
-# A test of Celery's that hangs is a failure, not the end of the run.
+# A Celery test that hangs is a failure, and must not end the run.
 _TEST_SECONDS = 300
 
 _SETTINGS = """[pytest]
@@ -30,11 +30,11 @@ def run(source: Source, part: str, files: Sequence[str], *options: str) -> dict[
 
     Args:
         part: `integration` runs against a worker and a Redis.
-        files: Below `t/`.
-        options: For pytest.
+        files: The files, below `t/`.
+        options: Options for pytest.
 
     Returns:
-        From the id of a test to `passed`, `failed` or `skipped`.
+        A mapping from a test's id to `passed`, `failed` or `skipped`.
     """
     with tempfile.TemporaryDirectory() as folder:
         settings, outcomes = Path(folder, "pytest.ini"), Path(folder, "outcomes.json")

@@ -1,7 +1,7 @@
 """
 Celery's source release and a Python environment for its tests, in a cache.
 
-The environment is one of its own, so that the versions of what the tests lean on are always the same. It has no Celery.
+The environment is separate, so that the versions of the tests' dependencies are always the same. It has no Celery.
 """
 
 import fcntl
@@ -45,10 +45,10 @@ _READY = "ready"
 @dataclass(frozen=True, slots=True)
 class Source:
     """
-    What the tests are run with.
+    The sources and the environment for the tests.
 
     Args:
-        folder: Holds Celery's package of tests, `t`.
+        folder: The folder with Celery's package of tests, `t`.
         python: The environment's interpreter.
     """
 
@@ -61,7 +61,7 @@ def fetched() -> Source:
     The release and the environment, from the cache or PyPI.
 
     Raises:
-        subprocess.CalledProcessError: pip could not get them; its words are on the error output.
+        subprocess.CalledProcessError: pip could not fetch them; its output is on stderr.
     """
     cache = _cache()
     cache.mkdir(parents=True, exist_ok=True)
@@ -73,7 +73,7 @@ def fetched() -> Source:
 
 def _cache() -> Path:
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    # Other requirements, another environment.
+    # Different requirements get a different environment.
     digest = hashlib.sha256(" ".join(_REQUIREMENTS).encode()).hexdigest()[:8]
     mark = f"{VERSION}-py{sys.version_info.major}.{sys.version_info.minor}-{digest}"
     return base / "sidekiq_py" / "celery_tests" / mark
@@ -84,14 +84,14 @@ def _fill(cache: Path) -> None:
     venv.create(cache / "venv", with_pip=True)
     pip = [str(cache / "venv" / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "-q"]
     with tempfile.TemporaryDirectory() as downloads:
-        # Its own dependencies are not wanted: it is not run.
+        # Without its dependencies, because it is not run.
         wanted = ["--no-deps", "--no-binary", ":all:", "--no-build-isolation", f"celery=={VERSION}"]
         subprocess.run([*pip, "install", "setuptools", "wheel"], check=True, stdout=sys.stderr)
         subprocess.run([*pip, "download", "-d", downloads, *wanted], check=True, stdout=sys.stderr)
         [archive] = Path(downloads).glob("*.tar.gz")
         with tarfile.open(archive) as release:
             release.extractall(cache, filter="data")
-    # Whatever imports celery shall get ours, and never this.
+    # Any import of celery must get ours, and never this one.
     shutil.rmtree(cache / f"celery-{VERSION}" / "celery")
     subprocess.run([*pip, "install", *_REQUIREMENTS], check=True, stdout=sys.stderr)
     (cache / _READY).touch()

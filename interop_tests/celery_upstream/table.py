@@ -23,8 +23,8 @@ def written(folder: Path, found: Mapping[str, Mapping[str, str]]) -> str:
     The page as Markdown.
 
     Args:
-        folder: Holds `t/`.
-        found: From a part to how each of its tests has ended.
+        folder: The folder that contains `t/`.
+        found: A mapping from a part to the outcome of each of its tests.
     """
     lines = [_HEAD, "| Tests | pass | differ | are skipped |", "|---|--:|--:|--:|"]
     for name, outcomes in found.items():
@@ -46,7 +46,7 @@ def written(folder: Path, found: Mapping[str, Mapping[str, str]]) -> str:
 
 
 def _functions(path: Path) -> int:
-    """How many test functions a file, or all of a folder, has."""
+    """The number of test functions in a file, or in all files of a folder."""
     files = path.rglob("test_*.py") if path.is_dir() else [path]
     return sum(
         isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")

@@ -1,9 +1,10 @@
 """
-axe-core, the rules by which a page is looked at for what keeps people out; kept in the cache beside the Debian roots.
+axe-core, which checks a page for accessibility problems; it is kept in the cache next to the Debian roots.
 
     python -m interop_tests.support.axe
 
-fetches it by npm, some 600 kB. It is no part of the project and is never shipped: it runs in the tests' browser alone.
+fetches it with npm, about 600 kB. It is not part of the project and is never shipped: it only runs in the browser of
+the tests.
 """
 
 import hashlib
@@ -27,17 +28,17 @@ _RUN = "const done = arguments[arguments.length - 1]; axe.run().then(done, (erro
 
 
 def path() -> Path:
-    """Where it is kept."""
+    """The path of axe-core in the cache."""
     return roots.folder() / f"axe-core-{VERSION}.js"
 
 
 def why_missing() -> str | None:
-    """Why it is not here, in a sentence; None when it is."""
+    """Why axe-core is not available, in a sentence; None if it is."""
     return None if path().exists() else "axe-core is not here; get it by: python -m interop_tests.support.axe"
 
 
 def fetch() -> Path:
-    """Fetch it by npm, unless it is here; where it is."""
+    """Fetch axe-core with npm if necessary, and return its path."""
     target = path()
     if target.exists():
         return target
@@ -57,8 +58,8 @@ def fetch() -> Path:
 
 
 def complaints(browser: Browser) -> list[str]:
-    """What the default rules report about the page that is open: the rule, and the elements."""
-    # The page's own policy lets no script in that comes from elsewhere; the driver's scripts are not asked.
+    """The violations of the default rules on the open page: the rule, and the elements."""
+    # The page's own policy allows no scripts from elsewhere, but it does not apply to the driver's scripts.
     browser.driver.execute_script(path().read_text())
     browser.driver.set_script_timeout(60)
     found: Any = browser.driver.execute_async_script(_RUN)

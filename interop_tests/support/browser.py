@@ -1,7 +1,7 @@
 """
-A real browser without a screen: Chromium out of a folder (`interop_tests.roots browser`), driven by Selenium.
+A real headless browser: Chromium from a folder (`interop_tests.roots browser`), driven by Selenium.
 
-Nothing is fetched: the driver is the one that Debian ships beside it, and this process starts it.
+Nothing is downloaded: the driver is the one that Debian ships with it, and this process starts it.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ _DRIVER_TRIES = 5
 _TEXT_TRIES = 5
 PAGE_TIMEOUT_SECONDS = 60.0
 
-# Without a sandbox, as it runs in a namespace of its own and may be root there. The pipe needs no name for this host.
+# Without a sandbox, because it runs in its own namespace and may be root there. The pipe needs no name for this host.
 _SWITCHES = (
     "--headless",
     "--no-sandbox",
@@ -53,7 +53,7 @@ _FONTS = """
   <match><edit name="family" mode="append_last"><string>Liberation Sans</string></edit></match>
 </fontconfig>
 """
-# In one step: a live page changes its rows while they are read.
+# In one step, because a live page may change its rows while they are read.
 _CELLS = """
 return [...document.querySelectorAll("table")[arguments[0]].rows].map(
   row => [...row.querySelectorAll("td")].map(cell => cell.innerText.trim()))
@@ -63,7 +63,7 @@ _STARTED = re.compile(r"started successfully on port (\d+)")
 
 
 def why_missing() -> str | None:
-    """Why there is no browser here, in a sentence; None when there is one."""
+    """Why no browser is available, in a sentence; None if there is one."""
     if roots.find("browser") is not None:
         return None
     return "there is no browser here; get it by: python -m interop_tests.roots browser"
@@ -71,11 +71,11 @@ def why_missing() -> str | None:
 
 class Browser:
     """
-    One window of Chromium with a profile of its own; both are gone at the end of the context.
+    One Chromium window with its own profile; both are removed at the end of the context.
 
     Args:
-        width: Of the window, in CSS pixels.
-        height: Of the window.
+        width: The width of the window, in CSS pixels.
+        height: The height of the window.
     """
 
     def __init__(self, *, width: int = 1280, height: int = 900) -> None:
@@ -100,8 +100,9 @@ class Browser:
 
     def _start_driver(self, root: roots.Root) -> int:
         """
-        Its port. It draws one that is free for IPv6 and takes the same for IPv4, where another process may have it; it
-        ends then. On a machine with thousands of open connections that happens.
+        Start the driver, and return its port. The driver picks a port that is free for IPv6 and uses the same one for
+        IPv4. If another process has it there, the driver exits. That happens on a machine with thousands of open
+        connections.
         """
         for _ in range(_DRIVER_TRIES):
             with self._log.open("wb") as log:
@@ -125,58 +126,58 @@ class Browser:
 
     @property
     def driver(self) -> WebDriver:
-        """Selenium's side of the window."""
+        """The Selenium driver of the window."""
         if self._driver is None:
             raise RuntimeError("the browser was not started; use it as a context manager")
         return self._driver
 
     def visit(self, url: str) -> str:
-        """Open a page; returns the text that it shows."""
+        """Open a page. Returns the text that it shows."""
         self.driver.get(url)
         eventually(self._has_come, within_seconds=PAGE_TIMEOUT_SECONDS)
         return self.text
 
     @property
     def text(self) -> str:
-        """The text that the page shows; asked again where the page changes meanwhile."""
+        """The text that the page shows; it is read again if the page changes in the meantime."""
         for _ in range(_TEXT_TRIES):
             with contextlib.suppress(StaleElementReferenceException):
                 return self.find("body").text
         return self.find("body").text
 
     def find(self, selector: str) -> WebElement:
-        """The first element of a CSS selector; an error shows the page if there is none."""
+        """The first element that matches a CSS selector; if there is none, the error shows the page."""
         found = self.find_all(selector)
         if not found:
             raise AssertionError(f"no {selector} at {self.driver.current_url}, which shows:\n{self.text}")
         return found[0]
 
     def find_all(self, selector: str) -> list[WebElement]:
-        """All elements of a CSS selector."""
+        """All elements that match a CSS selector."""
         return self.driver.find_elements(By.CSS_SELECTOR, selector)
 
     def rows(self, table: int = 0) -> list[list[str]]:
-        """The texts of the cells of each row of a table, without its head; tables are counted from 0."""
+        """The text of the cells in each row of a table, without its head; tables are counted from 0."""
         cells: list[list[str]] = self.driver.execute_script(_CELLS, table)
         return [row for row in cells if row]
 
     def press(self, selector: str) -> str:
         """
-        Click a button or a link, say yes if the page asks, and wait for the page that comes; returns the text shown.
+        Click a button or a link, confirm if the page asks, and wait for the next page. Returns the text shown.
 
-        Releases ask in a script of theirs, which some packages of Debian leave out.
+        Sidekiq's releases ask with a script, which some Debian packages omit.
         """
         return self.leave(lambda: self.find(selector).click())
 
     def leave(self, act: Callable[[], object]) -> str:
-        """Do what leads to another page, and wait for that; returns the text shown."""
+        """Do something that leads to another page, and wait for that page. Returns the text shown."""
         self.driver.execute_script("window.isLeft = true")
         act()
         eventually(self._has_come, within_seconds=PAGE_TIMEOUT_SECONDS)
         return self.text
 
     def photograph(self, path: Path) -> None:
-        """Write the whole page as PNG, in this window's width; a picture behind it is left out, as it is all noise."""
+        """Write the whole page as PNG, in this window's width, without its background image, which is only noise."""
         self.driver.execute_script("document.body.style.backgroundImage = 'none'")
         frame = "window.outerHeight - window.innerHeight"
         height = int(self.driver.execute_script(f"return document.documentElement.scrollHeight + {frame}"))
@@ -188,8 +189,8 @@ class Browser:
         options = webdriver.ChromeOptions()
         # The script at /usr/bin/chromium needs more programs than the folder has.
         options.binary_location = "/usr/lib/chromium/chromium"
-        # Whenever the question comes: on a busy machine that may be after the click has returned, and the first look at
-        # the page would say no to it.
+        # Accept the prompt whenever it appears: on a busy machine that may be after the click has returned, and the
+        # first access to the page would dismiss it.
         options.unhandled_prompt_behavior = "accept"
         width, height = self._size
         for switch in (*_SWITCHES, f"--window-size={width},{height}", f"--user-data-dir={self._folder / 'profile'}"):
@@ -197,7 +198,7 @@ class Browser:
         return options
 
     def _fonts(self) -> Path:
-        # The folder's packages are not configured, so nothing else says which letters stand for which name.
+        # The folder's packages are not configured, so nothing else maps font names to fonts.
         path = self._folder / "fonts.conf"
         path.write_text(_FONTS)
         return path
@@ -210,7 +211,7 @@ class Browser:
         return int(started[1]) if started else None
 
     def _has_come(self) -> bool:
-        # Between two pages there is a moment without a body, and one in which the driver knows no page at all.
+        # Between two pages there is a moment without a body, and one in which the driver has no page at all.
         try:
             return bool(self.driver.execute_script(_HAS_COME))
         except WebDriverException:

@@ -1,4 +1,4 @@
-"""Tasks of a team that came from Celery, run by `sidekiq-py worker -r` beside real Ruby."""
+"""Tasks of a team that migrated from Celery, run by `sidekiq-py worker -r` beside real Ruby."""
 
 import os
 from typing import Any
@@ -16,7 +16,7 @@ app = Celery("team", broker=URL, backend=URL, set_as_current=False, fixups=[])
 
 @app.task(name="TeamTask", bind=True, shared=False, default_retry_delay=600, max_retries=1)
 def team_task(self: Any, what: str, *args: Any, **kwargs: Any) -> Any:
-    """Does what its first argument says."""
+    """Do what the first argument says."""
     if what == "note":
         note(self.request.id, args, kwargs)
         return "noted"
@@ -31,7 +31,7 @@ def note(*facts: Any) -> None:
 
 
 def serve() -> None:
-    """Let the worker that imports this run them."""
+    """Register the tasks in the worker that imports this module."""
     register_tasks(app)
 
 

@@ -1,9 +1,9 @@
 """
-The table of what was proven: which claim, on which release, by which test.
+A pytest plug-in that writes the table of proven claims: which claim, on which release, by which test.
 
-A pytest plug-in. Each test of `interop_tests/` is a claim, worded by its docstring; each value of the fixture
-`ruby_release`, or of `any_redis`, is a column. So is each test elsewhere that is held against what a release recorded.
-With `--compatibility FILE` the table of a run is written there, if it was whole: every release, nothing left out.
+Each test in `interop_tests/` is a claim, described by its docstring; each value of the fixture `ruby_release`, or of
+`any_redis`, is a column. Tests elsewhere that compare with a release's recordings count as well. With
+`--compatibility FILE` the table of a run is written there, if the run was complete: every release, and no test skipped.
 """
 
 import inspect
@@ -20,11 +20,11 @@ from interop_tests.support.recordings import Recording
 from interop_tests.support.ruby import RELEASES, RubyRelease, all_series
 
 OPTION = "--compatibility"
-# What a cell says.
+# The contents of cells.
 FAILED = "**fails**"
 NOT_ASKED = "-"
 
-# Names that the words of a test's name do not spell.
+# Names whose spelling cannot be derived from a test's name.
 _NAMES = {
     name.lower(): name
     for name in ("Ruby", "Python", "Sidekiq", "Redis", "Rails", "GitLab", "API", "JSON", "TLS", "Active Job")
@@ -37,13 +37,13 @@ the test passed, with the number of cases if there are several. "-" means that t
 tested, or that the test does not depend on the release.
 """
 
-# As .ci/interop gives it; pytest's own default leaves out what is long.
+# As in .ci/interop; by default pytest skips the long tests.
 _WHOLE = ("", "long or not long")
 
 
 @dataclass(slots=True)
 class _Claim:
-    """One test function and how it fared in each column."""
+    """One test function, and its result in each column."""
 
     heading: str
     text: str
@@ -59,7 +59,7 @@ class _Claim:
 
 
 class CompatibilityTable:
-    """Collects outcomes while tests run, and writes them as Markdown at the end of a run that was not narrowed."""
+    """Collects outcomes while tests run, and writes them as Markdown at the end of a complete run."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -71,7 +71,7 @@ class CompatibilityTable:
         self._left_out = 0
 
     def pytest_collection_modifyitems(self, items: Iterable[pytest.Item]) -> None:
-        """Word each claim, and find its column."""
+        """Record each claim and its column."""
         for item in items:
             if not isinstance(item, pytest.Function):
                 continue
@@ -90,7 +90,7 @@ class CompatibilityTable:
             return release.sidekiq_version
         recorded = parameters.get("found")
         if isinstance(recorded, Recording):
-            # A suite that has moved on is held against what the release before it wrote.
+            # A suite with a newer release is compared with the recordings of the release before it.
             return next((one.sidekiq_version for one in RELEASES if one.payloads.name == recorded.sidekiq), None)
         if "any_redis" in parameters:
             program = parameters["any_redis"]
@@ -114,7 +114,7 @@ class CompatibilityTable:
             claim.failed.add(column)
 
     def pytest_terminal_summary(self, terminalreporter: Any, config: pytest.Config) -> None:
-        """Write the tables, or say why not."""
+        """Write the tables, or print why they are not written."""
         reason = self._why_not_whole(config)
         if reason is not None:
             terminalreporter.line(f"{self._path} is not written: {reason}")
@@ -173,13 +173,13 @@ def _row(cells: list[str]) -> str:
 
 
 def _sentence(documented: object) -> str:
-    """The first paragraph of a docstring, as it may stand in a table."""
+    """The first paragraph of a docstring, formatted for a table."""
     paragraph, _, _ = inspect.cleandoc(getattr(documented, "__doc__", None) or "").partition("\n\n")
     return paragraph.replace("\n", " ").rstrip(".").replace("|", "\\|")
 
 
 def _link(test: str) -> str:
-    """The test's name as the sentence that it is."""
+    """A link to the test, with its name as a sentence."""
     file, _, name = test.partition("::")
     words = re.sub(r"_s(?=_|$)", "'s", name.removeprefix("test_")).replace("_", " ")
     known = "|".join(map(re.escape, _NAMES))
@@ -188,12 +188,12 @@ def _link(test: str) -> str:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Where to write the table."""
+    """Add the option for the table's path."""
     parser.addoption(OPTION, metavar="FILE", help="write docs/compatibility.md's table of this run there")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Collect only where a table is wanted."""
+    """Register the plug-in only if a table is requested."""
     path = config.getoption(OPTION)
     if path:
         config.pluginmanager.register(CompatibilityTable(Path(path)), "compatibility_table")

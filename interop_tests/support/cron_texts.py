@@ -1,4 +1,4 @@
-"""Cron texts to ask fugit and us about: chosen and random ones, around changes of the clocks."""
+"""Cron texts for comparing fugit with our parser: chosen and random ones, around clock changes."""
 
 import json
 import random
@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 from interop_tests import roots
 
-# Two changes a year, on both halves of the globe; one of half an hour, one at midnight.
+# Zones with two changes a year, in both hemispheres; one with a change of half an hour, and one at midnight.
 ZONES = (
     *("Europe/Berlin", "America/New_York", "Australia/Sydney"),
     *("America/Santiago", "Australia/Lord_Howe", "Europe/London"),
@@ -58,7 +58,7 @@ CHOSEN = (
     *("0 6 * * *", "10 3 28-31 * *"),
     *("@daily", "@hourly", "@weekly", "@monthly", "@yearly", "@noon", "@midnight", "@annually"),
 )
-"""Those with an @ name no zone; all others are asked in each of the six."""
+"""Texts with an @ have no zone; all others are tested in each of the six."""
 
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "FRI", "Sat")
@@ -77,14 +77,14 @@ def changes(zone: str) -> tuple[int, ...]:
 
 
 def chosen() -> Iterator[tuple[str, str]]:
-    """Each chosen text with a zone whose changes it is asked around."""
+    """Yield each chosen text with each zone, around whose clock changes it is tested."""
     for text in CHOSEN:
         for zone in ZONES:
             yield (text if text.startswith("@") else f"{text} {zone}"), zone
 
 
 def at_random(count: int, seed: int) -> Iterator[tuple[str, str]]:
-    """Random texts, each with its zone."""
+    """Yield random texts, each with its zone."""
     draw = random.Random(seed)
     for _ in range(count):
         zone = draw.choice(ZONES)
@@ -129,7 +129,7 @@ def _field(
 
 
 def ask_fugit(root: roots.Root, questions: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What the fugit of a root says; see `ruby_fixtures/cron_text.rb`."""
+    """The answers of a root's fugit; see `ruby_fixtures/cron_text.rb`."""
     command = root.command("ruby", "ruby_fixtures/cron_text.rb")
     ran = subprocess.run(
         command, input="\n".join(map(json.dumps, questions)), capture_output=True, text=True, check=True

@@ -1,10 +1,10 @@
 """
-A failover in the middle of 2,000 jobs, with a producer and a worker of each language connected by a sentinel; for the
-tests and for `kill_report`.
+A failover in the middle of 2,000 jobs, with a producer and a worker in each language connected through a sentinel; for
+the tests and for `kill_report`.
 
-Replication is asynchronous: what the old primary had answered and not handed on, Redis forgets, and no client can keep.
-The new primary writes a log of all it ever heard of (its append-only file), so what Redis dropped is counted apart from
-what a worker lost.
+Replication is asynchronous: Redis loses what the old primary had acknowledged but not replicated, and no client can
+prevent that. The new primary logs everything it ever received (in its append-only file), so jobs that Redis dropped are
+counted separately from jobs that a worker lost.
 """
 
 import re
@@ -29,17 +29,17 @@ from tests.support.waiting import eventually
 from tests.support.worker_process import WorkerProcess
 
 JOBS = 2_000
-# Of the jobs of each producer. Even numbers are Ruby's to run, odd ones Python's: each language answers for its own.
+# For the jobs of each producer. Ruby runs the even numbers and Python the odd ones, so each is accountable for its own.
 FAIL_OVER_AFTER = 200
-# Some 15 seconds for all: an old primary that still lives becomes a replica after ten.
+# About 15 seconds for all jobs: an old primary that is still alive becomes a replica after ten.
 PAUSE_SECONDS = 0.014
-# One that is dead keeps all waiting at once, and three seconds later its replica takes writes.
+# A dead primary blocks everything immediately, and three seconds later its replica accepts writes.
 PAUSE_BEFORE_A_CRASH_SECONDS = 0.007
 QUEUES = ("ruby", "python")
-# Pushed when the replica hears nothing any more.
+# Pushed when the replica no longer receives anything.
 UNHEARD = range(JOBS, JOBS + 100)
 
-# Long enough for everything that the sentinel does in its own time.
+# Long enough for everything that the sentinel does.
 PATIENCE_SECONDS = 90.0
 
 _PAYLOAD = re.compile(rb'"class":"TickJob","args":\[(\d+)\]|"args":\[(\d+)\],"class":"TickJob"')
@@ -63,7 +63,7 @@ end
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """What a producer has been told: the job is there, or it may be."""
+    """A producer's jobs: those that were acknowledged, and those whose outcome is unknown."""
 
     acknowledged: set[int]
     doubtful: set[int]
@@ -72,15 +72,16 @@ class Pushed:
 @dataclass(frozen=True, slots=True)
 class Books:
     """
-    The fate of each job that was acknowledged.
+    What happened to the jobs that were acknowledged.
 
     Args:
-        ran: To their end, at least once.
-        again: Of these, more than once.
-        dropped: Never ran, and the new primary never heard of them: forgotten by Redis.
-        lost_by_ruby: Never ran and stand nowhere, though the new primary had them: popped by BRPOP, the reply cut off.
-        lost_by_python: The same of jobs that Python was to run.
-        doubtful: Were not acknowledged; of these *doubtful_ran* ran all the same.
+        ran: The jobs that finished at least once.
+        again: The jobs that ran more than once.
+        dropped: The jobs that never ran, and that the new primary never received: Redis forgot them.
+        lost_by_ruby: The jobs that never ran and are nowhere, although the new primary had them: BRPOP took them, and
+            the reply was cut off.
+        lost_by_python: The same for the jobs that Python should run.
+        doubtful: The jobs that were not acknowledged; *doubtful_ran* of them ran anyway.
     """
 
     acknowledged: int
@@ -97,7 +98,7 @@ class Books:
 
 
 class Stage:
-    """Two servers, a sentinel, and what is connected to them."""
+    """Two servers, a sentinel, and the processes that are connected to them."""
 
     def __init__(
         self, release: RubyRelease, new_server: Callable[..., RedisServer], folder: Path, exits: ExitStack
@@ -119,8 +120,8 @@ class Stage:
         self.sentinel.wait_for_replicas()
 
     def client_of(self, server: RedisServer) -> redis.Redis:
-        """To look at it."""
-        # Whoever changes its part closes all connections.
+        """A client to inspect a server."""
+        # A server that changes its role closes all connections.
         patience = Retry(ConstantBackoff(0.05), 100)
         client = server.client(socket_timeout=10, retry=patience, retry_on_error=[redis.ConnectionError])
         self.exits.callback(client.close)
@@ -128,12 +129,12 @@ class Stage:
 
     def _replicates(self) -> bool:
         link = self.after.info("replication")["master_link_status"]
-        # Only what comes once the log has begun anew is in it.
+        # The log only contains what arrives after its rewrite.
         return link == "up" and self.after.info("persistence")["aof_rewrite_in_progress"] == 0
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the programs of both languages are told."""
+        """The environment for the programs in both languages."""
         return {
             "FIXTURE_SENTINEL": f"127.0.0.1:{self.sentinel.port}",
             "FIXTURE_LEDGER": str(self.ledger.path),
@@ -141,7 +142,7 @@ class Stage:
         }
 
     def start_workers(self) -> None:
-        """One of each language, each with a queue of its own."""
+        """Start one worker in each language, each with its own queue."""
         self.ruby = RubySidekiq(
             self.release,
             redis_url=self.primary.url,
@@ -161,13 +162,13 @@ class Stage:
             self.exits.enter_context(worker)
 
     def part_replica(self) -> None:
-        """The primary lets its replica in no more."""
+        """Make the primary reject its replica from now on."""
         self.before.execute_command("ACL", "SETUSER", "replica", "off")
         self.before.client_kill_filter(_type="replica")
         eventually(lambda: self.before.info("replication")["connected_slaves"] == 0, PATIENCE_SECONDS)
 
     def push_in_python(self, numbers: range) -> Pushed:
-        """One by one; again what was certainly not enqueued."""
+        """Push one by one, and push again what was certainly not enqueued."""
         client = sidekiq.Client(self.sentinel.url, sidekiq_version=self.release.sidekiq_version)
         pushed = Pushed(set(), set())
         for number in numbers:
@@ -189,9 +190,9 @@ class Stage:
         return True
 
     def push_in_ruby(self, numbers: range) -> Pushed:
-        """One by one; Ruby does not say whether a job may be enqueued, so nothing is pushed again."""
+        """Push one by one. Ruby does not report whether a job may have been enqueued, so nothing is pushed again."""
         pushed = Pushed(set(), set())
-        # In two halves, as Ruby has a minute for what it is given.
+        # In two halves, because a Ruby program has one minute to run.
         for half in (numbers[: len(numbers) // 2], numbers[len(numbers) // 2 :]):
             acknowledged, doubtful = run_ruby(
                 self.release,
@@ -206,22 +207,22 @@ class Stage:
         return pushed
 
     def is_promoted(self) -> bool:
-        """The replica takes writes."""
+        """Whether the replica has been promoted."""
         return self.after.info("replication")["role"] == "master" and self.sentinel.primary_port() == self.replica.port
 
     def is_over(self) -> bool:
-        """The old primary is a replica, or gone; nothing that the new one knows of waits."""
+        """Whether the old primary is a replica or gone, and no job is waiting on the new one."""
         if self.primary.is_running and self.before.info("replication")["role"] == "master":
             return False
         return not any(jobs for name, jobs in stock(self.after).items() if name not in ("retry", "dead"))
 
     def heard_of(self) -> set[int]:
-        """Every job that the new primary was ever told of."""
+        """Every job that the new primary has ever received."""
         logs = [path for path in self.replica.directory.rglob("*.aof*") if path.is_file()]
         return {int(first or second) for path in logs for first, second in _PAYLOAD.findall(path.read_bytes())}
 
     def books(self, pushed: list[Pushed]) -> Books:
-        """Close them."""
+        """Settle the accounts."""
         acknowledged = set().union(*(each.acknowledged for each in pushed))
         doubtful = set().union(*(each.doubtful for each in pushed))
         ran = set(self.ledger.numbers(ENDED))
@@ -246,7 +247,7 @@ def crash(stage: Stage) -> None:
 
 
 def crash_alone(stage: Stage) -> None:
-    """The same, and what came last was never handed on; nobody has run it by then."""
+    """The same, but the last jobs were never replicated, and no worker has run them by then."""
     stage.part_replica()
     stage.python.freeze()
     client = sidekiq.Client(stage.primary.url, sidekiq_version=stage.release.sidekiq_version)
@@ -257,17 +258,17 @@ def crash_alone(stage: Stage) -> None:
 
 
 def order(stage: Stage) -> None:
-    """The sentinel is told; the old primary goes on for a while, and becomes a replica."""
+    """The sentinel is told to fail over; the old primary continues for a while, and becomes a replica."""
     stage.sentinel.fail_over()
 
 
 def order_with_enough_replicas(stage: Stage) -> None:
-    """The same with `min-replicas-to-write 1`: a primary without a replica takes no writes."""
+    """The same with `min-replicas-to-write 1`: a primary without a replica accepts no writes."""
     stage.sentinel.fail_over()
 
 
 def play(stage: Stage, fail_over: Callable[[Stage], None]) -> tuple[Books, set[int]]:
-    """Push, fail over in the middle, and wait for the end; the books, and the jobs that ran after the failover."""
+    """Push, fail over in the middle, and wait for the end. Returns the books, and the jobs that ran afterwards."""
     if fail_over is order_with_enough_replicas:
         for client in (stage.before, stage.after):
             client.config_set("min-replicas-to-write", 1)

@@ -1,7 +1,7 @@
 """
-A clock that stands, numbered ids and a fixed draw, for a program that is held against `ruby_fixtures/history.rb`.
+A frozen clock, numbered ids and a fixed random draw, for a program that is compared with `ruby_fixtures/history.rb`.
 
-Imported before anything that binds the clock's functions by name.
+It must be imported before anything that binds the clock's functions by name.
 """
 
 import hashlib
@@ -22,17 +22,17 @@ class _World:
 
 def enter(now: float, draw: int) -> None:
     """
-    Let the time stand.
+    Freeze the time.
 
     Args:
         now: Seconds since the epoch.
-        draw: How many job ids have been drawn.
+        draw: The number of job ids that have been drawn.
     """
     _World.now, _World.drawn = now, draw
 
 
 def _numbered(count: int) -> bytes:
-    """The digests that Ruby draws for job ids; real randomness for what is of another length."""
+    """The digests that Ruby uses for job ids; real random bytes for any other length."""
     if count % _JID_BYTES:
         return _urandom(count)
     pieces = []

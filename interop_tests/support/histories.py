@@ -1,12 +1,12 @@
 """
-Random histories of jobs: what programs push, what workers and pollers do, which buttons people press.
+Random histories of jobs: what programs push, what workers and pollers do, and which buttons people press.
 
-A step is a dict: `now` (epoch s), `draw` (from where on job ids are numbered) and `do`, which is one of
+A step is a dict: `now` (epoch s), `draw` (the first number for job ids) and `do`, which is one of
 
 - `perform_async`, `perform_in`: a `job` with `args`, options to `set`, an `interval`;
-- `push`: an `item`; `write`: a `text` that another program puts into `key`, with a `score` or without;
-- `run`: the next job of `queue`; `promote`: all that is due;
-- `entry`: a `deed` on an entry of a `set` by its `number` from the lowest score on, `reschedule` with `at`;
+- `push`: an `item`; `write`: a `text` that another program puts into `key`, with or without a `score`;
+- `run`: the next job of `queue`; `promote`: all jobs that are due;
+- `entry`: a `deed` on an entry of a `set`, by its `number` counted from the lowest score; `reschedule` has `at`;
 - `all`: a `deed` on a whole `set`; `delete_queued`, `clear_queue`: of a `queue`.
 """
 
@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 Step = dict[str, Any]
 
-# A fraction that Ruby's `Time.at(seconds).to_f` gives back; with 0.75 the last bit is another.
+# A fraction that Ruby's `Time.at(seconds).to_f` returns unchanged; with 0.75 the last bit differs.
 START = 1_700_000_000.123456
 GAPS_SECONDS = [0, 0, 0, 1, 5, 16, 16, 40, 130, 700]
 
@@ -87,7 +87,7 @@ _STORED = {
 
 @st.composite
 def stored_texts(draw: st.DrawFn) -> str:
-    """A payload as some program may have written it: keys of its own, an order and a spelling of its own."""
+    """A payload as another program may have written it, with its own keys, order and formatting."""
     job = draw(st.fixed_dictionaries({"class": jobs, "args": args}, optional=_STORED))
     job["jid"] = _JID
     names = draw(st.permutations(list(job)))
@@ -98,12 +98,12 @@ def stored_texts(draw: st.DrawFn) -> str:
 
 
 def _step(kind: str, **parts: st.SearchStrategy[Any]) -> st.SearchStrategy[Step]:
-    """A step of a kind; `set_options` may be left out."""
+    """A step of one kind; `set_options` is optional."""
     options_of_push = {"set": parts.pop("set_options")} if "set_options" in parts else {}
     return st.fixed_dictionaries({"do": st.just(kind), **parts}, optional=options_of_push)
 
 
-# With how often each is drawn: jobs have to live for a while, or there is nothing to compare.
+# Each with its weight: jobs have to live for a while, or there is nothing to compare.
 _KINDS: list[tuple[int, st.SearchStrategy[Step | None]]] = [
     (1, st.none()),
     (4, _step("perform_async", job=jobs, args=args, set_options=options.filter(bool))),
@@ -127,14 +127,14 @@ steps = st.sampled_from([kind for weight, kind in _KINDS for _ in range(weight)]
 
 @st.composite
 def histories(draw: st.DrawFn, least: int = 30, most: int = 90) -> list[Step]:
-    """Steps in the order of time. Places that are left empty let a failing history be told with few steps."""
+    """Steps in order of time. Steps can be empty, so that a failing history can shrink to a few steps."""
     now = START
     history: list[Step] = []
     for step in filter(None, draw(st.lists(steps, min_size=least, max_size=most))):
         now = round(now + draw(st.sampled_from(GAPS_SECONDS)), 6)
         timed = {**step, "now": now, "draw": 100 * len(history)}
         if "text" in step:
-            # Of two jobs with one id and one score, Ruby's buttons lose one.
+            # If two jobs have the same id and score, Ruby's buttons lose one of them.
             timed["text"] = step["text"].replace(_JID, f"written-{len(history)}")
         history.append(timed)
     return history

@@ -1,11 +1,11 @@
 """
-Lives through histories of jobs with the parts of sidekiq_py, as `ruby_fixtures/history.rb` does with Ruby's.
+Plays histories of jobs with the parts of sidekiq_py, as `ruby_fixtures/history.rb` does with Ruby's.
 
-Run as `python -m interop_tests.support.history_engine`, with REDIS_URL and FIXTURE_SIDEKIQ_VERSION set; a history a
-line on stdin, as JSON, and a line of JSON on stdout for each.
+Run it as `python -m interop_tests.support.history_engine`, with REDIS_URL and FIXTURE_SIDEKIQ_VERSION set. It reads one
+history per line as JSON from stdin, and writes a line of JSON to stdout for each.
 """
 
-# The clock must stand before others bind it by name; the jobs come into the registry.
+# The clock must be frozen before other modules bind it by name; the second import registers the jobs.
 from interop_tests.support import frozen_world, python_jobs  # noqa: F401  # isort: skip
 
 import json
@@ -44,7 +44,7 @@ Step = dict[str, Any]
 
 
 class OneJob:
-    """A fetcher that brings one job, and gives back what it fetched ahead."""
+    """A fetcher that returns one job, and puts back what it fetched ahead."""
 
     def __init__(self, fetcher: Fetcher) -> None:
         self._fetcher = fetcher
@@ -52,7 +52,7 @@ class OneJob:
         self.is_over = threading.Event()
 
     def take(self) -> UnitOfWork | None:
-        """The job; asked again, when that one is settled, None."""
+        """The job on the first call; None on the second one, when that job has been settled."""
         if self._has_brought:
             self.is_over.set()
             return None
@@ -83,7 +83,7 @@ class Engine:
         )
 
     def run_next(self, queue: str) -> str | None:
-        """Fetch the next job of *queue* and run it; the message of what it raised."""
+        """Fetch the next job of *queue* and run it. Returns the message of the error that it raised, if any."""
         config = self._config(queue)
         [capsule] = config.capsules
         raised: list[str] = []
@@ -100,7 +100,7 @@ class Engine:
         return raised[0] if raised else None
 
     def promote(self) -> None:
-        """One look of the poller."""
+        """Run the poller once."""
         self._poller.move_due()
 
     def _surroundings(self, config: Config, hooks: Hooks, ownership: Ownership) -> Surroundings:
@@ -138,14 +138,14 @@ class Engine:
 
 
 class History:
-    """One history; each kind of step is a method."""
+    """Plays one history; each kind of step is a method."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._client = Client()
 
     def live(self, steps: list[Step]) -> dict[str, Any]:
-        """Take all steps; what each answered."""
+        """Take all steps. Returns what each one returned."""
         return {"answers": [self._take(step) for step in steps]}
 
     def _take(self, step: Step) -> Any:
@@ -164,7 +164,7 @@ class History:
         return self._client.push(step["item"])
 
     def _do_write(self, step: Step) -> None:
-        """What another program has written."""
+        """Write what another program has written."""
         if "score" in step:
             self._client.pool.command("ZADD", step["key"], step["score"], step["text"])
         else:
@@ -212,7 +212,7 @@ def _raise(error: BaseException, context: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """A history a line, until there are no more."""
+    """Play one history per line, until there are no more."""
     jids._AT_ONCE = 1
     program.configure(redis_url=os.environ["REDIS_URL"])
     engine = Engine()

@@ -1,4 +1,4 @@
-"""The json gem of a release, asked in batches, in a notation of values that has no JSON in it."""
+"""Queries the json gem of a release in batches, with a notation for values that does not use JSON."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ REFUSED = b"!"
 
 
 def tokens_of(value: Any) -> str:
-    """A value as `ruby_fixtures/json_peer.rb` spells it."""
+    """A value in the notation of `ruby_fixtures/json_peer.rb`."""
     tokens: list[str] = []
     _write(value, tokens.append)
     return " ".join(tokens)
@@ -44,8 +44,8 @@ class JsonPeer:
     """
     Runs `json_peer.rb` in a release's Ruby.
 
-    A batch is sent whole and its answers are read whole, so that neither end waits on a full pipe; between the two the
-    caller has time for the next batch, while Ruby is busy.
+    A batch is sent completely and its answers are read completely, so that neither end waits on a full pipe. In
+    between, the caller can prepare the next batch while Ruby is busy.
 
     Attributes:
         gem: The version of the json gem, such as "2.9.1".
@@ -77,15 +77,15 @@ class JsonPeer:
         return tuple(map(int, self.gem.split(".")[:3]))
 
     def send_values(self, spelled: Sequence[str]) -> None:
-        """Ask for the JSON texts of values, each given by `tokens_of`."""
+        """Ask for the JSON text of values, each given as by `tokens_of`."""
         self._send("generate", spelled)
 
     def send_texts(self, texts: Sequence[bytes]) -> None:
-        """Ask what each text means, and how it is written again."""
+        """Ask for the value of each text, and how it is written again."""
         self._send("parse", [text.hex() for text in texts])
 
     def receive(self) -> list[bytes]:
-        """The answers to the batch before; what begins with `REFUSED` is an error."""
+        """The answers to the last batch; an answer that begins with `REFUSED` is an error."""
         answers = [self._answers.readline() for _ in range(self._waiting)]
         if not answers[-1].endswith(b"\n"):
             raise AssertionError(f"json {self.gem} ended before its last answer")

@@ -1,4 +1,4 @@
-"""What tests look at in Redis: the ledger that jobs write, sets made due, payloads without what differs each time."""
+"""Helpers for inspecting Redis: the ledger that jobs write, making sets due, and masking what differs in payloads."""
 
 import json
 import re
@@ -9,14 +9,14 @@ import redis
 LEDGER = "fixture:ledger"
 GATE = "fixture:gate"
 
-# A jid that Sidekiq or the client drew, and times as every release writes them.
+# A jid that Sidekiq or the client generated, and times in the format of any release.
 _DRAWN = re.compile(
     rb'"(jid|created_at|enqueued_at|failed_at|retried_at)":("[0-9a-f]{24}"|\d{10}\.\d{1,7}|\d{13})(?=[,}])'
 )
 
 
 def entries(client: redis.Redis, key: str = LEDGER) -> list[Any]:
-    """What ran, in the order of the ledger."""
+    """The entries of the runs, in the order of the ledger."""
     return [line["entry"] for line in lines(client, key)]
 
 
@@ -26,7 +26,7 @@ def lines(client: redis.Redis, key: str = LEDGER) -> list[dict[str, Any]]:
 
 
 def open_gate(client: redis.Redis) -> None:
-    """Let the jobs end that wait for the gate."""
+    """Open the gate, so that the jobs waiting for it end."""
     client.set(GATE, "1")
 
 
@@ -59,5 +59,5 @@ def only_job(client: redis.Redis, set_name: str) -> dict[str, Any] | None:
 
 
 def masked(raw: bytes) -> bytes:
-    """A payload's bytes with `_` for each drawn jid and each time; their spelling is checked on the way."""
+    """A payload's bytes with `_` for each generated jid and each time; only those in a valid format are replaced."""
     return _DRAWN.sub(rb'"\1":_', raw)

@@ -12,13 +12,13 @@ from sidekiq_py.active_job import Keywords, active_job, current_active_job, perf
 
 @active_job("PythonActiveJob", queue="python")
 def send_back_to_ruby(*arguments: Any, **named: Any) -> None:
-    """Enqueues Ruby's `ExactEchoJob` with what arrived, so that Ruby can compare it with what it sent."""
+    """Enqueue Ruby's `ExactEchoJob` with the received arguments, so that Ruby can compare them with what it sent."""
     perform_later("ExactEchoJob", *arguments, *([Keywords(named)] if named else []))
 
 
 @active_job("PythonFactsJob", queue="python")
 def python_facts_job(note: str) -> None:
-    """Writes what Active Job tells a run about itself, to the list `fixture:facts`."""
+    """Write the details that Active Job provides about the run to the list `fixture:facts`."""
     job = current_active_job()
     assert job is not None
     facts = {
@@ -38,5 +38,5 @@ def python_facts_job(note: str) -> None:
 
 @active_job("ActiveRetryJob", retry_on={FixtureError: {"wait": 30, "attempts": 3, "jitter": 0}})
 def active_retry_job(message: str) -> NoReturn:
-    """Fails, and is tried three times in all by Active Job's own rules, whoever runs it."""
+    """Fail; by Active Job's own rules the job is tried three times in all, whichever language runs it."""
     raise FixtureError(message)

@@ -1,4 +1,4 @@
-"""What goes along with jobs, as `ruby_fixtures/active_jobs.rb` has it; loaded by Python workers with `-r`."""
+"""The context that travels with jobs, as in `ruby_fixtures/active_jobs.rb`; loaded by Python workers with `-r`."""
 
 import json
 import os
@@ -13,14 +13,14 @@ subject = Attributes(record=None, kind=None, since=None)
 
 
 def carry_along() -> None:
-    """Both groups and the locale, from now on."""
+    """Pass both groups of attributes and the locale along with jobs from now on."""
     persist(current, subject)
     persist_locale()
 
 
 @sidekiq.job(name="PythonContextJob", queue="python")
 def python_context_job(note: str, next_class: str | None = None, next_queue: str | None = None) -> None:
-    """Writes what it knows of the request to the list `fixture:context`, and enqueues another job that does."""
+    """Write the request's attributes to the list `fixture:context`, and enqueue another job that does the same."""
     known = [current.user_id, current.tenant, subject.record, subject.kind, subject.since]
     line = {"by": "python", "note": note, "locale": locale.name, "known": [str(value) for value in known]}
     redis.Redis.from_url(os.environ["REDIS_URL"]).rpush("fixture:context", json.dumps(line))

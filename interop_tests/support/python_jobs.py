@@ -1,8 +1,8 @@
 """
-The jobs of `ruby_fixtures/jobs.rb`, in Python: the same names, the same deeds.
+The jobs of `ruby_fixtures/jobs.rb` in Python, with the same names and the same actions.
 
-Loaded by Python workers with `-r interop_tests.support.python_jobs`. A job does what its first argument says; a line in
-a ledger says which language ran it.
+Python workers load it with `-r interop_tests.support.python_jobs`. A job does what its first argument says; a line in a
+ledger says which language ran it.
 """
 
 import functools
@@ -18,13 +18,13 @@ import sidekiq_py as sidekiq
 
 POLL_SECONDS = 0.01
 
-# A test that compares bytes says which release to write for; without it the worker looks at the Ruby processes alive.
+# A test that compares bytes sets the release to write for. Without it, the worker detects it from the Ruby processes.
 if "FIXTURE_SIDEKIQ_VERSION" in os.environ:
     sidekiq.configure(sidekiq_version=os.environ["FIXTURE_SIDEKIQ_VERSION"])
 
 
 class FixtureError(Exception):
-    """What a job raises when it is asked to."""
+    """The error that a job raises when it is told to."""
 
 
 @functools.cache
@@ -113,13 +113,13 @@ DEEDS: dict[str, Callable[..., None]] = {
 
 @sidekiq.job(name="FixtureJob")
 def fixture_job(deed: str, *rest: Any) -> None:
-    """Does what *deed* says, with the options that Sidekiq has by default."""
+    """Do what *deed* says, with Sidekiq's default options."""
     DEEDS[deed](*rest)
 
 
 @sidekiq.job(name="RetryFalseJob", retry=False)
 def retry_false_job(deed: str, *rest: Any) -> None:
-    """Never retried, and forgotten when it fails."""
+    """Never retried, and discarded when it fails."""
     DEEDS[deed](*rest)
 
 
@@ -131,13 +131,13 @@ def retry_zero_job(deed: str, *rest: Any) -> None:
 
 @sidekiq.job(name="RetryThreeJob", retry=3)
 def retry_three_job(deed: str, *rest: Any) -> None:
-    """Four runs at most."""
+    """Runs at most four times."""
     DEEDS[deed](*rest)
 
 
 @sidekiq.job(name="RetrySoonJob", retry=2)
 def retry_soon_job(deed: str, *rest: Any) -> None:
-    """Three runs at most, as soon after each other as the jitter allows."""
+    """Runs at most three times, as soon after each other as the jitter allows."""
     DEEDS[deed](*rest)
 
 
@@ -165,7 +165,7 @@ def backtrace_job(deed: str, *rest: Any) -> None:
 
 @sidekiq.job(name="ExhaustedJob", retry=0)
 def exhausted_job(deed: str, *rest: Any) -> None:
-    """Says in the list `fixture:exhausted` that its retries are over."""
+    """Writes to the list `fixture:exhausted` when its retries are exhausted."""
     DEEDS[deed](*rest)
 
 
@@ -177,54 +177,54 @@ def _say_that_it_is_over(payload: dict[str, Any], error: BaseException) -> None:
 
 @sidekiq.job(name="NeverDeadJob", retry=0, dead=False)
 def never_dead_job(deed: str, *rest: Any) -> None:
-    """Leaves nothing in the dead set."""
+    """Never goes to the dead set."""
     DEEDS[deed](*rest)
 
 
 @sidekiq.job(name="RetryQueueJob", retry_queue="slow")
 def retry_queue_job(deed: str, *rest: Any) -> None:
-    """Retried in a queue of its own."""
+    """Retried in a separate queue."""
     DEEDS[deed](*rest)
 
 
 @sidekiq.job(name="PythonJob", queue="python")
 def python_job(deed: str, *rest: Any) -> None:
-    """Ruby knows its name and only enqueues it."""
+    """A job that Ruby knows by name and only enqueues."""
     DEEDS[deed](*rest)
 
 
 @sidekiq.job(name="PythonRetryTwoJob", queue="python", retry=2)
 def python_retry_two_job(deed: str, *rest: Any) -> None:
-    """As `PythonJob`, with two retries."""
+    """Like `PythonJob`, with two retries."""
     DEEDS[deed](*rest)
 
 
 @sidekiq.job(name="Billing::PythonInvoiceJob", queue="python")
 def python_invoice_job(deed: str, *rest: Any) -> None:
-    """A name with a namespace in it."""
+    """A job whose name contains a namespace."""
     DEEDS[deed](*rest)
 
 
 @sidekiq.job(name="PythonOnlyJob")
 def python_only_job(deed: str, *rest: Any) -> None:
-    """Ruby has no class of this name."""
+    """A job for which Ruby has no class."""
     DEEDS[deed](*rest)
 
 
 class WalkJob(sidekiq.IterableJob, name="WalkJob"):
-    """Goes through numbers with cursors of a *kind*; `ruby_fixtures/jobs.rb` says what else it does."""
+    """Iterates over numbers with cursors of a *kind*; see `ruby_fixtures/jobs.rb` for what else it does."""
 
     def build_enumerator(
         self, kind: str, count: int, key: str, gate_key: str, *, cursor: Any
     ) -> Iterable[tuple[int, Any]]:
-        """Numbers from the cursor on."""
+        """The numbers from the cursor on."""
         if kind == "index":
             return self.array_enumerator(range(count), cursor)
         first = 0 if cursor is None else self._number_at(cursor)
         return ((number, self._cursor_at(kind, number)) for number in range(first, count))
 
     def each_iteration(self, number: int, kind: str, count: int, key: str, gate_key: str) -> None:
-        """One number."""
+        """Handle one number."""
         self._note(number)
         if number == _number_in("fixture:fail_at"):
             raise FixtureError(f"at {number}")
@@ -234,23 +234,23 @@ class WalkJob(sidekiq.IterableJob, name="WalkJob"):
             time.sleep(POLL_SECONDS)
 
     def on_start(self) -> None:
-        """The first run."""
+        """Note the first run."""
         self._note("start")
 
     def on_resume(self) -> None:
-        """A later run."""
+        """Note a later run."""
         self._note("resume")
 
     def on_stop(self) -> None:
-        """The end of a run."""
+        """Note the end of a run."""
         self._note("stop")
 
     def on_cancel(self) -> None:
-        """The job was cancelled."""
+        """Note that the job was cancelled."""
         self._note("cancel")
 
     def on_complete(self) -> None:
-        """The job is over."""
+        """Note that the job has completed."""
         self._note("complete")
 
     def _note(self, what: int | str) -> None:

@@ -1,7 +1,7 @@
 """
-Heartbeats four times a second, for tests that wait for one; loaded by Python workers beside their jobs.
+Makes heartbeats run four times a second, for tests that wait for one; Python workers load it together with their jobs.
 
-The period is the release's, 5 s or 10 s, and no setting, as in Ruby.
+The period normally depends on the release (5 s or 10 s) and is not a setting, as in Ruby.
 """
 
 import functools

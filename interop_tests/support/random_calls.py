@@ -1,7 +1,7 @@
 """
-Random calls of a client: classes with options, `set`, intervals, bulk, items by name and by class, odd arguments.
+Random client calls: classes with options, `set`, intervals, bulk, items by name and by class, unusual arguments.
 
-A call is JSON, so that it can be made in Ruby and in Python.
+A call is JSON, so that it can be made in both Ruby and Python.
 """
 
 import random
@@ -21,11 +21,11 @@ KEYS = ["a", "b", "é", "10", "9", "z z", ""]
 
 class RandomCalls:
     """
-    A source of calls.
+    Generates calls.
 
     Args:
         seed: The same seed gives the same calls.
-        has_bulk: The release has `perform_bulk` (6.3), and `set(wait=…)`.
+        has_bulk: True if the release has `perform_bulk` (6.3) and `set(wait=…)`.
     """
 
     def __init__(self, seed: int, *, has_bulk: bool) -> None:

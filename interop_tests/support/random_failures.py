@@ -1,4 +1,4 @@
-"""Random payloads of jobs that raise: in any order of keys, at any point of their life, with options of every kind."""
+"""Random payloads of jobs that raise, with keys in any order, at any point of their life, and with all options."""
 
 import random
 from typing import Any
@@ -6,17 +6,17 @@ from typing import Any
 BACKTRACE = ["app/a.rb:1:in `x'", "app/é.rb:2:in `y'", "app/c.rb:3:in `z'"]
 MESSAGES = ["boom", "", "é\u2028😀", "x" * 9_999, "x" * 10_000, "x" * 10_001, 'a\nb"\\', "\u0000"]
 CLASSES = [*["FixtureJob"] * 6, "RetryThreeJob", "RetryFalseJob", "RetryInJob", "NeverDeadJob"]
-# Stands for a key that is not there.
+# Marks a key that is absent.
 ABSENT = object()
 
 
 class RandomFailures:
     """
-    A source of payloads.
+    Generates payloads.
 
     Args:
         seed: The same seed gives the same payloads.
-        milliseconds: Times are those of Sidekiq 8.
+        milliseconds: True for times in Sidekiq 8's format.
     """
 
     def __init__(self, seed: int, *, milliseconds: bool) -> None:

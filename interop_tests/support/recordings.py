@@ -1,7 +1,7 @@
 """
-The payloads that real Sidekiq wrote, as values. `ruby_fixtures/README.md` describes the files.
+The payloads that real Sidekiq has written, as values. `ruby_fixtures/README.md` describes the files.
 
-They are data: tests that need no Ruby run against every recorded release.
+As they are data, tests can compare with every recorded release without Ruby.
 """
 
 import base64
@@ -22,7 +22,7 @@ from sidekiq_py.wire.dialect import Dialect
 
 FOLDER = RUBY_FIXTURES / "payloads"
 RECORDED = tuple(sorted(folder.name for folder in FOLDER.iterdir() if folder.is_dir()))
-"""The releases of Sidekiq that have been recorded, as their folders are named."""
+"""The recorded releases of Sidekiq, by the names of their folders."""
 
 PUSHES = ("perform_async", "perform_in", "perform_at", "perform_bulk", "push", "push_bulk")
 
@@ -30,12 +30,12 @@ PUSHES = ("perform_async", "perform_in", "perform_at", "perform_bulk", "push", "
 @dataclass(frozen=True, slots=True)
 class Held:
     """
-    What a Redis key holds.
+    The contents of a Redis key.
 
     Args:
-        type: As TYPE says it; `none` if nothing is there.
-        members: The raw bytes; for hashes pairs of field and value.
-        scores: Of sorted sets, one a member.
+        type: The type as reported by TYPE; `none` if the key does not exist.
+        members: The raw bytes; for hashes, pairs of field and value.
+        scores: For sorted sets, one score per member.
     """
 
     type: str
@@ -46,18 +46,18 @@ class Held:
 @dataclass(frozen=True, slots=True)
 class Recording:
     """
-    One situation of one release.
+    The recording of one situation in one release.
 
     Args:
-        situation: Its name.
+        situation: The situation's name.
         sidekiq: The release that wrote it.
         input: The call or the step.
-        key: The Redis key it is about.
-        type: The key's type; `none` if nothing is there.
-        members: The raw bytes; for hashes pairs of field and value.
-        scores: Of sorted sets, one a member.
+        key: The Redis key that it is about.
+        type: The key's type; `none` if it does not exist.
+        members: The raw bytes; for hashes, pairs of field and value.
+        scores: For sorted sets, one score per member.
         elsewhere: The rest of the database.
-        commands: What the step sent to Redis, as in the file.
+        commands: The commands that the step sent to Redis, as in the file.
     """
 
     situation: str
@@ -72,23 +72,23 @@ class Recording:
 
     @property
     def dialect(self) -> Dialect:
-        """That release's way of writing."""
+        """The dialect of that release."""
         return Dialect.pinned(self.sidekiq)
 
     @property
     def database(self) -> dict[str, Held]:
-        """All that was left in Redis by key, without what the jobs of the fixtures wrote themselves; a copy."""
+        """A copy of all data left in Redis, by key, without what the fixtures' jobs wrote themselves."""
         held = {} if self.type == "none" else {self.key: Held(self.type, self.members, self.scores)}
         kept = {name: value for name, value in (held | self.elsewhere).items() if not name.startswith("fixture:")}
         return deepcopy(kept)
 
     def sent(self, *names: str) -> list[tuple[bytes, ...]]:
-        """The commands of those names that the step sent."""
+        """The commands with those names that the step sent."""
         return [tuple(bytes_of(word) for word in command) for command in self.commands if command[0] in names]
 
     @property
     def id(self) -> str:
-        """For the names of tests: the situation and the release."""
+        """The situation and the release, for the names of tests."""
         return f"{self.situation}-{self.sidekiq}"
 
     @property
@@ -98,21 +98,21 @@ class Recording:
 
     @property
     def is_push(self) -> bool:
-        """Whether it is a call of a client."""
+        """Whether it is a client call."""
         return self.input.get("call") in PUSHES
 
 
 def recordings(sidekiq: str | None = None) -> list[Recording]:
-    """All situations recorded of a release, or of all releases, by name."""
+    """All situations recorded for a release, or for all releases, by name."""
     return [recording for release in ([sidekiq] if sidekiq else RECORDED) for recording in _of(release)]
 
 
 def recording(situation: str, sidekiq: str = "6.4.1") -> Recording:
     """
-    The recording of that name.
+    The recording with that name.
 
     Raises:
-        KeyError: That release was not recorded in this situation.
+        KeyError: This situation was not recorded for that release.
     """
     for found in _of(sidekiq):
         if found.situation == situation:
@@ -121,7 +121,7 @@ def recording(situation: str, sidekiq: str = "6.4.1") -> Recording:
 
 
 def recordings_of(situation: str) -> list[Recording]:
-    """The recordings of that name, of each release that has one."""
+    """The recordings with that name, from each release that has one."""
     return [found for found in recordings() if found.situation == situation]
 
 
@@ -132,17 +132,17 @@ def _of(sidekiq: str) -> list[Recording]:
 
 def named(*found: Recording) -> list[Any]:
     """
-    Parameters of a test, called by situation and release.
+    Test parameters, named by situation and release.
 
     Raises:
-        AssertionError: There are none, by which a test would be skipped unseen.
+        AssertionError: There are none, so that the test would be skipped silently.
     """
     assert found
     return [pytest.param(one, id=one.id) for one in found]
 
 
 def put(client: Any, database: Mapping[str, Held]) -> None:
-    """Write what a recording left into Redis, which keeps the order of a short hash's fields."""
+    """Write what a recording left into Redis, and make Redis keep the order of a short hash's fields."""
     keep_order_of_hashes(client)
     for name, held in database.items():
         match held.type:
@@ -159,20 +159,20 @@ def put(client: Any, database: Mapping[str, Held]) -> None:
 
 
 def database_of(client: redis.Redis) -> dict[str, Held]:
-    """What Redis holds now, in the form of `Recording.database`; keys of ours and of the fixtures' jobs left out."""
+    """The contents of Redis in the form of `Recording.database`, without our own keys and those of the fixtures' jobs."""
     names = sorted(name.decode() for name in client.scan_iter())
     return {name: _held(client, name) for name in names if not name.startswith(("sidekiq_py:", "fixture:"))}
 
 
 def keep_order_of_hashes(client: Any) -> None:
-    """Let the server keep the fields of a short hash in the order in which they were written, however long they are."""
+    """Make the server keep the fields of a short hash in the order in which they were written, whatever the length."""
     for name in ("hash-max-listpack-value", "hash-max-ziplist-value"):
         with suppress(redis.ResponseError):  # before 7.0 the first is not known, and in some that follow the second
             client.config_set(name, 100_000)
 
 
 def bytes_of(text: str | dict[str, str]) -> bytes:
-    """A text of a file as the bytes that it stands for."""
+    """The bytes that a text in a file stands for."""
     return base64.b64decode(text["base64"]) if isinstance(text, dict) else text.encode()
 
 

@@ -1,4 +1,4 @@
-"""The servers of `interop_tests.servers`, as tests ask for them."""
+"""Access to the servers of `interop_tests.servers` for tests."""
 
 from interop_tests import servers
 from interop_tests.servers import RedisProgram
@@ -8,7 +8,7 @@ SWITCH = "SIDEKIQ_PY_REQUIRE_REDIS"
 
 
 def required_program(name: str) -> RedisProgram:
-    """The server of that name; a skip where it is missing, a failure in CI."""
+    """The server with that name. If it is missing, the test is skipped, or fails in CI."""
     found = servers.find(name)
     if found is None:
         skip_or_fail(servers.why_missing(name), switch=SWITCH)

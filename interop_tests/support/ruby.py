@@ -1,8 +1,8 @@
 """
-Releases of real Ruby Sidekiq, code run in them, and their worker processes.
+Releases of real Ruby Sidekiq, running code in them, and their worker processes.
 
-A release is a value: which programs to call, and under which prefix. `RELEASES` are those that the environment variable
-`SIDEKIQ_PY_RELEASES` names ("6.0 6.4 7.3 8.1", or "all"); every test of this folder runs against each.
+A release is a value: the programs to call, and the prefix for them. `RELEASES` are those that the environment variable
+`SIDEKIQ_PY_RELEASES` names ("6.0 6.4 7.3 8.1", or "all"); every test in this folder runs against each of them.
 """
 
 import json
@@ -20,11 +20,11 @@ from tests.support.worker_process import REPOSITORY, SidekiqProcess
 RUBY_FIXTURES = REPOSITORY / "ruby_fixtures"
 RUN_TIMEOUT_SECONDS = 60.0
 
-# In the C locale Ruby takes what Redis says for ASCII.
+# In the C locale, Ruby treats the replies of Redis as ASCII.
 UTF8 = {"LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}
 
-# Ruby code of a test is the body of a method, and its value comes back as JSON. The marker keeps it apart from what the
-# code or a gem prints.
+# A test's Ruby code is the body of a method, and its value is returned as JSON. The marker distinguishes it from what
+# the code or a gem prints.
 RESULT_MARKER = "==> result: "
 WRAPPER = """
 JSON.parse(ARGV.fetch(0)).each {{ |name, value| Object.define_method(name) {{ value }} }}
@@ -39,17 +39,17 @@ $stdout.puts {marker} + JSON.generate([value])
 @dataclass(frozen=True, slots=True)
 class RubyRelease:
     """
-    One release of Sidekiq and how to reach it.
+    One release of Sidekiq, and how to run it.
 
     Args:
-        series: Such as "6.4"; what `SIDEKIQ_PY_RELEASES` names it by.
-        sidekiq_version: What `Sidekiq::VERSION` is there.
+        series: The name in `SIDEKIQ_PY_RELEASES`, such as "6.4".
+        sidekiq_version: The value of `Sidekiq::VERSION`.
         suite: The Debian suite that it comes from.
-        versions: Of Ruby, the json gem and Rails too; None where the root has not been built.
+        versions: The versions, including Ruby, the json gem and Rails; None if the root has not been built.
         ruby: The command that runs Ruby.
         sidekiq: The command that starts a worker.
-        fixtures: Where `ruby_fixtures/` is, as that Ruby sees it.
-        environment: More environment variables, such as RUBYLIB or GEM_PATH.
+        fixtures: The path of `ruby_fixtures/` as that Ruby sees it.
+        environment: Additional environment variables, such as RUBYLIB or GEM_PATH.
     """
 
     series: str
@@ -68,38 +68,38 @@ class RubyRelease:
 
     @property
     def work_key_suffix(self) -> str:
-        """The end of the key with work in progress: `:workers` until 6.4.1, `:work` since."""
+        """The suffix of the key for work in progress: `:workers` until 6.4.1, `:work` since then."""
         return ":workers" if self.numbers <= (6, 4, 1) else ":work"
 
     @property
     def payloads(self) -> Path:
-        """The recorded payloads of this release, or of the nearest one before it, for a suite that has moved on."""
+        """The recorded payloads of this release, or of the nearest earlier one if the suite has a newer release."""
         recorded = {tuple(map(int, path.name.split("."))): path for path in (RUBY_FIXTURES / "payloads").iterdir()}
         return recorded[max(version for version in recorded if version <= self.numbers)]
 
 
-# By Debian suite. The version is what is expected of a suite that has not been unpacked yet.
+# The Debian suite of each series, and the version to expect if the suite has not been unpacked yet.
 _SUITES = {
     "6.0": ("bullseye", "6.0.4"),
     "6.4": ("bookworm", "6.4.1"),
     "7.3": ("trixie", "7.3.2"),
     "8.1": ("forky", "8.1.7"),
 }
-# The release that most fleets with an old one run, and the newest: the others run with `make interop`.
+# The old release that most fleets run, and the newest one; the others are tested with `make interop`.
 _USUAL = "6.4 8.1"
 
 
 def all_series() -> tuple[str, ...]:
-    """Every series that can be asked for."""
+    """All available series."""
     return tuple(_SUITES)
 
 
 def release(series: str) -> RubyRelease:
     """
-    The release of a series, such as "7.3", whether or not it is there; see `why_missing`.
+    The release of a series, such as "7.3", whether or not it is installed; see `why_missing`.
 
     Raises:
-        KeyError: No suite has it.
+        KeyError: No suite has that series.
     """
     suite, expected = _SUITES[series]
     root = roots.find(suite)
@@ -124,14 +124,14 @@ RELEASES = _chosen()
 
 
 def why_missing(wanted: RubyRelease) -> str | None:
-    """Why the release cannot be used here, in a sentence; None when it can."""
+    """Why the release cannot be used here, in a sentence; None if it can."""
     if wanted.versions is not None:
         return None
     return f"Ruby Sidekiq {wanted.series} is not here; get it by: python -m interop_tests.roots {wanted.suite}"
 
 
 def with_public_gems(found: RubyRelease, folder: Path) -> RubyRelease:
-    """A release with the gems on its load path whose sources are in this folder (`.ci/gems`)."""
+    """A release whose load path includes the gems whose sources are in this folder (`.ci/gems`)."""
     folders = [str(path.resolve()) for path in sorted(folder.glob("*/lib"))]
     load_path = ":".join([*folders, str(RUBY_FIXTURES / "stand_ins")])
     return replace(found, environment={**found.environment, "RUBYLIB": load_path})
@@ -153,16 +153,16 @@ def run_ruby(
     Args:
         code: The body of a method; `return` works.
         redis_url: The Redis that Sidekiq talks to.
-        active_job: Load `ruby_fixtures/active_jobs.rb` as well, which takes half a second more.
-        web: Load `ruby_fixtures/web_ui.rb`: Sidekiq's Web UI and a visitor for it.
-        also: More files of `ruby_fixtures/` to load.
-        values: JSON values that the code finds as the methods of the same names.
+        active_job: True to also load `ruby_fixtures/active_jobs.rb`, which takes half a second more.
+        web: True to load `ruby_fixtures/web_ui.rb`: Sidekiq's Web UI and a visitor for it.
+        also: Other files in `ruby_fixtures/` to load.
+        values: JSON values, which the code can use as methods of the same names.
 
     Returns:
-        The code's last value, by way of JSON.
+        The code's last value, converted by way of JSON.
 
     Raises:
-        AssertionError: Ruby failed; the message holds what it printed.
+        AssertionError: Ruby failed; the message contains its output.
     """
     script = WRAPPER.format(code=code, marker=json.dumps(RESULT_MARKER))
     loaded = ["active_jobs.rb" if active_job else "jobs.rb", *(["web_ui.rb"] if web else []), *also]
@@ -186,18 +186,18 @@ class RubySidekiq(SidekiqProcess):
     """
     A real Ruby worker with the jobs of `ruby_fixtures/`.
 
-    It polls its scheduled sets quickly. At the end of the context it is killed, as an orderly stop takes Ruby over two
-    seconds; a test that is about stopping calls `stop` itself.
+    It polls its scheduled sets quickly. At the end of the context it is killed, because an orderly stop takes Ruby over
+    two seconds; a test about stopping calls `stop` itself.
 
     Args:
-        release: Which Sidekiq.
-        redis_url: The Redis it works on.
-        queues: Each given as `-q`, such as `"default"` or `"critical,3"`.
-        concurrency: Threads.
+        release: The Sidekiq release.
+        redis_url: The Redis that it uses.
+        queues: The values for `-q`, such as `"default"` or `"critical,3"`.
+        concurrency: The number of threads.
         timeout_seconds: How long a stop waits for running jobs.
-        poll_seconds: The average interval of its poller; None is Ruby's own, which takes 5 s to 20 s at first.
-        active_job: Load the Active Job classes too.
-        namespace: Under which it registers; `ruby_fixtures/namespace.rb` puts it there.
+        poll_seconds: The average interval of its poller; None for Ruby's own, which takes 5 s to 20 s at first.
+        active_job: True to load the Active Job classes too.
+        namespace: The namespace in which it registers, which `ruby_fixtures/namespace.rb` sets.
     """
 
     def __init__(

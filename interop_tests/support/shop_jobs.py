@@ -1,4 +1,4 @@
-"""The jobs of a shop, for the pictures in docs/images: those that are at work stay so until the shop closes."""
+"""The jobs of a shop, for the screenshots in docs/images. Running jobs keep running until the shop closes."""
 
 import os
 import time
@@ -12,7 +12,7 @@ POLL_SECONDS = 0.05
 
 
 class MissingSalesError(Exception):
-    """What a forecast without figures raises."""
+    """The error of a forecast without sales figures."""
 
 
 def _until_closing_time() -> None:
@@ -24,22 +24,22 @@ def _until_closing_time() -> None:
 
 @sidekiq.job(name="FraudCheck", queue="python")
 def fraud_check(_order: str, _amount: float) -> None:
-    """Takes its time."""
+    """Run until the shop closes."""
     _until_closing_time()
 
 
 @sidekiq.job(name="Catalogue::ResizeImage", queue="images")
 def resize_image(_path: str, _pixels: int) -> None:
-    """Takes its time too."""
+    """Run until the shop closes, too."""
     _until_closing_time()
 
 
 @sidekiq.job(name="CountStock", queue="python")
 def count_stock(_article: int) -> None:
-    """Done at once."""
+    """Finish immediately."""
 
 
 @sidekiq.job(name="ForecastDemand", queue="python", backtrace=True)
 def forecast_demand(region: str, _weeks: int) -> None:
-    """Fails for every region."""
+    """Fail for every region."""
     raise MissingSalesError(f"no sales of last year for region {region!r}")

@@ -11,7 +11,7 @@ _ledger = LedgerWriter(os.environ["FIXTURE_LEDGER"])
 
 @sidekiq.job(name="TickJob")
 def tick(number: int) -> None:
-    """Notes in a file that it ran."""
+    """Note in a file that the job ran."""
     _ledger.note(STARTED, number)
     time.sleep(0.002)
     _ledger.note(ENDED, number)

@@ -1,4 +1,4 @@
-"""Sidekiq's Web UI for a browser: `ruby_fixtures/config.ru` under puma, out of a release's folder."""
+"""Sidekiq's Web UI for a browser: `ruby_fixtures/config.ru` under puma, from a release's folder."""
 
 import os
 import re
@@ -21,12 +21,12 @@ _LISTENS = re.compile(r"Listening on \w+://127\.0\.0\.1:([1-9]\d*)")
 
 class WebUiServer:
     """
-    One puma on a free port of 127.0.0.1, gone at the end of the context.
+    A puma on a free port of 127.0.0.1, which is stopped at the end of the context.
 
     Args:
-        release: Which Sidekiq.
+        release: The Sidekiq release.
         redis_url: The Redis that it shows.
-        tabs: What to require for tabs of gems.
+        tabs: The files to require for the tabs of gems.
     """
 
     def __init__(self, release: RubyRelease, redis_url: str, *, tabs: Sequence[str] = ()) -> None:

@@ -1,4 +1,4 @@
-"""Writes what Airflow's executor sees of a workload that no worker can read."""
+"""Writes what Airflow's executor reports about a workload that no worker can read."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Random canvases: made of a number, the same on both sides; their tasks note how they were called."""
+"""Random canvases, each generated from a number, the same on both sides; their tasks note how they were called."""
 
 import json
 import os
@@ -32,7 +32,7 @@ def note_run(kind: str, task: Any, key: str, args: Any) -> None:
 @app.task(name="step", bind=True)
 def step(self, *args, k):
     note_run("step", self, k, args)
-    # What is handed on tells where it came from, and does not grow for ever.
+    # The result shows where it came from, and does not grow forever.
     return k if not args or len(json.dumps(args)) > 300 else [k, *args]
 
 
@@ -72,7 +72,7 @@ TASKS = {"step": step, "fails": fails, "replaced": replaced, "replaced_by_group"
 
 
 class Maker:
-    """Makes the canvas of a number."""
+    """Creates the canvas for a number."""
 
     def __init__(self, number: int, seed: int) -> None:
         self.draw = random.Random(seed * 100_003 + number)
@@ -145,7 +145,7 @@ def wait():
 
 
 def main(count: int, seed: int) -> None:
-    """Send so many canvases, wait until nothing runs any more, and write what became of each."""
+    """Send that many canvases, wait until nothing is running, and write the outcome of each."""
     results, texts = {}, {}
     for number in range(count):
         maker = Maker(number, seed)
@@ -169,5 +169,5 @@ def main(count: int, seed: int) -> None:
             "ended": type(result).__name__ if refused else json.loads(json.dumps(ended(result), default=repr)),
         }
         sides.write(json.dumps(about))
-    # Celery would complain of each result that is still waited for when the interpreter ends.
+    # Otherwise Celery complains about each result that is still pending when the interpreter exits.
     os._exit(0)

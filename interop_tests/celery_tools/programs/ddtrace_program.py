@@ -1,4 +1,4 @@
-"""Writes the spans of ddtrace: 14 for the six tasks, one of which is sent and run twice."""
+"""Writes ddtrace's spans: 14 for the six tasks, one of which is sent and run twice."""
 
 import json
 
@@ -9,7 +9,7 @@ _TAGS = ("celery", "component", "span.kind", "error.type", "error.message", "out
 
 
 class Written(TraceFilter):
-    """Writes spans, and sends them nowhere."""
+    """Writes spans instead of sending them."""
 
     def process_trace(self, trace):
         for span in trace:

@@ -1,4 +1,4 @@
-"""What the programs have in common: the alias, where they are to have it, and tasks of each kind of end."""
+"""What the programs share: the alias, if they should use it, and tasks with each kind of outcome."""
 
 import os
 from typing import Any
@@ -14,7 +14,7 @@ ENDS = 30
 
 
 def made_app() -> Any:
-    """An app with its tasks."""
+    """Create an app with its tasks."""
     app = Celery("tools", broker=os.environ["REDIS_URL"], backend=os.environ["REDIS_URL"])
     app.conf.broker_connection_retry_on_startup = True
 
@@ -40,7 +40,7 @@ def made_app() -> Any:
 
 
 def wait_for(app: Any) -> None:
-    """Until a worker answers."""
+    """Wait until a worker answers."""
     for _ in range(80):
         if app.control.ping(timeout=1, limit=1):
             return
@@ -48,7 +48,7 @@ def wait_for(app: Any) -> None:
 
 
 def send_all(app: Any) -> None:
-    """Six tasks: two that succeed, one that fails, one that is tried twice, a chain of two; and wait for their ends."""
+    """Send six tasks and wait: two succeed, one fails, one is tried twice, and two are a chain."""
     tasks = app.tasks
     add, silent = tasks["tools.add"], tasks["tools.silent"]
     silent.delay()
@@ -65,6 +65,6 @@ def send_all(app: Any) -> None:
 
 
 def write(line: str) -> None:
-    """Add a line to what the tool reports."""
+    """Add a line to the tool's report."""
     with open(os.environ["SEEN"], "a") as seen:
         seen.write(f"{line}\n")

@@ -1,4 +1,4 @@
-"""Writes what django-structlog logs of tasks, by its bootstep in the worker."""
+"""Writes what django-structlog logs about tasks, with its bootstep in the worker."""
 
 import os
 

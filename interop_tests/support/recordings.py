@@ -159,7 +159,7 @@ def put(client: Any, database: Mapping[str, Held]) -> None:
 
 
 def database_of(client: redis.Redis) -> dict[str, Held]:
-    """The contents of Redis in the form of `Recording.database`, without our own keys and those of the fixtures' jobs."""
+    """The contents of Redis in the form of `Recording.database`, without our own keys and those of fixture jobs."""
     names = sorted(name.decode() for name in client.scan_iter())
     return {name: _held(client, name) for name in names if not name.startswith(("sidekiq_py:", "fixture:"))}
 

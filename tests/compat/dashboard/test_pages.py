@@ -262,7 +262,7 @@ def test_a_dashboard_over_a_client_of_redis_py_says_what_to_give_instead(
     reply = visitor(pool=redis_client).get("/celery")
 
     assert reply.status == 409
-    assert "give asgi_app the URL" in reply.shown
+    assert "pass the URL to asgi_app" in reply.shown
 
 
 def test_results_that_the_program_s_app_keeps_elsewhere_are_found_there(

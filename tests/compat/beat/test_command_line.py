@@ -230,7 +230,7 @@ def test_a_broken_entry_in_redis_stops_no_other(
     beat = beat_of(app, tick=TICK)
 
     assert set(beat.schedule) == {"tick"}
-    assert "Entry 'broken' is left out" in caplog.text
+    assert "Entry 'broken' is ignored" in caplog.text
     beat_state.remove(app, "broken")
     assert not redis_client.exists("sidekiq_py:beat:proj:added")
 

@@ -241,7 +241,7 @@ def test_no_more_than_fifty_thousand_are_kept(
     kept = {member.decode() for member in redis_client.zrange("sidekiq_py:revoked", 0, -1)}
     assert {f"new{number}" for number in range(1500)} <= kept
     assert {f"old{number:06}" for number in range(1500, MOST_KEPT)} <= kept
-    assert sum(int(line.getMessage().split()[0]) for line in caplog.records if "forgotten" in line.getMessage()) == 1500
+    assert sum(int(line.getMessage().split()[0]) for line in caplog.records if "dropped" in line.getMessage()) == 1500
     assert len(revokes.revoked_ids(app)) == revokes.MOST_LISTED
     assert "new1" in revokes.revoked_ids(app)
 

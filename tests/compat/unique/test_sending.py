@@ -259,7 +259,7 @@ def test_who_listens_hears_of_what_is_sent(
         signals.after_task_publish.disconnect(listen)
 
     assert told == [first.id]
-    assert f"it is there already, as {first.id}" in caplog.text
+    assert f"the same call already exists, as {first.id}" in caplog.text
 
 
 def test_a_push_that_is_refused_leaves_no_lock(sync: Any, redis_client: redis.Redis, holders: Holders) -> None:

@@ -1,14 +1,14 @@
 """
-The pictures in docs/images: Ruby's Web UI and our dashboard over a Ruby process and two Python ones at work on the same
-Redis.
+Takes the screenshots in docs/images: Ruby's Web UI and our dashboard, with a Ruby process and two Python processes that
+work on the same Redis.
 
     python -m interop_tests.screenshots [FOLDER]
 
-The tabs of gems are there as well: sidekiq-cron 1.8 as Debian has it; where the folder SIDEKIQ_PY_GEMS (build/gems) has
-their public source (`make gems`), sidekiq-cron 2.3 and sidekiq-status.
+The tabs of gems are included: sidekiq-cron 1.8 from Debian and, if the folder SIDEKIQ_PY_GEMS (build/gems) has their
+public sources (`make gems`), sidekiq-cron 2.3 and sidekiq-status.
 
-Processes, jobs, tasks and failures are real. Only what the Metrics page and the trends of queues show of the past hour
-was not waited for: it was counted and written by the worker's own code, under the times of that hour.
+Processes, jobs, tasks and failures are real. Only the past hour on the Metrics page and in the queue trends is
+simulated: the worker's own code counted and wrote it, with times in that hour.
 """
 
 import html
@@ -54,7 +54,7 @@ from tests.support.worker_process import REPOSITORY, SidekiqProcess, WorkerProce
 
 IMAGES = REPOSITORY / "docs" / "images"
 PAGES = {"6.4": ("busy",), "7.3": ("busy",), "8.1": ("busy", "retries", "metrics")}
-# Our dashboard, over the scene of this release: file → path.
+# Our dashboard, for the scene of this release: file → path.
 DASHBOARD_OVER = "8.1"
 DASHBOARD_PAGES = {
     "overview": "/",
@@ -66,7 +66,7 @@ DASHBOARD_PAGES = {
     "celery_workflow": "/celery/workflow?id={task}&group={group}",
     "celery_workers": "/celery/workers",
 }
-# Those that show more than the scene has: what `_fill_the_other_pages` adds to it.
+# Pages that show more than the scene has; `_fill_the_other_pages` adds the rest.
 OTHER_PAGES = {
     "queues": "/queues",
     "scheduled": "/scheduled",
@@ -91,12 +91,12 @@ for (const one of document.querySelectorAll("pre")) one.textContent = one.textCo
 WIDTH, LEAST_HEIGHT = 1280, 500
 GEMS = Path(os.environ.get("SIDEKIQ_PY_GEMS", REPOSITORY / "build" / "gems"))
 
-# Where a host's name would stand, so that the pictures show whose process it is.
+# Used instead of host names, so that the screenshots show whose process it is.
 RUBY_HOST, PYTHON_HOST = "ruby.1", "python.1"
-# Loaded by its short name, which stands before the names of its errors.
+# Loaded by its short name, because that is the prefix of its error names.
 JOBS = (Path(shop_jobs.__file__).stem, "interop_tests.support.quick_beats")
 
-# Seconds that a run takes in the mean, and how many there are in a minute, by class.
+# The mean seconds of a run and the number of runs per minute, by class.
 _PAST = {
     "FraudCheck": (1.4, 9),
     "Catalogue::ResizeImage": (0.6, 14),
@@ -104,12 +104,12 @@ _PAST = {
     "CountStock": (0.02, 40),
 }
 
-# Of queues: how many waited at the end of the hour, and for how many seconds each.
+# By queue: how many jobs waited at the end of the hour, and for how many seconds each.
 _WAITED = (("images", 12, 0.9), ("mailers", 3, 2.0), ("python", 22, 0.4))
 
 
 def photograph(shown: RubyRelease, browser: Browser, folder: Path) -> list[Path]:
-    """Play the scene for one release; returns the pictures taken."""
+    """Play the scene for one release. Returns the screenshots taken."""
     taken: list[Path] = []
     with ExitStack() as stack:
         server = stack.enter_context(RedisServer())
@@ -133,17 +133,17 @@ def _photograph_dashboard(redis_url: str, client: redis.Redis, browser: Browser,
     command = [sys.executable, "-m", "sidekiq_py", "web", "--port", "{port}"]
     with WebServer(command, environment={"REDIS_URL": redis_url}) as dashboard:
         browser.visit(dashboard.url("/"))
-        # The doctor looks in the background, and a rate needs two looks.
+        # The doctor checks in the background, and a rate needs two checks.
         eventually(lambda: "is checking" not in browser.text and "Jobs per second\n\N{EN DASH}" not in browser.text)
         [raw, *_] = client.zrange("retry", 0, 0)
         task, group = _run_a_workflow(redis_url)
         browser.visit(dashboard.url("/celery/workers"))
-        # Workers are asked in the background.
+        # Workers are queried in the background.
         eventually(lambda: "Asking" not in browser.text)
         taken = []
         for name, page in DASHBOARD_PAGES.items():
             browser.visit(dashboard.url(page.format(jid=json.loads(raw)["jid"], task=task, group=group)))
-            # A backtrace has this machine's paths.
+            # A backtrace contains this machine's paths.
             browser.driver.execute_script(_SHORTEN, f"{REPOSITORY}/")
             taken.append(folder / f"dashboard_{name}.png")
             browser.photograph(taken[-1])
@@ -163,7 +163,7 @@ def _photograph_dashboard(redis_url: str, client: redis.Redis, browser: Browser,
 
 
 def _fill_the_other_pages(dashboard: WebServer, jid: str) -> dict[str, str]:
-    """A batch under way, periodic jobs, and what an operator has done; returns what stands in addresses."""
+    """Add an open batch, periodic jobs, and actions of an operator. Returns the values for the pages' addresses."""
     operator = HttpClient(dashboard)
     _, page = operator.get(f"/job?jid={jid}")
     [copy] = re.findall(r'href="(/job/copy[^"]*)"', page)
@@ -176,7 +176,7 @@ def _fill_the_other_pages(dashboard: WebServer, jid: str) -> dict[str, str]:
     batch = sidekiq.Batch(description="The new catalogue", track=True)
     with batch.jobs():
         shop_jobs.count_stock.perform_bulk([[article] for article in range(24)])
-        # Its queue is paused.
+        # The queue of this job is paused.
         shop_jobs.resize_image.perform_bulk([[f"boots/{number}.png", 640] for number in range(6)])
     eventually(lambda: batch.status().pending == 6)
     eventually(lambda: DeadSet().size == 1)
@@ -184,7 +184,7 @@ def _fill_the_other_pages(dashboard: WebServer, jid: str) -> dict[str, str]:
 
 
 def photograph_timetable(shown: RubyRelease, browser: Browser, path: Path) -> Path:
-    """The Cron tab over periodic jobs of both languages."""
+    """Show the Cron tab with periodic jobs in both languages."""
     with RedisServer() as server:
         sidekiq.configure(redis_url=server.url, sidekiq_version=shown.sidekiq_version)
         layout = layout_of("1.8" if shown.numbers < (7,) else "2")
@@ -204,7 +204,7 @@ def photograph_timetable(shown: RubyRelease, browser: Browser, path: Path) -> Pa
 
 
 def photograph_statuses(shown: RubyRelease, browser: Browser, path: Path) -> Path:
-    """The Statuses tab over jobs that Ruby has enqueued and Python runs."""
+    """Show the Statuses tab with jobs that Ruby has enqueued and Python runs."""
     is_over = threading.Event()
 
     @sidekiq.job(name="PythonImport", queue="python", retry=False)
@@ -251,7 +251,7 @@ def _celery_worker(redis_url: str) -> SidekiqProcess:
 
 
 def _run_a_workflow(redis_url: str) -> tuple[str, str]:
-    """A task that calls a group of twelve; returns the ids of both, once all have ended."""
+    """Run a task that calls a group of twelve. Returns the ids of both once all have ended."""
     app = Celery("shop", broker=redis_url, backend=redis_url, set_as_current=False, fixups=[])
     called = app.send_task("shop.fan_out", (12,))
     called.get(timeout=60)
@@ -278,7 +278,7 @@ def _python_worker(shown: RubyRelease, redis_url: str) -> WorkerProcess:
 
 
 def _open_the_shop(client: redis.Redis) -> None:
-    """Jobs done, failed, running, waiting and scheduled; returns when the heartbeats tell of those that run."""
+    """Add finished, failed, running, waiting and scheduled jobs. Returns once heartbeats report the running ones."""
     shop_jobs.count_stock.perform_bulk([[article] for article in range(240)])
     for region, weeks in (("north", 4), ("alps", 12), ("islands", 4)):
         shop_jobs.forecast_demand.perform_async(region, weeks)
@@ -326,7 +326,7 @@ def _take(browser: Browser, web_ui: WebUiServer, page: str, path: Path) -> Path:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Take all pictures; prints each. Returns 1 where a release or the browser is missing."""
+    """Take all screenshots and print their paths. Returns 1 if a release or the browser is missing."""
     folder = Path(arguments[0]) if arguments else IMAGES
     folder.mkdir(parents=True, exist_ok=True)
     releases = [release(series) for series in PAGES]

@@ -50,7 +50,8 @@ def schedule_of(data: Any) -> BaseSchedule:
     Raises:
         ValueError: It does not describe a schedule.
     """
-    kind = next(iter(data), None) if isinstance(data, Mapping) else None
+    kinds = [kind for kind in ("every", "crontab", "solar") if kind in data] if isinstance(data, Mapping) else []
+    kind = kinds[0] if len(kinds) == 1 else None
     try:
         if kind == "every":
             return schedule(timedelta(seconds=data["every"]), bool(data.get("relative")))

@@ -210,6 +210,15 @@ def test_schedules_are_kept_as_data(app: Celery, redis_client: redis.Redis, make
     assert getattr(read, "relative", None) == getattr(when, "relative", None)
 
 
+def test_the_keys_of_a_kept_schedule_come_in_any_order(app: Celery, redis_client: redis.Redis) -> None:
+    """Another program may have written them, and JSON gives their order no meaning."""
+    beat_state.add(app, "one", "proj.one", schedule(timedelta(seconds=5)))
+    text = b'{"task": "proj.one", "schedule": {"relative": true, "every": 5}}'
+    redis_client.hset("sidekiq_py:beat:proj:added", "one", text)
+
+    assert beat_of(app).schedule["one"].schedule == schedule(timedelta(seconds=5), relative=True)
+
+
 def test_a_schedule_of_a_programs_own_class_belongs_into_the_settings(app: Celery) -> None:
     """It cannot be written as data."""
 

@@ -50,7 +50,7 @@ def test_a_proxy_passes_for_its_object():
 def test_the_class_of_proxies_is_a_class():
     """With its own name and text."""
     assert (Proxy.__module__, Proxy.__name__) == ("sidekiq_celery.local", "Proxy")
-    assert "Passes everything on" in Proxy.__doc__
+    assert "Forwards everything" in Proxy.__doc__
 
 
 def test_a_proxy_is_a_container_if_its_object_is():

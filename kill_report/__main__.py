@@ -90,10 +90,12 @@ def next_campaign(record: Record, subject: Subject, spent: dict[str, float], lim
 def main(arguments: list[str]) -> int:
     """Run the report. Returns 1 if something was lost, or ran twice without a reason."""
     parser = argparse.ArgumentParser(prog="python -m kill_report", description=__doc__)
-    parser.add_argument("--campaign", choices=[*CAMPAIGNS], help="this one alone, complete or not")
-    parser.add_argument("--minutes", type=float, default=15, help="for each campaign (15)")
-    parser.add_argument("--scale", type=float, default=1.0, help="of the jobs and faults of a round (1)")
-    parser.add_argument("--page-only", action="store_true", help="write the page from what was played before")
+    parser.add_argument("--campaign", choices=[*CAMPAIGNS], help="run only this campaign, even if it is complete")
+    parser.add_argument("--minutes", type=float, default=15, help="the time limit for each campaign (default: 15)")
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="scales the number of jobs and faults in a round (default: 1)"
+    )
+    parser.add_argument("--page-only", action="store_true", help="only write the page, from the stored rounds")
     chosen = parser.parse_args(arguments)
     # For a server with thousands of connections, and a proxy in front of it.
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

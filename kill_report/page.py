@@ -21,10 +21,9 @@ _PAGE = """# Reliability
 
 {headline}
 
-Written by `make kill-report` from {rounds:,} rounds on {dates}: commit `{commits}`, Python {pythons},
+`make kill-report` wrote this page from {rounds:,} rounds on {dates}: commit `{commits}`, Python {pythons},
 {servers}, on {cores} cores. The machine was shared
-(load averages of {loads} at the ends of the rounds), so the times to recovery are those of a machine that is short of
-CPU.
+(load averages of {loads} at the end of each round), so the recovery times are those of a machine that is short of CPU.
 
 | | |
 |---|---|
@@ -34,8 +33,8 @@ CPU.
 
 ## Campaigns
 
-A campaign is complete with the number of rounds in the second column. Repeats are runs too many; each has a reason
-[below](#why-jobs-ran-twice).
+Each campaign injects one kind of fault. It is complete once it has played the number of rounds in the second column.
+Repeats are extra runs of jobs; [Why jobs ran twice](#why-jobs-ran-twice) gives their reasons.
 
 | Campaign | Rounds | Jobs | Faults | Lost | Repeats | Unexplained |
 |---|---|---|---|---|---|---|
@@ -43,7 +42,7 @@ A campaign is complete with the number of rounds in the second column. Repeats a
 
 ## Faults
 
-| Fault | Times |
+| Fault | Count |
 |---|---|
 {faults}
 
@@ -51,29 +50,30 @@ A campaign is complete with the number of rounds in the second column. Repeats a
 
 ## Why jobs ran twice
 
-| Reason | Runs too many |
+| Reason | Extra runs |
 |---|---|
 {repeats}
 
-A job that was running when its process was killed runs again, and so does one whose end had not reached Redis yet
-([delivery](delivery.md)). What Redis or Ruby's own fetch forgot is not among the losses above; it was found by looking
-for the job in the server's log:
+A job that was running when its process was killed runs again. So does a job that had finished but was not yet
+acknowledged in Redis ([Delivery](delivery.md)). Jobs that Redis or Ruby's own fetch lost do not count as losses above.
+Redis lost a job if the server's log does not contain it. Ruby's fetch (BRPOP) keeps no copy of the jobs that it takes:
 
-| Forgotten by | Jobs |
+| Lost by | Jobs |
 |---|---|
 {dropped}
 
 ## Time to recovery
 
-From a kill until the last of the jobs that it cut off had started again in another process. Counted are kills that cut
-off jobs, and after which no other process was killed meanwhile. With *others at work* that is the recovery itself;
-elsewhere the next worker often has to start first, which on a busy machine takes longer than all else.
+The time from a kill until the last of the jobs that it interrupted had started again in another process. A kill
+counts if it interrupted jobs and no other process was killed before they had restarted. In the rows with *others at
+work*, this is the recovery itself. In the other rows the next worker often has to start first, and on a busy machine
+that takes longer than everything else.
 
-| Process | Kills | Median | Nine of ten within | Longest |
+| Process | Kills | Median | 90th percentile | Longest |
 |---|---|---|---|---|
 {recovery}
 
-## What else was counted
+## Other counts
 
 | | |
 |---|---|
@@ -85,21 +85,21 @@ elsewhere the next worker often has to start first, which on a busy machine take
 
 ## How it is measured
 
-- A round starts a Redis and workers of its own. Each job writes a line into a file, outside Redis, when it starts and
-  when it ends. In the end every job that was enqueued must have ended, or stand in Redis (those that fail for good
-  stand in `dead`). A job is *lost* if it did neither.
-- A repeat is *explained* if its first run was under way, or had ended less than a second ago, when its process was
-  killed; when its machine was cut off for longer than its lease; or when its server was killed under an `appendfsync`
-  that does not keep each write. All other repeats are *unexplained*, and so are two runs of a job that overlap without
-  such a reason.
-- Programs that enqueue are killed, too: what a push has returned for must run.
-- Chains and chords, batches and periodic jobs have books of their own: each task once, each callback once, each second
-  one tick.
-- A round that did not come to its end is listed above with its reason, and counts for nothing.
-- A SIGKILL of a parent together with its children counts once.
-- `make kill-report` goes on where it stopped; `make kill-report ARGUMENTS="--campaign threads --minutes 10"` plays one
-  campaign. The rounds are kept in `.kill-report/`, and count for as long as what a worker or a client loads stays as it
-  is (the dashboard, the demo and `doctor` may change). A small round of each campaign runs with the tests.
+- Each round starts its own Redis and workers. A job writes a line to a file, outside Redis, when it starts and when it
+  ends. At the end of the round, every enqueued job must either have finished or still be in Redis; jobs that fail for
+  good are in the set `dead`. A job that did neither is *lost*.
+- A repeat is *explained* if the job's first run was in progress, or had ended less than a second before, when one of
+  three things happened: its process was killed, its machine was cut off for longer than its lease, or its server was
+  killed with an `appendfsync` that does not sync every write. All other repeats are *unexplained*, and so are two runs
+  of a job that overlap without such a reason.
+- Programs that enqueue are killed, too. Once a push has returned, its job must run.
+- Chains and chords, batches and periodic jobs have additional checks: each task runs once, each callback is enqueued
+  once, and there is one tick for every second.
+- A round that did not finish is listed above with its reason, and its results do not count.
+- Killing a parent together with its children counts as one SIGKILL.
+- `make kill-report` continues where it stopped, and `make kill-report ARGUMENTS="--campaign threads --minutes 10"` runs
+  a single campaign. Rounds are stored in `.kill-report/`. They count for as long as the code that workers and clients
+  load does not change; the dashboard, the demo and `doctor` may change. The tests run a small round of each campaign.
 """
 
 
@@ -119,16 +119,16 @@ def text(played: Sequence[Round]) -> str:
     steps = {name.removeprefix(STEP): count for name, count in faults.items() if name.startswith(STEP)}
     others = Counter({name: count for name, count in faults.items() if not name.startswith(STEP)})
     if steps:
-        others["SIGKILL: at a named step of a job's way"] = sum(steps.values())
+        others["SIGKILL: at a named step of a job's life"] = sum(steps.values())
     loads = sorted(one.load for one in rounds)
     totals = {
         "Jobs": f"{sum(one.jobs for one in rounds):,}",
         "SIGKILLs of processes": f"{kills:,}",
         "Other faults": f"{faults.total() - kills:,}",
         "Jobs lost": f"{sum(one.lost for one in rounds):,}",
-        "Repeats, explained": f"{repeats.total() - repeats['unexplained']:,}",
-        "Repeats, unexplained": f"{repeats['unexplained']:,}",
-        "Campaigns that are complete": f"{sum(_is_complete(name, rounds) for name in CAMPAIGNS)} of {len(CAMPAIGNS)}",
+        "Explained repeats": f"{repeats.total() - repeats['unexplained']:,}",
+        "Unexplained repeats": f"{repeats['unexplained']:,}",
+        "Complete campaigns": f"{sum(_is_complete(name, rounds) for name in CAMPAIGNS)} of {len(CAMPAIGNS)}",
     }
     dates = sorted({one.date[:10] for one in rounds})
     return _PAGE.format(
@@ -148,7 +148,7 @@ def text(played: Sequence[Round]) -> str:
         repeats=_counted(repeats),
         dropped=_counted(_sum(rounds, "dropped")),
         recovery=_recovery(rounds),
-        notes=_counted(_sum(rounds, "notes") + Counter({"jobs in `dead` before their end": _unended(rounds)})),
+        notes=_counted(_sum(rounds, "notes") + Counter({"jobs in `dead` that never finished": _unended(rounds)})),
         problems=_problems(played),
     )
 
@@ -189,8 +189,8 @@ def _is_complete(name: str, rounds: Sequence[Round]) -> bool:
 def _goal(rounds: Sequence[Round], kills: int) -> str:
     jobs = sum(one.jobs for one in rounds)
     is_reached = jobs >= GOAL_JOBS and kills >= GOAL_KILLS and all(_is_complete(name, rounds) for name in CAMPAIGNS)
-    goal = f"The goal is {GOAL_JOBS:,} jobs and {GOAL_KILLS:,} SIGKILLs with every campaign complete"
-    return f"{goal}: it is reached." if is_reached else f"{goal}: it is **not reached yet**."
+    goal = f"The goal is {GOAL_JOBS:,} jobs and {GOAL_KILLS:,} SIGKILLs, with every campaign complete"
+    return f"{goal}. It has been reached." if is_reached else f"{goal}. It has **not been reached yet**."
 
 
 def _campaign_row(name: str, rounds: Sequence[Round]) -> str:
@@ -211,9 +211,9 @@ def _campaign_row(name: str, rounds: Sequence[Round]) -> str:
 
 def _steps(steps: Mapping[str, int]) -> str:
     if not steps:
-        return "No worker was killed at a named step yet."
+        return "No worker has been killed at a named step yet."
     found = ", ".join(f"{name} ({count})" for name, count in sorted(steps.items()))
-    return f"Steps of a job's way at which workers were killed, {len(steps)} of {len(STEPS)}: {found}."
+    return f"Workers were killed at {len(steps)} of the {len(STEPS)} named steps of a job's life: {found}."
 
 
 def _recovery(rounds: Sequence[Round]) -> str:

@@ -123,5 +123,5 @@ def _ruby_opener(
 
 
 CAMPAIGNS: list[tuple[str, str, Callable[[Stage], set[int]], int]] = [
-    ("batches", "Batches in both languages, at each step of their way", batches, 2),
+    ("batches", "Batches in both languages, at each step of their life", batches, 2),
 ]

@@ -53,5 +53,5 @@ def _start(stage: Stage, fleet: Fleet, name: str) -> SidekiqProcess:
 
 
 CAMPAIGNS: list[tuple[str, str, Callable[[Stage], set[int]], int]] = [
-    ("clocks", "Clocks that jump", jumps, 4),
+    ("clocks", "Clock jumps", jumps, 4),
 ]

@@ -40,5 +40,5 @@ def connections(stage: Stage) -> set[int]:
 
 
 CAMPAIGNS: list[tuple[str, str, Callable[[Stage], set[int]], int]] = [
-    ("connections", "Connections that break", connections, 8),
+    ("connections", "Broken connections", connections, 8),
 ]

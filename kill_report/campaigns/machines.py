@@ -197,5 +197,5 @@ def _merge(stage: Stage, guests: list[Guest]) -> None:
 
 
 CAMPAIGNS: list[tuple[str, str, Callable[[Stage], set[int]], int]] = [
-    ("machines", "Two machines with equal host names and process ids, one clock wrong, and a partition", machines, 5),
+    ("machines", "Two machines with the same host name and process ids, one wrong clock, and a partition", machines, 5),
 ]

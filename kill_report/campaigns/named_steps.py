@@ -77,5 +77,5 @@ def _push_one(stage: Stage, fleet: Fleet, seconds: float) -> None:
 
 
 CAMPAIGNS: list[tuple[str, str, Callable[[Stage], set[int]], int]] = [
-    ("named-steps", "Workers at each named step of a job's way", named_steps, 14),
+    ("named-steps", "Workers at each named step of a job's life", named_steps, 14),
 ]

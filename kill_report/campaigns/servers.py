@@ -64,5 +64,5 @@ def _program(name: str) -> RedisProgram | None:
 
 
 CAMPAIGNS: list[tuple[str, str, Callable[[Stage], set[int]], int]] = [
-    ("restarts", "Redis and Valkey that restart, under each `appendfsync`", restarts, 12),
+    ("restarts", "Restarts of Redis and Valkey, with each `appendfsync`", restarts, 12),
 ]

@@ -48,8 +48,8 @@ def test_the_page_adds_up_and_does_not_claim_the_goal_before_it_is_reached() -> 
     text = page.text([played("threads", jobs=999_999, faults=faults), played("clocks", jobs=1)])
 
     assert "1,000,000 jobs under 1,000 SIGKILLs and 5 other faults: none lost, none run twice without a reason." in text
-    assert "it is **not reached yet**" in text
-    assert "| SIGKILL: at a named step of a job's way | 100 |" in text
+    assert "It has **not been reached yet**." in text
+    assert "| SIGKILL: at a named step of a job's life | 100 |" in text
     assert "settle sent (100)" in text
 
 

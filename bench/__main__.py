@@ -30,17 +30,17 @@ QUESTIONS = {module.__name__.rpartition(".")[2]: module for module in MODULES}
 
 PAGE = """# Benchmarks
 
-Written by `make bench` on {date}: {machine}. Both sides of every ratio were measured in the same
-run on the same Redis. The machine was shared and noisy, so compare ratios rather than absolute times. The head of each
-script in `bench/` explains its rows.
+`make bench` wrote this page on {date}: {machine}. Both sides of every ratio were measured in the same
+run on the same Redis. The machine was shared and noisy, so compare ratios rather than absolute times. The docstring at
+the top of each script in `bench/` explains its rows.
 
 {table}
 
 ## What a job costs Redis in a fleet
 
-Fleets of processes of five threads, the real Sidekiq's beside ours where Ruby is installed. The load average of the
-machine was {load}. A busy machine makes Redis find several requests at a time, which spares it much: compare the two
-sides of a row, and no two rows.
+These are fleets of processes with five threads each, next to the real Sidekiq's if Ruby is installed. The load average
+of the machine was {load}. On a busy machine Redis finds several requests at a time, which saves it much work. So
+compare the two sides of a row, but not one row with another.
 
 {fleet}
 """

@@ -5,7 +5,7 @@ What does a batch cost?
 single pushes; then one worker draining no-op jobs that are members of a batch against plain ones; and Redis's memory
 for a batch, without its jobs.
 
-The sides of each comparison take turns on one Redis, and it is reported three times: by the clock, by Python's CPU time
+The sides of each comparison take turns on one Redis, and it is reported three times: by wall time, by Python's CPU time
 and by Redis's. On a shared machine, the clock alone says little.
 """
 
@@ -33,7 +33,7 @@ ROUNDS = 5
 
 
 class Cost(NamedTuple):
-    """The seconds that something took: by the clock, of Python's CPU, and of Redis's CPU."""
+    """The seconds that something took: by wall time, of Python's CPU, and of Redis's CPU."""
 
     wall: float
     python: float
@@ -97,7 +97,7 @@ def drain_cost(client: "redis.Redis[bytes]", worker: int, count: int, *, is_batc
 
 
 def ratios(inside: list[Cost], outside: list[Cost], *, is_rate: bool = False) -> str:
-    """The median ratios of adjacent measurements: by the clock, by all CPU time, and by each part."""
+    """The median ratios of adjacent measurements: by wall time, by all CPU time, and by each part."""
 
     def ratio(part: Callable[[Cost], float]) -> float:
         found = [part(one) / part(other) for one, other in zip(inside, outside, strict=True)]
@@ -105,7 +105,7 @@ def ratios(inside: list[Cost], outside: list[Cost], *, is_rate: bool = False) ->
 
     wall, cpu = ratio(lambda one: one.wall), ratio(lambda one: one.cpu)
     python, of_redis = ratio(lambda one: one.python), ratio(lambda one: one.redis)
-    return f"{wall:.2f} by the clock, {cpu:.2f} by CPU (Python {python:.2f}, Redis {of_redis:.2f})"
+    return f"{wall:.2f} by wall time, {cpu:.2f} by CPU time (Python {python:.2f}, Redis {of_redis:.2f})"
 
 
 def peak_kb(url: str, count: int) -> int:
@@ -152,8 +152,8 @@ def push_rows(client: "redis.Redis[bytes]", url: str, pushed: int, rounds: int) 
     """The rows of the table for pushes."""
     rows: list[tuple[str, str]] = []
     for what, push, times in (
-        (f"perform_bulk of {pushed:,} in a batch: times the cost", push_many(pushed), rounds),
-        ("perform_async in a batch: times the cost", push_singly(SINGLE), 3 * rounds),
+        (f"perform_bulk of {pushed:,} in a batch: relative cost", push_many(pushed), rounds),
+        ("perform_async in a batch: relative cost", push_singly(SINGLE), 3 * rounds),
     ):
         outside, inside = [], []
         for _ in range(times):
@@ -164,7 +164,9 @@ def push_rows(client: "redis.Redis[bytes]", url: str, pushed: int, rounds: int) 
     rows.append(("… Redis's memory of such a batch, per job", f"{batch_bytes(client) / pushed:.3f} bytes"))
     client.flushall()
     few, many = peak_kb(url, 100_000), peak_kb(url, pushed)
-    rows.append((f"… Python's memory for {pushed:,} against 100,000", f"{many / few:.2f} x {few / 1024:.0f} MB"))
+    rows.append(
+        (f"… Python's memory for {pushed:,} jobs compared with 100,000", f"{many / few:.2f} x {few / 1024:.0f} MB")
+    )
     client.flushall()
     return rows
 
@@ -180,9 +182,9 @@ def drain_rows(client: "redis.Redis[bytes]", url: str, drained: int, rounds: int
     plain = ground.median([drained / one.wall for one in outside])
     used = [ground.median([1e6 * one.cpu / drained for one in costs]) for costs in (inside, outside)]
     return [
-        (f"drain {drained:,} no-op jobs of a batch: share of the rate", ratios(inside, outside, is_rate=True)),
+        (f"drain {drained:,} no-op jobs of a batch: share of the plain rate", ratios(inside, outside, is_rate=True)),
         (
-            "… the plain drain; CPU of both a job, in a batch and plain",
+            "… the plain drain; CPU time per job of worker and Redis, in a batch and plain",
             f"{plain:,.0f}/s; {used[0]:.1f} and {used[1]:.1f} µs",
         ),
         ("… Redis's memory of a batch that has succeeded, per job", f"{batch_bytes(client) / drained:.3f} bytes"),

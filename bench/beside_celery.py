@@ -155,7 +155,7 @@ def _drain_rows(
             mine = drain_rate(ours, our_client, count)
         our_client.flushdb()
         row = f"Celery API: drain {count:,} no-op tasks, -P {name}"
-        rows.append((row, f"{mine / rate:.1f} x {rate:,.0f}/s of Celery's best pool ({pool}) (wanted: 20)"))
+        rows.append((row, f"{mine / rate:.1f} x {rate:,.0f}/s of Celery's best pool ({pool}) (goal: 20)"))
     return rows
 
 
@@ -174,7 +174,7 @@ def _client_rows(ours: Side, theirs: Side, count: int, rounds: int) -> list[tupl
     for name, size, wanted in questions:
         mine, other = (ground.median(values) for values in found[name])
         what = f"delay(), {size / mine:,.0f}/s" if name == "delay" else f"a {name} of {size:,}, {mine:.3f} s"
-        rows.append((f"Celery API: {what}", f"{other / mine:.1f} x Celery (wanted: {wanted})"))
+        rows.append((f"Celery API: {what}", f"{other / mine:.1f} x Celery (goal: {wanted})"))
     return rows
 
 

@@ -34,7 +34,7 @@ def run(processes: int = PROCESSES, idle_seconds: float = IDLE_SECONDS) -> list[
             name = f"{processes} processes together, {'ours' if side == 'ours' else 'Ruby'}"
             rows.append((f"{name}: start, stop", f"{started:.1f} s, {stopped:.1f} s"))
             rows.append(("… Redis's CPU while they idle", f"{idle.cpu_us / idle.seconds / 1e6:.2%} of a core"))
-            rows.append(("… left in Redis after the stop", _left(server.client)))
+            rows.append(("… left in Redis after stopping", _left(server.client)))
     return rows
 
 

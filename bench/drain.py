@@ -130,11 +130,16 @@ def run(count: int = 100_000, rounds: int = 3) -> list[tuple[str, str]]:
             short_queue = ground.median([10_000 / ground.drain_seconds(client, "NoOp", 10_000) for _ in range(5)])
         client.flushall()
         rows.append(("drain 100,000 no-op jobs, no log: ours", f"{ours:,.0f}/s"))
-        rows.append(("… of the bare loop", f"{ours / bare:.0%} of {bare:,.0f}/s"))
+        rows.append(("… compared with the bare loop", f"{ours / bare:.0%} of {bare:,.0f}/s"))
         rows.append(
-            ("… of the same loop with our requests: the protocol's floor", f"{ours / floor:.0%} of {floor:,.0f}/s")
+            (
+                "… compared with the same loop with our requests, the protocol's floor",
+                f"{ours / floor:.0%} of {floor:,.0f}/s",
+            )
         )
-        rows.append(("a queue of 1,000,000 against one of 10,000", f"{long_queue / short_queue:.2f} x the rate"))
+        rows.append(
+            ("a queue of 1,000,000 jobs compared with one of 10,000", f"{long_queue / short_queue:.2f} x the rate")
+        )
         with ground.python_worker(url, "-c", "10"):
             logged = ground.median(rates(ground.python_worker, url, client, count, 1))
         client.flushall()
@@ -144,9 +149,12 @@ def run(count: int = 100_000, rounds: int = 3) -> list[tuple[str, str]]:
             client.flushall()
             with ground.ruby_worker(url, "-c", "10", env={"BENCH_LOG": "1"}):
                 theirs_logged = ground.median(rates(ground.ruby_worker, url, client, count, 1))
-            rows.append(("… x Ruby Sidekiq", f"{ours / theirs:.1f} x {theirs:,.0f}/s"))
+            rows.append(("… compared with Ruby Sidekiq", f"{ours / theirs:.1f} x {theirs:,.0f}/s"))
             rows.append(
-                ("with the default log to a file: x Ruby", f"{logged / theirs_logged:.1f} x {theirs_logged:,.0f}/s")
+                (
+                    "with the default log to a file: compared with Ruby",
+                    f"{logged / theirs_logged:.1f} x {theirs_logged:,.0f}/s",
+                )
             )
     return rows
 

@@ -68,7 +68,9 @@ class Cell:
         processes, _, length = name.partition("x")
         milliseconds = "0" if length == "noop" else length.removesuffix("ms")
         if not processes.isdigit() or not milliseconds.isdigit():
-            raise ValueError(f"{name} names no cell; write processes and length of a job, as 20x5ms or 2xnoop")
+            raise ValueError(
+                f"{name} is not a cell; write the number of processes and the length of a job, such as 20x5ms or 2xnoop"
+            )
         return cls(int(processes), int(milliseconds))
 
     def __str__(self) -> str:
@@ -194,7 +196,9 @@ def table(found: list[Finding]) -> list[tuple[str, str]]:
         for measure in MEASURES:
             what = f"fleet {cell}, {load}: {measure} per job"
             rows.append((what, beside(here, attrgetter(f"cost.{measure}"), "{:.2f}")))
-        rows.append((f"fleet {cell}, {load}: jobs a second", beside(here, lambda one: one.jobs_per_second, "{:,.0f}")))
+        rows.append(
+            (f"fleet {cell}, {load}: jobs per second", beside(here, lambda one: one.jobs_per_second, "{:,.0f}"))
+        )
     for processes in dict.fromkeys(map(_size, (finding.cell for finding in found))):
         here = [finding for finding in found if finding.cell.processes == processes]
         rows.append(
@@ -230,7 +234,7 @@ def together(plan: Plan, rounds: int) -> Iterator[tuple[str, str]]:
             work = of_jobs("Nap" if cell.milliseconds else "NoOp", cell.milliseconds, queues)
             is_backlog = load == "backlog"
             yield (
-                f"fleet {cell}, {load}: µs of Redis's CPU a job",
+                f"fleet {cell}, {load}: µs of Redis's CPU per job",
                 fleet_together.row(
                     plan.shape(cell.processes),
                     work,
@@ -267,8 +271,8 @@ def summary(found: list[Finding], what: str = "fleet") -> list[tuple[str, str]]:
         net, gross, sent = (
             beside(here, attrgetter(f"cost.{measure}"), "{:.1f}") for measure in ("cpu_us", "gross_us", "sent")
         )
-        rows.append((f"{what} {cell}, {load}: µs of Redis's CPU a job", f"{net} (rest not taken off: {gross})"))
-        rows.append((f"{what} {cell}, {load}: commands sent a job", sent))
+        rows.append((f"{what} {cell}, {load}: µs of Redis's CPU per job", f"{net} (including cost at rest: {gross})"))
+        rows.append((f"{what} {cell}, {load}: commands sent per job", sent))
     resting = [row for row in table(found) if "at rest" in row[0]]
     return [*rows, *[(name.replace("fleet", what, 1), value) for name, value in resting]]
 

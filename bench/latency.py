@@ -93,7 +93,7 @@ def run() -> list[tuple[str, str]]:
         return f"{ground.median(values) * 1e3:.3f} ms, p99 {sorted(values)[int(len(values) * 0.99)] * 1e3:.2f} ms"
 
     return [
-        ("push to perform on an idle worker: ours", show(ours)),
+        ("from push to perform on an idle worker: ours", show(ours)),
         ("… a bare BRPOP consumer", show(bare)),
         ("… ratio of the medians", f"{ground.median(ours) / ground.median(bare):.2f}"),
         ("Redis CPU: alone, with ten idle workers", f"{alone:.1%}, {with_ten:.1%} of a core"),

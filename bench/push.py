@@ -136,11 +136,16 @@ def one_by_one(url: str, client: Any, ruby: Callable[[str, int], Times] | None) 
             of_ruby.append(our_times[1] / ruby("async", CALLS)[1])
         client.flushall()
     rows = [
-        ("perform_async", f"{ground.median(micros):.1f} µs a call"),
-        ("perform_async, of a bare Connection loop's rate", f"{ground.median(of_bare):.0%} (wanted: 85 %)"),
+        ("perform_async", f"{ground.median(micros):.1f} µs per call"),
+        ("perform_async, share of a bare Connection loop's rate", f"{ground.median(of_bare):.0%} (goal: 85 %)"),
     ]
     if of_ruby:
-        rows.append(("perform_async, CPU a call, of Ruby's", f"{ground.median(of_ruby):.2f} (wanted: 0.60 at most)"))
+        rows.append(
+            (
+                "perform_async, CPU time per call relative to Ruby's",
+                f"{ground.median(of_ruby):.2f} (goal: at most 0.60)",
+            )
+        )
     return rows
 
 
@@ -157,7 +162,7 @@ def in_bulk(client: Any, ruby: Callable[[str, int], Times] | None) -> list[tuple
             client.flushall()
     rows = [("perform_bulk of 100,000", f"{ground.median(rates):,.0f} jobs a second")]
     if times_ruby:
-        rows.append(("perform_bulk, times Ruby's push_bulk", f"{ground.median(times_ruby):.1f} (wanted: 2.5)"))
+        rows.append(("perform_bulk, relative to Ruby's push_bulk", f"{ground.median(times_ruby):.1f} (goal: 2.5)"))
     return rows
 
 

@@ -85,11 +85,11 @@ def run() -> list[tuple[str, str]]:
     drain_us = ground.median([one[PLAIN].drain_us for one in rounds])
     cpu_us = ground.median([one[PLAIN].cpu_us for one in rounds])
     rows = [(f"telemetry: a no-op job, {PLAIN}", f"{drain_us:.1f} µs, {cpu_us:.1f} µs of CPU")]
-    for side, wanted in ((AGAIN, ""), (METRICS, "; wanted: 3 %"), (TRACES, "; wanted: 15 %")):
+    for side, wanted in ((AGAIN, ""), (METRICS, "; goal: 3 %"), (TRACES, "; goal: 15 %")):
         longer = ground.median([one[side].drain_us / one[PLAIN].drain_us - 1 for one in rounds])
         more = sorted(one[side].cpu_us / one[PLAIN].cpu_us - 1 for one in rounds)
         middle = f"{more[len(more) // 4]:+.1%} to {more[-1 - len(more) // 4]:+.1%}"
-        rows.append((f"… {side}", f"{ground.median(more):+.1%} of CPU ({middle}{wanted}), the drain {longer:+.1%}"))
+        rows.append((f"… {side}", f"{ground.median(more):+.1%} of CPU ({middle}{wanted}), drain time {longer:+.1%}"))
     return rows
 
 

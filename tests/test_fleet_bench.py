@@ -92,7 +92,7 @@ def test_the_page_tells_of_fleets_in_a_section_of_its_own() -> None:
 
     before, after = text.split("## What a job costs Redis in a fleet")
     assert "| push | 5 µs |" in before
-    assert "load average of the\nmachine was 3 before and 4 after" in after
+    assert "load average\nof the machine was 3 before and 4 after" in after
     assert "| fleet 2x5ms | ours 1 |" in after
 
 
@@ -110,4 +110,4 @@ def test_a_tiny_fleet_is_measured() -> None:
     assert all(one.cost.gross_us >= one.cost.cpu_us and one.cost.gross_us > 0 for one in found)
     assert all(one.rest_share > 0 and one.jobs_per_second > 0 for one in found)
     assert dict(table(found))["fleet 1x1ms, trickle: sent per job"] == f"ours {found[1].cost.sent:.2f}"
-    assert dict(summary(found))["fleet 1x1ms, trickle: commands sent a job"] == f"ours {found[1].cost.sent:.1f}"
+    assert dict(summary(found))["fleet 1x1ms, trickle: commands sent per job"] == f"ours {found[1].cost.sent:.1f}"

@@ -9,12 +9,12 @@ from interop_tests.celery_upstream.source import VERSION
 
 _HEAD = f"""# Celery's own tests
 
-Written by `make celery-tests`. The tests are those of Celery {VERSION}, fetched from PyPI and run unchanged under the
-import alias: whatever they import as `celery` is `sidekiq_celery`. The integration tests run against real Redis and a
-real `sidekiq-celery worker`. The run fails if a test fails that is not counted below, or if one passes that is, and
-does so again when it is repeated; the lists are in `interop_tests/celery_upstream`. Two checks that Celery's suite
-makes after each test are left out (that no thread is left, and that its consumer's flags are unchanged). Private names
-of Celery that do not exist here are replaced by stand-ins that fail when they are used.
+`make celery-tests` writes this page. The tests are those of Celery {VERSION}, fetched from PyPI and run unchanged under
+the import alias: everything that they import as `celery` is `sidekiq_celery`. The integration tests run against a real
+Redis and a real `sidekiq-celery worker`. The run fails if a test fails that is not counted below, or if a test passes
+that is, and does so again when it is repeated. The lists are in `interop_tests/celery_upstream`. Two checks that
+Celery's suite makes after each test are left out (that no thread is left over, and that its consumer's flags are
+unchanged). Private names of Celery that do not exist here are replaced by stand-ins that fail when they are used.
 """
 
 
@@ -26,7 +26,7 @@ def written(folder: Path, found: Mapping[str, Mapping[str, str]]) -> str:
         folder: The folder that contains `t/`.
         found: A mapping from a part to the outcome of each of its tests.
     """
-    lines = [_HEAD, "| Tests | pass | differ | are skipped |", "|---|--:|--:|--:|"]
+    lines = [_HEAD, "| Tests | Pass | Differ | Skipped |", "|---|--:|--:|--:|"]
     for name, outcomes in found.items():
         counts = [sum(one == kind for one in outcomes.values()) for kind in ("passed", "failed", "skipped")]
         lines.append(f"| {name} | " + " | ".join(map(str, counts)) + " |")
@@ -36,7 +36,7 @@ def written(folder: Path, found: Mapping[str, Mapping[str, str]]) -> str:
             f"| {len(reason.tests)} | **{reason.name}.** {reason.why} |"
             for reason in sorted(expectations.reasons(name), key=lambda one: -len(one.tests))
         ]
-    lines += ["", "## Not run", "", "Test functions, each of which may stand for several tests.", ""]
+    lines += ["", "## Not run", "", "These are test functions; each of them may be several tests.", ""]
     lines += ["| Functions | What they test |", "|--:|---|"]
     lines += [
         f"| {sum(_functions(folder / 't' / file) for file in files)} | **{name}** (`{'`, `'.join(files)}`). {why} |"

@@ -1,4 +1,4 @@
-"""Two Ruby and two Python processes, ten thousand jobs of every kind: each ran, once, and all agree on the counts."""
+"""Two Ruby and two Python processes with ten thousand jobs of every kind: each job runs once, and all counts agree."""
 
 import time
 from collections import Counter
@@ -25,7 +25,10 @@ QUEUES = ("critical", "default")
 def test_ten_thousand_jobs_of_both_languages_run_once_each(
     redis_client: redis.Redis, ruby: RunRuby, start_ruby: StartRuby, start_python: StartPython
 ) -> None:
-    """Weighted queues, schedules and retries; the counters add up, and nobody takes a process of the other for dead."""
+    """
+    Weighted queues, schedules and retries; the counters add up, and neither side treats the other's processes as
+    dead.
+    """
     for _ in range(2):
         start_ruby(queues=["critical,3", "default,1"])
         start_python("-c", "5", "-q", "critical,3", "-q", "default,1")

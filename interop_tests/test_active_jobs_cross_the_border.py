@@ -1,4 +1,4 @@
-"""Active Job both ways: what Rails enqueues Python runs, what Python enqueues Rails runs, arguments and all."""
+"""Active Job in both directions: Python runs what Rails enqueues and vice versa, with all arguments."""
 
 import json
 from collections.abc import Callable
@@ -109,7 +109,10 @@ def test_arguments_of_every_type_arrive_in_ruby_as_ruby_itself_would_send_them(
     start_ruby: StartRuby,
     start_python: StartPython,
 ) -> None:
-    """Each value on three ways: from Ruby to Ruby, from Ruby by Python back to Ruby, and from Python to Ruby."""
+    """
+    Each value takes three routes: from Ruby to Ruby, from Ruby through Python back to Ruby, and from Python to
+    Ruby.
+    """
     rails = rails_of(ruby_release)
     cases = {str(number): case for number, case in enumerate(CASES) if rails >= case.since}
     calls = [
@@ -142,7 +145,7 @@ def arrived(client: redis.Redis, key: str, cases: dict[str, Case]) -> dict[str, 
 def test_ruby_performs_what_python_enqueued_for_active_job(
     redis_client: redis.Redis, redis_url: str, ruby_release: RubyRelease, start_ruby: StartRuby
 ) -> None:
-    """At once, delayed, in bulk, and under the wrapper's old name: a run knows what it was enqueued with."""
+    """Immediate, delayed, in bulk, and under the wrapper's old name: a run gets what it was enqueued with."""
     start_ruby(active_job=True)
 
     jid = perform_later("FactsJob", "now", locale="de", timezone="Europe/Berlin", priority=7)
@@ -167,7 +170,10 @@ def test_ruby_performs_what_python_enqueued_for_active_job(
 def test_python_performs_what_ruby_enqueued_for_active_job(
     redis_client: redis.Redis, ruby_release: RubyRelease, ruby: RunRuby, start_python: StartPython
 ) -> None:
-    """At once, delayed, and in bulk where Rails can: a run knows what it was enqueued with. Unknown classes wait."""
+    """
+    Immediate, delayed, and in bulk if Rails supports it: a run gets what it was enqueued with. Unknown classes
+    wait.
+    """
     start_python("-q", "python", require=REQUIRED)
 
     job_id, provider_job_id = ruby(
@@ -205,7 +211,7 @@ def facts_of(client: redis.Redis, count: int) -> dict[str, dict[str, Any]] | Non
 def test_languages_take_turns_at_the_retries_of_active_job(
     redis_client: redis.Redis, start_ruby: StartRuby, start_python: StartPython, first: str
 ) -> None:
-    """`retry_on` counts on in the other language, raises after the last attempt, and Sidekiq's retries follow."""
+    """`retry_on` keeps counting in the other language and raises after the last attempt; Sidekiq's retries follow."""
     start: dict[str, Callable[[], SidekiqProcess]] = {
         "ruby": lambda: start_ruby(active_job=True),
         "python": lambda: start_python(require=REQUIRED),

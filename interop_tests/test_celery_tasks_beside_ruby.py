@@ -1,4 +1,4 @@
-"""Tasks of a team that came from Celery, beside real Ruby: enqueued by it, shown on its pages, retried by it."""
+"""Tasks of a team that came from Celery, next to real Ruby, which enqueues them, shows them and retries them."""
 
 import json
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ def notes(client: redis.Redis) -> list[str]:
 def test_ruby_enqueues_a_task_and_python_runs_it(
     redis_client: redis.Redis, ruby: RunRuby, start_tasks: StartPython
 ) -> None:
-    """Its arguments are positional, the jid is the task's id, and the result lies where Celery looks for it."""
+    """Its arguments are positional, the jid is the task's id, and the result is where Celery looks for it."""
     start_tasks()
     push = 'Sidekiq::Client.push("class" => "TeamTask", "queue" => "celery", "args" => ["note", 1, {"a" => 2}])'
     jid = ruby(push)
@@ -58,7 +58,7 @@ def test_ruby_enqueues_a_task_and_python_runs_it(
 
 
 def test_ruby_reads_what_python_has_sent(redis_client: redis.Redis, ruby: RunRuby, team: Celery) -> None:
-    """Class, id, queue and arguments, the keyword arguments last, as `perform(a, opts)` takes them."""
+    """Class, id, queue and arguments, with the keyword arguments last, as `perform(a, opts)` expects them."""
     result = team.send_task("TeamTask", ("note", 1), {"a": 2})
 
     read = ruby('Sidekiq::Queue.new("celery").map { |job| [job.klass, job.jid, job.queue, job.args] }')
@@ -69,7 +69,7 @@ def test_ruby_reads_what_python_has_sent(redis_client: redis.Redis, ruby: RunRub
 def test_ruby_shows_a_task_that_is_to_be_retried_and_retries_it(
     redis_client: redis.Redis, ruby: RunRuby, start_tasks: StartPython, team: Celery
 ) -> None:
-    """On its Retries page stands why; a retry from there runs the task again, and the last one ends in `dead`."""
+    """Its Retries page shows the reason; a retry from there runs the task again, and the last one ends in `dead`."""
     start_tasks()
     result = team.send_task("TeamTask", ("fail",))
     eventually(lambda: redis_client.zcard("retry") == 1)
@@ -89,7 +89,7 @@ def test_ruby_shows_a_task_that_is_to_be_retried_and_retries_it(
 def test_ruby_promotes_a_task_that_waits_for_its_time(
     redis_client: redis.Redis, start_ruby: StartRuby, start_tasks: StartPython, team: Celery
 ) -> None:
-    """A countdown is a scheduled job like any other, whoever's poller moves it."""
+    """A countdown is a scheduled job like any other, whichever poller moves it."""
     with start_ruby(queues=["nothing-here"], poll_seconds=0.1):
         team.send_task("TeamTask", ("note",), {"b": [1.5, None]}, countdown=0.3)
         eventually(lambda: redis_client.llen("queue:celery") == 1)

@@ -1,4 +1,4 @@
-"""sidekiq-cron keeps the timetable in Ruby, and Python runs what is due."""
+"""sidekiq-cron keeps the schedule in Ruby, and Python runs the jobs that are due."""
 
 import pytest
 import redis
@@ -16,7 +16,7 @@ CRON = {"also": ("cron.rb",)}
 def test_python_runs_what_sidekiq_cron_enqueues(
     redis_client: redis.Redis, ruby: RunRuby, start_python: StartPython
 ) -> None:
-    """A class that Ruby has, and one that only Python has; each once for its minute, however often Ruby looks."""
+    """A class that Ruby has, and one that only Python has; each runs once for its minute, however often Ruby checks."""
     ruby(
         """
         periodic(name: "both", cron: "* * * * *", class: "FixtureJob", args: ["ledger", key, "class in both"])
@@ -34,7 +34,7 @@ def test_python_runs_what_sidekiq_cron_enqueues(
 
 
 def test_each_minute_s_job_runs_again(redis_client: redis.Redis, ruby: RunRuby, start_python: StartPython) -> None:
-    """Three minutes come, and a worker that stays runs three jobs."""
+    """Over three minutes, the same worker runs three jobs."""
     start_python("-q", "default")
     ruby(
         """
@@ -52,7 +52,7 @@ def test_each_minute_s_job_runs_again(redis_client: redis.Redis, ruby: RunRuby, 
 def test_the_date_that_cron_adds_arrives_as_the_last_argument(
     redis_client: redis.Redis, ruby: RunRuby, start_python: StartPython
 ) -> None:
-    """`date_as_argument` appends the moment as float seconds, with all its digits."""
+    """`date_as_argument` appends the time as float seconds, with all its digits."""
     pushed = ruby(
         """
         periodic(name: "dated", cron: "* * * * *", class: "FixtureJob", date_as_argument: true, args: ["echo", key])
@@ -73,7 +73,7 @@ def test_the_date_that_cron_adds_arrives_as_the_last_argument(
 def test_our_processes_leave_the_timetable_alone(
     redis_client: redis.Redis, ruby: RunRuby, start_python: StartPython
 ) -> None:
-    """`cron_jobs` and `cron_job:*` are as Ruby wrote them after a Python worker has come, worked and gone."""
+    """After a Python worker has started, worked and stopped, `cron_jobs` and `cron_job:*` are as Ruby wrote them."""
     ruby('periodic(name: "kept", cron: "5 4 * * *", class: "FixtureJob", args: ["ok"])', **CRON)
     before = _timetable(redis_client)
     worker = start_python("-q", "default")

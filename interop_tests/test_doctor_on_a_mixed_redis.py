@@ -1,4 +1,4 @@
-"""The doctor looks at a Redis that real Ruby processes and a Python worker share."""
+"""The doctor inspects a Redis that real Ruby processes and a Python worker share."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,7 +42,7 @@ def nothing_is_set(redis_url: str) -> Iterator[None]:
 def test_a_healthy_mixed_fleet(
     ruby: RunRuby, ruby_release: RubyRelease, start_ruby: StartRuby, start_python: StartPython
 ) -> None:
-    """Nothing is wrong; it says who is there, and that the release was found out from the Ruby process."""
+    """Nothing is wrong; it lists the processes, and says that the release was detected from the Ruby process."""
     theirs = start_ruby()
     ours = start_python("-q", "python", environment=FINDS_OUT)
     ruby("FixtureJob.perform_in(3600, 'ok'); PythonJob.perform_in(3600, 'ok')")
@@ -61,7 +61,7 @@ def test_a_healthy_mixed_fleet(
 def test_what_python_is_told_to_write_for_another_release(
     ruby_release: RubyRelease, start_ruby: StartRuby, start_python: StartPython
 ) -> None:
-    """Seen at its heartbeat; milliseconds for an old Ruby are a problem."""
+    """Recognized from its heartbeat; milliseconds for an old Ruby are a problem."""
     other = "7.3.2" if ruby_release.numbers >= (8,) else "8.1.7"
     start_ruby()
     ours = start_python("-q", "python", environment={"FIXTURE_SIDEKIQ_VERSION": other})
@@ -75,7 +75,7 @@ def test_what_python_is_told_to_write_for_another_release(
 def test_a_class_that_no_process_of_its_queue_knows(
     redis_client: redis.Redis, ruby: RunRuby, start_ruby: StartRuby, start_python: StartPython
 ) -> None:
-    """While it waits, and after each language has tried it."""
+    """Detected while the job waits, and after each language has tried it."""
     start_ruby()
     ours = start_python("-q", "python", "-c", "1")
     ruby("PythonJob.perform_async('ledger_and_wait_for', key, 1, gate)", key=LEDGER, gate=GATE)
@@ -92,7 +92,7 @@ def test_a_class_that_no_process_of_its_queue_knows(
 
 
 def test_a_queue_that_only_ruby_pushes_to(ruby: RunRuby, start_ruby: StartRuby, start_python: StartPython) -> None:
-    """Nobody works it."""
+    """No process serves it."""
     start_ruby()
     start_python("-q", "default")
     ruby("PythonJob.perform_async('ok')")
@@ -103,7 +103,7 @@ def test_a_queue_that_only_ruby_pushes_to(ruby: RunRuby, start_ruby: StartRuby, 
 
 
 def test_a_ruby_process_whose_clock_is_ahead(start_ruby: StartRuby, tmp_path: Path) -> None:
-    """A minute and a half, read off its real heartbeat."""
+    """A minute and a half, taken from its real heartbeat."""
     ahead = tmp_path / "ahead.rb"
     ahead.write_text(
         "class << Time; alias true_now now; def now(*given, **named); true_now(*given, **named) + 90; end; end"
@@ -152,7 +152,7 @@ def test_the_timetable_of_sidekiq_cron_is_recognized(ruby: RunRuby) -> None:
 def test_what_gitlab_s_fetcher_left_of_a_killed_process_is_told(
     redis_client: redis.Redis, ruby: RunRuby, start_ruby: StartRuby
 ) -> None:
-    """As the real gem writes it; while its process lives nothing is wrong."""
+    """As the real gem writes it; while its process is alive, nothing is wrong."""
     ruby("FixtureJob.perform_async('ledger_and_wait_for', key, 1, gate)", key=LEDGER, gate=GATE)
     doomed = start_ruby(program="reliable_fetch.rb", concurrency=1)
     eventually(lambda: redis_client.llen(LEDGER) == 1, SECONDS)

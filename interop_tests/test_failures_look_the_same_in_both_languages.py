@@ -1,4 +1,4 @@
-"""What a failed job leaves behind, whichever language enqueued it and whichever ran it: the same keys in one order."""
+"""What a failed job leaves behind, whichever language enqueued or ran it: the same keys in the same order."""
 
 import base64
 import json
@@ -54,7 +54,10 @@ def test_failures_look_the_same_in_both_languages(
     start_ruby: StartRuby,
     start_python: StartPython,
 ) -> None:
-    """Each language pushes all combinations of options to queues of both; they fail there, then in the other one."""
+    """
+    Each language pushes all combinations of options to the queues of both; they fail there, then in the other
+    language.
+    """
     ruby(
         """
         queues.product(options.to_a) do |queue, (name, set)|

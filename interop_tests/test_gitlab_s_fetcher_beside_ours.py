@@ -1,4 +1,6 @@
-"""GitLab's reliable fetcher in Ruby and ours in Python on one Redis: each gives back what its own dead left."""
+"""
+GitLab's reliable fetcher in Ruby and ours in Python on one Redis: each recovers the jobs of its own dead processes.
+"""
 
 from collections import Counter
 from typing import cast
@@ -40,7 +42,7 @@ def test_both_fetchers_share_a_queue(
 def test_what_a_killed_ruby_held_comes_back_and_python_runs_it(
     redis_client: redis.Redis, ruby: RunRuby, start_ruby: StartRuby, start_python: StartPython
 ) -> None:
-    """The fetcher counts the interruption in the payload; Python takes such a job like any other."""
+    """The fetcher counts the interruption in the payload; Python runs such a job like any other."""
     put_off_cleaning(redis_client)
     hold(ruby, 3)
     doomed = start_ruby(program=PROGRAM, concurrency=3)
@@ -61,7 +63,7 @@ def test_what_a_killed_ruby_held_comes_back_and_python_runs_it(
 def test_what_a_killed_python_held_is_left_to_python_and_comes_back(
     redis_client: redis.Redis, ruby: RunRuby, start_ruby: StartRuby, start_python: StartPython
 ) -> None:
-    """Ruby's clean-up passes by what is in flight in Python; our own recovery gives it back, and Ruby may run it."""
+    """Ruby's clean-up ignores jobs in flight in Python; our own recovery requeues them, and Ruby may run them."""
     hold(ruby, 3)
     doomed = start_python("-q", "default", "-c", "3")
     eventually(lambda: redis_client.llen(LEDGER) == 3, within_seconds=60)
@@ -79,7 +81,7 @@ def test_what_a_killed_python_held_is_left_to_python_and_comes_back(
 def test_what_ruby_s_deadline_cut_off_goes_on_in_python(
     redis_client: redis.Redis, ruby: RunRuby, start_ruby: StartRuby, start_python: StartPython
 ) -> None:
-    """A stop writes `interrupted_count` into the payload and gives the job back, once."""
+    """A stop writes `interrupted_count` into the payload and requeues the job, once."""
     put_off_cleaning(redis_client)
     hold(ruby, 2)
     worker = start_ruby(program=PROGRAM, concurrency=2, timeout_seconds=1)

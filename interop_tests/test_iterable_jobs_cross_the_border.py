@@ -1,4 +1,4 @@
-"""An iterable job that one language began goes on in the other, where it left off; either may cancel it."""
+"""An iterable job that one language began continues in the other where it left off; either may cancel it."""
 
 from collections.abc import Callable
 from functools import partial
@@ -44,7 +44,7 @@ def start(start_ruby: StartRuby, start_python: StartPython) -> Starts:
 def test_jobs_go_to_and_fro_and_see_each_item_once(
     redis_client: redis.Redis, start: Starts, turns: tuple[str, ...]
 ) -> None:
-    """Stopped between two items again and again, with numbers, texts and arrays as cursors."""
+    """Stopped between two items again and again, with numbers, strings and arrays as cursors."""
     last = [2, 3, 4][-len(turns) + 1 :]
     jids = {kind: WalkJob.perform_async(kind, COUNT, LEDGER, GATE) for kind in CURSORS}
 
@@ -81,7 +81,7 @@ def legs(turns: tuple[str, ...], last: list[int]) -> list[tuple[str, Any]]:
 def test_an_item_that_a_deadline_cut_off_is_begun_again_in_the_other_language(
     redis_client: redis.Redis, ruby_release: RubyRelease, start: Starts, first: str
 ) -> None:
-    """No item is left out; where nothing could be saved, as in Sidekiq 7.3, all since the last save comes again."""
+    """No item is skipped; if nothing could be saved, as in Sidekiq 7.3, all items since the last save are repeated."""
     second = "python" if first == "ruby" else "ruby"
     redis_client.set(HANG_AT, 2)
     jid = WalkJob.perform_async("text", COUNT, LEDGER, GATE)
@@ -103,7 +103,10 @@ def test_an_item_that_a_deadline_cut_off_is_begun_again_in_the_other_language(
 def test_an_item_that_failed_is_tried_again_in_the_other_language(
     redis_client: redis.Redis, ruby_release: RubyRelease, ruby: RunRuby, start: Starts, first: str
 ) -> None:
-    """The retry goes on with it; Sidekiq 7.3 begins anew. Ruby 8.1 shows where a job of either language is."""
+    """
+    The retry continues with that item; Sidekiq 7.3 starts over. Ruby 8.1 shows the progress of jobs in both
+    languages.
+    """
     second = "python" if first == "ruby" else "ruby"
     redis_client.set(FAIL_AT, 2)
     jid = WalkJob.perform_async("text", COUNT, LEDGER, GATE)
@@ -135,7 +138,7 @@ def gone_on_from_two(first: str, second: str, *, has_saved: bool) -> list[tuple[
 
 @pytest.mark.releases(since="7.3.3")
 def test_ruby_cancels_jobs_of_python(redis_client: redis.Redis, ruby: RunRuby, start: Starts) -> None:
-    """One that waits and one that runs, by the `cancel!` of Ruby's client."""
+    """A waiting job and a running one, by the `cancel!` of Ruby's client."""
     waiting = WalkJob.perform_async("index", COUNT, LEDGER, GATE)
     running = WalkJob.perform_async("text", COUNT, LEDGER, GATE)
     redis_client.set(LEAVE_AT, 1)
@@ -154,7 +157,7 @@ def test_ruby_cancels_jobs_of_python(redis_client: redis.Redis, ruby: RunRuby, s
 
 @pytest.mark.releases(since="7.3.3")
 def test_python_cancels_jobs_of_ruby(redis_client: redis.Redis, start: Starts) -> None:
-    """One that waits, which Ruby's own `cancel!` would make fail, and one that runs."""
+    """A waiting job, which Ruby's own `cancel!` would cause to fail, and a running one."""
     waiting = str(WalkJob.perform_async("index", COUNT, LEDGER, GATE))
     running = str(WalkJob.perform_async("text", COUNT, LEDGER, GATE))
     redis_client.set(LEAVE_AT, 1)
@@ -173,7 +176,10 @@ def test_python_cancels_jobs_of_ruby(redis_client: redis.Redis, start: Starts) -
 
 @pytest.mark.releases(since="7.3", before="7.3.3")
 def test_a_ruby_that_cannot_cancel_is_not_harmed_by_it(redis_client: redis.Redis, start: Starts) -> None:
-    """Sidekiq 7.3.2 runs a job to its end whoever cancelled it; what it gives back a Python process cancels."""
+    """
+    Sidekiq 7.3.2 runs a cancelled job to its end, whichever side cancelled it; a job that it requeues is cancelled
+    by Python.
+    """
     waiting = str(WalkJob.perform_async("index", 2, LEDGER, GATE))
     running = str(WalkJob.perform_async("text", COUNT, LEDGER, GATE))
     redis_client.set(LEAVE_AT, 3)

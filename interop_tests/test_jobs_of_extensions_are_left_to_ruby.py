@@ -19,7 +19,7 @@ SEEN = "Sidekiq::ProcessSet.new.map { |process| { queues: process['queues'] } }"
 def test_each_job_of_a_batch_ends_with_ruby(
     redis_client: redis.Redis, ruby: RunRuby, start_ruby: StartRuby, start_python: StartPython
 ) -> None:
-    """Two Python workers hand it back and serve the queue no more, as Ruby's data API shows; Ruby runs it, once."""
+    """Two Python workers requeue it and stop serving the queue, as Ruby's data API shows; Ruby runs it, once."""
     ours = [start_python("-q", "mixed", "-q", "own", "-c", "3") for _ in range(2)]
     ruby(PUSH, key=LEDGER, count=30)
     eventually(lambda: all(worker.log.count("no longer serves mixed") == 1 for worker in ours))

@@ -1,5 +1,5 @@
 """
-Random JSON through each release's json gem and through ours: the same bytes, the same acceptance, or a refusal that
+Random JSON through each release's json gem and through ours: the same bytes, the same acceptance, or a rejection that
 `docs/wire_format.md` names.
 
 The values and texts are the same in every run. `SIDEKIQ_PY_DIFFERENTIAL_SEED` draws others,
@@ -62,8 +62,8 @@ def test_values_are_written_as_ruby_writes_them(
     peer: JsonPeer, float_text: FloatText, report: Report, count: int
 ) -> None:
     """
-    Ruby is handed the values themselves and no JSON. What both write is read back here as the same value, and as the
-    argument of a job, alone or in bulk, a value has the same text.
+    Ruby gets the values themselves, not JSON. What both write is read back here as the same value; as the argument
+    of a job, alone or in bulk, a value has the same text.
     """
     differences: list[tuple[object, ...]] = []
     for values in _batches(_random_value, count):
@@ -84,7 +84,9 @@ def test_values_are_written_as_ruby_writes_them(
 def test_texts_are_judged_as_ruby_judges_them(
     peer: JsonPeer, float_text: FloatText, report: Report, count: int
 ) -> None:
-    """Foreign spelling, leniencies, damage and limits: both read the same value and write it again alike, or refuse."""
+    """
+    Foreign spelling, leniencies, damage and limits: both read the same value and write it back alike, or reject it.
+    """
     counts: Counter[str] = Counter()
     differences: list[tuple[object, ...]] = []
     for texts in _batches(random_json_text, count):

@@ -22,7 +22,10 @@ JOBS_WITH_KILLS = 3_000
 def test_a_mixed_fleet_runs_each_job_once_and_its_counters_add_up(
     redis_client: redis.Redis, ruby: RunRuby, start_ruby: StartRuby, start_python: StartPython
 ) -> None:
-    """2,000 jobs on two queues, enqueued half by each language, run by one process of each; some fail for good."""
+    """
+    2,000 jobs on two queues, half of them enqueued by each language, run by one process of each; some fail for
+    good.
+    """
     # Sidekiq 6.0 forgets at its end what it has counted since its last beat.
     theirs = start_ruby(queues=["default", "critical"], concurrency=5, environment={"FIXTURE_BEAT_SECONDS": "0.5"})
     ours = start_python("-c", "5", "-q", "default", "-q", "critical")
@@ -70,7 +73,7 @@ def test_a_mixed_fleet_runs_each_job_once_and_its_counters_add_up(
 def test_a_mixed_fleet_loses_nothing_when_its_python_process_is_killed(
     redis_client: redis.Redis, ruby: RunRuby, start_ruby: StartRuby, start_python: StartPython
 ) -> None:
-    """Python is killed twice in the middle of its work and started again: every job ran, few ran twice."""
+    """Python is killed twice while it works and restarted: every job runs, and few run twice."""
     # So many that Ruby's one thread leaves enough of them, however long Python takes to start.
     start_ruby(concurrency=1)
     ruby(

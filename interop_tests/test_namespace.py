@@ -1,4 +1,4 @@
-"""Both languages under one namespace: Ruby by the redis-namespace gem, up to Sidekiq 6.5; Python by itself."""
+"""Both languages under one namespace: Ruby with the redis-namespace gem, up to Sidekiq 6.5; Python natively."""
 
 import json
 from collections.abc import Iterator
@@ -57,7 +57,7 @@ def who_ran(client: redis.Redis, ledger: bytes) -> list[tuple[str, Any]]:
 
 
 def test_what_ruby_pushes_python_runs(redis_client: redis.Redis, ruby: RunRuby, start_python: StartPython) -> None:
-    """At once, and when it is due."""
+    """Immediately, and when it is due."""
     ruby('FixtureJob.perform_async("ledger", "fixture:ran", 1); FixtureJob.perform_in(0.2, "ledger", "fixture:ran", 2)')
 
     start_python(namespace=NAMESPACE)
@@ -67,7 +67,7 @@ def test_what_ruby_pushes_python_runs(redis_client: redis.Redis, ruby: RunRuby, 
 
 
 def test_what_python_pushes_ruby_runs(redis_client: redis.Redis, start_ruby: StartRuby) -> None:
-    """At once, and when it is due."""
+    """Immediately, and when it is due."""
     python_jobs.fixture_job.perform_async("ledger", "fixture:ran", 1)
     python_jobs.fixture_job.perform_in(0.2, "ledger", "fixture:ran", 2)
 
@@ -114,7 +114,7 @@ def test_what_failed_in_python_is_retried_by_ruby(
 def test_each_sees_the_other_s_processes_and_queues(
     ruby: RunRuby, start_ruby: StartRuby, start_python: StartPython
 ) -> None:
-    """And Ruby can tell ours to stop."""
+    """Ruby can also tell ours to stop."""
     ours = start_python(namespace=NAMESPACE)
     theirs = start_ruby(namespace=NAMESPACE, queues=("elsewhere",))
     python_jobs.fixture_job.set(queue="low").perform_async("ok")

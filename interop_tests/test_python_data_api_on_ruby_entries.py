@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("python_client")
 
 
 def test_a_job_that_ruby_queued_is_found_and_deleted(redis_client: redis.Redis, ruby: RunRuby) -> None:
-    """By jid; the other one stays."""
+    """Found by jid; the other job stays."""
     jid, other = ruby('[FixtureJob.perform_async("echo", 1e22, "é"), FixtureJob.perform_async("ok")]')
 
     job = Queue("default").find_job(jid)
@@ -38,7 +38,7 @@ def test_what_ruby_scheduled_comes_in_the_order_of_its_times(ruby: RunRuby) -> N
 
 
 def test_all_retries_of_ruby_are_retried_at_once(ruby_release: RubyRelease, redis_client: redis.Redis) -> None:
-    """`retry_all` over many entries, none lost and none doubled."""
+    """`retry_all` over many entries; none is lost or duplicated."""
     payload = recording("retried_by_api", ruby_release.payloads.name).before
     jids = [f"{number:024x}" for number in range(300)]
     redis_client.zadd("retry", {payload.replace(b"f" * 24, jid.encode()): 4e9 + n for n, jid in enumerate(jids)})

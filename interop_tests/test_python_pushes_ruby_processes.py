@@ -60,7 +60,7 @@ def test_ruby_performs_what_python_pushed(redis_client: redis.Redis) -> None:
 
 
 def test_ruby_performs_a_delayed_job_when_it_is_due(redis_client: redis.Redis) -> None:
-    """Ruby's poller understands the score that Python wrote, and takes the job no sooner."""
+    """Ruby's poller understands the score that Python wrote, and does not take the job earlier."""
     pushed_at = time.time()
 
     python_jobs.fixture_job.perform_in(0.7, "ledger", LEDGER, "later")
@@ -89,7 +89,7 @@ def test_ruby_performs_each_job_of_a_bulk_push_once(redis_client: redis.Redis) -
 
 
 def test_ruby_performs_a_delayed_bulk_push_when_it_is_due(redis_client: redis.Redis) -> None:
-    """One moment for all, or one for each."""
+    """One time for all jobs, or one for each."""
     now = time.time()
     calls = [["ledger", LEDGER, number] for number in range(200)]
 
@@ -102,7 +102,7 @@ def test_ruby_performs_a_delayed_bulk_push_when_it_is_due(redis_client: redis.Re
 
 
 def test_ruby_finds_the_job_in_the_queue_that_set_named(redis_client: redis.Redis) -> None:
-    """The queue is registered in `queues` too."""
+    """The queue is also registered in `queues`."""
 
     python_jobs.fixture_job.set(queue="critical").perform_async("ledger", LEDGER, "there")
 
@@ -111,7 +111,7 @@ def test_ruby_finds_the_job_in_the_queue_that_set_named(redis_client: redis.Redi
 
 
 def test_ruby_receives_every_json_type_as_it_was(redis_client: redis.Redis) -> None:
-    """Arguments survive the way into Ruby and out again."""
+    """Arguments survive the trip into Ruby and back."""
 
     python_jobs.fixture_job.perform_async("echo", "echo", *EVERY_JSON_TYPE)
 
@@ -130,7 +130,7 @@ def test_a_ruby_job_handle_enqueues_a_class_that_only_ruby_has(redis_client: red
 
 
 def test_a_client_push_by_name_reaches_ruby(redis_url: str, redis_client: redis.Redis) -> None:
-    """`Client` with a URL of its own, single and bulk."""
+    """`Client` with its own URL, for a single push and in bulk."""
     client = sidekiq.Client(redis_url=redis_url)
 
     client.push({"class": "FixtureJob", "args": ["ledger", LEDGER, 1]})
@@ -140,7 +140,7 @@ def test_a_client_push_by_name_reaches_ruby(redis_url: str, redis_client: redis.
 
 
 def test_an_awaited_push_reaches_ruby(redis_url: str, redis_client: redis.Redis) -> None:
-    """`AsyncClient` and the awaitable twins of a declared job."""
+    """`AsyncClient` and the awaitable methods of a declared job."""
 
     async def push() -> None:
         client = sidekiq.AsyncClient(redis_url=redis_url)
@@ -154,7 +154,7 @@ def test_an_awaited_push_reaches_ruby(redis_url: str, redis_client: redis.Redis)
 
 
 def test_a_job_that_ruby_runs_may_enqueue_one_for_python(redis_client: redis.Redis, start_python: StartPython) -> None:
-    """Python to Ruby and back to Python: the chain keeps going through both."""
+    """From Python to Ruby and back to Python: the chain continues through both."""
     start_python("-q", "python")
 
     python_jobs.fixture_job.perform_async("enqueue", "PythonJob", ["ledger", LEDGER, "back"], "python")
@@ -164,7 +164,7 @@ def test_a_job_that_ruby_runs_may_enqueue_one_for_python(redis_client: redis.Red
 
 
 def test_ruby_reads_the_times_that_python_wrote(redis_url: str, ruby: RunRuby) -> None:
-    """Whether it was told the release, and writes milliseconds for 8, or writes what most releases read."""
+    """With the release configured, milliseconds for 8; without it, the format that most releases read."""
     job = python_jobs.fixture_job.set(queue="unserved")
     job.perform_async("ok")
     job.perform_in(1_000, "ok")

@@ -1,4 +1,4 @@
-"""Our data API and Ruby's show the same of the same Redis."""
+"""Our data API and Ruby's show the same data for the same Redis."""
 
 import base64
 import json
@@ -60,7 +60,7 @@ def test_jobs_look_the_same(ruby_release: RubyRelease, redis_client: redis.Redis
 
 
 def test_arguments_look_the_same(ruby_release: RubyRelease, redis_client: redis.Redis, ruby: RunRuby) -> None:
-    """Of plain jobs and of raw text; of wrapped jobs Ruby shows some of Rails' marks as well."""
+    """For plain jobs and for raw text; for wrapped jobs Ruby also shows some of Rails' markers."""
     plain = [member for member in recorded_members(ruby_release) if b'"job_class"' not in member]
     # What is not UTF-8, or nested as deep as JSON goes, cannot be told by way of JSON.
     told = [member for member in plain if member.decode(errors="ignore").encode() == member]
@@ -100,7 +100,7 @@ def test_numbers_are_the_same(redis_client: redis.Redis, ruby: RunRuby) -> None:
 
 
 def test_what_we_kill_and_reschedule_ruby_reads_and_retries(redis_client: redis.Redis, ruby: RunRuby) -> None:
-    """A retry of Ruby's, rescheduled and killed by us, retried from the dead set by Ruby."""
+    """A retry that Ruby wrote, rescheduled and killed by us, and retried from the dead set by Ruby."""
     jid = ruby('FixtureJob.perform_async("ok")')
     raw = redis_client.rpop("queue:default")
     assert isinstance(raw, bytes)

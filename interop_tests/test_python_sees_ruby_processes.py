@@ -1,4 +1,4 @@
-"""Our data API shows a Ruby process, stops it, and finds out which release it runs."""
+"""Our data API shows a Ruby process, stops it and detects its release."""
 
 import json
 
@@ -68,7 +68,7 @@ def test_a_worker_that_was_told_no_release_writes_as_the_ruby_process_beside_it(
     start_ruby: StartRuby,
     start_python: StartPython,
 ) -> None:
-    """The dialect is detected from live Ruby processes: times in the unit, keys in the order of that release."""
+    """The dialect is detected from live Ruby processes: times in that release's unit, keys in its order."""
     start_ruby(queues=["nothing-here"])
     start_python("-q", "python", environment={"FIXTURE_SIDEKIQ_VERSION": None})
 

@@ -51,7 +51,7 @@ State = dict[str, Any]
 def test_the_same_calls_leave_the_same_bytes(
     ruby_release: RubyRelease, ruby: RunRuby, redis_client: redis.Redis
 ) -> None:
-    """`FIXTURE_SEED` names other calls. Jids and times differ; how they are spelled does not."""
+    """`FIXTURE_SEED` selects other calls. Jids and times differ; their format does not."""
     source = RandomCalls(SEED, has_bulk=ruby_release.numbers >= (6, 3))
     calls = [source.call() for _ in range(CALLS)]
     began = time.time()

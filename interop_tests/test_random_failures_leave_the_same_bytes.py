@@ -52,7 +52,7 @@ def server() -> Iterator[RedisServer]:
 def test_the_same_failures_leave_the_same_bytes(
     ruby_release: RubyRelease, server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Counts at every limit, options of every kind, keys in any order. `FIXTURE_SEED` names other payloads."""
+    """Counts at every limit, options of every kind, keys in any order. `FIXTURE_SEED` selects other payloads."""
     dialect = Dialect.pinned(ruby_release.sidekiq_version)
     source = RandomFailures(SEED, milliseconds=dialect.millisecond_times)
     raws = [dumps(source.payload(), dialect.float_text) for _ in range(PAYLOADS)]

@@ -1,6 +1,6 @@
 """
-Random histories of a handful of jobs through Ruby's engine and through ours, each on a database of its own: the same
-keys, the same members, the same scores.
+Random histories of a few jobs through Ruby's engine and through ours, each on its own database: the same keys, the same
+members, the same scores.
 
 Time, job ids and the jitter of retries are the same on both sides, so that little is left to differ: the name of an
 error's class, and the lines of its backtrace.
@@ -101,7 +101,7 @@ def engines(ruby_release: RubyRelease, redis_server: RedisServer) -> Iterator[tu
 def test_both_engines_leave_the_same_keys(
     engines: tuple[Engine, Engine], ruby_release: RubyRelease, report: Callable[[object], None]
 ) -> None:
-    """Pushes, runs, failures, promotions and the data API's deeds in any order."""
+    """Pushes, runs, failures, promotions and actions of the data API, in any order."""
     ruby, python = engines
     lived = steps = runs = failures = 0
 

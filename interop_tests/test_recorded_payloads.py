@@ -21,14 +21,14 @@ def recorded(ruby_release: RubyRelease, tmp_path_factory: pytest.TempPathFactory
 
 
 def test_a_new_recording_has_the_same_situations(ruby_release: RubyRelease, recorded: Path) -> None:
-    """No situation was added, renamed or dropped without recording it."""
+    """No situation was added, renamed or removed without recording it."""
     checked_in = ruby_release.payloads
 
     assert sorted(path.name for path in recorded.iterdir()) == sorted(path.name for path in checked_in.iterdir())
 
 
 def test_a_new_recording_is_the_same_byte_for_byte(ruby_release: RubyRelease, recorded: Path) -> None:
-    """A difference means that the gem, or a library below it, writes something else now: `record.rb` shows what."""
+    """A difference means that the gem, or a library that it uses, now writes something else: `record.rb` shows what."""
     checked_in = ruby_release.payloads
     names = sorted(path.name for path in recorded.iterdir() if (checked_in / path.name).exists())
     is_exact = checked_in.name == ruby_release.sidekiq_version

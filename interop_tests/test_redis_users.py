@@ -1,4 +1,4 @@
-"""Ruby and Python workers, each as the Redis user that docs/redis.md gives it: nothing may have been refused."""
+"""Ruby and Python workers, each as the Redis user from docs/redis.md: Redis must not reject anything."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,7 +34,9 @@ def users(redis_server: RedisServer, redis_client: redis.Redis) -> Iterator[User
 def test_both_languages_do_their_work_as_documented_users(
     users: Users, ruby_release: RubyRelease, redis_client: redis.Redis, tmp_path: Path
 ) -> None:
-    """Pushes, schedules, failures, retries, deaths, a kill, stops; each language also runs what the other left."""
+    """
+    Pushes, schedules, failures, retries, deaths, a kill, stops; each language also runs what the other left behind.
+    """
     sidekiq.configure(redis_url=users.url("enqueue"), sidekiq_version=None)
     environment = {"FIXTURE_SIDEKIQ_VERSION": ruby_release.sidekiq_version, "REDIS_URL": users.url("worker")}
 

@@ -1,4 +1,4 @@
-"""Ruby's data API and Web UI find, move and delete what Python wrote, and leave no ghost behind."""
+"""Ruby's data API and Web UI find, move and delete what Python wrote, and leave no duplicates behind."""
 
 import json
 import time
@@ -41,7 +41,9 @@ def _jids(client: redis.Redis, set_name: str) -> list[str]:
 
 
 def test_ruby_reschedules_what_python_scheduled(redis_client: redis.Redis, ruby: RunRuby) -> None:
-    """Ruby finds the member by writing it anew, so one spelling more would leave a second entry that is due at once."""
+    """
+    Ruby finds the member by re-encoding it, so a different spelling would leave a second entry that is due at once.
+    """
     python_jobs.fixture_job.perform_in(600, "echo", "echo", *ARGUMENTS)
     [before] = members(redis_client, "schedule")
     at = time.time() + 9_000
@@ -55,7 +57,7 @@ def test_ruby_reschedules_what_python_scheduled(redis_client: redis.Redis, ruby:
 def test_ruby_reschedules_what_failed_in_python(
     redis_client: redis.Redis, ruby: RunRuby, failed_in_python: bytes
 ) -> None:
-    """The same for an entry that was rewritten by a failure, backtrace and all."""
+    """The same for an entry that was rewritten by a failure, including its backtrace."""
     at = time.time() + 9_000
 
     ruby("Sidekiq::RetrySet.new.first.reschedule(at)", at=at)
@@ -67,7 +69,7 @@ def test_ruby_reschedules_what_failed_in_python(
 def test_ruby_retries_at_once_what_failed_in_python(
     redis_client: redis.Redis, ruby: RunRuby, failed_in_python: bytes
 ) -> None:
-    """The entry moves to its queue, and a retry by hand is free."""
+    """The entry moves to its queue, and a manual retry does not count as an attempt."""
     ruby("Sidekiq::RetrySet.new.first.retry")
 
     [queued] = raw_jobs(redis_client, "default")
@@ -93,7 +95,7 @@ def test_ruby_deletes_what_failed_in_python(redis_client: redis.Redis, ruby: Run
 def test_each_entry_of_the_retry_set_goes_where_ruby_sends_it(
     redis_client: redis.Redis, ruby: RunRuby, six_failures: list[str]
 ) -> None:
-    """Retried, killed, deleted, rescheduled, queued or left alone: each is in one place after that, and once."""
+    """Retried, killed, deleted, rescheduled, queued or left alone: afterwards each entry exists once, in one place."""
     retried, killed, _deleted, later, queued, left = six_failures
     before = dict(zip(six_failures, members(redis_client, "retry"), strict=True))
     left_at = redis_client.zscore("retry", before[left])
@@ -126,7 +128,7 @@ def test_each_entry_of_the_retry_set_goes_where_ruby_sends_it(
 def test_each_entry_of_the_dead_set_goes_where_ruby_sends_it(
     redis_client: redis.Redis, ruby: RunRuby, start_python: StartPython
 ) -> None:
-    """One by one, then all the others: none is left and none is doubled."""
+    """One by one, then all the others: none is left and none is duplicated."""
     with start_python():
         python_jobs.retry_zero_job.perform_bulk([["raise", str(number), *ARGUMENTS] for number in range(5)])
         jids = eventually(lambda: jids if len(jids := _jids(redis_client, "dead")) == 5 else None)
@@ -149,7 +151,7 @@ def test_each_entry_of_the_dead_set_goes_where_ruby_sends_it(
 
 
 def test_ruby_takes_one_of_several_jobs_that_are_due_at_the_same_time(redis_client: redis.Redis, ruby: RunRuby) -> None:
-    """Ruby takes out all entries of a score and puts back those of other jids: with our bytes, and our score."""
+    """Ruby removes all entries with a score and puts back those of other jids: with our bytes and our score."""
     jids = [str(jid) for jid in python_jobs.fixture_job.perform_bulk([["echo", number] for number in range(4)], at=AT)]
     before = {json.loads(member)["jid"]: member for member in members(redis_client, "schedule")}
 
@@ -191,7 +193,7 @@ def test_ruby_finds_python_jobs_by_jid_text_and_time(redis_client: redis.Redis, 
 def test_ruby_reads_every_field_of_a_job_that_failed_in_python(
     redis_client: redis.Redis, ruby: RunRuby, failed_in_python: bytes
 ) -> None:
-    """The accessors of `JobRecord`, times as Ruby's times whatever their unit is."""
+    """The accessors of `JobRecord`, with times as Ruby's times whatever their unit."""
     fields = ruby(
         """
         entry = Sidekiq::RetrySet.new.first
@@ -209,7 +211,7 @@ def test_ruby_reads_every_field_of_a_job_that_failed_in_python(
 
 
 def test_ruby_walks_through_a_long_queue_of_python(redis_client: redis.Redis, ruby: RunRuby) -> None:
-    """Page by page, newest first; one in the middle is found and deleted by its raw text."""
+    """Page by page, newest first; a job in the middle is found and deleted by its raw text."""
     jids = python_jobs.fixture_job.perform_bulk([["echo", number, *ARGUMENTS] for number in range(120)])
 
     size, order, deleted = ruby(
@@ -250,7 +252,7 @@ def test_ruby_measures_the_latency_of_what_python_queued(ruby: RunRuby) -> None:
 def test_ruby_retries_all_and_kills_all_of_python(
     redis_client: redis.Redis, ruby: RunRuby, start_python: StartPython
 ) -> None:
-    """Twenty failures, all retried at once, then all killed: none is lost, none doubled."""
+    """Twenty failures, all retried at once, then all killed: none is lost or duplicated."""
     with start_python():
         jids = python_jobs.fixture_job.perform_bulk([["raise", str(number)] for number in range(20)])
         eventually(lambda: redis_client.zcard("retry") == 20)

@@ -39,7 +39,7 @@ def counted(redis_client: redis.Redis, python_client: None, start_python: StartP
 
 @pytest.mark.usefixtures("counted")
 def test_ruby_ranks_python_jobs_by_minute(ruby: RunRuby) -> None:
-    """Runs, failures, time and its average of the last hour; only successes have a time."""
+    """Runs, failures, total and average time for the last hour; only successes have a time."""
     totals = ruby(TOTALS, span={"minutes": 60})
 
     _assert_counted(totals)
@@ -48,7 +48,7 @@ def test_ruby_ranks_python_jobs_by_minute(ruby: RunRuby) -> None:
 @pytest.mark.releases(since="8.0")
 @pytest.mark.usefixtures("counted")
 def test_ruby_ranks_python_jobs_by_ten_minutes(ruby: RunRuby) -> None:
-    """The same from what 8.0 and later add up for days."""
+    """The same from the data that 8.0 and later aggregate for days."""
     totals = ruby(TOTALS, span={"hours": 72})
 
     _assert_counted(totals)
@@ -56,7 +56,7 @@ def test_ruby_ranks_python_jobs_by_ten_minutes(ruby: RunRuby) -> None:
 
 @pytest.mark.usefixtures("counted")
 def test_ruby_draws_the_histogram_of_a_python_job(ruby: RunRuby) -> None:
-    """Each success is in one bucket, none in those too short for it; Ruby shows the longest first."""
+    """Each success is in one bucket, never in one too short for it; Ruby shows the longest first."""
     buckets = ruby(
         """
         require "sidekiq/metrics/query"
@@ -72,7 +72,10 @@ def test_ruby_draws_the_histogram_of_a_python_job(ruby: RunRuby) -> None:
 
 
 def test_ruby_shows_the_deploys_that_python_marked(ruby: RunRuby) -> None:
-    """`deploy.mark` and Ruby's own leave marks side by side, and the second of one label within a minute none."""
+    """
+    `deploy.mark` and Ruby's own leave marks side by side; a second one with the same label within a minute leaves
+    none.
+    """
     noon = datetime(2026, 2, 14, 12, tzinfo=UTC)
     marked = [deploy.mark("from Python", at=noon), deploy.mark("from Python", at=noon)]
 

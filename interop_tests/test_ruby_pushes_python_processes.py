@@ -14,7 +14,7 @@ from tests.support.waiting import eventually
 
 def test_python_performs_what_ruby_pushed(redis_client: redis.Redis, ruby: RunRuby, start_python: StartPython) -> None:
     """
-    At once, in the queue that `set` names, for a class with a namespace, and with keys that plug-ins add.
+    Immediately, in the queue that `set` names, for a class with a namespace, and with keys that plug-ins add.
 
     Each runs under the jid that Ruby returned.
     """
@@ -42,7 +42,7 @@ def test_python_performs_what_ruby_pushed(redis_client: redis.Redis, ruby: RunRu
 def test_python_performs_a_delayed_job_when_it_is_due(
     redis_client: redis.Redis, ruby: RunRuby, start_python: StartPython
 ) -> None:
-    """Python's poller takes the job no sooner than its score."""
+    """Python's poller does not take the job before its score."""
     start_python("-q", "python")
 
     due_at = ruby('at = Time.now.to_f + 0.7; PythonJob.perform_at(at, "ledger", key, "later"); at', key=LEDGER)
@@ -54,7 +54,7 @@ def test_python_performs_a_delayed_job_when_it_is_due(
 def test_python_performs_each_job_of_a_bulk_push_once(
     redis_client: redis.Redis, ruby: RunRuby, start_python: StartPython
 ) -> None:
-    """`perform_bulk` (since 6.3) and `push_bulk`, more jobs than one slice holds."""
+    """`perform_bulk` (since 6.3) and `push_bulk`, with more jobs than one slice holds."""
     start_python("-q", "python")
 
     ruby(
@@ -77,7 +77,7 @@ def test_python_performs_each_job_of_a_bulk_push_once(
 def test_python_performs_a_delayed_bulk_push_when_it_is_due(
     redis_client: redis.Redis, ruby_release: RubyRelease, ruby: RunRuby, start_python: StartPython
 ) -> None:
-    """One moment for all, or one for each; since 8.0.8 spread over an interval."""
+    """One time for all jobs, or one for each; since 8.0.8 also spread over an interval."""
     start_python("-q", "python")
 
     now = ruby(
@@ -105,7 +105,7 @@ def test_python_performs_a_delayed_bulk_push_when_it_is_due(
 def test_python_receives_every_json_type_as_it_was(
     redis_client: redis.Redis, ruby: RunRuby, start_python: StartPython
 ) -> None:
-    """Arguments that Ruby's JSON wrote survive the way into Python and out again."""
+    """Arguments that Ruby's JSON wrote survive the trip into Python and back."""
     start_python("-q", "python")
 
     expected = ruby(
@@ -124,7 +124,7 @@ def test_python_receives_every_json_type_as_it_was(
 def test_a_class_that_python_does_not_know_waits_in_the_retry_set(
     redis_client: redis.Redis, ruby: RunRuby, start_python: StartPython
 ) -> None:
-    """As in Ruby, the job is not lost: a deploy may bring the class."""
+    """As in Ruby, the job is not lost: a deploy may add the class."""
     start_python("-q", "python")
 
     jid = ruby('Sidekiq::Client.push("class" => "NobodyKnowsThis", "queue" => "python", "args" => [])')

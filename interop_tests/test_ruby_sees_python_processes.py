@@ -52,7 +52,7 @@ end
 def test_ruby_lists_a_python_process_with_all_its_fields(
     ruby: RunRuby, ruby_release: RubyRelease, start_python: StartPython
 ) -> None:
-    """Every value that a release's `Process` has, and the Busy page shows."""
+    """Every value that a release's `Process` has and that the Busy page shows."""
     worker = start_python("-c", "3", "-q", "critical,2", "-q", "low", "-g", "shop")
 
     [process] = ruby(PROCESSES)
@@ -103,7 +103,7 @@ def test_ruby_lists_what_newer_releases_know_of_a_process(
 def test_ruby_finds_one_python_process_by_its_identity(
     ruby: RunRuby, ruby_release: RubyRelease, start_python: StartPython
 ) -> None:
-    """`ProcessSet[identity]`, and nobody is the leader without Sidekiq Enterprise."""
+    """`ProcessSet[identity]`; no process is the leader without Sidekiq Enterprise."""
     worker = start_python()
 
     found = ruby(
@@ -139,7 +139,7 @@ def test_ruby_adds_up_the_fleet(
 def test_the_heartbeat_has_the_fields_of_the_release(
     redis_client: redis.Redis, start_python: StartPython, start_ruby: StartRuby
 ) -> None:
-    """The fields of the hash, the keys of its `info`, the types of their values: those of a Ruby process."""
+    """The fields of the hash, the keys of its `info` and the types of their values are those of a Ruby process."""
     ours, theirs = start_python().identity, start_ruby().identity
 
     # A live process of another release may come by any time, so what only others read is left in.
@@ -154,7 +154,7 @@ def test_the_heartbeat_has_the_fields_of_the_release(
 def test_ruby_shows_the_job_that_python_is_running(
     redis_client: redis.Redis, ruby: RunRuby, ruby_release: RubyRelease, start_python: StartPython
 ) -> None:
-    """`WorkSet` yields process, thread and job, once the heart has beaten; its size comes from the processes."""
+    """`WorkSet` yields process, thread and job after the first heartbeat; its size comes from the processes."""
     worker = start_python("-c", "2", require=QUICK)
     jid = python_jobs.fixture_job.perform_async("ledger_and_wait_for", LEDGER, 1, GATE)
     key = f"{worker.identity}{ruby_release.work_key_suffix}"
@@ -181,7 +181,7 @@ def test_ruby_shows_the_job_that_python_is_running(
 
 
 def test_ruby_counts_what_python_processed(redis_client: redis.Redis, ruby: RunRuby, start_python: StartPython) -> None:
-    """Totals and history by day: a failure counts as processed too."""
+    """Totals and history by day: a failure also counts as processed."""
     worker = start_python()
     python_jobs.fixture_job.perform_bulk([["ok"]] * 7)
     python_jobs.retry_false_job.perform_bulk([["raise"]] * 2)
@@ -203,7 +203,7 @@ def test_ruby_counts_what_python_processed(redis_client: redis.Redis, ruby: RunR
 def test_ruby_counts_queues_and_sets_that_python_filled(
     redis_client: redis.Redis, ruby: RunRuby, start_python: StartPython
 ) -> None:
-    """Every size that the dashboard shows, and how long the oldest job has waited."""
+    """Every size that the dashboard shows, and how long the oldest job has been waiting."""
     with start_python():
         python_jobs.retry_zero_job.perform_async("raise")
         python_jobs.fixture_job.perform_bulk([["raise"]] * 2)
@@ -226,7 +226,10 @@ def test_ruby_counts_queues_and_sets_that_python_filled(
 
 
 def test_ruby_quiets_a_python_process(redis_client: redis.Redis, ruby: RunRuby, start_python: StartPython) -> None:
-    """`Process#quiet!`: the next beat reads the signal; once the process says that it is quiet it starts no job."""
+    """
+    `Process#quiet!`: the next heartbeat reads the signal; once the process reports that it is quiet, it starts no
+    job.
+    """
     worker = start_python(require=QUICK)
 
     ruby("Sidekiq::ProcessSet.new.first.quiet!")
@@ -240,7 +243,7 @@ def test_ruby_quiets_a_python_process(redis_client: redis.Redis, ruby: RunRuby, 
 
 
 def test_ruby_stops_a_python_process(redis_client: redis.Redis, ruby: RunRuby, start_python: StartPython) -> None:
-    """`Process#stop!`, with the release's own heartbeat: the process leaves with exit code 0 and is not listed."""
+    """`Process#stop!`, with the release's own heartbeat: the process exits with code 0 and is no longer listed."""
     worker = start_python()
 
     ruby("Sidekiq::ProcessSet.new.first.stop!")
@@ -252,7 +255,7 @@ def test_ruby_stops_a_python_process(redis_client: redis.Redis, ruby: RunRuby, s
 def test_ruby_asks_a_python_process_for_a_thread_dump(
     redis_client: redis.Redis, ruby: RunRuby, start_python: StartPython
 ) -> None:
-    """`Process#dump_threads`: the log shows where each thread stands, and the process goes on."""
+    """`Process#dump_threads`: the log shows the stack of each thread, and the process continues."""
     worker = start_python("-c", "1", require=QUICK)
     python_jobs.fixture_job.perform_async("ledger_and_wait_for", LEDGER, 1, GATE)
     eventually(lambda: redis_client.llen(LEDGER))
@@ -287,7 +290,7 @@ def test_the_busy_page_shows_a_python_process_and_its_job(
 def test_the_buttons_of_the_busy_page_quiet_and_stop_a_python_process(
     redis_client: redis.Redis, ruby: RunRuby, start_python: StartPython
 ) -> None:
-    """The forms that the page offers, token and all."""
+    """The forms on the page, including the token."""
     worker = start_python(require=QUICK)
     button = 'WebUi.new.press("/busy", {"identity" => identity, button => "1"})'
 
@@ -301,7 +304,7 @@ def test_the_buttons_of_the_busy_page_quiet_and_stop_a_python_process(
 def test_ruby_sees_each_child_of_a_python_parent_and_stops_them_all(
     redis_client: redis.Redis, ruby: RunRuby, start_python: StartPython
 ) -> None:
-    """A child that was stopped from Ruby is not replaced; when all are, the parent leaves in peace."""
+    """A child that was stopped from Ruby is not replaced; when all children are stopped, the parent exits normally."""
     parent = start_python("--processes", "2", "-c", "2", require=QUICK).wait_until_ready(processes=2)
     expected = [[identity, 2] for identity in sorted(parent.identities())]
 
@@ -333,7 +336,7 @@ def test_sidekiqmon_prints_python_processes(ruby: RunRuby, start_python: StartPy
 
 
 def test_the_dashboard_renders_with_python_alone(ruby: RunRuby, start_python: StartPython) -> None:
-    """Every page of the Web UI comes without an error while only Python is there."""
+    """Every page of the Web UI renders without an error while only Python is running."""
     start_python()
     jid = python_jobs.fixture_job.perform_in(600, "ok")
 
@@ -356,7 +359,7 @@ def test_the_dashboard_renders_with_python_alone(ruby: RunRuby, start_python: St
 def test_ruby_leaves_a_living_python_process_in_the_set(
     redis_client: redis.Redis, ruby: RunRuby, start_python: StartPython
 ) -> None:
-    """Ruby's clean-up removes identities without a hash, not ours."""
+    """Ruby's clean-up removes only identities without a hash, and not ours."""
     worker = start_python()
     redis_client.sadd("processes", "gone:1:abcdef")
 

@@ -1,5 +1,5 @@
 """
-A failed job leaves the same bytes: what real Sidekiq fetched when it was recorded is run by a Python worker.
+A failed job leaves the same bytes: a Python worker runs what real Sidekiq fetched when it was recorded.
 
 The calls of clients, the moves of the data API and the rest of the engine are held against the recordings of all
 releases in `tests/`, part by part; here a whole process does it. Only what is drawn or read from a clock may differ.
@@ -41,7 +41,10 @@ JITTER_SECONDS = {"rand30": 30, "rand_times": 10, "rand_range": 10}
 def test_a_failure_leaves_the_bytes_that_ruby_left(
     situation: str, ruby_release: RubyRelease, redis_client: redis.Redis, start_python: StartPython
 ) -> None:
-    """What Ruby fetched is run by Python; the error's class is Python's, the rest is Ruby's, and so is the delay."""
+    """
+    Python runs what Ruby fetched; the error's class is Python's, and everything else is Ruby's, including the
+    delay.
+    """
     recorded = recording(situation, ruby_release.payloads.name)
     redis_client.lpush(f"queue:{recorded.input['queue']}", recorded.before)
 
@@ -78,7 +81,7 @@ def delay_seconds(client: redis.Redis, set_name: str, member: bytes) -> float:
 def test_malformed_payloads_go_to_the_dead_set_as_they_came(
     ruby_release: RubyRelease, redis_client: redis.Redis, start_python: StartPython
 ) -> None:
-    """Text that is no job is kept raw, as Ruby keeps it, and the process goes on."""
+    """Text that is not a job is kept raw, as in Ruby, and the process continues."""
     recorded = [found for found in recordings(ruby_release.payloads.name) if found.situation.startswith("malformed_")]
     for found in recorded:
         redis_client.lpush("queue:default", found.before)

@@ -1,4 +1,4 @@
-"""What one language schedules the other promotes, and what lies in the queue then is what Ruby would have put there."""
+"""Each language promotes what the other schedules, and the queue then contains what Ruby would have put there."""
 
 import time
 
@@ -59,7 +59,7 @@ PROMOTIONS = [
 def test_a_promoted_payload_has_the_bytes_that_ruby_left(
     ruby_release: RubyRelease, redis_client: redis.Redis, start_python: StartPython, situation: str
 ) -> None:
-    """Unknown keys, big integers, odd floats and escapes come out as Ruby's own re-encoding leaves them."""
+    """Unknown keys, big integers, odd floats and escapes come out as Ruby's own re-encoding writes them."""
     recorded = recording(situation, ruby_release.payloads.name)
     redis_client.zadd(recorded.input["from"], {recorded.before: recorded.input["score"]})
 

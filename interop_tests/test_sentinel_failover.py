@@ -1,4 +1,4 @@
-"""A failover in the middle of 2,000 jobs, with a producer and a worker of each language connected by a sentinel."""
+"""A failover during 2,000 jobs, with a producer and a worker of each language connected through a sentinel."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -45,7 +45,7 @@ NEWER = pytest.mark.releases(since="7.3")
 def test_no_job_is_lost_but_what_redis_itself_dropped(
     stage: Stage, fail_over: Callable[[Stage], None], report: Callable[[object], None]
 ) -> None:
-    """Both workers and both producers go to the new primary by themselves."""
+    """Both workers and both producers switch to the new primary automatically."""
     books, ran_after = play(stage, fail_over)
 
     report(books)

@@ -1,4 +1,4 @@
-"""A process that must stop before its jobs are done gives them back, and a process of the other language runs them."""
+"""A process that must stop before its jobs are done requeues them, and a process of the other language runs them."""
 
 import redis
 
@@ -10,7 +10,7 @@ from tests.support.waiting import eventually
 def test_python_finishes_what_a_stopped_ruby_gave_back(
     redis_client: redis.Redis, ruby: RunRuby, start_ruby: StartRuby, start_python: StartPython
 ) -> None:
-    """Ruby's deadline passes, its jobs lie in the queue as they came, and Python runs them."""
+    """Ruby's deadline passes, its jobs are back in the queue unchanged, and Python runs them."""
     # No thread is idle: one that is still in BRPOP would take back what was given back, and lose it.
     worker = start_ruby(timeout_seconds=1, concurrency=2)
     ruby('2.times { |n| FixtureJob.perform_async("ledger_and_wait_for", key, n, gate) }', key=LEDGER, gate=GATE)
@@ -29,7 +29,9 @@ def test_python_finishes_what_a_stopped_ruby_gave_back(
 def test_ruby_finishes_what_a_stopped_python_gave_back(
     redis_client: redis.Redis, ruby: RunRuby, start_ruby: StartRuby, start_python: StartPython
 ) -> None:
-    """Python's deadline passes, its jobs lie in the queue byte for byte as Ruby pushed them, and Ruby runs them."""
+    """
+    Python's deadline passes, its jobs are back in the queue byte for byte as Ruby pushed them, and Ruby runs them.
+    """
     ruby('2.times { |n| FixtureJob.perform_async("ledger_and_wait_for", key, n, gate) }', key=LEDGER, gate=GATE)
     pushed = raw_jobs(redis_client, "default")
     worker = start_python("-t", "1")
@@ -49,7 +51,7 @@ def test_ruby_finishes_what_a_stopped_python_gave_back(
 def test_what_a_killed_python_had_in_flight_is_not_lost_to_the_fleet(
     redis_client: redis.Redis, ruby: RunRuby, start_ruby: StartRuby, start_python: StartPython
 ) -> None:
-    """A sibling in Python gives the job back to the queue, and any language may run it then."""
+    """A sibling in Python returns the job to the queue, and then either language may run it."""
     doomed = start_python("-q", "default")
     ruby('FixtureJob.perform_async("ledger_and_wait_for", key, 1, gate)', key=LEDGER, gate=GATE)
     eventually(lambda: redis_client.llen(LEDGER) == 1)

@@ -1,4 +1,4 @@
-"""Both languages on a server that is reached by TLS."""
+"""Both languages on a server with TLS."""
 
 from pathlib import Path
 
@@ -17,7 +17,10 @@ __all__ = ["certificates", "shared_tls_server", "tls_server"]
 def test_both_languages_by_tls(
     ruby_release: RubyRelease, tls_server: TlsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One URL for both, the authority in SSL_CERT_FILE for both; each runs what either has pushed, now and later."""
+    """
+    One URL and one authority in SSL_CERT_FILE for both; each runs what either has pushed, immediately and
+    scheduled.
+    """
     monkeypatch.setenv("SSL_CERT_FILE", str(tls_server.certificates.authority))
     # Nobody is called localhost in a Debian root.
     url = tls_server.url(host="127.0.0.1")

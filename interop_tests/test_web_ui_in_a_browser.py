@@ -1,4 +1,6 @@
-"""Ruby's Web UI in a real browser, over Python processes and their jobs: what its pages show, and its buttons."""
+"""
+Ruby's Web UI in a real browser, with Python processes and their jobs: what its pages show, and what its buttons do.
+"""
 
 import json
 import os
@@ -61,7 +63,10 @@ def failures(redis_client: redis.Redis, start_python: StartPython) -> list[str]:
 def test_the_busy_page_shows_python_with_its_threads_queues_memory_and_jobs(
     redis_client: redis.Redis, ruby_release: RubyRelease, start_python: StartPython, browser: Browser, visit: Visit
 ) -> None:
-    """One row for the process, one for what it runs; a class or an argument is text, whatever stands in it."""
+    """
+    One row for the process and one for the job it runs; a class or an argument is shown as text, whatever it
+    contains.
+    """
     worker = start_python("-c", "3", "-q", "critical,2", "-q", "default,1", "-g", "shop", require=QUICK)
     jid = python_jobs.fixture_job.perform_async("ledger_and_wait_for", LEDGER, "<b>bold</b>", GATE)
     eventually(lambda: redis_client.hget(worker.identity, "busy") == b"1")
@@ -85,7 +90,7 @@ def test_the_busy_page_shows_python_with_its_threads_queues_memory_and_jobs(
 def test_the_busy_page_names_another_release_that_a_python_process_writes_for(
     start_python: StartPython, browser: Browser, visit: Visit
 ) -> None:
-    """A process that was pinned to another release than the Web UI's own says so."""
+    """A process that is pinned to a release other than the Web UI's own says so."""
     start_python(environment={"FIXTURE_SIDEKIQ_VERSION": "7.1.6"})
 
     visit("/busy")
@@ -97,7 +102,7 @@ def test_the_busy_page_names_another_release_that_a_python_process_writes_for(
 def test_the_buttons_of_the_busy_page_quiet_and_stop_one_python_process_or_all(
     redis_client: redis.Redis, start_python: StartPython, browser: Browser, visit: Visit
 ) -> None:
-    """Two children of one parent: one is quieted and stopped, then all are, and the parent leaves in peace."""
+    """Two children of one parent: one is quieted and stopped, then all are, and the parent exits normally."""
     parent = start_python("--processes", "2", require=QUICK).wait_until_ready(processes=2)
     one, other = parent.identities()
     of_one = f"form:has(input[name=identity][value='{one}'])"
@@ -126,7 +131,7 @@ def test_the_buttons_of_the_busy_page_quiet_and_stop_one_python_process_or_all(
 def test_the_retries_page_retries_kills_and_deletes_what_failed_in_python(
     redis_client: redis.Redis, browser: Browser, visit: Visit, failures: list[str]
 ) -> None:
-    """By the boxes of the list and from the page of one entry; each is in one place after that."""
+    """With the checkboxes of the list and from the page of one entry; afterwards each entry is in one place."""
     retried, killed, deleted, looked_at, left = failures
     before = dict(zip(failures, members(redis_client, "retry"), strict=True))
 
@@ -152,7 +157,7 @@ def test_the_retries_page_retries_kills_and_deletes_what_failed_in_python(
 def test_the_dead_page_retries_and_deletes_what_python_gave_up(
     redis_client: redis.Redis, start_python: StartPython, browser: Browser, visit: Visit
 ) -> None:
-    """Dead entries of a Python worker, and raw text that is no job among them."""
+    """Dead entries of a Python worker, including raw text that is not a job."""
     with start_python():
         python_jobs.retry_zero_job.perform_bulk([["raise", "no more"]] * 2)
         redis_client.lpush("queue:default", b"not json at all")
@@ -173,7 +178,7 @@ def test_the_dead_page_retries_and_deletes_what_python_gave_up(
 def test_the_scheduled_page_queues_and_deletes_what_python_scheduled(
     redis_client: redis.Redis, browser: Browser, visit: Visit
 ) -> None:
-    """Three jobs at one time: one is queued, one is deleted, one stays as it was."""
+    """Three jobs at the same time: one is queued, one is deleted, one stays as it was."""
     jids = python_jobs.fixture_job.perform_bulk([["ok", number] for number in range(3)], at=4_000_000_000.25)
     queued, deleted, left = map(str, jids)
     before = {json.loads(raw)["jid"]: raw for raw in members(redis_client, "schedule")}
@@ -191,7 +196,7 @@ def test_the_scheduled_page_queues_and_deletes_what_python_scheduled(
 def test_the_page_of_a_queue_deletes_one_job_of_python(
     redis_client: redis.Redis, browser: Browser, visit: Visit
 ) -> None:
-    """The raw text goes through the form of a browser and comes back unchanged."""
+    """The raw text goes through a browser's form and comes back unchanged."""
     odd = ["é😀\u2028/\x7f", 1e22, 5e-324, 10**30, "\"<b>&amp;'", "two\r\nlines"]
     kept = python_jobs.fixture_job.perform_async("ok", "kept")
     python_jobs.fixture_job.perform_async("ok", *odd)

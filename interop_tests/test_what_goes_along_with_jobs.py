@@ -1,4 +1,6 @@
-"""Attributes and the locale of a request, by Sidekiq's own middleware in Ruby and by ours, through both languages."""
+"""
+Attributes and the locale of a request pass through both languages, with Sidekiq's own middleware in Ruby and ours.
+"""
 
 import json
 from collections.abc import Callable, Iterator
@@ -93,7 +95,7 @@ def test_attributes_and_the_locale_go_along(
     start_ruby: StartRuby,
     start_python: StartPython,
 ) -> None:
-    """From Ruby to Python to Ruby, and from Python to Ruby to Python; what is written for an older Sidekiq is read."""
+    """From Ruby to Python to Ruby, and from Python to Ruby to Python; the format for an older Sidekiq can be read."""
     requests = {note: request for note, request in REQUESTS.items() if ruby_release.numbers >= request.since}
     start_ruby(active_job=True)
     start_python("-q", "python", require=[PYTHON_JOBS, "interop_tests.support.python_context"])

@@ -65,7 +65,7 @@ def state_of(client: redis.Redis, task_id: str) -> Any:
 
 @pytest.mark.usefixtures("ruby_worker")
 def test_a_ruby_step_between_two_in_python(tasks: SimpleNamespace, app: Celery) -> None:
-    """It is called with the result of the one before, and what it returns goes to the one behind."""
+    """It is called with the result of the previous step, and its own result goes to the next one."""
     result = chain(tasks.add.s(1, 2), double.s(10), tasks.add.s(100)).apply_async()
 
     assert result.get(timeout=WAIT_SECONDS) == 126
@@ -74,7 +74,7 @@ def test_a_ruby_step_between_two_in_python(tasks: SimpleNamespace, app: Celery) 
 
 @pytest.mark.usefixtures("ruby_worker")
 def test_ruby_steps_one_after_the_other(tasks: SimpleNamespace, app: Celery) -> None:
-    """The chain may begin and end with them."""
+    """A chain may begin and end with them."""
     result = chain(double.s(1), double.s(1), double.s(1)).apply_async()
 
     assert result.get(timeout=WAIT_SECONDS) == 14
@@ -82,7 +82,7 @@ def test_ruby_steps_one_after_the_other(tasks: SimpleNamespace, app: Celery) -> 
 
 @pytest.mark.usefixtures("ruby_worker")
 def test_a_ruby_job_of_its_own_has_a_result(app: Celery, redis_client: redis.Redis) -> None:
-    """Written by Ruby: no Python worker is there."""
+    """Ruby writes it: no Python worker is running."""
     result = double.s(4).apply_async()
 
     assert result.get(timeout=WAIT_SECONDS) == 8
@@ -91,7 +91,7 @@ def test_a_ruby_job_of_its_own_has_a_result(app: Celery, redis_client: redis.Red
 
 @pytest.mark.usefixtures("ruby_worker")
 def test_ruby_steps_in_a_group(tasks: SimpleNamespace, app: Celery) -> None:
-    """Beside tasks."""
+    """Together with tasks."""
     result = group([tasks.add.s(1, 1), double.s(1), double.s(2)]).apply_async()
 
     assert result.get(timeout=WAIT_SECONDS) == [2, 2, 4]
@@ -99,7 +99,7 @@ def test_ruby_steps_in_a_group(tasks: SimpleNamespace, app: Celery) -> None:
 
 @pytest.mark.usefixtures("ruby_worker")
 def test_ruby_steps_in_a_chord(tasks: SimpleNamespace, app: Celery) -> None:
-    """As parts of its header, and as its body, which is called with the list."""
+    """As parts of its header, and as its body, which is called with the list of results."""
     header = [tasks.add.s(1, 1), double.s(2), chain(tasks.add.s(1, 1), double.s())]
 
     in_python = chord(header, tasks.same.s()).apply_async()
@@ -147,7 +147,7 @@ def test_bodies_in_ruby_fail_with_their_headers(tasks: SimpleNamespace, app: Cel
 
 @pytest.mark.usefixtures("ruby_worker")
 def test_callbacks_of_a_ruby_step(tasks: SimpleNamespace, app: Celery) -> None:
-    """With its result."""
+    """They are called with its result."""
     double.s(2).apply_async(link=tasks.add.s(1).set(task_id="callback"))
 
     assert app.AsyncResult("callback").get(timeout=WAIT_SECONDS) == 5
@@ -166,7 +166,7 @@ def test_a_ruby_step_as_a_callback(tasks: SimpleNamespace, app: Celery) -> None:
 def test_a_ruby_step_that_fails_for_good_ends_the_chain(
     tasks: SimpleNamespace, app: Celery, redis_client: redis.Redis
 ) -> None:
-    """Its error bears the name of Ruby's class, and who waits for the last step is told."""
+    """Its error has the name of Ruby's class, and the last step of the chain fails too."""
     result = chain(tasks.add.s(1, 1), fails.s(), tasks.add.s(1).set(task_id="last")).apply_async()
 
     with pytest.raises(Exception, match="no") as raised:
@@ -188,7 +188,7 @@ def test_a_ruby_step_that_fails_for_good_fails_its_chord(
 
 
 def test_a_ruby_step_takes_no_keyword_arguments(app: Celery) -> None:
-    """It is refused where it is sent."""
+    """They are rejected when it is sent."""
     from kombu.exceptions import EncodeError
 
     with pytest.raises(EncodeError, match="no keyword arguments"):
@@ -196,7 +196,7 @@ def test_a_ruby_step_takes_no_keyword_arguments(app: Celery) -> None:
 
 
 def test_a_ruby_step_keeps_its_options(app: Celery, redis_client: redis.Redis) -> None:
-    """Those of `ruby_job` stand in its payload, and its queue is where it goes."""
+    """The options of `ruby_job` are in its payload, and it goes to its queue."""
     ruby_job("Import", queue="imports", retry=7, tags=["x"]).si(1).apply_async()
 
     payload = json.loads(redis_client.lindex("queue:imports", 0))

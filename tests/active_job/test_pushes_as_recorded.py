@@ -1,5 +1,5 @@
 """
-What Active Job pushed beside each recorded release of Sidekiq (Rails 6.0, 6.1 and 7.2), pushed again in Python.
+What Active Job pushed with each recorded release of Sidekiq (Rails 6.0, 6.1 and 7.2), pushed again in Python.
 
 Ids and times differ; how they are spelled does not.
 """
@@ -125,7 +125,7 @@ def payloads_of(found: Recording) -> list[bytes]:
 
 @pytest.mark.parametrize("found", named(*[found for found in CALLS if "refused" not in found.input]))
 def test_a_push_has_the_bytes_that_rails_pushed(found: Recording) -> None:
-    """The job object within, its arguments, and Sidekiq's keys around it."""
+    """The inner job object, its arguments, and Sidekiq's keys around it."""
     sidekiq.configure(sidekiq_version=found.sidekiq)
 
     with fake() as enqueued:
@@ -136,7 +136,7 @@ def test_a_push_has_the_bytes_that_rails_pushed(found: Recording) -> None:
 
 @pytest.mark.parametrize("found", named(*[found for found in CALLS if "refused" in found.input]))
 def test_an_argument_that_rails_refuses_is_refused(found: Recording) -> None:
-    """A module before 6.1, a range before 7.0: that Rails could not read them either."""
+    """A module before 6.1, a range before 7.0: that release of Rails could not read them either."""
     sidekiq.configure(sidekiq_version=found.sidekiq)
 
     with fake() as enqueued, pytest.raises(SidekiqError):
@@ -147,7 +147,7 @@ def test_an_argument_that_rails_refuses_is_refused(found: Recording) -> None:
 
 @pytest.mark.parametrize("found", named(*[found for found in ALL if payloads_of(found)]))
 def test_arguments_come_out_as_they_came_in(found: Recording) -> None:
-    """Read as values and written again for the same Rails: not a byte changes, nanoseconds and all."""
+    """Read as values and written back for the same Rails: not a byte changes, including nanoseconds."""
     rails = Rails.pinned(found.input["active_job"])
 
     for raw in payloads_of(found):
@@ -162,7 +162,7 @@ class FixtureError(Exception):
 
 @pytest.mark.parametrize("found", named(*[found for found in recordings() if found.situation == "active_job_retry_on"]))
 def test_a_job_that_retries_itself_leaves_what_rails_left(found: Recording) -> None:
-    """A new job with the old `job_id` in `schedule`, one execution more, and the exception counted."""
+    """A new job with the old `job_id` in `schedule`, one more execution, and the exception counted."""
     sidekiq.configure(sidekiq_version=found.sidekiq)
 
     @active_job.active_job(

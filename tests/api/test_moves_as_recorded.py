@@ -1,4 +1,4 @@
-"""The buttons of the Web UI as each recorded release of real Sidekiq carried them out: all of Redis afterwards."""
+"""The buttons of the Web UI, as each recorded release of real Sidekiq carried them out: all of Redis afterwards."""
 
 import time
 from collections.abc import Callable
@@ -71,7 +71,7 @@ def test_a_button_leaves_what_ruby_left(found: Recording, redis_client: redis.Re
 def test_rescheduling_foreign_spelling_leaves_no_ghost(
     found: Recording, redis_client: redis.Redis, configure: Configure
 ) -> None:
-    """Ruby leaves a second entry with a score near 1970, which runs at once; ours is one entry at the new time."""
+    """Ruby leaves a second entry with a score near 1970, which runs at once; ours leaves one entry at the new time."""
     redis_client.zadd("schedule", {found.before: found.input["score"]})
     configure(found)
     [entry] = ScheduledSet()
@@ -86,7 +86,7 @@ def test_rescheduling_foreign_spelling_leaves_no_ghost(
 def test_a_retry_of_what_is_no_job_loses_nothing(
     found: Recording, redis_client: redis.Redis, configure: Configure
 ) -> None:
-    """The error names the trouble, and the entry stays for a person to look at."""
+    """The error names the problem, and the entry stays for a person to look at."""
     redis_client.zadd(found.input["from"], {found.before: found.input["score"]})
     configure(found)
     [entry] = DeadSet()
@@ -115,7 +115,7 @@ def test_of_two_entries_at_one_moment_the_right_one_moves(
 
 @pytest.mark.parametrize("found", named(*recordings_of("deleted_by_jid")))
 def test_an_entry_is_deleted_by_its_jid(found: Recording, redis_client: redis.Redis, configure: Configure) -> None:
-    """The other one of that moment stays."""
+    """The other entry with the same time stays."""
     redis_client.zadd("retry", {as_bytes(member): score for member, score in found.input["before"]})
     configure(found)
 
@@ -126,7 +126,7 @@ def test_an_entry_is_deleted_by_its_jid(found: Recording, redis_client: redis.Re
 
 @pytest.mark.parametrize("found", named(*recordings_of("scheduled_by_hand")))
 def test_a_payload_is_scheduled_by_hand(found: Recording, redis_client: redis.Redis, configure: Configure) -> None:
-    """As it is told, key by key."""
+    """As requested, key by key."""
     configure(found)
 
     ScheduledSet().schedule(found.input["at"], found.input["payload"])
@@ -136,7 +136,7 @@ def test_a_payload_is_scheduled_by_hand(found: Recording, redis_client: redis.Re
 
 @pytest.mark.parametrize("found", named(*recordings_of("killed_by_hand_without_notice")))
 def test_a_payload_is_killed_by_hand(found: Recording, redis_client: redis.Redis, configure: Configure) -> None:
-    """And nobody is told."""
+    """And no death handler is called."""
     configure(found)
 
     DeadSet().kill(found.input["member"], notify_failure=False)
@@ -166,7 +166,7 @@ def test_a_button_for_the_whole_set_leaves_what_ruby_left(
 def test_the_dead_set_is_trimmed_as_ruby_trims_it(
     found: Recording, redis_client: redis.Redis, configure: Configure
 ) -> None:
-    """What is too old leaves with the next kill."""
+    """Entries that are too old are removed at the next kill."""
     redis_client.zadd("dead", {as_bytes(member): score for member, score in found.input["before"]})
     configure(found)
 
@@ -177,7 +177,7 @@ def test_the_dead_set_is_trimmed_as_ruby_trims_it(
 
 @pytest.mark.parametrize("found", named(*recordings_of("queue_cleared"), *recordings_of("queue_job_deleted")))
 def test_a_queue_is_left_as_ruby_leaves_it(found: Recording, redis_client: redis.Redis, configure: Configure) -> None:
-    """Emptied and forgotten, or without one job."""
+    """Emptied and removed from the list, or without one job."""
     redis_client.sadd("queues", "default")
     redis_client.rpush("queue:default", *[as_bytes(raw) for raw in found.input["before"]])
     configure(found)
@@ -196,7 +196,7 @@ def test_a_queue_is_left_as_ruby_leaves_it(found: Recording, redis_client: redis
 def test_the_counters_are_reset_as_ruby_resets_them(
     found: Recording, redis_client: redis.Redis, configure: Configure
 ) -> None:
-    """The totals alone; the days stay."""
+    """Only the totals; the days stay."""
     redis_client.mset({"stat:processed": 12, "stat:failed": 3, "stat:processed:2023-11-14": 5})
     configure(found)
 
@@ -231,7 +231,7 @@ def with_our_lock(found: Recording) -> dict[str, Held]:
 def test_a_process_without_a_heartbeat_leaves_the_list(
     found: Recording, redis_client: redis.Redis, configure: Configure
 ) -> None:
-    """Whoever looks at the list cleans it, at most once a minute."""
+    """Reading the list cleans it up, at most once a minute."""
     redis_client.sadd("processes", "gone-host:1:000000000000")
     configure(found)
 
@@ -242,7 +242,7 @@ def test_a_process_without_a_heartbeat_leaves_the_list(
 
 @pytest.mark.parametrize("found", named(*recordings_of("deploy_mark")))
 def test_a_deploy_is_marked_as_ruby_marks_it(found: Recording, redis_client: redis.Redis, configure: Configure) -> None:
-    """Under the minute, and locked for a minute."""
+    """Under the current minute, and locked for a minute."""
     configure(found)
 
     deploy.mark(found.input["label"])
@@ -254,7 +254,7 @@ def test_a_deploy_is_marked_as_ruby_marks_it(found: Recording, redis_client: red
 def test_an_iterable_job_is_cancelled_as_ruby_cancels_it(
     found: Recording, redis_client: redis.Redis, configure: Configure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By whole seconds in its state, to which ours adds a cursor, as Ruby fails at a job that has none."""
+    """With whole seconds in its state, to which ours adds a cursor, because Ruby fails on a job that has none."""
     configure(found)
     monkeypatch.setattr("sidekiq_py.jobs.iterable.time", lambda: found.input["now"])
 

@@ -1,4 +1,4 @@
-"""What each recorded release of real Sidekiq left about processes, work, metrics and iterations, as ours reads it."""
+"""What each recorded release of real Sidekiq wrote about processes, work, metrics and iterations, as we read it."""
 
 from collections.abc import Callable
 from datetime import UTC, date, datetime
@@ -27,7 +27,7 @@ BEATS = ("heartbeat_info", "heartbeat_quiet", "heartbeat_weights", "heartbeat_ra
 
 @pytest.mark.parametrize("found", named(*[found for found in ALL if found.situation in BEATS]))
 def test_a_process_of_ruby_s_is_seen_as_it_is(found: Recording, load: Load) -> None:
-    """Its place, what it serves with how many threads, its last beat, and whether it is leaving."""
+    """Its host, its queues and number of threads, its last heartbeat, and whether it is stopping."""
     load(found)
     told = found.input
 
@@ -63,7 +63,7 @@ def test_the_weights_of_ruby_s_queues_are_seen(found: Recording, load: Load) -> 
 
 @pytest.mark.parametrize("found", named(*recordings_of("heartbeat_capsules")))
 def test_the_capsules_of_a_process_of_ruby_s_are_seen(found: Recording, load: Load) -> None:
-    """All its queues, and its threads over all of them."""
+    """All its queues, and its threads across all of them."""
     load(found)
 
     [process] = ProcessSet()
@@ -87,7 +87,7 @@ def test_a_job_that_ruby_runs_is_seen(found: Recording, load: Load) -> None:
 
 @pytest.mark.parametrize("found", named(*recordings_of("heartbeat_counts")))
 def test_ruby_s_counters_are_seen(found: Recording, load: Load) -> None:
-    """A failed job is processed, too."""
+    """A failed job also counts as processed."""
     load(found)
 
     assert (Stats().processed, Stats().failed) == (found.input["processed"], found.input["failed"])
@@ -98,7 +98,7 @@ METRICS = [found for found in ALL if found.input.get("step") == "flush_metrics" 
 
 @pytest.mark.parametrize("found", named(*METRICS))
 def test_ruby_s_metrics_are_seen(found: Recording, load: Load) -> None:
-    """How often, how often in vain, how long, and in which bucket of the histogram."""
+    """How many runs, how many failures, how long, and in which bucket of the histogram."""
     load(found)
     told = found.input
     failures = sum(args[0] == "raise" for args in told["runs"])
@@ -126,7 +126,7 @@ INTERRUPTED = ("iterable_interrupted", "iterable_interrupted_twice", "iterable_c
 
 @pytest.mark.parametrize("found", named(*[found for found in ALL if found.situation in INTERRUPTED]))
 def test_how_far_ruby_came_is_seen(found: Recording, load: Load) -> None:
-    """The next cursor and the runs so far."""
+    """The next cursor and the number of runs so far."""
     load(found)
     jid = found.input["jid"]
 

@@ -1,4 +1,6 @@
-"""Every call of a client, byte for byte as each release of real Sidekiq pushed it; only jid and times differ."""
+"""
+Every call of a client, byte for byte as each release of real Sidekiq pushed it; only the jid and the times differ.
+"""
 
 import random
 from collections.abc import Callable, Iterator, Mapping
@@ -138,7 +140,7 @@ SEVERAL_QUEUES = "middleware_moves_each_of_bulk"
 
 @pytest.mark.parametrize("found", named(*[found for found in WRITTEN if found.situation != SEVERAL_QUEUES]))
 def test_a_call_sends_the_commands_that_ruby_sends(found: Recording, redis_url: str, redis_client: redis.Redis) -> None:
-    """One after the other in one pipeline, without the MULTI and EXEC that 6.0 puts around them."""
+    """One after another in one pipeline, without the MULTI and EXEC that 6.0 puts around them."""
     configure(found, redis_url)
     server: Any = redis_client
 
@@ -171,7 +173,7 @@ def assert_scheduled(found: Recording, entries: list[tuple[bytes, float]]) -> No
 
 @pytest.mark.parametrize("found", named(*REFUSED))
 def test_what_ruby_refuses_we_refuse(found: Recording, redis_url: str, redis_client: redis.Redis) -> None:
-    """With an error of ours, and nothing is written."""
+    """With our own error, and nothing is written."""
     configure(found, redis_url)
 
     with pytest.raises(SidekiqError):

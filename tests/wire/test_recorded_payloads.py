@@ -91,7 +91,7 @@ def test_a_push_leaves_ruby_s_bytes(found: Recording) -> None:
 
 @pytest.mark.parametrize("found", named(*REPUSHES))
 def test_a_move_to_the_queue_leaves_ruby_s_bytes(found: Recording) -> None:
-    """By the poller and by the API, for payloads in Ruby's and in foreign spelling."""
+    """By the poller and by the API, for payloads in Ruby's own and in foreign spelling."""
     payload = parse_job(found.before)
     if found.input["step"] == "retry":
         decrement_for_manual_retry(payload)
@@ -122,7 +122,7 @@ def test_a_failure_leaves_ruby_s_bytes(found: Recording) -> None:
 
 @pytest.mark.parametrize("found", named(*MALFORMED))
 def test_what_ruby_cannot_read_we_cannot_read(found: Recording) -> None:
-    """It lies in `dead`, untouched."""
+    """It ends in `dead`, untouched."""
     with pytest.raises(JsonParseError):
         parse_job(found.before)
 
@@ -131,7 +131,7 @@ def test_what_ruby_cannot_read_we_cannot_read(found: Recording) -> None:
 
 @pytest.mark.parametrize("found", named(*[found for found in ALL if found.situation in HEARTBEATS]))
 def test_a_beat_s_info_is_ruby_s(found: Recording) -> None:
-    """But for the label by which our processes are known."""
+    """Except for the label that identifies our processes."""
     told = found.input
     capsules = [("default", told["concurrency"], told["queues"])]
     capsules += [(name, count, queues) for name, (queues, count) in told.get("capsules", {}).items()]
@@ -154,7 +154,7 @@ def test_a_beat_s_info_is_ruby_s(found: Recording) -> None:
 
 @pytest.mark.parametrize("found", named(*recordings_of("heartbeat_work")))
 def test_a_running_job_s_entry_is_ruby_s(found: Recording) -> None:
-    """The payload as the text that was fetched."""
+    """With the payload as the text that was fetched."""
     [(_, entry)] = found.members
     [payload] = found.input["before"]
 

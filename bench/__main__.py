@@ -50,10 +50,10 @@ def main() -> None:
     """Run the chosen benchmarks."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("page", nargs="?", type=Path, help="such as docs/benchmarks.md")
-    parser.add_argument("--only", action="append", choices=QUESTIONS, help="a question; may be given several times")
+    parser.add_argument("--only", action="append", choices=QUESTIONS, help="run only this benchmark; may be given several times")
     chosen = parser.parse_args()
     if chosen.page and chosen.only:
-        parser.error("a page has the answers to all questions; leave out --only or the page")
+        parser.error("a page needs all benchmarks; omit either --only or the page")
     # Compile everything, as in an installed package. With PYTHONDONTWRITEBYTECODE each process would compile it again.
     for folder in ("sidekiq_py", "compat", "bench"):
         compileall.compile_dir(ground.ROOT / folder, quiet=1)

@@ -340,10 +340,10 @@ def _carried(server: Server, script: Script, size: int) -> str:
     finally:
         crowd.close()
     if crowd.errors:
-        raise RuntimeError(f"Redis refused what was played: {crowd.errors.most_common(3)}")
+        raise RuntimeError(f"Redis rejected replayed commands: {crowd.errors.most_common(3)}")
     per_job = work.cpu_us / jobs
     carried = max(0.0, 1 - upkeep) * 1e6 / per_job
     return (
-        f"{carried:,.0f} jobs a second on a core ({per_job:.1f} µs a job, at rest {upkeep:.1%} of a core; "
-        f"tried at {jobs / work.seconds:,.0f} a second, Redis {work.cpu_us / work.seconds / 1e6:.0%} busy)"
+        f"{carried:,.0f} jobs per second on a core ({per_job:.1f} µs per job, at rest {upkeep:.1%} of a core; "
+        f"measured at {jobs / work.seconds:,.0f} per second, Redis {work.cpu_us / work.seconds / 1e6:.0%} busy)"
     )

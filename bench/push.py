@@ -160,7 +160,7 @@ def in_bulk(client: Any, ruby: Callable[[str, int], Times] | None) -> list[tuple
         if ruby is not None:
             times_ruby.append(ruby("bulk", BULK)[0] / seconds)
             client.flushall()
-    rows = [("perform_bulk of 100,000", f"{ground.median(rates):,.0f} jobs a second")]
+    rows = [("perform_bulk of 100,000", f"{ground.median(rates):,.0f} jobs per second")]
     if times_ruby:
         rows.append(("perform_bulk, relative to Ruby's push_bulk", f"{ground.median(times_ruby):.1f} (goal: 2.5)"))
     return rows

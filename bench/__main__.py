@@ -50,7 +50,9 @@ def main() -> None:
     """Run the chosen benchmarks."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("page", nargs="?", type=Path, help="such as docs/benchmarks.md")
-    parser.add_argument("--only", action="append", choices=QUESTIONS, help="run only this benchmark; may be given several times")
+    parser.add_argument(
+        "--only", action="append", choices=QUESTIONS, help="run only this benchmark; may be given several times"
+    )
     chosen = parser.parse_args()
     if chosen.page and chosen.only:
         parser.error("a page needs all benchmarks; omit either --only or the page")

@@ -75,5 +75,5 @@ def test_recover_gives_every_job_back(killed_worker: list[bytes], redis_client: 
         check=True,
     )
 
-    assert ran.stdout.startswith("2 jobs went back")
+    assert ran.stdout.startswith("2 jobs returned")
     assert sorted(redis_client.lrange("queue:a:b-c", 0, -1)) == sorted(killed_worker)

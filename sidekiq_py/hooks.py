@@ -104,8 +104,8 @@ class Hooks:
         As in Ruby, it is logged whatever handlers a program adds. Source: Sidekiq 8.1.7, config.rb, `ERROR_HANDLER`.
         """
         is_a_jobs = "job" in context or "jobstr" in context
-        told = current().error(error, context.get("job"))
-        shown = (type(told), told, _traceback_in_the_program(error)) if is_a_jobs else None
+        redacted = current().error(error, context.get("job"))
+        shown = (type(redacted), redacted, _traceback_in_the_program(error)) if is_a_jobs else None
         fields = error_fields(error, context.get("job"))
         _log.warning(
             "%s: %s: %s",
@@ -115,9 +115,9 @@ class Hooks:
             exc_info=shown,
             extra=fields,
         )
-        self.tell(error, context)
+        self.call_error_handlers(error, context)
 
-    def tell(self, error: BaseException, context: dict[str, Any]) -> None:
+    def call_error_handlers(self, error: BaseException, context: dict[str, Any]) -> None:
         """Pass *error*, which is already logged, to every error handler."""
         for handler in self._errors:
             try:

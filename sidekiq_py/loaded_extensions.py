@@ -205,7 +205,7 @@ class LoadedExtensions:
                     return True
             return False
         except BaseException as error:
-            if _is_told_from_outside(error):
+            if _is_raised_from_outside(error):
                 raise
             return True
 
@@ -220,7 +220,7 @@ class LoadedExtensions:
             try:
                 decision = extension.admit(job)
             except BaseException as error:
-                if _is_told_from_outside(error):
+                if _is_raised_from_outside(error):
                     raise
                 raise ExtensionError(extension.name, "admit", error) from error
             if decision is not None:
@@ -247,7 +247,7 @@ class LoadedExtensions:
         try:
             return minding[0].end_of_success(payload) if len(minding) == 1 else None
         except BaseException as error:
-            if _is_told_from_outside(error):
+            if _is_raised_from_outside(error):
                 raise
             # `end_effects` will raise the error.
             return None
@@ -265,7 +265,7 @@ class LoadedExtensions:
                 try:
                     effects += extension.end(end)
                 except BaseException as error:
-                    if _is_told_from_outside(error):
+                    if _is_raised_from_outside(error):
                         raise
                     raise ExtensionError(extension.name, "end", error) from error
         finally:
@@ -314,7 +314,7 @@ class LoadedExtensions:
                 try:
                     effects = extension.followed(end, effects)
                 except BaseException as error:
-                    if _is_told_from_outside(error):
+                    if _is_raised_from_outside(error):
                         raise
                     raise ExtensionError(extension.name, "followed", error) from error
         return effects
@@ -410,7 +410,7 @@ class LoadedExtensions:
         self.keys = frozenset(self._by_key)
 
 
-def _is_told_from_outside(error: BaseException) -> bool:
+def _is_raised_from_outside(error: BaseException) -> bool:
     """True if the exception was raised into this thread from outside; any other is the hook's own error."""
     if isinstance(error, KeyboardInterrupt):
         # Ctrl-C while jobs run in the program's main thread, as in tests.

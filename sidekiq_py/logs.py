@@ -117,8 +117,8 @@ def error_fields(error: BaseException, payload: Mapping[str, Any] | None) -> dic
     Args:
         payload: The payload of the job that raised it; None if there is no job, or it could not be read.
     """
-    told = redaction.current().error(error, payload)
-    fields = {"error_class": error_class_name(error), "error_message": error_text(told)}
+    redacted = redaction.current().error(error, payload)
+    fields = {"error_class": error_class_name(error), "error_message": error_text(redacted)}
     job = payload or {}
     job_class = job.get("display_class") or job.get("wrapped") or job.get("class")
     if job_class is not None:
@@ -195,9 +195,9 @@ class LineFormatter(logging.Formatter):
         if not record.exc_info or record.exc_info[1] is None:
             return record.exc_text
         error = record.exc_info[1]
-        told = redaction.current().error(error, job)
-        if told is not error:
-            return self.formatException((type(told), told, record.exc_info[2]))
+        redacted = redaction.current().error(error, job)
+        if redacted is not error:
+            return self.formatException((type(redacted), redacted, record.exc_info[2]))
         if not record.exc_text:
             record.exc_text = self.formatException(record.exc_info)
         return record.exc_text

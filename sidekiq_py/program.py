@@ -171,7 +171,7 @@ def configure(
     if redaction is not None:
         redaction_policy.use(redaction)
     _settings = changed
-    _tell()
+    _notify_listeners()
 
 
 def reset() -> None:
@@ -184,7 +184,7 @@ def reset() -> None:
     hooks.clear()
     extensions.clear()
     telemetry.detach_all()
-    _tell()
+    _notify_listeners()
 
 
 def intercept(taker: Interceptor | None) -> None:
@@ -207,7 +207,7 @@ def when_changed(listener: Callable[[], None]) -> Callable[[], None]:
     return listener
 
 
-def _tell() -> None:
+def _notify_listeners() -> None:
     _take_stock()
     for listener in _listeners:
         listener()

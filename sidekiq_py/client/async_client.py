@@ -217,7 +217,7 @@ class AsyncClient:
             await self._pool.push(batch.commands(self._twin.pool.key_prefix))
         except ReplyLostError as error:
             raise PushOutcomeUnknownError(batch.jids, error) from error
-        outgoing.tell_pushed_batch(batch)
+        outgoing.emit_pushed_batch(batch)
 
     async def _infos(self) -> list[bytes]:
         [identities] = await self._pool.batch([versions.IDENTITIES])

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from sidekiq_py import program
-from sidekiq_py.client.outgoing import tell_pushed_batch
+from sidekiq_py.client.outgoing import emit_pushed_batch
 from sidekiq_py.errors import PushOutcomeUnknownError, RedisError, RedisReplyError, ReplyLostError
 from sidekiq_py.extension import PushSlice
 from sidekiq_py.redis_access.connection.link import Link
@@ -81,7 +81,7 @@ def send(pool: Pool, pushed: PushSlice, lost: ReplyLostError | None = None) -> N
         raise PushOutcomeUnknownError(pushed.jids, error) from error
     except RedisReplyError as refusal:
         raise program.extensions.explained(str(refusal)) or refusal from refusal
-    _tell_pushed(pushed)
+    _emit_pushed(pushed)
 
 
 class Slices:
@@ -175,7 +175,7 @@ class Slices:
             send(self._pool, pushed, lost=error)
             return
         if is_done:
-            _tell_pushed(pushed)
+            _emit_pushed(pushed)
         else:
             send(self._pool, pushed)
 
@@ -188,13 +188,13 @@ async def asend(pool: AsyncPool, pushed: PushSlice) -> None:
         raise PushOutcomeUnknownError(pushed.jids, error) from error
     except RedisReplyError as refusal:
         raise program.extensions.explained(str(refusal)) or refusal from refusal
-    _tell_pushed(pushed)
+    _emit_pushed(pushed)
 
 
-def _tell_pushed(pushed: PushSlice) -> None:
+def _emit_pushed(pushed: PushSlice) -> None:
     if PUSH.handlers:
         for batch in pushed.push_batches:
-            tell_pushed_batch(batch)
+            emit_pushed_batch(batch)
 
 
 def effects_of(pushed: PushSlice) -> list[Effect]:

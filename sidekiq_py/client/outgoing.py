@@ -272,15 +272,15 @@ def as_outgoing(payload: Payload, dialect: Dialect, now: float) -> Outgoing:
         raise
 
 
-def tell_pushed(queue: str, jids: list[str], raws: list[bytes], *, is_scheduled: bool) -> None:
+def emit_pushed(queue: str, jids: list[str], raws: list[bytes], *, is_scheduled: bool) -> None:
     """Emit the event for pushed jobs. Only call it if there are handlers: `if PUSH.handlers: …`."""
     PUSH.emit({"queue": None if is_scheduled else queue, "jids": jids, "payloads": raws, "is_scheduled": is_scheduled})
 
 
-def tell_pushed_batch(batch: PushBatch) -> None:
+def emit_pushed_batch(batch: PushBatch) -> None:
     """Emit the event for a pushed batch, if there are handlers."""
     if PUSH.handlers:
-        tell_pushed(batch.queue, batch.jids, batch.payloads, is_scheduled=batch.scores is not None)
+        emit_pushed(batch.queue, batch.jids, batch.payloads, is_scheduled=batch.scores is not None)
 
 
 def apply_strictness(payload: Payload) -> None:

@@ -128,7 +128,7 @@ class Client:
         except ReplyLostError as error:
             raise PushOutcomeUnknownError([jid], error) from error
         if PUSH.handlers:
-            outgoing.tell_pushed(push_template.queue, [jid], [raw], is_scheduled=False)
+            outgoing.emit_pushed(push_template.queue, [jid], [raw], is_scheduled=False)
         return jid
 
     def push_call(
@@ -224,7 +224,7 @@ class Client:
                         commands = batch.commands(self.pool.key_prefix)
                         stream.settle()
                         if sent is not None:
-                            outgoing.tell_pushed_batch(sent)
+                            outgoing.emit_pushed_batch(sent)
                         sent = batch
                         in_doubt = batch.jids
                         stream.send(commands)
@@ -234,7 +234,7 @@ class Client:
         except ReplyLostError as error:
             raise PushOutcomeUnknownError(in_doubt, error) from error
         if sent is not None:
-            outgoing.tell_pushed_batch(sent)
+            outgoing.emit_pushed_batch(sent)
         return jids
 
     def repush(self, payload: Mapping[str, Any], *, job: Any = None) -> Outgoing | None:
@@ -365,7 +365,7 @@ class Client:
             raise PushOutcomeUnknownError([ready.jid], error) from error
         if PUSH.handlers:
             is_scheduled = ready.score is not None
-            outgoing.tell_pushed(ready.queue, [ready.jid], [ready.payload], is_scheduled=is_scheduled)
+            outgoing.emit_pushed(ready.queue, [ready.jid], [ready.payload], is_scheduled=is_scheduled)
 
 
 _via: ContextVar[Client | None] = ContextVar("sidekiq_via", default=None)

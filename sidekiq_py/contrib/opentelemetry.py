@@ -151,8 +151,8 @@ class _Tracing:
             set_current(dropped.before)
         elif self._running.get() is not None:
             error = measurements.get("error")
-            told = None if error is None else current().error(error, measurements["payload"])
-            self._end(told, is_failure=measurements.get("is_failure", False))
+            redacted = None if error is None else current().error(error, measurements["payload"])
+            self._end(redacted, is_failure=measurements.get("is_failure", False))
 
     def _start_child(self, payload: Payload, queue: str) -> None:
         extracted = extract(payload)

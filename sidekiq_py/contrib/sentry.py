@@ -42,7 +42,7 @@ USER = "sentry_user"
 _ID = "sidekiq_py.contrib.sentry"
 _ORIGIN = "auto.queue.sidekiq"
 # Payload keys that are not sent: those that may contain the program's data, and those that are sent in other ways.
-_NOT_TOLD = frozenset(("args", USER, HEADERS, "error_backtrace"))
+_NOT_SENT = frozenset(("args", USER, HEADERS, "error_backtrace"))
 
 
 def instrument(*, report_after_retries: bool = False, send_arguments: bool = False) -> None:
@@ -80,7 +80,7 @@ class _Reporting:
 
     def __init__(self, *, report_after_retries: bool, send_arguments: bool) -> None:
         self.is_on = True
-        self._not_told = _NOT_TOLD - {"args"} if send_arguments else _NOT_TOLD
+        self._not_sent = _NOT_SENT - {"args"} if send_arguments else _NOT_SENT
         self._after_retries = report_after_retries
         # The scope and the transaction of the job that runs in this thread or task.
         self._open: ContextVar[tuple[ExitStack, Any] | None] = ContextVar("sidekiq_sentry_open", default=None)
@@ -169,8 +169,8 @@ class _Reporting:
         tags = payload.get("tags")
         for tag in tags if isinstance(tags, list) else ():
             scope.set_tag(f"sidekiq.{tag}", "true")
-        told = {key: value for key, value in payload.items() if key not in self._not_told}
-        scope.set_context("sidekiq", {**told, "queue": queue})
+        sent = {key: value for key, value in payload.items() if key not in self._not_sent}
+        scope.set_context("sidekiq", {**sent, "queue": queue})
 
     def _close(self, status: str) -> None:
         found = self._open.get()

@@ -89,9 +89,9 @@ class _Sender:
                 tags = f"|#{self._tags[1:]}" if self._tags else ""
                 self._send(f"{self._prefix}batches.{measurements['event']}:1|c{tags}")
         else:
-            self._tell_of_job(name, measurements)
+            self._send_job_metrics(name, measurements)
 
-    def _tell_of_job(self, name: str, measurements: Measurements) -> None:
+    def _send_job_metrics(self, name: str, measurements: Measurements) -> None:
         tags = self._tags_of(measurements["payload"], measurements["queue"])
         if name == JOB_START.name:
             self._send(f"{self._prefix}jobs.count:1|c|#{tags}")

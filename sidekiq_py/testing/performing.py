@@ -64,16 +64,16 @@ def _ends_of(payload: dict[str, Any], raw: bytes) -> Iterator[None]:
         return
     began = monotonic()
 
-    def tell(kind: EndKind, error: BaseException | None) -> None:
+    def report_end(kind: EndKind, error: BaseException | None) -> None:
         now, dialect = now_seconds(), sync_client.current().detection.dialect(now_seconds())
         extensions.pretend(JobEnd(kind, payload, raw, payload["queue"], now, dialect, error, monotonic() - began))
 
     try:
         yield
     except Exception as error:
-        tell(_kind_of(payload, error), error)
+        report_end(_kind_of(payload, error), error)
         raise
-    tell("success", None)
+    report_end("success", None)
 
 
 def _kind_of(payload: Mapping[str, Any], error: Exception) -> EndKind:

@@ -143,7 +143,7 @@ class Exchange:
             reply, *answers = self._link.batch([found.call] if question is None else [found.call, question.command])
             gathered.clear()
             if question is not None:
-                _tell(question, answers[0])
+                _pass_answer(question, answers[0])
             self._settler.note_ends(self._link, ended, [reply])
             if type(reply) is not list:
                 if not isinstance(reply, RedisReplyError):
@@ -331,7 +331,7 @@ class Exchange:
         done_replies = list(islice(rest, len(done.commands)))
         fetched = list(islice(rest, len(fetch)))
         for question, answer in zip(questions, rest, strict=True):
-            _tell(question, answer)
+            _pass_answer(question, answer)
         if ended:
             ends.note(self._link, ended_replies)
         # A refused acknowledgement is sent again by itself and raises nothing here: the fetch may have brought jobs.
@@ -391,7 +391,7 @@ def _drawn_order(queues: Sequence[tuple[str, int]]) -> list[int]:
     return sorted(numbers, key=lambda number: random.random() ** (1 / max(queues[number][1], 1)), reverse=True)
 
 
-def _tell(question: Question, answer: Any) -> None:
+def _pass_answer(question: Question, answer: Any) -> None:
     if isinstance(answer, RedisReplyError):
         return
     try:

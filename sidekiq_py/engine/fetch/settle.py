@@ -68,7 +68,7 @@ class Settler:
         self._is_given_up = False
         self._deferred = Deferred(lambda: self._is_given_up)
         # Refusals that were logged already; cleared when an end goes through.
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
         self.flushed_at = monotonic()
         # When a reply last showed that Redis accepts acknowledgements.
         self._accepted_at = -math.inf
@@ -197,7 +197,7 @@ class Settler:
                 if tries == _TRIES_BEFORE_DEFERRING and error.is_lasting:
                     self._defer(unit, end, error)
                     return True
-        self._told.clear()
+        self._logged.clear()
         # After a lost reply, "not in flight" most likely means that the first attempt went through.
         return was_ours or reply_was_lost
 
@@ -257,8 +257,8 @@ class Settler:
         """Retry *end* in the background from now on. A series of refusals of the same kind is logged once."""
         is_here_to_stay = refusal.is_lasting
         what = str(refusal) if is_here_to_stay else type(refusal).__name__ + getattr(refusal, "code", "")
-        if what not in self._told:
-            self._told.add(what)
+        if what not in self._logged:
+            self._logged.add(what)
             until = "this error is fixed" if is_here_to_stay else "Redis accepts writes again"
             if unit.is_acknowledged_early and not unit.kept_by:
                 _log.error(
@@ -312,7 +312,7 @@ class Settler:
         if isinstance(reply, RedisReplyError):
             self.note_ends(link, units, link.batch([end_call(unit) for unit in units]))
         else:
-            self._told.clear()
+            self._logged.clear()
             self.note_done(owner, units, [reply])
 
     def note_ends(self, link: Link, units: Sequence[UnitOfWork], replies: Sequence[Any]) -> None:
@@ -331,7 +331,7 @@ class Settler:
             if reply is not None and not reply:
                 _log.info("a job was already settled, or is no longer ours: %s", unit)
             if reply is not None:
-                self._told.clear()
+                self._logged.clear()
                 owner.units.pop(unit.field, None)
 
     def _ended_by_itself(self, link: Link, owner: Owner, unit: UnitOfWork, refusal: RedisError) -> bool | None:

@@ -61,7 +61,7 @@ class LeaseKeeper:
         self._beat_seconds = beat_seconds
         self._callbacks = callbacks
         self._report = report
-        self._outage = Outage(self._tell, "the lease could not be renewed; trying again")
+        self._outage = Outage(self._queue_report, "the lease could not be renewed; trying again")
         self._end = Wakeable()
         self.pulse = Pulse()
         self._thread = background_thread("sidekiq.lease", self._run)
@@ -99,12 +99,12 @@ class LeaseKeeper:
             self._outage.failed(error)
             return False
         except Exception as error:  # noqa: BLE001 — without this thread the process would count as dead
-            self._tell(error, {"context": "lease"})
+            self._queue_report(error, {"context": "lease"})
             return False
         self._outage.over()
         return True
 
-    def _tell(self, error: BaseException, context: dict[str, Any]) -> None:
+    def _queue_report(self, error: BaseException, context: dict[str, Any]) -> None:
         self._callbacks.call(lambda: self._report(error, context))
 
     def _note_delay(self, seconds: float, cpu_seconds: float) -> None:

@@ -159,13 +159,13 @@ class Surroundings:
             self.hooks.report(failure, {"context": "The job is kept in dead", "job": payload, "jobstr": raw})
             return retry.dead_letter_untouched(raw, payload, self.config, now)
 
-    def carry_out(self, ended: Ended, outcome: Outcome, settle: Settle, *, is_told: bool = False) -> bool:
+    def carry_out(self, ended: Ended, outcome: Outcome, settle: Settle, *, is_reported: bool = False) -> bool:
         """
         Settle a job of this process, or of a sibling, as *outcome* says, and call the handlers.
 
         Args:
             outcome: Any outcome but `"requeue"`, with the effects of extensions already added.
-            is_told: True if the error has already been reported to the error handlers.
+            is_reported: True if the error has already been reported to the error handlers.
 
         Returns:
             False if the job was no longer ours; then nothing was written.
@@ -179,10 +179,10 @@ class Surroundings:
             return False
         if SETTLE.handlers:
             job_events.settled(outcome.kind, payload, raw, queue)
-        if payload and has_failed and error is not None and not is_told:
+        if payload and has_failed and error is not None and not is_reported:
             # Bytes that are not a job have no payload, and were reported on the way here.
-            tell = self.hooks.tell if outcome.is_logged else self.hooks.report
-            tell(error, {"context": "Job raised exception", "job": payload, "jobstr": raw})
+            report = self.hooks.call_error_handlers if outcome.is_logged else self.hooks.report
+            report(error, {"context": "Job raised exception", "job": payload, "jobstr": raw})
         if owed is not None and error is not None:
             owed.announce(outcome.payload, error)
         if outcome.afterwards is not None:
@@ -198,12 +198,12 @@ class Surroundings:
         if JOB_START.handlers:
             JOB_START.emit({"payload": payload, "queue": queue, "identity": self.identity})
 
-    def tell_stopped(self, payload: Payload, queue: str, seconds: float) -> None:
+    def emit_stopped(self, payload: Payload, queue: str, seconds: float) -> None:
         """Emit `sidekiq.job.stop`: the job succeeded, and its acknowledgement is queued or written."""
         if JOB_STOP.handlers:
             JOB_STOP.emit({"payload": payload, "queue": queue, "identity": self.identity, "seconds": seconds})
 
-    def tell_raised(self, payload: Payload, queue: str, seconds: float, error: BaseException) -> None:
+    def emit_raised(self, payload: Payload, queue: str, seconds: float, error: BaseException) -> None:
         """Emit `sidekiq.job.exception`: the job raised or was interrupted. Its outcome is decided after this."""
         if JOB_EXCEPTION.handlers:
             is_failure = not (is_success(error) or retry.is_caused_by_shutdown(error))
@@ -398,7 +398,7 @@ class AttemptEnd:
         try:
             self._finish(unit, payload, (tally,), counters, seconds)
         except RedisError as error:
-            tell_left_behind(unit, error)
+            log_left_behind(unit, error)
         return True
 
     def acknowledge(self, unit: UnitOfWork, payload: Payload, seconds: float) -> None:
@@ -414,7 +414,7 @@ class AttemptEnd:
         If the failure cannot be written either, the job goes to `dead`.
         """
         try:
-            settle_or_leave(lambda: self._fail(unit, self._minded(unit), None, error, is_told=True), unit)
+            settle_or_leave(lambda: self._fail(unit, self._minded(unit), None, error, is_reported=True), unit)
         except Exception as failure:  # noqa: BLE001 — no error may leave the job in flight forever
             context = {"context": "A job's end cannot be written; it is kept in dead", "jobstr": unit.raw}
             around = self._around
@@ -452,22 +452,22 @@ class AttemptEnd:
         error: BaseException,
         seconds: float = 0.0,
         *,
-        is_told: bool = False,
+        is_reported: bool = False,
     ) -> None:
         now = now_seconds()
         outcome = self._around.after_failure(unit.raw, unit.queue, error, definition, now)
-        self._end(unit, Ended(unit.raw, payload, unit.queue, error, now, seconds), outcome, is_told=is_told)
+        self._end(unit, Ended(unit.raw, payload, unit.queue, error, now, seconds), outcome, is_reported=is_reported)
 
-    def _end(self, unit: UnitOfWork, ended: Ended, outcome: Outcome, *, is_told: bool = False) -> None:
+    def _end(self, unit: UnitOfWork, ended: Ended, outcome: Outcome, *, is_reported: bool = False) -> None:
         """Settle the job with *outcome* and the effects of extensions."""
-        self._carry_out(unit, ended, self._around.with_ends_of_extensions(ended, outcome), is_told=is_told)
+        self._carry_out(unit, ended, self._around.with_ends_of_extensions(ended, outcome), is_reported=is_reported)
 
-    def _carry_out(self, unit: UnitOfWork, ended: Ended, outcome: Outcome, *, is_told: bool = False) -> None:
+    def _carry_out(self, unit: UnitOfWork, ended: Ended, outcome: Outcome, *, is_reported: bool = False) -> None:
         if outcome.kind == "requeue":
             self._requeue(unit, ended.error, outcome.vital)
             if SETTLE.handlers:
                 job_events.settled("requeue", ended.payload, unit.raw, unit.queue)
-        elif not self._around.carry_out(ended, outcome, partial(self._fetcher.settle, unit), is_told=is_told):
+        elif not self._around.carry_out(ended, outcome, partial(self._fetcher.settle, unit), is_reported=is_reported):
             _log.info("a job ended after another process had taken it over; nothing was written: %s", unit)
 
     def _requeue(self, unit: UnitOfWork, error: BaseException | None, other: tuple[settle_script.Effect, ...]) -> None:
@@ -535,10 +535,10 @@ def settle_or_leave(settle: Callable[[], object], unit: UnitOfWork) -> None:
     try:
         settle()
     except RedisError as error:
-        tell_left_behind(unit, error)
+        log_left_behind(unit, error)
 
 
-def tell_left_behind(unit: UnitOfWork, error: RedisError) -> None:
+def log_left_behind(unit: UnitOfWork, error: RedisError) -> None:
     """Log that a job could not be settled, and what happens to it."""
     fate = "it will be recovered" if unit.owner is not None else "it was no longer in flight, so its outcome is lost"
     _log.error("a job could not be settled before the process ended; %s: %s", fate, error)

@@ -265,11 +265,11 @@ class EventLoop:
                 self._count_success(run.payload, run.unit.queue, seconds, started)
                 await self._acknowledge(run, seconds)
                 run.has_ended = True
-                around.tell_stopped(run.payload, run.unit.queue, seconds)
+                around.emit_stopped(run.payload, run.unit.queue, seconds)
             else:
                 around.metrics.record(run.payload, seconds, is_success(failure))
                 # Before the end is written, as in a thread, so that the log line `fail` precedes the error report.
-                around.tell_raised(run.payload, run.unit.queue, seconds, failure)
+                around.emit_raised(run.payload, run.unit.queue, seconds, failure)
                 await self._settle(run, failure, seconds)
                 run.has_ended = True
         except asyncio.CancelledError:

@@ -131,7 +131,9 @@ class ForeignFeatures:
         if is_first:
             with log_context(payload):
                 _log.error("%s. The job went back to its queue. %s", error, self._state(unit.queue))
-                self._hooks.tell(error, {"context": "A queue is no longer served", "job": payload, "jobstr": unit.raw})
+                self._hooks.call_error_handlers(
+                    error, {"context": "A queue is no longer served", "job": payload, "jobstr": unit.raw}
+                )
 
     def change(self, added: Set[str], dropped: Set[str], serve: Callable[[Set[str]], None]) -> None:
         """

@@ -10,7 +10,7 @@ _LONGEST_PAUSE_SECONDS = 3600.0
 # Each processor remembers this many jobs; the count of an older one starts again.
 _MOST_KNOWN = 10_000
 # A limit that is always full holds a job up forever, and nothing but this log line would show it.
-_TELL_EVERY = 25
+_LOG_EVERY = 25
 
 Payload = dict[str, Any]
 
@@ -36,7 +36,7 @@ class HeldUp:
         if len(self._times) >= _MOST_KNOWN:
             self._times.pop(next(iter(self._times)))
         self._times[jid] = times
-        if times % _TELL_EVERY == 0:
+        if times % _LOG_EVERY == 0:
             _log.warning("%s (jid %s) was postponed %d times here: %s", payload.get("class"), jid, times, reason)
 
     def forget(self, payload: Payload) -> None:

@@ -97,9 +97,9 @@ class Guard:
             signal.pthread_kill(self._thread_id, WAKE)
             threading.Event().wait(pause)
 
-    def terminate(self, unit: UnitOfWork, tell: Callable[[], None]) -> bool:
+    def terminate(self, unit: UnitOfWork, notify: Callable[[], None]) -> bool:
         """
-        Call *tell* if the thread performs *unit*; the job cannot end meanwhile. Call it from any other thread.
+        Call *notify* if the thread performs *unit*; the job cannot end meanwhile. Call it from any other thread.
 
         When the job ends, its thread finds `is_terminated` and calls `pardon`.
 
@@ -110,7 +110,7 @@ class Guard:
             self.is_requested = True
             if self.performing is not unit:
                 return False
-            tell()
+            notify()
             self._terminated = unit
             return True
 

@@ -23,8 +23,8 @@ from sidekiq_py.engine.run.attempt import (
     Payload,
     Surroundings,
     is_success,
+    log_left_behind,
     settle_or_leave,
-    tell_left_behind,
 )
 from sidekiq_py.engine.run.forked import leave_if_forked
 from sidekiq_py.engine.run.held_up import HeldUp
@@ -337,7 +337,7 @@ class Processor:
         missing = JobNotFoundError(display_text(wrapped or payload["class"]), is_active_job=bool(wrapped))
         around = self._around
         around.enter(payload, unit.queue)
-        around.tell_raised(payload, unit.queue, monotonic() - started, missing)
+        around.emit_raised(payload, unit.queue, monotonic() - started, missing)
         self._settle(unit, lambda: self._ending.failed(unit, payload, None, missing))
         around.context.leave()
 
@@ -357,7 +357,7 @@ class Processor:
         around = self._around
         running = around.state.running
         running[self._tid] = (unit, started)
-        # Inlined from `enter` and `tell_stopped`: with a handler, each extra call cost 2 % of a no-op job.
+        # Inlined from `enter` and `emit_stopped`: with a handler, each extra call cost 2 % of a no-op job.
         around.context.enter(payload)
         if JOB_START.handlers:
             JOB_START.emit({"payload": payload, "queue": unit.queue, "identity": self._identity})
@@ -375,7 +375,7 @@ class Processor:
                 try:
                     self._ending.acknowledge(unit, payload, seconds)
                 except RedisError as error:
-                    tell_left_behind(unit, error)
+                    log_left_behind(unit, error)
                 self._ended = unit
             elif definition.decide_outcome is not None or not self._ending.tallied(unit, payload, minding, seconds):
                 self._succeed(unit, payload, definition, seconds)
@@ -385,7 +385,7 @@ class Processor:
                 JOB_STOP.emit({"payload": payload, "queue": unit.queue, "identity": self._identity, "seconds": seconds})
             self._count_success(payload, unit.queue, seconds, started)
         else:
-            around.tell_raised(payload, unit.queue, seconds, failure)
+            around.emit_raised(payload, unit.queue, seconds, failure)
             if self._is_settled:
                 self._settle(unit, lambda: self._fetcher.settle(unit, (), ()))
             else:
@@ -400,7 +400,7 @@ class Processor:
         try:
             self._ending.succeeded(unit, payload, definition, result, seconds)
         except RedisError as error:
-            tell_left_behind(unit, error)
+            log_left_behind(unit, error)
         self._ended = unit
 
     def _perform(

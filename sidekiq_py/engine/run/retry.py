@@ -66,7 +66,7 @@ class _Failure:
     draw: Callable[[], float]
     report: Callable[[BaseException, dict[str, Any]], None]
 
-    def tell(self, problem: BaseException, context: str, **facts: Any) -> None:
+    def report_problem(self, problem: BaseException, context: str, **facts: Any) -> None:
         """Report what went wrong on the way. An error in the report itself is ignored."""
         try:
             self.report(problem, {"context": context, **facts})
@@ -182,7 +182,7 @@ def _judge(failure: _Failure, payload: Payload) -> Outcome:
 
     count = _record(failure, payload, retry)
     if retry is None:
-        failure.tell(
+        failure.report_problem(
             failure.error,
             f"{payload['class']!r} is not declared here, and the payload does not say whether to retry the job; "
             "it is kept in dead",
@@ -236,7 +236,9 @@ def _wanted_delay(failure: _Failure, payload: Payload, count: int) -> int | Lite
         return _as_delay(_with_draft(failure, payload, lambda draft: block(count, failure.error, draft)))
     except BaseException as problem:  # noqa: BLE001 - as in Ruby, an error in this block must not lose the job
         name = failure.job.name if failure.job else ""
-        failure.tell(problem, f"Failure scheduling retry using the `retry_in` of {name}, falling back to default")
+        failure.report_problem(
+            problem, f"Failure scheduling retry using the `retry_in` of {name}, falling back to default"
+        )
         return None
 
 
@@ -255,7 +257,7 @@ def _with_draft(failure: _Failure, payload: Payload, call: Callable[[Payload], A
             if (written["class"], written.get("jid")) != (payload["class"], payload.get("jid")):
                 raise PayloadError(f"class and jid are now {written['class']!r} and {written.get('jid')!r}")
         except Exception as problem:  # noqa: BLE001 - whatever cannot be written
-            failure.tell(problem, "A block made the payload invalid; its changes are dropped", job=payload)
+            failure.report_problem(problem, "A block made the payload invalid; its changes are dropped", job=payload)
         else:
             payload.clear()
             payload.update(draft)
@@ -299,7 +301,7 @@ def _exhausted_decision(failure: _Failure, payload: Payload) -> Any:
     except Shutdown:
         raise
     except BaseException as problem:  # noqa: BLE001 - a SystemExit in a block is that block's failure
-        failure.tell(problem, "Error calling retries_exhausted", job=payload)
+        failure.report_problem(problem, "Error calling retries_exhausted", job=payload)
         return None
 
 
@@ -319,7 +321,7 @@ def _keep_as_it_is(failure: _Failure, payload: Payload, problem: BaseException, 
 
     If they are not even a job, no death handlers are called, as in Ruby.
     """
-    failure.tell(problem, context, jobstr=failure.raw)
+    failure.report_problem(problem, context, jobstr=failure.raw)
     return _dead(failure, payload, failure.raw, announce_death=bool(payload))
 
 

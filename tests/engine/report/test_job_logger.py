@@ -40,18 +40,18 @@ class Runs:
 
     def start(self, payload: dict[str, object]) -> None:
         self._context.enter(payload)
-        self._tell("sidekiq.job.start", payload=payload)
+        self._emit("sidekiq.job.start", payload=payload)
 
     def done(self, seconds: float) -> None:
-        self._tell("sidekiq.job.stop", payload=running_payload.get(), seconds=seconds)
+        self._emit("sidekiq.job.stop", payload=running_payload.get(), seconds=seconds)
 
     def fail(self, seconds: float) -> None:
-        self._tell("sidekiq.job.exception", payload=running_payload.get(), seconds=seconds)
+        self._emit("sidekiq.job.exception", payload=running_payload.get(), seconds=seconds)
 
     def leave(self) -> None:
         self._context.leave()
 
-    def _tell(self, name: str, **measurements: object) -> None:
+    def _emit(self, name: str, **measurements: object) -> None:
         if self._log is not None:
             self._log(name, {"identity": "me:1:abc", **measurements})
 

@@ -28,12 +28,12 @@ def unit() -> UnitOfWork:
 def test_only_a_job_that_is_performed_is_terminated() -> None:
     """One that has ended is not: its thread has another by now."""
     guard, ended, running = Guard(), unit(), unit()
-    told: list[UnitOfWork] = []
+    notified: list[UnitOfWork] = []
     guard.performing = running
 
-    assert not guard.terminate(ended, lambda: told.append(ended))
-    assert guard.terminate(running, lambda: told.append(running))
-    assert told == [running]
+    assert not guard.terminate(ended, lambda: notified.append(ended))
+    assert guard.terminate(running, lambda: notified.append(running))
+    assert notified == [running]
     assert guard.is_terminated
 
 
@@ -42,10 +42,10 @@ def test_a_job_cannot_end_while_it_is_terminated() -> None:
     guard, running = Guard(), unit()
     guard.performing = running
     said: list[str] = []
-    is_telling = threading.Event()
+    is_notified = threading.Event()
 
     def end() -> None:
-        is_telling.wait()
+        is_notified.wait()
         guard.performing = None
         if guard.is_requested:
             guard.absorb()
@@ -54,12 +54,12 @@ def test_a_job_cannot_end_while_it_is_terminated() -> None:
     thread = threading.Thread(target=end)
     thread.start()
 
-    def tell() -> None:
-        is_telling.set()
+    def notify() -> None:
+        is_notified.set()
         thread.join(timeout=0.05)
         said.append("terminate")
 
-    assert guard.terminate(running, tell)
+    assert guard.terminate(running, notify)
     thread.join()
     assert said == ["terminate", "end"]
 

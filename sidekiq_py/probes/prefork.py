@@ -127,7 +127,7 @@ class PreforkProbes:
         """Ask all children for their counts."""
         self._ask(METRICS)
 
-    def hear(self, message: Message) -> None:
+    def handle_message(self, message: Message) -> None:
         """Handle a message that the parent relays."""
         match message.word, message.details:
             case "ASKED", (number, *pids):
@@ -206,7 +206,7 @@ def _serve(port: int, parent: Parent) -> int:
     os.environ.pop("NOTIFY_SOCKET", None)
     probes = PreforkProbes(parent, os.getppid())
     server = ProbeServer(port, probes)
-    parent.listen(probes.hear, on_end=is_over.set)
+    parent.listen(probes.handle_message, on_end=is_over.set)
     server.start()
     while not is_over.wait(COLLECT_SECONDS):
         probes.collect()

@@ -89,7 +89,7 @@ def on_message(kind: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 @on_message("heard")
-def heard(recipient: Recipient) -> bool:
+def confirm_handled(recipient: Recipient) -> bool:
     """Answer once all earlier messages have been handled."""
     return True
 
@@ -208,7 +208,7 @@ class OverPipes:
             del self._open[number]
             return list(question.answers.values())
 
-    def hear(self, message: Message) -> None:
+    def handle(self, message: Message) -> None:
         """Handle a message from the parent."""
         if message.word == "SAID":
             handle_message(self._here, " ".join(message.details[1:]))

@@ -119,7 +119,7 @@ def run_prefork(worker: Any, config: Config) -> int:
         def make(on_epoch: Callable[[str], None]) -> Launcher:
             launcher = make_launcher(worker, config, on_epoch)
             serve_present_queues(worker.app, launcher)
-            program_hooks.on("exit")(lambda: remote_control_host.tell_counts(launcher, parent))
+            program_hooks.on("exit")(lambda: remote_control_host.send_counts(launcher, parent))
             if worker.max_tasks_per_child:
                 _count_tasks(launcher, int(worker.max_tasks_per_child), lambda: parent.say("RENEW"))
             return launcher

@@ -21,7 +21,7 @@ from sidekiq_py.probes.worker import WorkerProbes
 from sidekiq_py.worker import Hooks, Launcher, Message, Parent, Role, Supervisor
 from sidekiq_py.worker import hooks as program_hooks
 
-__all__ = ("answer_probes", "beside", "in_child", "role", "tell_counts")
+__all__ = ("answer_probes", "beside", "in_child", "role", "send_counts")
 
 
 def beside(worker: Any, launcher: Launcher, hooks: Hooks = program_hooks) -> Callable[[], None]:
@@ -70,15 +70,15 @@ def in_child(worker: Any, parent: Parent) -> Callable[[Launcher, str], str]:
 
     answer_probe = None if worker.probe_port is None else prefork.in_child(parent)
 
-    def hear(launcher: Launcher, text: str) -> str:
+    def handle(launcher: Launcher, text: str) -> str:
         if answer_probe is not None and prefork.is_probe(text):
             return answer_probe(launcher, text)
         return handle_message(Recipient(worker, launcher=launcher, tell_remote_control=tell_remote_control), text)
 
-    return hear
+    return handle
 
 
-def tell_counts(launcher: Launcher, parent: Parent) -> None:
+def send_counts(launcher: Launcher, parent: Parent) -> None:
     """Tell remote control, in a child that is exiting, how many tasks the child has tried."""
     parent.say("SAY", text_of("gone", {"counts": launcher.metrics.attempts()}))
 
@@ -94,19 +94,19 @@ def _serve_remote_control(worker: Any, started_at: float, parent: Parent) -> int
     remote_control = RemoteControl(worker, started_at)
     pipes = remote_control.processes = OverPipes(parent, remote_control.recipient)
     if worker.probe_port is None:
-        parent.listen(pipes.hear, on_end=is_over.set)
+        parent.listen(pipes.handle, on_end=is_over.set)
         remote_control.start()
         is_over.wait()
     else:
         probes = prefork.PreforkProbes(parent, os.getppid())
         server = ProbeServer(worker.probe_port, probes)
 
-        def hear(message: Message) -> None:
-            probes.hear(message)
+        def handle(message: Message) -> None:
+            probes.handle_message(message)
             if message.word != "SAID" or not prefork.is_probe(message.details[1]):
-                pipes.hear(message)
+                pipes.handle(message)
 
-        parent.listen(hear, on_end=is_over.set)
+        parent.listen(handle, on_end=is_over.set)
         server.start()
         remote_control.start()
         while not is_over.wait(prefork.COLLECT_SECONDS):

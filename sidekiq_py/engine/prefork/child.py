@@ -37,7 +37,7 @@ def run_child(
 
     relayed = CallbackThread()
 
-    def hear(message: Message) -> None:
+    def handle_message(message: Message) -> None:
         # A sidecar's request may take long and runs in another thread: a dead sibling's jobs must not wait behind it.
         if message.word == "TELL":
             text = " ".join(message.details)
@@ -64,7 +64,7 @@ def run_child(
                 field,
             )
 
-    parent.listen(hear, on_end=lambda: launcher.signals.put("TERM"))
+    parent.listen(handle_message, on_end=lambda: launcher.signals.put("TERM"))
     settle_memory()
     return run_worker(
         launcher,

@@ -21,7 +21,7 @@ _DOUBTED_SECONDS = 10.0
 class _News:
     owner: str
     next_at: float
-    told: set[int] = field(default_factory=set)
+    asked: set[int] = field(default_factory=set)
 
 
 class DeadOwners:
@@ -36,7 +36,7 @@ class DeadOwners:
         self._fleet = fleet
         self._news: list[_News] = []
         # Owner to the PID of the child that confirmed it, and when.
-        self._heard: dict[str, tuple[int, float]] = {}
+        self._confirmed: dict[str, tuple[int, float]] = {}
 
     def __repr__(self) -> str:
         return f"<DeadOwners {[news.owner for news in self._news]}>"
@@ -45,17 +45,19 @@ class DeadOwners:
         """Add an owner that has died."""
         self._news.append(_News(owner, monotonic()))
 
-    def note_heard(self, owner: str, child: ChildProcess) -> None:
+    def note_confirmed(self, owner: str, child: ChildProcess) -> None:
         """A child confirms that it recovers the jobs of *owner*."""
         self._news = [news for news in self._news if news.owner != owner]
-        self._heard = {name: heard for name, heard in self._heard.items() if not _is_over(heard)}
-        self._heard[owner] = child.pid, monotonic()
+        self._confirmed = {name: confirmed for name, confirmed in self._confirmed.items() if not _is_over(confirmed)}
+        self._confirmed[owner] = child.pid, monotonic()
 
     def note_end(self, child: ChildProcess) -> None:
         """A child has ended: the owners that it confirmed lately are reported to another child."""
-        doubted = [name for name, heard in self._heard.items() if heard[0] == child.pid and not _is_over(heard)]
+        doubted = [
+            name for name, confirmed in self._confirmed.items() if confirmed[0] == child.pid and not _is_over(confirmed)
+        ]
         for owner in doubted:
-            del self._heard[owner]
+            del self._confirmed[owner]
             self.add(owner)
 
     def next_at(self) -> float | None:
@@ -69,16 +71,16 @@ class DeadOwners:
             if now < news.next_at:
                 continue
             for child in self._listeners(news):
-                news.told.add(child.pid)
+                news.asked.add(child.pid)
                 if child.down.write("DEAD", news.owner):
                     news.next_at = now + _ANSWER_SECONDS
                     break
 
     def _listeners(self, news: _News) -> list[ChildProcess]:
         """The children that have not been asked yet. Those with a hard-limited job come last: they may be frozen."""
-        others = [child for child in self._fleet.staying if child.is_ready and child.pid not in news.told]
+        others = [child for child in self._fleet.staying if child.is_ready and child.pid not in news.asked]
         return sorted(others, key=lambda child: child.limit is not None)
 
 
-def _is_over(heard: tuple[int, float]) -> bool:
-    return monotonic() - heard[1] > _DOUBTED_SECONDS
+def _is_over(confirmed: tuple[int, float]) -> bool:
+    return monotonic() - confirmed[1] > _DOUBTED_SECONDS

@@ -159,8 +159,8 @@ class Parent:
         """Send a message to the parent. If the parent is gone, `listen` notices it at the end of the other pipe."""
         self._up.write(word, *details)
 
-    def listen(self, hear: Callable[[Message], None], on_end: Callable[[], None]) -> None:
-        """Call *hear* for each message, and *on_end* when the parent is gone."""
+    def listen(self, on_message: Callable[[Message], None], on_end: Callable[[], None]) -> None:
+        """Call *on_message* for each message, and *on_end* when the parent is gone."""
 
         def run() -> None:
             while True:
@@ -170,7 +170,7 @@ class Parent:
                     return
                 for message in messages:
                     try:
-                        hear(message)
+                        on_message(message)
                     except Exception:  # noqa: BLE001 — a sidecar's request may run code of the program
                         # This thread must go on: it also notices the parent's end.
                         _log.exception("a message of the parent process could not be handled: %.200r", message)

@@ -112,7 +112,7 @@ class PoolSize:
         surplus = max(0, len(children) - self.wanted)
         return sorted(children, key=self._worth)[:surplus]
 
-    def hear(self, child: ChildProcess, running: int, waiting: int | None = None) -> None:
+    def note_load(self, child: ChildProcess, running: int, waiting: int | None = None) -> None:
         """A child reports how many jobs it runs, and how many wait in the queues, if it was asked for that."""
         self.running[child.pid] = running
         if waiting is not None:
@@ -126,9 +126,9 @@ class PoolSize:
         self._looks += 1
         may_grow = self.policy is not None and len(ready) < self.policy.most
         # A different child each time, because one may hang.
-        teller = ready[self._looks % len(ready)] if ready and may_grow else None
-        told = [child for child in ready if child.down.write("LOAD", *(("waiting",) if child is teller else ()))]
-        self._asked = frozenset(child.pid for child in told)
+        counter = ready[self._looks % len(ready)] if ready and may_grow else None
+        asked = [child for child in ready if child.down.write("LOAD", *(("waiting",) if child is counter else ()))]
+        self._asked = frozenset(child.pid for child in asked)
 
     def _are_owed(self, children: Sequence[ChildProcess]) -> bool:
         """True while an answer is pending."""

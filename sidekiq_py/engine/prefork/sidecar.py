@@ -104,7 +104,7 @@ class Sidecar:
 
     # ---- the relay
 
-    def hear(self, message: Message) -> None:
+    def handle_message(self, message: Message) -> None:
         """Handle a message from the sidecar."""
         match message.word, message.details:
             case "TELL", (who, *text):

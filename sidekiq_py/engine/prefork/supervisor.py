@@ -157,7 +157,7 @@ class Supervisor:
                 self._memory.step,
                 self._roll_on,
                 self._shed,
-                self._tell_of_readiness,
+                self._report_readiness,
             ):
                 with _going_on():
                     step()
@@ -197,7 +197,7 @@ class Supervisor:
     def _mourn(self, ended: Ended) -> None:
         child = ended.process
         for message in ended.last_words:
-            self._hear(child, message)
+            self._handle_message(child, message)
         self._fleet.remove(child)
         for owner in child.owners:
             self._dead_owners.add(owner)
@@ -241,7 +241,7 @@ class Supervisor:
 
     def _wait(self) -> None:
         for process, message in self._forks.exchange(self._signals.fd, self._pause_seconds()):
-            self._hear(process, message)
+            self._handle_message(process, message)
         while (name := self._signals.next(0)) is not None:
             with _going_on():
                 self._handle_signal(name)
@@ -260,17 +260,17 @@ class Supervisor:
         known = [moment for moment in moments if moment is not None]
         return max(0.0, min(known) - monotonic()) if known else None
 
-    def _hear(self, process: ChildProcess, message: Message) -> None:
+    def _handle_message(self, process: ChildProcess, message: Message) -> None:
         """Handle a message, which may be anything: a job can write to every file that its process has open."""
         try:
             if process is self._sidecar.process:
-                self._sidecar.hear(message)
+                self._sidecar.handle_message(message)
             else:
-                self._hear_child(process, message)
+                self._handle_child_message(process, message)
         except Exception as error:  # noqa: BLE001 — no message may stop the parent
             _log.warning("ignoring a message from process %d, %.200r: %s", process.pid, message, error)
 
-    def _hear_child(self, child: ChildProcess, message: Message) -> None:
+    def _handle_child_message(self, child: ChildProcess, message: Message) -> None:
         match message.word, message.details:
             case "OWNER", (owner,):
                 child.owners.append(owner)
@@ -285,9 +285,9 @@ class Supervisor:
             case "SETTLED", (answer, owner, *job):
                 self._hard_limits.note_settled(child, answer, owner, " ".join(job))
             case "HEARD", (owner,):
-                self._dead_owners.note_heard(owner, child)
+                self._dead_owners.note_confirmed(owner, child)
             case "LOAD", (running, *waiting):
-                self.size.hear(child, int(running), *map(int, waiting[:1]))
+                self.size.note_load(child, int(running), *map(int, waiting[:1]))
             case "RENEW", ():
                 self._fleet.stop(child, Reason.REPLACED)
             case "LEAVING", _:
@@ -330,7 +330,7 @@ class Supervisor:
         for child in self._fleet.ready:
             child.send_signal(number)
 
-    def _tell_of_readiness(self) -> None:
+    def _report_readiness(self) -> None:
         is_ready = len(self._fleet.ready) >= self.size.wanted
         self._service.step(is_ready=is_ready)
         if is_ready and self._on_ready is not None:

@@ -31,14 +31,14 @@ def be_child(folder: Path, parent: Parent) -> int:
     is_over = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: is_over.set())
 
-    def hear(message: Message) -> None:
+    def handle_message(message: Message) -> None:
         if message.word == "TELL":
             append(folder / "told", f"{os.getpid()} {' '.join(message.details)}")
         elif message.word == "ASK":
             number, text = message.details[0], " ".join(message.details[1:])
             parent.say("ANSWER", number, "x" * 1_000_000 if text == "much" else f"<{text}>")
 
-    parent.listen(hear, on_end=is_over.set)
+    parent.listen(handle_message, on_end=is_over.set)
     parent.say("READY")
     parent.say("SAY", "I am here")
     is_over.wait()

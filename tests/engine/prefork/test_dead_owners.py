@@ -45,12 +45,12 @@ class Siblings:
     def stop(self, child: ChildProcess, reason: Reason) -> None:
         """Nobody is stopped here."""
 
-    def was_told(self, child: ChildProcess) -> bool:
+    def was_asked(self, child: ChildProcess) -> bool:
         """It was told of the owner since this was called before."""
         self.news.step()
         down = self._downs[child.pid]
-        told = (readable([down.fd], 0) and down.read()) or ()
-        return [(message.word, message.details) for message in told] == [("DEAD", (OWNER,))]
+        messages = (readable([down.fd], 0) and down.read()) or ()
+        return [(message.word, message.details) for message in messages] == [("DEAD", (OWNER,))]
 
 
 @pytest.fixture
@@ -68,33 +68,33 @@ def test_the_next_child_is_told_where_one_does_not_confirm(siblings: Siblings) -
 
     siblings.news.add(OWNER)
 
-    assert siblings.was_told(deaf)
-    assert not siblings.was_told(other)
-    eventually(lambda: siblings.was_told(other))
+    assert siblings.was_asked(deaf)
+    assert not siblings.was_asked(other)
+    eventually(lambda: siblings.was_asked(other))
 
 
 def test_nobody_else_is_told_once_a_child_has_confirmed(siblings: Siblings) -> None:
     """Its jobs are brought back once."""
-    told, _ = siblings.add(), siblings.add()
+    asked, _ = siblings.add(), siblings.add()
     siblings.news.add(OWNER)
     siblings.news.step()
 
-    siblings.news.note_heard(OWNER, told)
+    siblings.news.note_confirmed(OWNER, asked)
 
     assert siblings.news.next_at() is None
 
 
 def test_the_next_child_is_told_where_one_dies_that_had_confirmed(siblings: Siblings) -> None:
     """Killed along with the first one it brought nothing back, and the jobs waited ten seconds to be found."""
-    told, other = siblings.add(), siblings.add()
+    asked, other = siblings.add(), siblings.add()
     siblings.news.add(OWNER)
-    assert siblings.was_told(told)
-    siblings.news.note_heard(OWNER, told)
-    siblings.children.remove(told)
+    assert siblings.was_asked(asked)
+    siblings.news.note_confirmed(OWNER, asked)
+    siblings.children.remove(asked)
 
-    siblings.news.note_end(told)
+    siblings.news.note_end(asked)
 
-    assert siblings.was_told(other)
+    assert siblings.was_asked(other)
 
 
 def test_a_child_whose_job_may_be_frozen_is_told_last(siblings: Siblings) -> None:
@@ -104,7 +104,7 @@ def test_a_child_whose_job_may_be_frozen_is_told_last(siblings: Siblings) -> Non
 
     siblings.news.add(OWNER)
 
-    assert siblings.was_told(free)
+    assert siblings.was_asked(free)
 
 
 def test_news_waits_for_a_child_that_can_hear_it(siblings: Siblings) -> None:
@@ -112,10 +112,10 @@ def test_news_waits_for_a_child_that_can_hear_it(siblings: Siblings) -> None:
     leaving, starting = siblings.add(), siblings.start()
     leaving.note_leaving(kill_at=60.0)
     siblings.news.add(OWNER)
-    assert not siblings.was_told(leaving)
+    assert not siblings.was_asked(leaving)
     assert siblings.news.next_at() is None
 
     starting.note_ready()
 
-    assert siblings.was_told(starting)
+    assert siblings.was_asked(starting)
     assert starting.state is State.READY

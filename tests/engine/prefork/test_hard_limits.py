@@ -63,7 +63,7 @@ class Family:
         down = self._downs[child.pid]
         return bool(readable([down.fd], 0)) and [message.word for message in down.read() or ()] == ["KILLED"]
 
-    def hears(self, child: ChildProcess) -> list[str]:
+    def received_by(self, child: ChildProcess) -> list[str]:
         """What it is told."""
         return [" ".join((message.word, *message.details)) for message in self._downs[child.pid].read() or ()]
 
@@ -126,7 +126,7 @@ def test_a_job_that_survives_its_signal_is_ended_by_its_hard_limit(family: Famil
 
     family.answer(helper, "yes")
 
-    assert family.hears(child) == ["SIGNAL 15"]
+    assert family.received_by(child) == ["SIGNAL 15"]
     assert (child.state, child.limit.seconds, child.limit.is_settled) == (State.READY, "60.0", True)
     eventually(lambda: family.state(child) == "S")
     child.limit.due = monotonic()
@@ -148,7 +148,7 @@ def test_a_second_signal_needs_no_settling(family: Family) -> None:
         child.begin_order(Limit(terminated_by(number), OWNER, JOB, monotonic()))
         family.limits.step()
 
-    assert family.hears(child) == ["SIGNAL 2", "SIGNAL 15"]
+    assert family.received_by(child) == ["SIGNAL 2", "SIGNAL 15"]
     assert family.is_killed(child)
     assert child.note_end(-signal.SIGKILL) is End.CUT_SHORT
 
@@ -208,10 +208,10 @@ def test_an_answer_about_a_former_job_is_none_about_this_one(family: Family) -> 
     """A helper may answer a question of some time ago."""
     frozen, helper = family.children[0], family.add()
     assert family.was_asked(helper)
-    told: Callable[[str, str], None] = lambda answer, job: family.limits.note_settled(helper, answer, OWNER, job)  # noqa: E731
+    note: Callable[[str, str], None] = lambda answer, job: family.limits.note_settled(helper, answer, OWNER, job)  # noqa: E731
 
-    told("no", "0.5:a queue")
-    told("yes", "0.5:a queue")
+    note("no", "0.5:a queue")
+    note("yes", "0.5:a queue")
 
     assert family.state(frozen) == "T"
     assert family.limits.involved == (frozen, helper)

@@ -43,7 +43,7 @@ def test_of_too_many_children_the_idle_go_first(new_child: NewChild) -> None:
     assert size.step(children, now=0) == []
 
     for child, running in zip(children, (1, 0, 1, 0), strict=True):
-        size.hear(child, running)
+        size.note_load(child, running)
 
     assert [child.pid for child in size.step(children, now=0.1)] == [2, 4]
 
@@ -53,7 +53,7 @@ def test_a_child_that_does_not_answer_counts_as_busy(new_child: NewChild) -> Non
     size = PoolSize(1)
     children = [new_child(1), new_child(2)]
     size.step(children, now=0)
-    size.hear(children[1], 0)
+    size.note_load(children[1], 0)
 
     assert size.step(children, now=0.9) == []
     assert size.due_at(children) == 1.0
@@ -65,7 +65,7 @@ def test_a_child_that_has_not_started_goes_before_all_others(new_child: NewChild
     size = PoolSize(1)
     children = [new_child(1), new_child(2, is_ready=False)]
     size.step(children, now=0)
-    size.hear(children[0], 0)
+    size.note_load(children[0], 0)
 
     assert size.step(children, now=0) == [children[1]]
 
@@ -76,7 +76,7 @@ def test_busy_children_go_if_there_are_no_others(new_child: NewChild) -> None:
     children = [new_child(1), new_child(2)]
     size.step(children, now=0)
     for child in children:
-        size.hear(child, 1)
+        size.note_load(child, 1)
 
     assert len(size.step(children, now=0)) == 1
 
@@ -94,8 +94,8 @@ def test_a_policy_is_asked_once_a_second(new_child: NewChild) -> None:
     size = PoolSize(2, ScalingPolicy(5, 1))
     children = [new_child(1), new_child(2)]
     size.step(children, now=0)
-    size.hear(children[0], 1)
-    size.hear(children[1], 1, 2)
+    size.note_load(children[0], 1)
+    size.note_load(children[1], 1, 2)
 
     assert size.step(children, now=0) == []
     assert size.wanted == 4
@@ -109,8 +109,8 @@ def test_only_one_child_counts_what_waits(new_child: NewChild, asked: dict[int, 
 
     size.step(children, now=0)
 
-    heard = [message for pid in (1, 2) for message in asked[pid].read() or ()]
-    assert sorted(heard, key=repr) == [Message("LOAD", ("waiting",)), Message("LOAD")]
+    messages = [message for pid in (1, 2) for message in asked[pid].read() or ()]
+    assert sorted(messages, key=repr) == [Message("LOAD", ("waiting",)), Message("LOAD")]
 
 
 def test_nothing_is_scaled_while_the_family_is_quiet(new_child: NewChild) -> None:

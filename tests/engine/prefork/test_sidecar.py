@@ -38,7 +38,7 @@ class Family:
         path.write_text("\n".join(lines), errors="surrogateescape")
         path.rename(self.folder / f"say-{self._said:04}")
 
-    def hears(self, start: str, times: int = 1) -> list[str]:
+    def received(self, start: str, times: int = 1) -> list[str]:
         """Wait until the sidecar has heard so many lines that begin so."""
 
         def found() -> list[str] | None:
@@ -62,7 +62,7 @@ class Family:
 def family(tmp_path: Path) -> Iterator[Family]:
     """All of them at work."""
     one = Family(tmp_path)
-    one.hears("SAID", times=2)
+    one.received("SAID", times=2)
     yield one
     if one.parent.poll() is None:
         one.parent.kill()
@@ -73,18 +73,18 @@ def test_all_are_asked_and_told(family: Family) -> None:
     """Texts come as they were said; each answer bears the process that gave it."""
     family.say('ASK 7 all {"a":  "two  spaces"}', "TELL children hello there", "TELL parent for you")
 
-    asked = family.hears("ASKED 7")[0].split(" ")[2:]
-    answers = family.hears("ANSWER 7", times=3)
+    asked = family.received("ASKED 7")[0].split(" ")[2:]
+    answers = family.received("ANSWER 7", times=3)
 
     assert asked[-1] == str(family.parent.pid)
     assert sorted(answers) == sorted(
         [f'ANSWER 7 {pid} <{{"a":  "two  spaces"}}>' for pid in asked[:2]]
         + [f'ANSWER 7 {family.parent.pid} [{{"a":  "two  spaces"}}]']
     )
-    told = eventually(lambda: family.lines("told") if len(family.lines("told")) == 2 else None)
-    assert sorted(told) == sorted(f"{pid} hello there" for pid in asked[:2])
+    lines = eventually(lambda: family.lines("told") if len(family.lines("told")) == 2 else None)
+    assert sorted(lines) == sorted(f"{pid} hello there" for pid in asked[:2])
     eventually(lambda: "for you" in family.lines("obeyed"))
-    assert {line.split(" ")[1] for line in family.hears("SAID")} == set(asked[:2])
+    assert {line.split(" ")[1] for line in family.received("SAID")} == set(asked[:2])
     assert family.stop() == 0
 
 
@@ -92,7 +92,7 @@ def test_long_answers_come_whole(family: Family) -> None:
     """They are longer than the pipes, and both children give one at a time."""
     family.say("ASK 1 children much", "ASK 2 children much")
 
-    answers = [*family.hears("ANSWER 1", times=2), *family.hears("ANSWER 2", times=2)]
+    answers = [*family.received("ANSWER 1", times=2), *family.received("ANSWER 2", times=2)]
 
     assert {len(line.split(" ")[3]) for line in answers} == {1_000_000}
     assert family.stop() == 0
@@ -102,16 +102,16 @@ def test_what_fails_in_the_parent_harms_nobody(family: Family) -> None:
     """The answer is empty, and the next question is answered."""
     family.say("ASK 1 parent fail", "ASK 2 parent again")
 
-    assert family.hears("ANSWER 1") == [f"ANSWER 1 {family.parent.pid} "]
-    assert family.hears("ANSWER 2") == [f"ANSWER 2 {family.parent.pid} [again]"]
+    assert family.received("ANSWER 1") == [f"ANSWER 1 {family.parent.pid} "]
+    assert family.received("ANSWER 2") == [f"ANSWER 2 {family.parent.pid} [again]"]
 
 
 def test_a_handler_that_fails_in_the_parent_ends_nobody(family: Family) -> None:
     """What the program does about a signal is its affair; the parent obeys it as it would have."""
     family.parent.send_signal(signal.SIGHUP)
 
-    family.hears("SAID", times=4)
-    family.hears("GONE", times=2)
+    family.received("SAID", times=4)
+    family.received("GONE", times=2)
     assert family.stop() == 0
 
 
@@ -119,7 +119,7 @@ def test_a_sidecar_that_says_anything_is_borne(family: Family) -> None:
     """What is not understood is passed over."""
     family.say("ASK", "TELL", "\udcff", "SHOUT loudly", "ASK 1 children still")
 
-    assert len(family.hears("ANSWER 1", times=2)) == 2
+    assert len(family.received("ANSWER 1", times=2)) == 2
     assert family.stop() == 0
 
 
@@ -132,33 +132,33 @@ def test_a_sidecar_that_dies_is_replaced(family: Family) -> None:
     eventually(lambda: family.sidecar != old, within_seconds=_SECONDS)
     family.say("ASK 2 children again")
 
-    assert len(family.hears("ANSWER 2", times=2)) == 2
+    assert len(family.received("ANSWER 2", times=2)) == 2
     assert family.stop() == 0
 
 
 def test_a_child_that_dies_is_told_of(family: Family) -> None:
     """Nobody waits for its answer."""
     family.say("ASK 1 children who")
-    pid = family.hears("ASKED 1")[0].split(" ")[2]
+    pid = family.received("ASKED 1")[0].split(" ")[2]
 
     os.kill(int(pid), signal.SIGKILL)
 
-    family.hears(f"GONE {pid}")
-    family.hears("SAID", times=3)
+    family.received(f"GONE {pid}")
+    family.received("SAID", times=3)
     assert family.stop() == 0
 
 
 def test_a_frozen_child_holds_nobody_up(family: Family) -> None:
     """Whatever it is sent: beyond a limit it is left out."""
     family.say("ASK 1 children who")
-    frozen = int(family.hears("ASKED 1")[0].split(" ")[2])
+    frozen = int(family.received("ASKED 1")[0].split(" ")[2])
     os.kill(frozen, signal.SIGSTOP)
 
     family.say(*[f"ASK {number} children {'y' * 500_000}" for number in range(2, 22)])
     family.say("ASK 99 all who")
 
-    assert str(frozen) not in family.hears("ASKED 99")[0].split(" ")
-    family.hears(f"ANSWER 99 {family.parent.pid}")
+    assert str(frozen) not in family.received("ASKED 99")[0].split(" ")
+    family.received(f"ANSWER 99 {family.parent.pid}")
     os.kill(frozen, signal.SIGCONT)
     assert family.stop() == 0
 
@@ -167,7 +167,7 @@ def test_a_sidecar_that_does_not_heed_term_is_killed(tmp_path: Path) -> None:
     """The parent's end does not wait for it for long."""
     (tmp_path / "deaf").touch()
     family = Family(tmp_path)
-    family.hears("SAID", times=2)
+    family.received("SAID", times=2)
 
     assert family.stop() == 0
 
@@ -180,12 +180,12 @@ def test_writing_to_a_child_never_waits() -> None:
 
     assert outbox.write("TELL", text)
     assert outbox.waiting_bytes > 0
-    heard: list[str] = []
-    while not heard:
-        heard += [message.details[0] for message in pipe.read() or ()]
+    received: list[str] = []
+    while not received:
+        received += [message.details[0] for message in pipe.read() or ()]
         outbox.flush()
 
-    assert (heard, outbox.waiting_bytes) == ([text], 0)
+    assert (received, outbox.waiting_bytes) == ([text], 0)
     pipe.close()
     assert not outbox.write("TELL", "nobody")
     outbox.close()

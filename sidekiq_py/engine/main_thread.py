@@ -95,7 +95,7 @@ def _serve(launcher: Launcher, on_stop: Callable[[str], None]) -> None:
         _handle_signal(launcher, name)
     on_stop(name)
     service.stopping()
-    stubborn = _stop_heeding_signals(launcher)
+    stubborn = _stop_while_handling_signals(launcher)
     _log.info("Bye!")
     service.close()
     if stubborn:
@@ -114,7 +114,7 @@ def _handle_signal(launcher: Launcher, name: str | None) -> None:
         _log.info("No signal handler registered for %s, ignoring", name)
 
 
-def _stop_heeding_signals(launcher: Launcher) -> list[str]:
+def _stop_while_handling_signals(launcher: Launcher) -> list[str]:
     """Stop in a thread of its own, so that a second TERM or INT can hurry it."""
     stubborn: list[str] = []
     stopping = threading.Thread(target=lambda: stubborn.extend(launcher.stop()), name="sidekiq.stop")

@@ -44,17 +44,17 @@ class Notices:
         """Returns True if a notice named a job with this id."""
         return jid in self._revoked
 
-    def note(self, told: Sequence[bytes]) -> None:
+    def note(self, notices: Sequence[bytes]) -> None:
         """
         Process the notices in a script's reply.
 
         Args:
-            told: The number of the notices, followed by the ids of revoked jobs.
+            notices: The number of the notices, followed by the ids of revoked jobs.
         """
-        if len(told) > 1:
-            self._remember(told[1:])
-        if told[0] != self._number:
-            self._follow(told[0])
+        if len(notices) > 1:
+            self._remember(notices[1:])
+        if notices[0] != self._number:
+            self._follow(notices[0])
 
     def _remember(self, jids: Sequence[bytes]) -> None:
         with self._lock:

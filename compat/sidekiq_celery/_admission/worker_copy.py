@@ -49,11 +49,11 @@ class WorkerNotices:
         self._app = app
         self._on_rates = on_rates
         self._stamps: dict[str, float] = {}
-        self.heard = Notices(self._read)
+        self.received = Notices(self._read)
 
     def gate(self, request: "Context") -> str | None:
         """The reason why a task must not run. Returns None if it may."""
-        if self.heard.may_be_revoked(request.id) and self._is_revoked(request.id):
+        if self.received.may_be_revoked(request.id) and self._is_revoked(request.id):
             return "revoked"
         if self._stamps and request.stamps and revokes.matches(request.stamps, self._stamps, time.time()):
             return "revoked"

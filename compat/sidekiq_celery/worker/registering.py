@@ -65,8 +65,8 @@ def register_tasks(
     failed_tasks = FailedTasks(app)
     definitions: list[TaskDefinition] = []
     orders = WorkerNotices(app, lambda ordered: limit_all(limits, definitions, ordered))
-    limits = RateLimits(app, orders.heard.may_be_revoked)
-    registry.on_notices = orders.heard.note
+    limits = RateLimits(app, orders.received.may_be_revoked)
+    registry.on_notices = orders.received.note
     registry.on_too_large = partial(refusal_of, app)
 
     def define(task: Any) -> TaskDefinition:

@@ -24,32 +24,32 @@ End = Callable[[], None]
 
 
 class Ends:
-    """The pending writes of one process. `tell` is safe to call from any thread, `tell_again` from one at a time."""
+    """The pending writes of one process. `write` is safe to call from any thread, `retry` from one at a time."""
 
     def __init__(self) -> None:
-        self._unheard: deque[End] = deque()
+        self._queued: deque[End] = deque()
         self._refused: deque[End] = deque()
 
     def __repr__(self) -> str:
-        return f"<Ends unheard={len(self._unheard)} refused={len(self._refused)}>"
+        return f"<Ends queued={len(self._queued)} refused={len(self._refused)}>"
 
     @property
     def is_full(self) -> bool:
         """True if Redis has refused so many writes that no more jobs should be fetched."""
         return len(self._refused) >= _MOST_REFUSED
 
-    def tell(self, end: End) -> None:
+    def write(self, end: End) -> None:
         """Write the end of one job, or queue it for later. Does not raise."""
-        if self._unheard:
-            self._unheard.append(end)
+        if self._queued:
+            self._queued.append(end)
             return
         try:
-            self._tell_or_set_apart(end)
+            self._write_or_set_aside(end)
         except RedisError as error:
             _log.warning("the end of a job could not be written; trying again until it works: %s", error)
-            self._unheard.append(end)
+            self._queued.append(end)
 
-    def tell_again(self) -> None:
+    def retry(self) -> None:
         """
         Send the queued writes, and retry those that Redis has refused.
 
@@ -57,9 +57,9 @@ class Ends:
             RedisError: Redis is unreachable.
         """
         refused_before = len(self._refused)
-        while self._unheard:
-            self._tell_or_set_apart(self._unheard[0])
-            self._unheard.popleft()
+        while self._queued:
+            self._write_or_set_aside(self._queued[0])
+            self._queued.popleft()
         refusals = 0
         for _ in range(refused_before):
             end = self._refused[0]
@@ -74,10 +74,10 @@ class Ends:
 
     def forget(self) -> None:
         """Drop all pending writes, because this process no longer owns the jobs."""
-        self._unheard.clear()
+        self._queued.clear()
         self._refused.clear()
 
-    def _tell_or_set_apart(self, end: End) -> None:
+    def _write_or_set_aside(self, end: End) -> None:
         try:
             end()
         except RedisReplyError as error:

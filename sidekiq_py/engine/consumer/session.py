@@ -154,7 +154,7 @@ class ConsumerSession:
         beat_seconds = self.config.lease_beat_seconds
         link = self.pool.new_link()
         recovery = _Rounds(
-            self._ends.tell_again,
+            self._ends.retry,
             self.config,
             link,
             ownership,
@@ -178,7 +178,7 @@ class ConsumerSession:
             housekeeper.stop()
             lease.stop()
             try:
-                self._ends.tell_again()
+                self._ends.retry()
                 self.pool.run(lambda link: ownership.leave(link, now_seconds()))
             except RedisError as error:
                 _log.warning("Redis is unreachable; delivered jobs that are not settled go back later: %s", error)
@@ -213,7 +213,7 @@ class ConsumerSession:
         marked: bytes | None = None
         plan = in_flight.FetchPlan(
             owner=owner.name,
-            registration="" if owner.told == about else about,
+            registration="" if owner.published == about else about,
             lease_ms=ownership.lease_ms,
             batch=batch,
             queues=queues,
@@ -225,7 +225,7 @@ class ConsumerSession:
         asked_at = monotonic()
         try:
             reply = self.pool.run(lambda link: in_flight.FETCH.run(link, *plan.command_parts()), idempotent=False)
-            owner.told, owner.is_registered, owner.confirmed_at = about, True, asked_at
+            owner.published, owner.is_registered, owner.confirmed_at = about, True, asked_at
             self.notices.note(reply[1])
             units = _units(owner, reply)
             if len(units) == 1 and units[0].is_marked:
@@ -268,11 +268,11 @@ class ConsumerSession:
 
     def acknowledge(self, unit: UnitOfWork) -> None:
         """Acknowledge a job. Does not raise: if Redis is unreachable, the acknowledgement is sent later."""
-        self._ends.tell(partial(self._acknowledge, unit))
+        self._ends.write(partial(self._acknowledge, unit))
 
     def dead_letter(self, unit: UnitOfWork, reason: str, error_class: str) -> None:
         """Move a job to `dead`, so that it is not delivered again. Does not raise."""
-        self._ends.tell(
+        self._ends.write(
             partial(self._dead_letter, unit, self._dead_member(unit.raw, reason, error_class), now_seconds())
         )
 
@@ -304,7 +304,7 @@ class ConsumerSession:
         Args:
             change: Takes the payload and returns the one to write.
         """
-        self._ends.tell(partial(self._put_last, unit, self._rewritten(unit.raw, change)))
+        self._ends.write(partial(self._put_last, unit, self._rewritten(unit.raw, change)))
 
     def _put_last(self, unit: UnitOfWork, raw: bytes) -> None:
         vital = [("SADD", keys.QUEUES, unit.queue), ("LPUSH", keys.queue(unit.queue), raw)]
@@ -347,13 +347,13 @@ class ConsumerSession:
 class _Rounds(Recovery):
     """The housekeeper's rounds, which also retry the writes that failed."""
 
-    def __init__(self, tell_again: Callable[[], None], *args: Any, **kwargs: Any) -> None:
+    def __init__(self, retry_writes: Callable[[], None], *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._tell_again = tell_again
+        self._retry_writes = retry_writes
 
     def look(self, within_seconds: float = math.inf) -> int:
         """Run one round."""
-        self._tell_again()
+        self._retry_writes()
         return super().look(within_seconds)
 
 

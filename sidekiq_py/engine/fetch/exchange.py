@@ -130,7 +130,7 @@ class Exchange:
         other jobs. Returns None if a fetch is needed.
         """
         ended = gathered.get(owner, ())
-        is_due = asked_at >= self._next_jobs_at and owner.is_registered and owner.told == owner.about
+        is_due = asked_at >= self._next_jobs_at and owner.is_registered and owner.published == owner.about
         if len(ended) != 1 or len(gathered) != 1 or not is_due:
             return None
         [unit] = ended
@@ -175,7 +175,7 @@ class Exchange:
             and wanted * self._longest <= self._max_bytes
             and asked_at >= self._singles_at
             and owner.is_registered
-            and owner.told == owner.about
+            and owner.published == owner.about
             and self._ownership.trusts(asked_at)
             and not self.paused
             and len(owner.units) < in_flight.MOST_LISTED
@@ -285,7 +285,7 @@ class Exchange:
         try:
             plan = in_flight.FetchPlan(
                 owner=owner.name,
-                registration="" if owner.told == owner.about else owner.about,
+                registration="" if owner.published == owner.about else owner.about,
                 lease_ms=self._ownership.lease_ms,
                 batch=batch,
                 queues=queues,
@@ -347,8 +347,8 @@ class Exchange:
             return []
         owner.is_registered = True
         owner.confirmed_at = asked_at
-        owner.told = plan.registration or owner.told
-        if owner.told == owner.about:
+        owner.published = plan.registration or owner.published
+        if owner.published == owner.about:
             self.fresh.clear()
         names, queues = self._by_field, plan.queues
         shut = reply[0]

@@ -192,7 +192,7 @@ class ReliableFetcher:
                         self.requeue([unit])
                     continue
                 if now - unit.fetched_at > _FRESH_SECONDS:
-                    self._side.hear_again(unit)
+                    self._side.refresh_notices(unit)
                 return unit
             except BaseException:
                 # Whatever happened, the next caller gets the job, or the flusher puts it back.

@@ -105,7 +105,7 @@ class SideChannel:
                 threading.Event().wait(RETRY_SECONDS)
         return owner is self._ownership.current
 
-    def hear_again(self, unit: UnitOfWork) -> None:
+    def refresh_notices(self, unit: UnitOfWork) -> None:
         """
         Ask for the notices that a fetch of *unit* would bring now. If Redis is unreachable, this is skipped: nobody can
         have revoked the job in the meantime.

@@ -34,7 +34,7 @@ class Owner:
         about: The text to write into the registry.
 
     Attributes:
-        told: The text that is in the registry now. Recovery looks for inboxes of the queues that it names.
+        published: The text that is in the registry now. Recovery looks for inboxes of the queues that it names.
         units: All jobs taken and not yet known to be settled, by field.
         outstanding: The batches that were requested and whose reply has not been read.
         exclusive_field: The field of the marked job that `Ownership.reserve_exclusive` admitted.
@@ -44,7 +44,7 @@ class Owner:
     def __init__(self, name: str, about: str) -> None:
         self.name = name
         self.about = about
-        self.told = ""
+        self.published = ""
         self.units: dict[bytes, UnitOfWork] = {}
         self.outstanding: set[int] = set()
         self.is_registered = False

@@ -77,7 +77,7 @@ class EventLoop:
         self._lock = threading.Lock()
         self._free_slots = deque(range(1, concurrency + 1))
         self._waiting: deque[_Run] = deque()
-        self._is_told = False
+        self._is_woken = False
         self._pid = 0
         self._is_closing = False
         self._count_success = surroundings.metrics.success_counter()
@@ -115,12 +115,12 @@ class EventLoop:
         try:
             self._waiting.append(run)
             with self._lock:
-                is_told, self._is_told = self._is_told, True
-            if not is_told:
+                is_woken, self._is_woken = self._is_woken, True
+            if not is_woken:
                 self._loop.call_soon_threadsafe(self._start_waiting)
         except BaseException:
             # The next job wakes the loop. If the loop has taken this job already, it keeps it.
-            self._is_told = False
+            self._is_woken = False
             if not self._take_back(run):
                 return True
             self._free_slots.append(run.slot)
@@ -185,7 +185,7 @@ class EventLoop:
 
     def _start_waiting(self) -> None:
         with self._lock:
-            self._is_told = False
+            self._is_woken = False
         while True:
             try:
                 run = self._waiting.popleft()

@@ -192,8 +192,8 @@ class Heartbeat:
         process = self._process
         if self._info is None or self._info[0] is not process or self._info[1] != dialect:
             # The release that it writes for now: Ruby's release may have been detected, or changed, since the start.
-            told = replace(process, version=".".join(map(str, dialect.version)))
-            self._info = (process, dialect, info_json(told, dialect))
+            published = replace(process, version=".".join(map(str, dialect.version)))
+            self._info = (process, dialect, info_json(published, dialect))
         return self._info[2]
 
     def _after_beat(self) -> None:

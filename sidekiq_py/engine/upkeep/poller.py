@@ -323,8 +323,10 @@ class Poller:
         else:
             # Unless Redis reports changes, a job may be scheduled for a time before the next check.
             ahead_seconds = pause * LOOK_AHEAD
-            (is_due, comes_soon, comes), is_heard = self._watch.look(self._now(), (0.0, ahead_seconds, QUIET_SECONDS))
-            self._is_at_rest = is_heard and not comes
+            (is_due, comes_soon, comes), will_notice = self._watch.look(
+                self._now(), (0.0, ahead_seconds, QUIET_SECONDS)
+            )
+            self._is_at_rest = will_notice and not comes
             if is_due:
                 self.move_due()
             elif not comes_soon:

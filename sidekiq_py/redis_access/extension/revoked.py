@@ -78,10 +78,10 @@ def told_of(link: Link, raw: bytes) -> list[bytes]:
     """The notices that a fetch of this job would return now; see `fetch.lua`."""
     jid = _jid_of(raw)
     number, until = link.batch([("GET", keys.ORDERS), ("ZSCORE", keys.REVOKED, jid)])
-    told = [number or b""]
+    notices = [number or b""]
     if until is not None:
-        told.append(jid.encode(errors="replace"))
-    return told
+        notices.append(jid.encode(errors="replace"))
+    return notices
 
 
 def _jid_of(raw: bytes) -> str:

@@ -34,7 +34,7 @@ class DueWatch:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._asking = pool.new_link()
-        self._hearing = pool.new_link()
+        self._notifications = pool.new_link()
         # The generation of the socket on which tracking is on.
         self._noted_on = 0
         # True if a notification of a lease renewal has arrived since the last look.
@@ -55,8 +55,8 @@ class DueWatch:
                 is_proven, self._is_proven = self._is_proven, False
                 *counts, lease = self._asking.batch([*commands, ("GET", keys.POLLER_LEASE)])
                 # Redis may have closed the connection before, so that it was reopened without tracking.
-                is_heard = self._asking.generation == self._noted_on and not isinstance(lease, RedisReplyError)
-                return noted_due(counts), is_heard and is_proven
+                is_tracked = self._asking.generation == self._noted_on and not isinstance(lease, RedisReplyError)
+                return noted_due(counts), is_tracked and is_proven
             except (ReplyLostError, RedisConnectionError):
                 self.close()
         return noted_due(self._pool.run(lambda link: link.batch(commands))), False
@@ -69,7 +69,7 @@ class DueWatch:
             if left <= 0:
                 return False
             try:
-                if self._hearing.wait_readable(left) and self._heard():
+                if self._notifications.wait_readable(left) and self._read_notifications():
                     return True
             except (ReplyLostError, RedisConnectionError):
                 self.close()
@@ -77,12 +77,12 @@ class DueWatch:
 
     def abandon(self) -> None:
         """End the current wait and all later ones. Safe to call from any thread."""
-        self._hearing.abandon()
+        self._notifications.abandon()
 
     def close(self) -> None:
         """Close the connections; the next look opens them again."""
         self._asking.close()
-        self._hearing.close()
+        self._notifications.close()
         self._is_proven = False
 
     def _is_on(self) -> bool:
@@ -91,9 +91,9 @@ class DueWatch:
             return False
         try:
             self._asking.drop_if_idle()
-            if self._asking.is_open and self._asking.generation == self._noted_on and self._hearing.is_open:
-                if self._hearing.wait_readable(0):
-                    self._heard()
+            if self._asking.is_open and self._asking.generation == self._noted_on and self._notifications.is_open:
+                if self._notifications.wait_readable(0):
+                    self._read_notifications()
                 return True
             self.close()
             self._begin()
@@ -108,22 +108,22 @@ class DueWatch:
         return False
 
     def _begin(self) -> None:
-        number = self._hearing.command("CLIENT", "ID")
+        number = self._notifications.command("CLIENT", "ID")
         # The channel has no namespace.
-        self._hearing.send([pack_command(("SUBSCRIBE", _CHANNEL))])
-        self._hearing.receive()
+        self._notifications.send([pack_command(("SUBSCRIBE", _CHANNEL))])
+        self._notifications.receive()
         self._asking.command("CLIENT", "TRACKING", "ON", "REDIRECT", number)
         self._noted_on = self._asking.generation
 
-    def _heard(self) -> bool:
+    def _read_notifications(self) -> bool:
         """Read all notifications that have arrived. Returns True if a waiting set may have changed."""
         has_changed = False
         while True:
-            message: Any = self._hearing.receive()
+            message: Any = self._notifications.receive()
             changed = message[2] if type(message) is list and len(message) == 3 else None
             # After FLUSHALL, the notification names no keys.
             names = changed if type(changed) is list else [b""]
             self._is_proven |= any(name.endswith(_LEASE) for name in names)
             has_changed |= not all(name.endswith(_LEASE) for name in names)
-            if not self._hearing.has_unread and not self._hearing.wait_readable(0):
+            if not self._notifications.has_unread and not self._notifications.wait_readable(0):
                 return has_changed

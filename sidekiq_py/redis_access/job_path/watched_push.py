@@ -74,7 +74,7 @@ class WatchedPushes:
         if not self._is_ready(watched.key, queue) and not self._is_refused:
             self._has_watched = True
             _, checked, *looked = self._link.batch([("UNWATCH",), watched.check, *_look(watched.key, queue)])
-            self._heard(watched.key, queue, looked, checked)
+            self._note_look(watched.key, queue, looked, checked)
         return self._is_ready(watched.key, queue)
 
     def send(self, watched: Watched, queue: str, push: Sequence[bytes]) -> None:
@@ -112,7 +112,7 @@ class WatchedPushes:
         (watched, queue, count), self._pending = self._pending, None
         replies = self._link.receive_all(count + 5)  # including those to MULTI, EXEC and the look
         done, looked = replies[count + 1], replies[count + 2 :]
-        self._heard(watched.key, queue, looked)
+        self._note_look(watched.key, queue, looked)
         if not isinstance(done, list):
             return False
         for reply in done:
@@ -132,7 +132,7 @@ class WatchedPushes:
     def _is_ready(self, key: str, queue: str) -> bool:
         return self._link.is_open and self._ready == (self._link.generation, key, queue)
 
-    def _heard(self, key: str, queue: str, looked: Sequence[Any], checked: Any = 1) -> None:
+    def _note_look(self, key: str, queue: str, looked: Sequence[Any], checked: Any = 1) -> None:
         """Note the results of the look, and of the check before it."""
         # Usually this user lacks a permission, so the next slice would be refused, too.
         self._is_refused |= any(isinstance(reply, RedisReplyError) for reply in (checked, *looked))

@@ -488,7 +488,7 @@ def test_a_job_that_is_scheduled_after_a_long_rest_is_moved_within_100_ms(
 def renew_lease(poller: Poller, redis_client: redis.Redis) -> None:
     """As its own thread does; what Redis tells of it has come."""
     redis_client.set("sidekiq_py:poller", "me")
-    assert poller._watch._hearing.wait_readable(10)
+    assert poller._watch._notifications.wait_readable(10)
 
 
 def at_rest(polling: Polling, redis_client: redis.Redis) -> Poller:

@@ -336,12 +336,12 @@ def main(arguments: Sequence[str]) -> int:
         return 1
     with Browser(width=WIDTH, height=LEAST_HEIGHT) as browser:
         for shown in releases:
-            _tell(photograph(shown, browser, folder))
-        _tell(_photograph_tabs(browser, folder))
+            _print_paths(photograph(shown, browser, folder))
+        _print_paths(_photograph_tabs(browser, folder))
     return 0
 
 
-def _tell(taken: Iterable[Path]) -> None:
+def _print_paths(taken: Iterable[Path]) -> None:
     for path in taken:
         print(f"{path} ({path.stat().st_size // 1024} KB)", flush=True)
 

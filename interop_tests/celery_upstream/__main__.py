@@ -36,13 +36,13 @@ def main(arguments: Sequence[str]) -> int:
             found[name] |= run(source, name, [test.removeprefix("t/") for test in doubtful], *for_pytest)
         differs = drift(name, options.quick, found[name])
         # pytest options may select tests, so tests that were not run are not reported then.
-        drifts.append(_told(name, replace(differs, gone=()) if for_pytest else differs, found[name]))
+        drifts.append(_printed(name, replace(differs, gone=()) if for_pytest else differs, found[name]))
     if options.table and not (options.quick or options.parts or for_pytest or any(drifts)):
         options.table.write_text(written(source.folder, found))
     return 1 if any(drifts) else 0
 
 
-def _told(name: str, differs: Drift, outcomes: dict[str, str]) -> Drift:
+def _printed(name: str, differs: Drift, outcomes: dict[str, str]) -> Drift:
     counts = {kind: sum(one == kind for one in outcomes.values()) for kind in ("passed", "failed", "skipped")}
     print(f"\nCelery's {name} tests: " + ", ".join(f"{number} {kind}" for kind, number in counts.items()))
     for tests, what in (

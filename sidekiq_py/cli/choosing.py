@@ -146,7 +146,7 @@ def stopped_by_ctrl_c() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, before)
 
 
-def tell_count(count: int, done: str, *, as_json: bool) -> None:
+def print_count(count: int, done: str, *, as_json: bool) -> None:
     """Print what `--dry-run` found."""
     if as_json:
         echo_json({"count": count})
@@ -154,7 +154,7 @@ def tell_count(count: int, done: str, *, as_json: bool) -> None:
         click.echo(f"{counted(count, 'job')} would be {done}.")
 
 
-def tell_result(
+def print_result(
     result: BulkResult, done: str, *, as_json: bool, missing: Sequence[str] = (), stopped: bool = False
 ) -> None:
     """

@@ -13,11 +13,11 @@ from sidekiq_py.cli.choosing import (
     counted,
     dry_run_option,
     filter_options,
+    print_count,
+    print_result,
     rate_option,
     stopped_by_ctrl_c,
     take_filter,
-    tell_count,
-    tell_result,
     warn_of_queue,
 )
 from sidekiq_py.cli.connection import pushes_jobs, reads_redis
@@ -126,7 +126,7 @@ def _set_group(name: str, made_of: type[JobSet], help_text: str, when: str) -> c
             choice.check()
             warn_of_queue(choice.wanted)
             if dry_run:
-                tell_count(_count(job_set, choice), done, as_json=as_json)
+                print_count(_count(job_set, choice), done, as_json=as_json)
                 return
             if asks and not yes and not choice.jids:
                 ask(lambda: _question(command, job_set, choice), what=f"{command} of many jobs")
@@ -186,7 +186,7 @@ def _act(
         dealt_with = (lambda number: None) if choice.has_filter else report
         result = act(job_set, entries, dealt_with, per_second=rate, stop=is_stopped)
         stopped = is_stopped()
-    tell_result(result, done, as_json=as_json, missing=missing, stopped=stopped)
+    print_result(result, done, as_json=as_json, missing=missing, stopped=stopped)
 
 
 def _by_jid(job_set: JobSet, jids: Sequence[str], missing: list[str]) -> Iterator[SortedEntry]:

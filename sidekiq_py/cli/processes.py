@@ -157,8 +157,8 @@ def quiet(identities: tuple[str, ...], everything: bool, yes: bool, as_json: boo
     wanted = _wanted("quiet", identities, everything)
     if everything and wanted and not yes:
         ask(lambda: _question("Quiet", wanted), what="quiet of all processes")
-    told = "{identity} will fetch no more jobs, within ten seconds."
-    _send(wanted, Process.quiet, told, as_json=as_json)
+    message = "{identity} will fetch no more jobs, within ten seconds."
+    _send(wanted, Process.quiet, message, as_json=as_json)
 
 
 @processes.command()
@@ -174,8 +174,10 @@ def stop(identities: tuple[str, ...], everything: bool, yes: bool, as_json: bool
     wanted = _wanted("stop", identities, everything)
     if wanted and not yes:
         ask(lambda: _question("Stop", wanted), what="stop")
-    told = "{identity} will begin to stop within ten seconds; its jobs then have until its shutdown timeout to finish."
-    _send(wanted, Process.stop, told, as_json=as_json)
+    message = (
+        "{identity} will begin to stop within ten seconds; its jobs then have until its shutdown timeout to finish."
+    )
+    _send(wanted, Process.stop, message, as_json=as_json)
 
 
 @processes.command()
@@ -187,11 +189,11 @@ def dump(identities: tuple[str, ...], everything: bool, yes: bool, as_json: bool
     Each process writes the backtraces of its threads to its own log at its next heartbeat, within ten seconds. Give
     identities, a host, host:pid, or --all.
     """
-    told = (
+    message = (
         "{identity} will log the backtraces of its threads within ten seconds. Look on {hostname}, where process {pid} "
         "sends its standard output (a file, journalctl _PID={pid}, kubectl logs {hostname})."
     )
-    _send(_wanted("dump", identities, everything), Process.dump_threads, told, as_json=as_json)
+    _send(_wanted("dump", identities, everything), Process.dump_threads, message, as_json=as_json)
 
 
 def _wanted(command: str, identities: Sequence[str], everything: bool) -> list[Process]:
@@ -207,7 +209,7 @@ def _question(question: str, wanted: Sequence[Process]) -> str:
     return f"{question} {who} ({counted(busy, 'job')} running)"
 
 
-def _send(wanted: Sequence[Process], signal: Callable[[Process], None], told: str, *, as_json: bool) -> None:
+def _send(wanted: Sequence[Process], signal: Callable[[Process], None], message: str, *, as_json: bool) -> None:
     sent: list[Process] = []
     refused: list[tuple[Process, str]] = []
     for process in wanted:
@@ -224,7 +226,7 @@ def _send(wanted: Sequence[Process], signal: Callable[[Process], None], told: st
     else:
         for process in sent:
             host = process.hostname or "its host"
-            click.echo(told.format(identity=process.identity, hostname=host, pid=process.pid))
+            click.echo(message.format(identity=process.identity, hostname=host, pid=process.pid))
         for _, reason in refused:
             click.echo(reason, err=True)
         if not wanted:

@@ -13,11 +13,11 @@ from sidekiq_py.cli.choosing import (
     counted,
     dry_run_option,
     filter_options,
+    print_count,
+    print_result,
     rate_option,
     stopped_by_ctrl_c,
     take_filter,
-    tell_count,
-    tell_result,
     unknown,
     yes_option,
 )
@@ -142,13 +142,13 @@ def clear(name: str, yes: bool, dry_run: bool, rate: float | None, as_json: bool
     queue = _known(name)
     wanted = take_filter(options)
     if dry_run:
-        tell_count(_count(queue, wanted), "deleted", as_json=as_json)
+        print_count(_count(queue, wanted), "deleted", as_json=as_json)
         return
     if not yes:
         ask(lambda: f"Delete {_jobs_of(queue, wanted)}", what="clear")
     if wanted.is_empty and rate is None:
         result = BulkResult(queue.clear(keep_name=True), 0, 0, ())
-        tell_result(result, "deleted", as_json=as_json)
+        print_result(result, "deleted", as_json=as_json)
         return
 
     def delete(jobs: Iterator[QueuedJob], report: Callable[[int], None], stop: Callable[[], bool]) -> BulkResult:
@@ -170,7 +170,7 @@ def delete(name: str, yes: bool, dry_run: bool, as_json: bool) -> None:
     """
     queue = _known(name)
     if dry_run:
-        tell_count(queue.size, "deleted", as_json=as_json)
+        print_count(queue.size, "deleted", as_json=as_json)
         return
     if not yes:
         ask(lambda: f"Delete the queue {name} with {_jobs_of(queue, JobFilter())}", what="delete")
@@ -256,7 +256,7 @@ def move(
     _check_target(target, create)
     wanted = take_filter(options)
     if dry_run:
-        tell_count(_count(queue, wanted), f"moved to {target}", as_json=as_json)
+        print_count(_count(queue, wanted), f"moved to {target}", as_json=as_json)
         return
     if not yes:
         ask(lambda: f"Move {_jobs_of(queue, wanted)} to {target}", what="move")
@@ -302,7 +302,7 @@ def _act(
         jobs = islice(queue.find(wanted, oldest_first=True, looked_at=looked_at, stop=is_stopped), size)
         result = act(jobs, dealt_with, is_stopped)
         stopped = is_stopped()
-    tell_result(result, done, as_json=as_json, stopped=stopped)
+    print_result(result, done, as_json=as_json, stopped=stopped)
 
 
 def _count(queue: Queue, wanted: JobFilter) -> int:

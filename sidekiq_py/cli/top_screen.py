@@ -245,14 +245,14 @@ class _Screen:
         if process is None:
             self._work.message = "Select a process, or a job that it runs, first: press Tab for the next section."
         elif key == "d":
-            told = f"{process.identity} will log its threads' backtraces on {process.hostname}, within ten seconds."
-            self._work.start(_telling(Process.dump_threads, process, told))
+            message = f"{process.identity} will log its threads' backtraces on {process.hostname}, within ten seconds."
+            self._work.start(_signal_action(Process.dump_threads, process, message))
         elif key == "u":
-            told = f"{process.identity} will fetch no more jobs, within ten seconds."
-            self._question = (f"Quiet {process.identity}? y/n", _telling(Process.quiet, process, told))
+            message = f"{process.identity} will fetch no more jobs, within ten seconds."
+            self._question = (f"Quiet {process.identity}? y/n", _signal_action(Process.quiet, process, message))
         else:
-            told = f"{process.identity} will begin to stop within ten seconds, and give its jobs time to finish."
-            self._question = (f"Stop {process.identity}? y/n", _telling(Process.stop, process, told))
+            message = f"{process.identity} will begin to stop within ten seconds, and give its jobs time to finish."
+            self._question = (f"Stop {process.identity}? y/n", _signal_action(Process.stop, process, message))
 
     def _paint(self) -> None:
         height, width = self._window.getmaxyx()
@@ -276,12 +276,12 @@ class _Screen:
             pass
 
 
-def _telling(signal_to: Callable[[Process], None], process: Process, told: str) -> Callable[[], str]:
-    def tell() -> str:
+def _signal_action(signal_to: Callable[[Process], None], process: Process, message: str) -> Callable[[], str]:
+    def send() -> str:
         signal_to(process)
-        return told
+        return message
 
-    return tell
+    return send
 
 
 def _styles() -> dict[Style, int]:

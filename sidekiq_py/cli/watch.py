@@ -55,7 +55,7 @@ def run(command: Sequence[str], paths: Sequence[Path]) -> int:
         if number in _ENDS:
             worker.end(_ENDS[signal.Signals(number)])
         else:
-            worker.tell(number)
+            worker.send_signal(number)
 
     # nohup sets HUP to be ignored, so that a program outlives its terminal; keep it so.
     ignored = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else set()
@@ -79,7 +79,7 @@ def run(command: Sequence[str], paths: Sequence[Path]) -> int:
             if changes:
                 worker.restart(_named(path for _, path in changes))
             elif worker.has_ended():
-                worker.tell_end()
+                worker.report_end()
         return worker.wait()
     finally:
         worker.end(signal.SIGTERM)
@@ -120,7 +120,7 @@ class _Worker:
         self._command = command
         self._process: subprocess.Popen[bytes] | None = None
         self._ending = ending
-        self._is_told = False
+        self._is_end_reported = False
 
     def start(self) -> None:
         """
@@ -130,7 +130,7 @@ class _Worker:
         """
         if self._ending.is_set():
             return
-        self._is_told = False
+        self._is_end_reported = False
         self._process = subprocess.Popen(self._command, process_group=0)
         if self._ending.is_set():
             # The signal arrived while the process was being created, so the process did not get it.
@@ -139,22 +139,22 @@ class _Worker:
     def restart(self, why: str) -> None:
         """Stop the process with TERM and start it again."""
         click.echo(f"{why} changed; restarting the worker.", err=True)
-        self.tell(signal.SIGTERM)
+        self.send_signal(signal.SIGTERM)
         self.wait()
         self.start()
 
-    def tell(self, number: int) -> None:
+    def send_signal(self, number: int) -> None:
         """Send the process a signal, if it is running."""
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(number)
 
     def has_ended(self) -> bool:
-        """True if the process has exited by itself and `tell_end` has not reported it yet."""
-        return self._process is not None and not self._is_told and self._process.poll() is not None
+        """True if the process has exited by itself and `report_end` has not reported it yet."""
+        return self._process is not None and not self._is_end_reported and self._process.poll() is not None
 
-    def tell_end(self) -> None:
+    def report_end(self) -> None:
         """Report that the process has exited, once."""
-        self._is_told = True
+        self._is_end_reported = True
         code = self._process.returncode if self._process is not None else None
         click.echo(f"The worker has exited (exit code {code}); it will restart at the next change.", err=True)
 
@@ -165,4 +165,4 @@ class _Worker:
     def end(self, number: int) -> None:
         """Stop the process for good with this signal. A restart in progress does not start another one."""
         self._ending.set()
-        self.tell(number)
+        self.send_signal(number)

@@ -44,17 +44,17 @@ def kill_and_recover(
     _show_in_flight(stage, job)
     (stage.folder / let_go).unlink()
     successor = start()
-    told = stage.tape.wait_for("RPUSH", job.told.key, job.jid, after=job.told)
-    if told.payload != job.told.payload:
-        raise NotSeenError(f"the job came back with different bytes: {told.payload}")
+    seen = stage.tape.wait_for("RPUSH", job.seen.key, job.jid, after=job.seen)
+    if seen.payload != job.seen.payload:
+        raise NotSeenError(f"the job came back with different bytes: {seen.payload}")
     screen.say(f"A new Python worker (pid {successor.pid}) sees that the owner is dead, and requeues the same bytes:")
-    screen.redis(told.line, told.payload)
+    screen.redis(seen.line, seen.payload)
     stage.performed(successor, job, done)
 
 
 def _show_in_flight(stage: Stage, job: Sent) -> None:
     for owner in map(bytes.decode, stage.pool.command("HKEYS", keys.OWNERS)):
-        inbox = keys.inbox(owner, job.told.key.removeprefix(keys.queue("")))
+        inbox = keys.inbox(owner, job.seen.key.removeprefix(keys.queue("")))
         for command in (("HVALS", keys.in_flight(owner)), ("LRANGE", inbox, "0", "-1")):
             for raw in stage.pool.command(*command):
                 if job.jid.encode() in raw:

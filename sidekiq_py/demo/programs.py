@@ -66,7 +66,7 @@ class Program:
         """True while the process runs."""
         return self._process.poll() is None
 
-    def tell(self, line: str) -> None:
+    def write_line(self, line: str) -> None:
         """Write a line to its standard input."""
         stdin = self._process.stdin
         if stdin is None or not self.is_running:
@@ -185,7 +185,7 @@ class RubyConsole:
             NotSeenError: Ruby raised an error or did not answer.
         """
         position = self._program.lines.position()
-        self._program.tell(line)
+        self._program.write_line(line)
         answer = self._program.lines.wait_for(
             lambda text: text.startswith("=> "), f"Ruby's answer to {line}", since=position
         )

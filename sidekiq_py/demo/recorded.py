@@ -107,10 +107,10 @@ class Recorded:
         self._stage.screen.code("ruby", recorded.call, "(recorded)")
         self._stage.screen.redis(f"LPUSH {recorded.key}", recorded.payload)
         jid = str(self._python.run(recorded.call))
-        told = self._stage.tape.wait_for("LPUSH", recorded.key, jid)
+        seen = self._stage.tape.wait_for("LPUSH", recorded.key, jid)
         self._stage.screen.code("python", recorded.call, json.dumps(jid))
-        self._stage.screen.redis(told.line, told.payload, before=recorded.payload)
-        if _masked(told.payload) != _masked(recorded.payload):
+        self._stage.screen.redis(seen.line, seen.payload, before=recorded.payload)
+        if _masked(seen.payload) != _masked(recorded.payload):
             raise NotSeenError("Python wrote different bytes than Ruby")
         # No worker serves this queue.
         line = 'Queue("critical").clear()'
@@ -187,9 +187,9 @@ class Recorded:
             pool.batch(
                 [("SADD", keys.QUEUES, recorded.key.partition(":")[2]), ("LPUSH", recorded.key, recorded.payload)]
             )
-        told = self._stage.tape.wait_for("LPUSH|ZADD", recorded.key, recorded.jid)
-        screen.redis(told.line, told.payload)
-        return Sent(recorded.jid, told)
+        seen = self._stage.tape.wait_for("LPUSH|ZADD", recorded.key, recorded.jid)
+        screen.redis(seen.line, seen.payload)
+        return Sent(recorded.jid, seen)
 
 
 def _masked(payload: str) -> list[tuple[str, str]]:

@@ -13,7 +13,7 @@ from sidekiq_py.demo import programs
 from sidekiq_py.demo.programs import Program
 from sidekiq_py.demo.record import NotSeenError, wait_until
 from sidekiq_py.demo.screen import Screen
-from sidekiq_py.demo.tape import Tape, Told
+from sidekiq_py.demo.tape import JobCommand, Tape
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.wire import keys
 
@@ -37,11 +37,11 @@ class Sent:
     A job in Redis.
 
     Args:
-        told: The last command about the job.
+        seen: The last command about the job.
     """
 
     jid: str
-    told: Told
+    seen: JobCommand
 
 
 @dataclass(slots=True)
@@ -89,9 +89,9 @@ class Stage:
 
     def pushed(self, text: str, *, queue: str) -> Sent:
         """Wait until any script enqueues a job whose bytes contain *text*, and show it."""
-        told = self.tape.wait_for("LPUSH", keys.queue(queue), text)
-        self.screen.redis(told.line, told.payload)
-        return Sent(str(json.loads(told.payload)["jid"]), told)
+        seen = self.tape.wait_for("LPUSH", keys.queue(queue), text)
+        self.screen.redis(seen.line, seen.payload)
+        return Sent(str(json.loads(seen.payload)["jid"]), seen)
 
     def begin_step(self) -> None:
         """Look only at commands and output from now on."""
@@ -99,36 +99,36 @@ class Stage:
         for worker in self.workers:
             worker.begin()
 
-    def enqueued_again(self, job: Sent, *, queue: str) -> Told:
+    def enqueued_again(self, job: Sent, *, queue: str) -> JobCommand:
         """Wait until a job moves to a queue, and show how the move changed its bytes."""
-        told = self.tape.wait_for("LPUSH", keys.queue(queue), job.jid, after=job.told)
-        self.screen.redis(told.line, told.payload, before=job.told.payload)
-        return told
+        seen = self.tape.wait_for("LPUSH", keys.queue(queue), job.jid, after=job.seen)
+        self.screen.redis(seen.line, seen.payload, before=job.seen.payload)
+        return seen
 
     def due(self, job: Sent, *, queue: str) -> None:
         """Like `enqueued_again`, for a scheduled job; also shows how late the poller was."""
-        told = self.enqueued_again(job, queue=queue)
-        late_ms = (told.at_seconds - float(job.told.number)) * 1000
+        seen = self.enqueued_again(job, queue=queue)
+        late_ms = (seen.at_seconds - float(job.seen.number)) * 1000
         self.screen.note(f"{late_ms:.0f} ms after it was due")
 
     def failed(self, job: Sent, worker: Program) -> Sent:
         """Wait until a failed job is in the retry set, and show what was added to its bytes."""
         worker.said(job.jid, "fail")
-        told = self.tape.wait_for("ZADD", keys.RETRY, job.jid, after=job.told)
-        self.screen.redis(told.line, told.payload, before=job.told.payload)
-        return Sent(job.jid, told)
+        seen = self.tape.wait_for("ZADD", keys.RETRY, job.jid, after=job.seen)
+        self.screen.redis(seen.line, seen.payload, before=job.seen.payload)
+        return Sent(job.jid, seen)
 
     def hurry(self, console: Console, line: str, job: Sent, *, cause: str) -> None:
         """Run a line of code that makes a retry due soon, and show the command that Redis received."""
-        in_seconds = float(job.told.number) - now_seconds()
+        in_seconds = float(job.seen.number) - now_seconds()
         self.screen.say(
             f"The score is the time of the next attempt, {in_seconds:.0f} s from now. {cause} To save you the wait, "
             "the demo uses the data API to move the retry to one second from now:"
         )
         console.run(line)
-        told = self.tape.wait_for("ZADD|ZINCRBY", keys.RETRY, job.jid, after=job.told)
+        seen = self.tape.wait_for("ZADD|ZINCRBY", keys.RETRY, job.jid, after=job.seen)
         self.screen.code(console.language, line, None)
-        self.screen.redis(f"{told.line} (the bytes stay the same)")
+        self.screen.redis(f"{seen.line} (the bytes stay the same)")
         self.screen.say("The second has passed, and a poller moves the job back to its queue:")
 
     def performed(self, worker: Program, job: Sent, text: str) -> None:
@@ -157,10 +157,10 @@ class Stage:
 
     def _send(self, console: Console, line: str, command: str, key: str) -> Sent:
         jid = str(console.run(line))
-        told = self.tape.wait_for(command, key, jid)
+        seen = self.tape.wait_for(command, key, jid)
         self.screen.code(console.language, line, json.dumps(jid))
-        self.screen.redis(told.line, told.payload)
-        return Sent(jid, told)
+        self.screen.redis(seen.line, seen.payload)
+        return Sent(jid, seen)
 
 
 def _beats(worker: Program) -> bool:

@@ -12,7 +12,7 @@ _TIMEOUT_SECONDS = 3600.0
 _NAMES = frozenset((b"LPUSH", b"RPUSH", b"ZADD", b"ZINCRBY"))
 
 
-class Told(NamedTuple):
+class JobCommand(NamedTuple):
     """
     One command that put a job somewhere.
 
@@ -45,14 +45,14 @@ class Tape:
     """
 
     def __init__(self, pool: Pool) -> None:
-        self._record: Record[Told] = Record()
+        self._record: Record[JobCommand] = Record()
         self._begin = 0
         commands = watch(pool.new_link(timeout_seconds=_TIMEOUT_SECONDS))
 
         def look_on() -> None:
             for command in commands:
                 if command.words and command.words[0].upper() in _NAMES:
-                    self._record.add(_told(self._record.position(), command))
+                    self._record.add(_job_command(self._record.position(), command))
 
         threading.Thread(target=look_on, name="sidekiq.demo/tape", daemon=True).start()
 
@@ -60,7 +60,7 @@ class Tape:
         """Look only at commands that arrive from now on."""
         self._begin = self._record.position()
 
-    def wait_for(self, names: str, key: str, jid: str, *, after: Told | None = None) -> Told:
+    def wait_for(self, names: str, key: str, jid: str, *, after: JobCommand | None = None) -> JobCommand:
         """
         Wait for the first command on *key* about a job.
 
@@ -74,15 +74,15 @@ class Tape:
         """
         wanted = names.split("|")
         return self._record.wait_for(
-            lambda told: told.name in wanted and told.key == key and jid in told.payload,
+            lambda seen: seen.name in wanted and seen.key == key and jid in seen.payload,
             f"{names} {key} of {jid}",
             since=self._begin if after is None else after.position + 1,
         )
 
 
-def _told(position: int, command: SeenCommand) -> Told:
+def _job_command(position: int, command: SeenCommand) -> JobCommand:
     words = [word.decode("utf-8", "backslashreplace") for word in command.words]
     # redis-rb sends the names in lower case.
     name = words[0].upper()
     number = words[2] if name.startswith("Z") else ""
-    return Told(position, command.at_seconds, name, words[1], number, words[-1])
+    return JobCommand(position, command.at_seconds, name, words[1], number, words[-1])

@@ -131,12 +131,12 @@ def _run(ctx: click.Context, running: Any, as_json: bool, is_dry: bool) -> None:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    _tell(ctx, running, as_json, is_dry, has_failed=failure is not None)
+    _print_report(ctx, running, as_json, is_dry, has_failed=failure is not None)
     if failure is not None:
         raise click.ClickException(f"{failure}. Nothing is lost: start the bridge again") from failure
 
 
-def _tell(ctx: click.Context, running: Any, as_json: bool, is_dry: bool, *, has_failed: bool) -> None:
+def _print_report(ctx: click.Context, running: Any, as_json: bool, is_dry: bool, *, has_failed: bool) -> None:
     if not as_json:
         ctx.obj.echo(running.ledger.as_text(is_dry=is_dry))
         return

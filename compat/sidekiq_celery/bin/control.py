@@ -88,7 +88,7 @@ def _remote_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @handle_preload_options
 def status(ctx: click.Context, timeout: float, destination: Any, as_json: bool) -> None:
     """List the workers that are online."""
-    callback = None if as_json else _teller(ctx, shows_reply=False)
+    callback = None if as_json else _reply_printer(ctx, shows_reply=False)
     asked = ctx.obj.app.control.inspect(timeout=timeout, destination=destination, callback=callback)
     replies = _answered("status", asked.ping)
     if as_json:
@@ -106,7 +106,7 @@ def inspect(ctx: click.Context, command: str, timeout: float, destination: Any, 
     """Send workers the inspect command COMMAND, and print their replies."""
     _check(ctx, "inspect", command)
     arguments = _arguments(command, ctx.args)
-    callback = None if as_json else _teller(ctx, shows_reply=True)
+    callback = None if as_json else _reply_printer(ctx, shows_reply=True)
     asked = ctx.obj.app.control.inspect(timeout=timeout, destination=destination, callback=callback)
     replies = _answered(f"inspect {command}", lambda: asked._request(command, **arguments))
     if as_json:
@@ -126,7 +126,7 @@ def control(ctx: click.Context, command: str, timeout: float, destination: Any, 
     """Send workers the control command COMMAND."""
     _check(ctx, "control", command)
     arguments = _arguments(command, ctx.args)
-    callback = None if as_json else _teller(ctx, shows_reply=True)
+    callback = None if as_json else _reply_printer(ctx, shows_reply=True)
 
     def send() -> Any:
         return ctx.obj.app.control.broadcast(
@@ -198,11 +198,11 @@ def _answered(what: str, ask: Callable[[], Any]) -> Any:
     return replies
 
 
-def _teller(ctx: click.Context, *, shows_reply: bool) -> Callable[[dict[str, Any]], None]:
+def _reply_printer(ctx: click.Context, *, shows_reply: bool) -> Callable[[dict[str, Any]], None]:
     """Return a function that prints each reply as it arrives."""
     context = ctx.obj
 
-    def tell(replies: dict[str, Any]) -> None:
+    def print_reply(replies: dict[str, Any]) -> None:
         node, reply = next(iter(replies.items()))
         is_error = isinstance(reply, dict) and "error" in reply and "ok" not in reply
         summary = (
@@ -213,7 +213,7 @@ def _teller(ctx: click.Context, *, shows_reply: bool) -> Callable[[dict[str, Any
         if shows_reply:
             context.echo(indent(_pretty(reply), 4))
 
-    return tell
+    return print_reply
 
 
 def _pretty(reply: Any) -> str:

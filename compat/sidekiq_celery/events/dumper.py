@@ -69,14 +69,14 @@ def evdump(app: Any = None, out: TextIO = sys.stdout) -> None:
     dumper.say("-> evdump: starting capture...")
     connection = app.connection_for_read().clone()
 
-    def tell(error: BaseException, interval: float) -> None:
+    def print_retry(error: BaseException, interval: float) -> None:
         when = humanize_seconds(interval, "in", " ")
         dumper.say(f"-> Cannot connect to {connection.as_uri()}: {error}. Trying again {when}")
 
     try:
         while True:
             try:
-                connection.ensure_connection(tell)
+                connection.ensure_connection(print_retry)
                 app.events.Receiver(connection, handlers={"*": dumper.on_event}).capture()
             except connection.connection_errors + connection.channel_errors:
                 dumper.say("-> Connection lost, attempting reconnect")

@@ -86,7 +86,7 @@ def show(bid: str, as_json: bool) -> None:
 def close(bid: str, as_json: bool) -> None:
     """Close a batch that stayed open because the program that added jobs has failed or died."""
     count = _done(bid, Batch.close)
-    _tell(
+    _print(
         bid,
         as_json,
         "closed",
@@ -103,7 +103,7 @@ def retry(bid: str, as_json: bool) -> None:
     """Return the failed and dead jobs of a batch to their queues."""
     count = _done(bid, Batch.retry_failed)
     text = "1 job went back to its queue" if count == 1 else f"{count} jobs went back to their queues"
-    _tell(bid, as_json, "retried", count, text)
+    _print(bid, as_json, "retried", count, text)
 
 
 @batches.command()
@@ -118,7 +118,7 @@ def invalidate(bid: str, yes: bool, as_json: bool) -> None:
         ask(lambda: f"Let the remaining jobs of batch {bid} end without running", what="invalidate")
     count = _done(bid, Batch.invalidate)
     text = f"{counted(count, 'batch', 'batches')} invalidated" if count else "it was already invalidated"
-    _tell(bid, as_json, "invalidated", count, text)
+    _print(bid, as_json, "invalidated", count, text)
 
 
 @batches.command()
@@ -132,10 +132,10 @@ def delete(bid: str, yes: bool, as_json: bool) -> None:
     if not yes:
         ask(lambda: f"Delete batch {bid}, whose callbacks will never be enqueued", what="delete")
     _done(bid, Batch.delete)
-    _tell(bid, as_json, "deleted", 1, "deleted")
+    _print(bid, as_json, "deleted", 1, "deleted")
 
 
-def _tell(bid: str, as_json: bool, verb: str, count: int, text: str) -> None:
+def _print(bid: str, as_json: bool, verb: str, count: int, text: str) -> None:
     if as_json:
         echo_json({"bid": bid, verb: count})
     else:

@@ -117,7 +117,7 @@ def enable(names: tuple[str, ...], as_json: bool) -> None:
     jobs = [_found(name) for name in names]
     for job in jobs:
         job.enable()
-    _tell(jobs, "enabled", as_json)
+    _print(jobs, "enabled", as_json)
 
 
 @cron.command()
@@ -129,7 +129,7 @@ def disable(names: tuple[str, ...], reason: str, as_json: bool) -> None:
     jobs = [_found(name) for name in names]
     for job in jobs:
         job.disable(reason)
-    _tell(jobs, "disabled", as_json)
+    _print(jobs, "disabled", as_json)
 
 
 @cron.command()
@@ -162,7 +162,7 @@ def add(name: str, text: str, job_class: str, args: str, as_json: bool, **given:
     sidekiq-py cron add nightly "0 3 * * * Europe/Berlin" Cleaner '["logs"]' --overlap skip
     """
     job = CronJobs().add(text, job_class, name=name, args=_arguments(args), **given)
-    _tell([job], "added", as_json)
+    _print([job], "added", as_json)
 
 
 @cron.command()
@@ -182,7 +182,7 @@ def remove(names: tuple[str, ...], yes: bool, as_json: bool) -> None:
                 f"sidekiq-py cron disable {shlex.quote(job.name)}",
                 err=True,
             )
-    _tell(jobs, "removed", as_json)
+    _print(jobs, "removed", as_json)
 
 
 @cron.command()
@@ -270,7 +270,7 @@ def _arguments(text: str) -> list[Any]:
     return found
 
 
-def _tell(jobs: list[CronJob], done: str, as_json: bool) -> None:
+def _print(jobs: list[CronJob], done: str, as_json: bool) -> None:
     if as_json:
         echo_json_array({"name": job.name, done: True} for job in jobs)
     else:

@@ -29,7 +29,7 @@ _ALSO = {
         "sidekiq_py.engine.report.log_files",
         "sidekiq_py.engine.run.thread_dump",
         "sidekiq_py.extensions.batches.ruby_runs",
-        "sidekiq_py.extensions.batches.telling",
+        "sidekiq_py.extensions.batches.lifecycle_events",
         "bench.jobs",
     ),
     "sidekiq_celery": ("sidekiq_celery.bin.worker", "sidekiq_py.engine.prefork.supervisor"),

@@ -290,8 +290,8 @@ _remembered = lru_cache(maxsize=4096)(_matches)
 
 def _without_text(error: BaseException) -> BaseException:
     """A copy of *error* that prints with the same name and traceback, and with the text `[redacted]`."""
-    told: type[BaseException] = type(error)
-    named = type(told.__name__, (Exception,), {"__module__": told.__module__, "__qualname__": told.__qualname__})
+    kind: type[BaseException] = type(error)
+    named = type(kind.__name__, (Exception,), {"__module__": kind.__module__, "__qualname__": kind.__qualname__})
     standing_in: BaseException = named(REDACTED)
     return standing_in.with_traceback(error.__traceback__)
 

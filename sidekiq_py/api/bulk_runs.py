@@ -20,7 +20,7 @@ from sidekiq_py.redis_access.reads import bulk_runs
 
 # A run that has not reported for this long has lost its process; it reports at least every five seconds.
 _SILENT_SECONDS = 30.0
-_TELL_SECONDS = 0.5
+_EXCHANGE_SECONDS = 0.5
 _MOST_RUNS = 50
 
 
@@ -86,7 +86,7 @@ class BulkRun:
         self.id = run_id
         self._pool = pool
         self._done = 0
-        self._told_at = 0.0
+        self._exchanged_at = 0.0
         self.is_stopped = False
 
     def __repr__(self) -> str:
@@ -95,13 +95,13 @@ class BulkRun:
     def report(self, done: int) -> None:
         """Report how many jobs have been processed; pass it as `progress=` of the bulk calls."""
         self._done = done
-        self._tell()
+        self._exchange()
 
     def should_stop(self) -> bool:
         """
         True once a user has asked to stop. Pass it as `stop=` of the bulk calls. Asks Redis twice a second at most.
         """
-        self._tell()
+        self._exchange()
         return self.is_stopped
 
     def finish(self, result: BulkResult | None = None, error: Exception | None = None) -> None:
@@ -120,11 +120,11 @@ class BulkRun:
             fields["error"] = f"{type(error).__name__}: {error}"[:500].encode(errors="backslashreplace")
         bulk_runs.update(self._pool, self.id, {**fields, "updated_at": now_seconds()})
 
-    def _tell(self) -> None:
+    def _exchange(self) -> None:
         now = time.monotonic()
-        if now - self._told_at < _TELL_SECONDS:
+        if now - self._exchanged_at < _EXCHANGE_SECONDS:
             return
-        self._told_at = now
+        self._exchanged_at = now
         fields = {"done": self._done, "updated_at": now_seconds()}
         self.is_stopped = bulk_runs.update(self._pool, self.id, fields) or self.is_stopped
 

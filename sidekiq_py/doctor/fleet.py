@@ -123,8 +123,8 @@ def gather(pool: Pool) -> Fleet:
     infos = {name: parse_info(beat.info) for name, beat in beats.items()}
     ours = [name for name, info in infos.items() if info is not None and info.is_python]
     kinds |= survey.kinds(pool, [keys.declared(name) for name in ours])
-    telling = [name for name in ours if kinds[keys.declared(name)] == "string"]
-    classes = declared_classes.read(pool, telling)
+    declaring = [name for name in ours if kinds[keys.declared(name)] == "string"]
+    classes = declared_classes.read(pool, declaring)
     workers = tuple(
         _worker(beats[name], info, times.get(name), classes.get(name))
         for name, info in infos.items()

@@ -104,10 +104,10 @@ def gather(pool: Pool) -> Keyspace:
 
 def _walk(pool: Pool, match: str) -> survey.Walk:
     end = monotonic() + SECONDS_AT_MOST
-    return survey.walk(pool, is_late=lambda: monotonic() > end, is_kept=_tells_something, match=match)
+    return survey.walk(pool, is_late=lambda: monotonic() > end, is_kept=_is_relevant, match=match)
 
 
-def _tells_something(name: str) -> bool:
+def _is_relevant(name: str) -> bool:
     is_ours = name.startswith((_QUEUE, _OURS, "stat:")) or name.endswith(_NAMESPACED)
     return is_ours or family_of(name) is not None
 

@@ -107,12 +107,12 @@ def _checked(name: str, value: Any, owner: str) -> Any:
     return value
 
 
-def refuse_unseen(queue: object, told: str) -> None:
+def refuse_unseen(queue: object, beginning: str) -> None:
     """
     Refuse a queue name that could not be given as a flag.
 
     Args:
-        told: The start of the message.
+        beginning: The start of the message.
 
     Raises:
         JobDeclarationError: The name has white space or control characters.
@@ -120,7 +120,7 @@ def refuse_unseen(queue: object, told: str) -> None:
     unseen = unseen_in(queue) if isinstance(queue, str) else None
     if unseen is not None:
         raise JobDeclarationError(
-            f"{told}, with the character {unseen}; queue names must not have white space or control characters; "
+            f"{beginning}, with the character {unseen}; queue names must not have white space or control characters; "
             "use a name such as 'low-priority'"
         )
 

@@ -198,7 +198,7 @@ class Dashboard:
         except ClientDisconnect:
             return Response(status_code=400)
         except SidekiqError as error:
-            return _error_page(visit, *_told(error))
+            return _error_page(visit, *_described(error))
         except Exception:  # noqa: BLE001 - a page that fails must say so, and not take the server with it
             _log.exception("the dashboard failed at %s", ascii(path)[:200])
             return _error_page(
@@ -319,7 +319,7 @@ class Dashboard:
                     )
                     body = bytes((await visit.server.run(partial(found.run, fresh))).body)
                 except SidekiqError as error:
-                    _, title, advice = _told(error)
+                    _, title, advice = _described(error)
                     yield _event("trouble", f"{title}. {advice}".encode())
                 else:
                     if body != last:
@@ -375,7 +375,7 @@ def _error_page(visit: Visit, status: int, title: str, advice: str) -> Response:
     return visit.page("error.html", status, title=title, advice=advice)
 
 
-def _told(error: SidekiqError) -> tuple[int, str, str]:
+def _described(error: SidekiqError) -> tuple[int, str, str]:
     """The status, title and advice to show for one of our own errors."""
     said = str(error).rstrip(".")
     if isinstance(error, PushOutcomeUnknownError):

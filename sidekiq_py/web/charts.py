@@ -51,8 +51,8 @@ def bars(values: Sequence[Bar], *, title: str, marks: Sequence[Mark] = ()) -> Ma
         if top and bar.succeeded + bar.failed:
             good, bad = bar.succeeded / top * room, bar.failed / top * room
             x, base = index * step, _HEIGHT - _BOTTOM
-            told = f"{bar.label}: {number(bar.succeeded)} succeeded, {number(bar.failed)} failed"
-            parts.append(Markup("<g><title>{}</title>").format(told))
+            caption = f"{bar.label}: {number(bar.succeeded)} succeeded, {number(bar.failed)} failed"
+            parts.append(Markup("<g><title>{}</title>").format(caption))
             parts.append(_rectangle("good", x, base - good, width, good))
             parts.append(_rectangle("bad", x, base - good - bad, width, bad))
             parts.append(Markup("</g>"))
@@ -61,8 +61,10 @@ def bars(values: Sequence[Bar], *, title: str, marks: Sequence[Mark] = ()) -> Ma
     parts.append(Markup('<text x="0" y="10">{}</text>').format(number(top)))
     for x, bar_at, anchor in ((0, 0, "start"), (_WIDTH, -1, "end")):
         if values:
-            told = values[bar_at].label
-            parts.append(Markup('<text x="{}" y="{}" text-anchor="{}">{}</text>').format(x, _HEIGHT - 6, anchor, told))
+            caption = values[bar_at].label
+            parts.append(
+                Markup('<text x="{}" y="{}" text-anchor="{}">{}</text>').format(x, _HEIGHT - 6, anchor, caption)
+            )
     parts.append(Markup("</svg>"))
     return Markup("").join(parts)
 
@@ -108,8 +110,8 @@ def histogram(counts: Sequence[tuple[str, int]], *, title: str) -> Markup:
     ]
     for index, (label, count) in enumerate(counts):
         x, height = index * step, count / top * room if top else 0.0
-        told = f"{label}: {number(count)}"
-        parts.append(Markup("<g><title>{}</title>").format(told))
+        caption = f"{label}: {number(count)}"
+        parts.append(Markup("<g><title>{}</title>").format(caption))
         parts.append(_rectangle("good", x, _HEIGHT - _BOTTOM - height, step * 0.85, height))
         if index % 5 == 0 and index + 2 < len(counts):
             parts.append(Markup('<text x="{:.1f}" y="{}">{}</text>').format(x, _HEIGHT - 6, label))

@@ -137,8 +137,8 @@ class Visit:
     def redirect(self, path: str, notice: str = "", /, **query: Any) -> Response:
         """Redirect to another page, which shows *notice*."""
         if notice:
-            told = shortened(notice, _LONGEST_NOTICE).encode(errors="backslashreplace")
-            self._cookies.append((NOTICE_COOKIE, base64.urlsafe_b64encode(told).decode(), 60))
+            text = shortened(notice, _LONGEST_NOTICE).encode(errors="backslashreplace")
+            self._cookies.append((NOTICE_COOKIE, base64.urlsafe_b64encode(text).decode(), 60))
         return self._with_cookies(Response(status_code=303, headers={"location": self.url(path, **query)}))
 
     def redirect_within(self, address: str) -> Response:

@@ -7,9 +7,9 @@ from sidekiq_py.api import bulk_runs as bulk_runs_module
 
 
 @pytest.fixture(autouse=True)
-def _tell_at_once(monkeypatch):
+def _exchange_at_once(monkeypatch):
     """Instead of twice a second."""
-    monkeypatch.setattr(bulk_runs_module, "_TELL_SECONDS", 0.0)
+    monkeypatch.setattr(bulk_runs_module, "_EXCHANGE_SECONDS", 0.0)
 
 
 def fill(redis_client, payload, count):

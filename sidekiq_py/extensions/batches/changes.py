@@ -62,7 +62,7 @@ class Listener:
         self._idle = idle
         self._link: Link | None = None
         self._pause = 0.1
-        self._told_at = self._heard_at = time.monotonic()
+        self._yielded_at = self._received_at = time.monotonic()
 
     def __repr__(self) -> str:
         return f"<Listener of batch {self._bid}>"
@@ -98,8 +98,8 @@ class Listener:
         try:
             if self._link is None:
                 self._subscribe()
-                return self._tell(Change(is_fresh=True))
-            change = self._hear(self._link)
+                return self._note_yield(Change(is_fresh=True))
+            change = self._collect(self._link)
         except RedisReplyError:
             raise
         except RedisError:
@@ -108,14 +108,14 @@ class Listener:
             self._pause = min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
             return None
         if change:
-            return self._tell(change)
-        if time.monotonic() - self._told_at < self._idle:
+            return self._note_yield(change)
+        if time.monotonic() - self._yielded_at < self._idle:
             return None
         self._look_whether_it_is_there()
-        return self._tell(change)
+        return self._note_yield(change)
 
-    def _tell(self, change: Change) -> Change:
-        self._told_at = time.monotonic()
+    def _note_yield(self, change: Change) -> Change:
+        self._yielded_at = time.monotonic()
         return change
 
     def _look_whether_it_is_there(self) -> None:
@@ -129,23 +129,23 @@ class Listener:
         self._link.send(self._link.pack([("SUBSCRIBE", steps.channel(self._bid))]))
         self._link.receive()
         self._pause = 0.1
-        self._heard_at = time.monotonic()
+        self._received_at = time.monotonic()
 
-    def _hear(self, link: Link) -> Change:
+    def _collect(self, link: Link) -> Change:
         """Collect messages for up to a second; from the first message on until *every* seconds have passed."""
         change = Change()
-        due = self._told_at + self._every
+        due = self._yielded_at + self._every
         if not link.has_unread and not link.wait_readable(min(_LONGEST_WAIT_SECONDS, self._idle)):
             now = time.monotonic()
-            if now - self._heard_at > 3 * self._idle + _SLOWEST_REPLY_SECONDS:
+            if now - self._received_at > 3 * self._idle + _SLOWEST_REPLY_SECONDS:
                 raise RedisError("Redis has not answered a PING")
-            if now - self._told_at >= self._idle:
+            if now - self._yielded_at >= self._idle:
                 # A PING shows whether the connection has silently died.
                 link.send(link.pack([("PING",)]))
             return change
         while True:
             reply = link.receive()
-            self._heard_at = time.monotonic()
+            self._received_at = time.monotonic()
             if isinstance(reply, list) and reply[0] == b"message":
                 self._add(change, reply[2])
             left = due - time.monotonic()
@@ -156,11 +156,11 @@ class Listener:
 
     @staticmethod
     def _add(change: Change, text: bytes) -> None:
-        told = json.loads(text)
-        if "event" in told:
-            change.events.append(told["event"])
-        for number in told.get("numbers", ()):
-            change.states[number] = told["state"]
+        message = json.loads(text)
+        if "event" in message:
+            change.events.append(message["event"])
+        for number in message.get("numbers", ()):
+            change.states[number] = message["state"]
 
     def _close_after(self, wait: "asyncio.Task[Change | None]") -> None:
         # Retrieve the error of the abandoned wait, which nothing else does.

@@ -57,7 +57,7 @@ _FRESH_SECONDS = 1.0
 _NEVER = float("-inf")
 _AUDIT_SECONDS = 120.0
 _RUBY_SECONDS = 10.0
-_TELLING_SECONDS = 10.0
+_EVENTS_SECONDS = 10.0
 
 
 class BatchExtension(Extension):
@@ -200,13 +200,13 @@ class BatchExtension(Extension):
 
     def maintain(self) -> Sequence[Maintenance]:
         """Find lost members, recover those of dead Ruby processes, and emit telemetry."""
+        from sidekiq_py.extensions.batches.lifecycle_events import LifecycleEvents
         from sidekiq_py.extensions.batches.ruby_runs import RubyRuns  # only workers need it
-        from sidekiq_py.extensions.batches.telling import Telling
 
         return (
             Maintenance("the audit of batches", _AUDIT_SECONDS, _Audits().run),
             Maintenance("what Ruby processes run of batches", _RUBY_SECONDS, RubyRuns().run),
-            Maintenance("telemetry of batches", _TELLING_SECONDS, Telling().run),
+            Maintenance("telemetry of batches", _EVENTS_SECONDS, LifecycleEvents().run),
         )
 
     def entries(self, listing: str) -> Iterable[Any]:
@@ -303,13 +303,13 @@ def _joined(bid: str, command: Command, float_text: FloatText | None) -> Sequenc
 
 
 def _about(end: JobEnd, error: BaseException) -> bytes:
-    told: dict[str, Any] = {
+    shown: dict[str, Any] = {
         "class": str(end.payload.get("wrapped") or end.payload.get("class") or ""),
         "error_class": error_class_name(error),
         "error_message": error_text(error)[:_SHOWN_CHARACTERS],
         "at": int(end.now),
     }
-    return dumps_known(told)
+    return dumps_known(shown)
 
 
 def _rows_of(jobs: PushSlice, members: Sequence[bool]) -> list[bytes]:

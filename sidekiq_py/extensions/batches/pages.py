@@ -91,11 +91,11 @@ def _show(visit: Visit) -> Any:
         members=members,
         wanted=wanted if wanted in ROW_STATES else "",
         moment=moment,
-        told=partial(_told, visit.site.redaction),
+        error_text=partial(_error_text, visit.site.redaction),
     )
 
 
-def _told(policy: Redaction, klass: str | None, error: Mapping[str, Any] | None, message: Any = None) -> str:
+def _error_text(policy: Redaction, klass: str | None, error: Mapping[str, Any] | None, message: Any = None) -> str:
     """A member's error or last message, as far as the redaction policy for its class allows."""
     klass = klass or (error or {}).get("class")
     if not isinstance(klass, str) and policy.mask_text("") is None:

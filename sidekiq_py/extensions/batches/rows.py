@@ -88,9 +88,9 @@ class Row(NamedTuple):
 
     def as_dict(self) -> dict[str, Any]:
         """A dict for JSON, in which `klass` is called `class`."""
-        told = self._asdict()
-        told["class"] = told.pop("klass")
-        return {**told, "percent": self.percent}
+        shown = self._asdict()
+        shown["class"] = shown.pop("klass")
+        return {**shown, "percent": self.percent}
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,10 +241,10 @@ def text_of_job(raw: bytes, score: str | None, float_text: FloatText) -> bytes:
 
     record = JobRecord(raw)
     args = dumps(record.display_args, float_text)
-    told: dict[str, Any] = {"jid": record.jid, "class": record.display_class or record.klass, "queue": record.queue}
+    row: dict[str, Any] = {"jid": record.jid, "class": record.display_class or record.klass, "queue": record.queue}
     if score is not None:
-        told["at"] = float(score)
-    head = dumps(told, float_text)
+        row["at"] = float(score)
+    head = dumps(row, float_text)
     return head if len(args) > MOST_ARGUMENT_BYTES else b'%b,"args":%b}' % (head[:-1], args)
 
 
@@ -268,22 +268,22 @@ def _range_of(state: RowState) -> tuple[int, int]:
 
 
 def _row(number: int, job: bytes, track: bytes, error: bytes | None, score: Any, policy: Redaction) -> Row:
-    told = _object(job)
+    row = _object(job)
     times, _, message = track.decode(errors="replace").partition("\n")
     parts = times.split(" ")
     attempts, enqueued, started, ended, at, total = parts if len(parts) == _TIMES else ["-"] * _TIMES
-    klass = told.get("class")
-    args = policy.apply({"args": told["args"]}, klass)["args"] if isinstance(told.get("args"), list) else None
+    klass = row.get("class")
+    args = policy.apply({"args": row["args"]}, klass)["args"] if isinstance(row.get("args"), list) else None
     return Row(
         number=number,
-        jid=told.get("jid") or "",
+        jid=row.get("jid") or "",
         klass=klass,
-        callback=told.get("callback"),
+        callback=row.get("callback"),
         args=args,
-        queue=told.get("queue"),
+        queue=row.get("queue"),
         state=ROW_STATES[int(float(score)) // _STRIDE],
         attempts=int(_number(attempts) or 0),
-        scheduled_at=told.get("at"),
+        scheduled_at=row.get("at"),
         enqueued_at=_number(enqueued),
         started_at=_number(started),
         ended_at=_number(ended),

@@ -168,10 +168,10 @@ class BatchStatus:
             *("created_at", "changed_at", "complete_at", "success_at", "death_at", "invalidated_at"),
         )
         openers = [{"token": one.token, "since": one.since, "who": one.who} for one in self.openers]
-        told = {**{name: getattr(self, name) for name in names}, "openers": openers, "members": shown}
-        told["damaged"] = [*self.damaged]
+        facts = {**{name: getattr(self, name) for name in names}, "openers": openers, "members": shown}
+        facts["damaged"] = [*self.damaged]
         rows = self.jobs
-        return told if rows is None else {**told, "jobs": rows.counts()}
+        return facts if rows is None else {**facts, "jobs": rows.counts()}
 
     def as_json(self) -> str:
         """`as_dict` as JSON text."""
@@ -247,10 +247,10 @@ def members(pool: Pool, bid: str) -> Iterator[Member]:
 def _error(text: bytes | None) -> dict[str, Any]:
     """A member's last error; empty if another program has overwritten it."""
     try:
-        told = json.loads(text or b"{}")
+        facts = json.loads(text or b"{}")
     except ValueError:
         return {}
-    return told if isinstance(told, dict) else {}
+    return facts if isinstance(facts, dict) else {}
 
 
 def _texts(flat: Sequence[bytes] | RedisReplyError) -> dict[str, str]:

@@ -116,10 +116,10 @@ def _vanished(pool: Pool, jobs: list[StoredJob]) -> Iterator[Finding]:
 
 def _undeclared(pool: Pool, jobs: list[StoredJob]) -> Iterator[Finding]:
     identities = [process.identity for process in ProcessSet(pool=pool, clean=False) if process.is_python]
-    told = [classes for classes in declared_classes.read(pool, identities).values() if classes is not None]
-    if not told:
+    declared = [classes for classes in declared_classes.read(pool, identities).values() if classes is not None]
+    if not declared:
         return
-    missing = sorted({job.entry.klass for job in jobs if job.own.is_ours and job.entry}.difference(*told))
+    missing = sorted({job.entry.klass for job in jobs if job.own.is_ours and job.entry}.difference(*declared))
     if missing:
         yield note(
             f"No Python worker declares {listed(missing)}, which periodic jobs push.",

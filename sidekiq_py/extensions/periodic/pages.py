@@ -89,8 +89,8 @@ def _act(visit: Visit) -> Any:
 
 def _texts(entry: Mapping[str, Any]) -> dict[str, str]:
     """The texts of an entry that another extension lists, which may hold anything."""
-    told = {name: str(entry.get(name) or "") for name in ("name", "cron", "class", "by")}
-    return {**told, "last": str(entry.get("last_enqueue_time") or "")}
+    fields = {name: str(entry.get(name) or "") for name in ("name", "cron", "class", "by")}
+    return {**fields, "last": str(entry.get("last_enqueue_time") or "")}
 
 
 def _shown(visit: Visit, job: CronJob) -> Any:

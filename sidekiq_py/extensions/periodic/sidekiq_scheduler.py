@@ -27,15 +27,15 @@ def entries(pool: Pool) -> Iterator[Mapping[str, Any]]:
     last_times = _pairs(last)
     for name, text in sorted(_pairs(found).items()):
         try:
-            told = loads(text)
+            entry = loads(text)
         except JsonParseError:
             continue
-        if isinstance(told, dict):
-            kind = next((kind for kind in _KINDS if kind in told), None)
+        if isinstance(entry, dict):
+            kind = next((kind for kind in _KINDS if kind in entry), None)
             yield {
                 "name": name,
-                "cron": f"{'' if kind == 'cron' else f'{kind} '}{_first(told[kind])}" if kind else "",
-                "class": str(told.get("class", name)),
+                "cron": f"{'' if kind == 'cron' else f'{kind} '}{_first(entry[kind])}" if kind else "",
+                "class": str(entry.get("class", name)),
                 "by": "sidekiq-scheduler",
                 "last_enqueue_time": last_times.get(name, b"").decode(errors="replace") or None,
             }

@@ -49,7 +49,7 @@ def signal(visit: Visit) -> Response:
     if not chosen:
         return visit.redirect("/busy", "The process has exited; nothing was done.")
     visit.audit(action, identity or "all processes", f"{len(chosen)} of them" if not identity else "")
-    send, told = _SIGNALS[action]
+    send, sentence = _SIGNALS[action]
     done, refused = 0, 0
     for process in chosen:
         try:
@@ -58,7 +58,7 @@ def signal(visit: Visit) -> Response:
         except SidekiqError:
             # The process is embedded in another program, and only that program can stop it.
             refused += 1
-    what = told.format(identity if identity else f"{done} process{'es' if done != 1 else ''}")
+    what = sentence.format(identity if identity else f"{done} process{'es' if done != 1 else ''}")
     notice = f"{what}, starting at the next heartbeat." if done else "Nothing was done."
     if refused:
         notice += f" {refused} cannot be controlled from here: embedded in another program."

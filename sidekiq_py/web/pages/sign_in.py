@@ -30,13 +30,13 @@ def sign_in(visit: Visit) -> Response:
     throttle = visit.site.throttle
     wait = throttle.begin(*keys)
     if wait:
-        told = f"There were too many failed attempts. Try again in {duration(max(1.0, wait))}."
-        return visit.page("sign_in.html", 429, trouble=told, to=to)
+        problem = f"There were too many failed attempts. Try again in {duration(max(1.0, wait))}."
+        return visit.page("sign_in.html", 429, trouble=problem, to=to)
     session = visit.site.access.sign_in(name, secret)
     if session is None:
         _log.warning("a sign-in was refused: name %s, from %s", ascii(name[:_SHOWN]), client.host if client else "?")
-        told = "Sign-in failed. Check the name and the password or token."
-        return visit.page("sign_in.html", 401, trouble=told, to=to)
+        problem = "Sign-in failed. Check the name and the password or token."
+        return visit.page("sign_in.html", 401, trouble=problem, to=to)
     throttle.succeed(*keys)
     visit.set_cookie(SESSION_COOKIE, session, SESSION_SECONDS)
     return visit.redirect_within(to)

@@ -289,22 +289,22 @@ def test_changes_are_heard_by_async_programs(app: Program) -> None:
         app.deed.perform_async("ok")
 
     async def listen() -> list[Any]:
-        heard = []
+        received = []
         changes = batch.achanges(every=0.01, idle=0.05)
         async for change in changes:
-            heard.append(change)
-            if len(heard) == 2:
+            received.append(change)
+            if len(received) == 2:
                 with batch.jobs():
                     app.deed.perform_async("ok")
             if change.states:
                 break
         await changes.aclose()
-        return heard
+        return received
 
-    heard = asyncio.run(listen())
+    received = asyncio.run(listen())
 
-    assert (heard[0].is_fresh, bool(heard[1])) == (True, False)
-    assert list(heard[-1].states.values()) == ["enqueued"]
+    assert (received[0].is_fresh, bool(received[1])) == (True, False)
+    assert list(received[-1].states.values()) == ["enqueued"]
 
 
 def test_a_listener_that_lost_its_connection_reads_anew(app: Program, redis_client: redis.Redis) -> None:

@@ -16,7 +16,7 @@ _ENDS = ("complete", "success", "death")
 _FIELDS = ("created_at", *(f"{event}_at" for event in _ENDS))
 
 
-class Telling:
+class LifecycleEvents:
     """What one process knows of batches. Those that exist at its first check cause no events."""
 
     def __init__(self) -> None:
@@ -64,11 +64,11 @@ class Telling:
         bids = list(self._watched)
         commands = [("HMGET", steps.key(bid.decode()), *_FIELDS) for bid in bids]
         for bid, (created_at, *moments) in zip(bids, pool.batch(commands) if bids else (), strict=True):
-            told = self._watched[bid]
+            emitted = self._watched[bid]
             for event, moment in zip(_ENDS, moments, strict=True):
-                if moment is not None and event not in told:
-                    told.add(event)
+                if moment is not None and event not in emitted:
+                    emitted.add(event)
                     if is_news:
                         BATCH.emit({"bid": bid.decode(), "event": event})
-            if "success" in told or created_at is None:
+            if "success" in emitted or created_at is None:
                 del self._watched[bid]

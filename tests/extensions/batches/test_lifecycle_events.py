@@ -7,15 +7,17 @@ import pytest
 import sidekiq_py as sidekiq
 from sidekiq_py import telemetry
 from sidekiq_py.client import sync_client
-from sidekiq_py.extensions.batches.telling import Telling
+from sidekiq_py.extensions.batches.lifecycle_events import LifecycleEvents
 from tests.extensions.batches.conftest import Program
 
 
 @pytest.fixture
-def heard() -> Iterator[list[tuple[str, str]]]:
+def emitted() -> Iterator[list[tuple[str, str]]]:
     """Events, each with the batch's id."""
     found: list[tuple[str, str]] = []
-    telemetry.attach("heard", "sidekiq.batch", lambda name, told: found.append((told["event"], told["bid"])))
+    telemetry.attach(
+        "heard", "sidekiq.batch", lambda name, measurements: found.append((measurements["event"], measurements["bid"]))
+    )
     yield found
     telemetry.detach("heard")
 
@@ -23,11 +25,11 @@ def heard() -> Iterator[list[tuple[str, str]]]:
 @pytest.fixture
 def look(app: Program) -> Callable[[], None]:
     """Looks once, as one process of the fleet."""
-    telling = Telling()
-    return lambda: telling.run(sync_client.current().pool)
+    events = LifecycleEvents()
+    return lambda: events.run(sync_client.current().pool)
 
 
-def test_births_and_ends_are_told_once(look: Callable[[], None], heard: list[tuple[str, str]]) -> None:
+def test_births_and_ends_are_told_once(look: Callable[[], None], emitted: list[tuple[str, str]]) -> None:
     """Also of a batch that begins and ends between two looks."""
     look()
     first, second = sidekiq.Batch(), sidekiq.Batch()
@@ -39,7 +41,7 @@ def test_births_and_ends_are_told_once(look: Callable[[], None], heard: list[tup
     look()
     look()
 
-    assert heard == [
+    assert emitted == [
         ("created", first.bid),
         ("created", second.bid),
         ("complete", first.bid),
@@ -49,20 +51,20 @@ def test_births_and_ends_are_told_once(look: Callable[[], None], heard: list[tup
     ]
 
 
-def test_what_was_there_at_the_first_look_is_no_news(look: Callable[[], None], heard: list[tuple[str, str]]) -> None:
+def test_what_was_there_at_the_first_look_is_no_news(look: Callable[[], None], emitted: list[tuple[str, str]]) -> None:
     """A worker that takes over tells of what happens from then on."""
     old, batch = sidekiq.Batch(), sidekiq.Batch()
     with old.jobs():
         pass
     with batch.jobs():
         look()
-        assert heard == []
+        assert emitted == []
 
     look()
 
-    assert heard == [("complete", batch.bid), ("success", batch.bid)]
+    assert emitted == [("complete", batch.bid), ("success", batch.bid)]
 
 
 def test_nothing_is_asked_of_redis_where_nobody_listens(app: Program) -> None:
     """Most programs measure no batches."""
-    Telling().run(None)  # type: ignore[arg-type]
+    LifecycleEvents().run(None)  # type: ignore[arg-type]

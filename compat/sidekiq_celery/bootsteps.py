@@ -243,10 +243,10 @@ class Blueprint:
 
     def info(self, parent: Any) -> dict[str, Any]:
         """The details of all steps, merged into one dict."""
-        told: dict[str, Any] = {}
+        facts: dict[str, Any] = {}
         for step in parent.steps:
-            told |= step.info(parent) or {}
-        return told
+            facts |= step.info(parent) or {}
+        return facts
 
     def join(self, timeout: float | None = None) -> None:
         """Wait until the blueprint has stopped."""

@@ -118,7 +118,7 @@ class CeleryFinder(MetaPathFinder):
                 spec: ModuleSpec | None = find(fullname, path, target)
                 if spec is not None:
                     if spec.loader is not None:
-                        spec.loader = _Told(spec.loader, self._loads)
+                        spec.loader = _RecordingLoader(spec.loader, self._loads)
                     return spec
         finally:
             del asked[fullname]
@@ -157,7 +157,7 @@ class _Loads:
             _import_as_celery([name for name in sys.modules if _is_own(name)])
 
 
-class _Told(Loader):
+class _RecordingLoader(Loader):
     """Loads a module of this package as *loader* does, and records that it was loaded."""
 
     def __init__(self, loader: Any, loads: _Loads) -> None:

@@ -99,6 +99,6 @@ eventlet_pool_apply = _signal("eventlet_pool_apply", "target", "args", "kwargs")
 user_preload_options = _signal("user_preload_options", "app", "options")
 
 
-def are_publishes_heard() -> bool:
+def has_publish_receivers() -> bool:
     """Whether any receiver is connected to the signals for sending tasks."""
     return bool(before_task_publish.receivers or after_task_publish.receivers or task_sent.receivers)

@@ -48,7 +48,7 @@ class RateLimits:
         self._is_revoked = is_revoked
         self._is_off = bool(app.conf.worker_disable_rate_limits)
         self._orders: Mapping[str, RateOrder] = {}
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
 
     def follow(self, orders: Mapping[str, RateOrder]) -> None:
         """Apply the limits that were set at run time."""
@@ -69,7 +69,7 @@ class RateLimits:
             try:
                 slot = slots.take(pool, key, per_second, patience_seconds=_PATIENCE_SECONDS, is_expected=is_expected)
             except RedisReplyError as error:
-                self._tell(task.name, error)
+                self._log_refusal(task.name, error)
                 return None
             if slot.at is None:
                 time.sleep(slot.wait_seconds)
@@ -86,9 +86,9 @@ class RateLimits:
         is_ordered = task.name in self._orders and declared == task.rate_limit
         return ordered if is_ordered else task.rate_limit
 
-    def _tell(self, name: str, error: RedisReplyError) -> None:
-        if name not in self._told:
-            self._told.add(name)
+    def _log_refusal(self, name: str, error: RedisReplyError) -> None:
+        if name not in self._logged:
+            self._logged.add(name)
             logger.error("the rate limit of %s is not applied, because Redis refuses to count: %s", name, error)
 
 

@@ -36,8 +36,8 @@ def entries(pool: Pool) -> Iterable[Mapping[str, Any]]:
     """One mapping for each entry that a beat has confirmed within a day."""
     for app_name, text in _pairs(pool.command("HGETALL", BEATS)):
         try:
-            told = json.loads(text)
-            known, at = dict(told["entries"]), float(told["at"])
+            listing = json.loads(text)
+            known, at = dict(listing["entries"]), float(listing["at"])
         except (ValueError, TypeError, KeyError):
             continue
         if time.time() - at > _KEPT_SECONDS:

@@ -80,7 +80,7 @@ class NameRouter(Router):
         super().__init__(routes, _Names(names, is_open), is_open, app=app)
         self._bindings = [binding for name, queue in queues for binding in _bindings(name, queue, conf)]
         self._broadcasts = {name: queue.alias for name, queue in queues if _is_broadcast(queue)}
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
 
     def route(
         self, options: Any, name: str, args: Any = (), kwargs: Any = None, task_type: Any = None
@@ -138,12 +138,12 @@ class NameRouter(Router):
         wanted = getattr(exchange, "name", exchange) or None
         found = [binding.queue for binding in self._bindings if binding.matches(wanted, key)]
         if len(set(found)) > 1:
-            self._tell(wanted or "", found)
+            self._log_ambiguous(wanted or "", found)
         return found[0] if found else None
 
-    def _tell(self, exchange: str, queues: list[str]) -> None:
-        if exchange not in self._told:
-            self._told.add(exchange)
+    def _log_ambiguous(self, exchange: str, queues: list[str]) -> None:
+        if exchange not in self._logged:
+            self._logged.add(exchange)
             logger.warning(
                 "the exchange %r leads to the queues %s; a job goes to the first of them only, as it is in one queue",
                 *(exchange, ", ".join(dict.fromkeys(queues))),

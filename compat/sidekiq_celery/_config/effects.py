@@ -55,7 +55,7 @@ _REASONS = {
 }
 _REASON_BY_NAME = {name: reason for reason, names in _REASONS.items() for name in names}
 
-_told: set[str] = set()
+_logged: set[str] = set()
 
 
 def without_effect(name: str) -> str | None:
@@ -75,22 +75,22 @@ def settings_without_effect(app: App) -> dict[str, str]:
     return found
 
 
-def tell(app: App) -> None:
+def log_settings_without_effect(app: App) -> None:
     """Log the settings without effect, each once per process."""
-    found = {name: reason for name, reason in settings_without_effect(app).items() if name not in _told}
-    _told.update(found)
+    found = {name: reason for name, reason in settings_without_effect(app).items() if name not in _logged}
+    _logged.update(found)
     if found:
         logger.info(
             "settings without effect here: %s", "; ".join(f"{name} ({reason})" for name, reason in found.items())
         )
 
 
-def _tell_of_the_worker(instance: Any = None, **_: Any) -> None:
+def _log_for_worker(instance: Any = None, **_: Any) -> None:
     app = getattr(instance, "app", None)
     if app is not None:
-        tell(app)
+        log_settings_without_effect(app)
 
 
 def watch_workers() -> None:
     """Log them once a worker has set up its logging."""
-    signals.celeryd_after_setup.connect(_tell_of_the_worker, dispatch_uid="sidekiq_celery.effects")
+    signals.celeryd_after_setup.connect(_log_for_worker, dispatch_uid="sidekiq_celery.effects")

@@ -39,40 +39,40 @@ def pages() -> list[Page]:
         Page(
             "Celery",
             "/celery",
-            _told(_tasks),
+            _with_error_page(_tasks),
             templates,
-            (PageAction("/celery/revoke", _told(_revoke)),),
+            (PageAction("/celery/revoke", _with_error_page(_revoke)),),
             job_links=_links,
         ),
-        Page("Task", "/celery/task", _told(_task), is_listed=False),
-        Page("Workflows", "/celery/workflows", _told(_workflows), is_listed=False),
-        Page("Workflow", "/celery/workflow", _told(_workflow), is_listed=False),
-        Page("Workers", "/celery/workers", _told(_workers), is_listed=False),
+        Page("Task", "/celery/task", _with_error_page(_task), is_listed=False),
+        Page("Workflows", "/celery/workflows", _with_error_page(_workflows), is_listed=False),
+        Page("Workflow", "/celery/workflow", _with_error_page(_workflow), is_listed=False),
+        Page("Workers", "/celery/workers", _with_error_page(_workers), is_listed=False),
         Page(
             "Worker",
             "/celery/worker",
-            _told(_worker),
-            actions=(PageAction("/celery/worker/act", _told(_act_on_worker)),),
+            _with_error_page(_worker),
+            actions=(PageAction("/celery/worker/act", _with_error_page(_act_on_worker)),),
             is_listed=False,
         ),
         Page(
             "Limits",
             "/celery/limits",
-            _told(_limits),
+            _with_error_page(_limits),
             actions=(
-                PageAction("/celery/limit", _told(_set_limit)),
-                PageAction("/celery/time-limit", _told(_set_time_limits)),
+                PageAction("/celery/limit", _with_error_page(_set_limit)),
+                PageAction("/celery/time-limit", _with_error_page(_set_time_limits)),
             ),
             is_listed=False,
         ),
     ]
 
 
-def _told(render: Render) -> Render:
+def _with_error_page(render: Render) -> Render:
     """Wrap *render* so that errors from Celery and kombu are shown as a page."""
 
     @wraps(render)
-    def told(visit: Visit) -> Any:
+    def guarded(visit: Visit) -> Any:
         try:
             return render(visit)
         except SidekiqError:
@@ -83,7 +83,7 @@ def _told(render: Render) -> Render:
             advice = f"{type(error).__name__}: {error}. Reload the page to see what was done."
             return visit.page("error.html", 502, title="Celery did not answer", advice=advice)
 
-    return told
+    return guarded
 
 
 def _links(payload: Mapping[str, Any]) -> Iterable[JobLink]:

@@ -94,18 +94,18 @@ class WorkersSeen:
             for name, limits in worker.registered.items():
                 known.setdefault(name, []).append(limits)
 
-        def each(told: list[Mapping[str, str]], kind: str) -> tuple[str, ...]:
-            return tuple(sorted({limits.get(kind, "") for limits in told}))
+        def each(reports: list[Mapping[str, str]], kind: str) -> tuple[str, ...]:
+            return tuple(sorted({limits.get(kind, "") for limits in reports}))
 
         return [
             TaskLimit(
                 name,
-                each(told, "rate_limit"),
-                each(told, "soft_time_limit"),
-                each(told, "time_limit"),
-                len(told),
+                each(reports, "rate_limit"),
+                each(reports, "soft_time_limit"),
+                each(reports, "time_limit"),
+                len(reports),
             )
-            for name, told in sorted(known.items())
+            for name, reports in sorted(known.items())
         ]
 
 

@@ -99,7 +99,7 @@ class JobRun(TaskRun):
             Exception: The job cannot be read; nothing else is done then.
         """
         if self.refusal is not None:
-            self._tell_refused(self.refusal)
+            self._send_refused(self.refusal)
             raise self.refusal
         lock = self.lock
         if lock is not None and unique.is_until_start(lock):
@@ -107,7 +107,7 @@ class JobRun(TaskRun):
             self._guarded(lambda: unique.release(pool, lock, self.task_id), "releasing its lock")
         super().prepare()
 
-    def _tell_refused(self, error: Exception) -> None:
+    def _send_refused(self, error: Exception) -> None:
         consumer = self.definition.consumer
         if isinstance(error, NotRegistered):
             name, task_id = self.plan.task.name, self.task_id
@@ -209,8 +209,8 @@ class JobRun(TaskRun):
             self._read_again(list(args))
         task_log.log_received(self.plan.task, self.request)
         if signals.task_received.receivers:
-            self._guarded(self._tell_received, "sending task_received")
-        events = self.definition.told_events
+            self._guarded(self._send_received, "sending task_received")
+        events = self.definition.active_events
         if events is not None:
             events.received(self)
         expires = self.request.expires
@@ -228,7 +228,7 @@ class JobRun(TaskRun):
             events.started(self)
         return reason is None
 
-    def _tell_received(self) -> None:
+    def _send_received(self) -> None:
         signals.task_received.send(sender=self.definition.consumer, request=request_of(self))
 
     def _read_again(self, raw_args: list[Any]) -> None:
@@ -292,7 +292,7 @@ class TaskDefinition(JobDefinition):
         return run.on_loop if self.is_async else run
 
     @property
-    def told_events(self) -> "TaskEvents | None":
+    def active_events(self) -> "TaskEvents | None":
         """The sender of events to monitors, or None if events are off now."""
         events = self.events
         return events if events is not None and events.is_on else None
@@ -346,7 +346,7 @@ class TaskDefinition(JobDefinition):
             running.set(run)
             run.end_from_outside(attempt.error)
         running.set(None)
-        if (events := self.told_events) is not None:
+        if (events := self.active_events) is not None:
             events.ended(run, attempt.error)
         run.buffer_lock(attempt.now)
         return decide_outcome(run, attempt, self.failed_tasks)

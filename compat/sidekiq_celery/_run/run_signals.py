@@ -4,10 +4,10 @@ from sidekiq_celery import signals
 from sidekiq_celery._send.running_task import RunDetails
 from sidekiq_celery.utils.einfo import ExceptionInfo
 
-__all__ = ("tell_end", "tell_failure", "tell_internal_error")
+__all__ = ("send_end", "send_failure", "send_internal_error")
 
 
-def tell_failure(run: RunDetails, error: BaseException, einfo: ExceptionInfo) -> None:
+def send_failure(run: RunDetails, error: BaseException, einfo: ExceptionInfo) -> None:
     """Send `task_failure`: the task has failed for good."""
     if signals.task_failure.receivers and not run.is_unknown:
         signals.task_failure.send(
@@ -21,7 +21,7 @@ def tell_failure(run: RunDetails, error: BaseException, einfo: ExceptionInfo) ->
         )
 
 
-def tell_internal_error(run: RunDetails, error: BaseException, einfo: ExceptionInfo) -> None:
+def send_internal_error(run: RunDetails, error: BaseException, einfo: ExceptionInfo) -> None:
     """Send `task_internal_error`: a hook, or something else after the task, has raised."""
     if signals.task_internal_error.receivers:
         signals.task_internal_error.send(
@@ -36,7 +36,7 @@ def tell_internal_error(run: RunDetails, error: BaseException, einfo: ExceptionI
         )
 
 
-def tell_end(run: RunDetails) -> None:
+def send_end(run: RunDetails) -> None:
     """Send `task_postrun`: the run is over, whatever its outcome."""
     if signals.task_postrun.receivers and not run.is_unknown:
         signals.task_postrun.send(

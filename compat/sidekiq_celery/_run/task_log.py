@@ -87,7 +87,7 @@ def log_success(task: Any, request: Any, retval: Any, seconds: float) -> None:
 
 def log_retry(task: Any, request: Any, reason: Any) -> None:
     """Log that the task will run again."""
-    data = {**_whose(task, request), "exc": str(_told(task, reason))}
+    data = {**_whose(task, request), "exc": str(_redacted(task, reason))}
     logger.info(LOG_RETRY, data, extra={"data": data})
 
 
@@ -102,7 +102,7 @@ def log_end(task: Any, request: Any, einfo: ExceptionInfo) -> None:
     policy = get_log_policy(task, einfo, einfo.exception)
     if not logger.isEnabledFor(policy.severity):
         return
-    error = _told(task, einfo.exception)
+    error = _redacted(task, einfo.exception)
     if error is not einfo.exception:
         einfo = ExceptionInfo((type(error), error, einfo.tb), einfo.internal)
     data = {
@@ -127,6 +127,6 @@ def _called_with(task: Any, request: Any) -> dict[str, str]:
     return {"args": args, "kwargs": kwargs}
 
 
-def _told(task: Any, error: Any) -> Any:
+def _redacted(task: Any, error: Any) -> Any:
     """The error, redacted for the log."""
     return current().error(error, {"class": task.name}) if isinstance(error, BaseException) else error

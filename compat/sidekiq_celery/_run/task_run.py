@@ -224,7 +224,7 @@ class TaskRun:
         self._buffer_failure(error, einfo)
         if calls_hook:
             self._guarded(lambda: task.on_failure(error, self.task_id, self.args, self.kwargs, einfo), "on_failure")
-        run_signals.tell_failure(self, error, einfo)
+        run_signals.send_failure(self, error, einfo)
         task_log.log_end(task, self.request, einfo)
 
     def after(self) -> None:
@@ -243,7 +243,7 @@ class TaskRun:
         """End the run."""
         plan, task = self.plan, self.plan.task
         try:
-            run_signals.tell_end(self)
+            run_signals.send_end(self)
         finally:
             _task_stack.pop()
             task.request_stack.pop()
@@ -341,7 +341,7 @@ class TaskRun:
         if isinstance(error, Reject) and not error.requeue and not self.is_eager:
             # It will not run again, so callers that wait for it must see that. Source: Celery 5.7.0, worker/request.py.
             self._buffer_failure(error, einfo)
-            run_signals.tell_failure(self, error, einfo)
+            run_signals.send_failure(self, error, einfo)
         task_log.log_end(self.plan.task, self.request, einfo)
 
     def _retried(self, reason: Retry) -> None:
@@ -385,7 +385,7 @@ class TaskRun:
         self.plan.logger.error(
             "Task %s[%s] %s raised: %r", self.request.shadow or task.name, self.task_id, name, error, exc_info=error
         )
-        run_signals.tell_internal_error(self, error, _info(error))
+        run_signals.send_internal_error(self, error, _info(error))
 
 
 def _info(error: BaseException) -> ExceptionInfo:

@@ -15,8 +15,8 @@ def trouble_with(**limits: Any) -> str | None:
     for name, seconds in limits.items():
         is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
         if seconds is not None and not (is_number and 0 <= seconds <= MOST_SECONDS):
-            told = f"{name}={seconds!r:.100} is not a time limit"
-            return f"{told}: give seconds as a number from 0 to {MOST_SECONDS:.0f}, or nothing for no limit"
+            problem = f"{name}={seconds!r:.100} is not a time limit"
+            return f"{problem}: give seconds as a number from 0 to {MOST_SECONDS:.0f}, or nothing for no limit"
     return None
 
 

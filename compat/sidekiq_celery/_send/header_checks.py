@@ -48,12 +48,12 @@ def sorted_out(task_headers: TaskHeaders) -> tuple[TaskHeaders, InvalidTaskError
     if not bad:
         return task_headers, None
     kept = {name: value for name, value in task_headers.items() if name not in bad}
-    told = [
+    problems = [
         f"celery.{name} is {shown(task_headers[name])}, where {_KINDS[name][1]} should stand"
         for name in bad
         if task_headers[name] is not None
     ]
-    return kept, InvalidTaskError("; ".join(told)) if told else None
+    return kept, InvalidTaskError("; ".join(problems)) if problems else None
 
 
 def are_limits(value: Any) -> bool:

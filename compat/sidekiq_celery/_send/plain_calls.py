@@ -107,7 +107,7 @@ def send(app: App, call: Call) -> Any:
     Raises:
         kombu.exceptions.OperationalError: It was not sent, or it is unknown whether it was.
     """
-    if signals.are_publishes_heard() or not program.is_plain:
+    if signals.has_publish_receivers() or not program.is_plain:
         return None
     task, position = call.task, call.position
     parent = app.current_worker_task

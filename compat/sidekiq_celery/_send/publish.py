@@ -106,7 +106,7 @@ def send_task(app: App, call: Call) -> Any:
 
 def create_message(app: App, *args: Any, **kwargs: Any) -> TaskMessage:
     """The message for a call. The arguments' text is only generated if a receiver sees it."""
-    is_seen = signals.are_publishes_heard()
+    is_seen = signals.has_publish_receivers()
     return as_task_v2(app, *args, **{"shows_arguments": is_seen, **kwargs})
 
 

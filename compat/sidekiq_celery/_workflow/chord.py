@@ -70,10 +70,10 @@ class _chord(Signature[R_co]):
         app: Any = None,
         **options: Any,
     ) -> None:
-        told: dict[str, Any] = {**(kwargs or {"kwargs": {}})}
-        told |= {"header": _members(header, app), "body": maybe_signature(body, app=app)}
+        task_kwargs: dict[str, Any] = {**(kwargs or {"kwargs": {}})}
+        task_kwargs |= {"header": _members(header, app), "body": maybe_signature(body, app=app)}
         options["app"] = app
-        super().__init__(task, args or (), told, **options)
+        super().__init__(task, args or (), task_kwargs, **options)
         self.subtask_type = "chord"
 
     def __call__(self, body: Any = None, **options: Any) -> Any:

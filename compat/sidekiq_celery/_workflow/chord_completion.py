@@ -116,7 +116,7 @@ def _is_pushed_as_it_is(app: App, sig: Any) -> bool:
         return False
     options = sig.options
     is_json = (options.get("serializer") or _serializer_of(app, sig)) == "json"
-    listening = signals.are_publishes_heard()
+    listening = signals.has_publish_receivers()
     has_listeners = bool(listening or app.conf.task_send_sent_event)
     is_compressed = bool(options.get("compression") or app.conf.task_compression)
     return is_json and not is_compressed and not has_listeners and not pushing_client(app).middleware

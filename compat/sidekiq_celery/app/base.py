@@ -825,10 +825,10 @@ class Celery(_state.AppType):
 App = Celery
 
 
-def _tell_apps_of_the_fork() -> None:
+def _notify_apps_of_fork() -> None:
     for app in cast(tuple[Celery, ...], tuple(_state._get_active_apps())):
         app._after_fork()
 
 
-os.register_at_fork(after_in_child=_tell_apps_of_the_fork)
+os.register_at_fork(after_in_child=_notify_apps_of_fork)
 effects.watch_workers()

@@ -12,7 +12,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery import states
-from sidekiq_celery.backends.listening import Listener, Tell, listener_for
+from sidekiq_celery.backends.listening import Deliver, Listener, listener_for
 from sidekiq_celery.exceptions import TimeoutError
 from sidekiq_py.extension import Pool
 
@@ -35,7 +35,7 @@ class Awaiting(_Base):
         return listener_for(self._pool)
 
     @cached_property
-    def _awaited(self) -> dict[int, tuple[bytes, Tell]]:
+    def _awaited(self) -> dict[int, tuple[bytes, Deliver]]:
         """Results awaited with `then`, by identity."""
         return {}
 
@@ -129,22 +129,22 @@ class Awaiting(_Base):
         inbox: SimpleQueue[tuple[bytes, bytes]] = SimpleQueue()
         watched = list(pending)
 
-        def tell(key: bytes, text: bytes) -> None:
+        def deliver(key: bytes, text: bytes) -> None:
             inbox.put((key, text))
 
-        self._listener.watch(watched, tell)
+        self._listener.watch(watched, deliver)
         try:
             while pending:
-                heard = _next_of(inbox, deadline, interval)
-                if heard is None:
+                received = _next_of(inbox, deadline, interval)
+                if received is None:
                     if on_interval:
                         on_interval()
                     continue
-                meta = ended(*heard)
+                meta = ended(*received)
                 if meta is not None:
-                    yield pending.pop(heard[0]), meta
+                    yield pending.pop(received[0]), meta
         finally:
-            self._listener.unwatch(watched, tell)
+            self._listener.unwatch(watched, deliver)
 
     async def wait_for_async(self, task_id: str, timeout: float | None = None) -> Any:
         """
@@ -166,7 +166,7 @@ class Awaiting(_Base):
             else:
                 future.set_exception(error)
 
-        def tell(_: bytes, text: bytes) -> None:
+        def deliver(_: bytes, text: bytes) -> None:
             meta, error = None, None
             try:
                 meta = self.decode_result(text)
@@ -178,14 +178,14 @@ class Awaiting(_Base):
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(end, meta, error)
 
-        self._listener.watch([key], tell)
+        self._listener.watch([key], deliver)
         try:
             async with asyncio.timeout(timeout):
                 return await future
         except builtins.TimeoutError:
             raise TimeoutError("The operation timed out.") from None
         finally:
-            self._listener.unwatch([key], tell)
+            self._listener.unwatch([key], deliver)
 
     def add_pending_result(self, result: Any, weak: bool = False) -> Any:
         """Fulfil *result* in a thread of its own when it arrives. With *weak*, waiting does not keep it alive."""
@@ -193,7 +193,7 @@ class Awaiting(_Base):
         hold: Callable[[], Any] = weakref.ref(result) if weak else lambda: result
         identity = id(result)
 
-        def tell(_: bytes, text: bytes) -> None:
+        def deliver(_: bytes, text: bytes) -> None:
             meta = self.decode_result(text)
             if meta["status"] not in states.READY_STATES or not self._stop_awaiting(identity):
                 return
@@ -205,8 +205,8 @@ class Awaiting(_Base):
         with self._awaited_lock:
             if identity in self._awaited:
                 return result
-            self._awaited[identity] = (key, tell)
-        self._listener.watch([key], tell)
+            self._awaited[identity] = (key, deliver)
+        self._listener.watch([key], deliver)
         return result
 
     def add_pending_results(self, results: Any, weak: bool = False) -> list[Any]:

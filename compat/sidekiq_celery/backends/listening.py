@@ -22,11 +22,11 @@ from contextlib import suppress
 from sidekiq_py.errors import RedisError, RedisReplyError
 from sidekiq_py.extension import Link, Pool, RedisSettings
 
-__all__ = ("Listener", "Tell", "listener_for")
+__all__ = ("Deliver", "Listener", "listener_for")
 
 logger = logging.getLogger("celery.backends.redis")
 
-Tell = Callable[[bytes, bytes], None]
+Deliver = Callable[[bytes, bytes], None]
 """Called by the listener's thread with a key and the text stored there. It must not block."""
 
 LINGER_SECONDS = 5.0
@@ -60,11 +60,11 @@ class Listener:
         """True while the listener has a thread, and so a connection."""
         return self._thread is not None
 
-    def watch(self, keys: Iterable[bytes], tell: Tell) -> None:
-        """Call *tell* with each text that is, or will be, stored under *keys*. A text may be delivered twice."""
+    def watch(self, keys: Iterable[bytes], deliver: Deliver) -> None:
+        """Call *deliver* with each text that is, or will be, stored under *keys*. A text may be delivered twice."""
         with self._lock:
             for key in keys:
-                self._waiting.setdefault(key, []).append(tell)
+                self._waiting.setdefault(key, []).append(deliver)
                 self._fresh.add(key)
             if self._thread is None:
                 self._wake_reader, self._wake_writer = os.pipe()
@@ -73,13 +73,13 @@ class Listener:
                 self._thread.start()
             self._wake()
 
-    def unwatch(self, keys: Iterable[bytes], tell: Tell) -> None:
-        """Stop calling *tell*, except for a text that is being delivered already."""
+    def unwatch(self, keys: Iterable[bytes], deliver: Deliver) -> None:
+        """Stop calling *deliver*, except for a text that is being delivered already."""
         with self._lock:
             for key in keys:
                 waiting = self._waiting.get(key, [])
                 with suppress(ValueError):
-                    waiting.remove(tell)
+                    waiting.remove(deliver)
                 if not waiting:
                     self._waiting.pop(key, None)
             if self._thread is not None:
@@ -87,10 +87,10 @@ class Listener:
 
     def _forget_threads(self) -> None:
         self._lock = threading.RLock()
-        self._waiting: dict[bytes, list[Tell]] = {}
+        self._waiting: dict[bytes, list[Deliver]] = {}
         self._fresh: set[bytes] = set()
         self._idle_since: float | None = None
-        self._has_heard = False
+        self._has_received = False
         self._thread = None
         self._wake_reader = self._wake_writer = -1
 
@@ -110,7 +110,7 @@ class Listener:
         serve = self._listen
         pause = _FIRST_PAUSE_SECONDS
         while True:
-            self._has_heard = False
+            self._has_received = False
             try:
                 serve()
                 return
@@ -122,7 +122,7 @@ class Listener:
                 logger.warning("Lost the connection for results; connecting again: %s", error)
             except Exception:
                 logger.exception("The listener for results failed and is restarted")
-            if self._has_heard:
+            if self._has_received:
                 pause = _FIRST_PAUSE_SECONDS
             time.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
@@ -133,7 +133,7 @@ class Listener:
         """Listen until nothing has waited for a while."""
         link = self._pool.new_link()
         subscribed: set[bytes] = set()
-        last_read = heard_at = time.monotonic()
+        last_read = received_at = time.monotonic()
         try:
             link.connect()
             while not self._is_idle():
@@ -143,15 +143,15 @@ class Listener:
                 self._subscribe(link, subscribed, wanted)
                 now = time.monotonic()
                 if now - last_read >= REREAD_SECONDS:
-                    if now - heard_at >= 2 * REREAD_SECONDS:
-                        raise RedisError(f"nothing was heard for {now - heard_at:.0f} seconds")
+                    if now - received_at >= 2 * REREAD_SECONDS:
+                        raise RedisError(f"nothing was heard for {now - received_at:.0f} seconds")
                     link.send(link.pack([("PING",)]))
                     self._read(wanted)
                     last_read = now
                 if self._sleep(link):
-                    self._hear(link)
-                    heard_at = time.monotonic()
-                    self._has_heard = True
+                    self._receive(link)
+                    received_at = time.monotonic()
+                    self._has_received = True
         finally:
             link.close()
 
@@ -210,12 +210,12 @@ class Listener:
             os.read(self._wake_reader, 4096)
         return link.fileno() in ready
 
-    def _hear(self, link: Link) -> None:
+    def _receive(self, link: Link) -> None:
         confirmed: list[bytes] = []
         while True:
             reply = link.receive()
             if isinstance(reply, list) and reply[0] == b"message":
-                self._tell(reply[1], reply[2])
+                self._deliver(reply[1], reply[2])
             elif isinstance(reply, list) and reply[0] == b"subscribe":
                 confirmed.append(reply[1])
             if not link.has_unread and not link.wait_readable(0):
@@ -228,14 +228,14 @@ class Listener:
             some = keys[start : start + _SLICE]
             for key, text in zip(some, self._pool.command("MGET", *some), strict=True):
                 if text is not None:
-                    self._tell(key, text)
+                    self._deliver(key, text)
 
-    def _tell(self, key: bytes, text: bytes) -> None:
+    def _deliver(self, key: bytes, text: bytes) -> None:
         with self._lock:
             waiting = tuple(self._waiting.get(key, ()))
-        for tell in waiting:
+        for deliver in waiting:
             try:
-                tell(key, text)
+                deliver(key, text)
             except Exception:
                 logger.exception("Could not deliver the result under %r", key)
 

@@ -56,10 +56,10 @@ class Retrying:
                 retries += 1
                 name = getattr(func, "__name__", repr(func))
                 logger.warning("Failed operation %s. Retrying %s more times.", name, limit - retries, exc_info=True)
-                self._tell_of_retry(exc)
+                self._call_retry_hook(exc)
                 self._sleep(self._pause_seconds(retries))
 
-    def _tell_of_retry(self, exc: BaseException) -> None:
+    def _call_retry_hook(self, exc: BaseException) -> None:
         try:
             self.on_backend_retryable_error(exc)
         except Exception:

@@ -33,7 +33,7 @@ _SETS = (keys.SCHEDULE, keys.RETRY)
 _LEAST_PAUSE_SECONDS = 0.25
 _MOST_PAUSE_SECONDS = 5.0
 _RETRY_SECONDS = 2.0
-_TELL_SECONDS = 10.0
+_LOG_SECONDS = 10.0
 _LOST_CONNECTION = (RedisConnectionError, ReplyLostError)
 # Temporary errors of Redis: it is full, is loading its data, or is failing over.
 _PASSING = frozenset({"OOM", "LOADING", "MASTERDOWN", "READONLY", "NOREPLICAS", "MISCONF", "BUSY", "TRYAGAIN"})
@@ -115,20 +115,20 @@ class Bridge:
         Raises:
             RedisError: Redis refused a command, or could not be reached in a run that ends by itself.
         """
-        told_at = monotonic()
+        logged_at = monotonic()
         try:
             while not self._is_stopping:
                 began, before = monotonic(), self.ledger.count_moved
                 is_more = self._look()
                 if self._plan.is_dry or (self._plan.is_once and is_more is False):
                     break
-                if monotonic() - told_at > _TELL_SECONDS:
-                    told_at = monotonic()
+                if monotonic() - logged_at > _LOG_SECONDS:
+                    logged_at = monotonic()
                     logger.info("bridge: %s moved, %s left", self.ledger.count_moved, self.ledger.count_left)
                 if self.ledger.count_moved == before:
                     # Scanning the same remaining messages repeatedly must not keep Redis busy.
                     self._pause(min(max(_LEAST_PAUSE_SECONDS, 4 * (monotonic() - began)), _MOST_PAUSE_SECONDS))
-            self._tell_what_workers_have()
+            self._note_held_messages()
         finally:
             self._close()
 
@@ -285,7 +285,7 @@ class Bridge:
         confirming = {"confirm_publish": True} if _is_amqp(self._plan.celery_url or "") else {}
         return self._old_app().connection_for_read(self._plan.celery_url, transport_options=confirming)
 
-    def _tell_what_workers_have(self) -> None:
+    def _note_held_messages(self) -> None:
         """Note in the ledger how many messages are left to Celery's workers."""
         plan, side = self._plan, self._celery
         if plan.is_reverse or side is None or plan.unacked_after_seconds is not None:

@@ -109,8 +109,8 @@ class EventDispatcher:
             self.producer = self.make_producer()
             self._closed = False
             self.enabled = True
-        for tell in self.on_enabled:
-            tell()
+        for callback in self.on_enabled:
+            callback()
 
     def disable(self) -> None:
         """Stop sending."""
@@ -118,8 +118,8 @@ class EventDispatcher:
             return
         self.enabled = False
         self.close()
-        for tell in self.on_disabled:
-            tell()
+        for callback in self.on_disabled:
+            callback()
 
     def close(self) -> None:
         """Drop the producer once the current event is published. Buffered events stay buffered."""

@@ -34,7 +34,7 @@ _ENOUGH = 1_000
 """With this many waiting, the thread does not wait for more."""
 _GATHER_SECONDS = 0.05
 _PAUSE_SECONDS = 1.0
-_TELL_EVERY_SECONDS = 60.0
+_LOG_EVERY_SECONDS = 60.0
 _CLOSE_SECONDS = 2.0
 _RECEIPT = "receipt"
 """Stands in for a routing key. It marks no event, but a caller that waits until all events before it are sent."""
@@ -70,8 +70,8 @@ class Outbox:
         self._app = ref(app)
         self._exchange: str = app.conf.event_exchange
         self.dropped = 0
-        self._told = 0
-        self._told_at = -_TELL_EVERY_SECONDS
+        self._logged = 0
+        self._logged_at = -_LOG_EVERY_SECONDS
         self._is_refused = False
         self._last_error: Exception | None = None
         self._start_afresh()
@@ -161,7 +161,7 @@ class Outbox:
             if not self._send_all():
                 self._is_closing.wait(_PAUSE_SECONDS)
                 self._is_wanted.set()
-            self._tell_of_losses()
+            self._log_losses()
         # The program may have put an event in and closed the outbox since the last pass.
         self._send_all()
         if self._pool is not None:
@@ -221,12 +221,12 @@ class Outbox:
                 error,
             )
 
-    def _tell_of_losses(self) -> None:
-        if self.dropped == self._told or self._is_refused or monotonic() < self._told_at + _TELL_EVERY_SECONDS:
+    def _log_losses(self) -> None:
+        if self.dropped == self._logged or self._is_refused or monotonic() < self._logged_at + _LOG_EVERY_SECONDS:
             return
         why = "they came faster than they could be sent" if self._last_error is None else self._last_error
-        logger.warning("%d events were not sent: %s", self.dropped - self._told, why)
-        self._told, self._told_at = self.dropped, monotonic()
+        logger.warning("%d events were not sent: %s", self.dropped - self._logged, why)
+        self._logged, self._logged_at = self.dropped, monotonic()
 
 
 def _lists(letters: Sequence[Letter]) -> Iterator[tuple[Letter, Any]]:

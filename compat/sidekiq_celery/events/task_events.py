@@ -111,20 +111,20 @@ class TaskEvents:
             self._send("task-succeeded", run.task_id, result=shown, runtime=run.runtime)
         elif run.state == states.RETRY:
             reason = value.exc if isinstance(value, Retry) else value
-            self._send("task-retried", run.task_id, **_told_of(reason, run))
+            self._send("task-retried", run.task_id, **_error_fields(reason, run))
             self._precede_the_next_try(run)
         elif run.state == states.REVOKED:
             self._send("task-revoked", run.task_id, **_why_revoked(value, error))
         elif run.state == states.REJECTED:
             self._rejected(run)
         elif run.state == states.FAILURE:
-            self._send("task-failed", run.task_id, **_told_of(value, run))
+            self._send("task-failed", run.task_id, **_error_fields(value, run))
 
     def _rejected(self, run: RunDetails) -> None:
         requeue = isinstance(run.retval, Reject) and bool(run.retval.requeue)
         if not requeue:
             # The task never runs again, and monitors have no other word for that.
-            self._send("task-failed", run.task_id, **_told_of(run.retval, run))
+            self._send("task-failed", run.task_id, **_error_fields(run.retval, run))
         self._send("task-rejected", run.task_id, requeue=requeue)
 
     def _precede_the_next_try(self, run: RunDetails) -> None:
@@ -154,12 +154,12 @@ class TaskEvents:
         outbox.put(event, self._hostname, self._serializer)
 
 
-def _told_of(error: Any, run: RunDetails) -> dict[str, Any]:
+def _error_fields(error: Any, run: RunDetails) -> dict[str, Any]:
     einfo = run.einfo
     if isinstance(error, BaseException):
-        told = current().error(error, {"class": run.plan.task.name})
-        if told is not error:
-            error, einfo = told, ExceptionInfo((type(told), told, told.__traceback__))
+        redacted = current().error(error, {"class": run.plan.task.name})
+        if redacted is not error:
+            error, einfo = redacted, ExceptionInfo((type(redacted), redacted, redacted.__traceback__))
     return {"exception": safe_repr(error), "traceback": None if einfo is None else str(einfo.traceback)}
 
 

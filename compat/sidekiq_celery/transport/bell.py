@@ -36,7 +36,7 @@ class Bell:
             except BlockingIOError:
                 pass
 
-    def hear(self, times: int) -> None:
+    def take_back(self, times: int) -> None:
         """Take back up to *times* rings."""
         with self._lock:
             if self._is_closed:

@@ -70,9 +70,9 @@ def _task_item(
     message: Mapping[str, Any], headers: Mapping[str, Any], call: Call | None, body: Any, now: float
 ) -> Item:
     args, kwargs, embedded = call or ([], {}, {})
-    told = {name: value for name, value in headers.items() if name != "compression"}
+    kept_headers = {name: value for name, value in headers.items() if name != "compression"}
     task_headers = task_headers_of_message(
-        TaskMessage(told, _lasting(message["properties"]), ((), {}, embedded), None), None
+        TaskMessage(kept_headers, _lasting(message["properties"]), ((), {}, embedded), None), None
     )
     if headers.get("ignore_result") is not None:
         task_headers["ignore_result"] = bool(headers["ignore_result"])

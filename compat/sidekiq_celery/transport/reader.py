@@ -83,7 +83,7 @@ class Reader:
 
     def take(self) -> UnitOfWork | None:
         """Return the next ready job, or None."""
-        self._ready.hear(1)
+        self._ready.take_back(1)
         try:
             unit = self._jobs.popleft()
         except IndexError:
@@ -181,7 +181,7 @@ class Reader:
 
     def _lay_out(self, units: list[UnitOfWork], was_woken: bool) -> None:
         if was_woken:
-            self._call.hear(_ALL)
+            self._call.take_back(_ALL)
         room = self._free()
         for unit in units[:room]:
             self._jobs.append(unit)
@@ -196,7 +196,7 @@ class Reader:
 
     def _pause(self, seconds: float | None) -> None:
         self._call.wait(seconds)
-        self._call.hear(_ALL)
+        self._call.take_back(_ALL)
 
     def _drained(self) -> list[UnitOfWork]:
         units = list(self._jobs)

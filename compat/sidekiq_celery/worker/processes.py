@@ -157,7 +157,7 @@ def restart_on_hup() -> Callable[[], None]:
     """
     was_asked = threading.Event()
 
-    def heed(*_: Any) -> None:
+    def stop_for_restart(*_: Any) -> None:
         was_asked.set()
         os.kill(os.getpid(), signal.SIGTERM)
 
@@ -168,7 +168,7 @@ def restart_on_hup() -> Callable[[], None]:
 
     # Closing a terminal also sends HUP.
     if not isatty(sys.__stdout__):
-        signal.signal(signal.SIGHUP, heed)
+        signal.signal(signal.SIGHUP, stop_for_restart)
     return restart
 
 
@@ -179,15 +179,15 @@ def be_process_of_tasks(worker: Any, hooks: Any) -> None:
     hooks.on("exit")(lambda: prefork.process_destructor(os.getpid(), 0))
 
 
-def _first_stop(tell: Callable[[str], None]) -> Callable[[str], None]:
-    told: list[str] = []
+def _first_stop(report: Callable[[str], None]) -> Callable[[str], None]:
+    reported: list[str] = []
 
-    def hear(name: str) -> None:
-        if name in ("TERM", "INT", "QUIT") and not told:
-            told.append(name)
-            tell(name)
+    def on_signal(name: str) -> None:
+        if name in ("TERM", "INT", "QUIT") and not reported:
+            reported.append(name)
+            report(name)
 
-    return hear
+    return on_signal
 
 
 def _watch_quit(launcher: Launcher, soft_seconds: float) -> None:
@@ -202,7 +202,7 @@ def _watch_quit(launcher: Launcher, soft_seconds: float) -> None:
         timer.daemon = True
         timer.start()
 
-    def heed() -> None:
+    def on_quit() -> None:
         is_cold.set()
         if is_stopping.is_set():
             hurry()
@@ -215,7 +215,7 @@ def _watch_quit(launcher: Launcher, soft_seconds: float) -> None:
             hurry()
 
     program_hooks.on("shutdown")(at_shutdown)
-    launcher.signals.call_at("QUIT", heed)
+    launcher.signals.call_at("QUIT", on_quit)
 
 
 def _count_tasks(launcher: Launcher, most: int, ask_to_be_replaced: Callable[[], None]) -> None:

@@ -31,8 +31,8 @@ def add_consumer(
     **options: Any,
 ) -> dict[str, str]:
     """Tell worker(s) to consume from task queue by name."""
-    if told := _trouble_with(queue=queue, exchange=exchange, exchange_type=exchange_type, routing_key=routing_key):
-        return nok(told)
+    if problem := _trouble_with(queue=queue, exchange=exchange, exchange_type=exchange_type, routing_key=routing_key):
+        return nok(problem)
     about: dict[str, Any] = {
         "queue": queue,
         "exchange": exchange,
@@ -50,8 +50,8 @@ def add_consumer(
 @control_command(args=[("queue", str)], signature="<queue>")
 def cancel_consumer(state: Any, queue: str, **kwargs: Any) -> dict[str, str]:
     """Tell worker(s) to stop consuming from task queue by name."""
-    if told := _trouble_with(queue=queue):
-        return nok(told)
+    if problem := _trouble_with(queue=queue):
+        return nok(problem)
     state.remote_control.tell_all("leave", queue=queue)
     logger.info("Canceling queue %s", queue)
     return ok(f"no longer consuming from {queue}")
@@ -65,17 +65,17 @@ def serve(recipient: Recipient, queue: str, **about: Any) -> None:
     Raises:
         ValueError: *queue* is not a valid queue name.
     """
-    if told := _trouble_with(queue=queue):
-        raise ValueError(told)
+    if problem := _trouble_with(queue=queue):
+        raise ValueError(problem)
     _select(recipient.worker.app, queue, **about)
-    _tell_engine(recipient)
+    _update_engine(recipient)
 
 
 @on_message("leave")
 def leave(recipient: Recipient, queue: str) -> None:
     """Stop serving a queue."""
     recipient.worker.app.amqp.queues.deselect(queue)
-    _tell_engine(recipient)
+    _update_engine(recipient)
 
 
 def serve_present_queues(app: Any, launcher: "Launcher") -> None:
@@ -130,6 +130,6 @@ def _select(
     )
 
 
-def _tell_engine(recipient: Recipient) -> None:
+def _update_engine(recipient: Recipient) -> None:
     if recipient.launcher is not None:
         recipient.launcher.reconfiguration.serve(queue_configs(recipient.worker.app))

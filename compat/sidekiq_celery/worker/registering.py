@@ -87,10 +87,10 @@ def register_tasks(
         registry.add(definition)
     limit_all(limits, definitions, {})
     registry.fall_back(unknown_tasks(app, define, claims_all=claims_all))
-    _tell_what_has_no_effect(list(app.tasks.values()), has_hard_limits)
+    _log_what_has_no_effect(list(app.tasks.values()), has_hard_limits)
 
 
-def _tell_what_has_no_effect(tasks: Sequence[Any], has_hard_limits: bool) -> None:
+def _log_what_has_no_effect(tasks: Sequence[Any], has_hard_limits: bool) -> None:
     unlimited = [
         task.name
         for task in tasks

@@ -203,7 +203,7 @@ class RemoteControl:
         # A program may have several apps, and a new thread has no current one.
         self.app.set_current()
         self._call_all(_at_start)
-        has_told = False
+        has_logged = False
         while not self._is_stopping.is_set():
             try:
                 with self.app.connection_for_read() as connection:
@@ -211,14 +211,14 @@ class RemoteControl:
                     mailbox = Mailbox(self, connection, self._wake_read)
                     while not self._is_stopping.is_set():
                         mailbox.drain(_TICK_SECONDS)
-                        has_told = False
+                        has_logged = False
                         self._tick()
                     mailbox.close()
             except BaseException as error:  # noqa: BLE001 - remote control must survive any error
-                pause = _PAUSE_SECONDS if self._may_pass(error, has_told) else _LONG_PAUSE_SECONDS
-                if not has_told:
+                pause = _PAUSE_SECONDS if self._may_pass(error, has_logged) else _LONG_PAUSE_SECONDS
+                if not has_logged:
                     logger.warning("remote control failed and is retried in %d s: %s", pause, error)
-                has_told = True
+                has_logged = True
                 self._tick()
                 self._is_stopping.wait(pause)
 

@@ -82,16 +82,16 @@ def _broker(connection: Any) -> Any:
     return plain(about)
 
 
-def _told_by_steps(worker: Any) -> dict[str, Any]:
+def _facts_of_steps(worker: Any) -> dict[str, Any]:
     """Collect what the program's bootsteps report about themselves."""
     try:
-        told: dict[str, Any] = plain(
+        facts: dict[str, Any] = plain(
             {**worker.blueprint.info(worker), **worker.consumer.blueprint.info(worker.consumer)}
         )
     except Exception:
         logger.exception("the info() of a bootstep failed")
         return {}
-    return told
+    return facts
 
 
 def memory_text(remote_control: "RemoteControl") -> str:
@@ -114,7 +114,7 @@ def parent_facts(recipient: Recipient) -> dict[str, Any]:
     usage = resource.getrusage(resource.RUSAGE_SELF)
     facts: dict[str, Any] = {"pid": os.getpid(), "rusage": {name: getattr(usage, f"ru_{name}") for name in _USAGE}}
     facts["autoscaler"] = scaling_facts(recipient)
-    facts["steps"] = _told_by_steps(recipient.worker)
+    facts["steps"] = _facts_of_steps(recipient.worker)
     if recipient.supervisor is not None:
         children = [child for child in recipient.supervisor.children if child.is_staying]
         facts["processes"] = [child.pid for child in children]

@@ -25,8 +25,8 @@ def time_limit(
     if task is None:
         logger.error("Change time limit attempt for unknown task %s", task_name)
         return nok("unknown task")
-    if (told := trouble_with(hard=hard, soft=soft)) is not None:
-        return nok(f"{told}; nothing was changed")
+    if (problem := trouble_with(hard=hard, soft=soft)) is not None:
+        return nok(f"{problem}; nothing was changed")
     pool = state.remote_control.worker.pool_name
     if hard and pool != "prefork" and not iscoroutinefunction(task.run):
         return nok(f"-P {pool} cannot enforce a hard limit; nothing was changed. Use -P prefork, or set soft alone")
@@ -45,8 +45,8 @@ def set_limits(recipient: Recipient, task_name: str, hard: float | None, soft: f
     Raises:
         ValueError: A limit is not a number of seconds.
     """
-    if (told := trouble_with(hard=hard, soft=soft)) is not None:
-        raise ValueError(told)
+    if (problem := trouble_with(hard=hard, soft=soft)) is not None:
+        raise ValueError(problem)
     task = recipient.worker.app.tasks[task_name]
     former = task.__dict__.get("_former_limits", ())
     # Calls made elsewhere carry the limits that the task has there.

@@ -305,11 +305,11 @@ def test_time_is_utc_unless_settings_say_otherwise(make_app):
 def test_settings_without_effect_are_named_once(app, caplog):
     """With the reason, and never again in this process."""
     app.conf.update(worker_prefetch_multiplier=1, s3_bucket="b", task_acks_late=True)
-    effects._told.clear()
+    effects._logged.clear()
 
     with caplog.at_level(logging.INFO, logger="celery.app.effects"):
-        effects.tell(app)
-        effects.tell(app)
+        effects.log_settings_without_effect(app)
+        effects.log_settings_without_effect(app)
 
     [record] = caplog.records
     assert "worker_prefetch_multiplier" in record.message

@@ -123,20 +123,20 @@ def test_when_nobody_waits_the_connection_is_closed(
 
 def test_a_second_waiter_hears_what_came_before_it(app: Celery, redis_client: redis.Redis) -> None:
     """The channel is subscribed to already, and nothing more will be published."""
-    heard: list[bytes] = []
+    delivered: list[bytes] = []
     listener = app.backend._listener
     listener.watch([b"celery-task-meta-a"], lambda key, text: None)
     eventually(lambda: subscribers(redis_client, "a"))
     redis_client.set("celery-task-meta-a", "late")
 
-    def tell(key: bytes, text: bytes) -> None:
-        heard.append(text)
+    def deliver(key: bytes, text: bytes) -> None:
+        delivered.append(text)
 
-    listener.watch([b"celery-task-meta-a"], tell)
+    listener.watch([b"celery-task-meta-a"], deliver)
 
-    eventually(lambda: heard)
-    assert set(heard) == {b"late"}
-    listener.unwatch([b"celery-task-meta-a"], tell)
+    eventually(lambda: delivered)
+    assert set(delivered) == {b"late"}
+    listener.unwatch([b"celery-task-meta-a"], deliver)
     listener._waiting.clear()
 
 

@@ -90,11 +90,11 @@ class Version:
         ) as process:
             assert process.stdin is not None
             assert process.stdout is not None
-            asked, told = process.stdin, process.stdout
+            asked, replies = process.stdin, process.stdout
 
             def call(what: str, count: int) -> float:
                 print(what, count, file=asked, flush=True)
-                return float(told.readline())
+                return float(replies.readline())
 
             for what in ("async", "bulk", "delay"):
                 call(what, 300)
@@ -131,8 +131,8 @@ class Comparison:
         """Measure both versions, that many times."""
         for _ in range(turns):
             first, second = random.sample([self._older, self._here], 2)
-            told = {first: ask(first), second: ask(second)}
-            self.rows.setdefault(name, []).append((told[self._older], told[self._here]))
+            seconds = {first: ask(first), second: ask(second)}
+            self.rows.setdefault(name, []).append((seconds[self._older], seconds[self._here]))
 
     def pushes(self) -> None:
         """Measure calls while no worker is running."""

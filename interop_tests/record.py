@@ -67,14 +67,14 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("series", nargs="*", help="6.0, 6.4, 7.3, 8.1 or all; all by default")
     parser.add_argument("--into", type=Path, help="write below this folder and not into ruby_fixtures/payloads")
     parser.add_argument("--only", help="record this situation alone")
-    told = parser.parse_args(arguments)
-    series = SERIES if told.series in ([], ["all"]) else tuple(told.series)
+    options = parser.parse_args(arguments)
+    series = SERIES if options.series in ([], ["all"]) else tuple(options.series)
     if unknown := [name for name in series if name not in SERIES]:
         parser.error(f"unknown: {' '.join(unknown)}; known: {' '.join(SERIES)}, all")
     failures = 0
     for name in series:
         try:
-            folder = record(_with_its_root(name), into=told.into, only=told.only)
+            folder = record(_with_its_root(name), into=options.into, only=options.only)
         except (RecordingError, roots.RootError) as error:
             failures += 1
             print(f"{name}: {error}", file=sys.stderr)

@@ -65,12 +65,12 @@ def main() -> None:
     bullseye, bookworm = roots.build("bullseye"), roots.build("bookworm")
     texts = [question(text, zone, change) for text, zone in chosen() for change in changes(zone)]
     with TABLE.open("w") as file:
-        for asked, told in zip(texts, ask_fugit(bookworm, texts), strict=True):
+        for asked, answer in zip(texts, ask_fugit(bookworm, texts), strict=True):
             start = asked["every"][0]
             # Of consecutive equal answers, keep the first one with the number of its minute.
-            previous = told.get("previous", [])
+            previous = answer.get("previous", [])
             turns = [[at, tick - start] for at, tick in enumerate(previous) if at == 0 or tick != previous[at - 1]]
-            line = {"cron": asked["cron"], "start": start, "previous": turns, "refused": told.get("refused")}
+            line = {"cron": asked["cron"], "start": start, "previous": turns, "refused": answer.get("refused")}
             file.write(json.dumps(line) + "\n")
     asked = [{"cron": phrase, "at": []} for phrase in phrases()]
     pairs = zip(phrases(), ask_fugit(bullseye, asked), ask_fugit(bookworm, asked), strict=True)

@@ -43,10 +43,10 @@ def question(number: int, text: str, zone: str) -> dict[str, Any]:
     return {"cron": text, "at": [*moments, *(tick + 1 for tick in ticks), *ticks], "ticks": ticks, "next": 0}
 
 
-def differences(asked: Sequence[dict[str, Any]], told: Sequence[dict[str, Any]]) -> list[str]:
+def differences(asked: Sequence[dict[str, Any]], answers: Sequence[dict[str, Any]]) -> list[str]:
     """What fugit says otherwise than we."""
     found = []
-    for one, answer in zip(asked, told, strict=True):
+    for one, answer in zip(asked, answers, strict=True):
         text = one["cron"]
         try:
             cron = parse(text)

@@ -60,12 +60,12 @@ def test_the_same_failures_leave_the_same_bytes(
     theirs = in_ruby(ruby_release, raws, server.url)
 
     different = []
-    for raw, told in zip(raws, theirs, strict=True):
-        monkeypatch.setattr(retry, "backtrace_lines", lambda error, told=told: told["error"]["backtrace"])
-        ours = in_python(raw, told, dialect)
-        sets = {name: told[name] for name in ("retry", "dead")}
-        if (written(ours), ours.announce_death) != (sets, bool(told["deaths"])):
-            different.append((raw, ours, told))
+    for raw, recorded in zip(raws, theirs, strict=True):
+        monkeypatch.setattr(retry, "backtrace_lines", lambda error, recorded=recorded: recorded["error"]["backtrace"])
+        ours = in_python(raw, recorded, dialect)
+        sets = {name: recorded[name] for name in ("retry", "dead")}
+        if (written(ours), ours.announce_death) != (sets, bool(recorded["deaths"])):
+            different.append((raw, ours, recorded))
     assert different == []
 
 
@@ -83,10 +83,10 @@ def in_ruby(release: RubyRelease, raws: list[bytes], redis_url: str) -> list[dic
     return [json.loads(line) for line in ran.stdout.split("\n") if line]
 
 
-def in_python(raw: bytes, told: dict[str, Any], dialect: Dialect) -> Outcome:
+def in_python(raw: bytes, recorded: dict[str, Any], dialect: Dialect) -> Outcome:
     """What ours decides, at the same time and with the same draw."""
     payload = loads(raw)
-    error = type(told["error"]["class"], (Exception,), {"__module__": "builtins"})(told["error"]["message"])
+    error = type(recorded["error"]["class"], (Exception,), {"__module__": "builtins"})(recorded["error"]["message"])
     count = payload.get("retry_count")
     scaled = (0 if count is None else count + 1) + 1 if dialect.jitter == "rand_range" else 1
     return after_failure(
@@ -96,7 +96,7 @@ def in_python(raw: bytes, told: dict[str, Any], dialect: Dialect) -> Outcome:
         definition=JOBS[payload["class"]],
         config=Config(),
         dialect=dialect,
-        now=told["now"],
+        now=recorded["now"],
         draw=lambda: (DREW + 0.5) / (BOUNDS[dialect.jitter] * scaled),
         report=lambda problem, context: None,
     )

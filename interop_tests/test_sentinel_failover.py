@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from interop_tests.support.failover import (
-    UNHEARD,
+    UNREPLICATED,
     Stage,
     crash,
     crash_alone,
@@ -55,7 +55,7 @@ def test_no_job_is_lost_but_what_redis_itself_dropped(
     assert {number % 2 for number in ran_after} == {0, 1}
     if fail_over is crash_alone:
         # One may have gone to the frozen worker, as the answer to a move that waited.
-        assert books.dropped >= len(UNHEARD) - 1
+        assert books.dropped >= len(UNREPLICATED) - 1
     if fail_over is order_with_enough_replicas:
         # In the turn of its loop in which it learns that the replica has left, it may still answer each producer once.
         assert books.dropped <= PRODUCERS

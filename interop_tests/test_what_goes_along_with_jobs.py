@@ -117,7 +117,7 @@ def test_attributes_and_the_locale_go_along(
     with REQUESTS["one class"].python():
         push_from_python("as for 6.4")
 
-    told = eventually(lambda: told_by(redis_client, 4 * len(requests) + 2))
+    told = eventually(lambda: seen_by_both(redis_client, 4 * len(requests) + 2))
     for note, request in requests.items():
         for origin in ("Ruby", "Python"):
             assert told[f"{note}, from {origin}", "ruby"] == request.seen_by_ruby
@@ -132,7 +132,7 @@ def push_from_python(note: str) -> None:
     sidekiq.Client().push({"class": "ContextJob", "args": [f"{note}, from Python", "PythonContextJob", "python"]})
 
 
-def told_by(client: redis.Redis, count: int) -> dict[tuple[str, str], tuple[str, ...]] | None:
+def seen_by_both(client: redis.Redis, count: int) -> dict[tuple[str, str], tuple[str, ...]] | None:
     """What jobs saw, by their note and language; None while fewer than *count* have told."""
     told = [json.loads(line) for line in client.lrange(CONTEXT, 0, -1)]
     seen = {(line["note"], line["by"]): (line["locale"] or "en", *line["known"]) for line in told}

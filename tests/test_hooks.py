@@ -29,13 +29,13 @@ def test_a_failed_job_is_logged_with_its_traceback(caplog: pytest.LogCaptureFixt
 def test_an_error_is_logged_beside_an_error_handler(caplog: pytest.LogCaptureFixture) -> None:
     """Who adds Sentry still finds the error in the log, as with Ruby's own handler."""
     hooks = Hooks()
-    told: list[str] = []
-    hooks.on_error(lambda error, context: told.append(str(error)))
+    calls: list[str] = []
+    hooks.on_error(lambda error, context: calls.append(str(error)))
 
     with caplog.at_level(logging.WARNING, "sidekiq"):
         hooks.report(raised_in_the_program(), {"context": "Job raised exception", "job": {"class": "A"}})
 
-    assert told == ["no such order"]
+    assert calls == ["no such order"]
     assert [record.getMessage() for record in caplog.records] == ["Job raised exception: ValueError: no such order"]
 
 
@@ -75,18 +75,18 @@ def test_a_handler_that_exits_ends_neither_the_thread_nor_the_row_of_handlers(
 ) -> None:
     """Events, errors and deaths are told in threads that nobody would replace."""
     hooks = Hooks()
-    told: list[str] = []
+    calls: list[str] = []
     hooks.on("beat")(leave)
-    hooks.on("beat")(lambda: told.append("beat"))
+    hooks.on("beat")(lambda: calls.append("beat"))
     hooks.on_error(leave)
-    hooks.on_error(lambda error, context: told.append(context["context"]))
+    hooks.on_error(lambda error, context: calls.append(context["context"]))
     hooks.on_death(leave)
-    hooks.on_death(lambda payload, error: told.append("death"))
+    hooks.on_death(lambda payload, error: calls.append("death"))
 
     hooks.fire("beat")
     hooks.announce_death({}, ValueError())
 
-    assert told == [
+    assert calls == [
         "Exception during Sidekiq lifecycle event: beat",
         "beat",
         "Error calling death handler",

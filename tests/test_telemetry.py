@@ -26,36 +26,36 @@ def fresh_program() -> Iterator[None]:
 
 def test_a_handler_hears_of_the_events_it_names() -> None:
     """It is handed the event's name and its measurements."""
-    heard: list[tuple[str, object]] = []
-    telemetry.attach("mine", ["sidekiq.job.stop", "sidekiq.job.exception"], lambda *event: heard.append(event))
+    emitted: list[tuple[str, object]] = []
+    telemetry.attach("mine", ["sidekiq.job.stop", "sidekiq.job.exception"], lambda *event: emitted.append(event))
 
     JOB_STOP.emit(ENDED)
     PUSH.emit(PUSHED)
 
-    assert heard == [("sidekiq.job.stop", ENDED)]
+    assert emitted == [("sidekiq.job.stop", ENDED)]
 
 
 def test_a_detached_handler_hears_nothing_more() -> None:
     """And the event looks again as if nobody had ever listened."""
-    heard: list[tuple[str, object]] = []
-    telemetry.attach("mine", "sidekiq.push", lambda *event: heard.append(event))
+    emitted: list[tuple[str, object]] = []
+    telemetry.attach("mine", "sidekiq.push", lambda *event: emitted.append(event))
 
     telemetry.detach("mine")
     telemetry.detach("never attached")
     PUSH.emit(PUSHED)
 
-    assert (heard, PUSH.handlers) == ([], ())
+    assert (emitted, PUSH.handlers) == ([], ())
 
 
 def test_handlers_are_called_in_the_order_in_which_they_were_attached() -> None:
     """Whoever relies on another attaches after it."""
-    heard: list[str] = []
+    emitted: list[str] = []
     for name in ("first", "second", "third"):
-        telemetry.attach(name, "sidekiq.push", lambda _, __, name=name: heard.append(name))
+        telemetry.attach(name, "sidekiq.push", lambda _, __, name=name: emitted.append(name))
 
     PUSH.emit(PUSHED)
 
-    assert heard == ["first", "second", "third"]
+    assert emitted == ["first", "second", "third"]
 
 
 def test_an_unknown_name_is_refused_with_those_that_exist() -> None:
@@ -86,36 +86,36 @@ def test_a_coroutine_function_is_no_handler() -> None:
 @pytest.mark.parametrize("error", [ValueError("no"), SystemExit(1), Shutdown(), KeyboardInterrupt()])
 def test_a_handler_that_raises_is_reported_and_the_next_is_called(error: BaseException) -> None:
     """Whatever it raises stays with it."""
-    told: list[tuple[BaseException, dict[str, Any]]] = []
-    heard: list[str] = []
-    program.on_error(lambda error, context: told.append((error, context)))
+    calls: list[tuple[BaseException, dict[str, Any]]] = []
+    emitted: list[str] = []
+    program.on_error(lambda error, context: calls.append((error, context)))
 
     def fail(name: str, measurements: dict[str, Any]) -> None:
         raise error
 
     telemetry.attach("broken", "sidekiq.job.stop", fail)
-    telemetry.attach("sound", "sidekiq.job.stop", lambda name, measurements: heard.append(name))
+    telemetry.attach("sound", "sidekiq.job.stop", lambda name, measurements: emitted.append(name))
 
     JOB_STOP.emit(ENDED)
 
     context = {"context": "The telemetry handler 'broken' failed on sidekiq.job.stop", "event": "sidekiq.job.stop"}
-    assert told == [(error, context)]
-    assert heard == ["sidekiq.job.stop"]
+    assert calls == [(error, context)]
+    assert emitted == ["sidekiq.job.stop"]
 
 
 def test_a_handler_that_always_raises_is_reported_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     """It stays attached, as a network comes back, and does not flood an error tracker meanwhile."""
     seconds = iter([0.0, 1.0, 59.0, 61.0])
     monkeypatch.setattr(telemetry, "monotonic", lambda: next(seconds))
-    told: list[str] = []
-    program.on_error(lambda error, context: told.append(context["context"]))
+    calls: list[str] = []
+    program.on_error(lambda error, context: calls.append(context["context"]))
     telemetry.attach("broken", "sidekiq.push", lambda *event: 1 / 0)
 
     for _ in range(4):
         PUSH.emit(PUSHED)
 
     first = "The telemetry handler 'broken' failed on sidekiq.push"
-    assert told == [first, f"{first}, 3 times since the last report"]
+    assert calls == [first, f"{first}, 3 times since the last report"]
 
 
 @pytest.mark.parametrize("error", [Shutdown(), SoftTimeLimitError("late")])

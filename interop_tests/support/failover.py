@@ -37,7 +37,7 @@ PAUSE_SECONDS = 0.014
 PAUSE_BEFORE_A_CRASH_SECONDS = 0.007
 QUEUES = ("ruby", "python")
 # Pushed when the replica no longer receives anything.
-UNHEARD = range(JOBS, JOBS + 100)
+UNREPLICATED = range(JOBS, JOBS + 100)
 
 # Long enough for everything that the sentinel does.
 PATIENCE_SECONDS = 90.0
@@ -111,9 +111,9 @@ class Stage:
         self.primary = new_server()
         self.before = self.client_of(self.primary)
         self.before.execute_command("ACL", "SETUSER", "replica", "on", ">hush", "+@all")
-        heard = {"appendfsync": "no", "aof-use-rdb-preamble": "no", "auto-aof-rewrite-percentage": "0"}
+        settings = {"appendfsync": "no", "aof-use-rdb-preamble": "no", "auto-aof-rewrite-percentage": "0"}
         link = {"replicaof": f"127.0.0.1 {self.primary.port}", "masteruser": "replica", "masterauth": "hush"}
-        self.replica = new_server(appendonly=True, config={**heard, **link})
+        self.replica = new_server(appendonly=True, config={**settings, **link})
         self.after = self.client_of(self.replica)
         eventually(self._replicates, PATIENCE_SECONDS)
         self.sentinel = exits.enter_context(Sentinel(self.primary, folder))
@@ -216,7 +216,7 @@ class Stage:
             return False
         return not any(jobs for name, jobs in stock(self.after).items() if name not in ("retry", "dead"))
 
-    def heard_of(self) -> set[int]:
+    def received_jobs(self) -> set[int]:
         """Every job that the new primary has ever received."""
         logs = [path for path in self.replica.directory.rglob("*.aof*") if path.is_file()]
         return {int(first or second) for path in logs for first, second in _PAYLOAD.findall(path.read_bytes())}
@@ -228,7 +228,7 @@ class Stage:
         ran = set(self.ledger.numbers(ENDED))
         standing = {number_of(raw) for jobs in stock(self.after).values() for raw in jobs}
         gone = acknowledged - ran - standing
-        lost = gone & self.heard_of()
+        lost = gone & self.received_jobs()
         return Books(
             acknowledged=len(acknowledged),
             ran=len(ran & acknowledged),
@@ -251,7 +251,7 @@ def crash_alone(stage: Stage) -> None:
     stage.part_replica()
     stage.python.freeze()
     client = sidekiq.Client(stage.primary.url, sidekiq_version=stage.release.sidekiq_version)
-    client.push_bulk({"class": "TickJob", "args": [[number] for number in UNHEARD], "queue": "python"})
+    client.push_bulk({"class": "TickJob", "args": [[number] for number in UNREPLICATED], "queue": "python"})
     client.close()
     stage.primary.kill()
     stage.python.thaw()
@@ -287,7 +287,7 @@ def play(stage: Stage, fail_over: Callable[[Stage], None]) -> tuple[Books, set[i
         ran_before = {run.number for run in stage.ledger.runs()}
         pushed = [each.result(2 * PATIENCE_SECONDS) for each in pushing]
     if fail_over is crash_alone:
-        pushed.append(Pushed(set(UNHEARD), set()))
+        pushed.append(Pushed(set(UNREPLICATED), set()))
     eventually(stage.is_over, PATIENCE_SECONDS)
     return stage.books(pushed), {run.number for run in stage.ledger.runs()} - ran_before
 

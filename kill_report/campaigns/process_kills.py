@@ -140,26 +140,34 @@ def enqueuers(stage: Stage) -> set[int]:
 
 
 def _enqueue_until_killed(stage: Stage, fleet: Fleet, mode: str) -> None:
-    told = stage.folder / "told"
-    told.touch()
+    report_file = stage.folder / "told"
+    report_file.touch()
     first = 10_000_000 * (1 + stage.faults.total())
-    command = [sys.executable, "-m", "kill_report.programs.enqueuer", fleet.redis_url, str(told), mode, str(first)]
+    command = [
+        sys.executable,
+        "-m",
+        "kill_report.programs.enqueuer",
+        fleet.redis_url,
+        str(report_file),
+        mode,
+        str(first),
+    ]
     enqueuer = subprocess.Popen(command, cwd=REPOSITORY)
     try:
-        eventually(lambda: _acknowledged(told, first), 60)
+        eventually(lambda: _acknowledged(report_file, first), 60)
         time.sleep(stage.draw.uniform(0.0, 0.3))
     finally:
         enqueuer.kill()
         enqueuer.wait()
     stage.faults[f"SIGKILL: enqueuer ({mode})"] += 1
-    acknowledged = _acknowledged(told, first)
-    tried = {int(line.split()[1]) for line in told.read_text().splitlines() if line.startswith("tries")}
+    acknowledged = _acknowledged(report_file, first)
+    tried = {int(line.split()[1]) for line in report_file.read_text().splitlines() if line.startswith("tries")}
     stage.notes["jobs whose enqueuer was killed before it knew"] += len({n for n in tried if n >= first} - acknowledged)
     stage.expected |= acknowledged
 
 
-def _acknowledged(told: "os.PathLike[str]", first: int) -> set[int]:
-    with open(told) as lines:
+def _acknowledged(report_file: "os.PathLike[str]", first: int) -> set[int]:
+    with open(report_file) as lines:
         numbers = {int(line.split()[1]) for line in lines if line.startswith("knows")}
     return {number for number in numbers if number >= first}
 

@@ -19,10 +19,10 @@ BULK = 20
 
 def main(url: str, path: str, mode: str, first: int) -> None:
     """Push jobs forever."""
-    told = os.open(path, os.O_WRONLY | os.O_APPEND)
+    report_file = os.open(path, os.O_WRONLY | os.O_APPEND)
 
     def write(word: str, numbers: Iterable[int]) -> None:
-        os.write(told, "".join(f"{word} {number}\n" for number in numbers).encode())
+        os.write(report_file, "".join(f"{word} {number}\n" for number in numbers).encode())
 
     if mode == "async":
         asyncio.run(_push_awaited(sidekiq.AsyncClient(url, sidekiq_version="7"), first, write))

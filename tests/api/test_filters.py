@@ -100,11 +100,11 @@ def test_a_bulk_action_stops_between_two_slices(pool, redis_client, retries):
 def test_a_search_tells_how_far_it_is_and_stops(pool, redis_client, payload):
     """Every two hundred jobs."""
     redis_client.zadd("retry", {payload(str(n)): n for n in range(500)})
-    told = []
+    counts = []
 
-    found = list(RetrySet().find(JobFilter(), looked_at=told.append, stop=lambda: told[-1] >= 400))
+    found = list(RetrySet().find(JobFilter(), looked_at=counts.append, stop=lambda: counts[-1] >= 400))
 
-    assert (told, len(found)) == ([200, 400], 399)
+    assert (counts, len(found)) == ([200, 400], 399)
 
 
 def fill(redis_client, payload, count, queue="default", **more):
@@ -165,11 +165,11 @@ def test_all_jobs_of_a_queue_move_behind_those_of_another(pool, redis_client, pa
     fill(redis_client, payload, 250)
     fill(redis_client, payload, 2, queue="low")
     before = redis_client.lrange("queue:default", 0, -1)
-    told = []
+    counts = []
 
-    result = Queue().move_to("low", progress=told.append)
+    result = Queue().move_to("low", progress=counts.append)
 
-    assert (result.moved, told) == (250, [100, 200, 250])
+    assert (result.moved, counts) == (250, [100, 200, 250])
     assert redis_client.lrange("queue:low", 0, 249) == before
     assert jids_of(redis_client, "low")[:2] == ["0", "1"]
     assert redis_client.exists("queue:default") == 0

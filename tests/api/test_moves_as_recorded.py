@@ -57,12 +57,12 @@ def as_bytes(text: str) -> bytes:
 @pytest.mark.parametrize("found", named(*BUTTONS))
 def test_a_button_leaves_what_ruby_left(found: Recording, redis_client: redis.Redis, configure: Configure) -> None:
     """Members, scores and every other key."""
-    told = found.input
-    redis_client.zadd(told["from"], {found.before: told["score"]})
+    given = found.input
+    redis_client.zadd(given["from"], {found.before: given["score"]})
     configure(found)
-    [entry] = SETS[told["from"]]()
+    [entry] = SETS[given["from"]]()
 
-    getattr(entry, told["step"])(*([told["at"]] if "at" in told else []))
+    getattr(entry, given["step"])(*([given["at"]] if "at" in given else []))
 
     assert database_of(redis_client) == found.database
 
@@ -150,14 +150,14 @@ def test_a_button_for_the_whole_set_leaves_what_ruby_left(
     found: Recording, redis_client: redis.Redis, configure: Configure
 ) -> None:
     """In the same order."""
-    told = found.input
-    redis_client.zadd(told["from"], {as_bytes(member): score for member, score in told["before"]})
+    given = found.input
+    redis_client.zadd(given["from"], {as_bytes(member): score for member, score in given["before"]})
     configure(found)
 
-    getattr(SETS[told["from"]](), told["step"])()
+    getattr(SETS[given["from"]](), given["step"])()
 
     expected = found.database
-    if told["step"] == "retry_all" and found.dialect.version < OLDEST_FIRST_SINCE:
+    if given["step"] == "retry_all" and found.dialect.version < OLDEST_FIRST_SINCE:
         expected["queue:default"].members.reverse()
     assert database_of(redis_client) == expected
 

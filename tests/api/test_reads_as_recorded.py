@@ -29,23 +29,23 @@ BEATS = ("heartbeat_info", "heartbeat_quiet", "heartbeat_weights", "heartbeat_ra
 def test_a_process_of_ruby_s_is_seen_as_it_is(found: Recording, load: Load) -> None:
     """Its host, its queues and number of threads, its last heartbeat, and whether it is stopping."""
     load(found)
-    told = found.input
+    given = found.input
 
     [process] = ProcessSet()
 
-    names = tuple(queue if isinstance(queue, str) else queue[0] for queue in told["queues"])
+    names = tuple(queue if isinstance(queue, str) else queue[0] for queue in given["queues"])
     assert (process.identity, process.hostname, process.pid, process.tag) == (
         IDENTITY,
         "fixture-host",
         4242,
         "fixtures",
     )
-    assert (process.queues, process.concurrency, process.busy) == (names, told["concurrency"], 0)
-    assert process.beat_at == datetime.fromtimestamp(told["now"], UTC)
-    assert (process.is_stopping, process.is_embedded) == (found.situation == "heartbeat_quiet", "embedded" in told)
+    assert (process.queues, process.concurrency, process.busy) == (names, given["concurrency"], 0)
+    assert process.beat_at == datetime.fromtimestamp(given["now"], UTC)
+    assert (process.is_stopping, process.is_embedded) == (found.situation == "heartbeat_quiet", "embedded" in given)
     assert process.version == (found.sidekiq if found.dialect.info_has_version else None)
-    assert process.rss_kb == (told["rss_kb"] if found.dialect.has_rss else 0)
-    assert process.rtt_us == (told["rtt_us"] if found.dialect.has_rtt else 0)
+    assert process.rss_kb == (given["rss_kb"] if found.dialect.has_rss else 0)
+    assert process.rtt_us == (given["rtt_us"] if found.dialect.has_rtt else 0)
     assert not process.is_python
 
 
@@ -100,16 +100,16 @@ METRICS = [found for found in ALL if found.input.get("step") == "flush_metrics" 
 def test_ruby_s_metrics_are_seen(found: Recording, load: Load) -> None:
     """How many runs, how many failures, how long, and in which bucket of the histogram."""
     load(found)
-    told = found.input
-    failures = sum(args[0] == "raise" for args in told["runs"])
-    successes = len(told["runs"]) - failures
+    given = found.input
+    failures = sum(args[0] == "raise" for args in given["runs"])
+    successes = len(given["runs"]) - failures
 
-    result = Metrics(now=told["now"]).for_job(told["class"])
+    result = Metrics(now=given["now"]).for_job(given["class"])
 
-    job = result.jobs[told["class"]]
+    job = result.jobs[given["class"]]
     total = job.total
-    assert (total.processed, total.failed) == (len(told["runs"]), failures)
-    assert total.ms == round(told["run_seconds"] * 1000) * successes
+    assert (total.processed, total.failed) == (len(given["runs"]), failures)
+    assert total.ms == round(given["run_seconds"] * 1000) * successes
     assert sum(sum(counts) for counts in job.histograms.values()) == successes
 
 

@@ -47,31 +47,31 @@ WRITTEN = [
 REFUSED = [found for found in CALLS if is_refused(found)]
 
 
-def handle_of(told: Mapping[str, Any]) -> Handle[...]:
+def handle_of(given: Mapping[str, Any]) -> Handle[...]:
     """The job that was called, with the options of its Ruby class."""
-    handle: Handle[...] = sidekiq.ruby_job(told["job"], **told["options"])
-    if "set" not in told:
+    handle: Handle[...] = sidekiq.ruby_job(given["job"], **given["options"])
+    if "set" not in given:
         return handle
-    options = dict(told["set"])
+    options = dict(given["set"])
     if "wait_until" in options:
         options["wait_until"] += LATER
     return handle.set(options)
 
 
-def call(told: Mapping[str, Any]) -> object:
+def call(given: Mapping[str, Any]) -> object:
     """Make the recorded call."""
-    match told["call"]:
+    match given["call"]:
         case "perform_async":
-            return handle_of(told).perform_async(*told["args"])
+            return handle_of(given).perform_async(*given["args"])
         case "perform_in" | "perform_at":
-            return handle_of(told).perform_in(put_off(told["interval"]), *told["args"])
+            return handle_of(given).perform_in(put_off(given["interval"]), *given["args"])
         case "perform_bulk":
-            return handle_of(told).perform_bulk(told["args"], **told.get("bulk_options", {}))
-    item = dict(told["item"])
-    if "options" in told:
-        item["class"] = sidekiq.ruby_job(item["class"], **told["options"])
+            return handle_of(given).perform_bulk(given["args"], **given.get("bulk_options", {}))
+    item = dict(given["item"])
+    if "options" in given:
+        item["class"] = sidekiq.ruby_job(item["class"], **given["options"])
     client = sidekiq.Client()
-    return client.push(item) if told["call"] == "push" else client.push_bulk(item)
+    return client.push(item) if given["call"] == "push" else client.push_bulk(item)
 
 
 def put_off(interval: float) -> float:
@@ -79,13 +79,13 @@ def put_off(interval: float) -> float:
     return interval + LATER if interval > RECORDED_NOW else interval
 
 
-def add_middleware(told: Mapping[str, Any]) -> None:
+def add_middleware(given: Mapping[str, Any]) -> None:
     """The client middleware of the recording, if it had one."""
-    if keys := told.get("middleware_adds"):
+    if keys := given.get("middleware_adds"):
         sidekiq.client_middleware.add(lambda job, payload, queue, call_next: payload.update(keys) or call_next())
-    if "middleware_stops" in told:
+    if "middleware_stops" in given:
         sidekiq.client_middleware.add(stop_even)
-    if "middleware_moves" in told:
+    if "middleware_moves" in given:
         sidekiq.client_middleware.add(move_each)
 
 
@@ -100,10 +100,10 @@ def move_each(_job: object, payload: dict[str, Any], _queue: str, call_next: Cal
     return call_next()
 
 
-def is_relative(told: Mapping[str, Any]) -> bool:
+def is_relative(given: Mapping[str, Any]) -> bool:
     """Whether the score is counted from the moment of the call."""
-    wait, spread = told.get("set", {}).get("wait"), {**told.get("bulk_options", {}), **told.get("item", {})}
-    return wait is not None or "spread_interval" in spread or told.get("interval", LEAST_MOMENT) < LEAST_MOMENT
+    wait, spread = given.get("set", {}).get("wait"), {**given.get("bulk_options", {}), **given.get("item", {})}
+    return wait is not None or "spread_interval" in spread or given.get("interval", LEAST_MOMENT) < LEAST_MOMENT
 
 
 def configure(found: Recording, redis_url: str) -> None:
@@ -159,7 +159,7 @@ OPENING = ("HELLO", "CLIENT", "SELECT", "PING")
 
 def names_of(monitor: Any) -> Iterator[str]:
     """The commands that Redis gets, by name."""
-    return (told["command"].split(" ", 1)[0].upper() for told in monitor.listen())
+    return (given["command"].split(" ", 1)[0].upper() for given in monitor.listen())
 
 
 def assert_scheduled(found: Recording, entries: list[tuple[bytes, float]]) -> None:

@@ -48,10 +48,10 @@ def test_an_app_adds_options_to_commands(app: Celery, commands: dict[str, click.
 
 def test_preload_options_are_told_of(app: Celery, commands: dict[str, click.Command]) -> None:
     """By `user_preload_options`, before the command does anything."""
-    told: list[Any] = []
+    calls: list[Any] = []
 
     def listen(options: Any, **_: Any) -> None:
-        told.append(options)
+        calls.append(options)
 
     app.user_options["preload"].add(CeleryOption(("--site",), default="none"))
     signals.user_preload_options.connect(listen)
@@ -61,7 +61,7 @@ def test_preload_options_are_told_of(app: Celery, commands: dict[str, click.Comm
     finally:
         signals.user_preload_options.disconnect(listen)
 
-    assert told == [{"site": "here"}]
+    assert calls == [{"site": "here"}]
 
 
 def test_a_program_adds_a_command(commands: dict[str, click.Command]) -> None:

@@ -65,7 +65,7 @@ class Sentry:
 
 
 @pytest.fixture
-def told() -> Iterator[Sentry]:
+def collector() -> Iterator[Sentry]:
     """Sentry, until the test ends."""
     server = Sentry()
     server.init()
@@ -77,7 +77,7 @@ def told() -> Iterator[Sentry]:
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_an_error_is_told_once_with_its_job(told: Sentry, work_off: WorkOff, *, is_async: bool) -> None:
+def test_an_error_is_told_once_with_its_job(collector: Sentry, work_off: WorkOff, *, is_async: bool) -> None:
     """Which job failed, its origin and its attempt; no arguments."""
 
     async def afail(secret: str) -> None:
@@ -91,29 +91,29 @@ def test_an_error_is_told_once_with_its_job(told: Sentry, work_off: WorkOff, *, 
 
     work_off(1)
 
-    [event] = told.errors
+    [event] = collector.errors
     assert event["exception"]["values"][-1]["type"] == "KeyError"
     assert event["tags"] == {"queue": "default", "jid": jid, "sidekiq.billing": "true"}
     assert event["transaction"] == "Sidekiq/Charge"
     assert event["contexts"]["sidekiq"]["class"] == "Charge"
     assert "4111" not in json.dumps(event["contexts"])
-    [run] = told.transactions
+    [run] = collector.transactions
     assert run["contexts"]["trace"]["status"] == "internal_error"
     assert event["contexts"]["trace"]["trace_id"] == run["contexts"]["trace"]["trace_id"]
 
 
-def test_arguments_are_told_where_the_program_allows_it(told: Sentry, work_off: WorkOff) -> None:
+def test_arguments_are_told_where_the_program_allows_it(collector: Sentry, work_off: WorkOff) -> None:
     """They may contain personal data."""
     sentry.instrument(send_arguments=True)
     sidekiq.job(name="Charge", retry=False)(lambda number: 1 / 0).perform_async(5)
 
     work_off(1)
 
-    assert told.errors[0]["contexts"]["sidekiq"]["args"] == [5]
+    assert collector.errors[0]["contexts"]["sidekiq"]["args"] == [5]
 
 
 def test_one_trace_runs_from_ruby_through_python_to_ruby(
-    told: Sentry, work_off: WorkOff, redis_client: "redis.Redis[bytes]"
+    collector: Sentry, work_off: WorkOff, redis_client: "redis.Redis[bytes]"
 ) -> None:
     """With the gem's keys."""
     receipt = sidekiq.ruby_job("Receipt", queue="ruby")
@@ -126,7 +126,7 @@ def test_one_trace_runs_from_ruby_through_python_to_ruby(
 
     work_off(1)
 
-    [run] = told.transactions
+    [run] = collector.transactions
     trace = run["contexts"]["trace"]
     assert (trace["trace_id"], trace["parent_span_id"], trace["op"]) == (RUBYS_TRACE, RUBYS_SPAN, "queue.process")
     assert (run["transaction"], run["transaction_info"]["source"]) == ("Sidekiq/Charge", "task")
@@ -141,7 +141,7 @@ def test_one_trace_runs_from_ruby_through_python_to_ruby(
     assert list(to_ruby)[-2:] == ["trace_propagation_headers", "enqueued_at"]
 
 
-def test_jobs_do_not_see_each_others_scope(told: Sentry, work_off: WorkOff) -> None:
+def test_jobs_do_not_see_each_others_scope(collector: Sentry, work_off: WorkOff) -> None:
     """What a job sets ends with it, even if both run in one thread."""
 
     @sidekiq.job(name="Charge", retry=False)
@@ -156,11 +156,11 @@ def test_jobs_do_not_see_each_others_scope(told: Sentry, work_off: WorkOff) -> N
 
     work_off(2)
 
-    [event] = told.errors
+    [event] = collector.errors
     assert "mine" not in event["tags"]
 
 
-def test_only_the_last_failure_is_told_if_asked(told: Sentry, work_off: WorkOff) -> None:
+def test_only_the_last_failure_is_told_if_asked(collector: Sentry, work_off: WorkOff) -> None:
     """The gem's option, for jobs with a number of retries."""
     sentry.instrument(report_after_retries=True)
     sidekiq.job(name="Charge")(lambda: 1 / 0)
@@ -170,20 +170,20 @@ def test_only_the_last_failure_is_told_if_asked(told: Sentry, work_off: WorkOff)
 
     work_off(3)
 
-    assert [event["contexts"]["sidekiq"]["tags"] for event in told.errors] == [["1"]]
+    assert [event["contexts"]["sidekiq"]["tags"] for event in collector.errors] == [["1"]]
 
 
-def test_errors_beside_jobs_are_told(told: Sentry) -> None:
+def test_errors_beside_jobs_are_told(collector: Sentry) -> None:
     """Everything that error handlers get: a heartbeat that fails, a job whose process was killed."""
     program.hooks.report(RuntimeError("late"), {"context": "Job raised exception", "job": {"class": "A", "jid": "7"}})
     program.hooks.report(OSError("away"), {"context": "heartbeat"})
 
-    killed, away = told.errors
+    killed, away = collector.errors
     assert (killed["transaction"], killed["tags"]["jid"]) == ("Sidekiq/A", "7")
     assert away["extra"] == {"context": "heartbeat"}
 
 
-def test_a_stop_is_no_error(told: Sentry) -> None:
+def test_a_stop_is_no_error(collector: Sentry) -> None:
     """A job that returns to its queue has not failed."""
     has_begun = []
 
@@ -199,12 +199,12 @@ def test_a_stop_is_no_error(told: Sentry) -> None:
             sum(range(1000))
         worker.stop(timeout_seconds=0)
 
-    assert told.errors == []
-    assert [run["contexts"]["trace"]["status"] for run in told.transactions] == ["cancelled"]
+    assert collector.errors == []
+    assert [run["contexts"]["trace"]["status"] for run in collector.transactions] == ["cancelled"]
 
 
 @pytest.mark.parametrize("given", [5, "x", ["a"], {"sentry-trace": 5, "baggage": None}])
-def test_a_strangers_headers_harm_no_job(told: Sentry, work_off: WorkOff, given: Any) -> None:
+def test_a_strangers_headers_harm_no_job(collector: Sentry, work_off: WorkOff, given: Any) -> None:
     """They are ignored."""
     ran: list[int] = []
     sidekiq.job(name="Charge")(lambda: ran.append(1))
@@ -227,14 +227,14 @@ def test_without_init_nothing_is_written(work_off: WorkOff, redis_client: "redis
     sentry.uninstrument()
 
 
-def test_nothing_is_told_after_uninstrument(told: Sentry, work_off: WorkOff) -> None:
+def test_nothing_is_told_after_uninstrument(collector: Sentry, work_off: WorkOff) -> None:
     """Neither errors nor runs are sent."""
     sentry.uninstrument()
     sidekiq.job(name="Charge", retry=False)(lambda: 1 / 0).perform_async()
 
     work_off(1)
 
-    assert told.sent == []
+    assert collector.sent == []
 
 
 CELERY = """

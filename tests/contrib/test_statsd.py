@@ -160,9 +160,9 @@ def test_batches_are_counted_by_what_becomes_of_them(agent: socket.socket) -> No
     for event in ("created", "death", "complete", "success"):
         BATCH.emit({"bid": "abc", "event": event})
 
-    heard = [agent.recv(1000).decode() for _ in range(3)]
+    received = [agent.recv(1000).decode() for _ in range(3)]
 
-    assert heard == ["batches.created:1|c", "batches.complete:1|c", "batches.success:1|c"]
+    assert received == ["batches.created:1|c", "batches.complete:1|c", "batches.success:1|c"]
 
 
 def test_a_task_that_has_expired_is_counted(agent: socket.socket, redis_url: str) -> None:

@@ -53,7 +53,7 @@ def waited_for(client: redis.Redis) -> int:
     return sum(one["cmd"] == "blmove" for one in client.client_list())
 
 
-def told(client: redis.Redis, ownership: Ownership) -> list[str]:
+def published(client: redis.Redis, ownership: Ownership) -> list[str]:
     """The queues where recovery looks for this owner's jobs."""
     return json.loads(client.hget(keys.OWNERS, ownership.current.name) or b'{"queues": []}')["queues"]
 
@@ -67,7 +67,7 @@ def test_an_idle_process_begins_with_a_queue(
 
     fetcher.serve({"high": 0, "low": 0, "new": 0})
     eventually(lambda: waited_for(redis_client) == 3)
-    assert told(redis_client, ownership) == ["high", "low", "new"]
+    assert published(redis_client, ownership) == ["high", "low", "new"]
 
     push(redis_client, "n1", queue="new")
     [unit] = eventually(lambda: taken)

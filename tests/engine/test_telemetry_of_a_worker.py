@@ -45,10 +45,10 @@ def events() -> list[Event]:
 
     `sidekiq.queue` is left out: a thread measures the queues now and then, between any two others.
     """
-    heard: list[Event] = []
+    emitted: list[Event] = []
     names = [name for name in EVENTS if name != "sidekiq.queue"]
-    telemetry.attach("all", names, lambda name, measurements: heard.append((name, dict(measurements))))
-    return heard
+    telemetry.attach("all", names, lambda name, measurements: emitted.append((name, dict(measurements))))
+    return emitted
 
 
 @pytest.fixture

@@ -84,7 +84,7 @@ def once(tally: Tally, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def heard() -> Iterator[list[dict[str, Any]]]:
+def emitted() -> Iterator[list[dict[str, Any]]]:
     """What listeners to pushes are told."""
     events: list[dict[str, Any]] = []
     telemetry.attach("test", "sidekiq.push", lambda name, measurements: events.append(dict(measurements)))
@@ -150,18 +150,18 @@ def test_what_a_former_primary_refuses_is_sent_again_on_a_fresh_connection(
 
 @ALL
 def test_a_push_is_told_to_listeners_with_the_bytes_that_were_written(
-    push: Push, redis_url: str, redis_client: redis.Redis, tally: Tally, heard: list[dict[str, Any]]
+    push: Push, redis_url: str, redis_client: redis.Redis, tally: Tally, emitted: list[dict[str, Any]]
 ) -> None:
     """What extensions have added included."""
     push(redis_url)
 
     [raw] = redis_client.lrange("queue:default", 0, -1)
-    [event] = heard
+    [event] = emitted
     assert (event["queue"], event["payloads"], event["is_scheduled"]) == ("default", [raw], False)
 
 
 def test_of_a_push_that_is_stopped_listeners_are_told_nothing(
-    redis_url: str, tally: Tally, monkeypatch: pytest.MonkeyPatch, heard: list[dict[str, Any]]
+    redis_url: str, tally: Tally, monkeypatch: pytest.MonkeyPatch, emitted: list[dict[str, Any]]
 ) -> None:
     """Nothing was written."""
 
@@ -172,4 +172,4 @@ def test_of_a_push_that_is_stopped_listeners_are_told_nothing(
     monkeypatch.setattr(tally, "push", stop)
 
     assert by_client(redis_url) is None
-    assert heard == []
+    assert emitted == []

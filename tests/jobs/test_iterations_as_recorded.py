@@ -72,8 +72,8 @@ def test_a_run_leaves_the_state_that_ruby_left(found: Recording, redis_url: str,
 
     ended = attempt(payload)
 
-    told = found.input["error"]
-    assert ended == (None if told is None else KINDS[told["class"]])
+    given = found.input["error"]
+    assert ended == (None if given is None else KINDS[given["class"]])
     if ended is FixtureError and found.dialect.version < SAVED_ON_FAILURE_SINCE:
         assert redis_client.hmget(key, "ex", "c") == [b"1", b"%d" % payload["args"][2]]
     else:

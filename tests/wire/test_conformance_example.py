@@ -30,22 +30,22 @@ def test_every_key_step_and_call_of_an_input_is_explained() -> None:
     words = set(re.findall(r"`([a-z_]+)`", (RUBY_FIXTURES / "README.md").read_text()))
     inputs = [found.input for found in recordings()]
 
-    met = {key for told in inputs for key in told}
-    met |= {told[key] for told in inputs for key in ("step", "call") if key in told}
-    met |= {key for told in inputs for key in _keys_of_objects(told)}
+    met = {key for given in inputs for key in given}
+    met |= {given[key] for given in inputs for key in ("step", "call") if key in given}
+    met |= {key for given in inputs for key in _keys_of_objects(given)}
 
     assert sorted(met - words) == []
 
 
 def test_where_the_bytes_before_lie_is_told() -> None:
     """In a set or in a queue; `promote_all` names the set beside each."""
-    untold = [
+    missing = [
         found.id
         for found in recordings()
         if "before" in found.input and not {"from", "queue"} & set(found.input) and found.input["step"] != "promote_all"
     ]
 
-    assert untold == []
+    assert missing == []
 
 
 def test_every_recording_is_a_call_or_a_step() -> None:
@@ -53,8 +53,8 @@ def test_every_recording_is_a_call_or_a_step() -> None:
     assert [found.id for found in recordings() if ("call" in found.input) == ("step" in found.input)] == []
 
 
-def _keys_of_objects(told: dict[str, Any]) -> set[str]:
+def _keys_of_objects(given: dict[str, Any]) -> set[str]:
     """The keys of arguments that JSON has no type for."""
-    if told.get("call") != "perform_later":
+    if given.get("call") != "perform_later":
         return set()
-    return {key for value in told["args"] if isinstance(value, dict) and "is" in value for key in value}
+    return {key for value in given["args"] if isinstance(value, dict) and "is" in value for key in value}

@@ -28,9 +28,9 @@ RUBY_ONLY = ("perform_async_symbols_", "perform_async_numbers_as_keys")
 
 
 def _is_single_push(found: Recording) -> bool:
-    told = found.input
-    is_call = told.get("call") in ("perform_async", "perform_in", "perform_at", "push")
-    is_more = any(key.startswith("middleware_") or key in ("current", "defaults", "refused") for key in told)
+    given = found.input
+    is_call = given.get("call") in ("perform_async", "perform_in", "perform_at", "push")
+    is_more = any(key.startswith("middleware_") or key in ("current", "defaults", "refused") for key in given)
     return is_call and not is_more and not found.situation.startswith((*RUBY_ONLY, "queue_of_no_name"))
 
 
@@ -53,16 +53,16 @@ CLASS_RETRY = {"RetryThreeJob": 3}
 
 
 def _item(found: Recording) -> dict[str, Any]:
-    told, dialect = found.input, found.dialect
-    if told["call"] == "push":
-        return dict(told["item"])
-    set_options = dict(told["set"]) if "set" in told else None
+    given, dialect = found.input, found.dialect
+    if given["call"] == "push":
+        return dict(given["item"])
+    set_options = dict(given["set"]) if "set" in given else None
     waits = [set_options.pop(name) for name in ("wait_until", "wait") if name in set_options] if set_options else []
-    interval = told.get("interval", waits[0] if waits else None)
-    at = None if interval is None else absolute_at(interval, told["now"])
+    interval = given.get("interval", waits[0] if waits else None)
+    at = None if interval is None else absolute_at(interval, given["now"])
     is_scheduled = interval is not None
     return call_item(
-        told["job"], told["args"], dialect=dialect, set_options=set_options, at=at, is_scheduled=is_scheduled
+        given["job"], given["args"], dialect=dialect, set_options=set_options, at=at, is_scheduled=is_scheduled
     )
 
 
@@ -132,19 +132,19 @@ def test_what_ruby_cannot_read_we_cannot_read(found: Recording) -> None:
 @pytest.mark.parametrize("found", named(*[found for found in ALL if found.situation in HEARTBEATS]))
 def test_a_beat_s_info_is_ruby_s(found: Recording) -> None:
     """Except for the label that identifies our processes."""
-    told = found.input
-    capsules = [("default", told["concurrency"], told["queues"])]
-    capsules += [(name, count, queues) for name, (queues, count) in told.get("capsules", {}).items()]
+    given = found.input
+    capsules = [("default", given["concurrency"], given["queues"])]
+    capsules += [(name, count, queues) for name, (queues, count) in given.get("capsules", {}).items()]
     facts = ProcessFacts(
         hostname="fixture-host",
-        started_at=told.get("started_at", told["now"]),
+        started_at=given.get("started_at", given["now"]),
         pid=4242,
-        tag=told["tag"],
+        tag=given["tag"],
         capsules=tuple(_capsule(*capsule) for capsule in capsules),
         labels=(),
         identity="fixture-host:4242:5eed5eed5eed",
         version=found.sidekiq,
-        embedded=told.get("embedded", False),
+        embedded=given.get("embedded", False),
     )
 
     info = info_json(facts, found.dialect)
@@ -172,7 +172,7 @@ def _without_times(raw: bytes) -> dict[str, Any]:
     return {key: value for key, value in loads(raw).items() if not key.endswith("_at")}
 
 
-def _message(told: Any) -> str:
-    if told is None:
+def _message(given: Any) -> str:
+    if given is None:
         return UNPRINTABLE_ERROR
-    return base64.b64decode(told["base64"]).decode(errors="surrogateescape") if isinstance(told, dict) else str(told)
+    return base64.b64decode(given["base64"]).decode(errors="surrogateescape") if isinstance(given, dict) else str(given)

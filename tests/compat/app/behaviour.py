@@ -45,7 +45,7 @@ def make_app(**settings: Any) -> Any:
     return import_module(PACKAGE).Celery("proj", set_as_current=False, fixups=[], **settings)
 
 
-def told(ask: Callable[[], Any]) -> str:
+def answer_of(ask: Callable[[], Any]) -> str:
     """The answer, or the kind of the error."""
     try:
         return str(ask()).replace("sidekiq_celery", "celery")
@@ -175,9 +175,11 @@ def helpers() -> Iterator[tuple[str, Callable[[], Any]]]:
 def main() -> None:
     """Print every answer, and every setting with its default and its old name."""
     warnings.simplefilter("ignore")
-    answers = {label: told(ask) for group in (settings, tasks, routes, errors, helpers) for label, ask in group()}
+    answers = {label: answer_of(ask) for group in (settings, tasks, routes, errors, helpers) for label, ask in group()}
     defaults = part("app.defaults")
-    known = {name: (told(lambda v=value: v), defaults._TO_OLD_KEY[name]) for name, value in defaults.DEFAULTS.items()}
+    known = {
+        name: (answer_of(lambda v=value: v), defaults._TO_OLD_KEY[name]) for name, value in defaults.DEFAULTS.items()
+    }
     print(json.dumps({"answers": answers, "settings": known}))
 
 

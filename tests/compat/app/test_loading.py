@@ -83,16 +83,16 @@ def test_settings_name_modules_to_import(make_app, project):
 
 def test_a_worker_imports_once(app):
     """However often it is told to make ready."""
-    told = []
+    calls = []
 
     @signals.import_modules.connect(sender=app)
     def count(**_):
-        told.append(1)
+        calls.append(1)
 
     app.loader.init_worker()
     app.loader.init_worker()
 
-    assert told == [1]
+    assert calls == [1]
 
 
 def test_loaders_have_short_names():

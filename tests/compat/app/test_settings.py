@@ -223,19 +223,19 @@ def test_a_second_source_replaces_the_first(app):
 
 def test_signals_tell_of_reading(app):
     """Before it, when settings can still be added, and after it."""
-    told = []
+    calls = []
 
     @app.on_configure.connect
     def before(**_):
-        told.append("before")
+        calls.append("before")
 
     @app.on_after_configure.connect
     def after(source, **_):
-        told.append(source.task_acks_late)
+        calls.append(source.task_acks_late)
 
     _ = app.conf.task_acks_late
 
-    assert told == ["before", False]
+    assert calls == ["before", False]
 
 
 def test_settings_are_iterated_once_each(app):

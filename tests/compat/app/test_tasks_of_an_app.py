@@ -156,17 +156,17 @@ def test_without_autofinalize_tasks_wait_for_finalize(make_app):
 
 def test_finalize_is_told_of_once(app):
     """When all tasks are there."""
-    told = []
+    calls = []
 
     @app.on_after_finalize.connect
     def ready(sender, **_):
-        told.append(sorted(name for name in sender.tasks if name.startswith(__name__)))
+        calls.append(sorted(name for name in sender.tasks if name.startswith(__name__)))
 
     app.task(double)
     app.finalize()
     app.finalize()
 
-    assert told == [[f"{__name__}.double"]]
+    assert calls == [[f"{__name__}.double"]]
 
 
 def test_a_task_of_one_app_is_in_apps_that_are_made_later(app, make_app):

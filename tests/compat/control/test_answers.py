@@ -115,10 +115,10 @@ def test_stats_tell_what_it_is_and_has_done(worker: Asked) -> None:
 def test_it_tells_the_rate_limit_that_was_set_at_run_time(worker: Asked) -> None:
     """As in Celery, until the program's is set again."""
     worker.broadcast("rate_limit", task_name=f"{PROJECT}.hold", rate_limit="7/m")
-    told = worker.inspect("registered")
+    reply = worker.inspect("registered")
     worker.broadcast("rate_limit", task_name=f"{PROJECT}.hold", rate_limit="5/s")
 
-    assert told == [f"{PROJECT}.add", f"{PROJECT}.hold [rate_limit=7/m]"]
+    assert reply == [f"{PROJECT}.add", f"{PROJECT}.hold [rate_limit=7/m]"]
     assert worker.inspect("registered")[1] == f"{PROJECT}.hold [rate_limit=5/s]"
 
 
@@ -141,8 +141,8 @@ def test_it_tells_what_it_knows_and_serves(worker: Asked) -> None:
 def test_commands_of_the_program_are_answered(worker: Asked) -> None:
     """They are given a state that they may keep things in; an alias is as good as the name."""
     assert worker.broadcast("remember", n=4)["ok"]["numbers"][-1] == 4
-    told = worker.broadcast("remember", n=5)["ok"]
-    assert (told["numbers"][-2:], told["host"], told["app"]) == ([4, 5], NODE, "project")
+    reply = worker.broadcast("remember", n=5)["ok"]
+    assert (reply["numbers"][-2:], reply["host"], reply["app"]) == ([4, 5], NODE, "project")
 
     odd = worker.broadcast("dump_odd")
     assert (odd["object"], odd["bytes"], odd["5"]) == ("<Odd>", "b'\\xff'", [1, "<Odd>"])
@@ -164,10 +164,10 @@ def test_names_and_patterns_choose_workers(worker: Asked) -> None:
         {NODE: {"ok": "pong"}}
     ]
     assert control.inspect(destination=NODE, timeout=60).ping() == {"ok": "pong"}
-    told = worker.broadcast("remember", n=1)["ok"]["numbers"]
+    reply = worker.broadcast("remember", n=1)["ok"]["numbers"]
     control.broadcast("remember", arguments={"n": 77}, destination=["w2@here"])
     control.broadcast("remember", arguments={"n": 78}, pattern="v*", matcher="glob")
-    assert worker.broadcast("remember", n=2)["ok"]["numbers"] == [*told, 2]
+    assert worker.broadcast("remember", n=2)["ok"]["numbers"] == [*reply, 2]
 
 
 @pytest.mark.parametrize(

@@ -55,13 +55,13 @@ def test_an_errback_of_one_argument_is_given_the_id(
 
 def test_states_are_heard_while_waiting(tasks: ModuleType) -> None:
     """Section "On message"."""
-    heard: list[dict[str, Any]] = []
+    messages: list[dict[str, Any]] = []
 
-    value = tasks.hello.apply_async((1, 1)).get(timeout=WAIT_SECONDS, on_message=heard.append, propagate=False)
+    value = tasks.hello.apply_async((1, 1)).get(timeout=WAIT_SECONDS, on_message=messages.append, propagate=False)
 
     assert value == "hello world: 2"
-    assert heard[-1]["status"] == "SUCCESS"
-    assert {message["status"] for message in heard} <= {"PROGRESS", "SUCCESS"}
+    assert messages[-1]["status"] == "SUCCESS"
+    assert {message["status"] for message in messages} <= {"PROGRESS", "SUCCESS"}
 
 
 def test_a_task_may_come_later(tasks: ModuleType, client: redis.Redis) -> None:

@@ -122,9 +122,9 @@ def test_a_program_has_commands_of_its_own(controlled: Any, run: Run) -> None:
     """Section "Writing your own remote control commands"."""
     wait = ("-t", "30", "-d", NODE)
 
-    told = run("-A", PROJECT, "control", "increase_count", "3", *wait)
+    reply = run("-A", PROJECT, "control", "increase_count", "3", *wait)
 
-    assert "count is 3" in told.stdout
+    assert "count is 3" in reply.stdout
     assert "3" in run("-A", PROJECT, "inspect", "current_count", *wait).stdout
 
 

@@ -8,7 +8,7 @@ import pytest
 from sidekiq_celery import Celery
 from sidekiq_celery.events.outbox import outbox_of
 
-from tests.compat.events.heard import Heard, listening
+from tests.compat.events.event_monitor import EventMonitor, listening
 from tests.support.celery_program import StartWorker, imported, starting
 
 PROJECT = "tests.compat.events.project"
@@ -38,7 +38,7 @@ def app(make_app: Callable[..., Celery]) -> Celery:
 
 
 @pytest.fixture
-def heard(redis_url: str) -> Iterator[Heard]:
+def monitor(redis_url: str) -> Iterator[EventMonitor]:
     """Hears all that monitors of the shared Redis are told."""
     with listening(redis_url) as ear:
         yield ear

@@ -15,7 +15,7 @@ from sidekiq_celery.bin.celery import celery
 from sidekiq_celery.events.cursesmon import evtop
 from sidekiq_celery.exceptions import ImproperlyConfigured
 
-from tests.compat.events.heard import LONG
+from tests.compat.events.event_monitor import LONG
 from tests.support.waiting import eventually
 from tests.support.worker_process import SOURCE_ROOTS, SidekiqProcess
 

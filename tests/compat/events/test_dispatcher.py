@@ -10,7 +10,7 @@ from sidekiq_celery import Celery
 from sidekiq_celery.events import Event, EventDispatcher, EventReceiver, get_exchange, group_from
 from sidekiq_celery.exceptions import ImproperlyConfigured
 
-from tests.compat.events.heard import LONG, Heard
+from tests.compat.events.event_monitor import LONG, EventMonitor
 from tests.support.waiting import eventually
 
 MakeApp = Callable[..., Celery]
@@ -23,19 +23,19 @@ def test_an_event_has_a_type_and_a_time() -> None:
     assert group_from("task-sent") == "task"
 
 
-def test_a_dispatcher_sends_at_once(app: Celery, heard: Heard) -> None:
+def test_a_dispatcher_sends_at_once(app: Celery, monitor: EventMonitor) -> None:
     """By kombu, under the key of the type, with the fields that all events have."""
     with app.connection_for_write() as connection, app.events.Dispatcher(connection, hostname="me") as dispatcher:
         assert isinstance(dispatcher, EventDispatcher)
         dispatcher.send("custom-mood", good=True)
 
-    event = heard.wait_for("custom-mood")
+    event = monitor.wait_for("custom-mood")
     assert (event["good"], event["hostname"]) == (True, "me")
     assert {"clock", "pid", "timestamp", "utcoffset"} <= event.keys()
-    assert heard.messages[0][0] == "/0.celeryev/custom.mood"
+    assert monitor.messages[0][0] == "/0.celeryev/custom.mood"
 
 
-def test_groups_are_left_out_or_sent_together(app: Celery, heard: Heard) -> None:
+def test_groups_are_left_out_or_sent_together(app: Celery, monitor: EventMonitor) -> None:
     """`groups` says what is sent at all, `buffer_group` what waits for `flush`."""
     with app.connection_for_write() as connection:
         dispatcher = app.events.Dispatcher(connection, groups=["task"], buffer_group=["task"])
@@ -45,24 +45,24 @@ def test_groups_are_left_out_or_sent_together(app: Celery, heard: Heard) -> None
         dispatcher.flush()
         dispatcher.close()
 
-    heard.wait_for("task-own", "2")
-    assert [len(message["body"]) for _, message in heard.messages] == [2]
+    monitor.wait_for("task-own", "2")
+    assert [len(message["body"]) for _, message in monitor.messages] == [2]
 
 
-def test_a_dispatcher_that_is_off_sends_nothing(app: Celery, heard: Heard) -> None:
+def test_a_dispatcher_that_is_off_sends_nothing(app: Celery, monitor: EventMonitor) -> None:
     """Until it is switched on; those who want to know are told."""
-    told: list[str] = []
+    calls: list[str] = []
     with app.connection_for_write() as connection:
         dispatcher = app.events.Dispatcher(connection, enabled=False)
-        dispatcher.on_enabled.add(lambda: told.append("on"))
-        dispatcher.on_disabled.add(lambda: told.append("off"))
+        dispatcher.on_enabled.add(lambda: calls.append("on"))
+        dispatcher.on_disabled.add(lambda: calls.append("off"))
         dispatcher.send("custom-lost")
         dispatcher.enable()
         dispatcher.send("custom-sent")
         dispatcher.disable()
 
-    heard.wait_for("custom-sent")
-    assert (len(heard.events), told) == (1, ["on", "off"])
+    monitor.wait_for("custom-sent")
+    assert (len(monitor.events), calls) == (1, ["on", "off"])
 
 
 def test_the_default_dispatcher_does_not_wait(make_app: MakeApp, redis_url: str) -> None:

@@ -16,7 +16,7 @@ import redis
 from sidekiq_celery import Celery
 
 from tests.compat.events.conftest import PROJECT
-from tests.compat.events.heard import LONG
+from tests.compat.events.event_monitor import LONG
 from tests.support.celery_program import command, environment
 from tests.support.missing_tools import skip_or_fail
 from tests.support.real_celery import python_with_celery

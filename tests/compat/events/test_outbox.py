@@ -15,7 +15,7 @@ from sidekiq_celery import Celery
 from sidekiq_celery.events import Event
 from sidekiq_celery.events.outbox import MOST_EVENTS, Outbox, outbox_of
 
-from tests.compat.events.heard import LONG, Heard
+from tests.compat.events.event_monitor import LONG, EventMonitor
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
 from tests.support.worker_process import SOURCE_ROOTS
@@ -29,7 +29,9 @@ def put(outbox: Outbox, count: int, **fields: Any) -> None:
         outbox.put(Event("task-started", uuid=str(number), **fields), "w1@here", "json")
 
 
-def test_events_of_tasks_go_in_lists_of_a_hundred(app: Celery, heard: Heard, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_of_tasks_go_in_lists_of_a_hundred(
+    app: Celery, monitor: EventMonitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In the order in which they came, and those of others in messages of their own between them."""
     # Nothing is sent before all are there, however slow the machine is.
     monkeypatch.setattr("sidekiq_celery.events.outbox._GATHER_SECONDS", LONG)
@@ -42,15 +44,18 @@ def test_events_of_tasks_go_in_lists_of_a_hundred(app: Celery, heard: Heard, mon
     put(outbox, 50)
     outbox.send_before(LONG)
 
-    eventually(lambda: len(heard.events) == 201, LONG)
-    sizes = [len(message["body"]) if isinstance(message["body"], list) else 0 for _, message in heard.messages]
+    eventually(lambda: len(monitor.events) == 201, LONG)
+    sizes = [len(message["body"]) if isinstance(message["body"], list) else 0 for _, message in monitor.messages]
     assert sizes == [100, 50, 0, 50]
-    assert [channel for channel, _ in heard.messages] == [
+    assert [channel for channel, _ in monitor.messages] == [
         *["/0.celeryev/task.multi"] * 2,
         "/0.celeryev/worker.mood",
         "/0.celeryev/task.multi",
     ]
-    assert [event["uuid"] for event in heard.events if "uuid" in event] == [*map(str, range(150)), *map(str, range(50))]
+    assert [event["uuid"] for event in monitor.events if "uuid" in event] == [
+        *map(str, range(150)),
+        *map(str, range(50)),
+    ]
 
 
 def test_what_redis_does_not_take_in_time_is_dropped_and_counted(
@@ -94,7 +99,7 @@ def test_events_wait_for_a_redis_that_is_down(make_app: MakeApp, new_redis_serve
     assert outbox.dropped == 0
 
 
-def test_a_value_that_cannot_be_sent_keeps_no_other_event_back(app: Celery, heard: Heard) -> None:
+def test_a_value_that_cannot_be_sent_keeps_no_other_event_back(app: Celery, monitor: EventMonitor) -> None:
     """It is dropped with its message."""
     outbox = outbox_of(app)
     about = {"routing_key": "task.own", "serializer": "json", "headers": {"hostname": "x"}}
@@ -102,7 +107,7 @@ def test_a_value_that_cannot_be_sent_keeps_no_other_event_back(app: Celery, hear
     outbox.publish(Event("task-own", uuid="1", value=object()), **about)
     outbox.publish(Event("task-own", uuid="2", value=2), **about)
 
-    assert heard.wait_for("task-own")["uuid"] == "2"
+    assert monitor.wait_for("task-own")["uuid"] == "2"
     assert outbox.dropped == 1
 
 
@@ -142,7 +147,7 @@ def test_settings_of_the_broker_name_the_channels(make_app: MakeApp, redis_url: 
     assert channels == ["/3.celeryev/worker.mood", "/0.ev/worker.mood", "key:mine.celeryev"]
 
 
-def test_a_program_that_ends_sends_what_it_has(redis_url: str, heard: Heard) -> None:
+def test_a_program_that_ends_sends_what_it_has(redis_url: str, monitor: EventMonitor) -> None:
     """A script that calls a task and is over has told of it."""
     script = (
         "from sidekiq_celery import Celery\n"
@@ -153,7 +158,7 @@ def test_a_program_that_ends_sends_what_it_has(redis_url: str, heard: Heard) -> 
     paths = os.pathsep.join(map(str, SOURCE_ROOTS))
     subprocess.run([sys.executable, "-c", script], check=True, env={**os.environ, "PYTHONPATH": paths}, timeout=LONG)
 
-    sent = heard.wait_for("task-sent", "sent")
+    sent = monitor.wait_for("task-sent", "sent")
 
     assert (sent["name"], sent["args"], sent["queue"], sent["routing_key"]) == (
         "proj.add",
@@ -163,7 +168,7 @@ def test_a_program_that_ends_sends_what_it_has(redis_url: str, heard: Heard) -> 
     )
 
 
-def test_what_is_put_in_just_before_the_end_is_sent(app: Celery, heard: Heard) -> None:
+def test_what_is_put_in_just_before_the_end_is_sent(app: Celery, monitor: EventMonitor) -> None:
     """Also where its thread has looked for the last time: here it is held while it logs."""
     outbox = outbox_of(app)
     closing = threading.Thread(target=outbox.close)
@@ -182,15 +187,15 @@ def test_what_is_put_in_just_before_the_end_is_sent(app: Celery, heard: Heard) -
     logging.getLogger("celery.events").addHandler(closer)
     try:
         put(outbox, 1, result=object())
-        eventually(lambda: heard.events, LONG)
+        eventually(lambda: monitor.events, LONG)
     finally:
         logging.getLogger("celery.events").removeHandler(closer)
 
     closing.join(LONG)
-    assert [event["uuid"] for event in heard.events] == ["0"]
+    assert [event["uuid"] for event in monitor.events] == ["0"]
 
 
-def test_a_forked_process_sends_its_own_events(redis_url: str, heard: Heard) -> None:
+def test_a_forked_process_sends_its_own_events(redis_url: str, monitor: EventMonitor) -> None:
     """And not those of its parent, nor over its connection."""
     script = (
         "import os\n"
@@ -211,15 +216,15 @@ def test_a_forked_process_sends_its_own_events(redis_url: str, heard: Heard) -> 
     paths = os.pathsep.join(map(str, SOURCE_ROOTS))
     subprocess.run([sys.executable, "-c", script], check=True, env={**os.environ, "PYTHONPATH": paths}, timeout=LONG)
 
-    heard.wait_for("custom-after")
-    assert sorted(event["type"] for event in heard.events) == ["custom-after", "custom-before", "custom-child"]
+    monitor.wait_for("custom-after")
+    assert sorted(event["type"] for event in monitor.events) == ["custom-after", "custom-before", "custom-child"]
 
 
-def test_who_has_to_can_wait_for_what_was_put_in(app: Celery, heard: Heard) -> None:
+def test_who_has_to_can_wait_for_what_was_put_in(app: Celery, monitor: EventMonitor) -> None:
     """For a while: what is told by another process afterwards comes afterwards."""
     outbox = outbox_of(app)
     put(outbox, 250)
 
     outbox.send_before(LONG)
 
-    eventually(lambda: len(heard.events) == 250, LONG)
+    eventually(lambda: len(monitor.events) == 250, LONG)

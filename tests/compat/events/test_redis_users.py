@@ -9,7 +9,7 @@ from sidekiq_celery import Celery
 from sidekiq_celery.events import Event
 from sidekiq_celery.events.outbox import outbox_of
 
-from tests.compat.events.heard import Heard
+from tests.compat.events.event_monitor import EventMonitor
 from tests.support.worker_process import REPOSITORY
 
 
@@ -23,7 +23,7 @@ def test_the_documented_rights_are_enough_to_send_events(
     make_app: Callable[..., Celery],
     redis_client: redis.Redis,
     redis_url: str,
-    heard: Heard,
+    monitor: EventMonitor,
     request: pytest.FixtureRequest,
 ) -> None:
     """Nothing is refused but what every connection may be refused."""
@@ -36,6 +36,6 @@ def test_the_documented_rights_are_enough_to_send_events(
 
     outbox.put(Event("task-started", uuid="1"), "w1@here", "json")
 
-    heard.wait_for("task-started", "1")
+    monitor.wait_for("task-started", "1")
     refused = {entry["object"].lower() for entry in redis_client.acl_log()}
     assert refused <= {"client", "client|setinfo"}

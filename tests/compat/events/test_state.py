@@ -19,7 +19,7 @@ def event(kind: str, hostname: str = "w1@here", **fields: Any) -> dict[str, Any]
     return {"type": kind, "hostname": hostname, **times, **fields}
 
 
-def told(*kinds: str, uuid: str = "1", **fields: Any) -> State:
+def state_after(*kinds: str, uuid: str = "1", **fields: Any) -> State:
     """A state after events of one task."""
     state = State()
     for kind in kinds:
@@ -60,12 +60,12 @@ def test_a_worker_lives_until_it_says_otherwise_or_nothing() -> None:
 )
 def test_a_tasks_state_is_the_one_that_comes_last_logically(kinds: list[str], expected: str) -> None:
     """In whatever order events arrive."""
-    assert told(*kinds).tasks["1"].state == expected
+    assert state_after(*kinds).tasks["1"].state == expected
 
 
 def test_a_late_event_still_tells_what_it_alone_knows() -> None:
     """The name of a task that has ended by then; not a state."""
-    state = told("succeeded", result="3")
+    state = state_after("succeeded", result="3")
     state.event(event("task-received", uuid="1", name="proj.add", args="(1, 2)", hostname="other@here"))
 
     task = state.tasks["1"]
@@ -75,7 +75,7 @@ def test_a_late_event_still_tells_what_it_alone_knows() -> None:
 
 def test_a_client_is_no_worker() -> None:
     """Who sends a task is its client."""
-    state = told("sent", hostname="gen1@here")
+    state = state_after("sent", hostname="gen1@here")
 
     assert (state.tasks["1"].client, state.tasks["1"].origin, dict(state.workers)) == ("gen1@here", "gen1@here", {})
 
@@ -120,7 +120,7 @@ def test_memory_is_bounded() -> None:
 
 def test_pictures_and_clearing() -> None:
     """`clear` keeps tasks that have not ended; `freeze_while` may clear behind."""
-    state = told("received", "succeeded")
+    state = state_after("received", "succeeded")
     state.event(event("task-started", uuid="2"))
 
     assert state.freeze_while(lambda: len(state.tasks)) == 2
@@ -151,7 +151,7 @@ def test_who_listens_is_told_of_workers_and_events() -> None:
 
 def test_a_state_is_kept_and_read_again() -> None:
     """As monitors do between two starts."""
-    state = told("received", "started", name="proj.add")
+    state = state_after("received", "started", name="proj.add")
     state.event(event("worker-heartbeat", active=1, loadavg=[1, 2, 3]))
 
     again = pickle.loads(pickle.dumps(state))

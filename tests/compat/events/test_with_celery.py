@@ -11,7 +11,7 @@ from typing import Any
 import redis
 from sidekiq_celery import Celery
 
-from tests.compat.events.heard import LONG, listening
+from tests.compat.events.event_monitor import LONG, listening
 from tests.support.child_process import tied_to_this_process
 from tests.support.real_celery import python_with_celery
 from tests.support.waiting import eventually
@@ -64,14 +64,14 @@ def test_our_events_have_the_form_of_celerys(
     start("-P", "threads", "-c", "1", "-E", "-n", "ours@here")
     kinds = ("worker-heartbeat", "task-received", "task-started", "task-succeeded")
     both = {(name, kind) for name in ("real@here", "ours@here") for kind in kinds}
-    with listening(redis_url) as heard:
+    with listening(redis_url) as monitor:
         ours = project.add.delay(1, 2).id
         with real_celery(redis_url, "work"):
-            eventually(lambda: both <= {(event["hostname"], event["type"]) for event in heard.events}, LONG)
-        messages = list(heard.listen().messages)
+            eventually(lambda: both <= {(event["hostname"], event["type"]) for event in monitor.events}, LONG)
+        messages = list(monitor.listen().messages)
 
     state: Any = app.events.State()
-    for event in heard.events:
+    for event in monitor.events:
         state.event(event | {"local_received": event["timestamp"]})
     assert state.tasks["by-itself"].state == state.tasks[ours].state == "SUCCESS"
     assert set(state.workers) == {"real@here", "ours@here"}

@@ -10,7 +10,7 @@ import pytest
 import redis
 from sidekiq_celery import chord
 
-from tests.compat.events.heard import LONG, Heard
+from tests.compat.events.event_monitor import LONG, EventMonitor
 from tests.support.waiting import eventually
 from tests.support.worker_process import SidekiqProcess
 
@@ -18,7 +18,7 @@ StartWorker = Callable[..., SidekiqProcess]
 
 
 def test_a_chords_body_is_sent_once(
-    start: StartWorker, project: ModuleType, heard: Heard, monkeypatch: pytest.MonkeyPatch
+    start: StartWorker, project: ModuleType, monitor: EventMonitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each part has it ready, should it be the last; monitors hear of the one that is sent."""
     monkeypatch.setenv("PROJECT_TELLS_OF_SENT_TASKS", "1")
@@ -27,11 +27,13 @@ def test_a_chords_body_is_sent_once(
     body = chord([project.add.s(number, number) for number in range(9)], project.total.s()).apply_async()
 
     assert body.get(timeout=LONG) == 72
-    heard.wait_for("task-succeeded", body.id)
-    assert [event["type"] for event in heard.of(body.id)].count("task-sent") == 1
+    monitor.wait_for("task-succeeded", body.id)
+    assert [event["type"] for event in monitor.of(body.id)].count("task-sent") == 1
 
 
-def test_tasks_are_told_of_from_receiving_to_their_end(start: StartWorker, project: ModuleType, heard: Heard) -> None:
+def test_tasks_are_told_of_from_receiving_to_their_end(
+    start: StartWorker, project: ModuleType, monitor: EventMonitor
+) -> None:
     """Each state has its event, with Celery's fields, from the process that ran the task."""
     start("-P", "prefork", "-c", "2", "-E", processes=2)
 
@@ -39,10 +41,10 @@ def test_tasks_are_told_of_from_receiving_to_their_end(start: StartWorker, proje
     again, rejected = project.again.delay().id, project.reject.delay().id
     expired = project.add.apply_async((3, 4), expires=-1).id
 
-    succeeded = heard.wait_for("task-succeeded", done)
+    succeeded = monitor.wait_for("task-succeeded", done)
     assert (succeeded["result"], succeeded["runtime"] > 0) == ("3", True)
-    assert heard.kinds(done) == ["task-received", "task-started", "task-succeeded"]
-    received = heard.of(done)[0]
+    assert monitor.kinds(done) == ["task-received", "task-started", "task-succeeded"]
+    received = monitor.of(done)[0]
     assert {key: received[key] for key in ("name", "args", "kwargs", "retries", "eta", "expires", "parent_id")} == {
         "name": "tests.compat.events.project.add",
         "args": "(1, 2)",
@@ -52,95 +54,101 @@ def test_tasks_are_told_of_from_receiving_to_their_end(start: StartWorker, proje
         "expires": None,
         "parent_id": None,
     }
-    failure = heard.wait_for("task-failed", failed)
+    failure = monitor.wait_for("task-failed", failed)
     assert failure["exception"] == "ValueError('no')"
     assert "in fail" in failure["traceback"]
-    heard.wait_for("task-failed", again)
+    monitor.wait_for("task-failed", again)
     tried = ["task-received", "task-started"]
     # The two tries may have been those of two processes.
-    assert heard.kinds(again) == [*tried, "task-retried", *tried, "task-failed"]
-    assert heard.wait_for("task-retried", again)["exception"] == "KeyError('again')"
-    assert heard.wait_for("task-rejected", rejected)["requeue"] is False
-    revoked = heard.wait_for("task-revoked", expired)
+    assert monitor.kinds(again) == [*tried, "task-retried", *tried, "task-failed"]
+    assert monitor.wait_for("task-retried", again)["exception"] == "KeyError('again')"
+    assert monitor.wait_for("task-rejected", rejected)["requeue"] is False
+    revoked = monitor.wait_for("task-revoked", expired)
     assert (revoked["expired"], revoked["terminated"], revoked["signum"]) == (True, False, None)
 
 
-def test_events_go_out_in_lists_under_the_workers_name(start: StartWorker, project: ModuleType, heard: Heard) -> None:
+def test_events_go_out_in_lists_under_the_workers_name(
+    start: StartWorker, project: ModuleType, monitor: EventMonitor
+) -> None:
     """As a worker of Celery sends them: `task.multi`, with one header, and times that rise."""
     start("-P", "threads", "-c", "1", "-E", "-n", "w1@here")
 
-    ended = heard.wait_for("task-succeeded", project.add.delay(1, 2).id)
+    ended = monitor.wait_for("task-succeeded", project.add.delay(1, 2).id)
 
-    lists = [(channel, message) for channel, message in heard.messages if isinstance(message["body"], list)]
+    lists = [(channel, message) for channel, message in monitor.messages if isinstance(message["body"], list)]
     channel, message = next(one for one in lists if ended in one[1]["body"])
     assert (channel, message["headers"]) == ("/0.celeryev/task.multi", {"hostname": "w1@here"})
     assert message["properties"]["delivery_info"] == {"exchange": "celeryev", "routing_key": "task.multi"}
-    events = heard.of(ended["uuid"])
+    events = monitor.of(ended["uuid"])
     assert all({"clock", "timestamp", "utcoffset", "pid"} <= event.keys() for event in events)
     assert {event["hostname"] for event in events} == {"w1@here"}
     assert [event["clock"] for event in events] == sorted({event["clock"] for event in events})
 
 
-def test_a_worker_tells_that_it_starts_lives_and_ends(start: StartWorker, project: ModuleType, heard: Heard) -> None:
+def test_a_worker_tells_that_it_starts_lives_and_ends(
+    start: StartWorker, project: ModuleType, monitor: EventMonitor
+) -> None:
     """Also without -E; a heartbeat says how many tasks have run."""
     worker = start("-P", "prefork", "-c", "1", "-n", "w1@here")
     project.add.delay(1, 2).get(timeout=LONG)
 
-    online = heard.wait_for("worker-online")
+    online = monitor.wait_for("worker-online")
     assert (online["hostname"], online["pid"], online["freq"]) == ("w1@here", worker.pid, 2.0)
     assert (online["sw_ident"], len(online["loadavg"])) == ("sidekiq-py", 3)
-    eventually(lambda: heard.wait_for("worker-heartbeat") and heard.events[-1].get("processed") == 1, LONG)
+    eventually(lambda: monitor.wait_for("worker-heartbeat") and monitor.events[-1].get("processed") == 1, LONG)
     worker.stop(within_seconds=LONG)
-    heard.wait_for("worker-offline")
-    assert [event["type"] for event in heard.events if event["type"].startswith("task-")] == []
+    monitor.wait_for("worker-offline")
+    assert [event["type"] for event in monitor.events if event["type"].startswith("task-")] == []
 
 
 def test_events_are_switched_on_and_off_while_a_worker_runs(
-    start: StartWorker, project: ModuleType, heard: Heard
+    start: StartWorker, project: ModuleType, monitor: EventMonitor
 ) -> None:
     """`enable_events` and `disable_events` reach all processes, also those that start later."""
     worker = start("-P", "prefork", "-c", "1", "-n", "w1@here")
     control = project.app.control
     # It has listened by then.
-    heard.wait_for("worker-heartbeat")
+    monitor.wait_for("worker-heartbeat")
 
     assert control.enable_events(reply=True, timeout=LONG, limit=1) == [{"w1@here": {"ok": "task events enabled"}}]
-    eventually(lambda: project.add.delay(1, 2) and _told_of_any(heard), LONG, every_seconds=0.2)
+    eventually(lambda: project.add.delay(1, 2) and _told_of_any(monitor), LONG, every_seconds=0.2)
     reply = control.enable_events(reply=True, timeout=LONG, limit=1)
     assert reply == [{"w1@here": {"ok": "task events already enabled"}}]
     _kill_children(worker)
     worker.wait_until_ready(within_seconds=LONG)
-    heard.wait_for("task-succeeded", project.add.delay(3, 4).id)
+    monitor.wait_for("task-succeeded", project.add.delay(3, 4).id)
     reply = control.disable_events(reply=True, timeout=LONG, limit=1)
     assert reply == [{"w1@here": {"ok": "task events disabled"}}]
 
 
-def test_tasks_of_their_own_mind_are_heard(start: StartWorker, project: ModuleType, heard: Heard) -> None:
+def test_tasks_of_their_own_mind_are_heard(start: StartWorker, project: ModuleType, monitor: EventMonitor) -> None:
     """`send_event` goes under its own key, a long result is cut, and `send_events=False` says nothing."""
     start("-P", "threads", "-c", "1", "-E")
 
     silent, ignored = project.silent.delay(), project.ignore.delay().id
     own = project.progress.delay().id
 
-    assert heard.wait_for("task-progress", own)["done"] == 3
-    result = heard.wait_for("task-succeeded", own)["result"]
+    assert monitor.wait_for("task-progress", own)["done"] == 3
+    result = monitor.wait_for("task-succeeded", own)["result"]
     assert (len(result), result[-3:]) == (1024, "...")
-    assert heard.kinds(ignored) == ["task-received", "task-started"]
-    assert heard.of(silent.id) == []
+    assert monitor.kinds(ignored) == ["task-received", "task-started"]
+    assert monitor.of(silent.id) == []
 
 
-def test_coroutines_are_told_of(start: StartWorker, project: ModuleType, heard: Heard) -> None:
+def test_coroutines_are_told_of(start: StartWorker, project: ModuleType, monitor: EventMonitor) -> None:
     """They run on the loop, side by side."""
     start("-P", "asyncio", "-c", "5", "-E")
 
     ids = [project.coroutine.delay().id for _ in range(5)]
 
     for task_id in ids:
-        heard.wait_for("task-succeeded", task_id)
-        assert heard.kinds(task_id) == ["task-received", "task-started", "task-succeeded"]
+        monitor.wait_for("task-succeeded", task_id)
+        assert monitor.kinds(task_id) == ["task-received", "task-started", "task-succeeded"]
 
 
-def test_what_ran_last_is_told_before_a_worker_ends(start: StartWorker, project: ModuleType, heard: Heard) -> None:
+def test_what_ran_last_is_told_before_a_worker_ends(
+    start: StartWorker, project: ModuleType, monitor: EventMonitor
+) -> None:
     """A child sends what it has not sent yet before it goes."""
     worker = start("-P", "prefork", "-c", "1", "-E")
     last = project.add.delay(1, 2)
@@ -148,8 +156,8 @@ def test_what_ran_last_is_told_before_a_worker_ends(start: StartWorker, project:
 
     worker.stop(within_seconds=LONG)
 
-    heard.wait_for("task-succeeded", last.id)
-    heard.wait_for("worker-offline")
+    monitor.wait_for("task-succeeded", last.id)
+    monitor.wait_for("worker-offline")
 
 
 def test_a_worker_whose_user_may_not_publish_works_on(
@@ -168,8 +176,8 @@ def test_a_worker_whose_user_may_not_publish_works_on(
     assert worker.log.count("may not publish events") == 1
 
 
-def _told_of_any(heard: Heard) -> bool:
-    return any(event["type"] == "task-succeeded" for event in heard.events)
+def _told_of_any(monitor: EventMonitor) -> bool:
+    return any(event["type"] == "task-succeeded" for event in monitor.events)
 
 
 def _kill_children(worker: SidekiqProcess) -> None:

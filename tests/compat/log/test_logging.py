@@ -96,15 +96,15 @@ def test_formats_are_settings(app: Celery) -> None:
 def test_who_listens_to_setup_logging_sets_it_up_alone(app: Celery) -> None:
     """No handler of ours is added, nothing is redirected."""
     root_before, printed = list(logging.root.handlers), sys.stdout
-    told: list[Any] = []
+    calls: list[Any] = []
 
     def own(**about: Any) -> None:
-        told.append((about["loglevel"], about["format"]))
+        calls.append((about["loglevel"], about["format"]))
 
     with connected(signals.setup_logging, own):
         app.log.setup("INFO", redirect_stdouts=True)
 
-    assert told == [(20, app.conf.worker_log_format)]
+    assert calls == [(20, app.conf.worker_log_format)]
     assert logging.root.handlers == root_before
     assert sys.stdout is printed
 
@@ -123,15 +123,15 @@ def test_an_error_in_setup_logging_is_raised(app: Celery) -> None:
 
 def test_signals_hand_over_the_loggers(app: Celery) -> None:
     """Programs add handlers of their own by them."""
-    told: list[logging.Logger] = []
+    calls: list[logging.Logger] = []
 
     def take(logger: logging.Logger, **_: Any) -> None:
-        told.append(logger)
+        calls.append(logger)
 
     with connected(signals.after_setup_logger, take), connected(signals.after_setup_task_logger, take):
         app.log.setup("INFO", io.StringIO())
 
-    assert told == [logging.root, logging.getLogger("celery.task")]
+    assert calls == [logging.root, logging.getLogger("celery.task")]
 
 
 def test_the_program_s_handlers_go_unless_it_says_otherwise(app: Celery) -> None:

@@ -223,13 +223,13 @@ def test_a_group_is_true_and_equal_by_all_of_it(app: Celery) -> None:
 
 def test_an_eager_result_is_there() -> None:
     """What was returned, or raised; nothing is asked of a backend."""
-    told: list[Any] = []
+    calls: list[Any] = []
     done, failed = EagerResult("a", 1, "SUCCESS", name="t"), EagerResult("b", KeyError("x"), "FAILURE", "Traceback")
 
-    done.then(lambda result: told.append(result.get()))
+    done.then(lambda result: calls.append(result.get()))
 
     assert (done.get(), done.state, done.ready(), done.successful(), done.name) == (1, "SUCCESS", True, True, "t")
-    assert told == [1]
+    assert calls == [1]
     assert asyncio.run(done.aget()) == 1
     with pytest.raises(KeyError):
         failed.get()

@@ -265,21 +265,21 @@ def test_awaiting_a_set_and_its_time(app: Celery) -> None:
 
 def test_then_is_called_when_the_result_comes(app: Celery, redis_client: redis.Redis) -> None:
     """On a thread of its own, where it may wait for others; at once if it is there."""
-    told: list[Any] = []
-    app.AsyncResult("a").then(lambda result: told.append(result.get(timeout=LONG)))
+    calls: list[Any] = []
+    app.AsyncResult("a").then(lambda result: calls.append(result.get(timeout=LONG)))
     group = app.GroupResult("g", [app.AsyncResult("a"), app.AsyncResult("b")])
-    group.then(lambda result: told.append(result.get(timeout=LONG)))
+    group.then(lambda result: calls.append(result.get(timeout=LONG)))
     eventually(lambda: subscribers(redis_client, "a") and subscribers(redis_client, "b"))
 
     app.backend.mark_as_done("a", 1)
-    eventually(lambda: told == [1])
+    eventually(lambda: calls == [1])
     app.backend.mark_as_done("b", 2)
 
-    eventually(lambda: told == [1, [1, 2]])
+    eventually(lambda: calls == [1, [1, 2]])
     ready = app.AsyncResult("a")
     ready.get(timeout=LONG)
-    ready.then(lambda result: told.append("now"))
-    assert told[-1] == "now"
+    ready.then(lambda result: calls.append("now"))
+    assert calls[-1] == "now"
 
 
 def test_waiting_goes_on_when_redis_comes_back(
@@ -304,13 +304,13 @@ def test_waiting_goes_on_when_redis_comes_back(
 
 def test_a_forgotten_result_is_not_listened_for_any_more(app: Celery, redis_client: redis.Redis) -> None:
     """By whichever handle it is forgotten; Redis shows the channel as long as somebody listens."""
-    told: list[Any] = []
+    calls: list[Any] = []
     channel = b"celery-task-meta-forgotten"
-    app.AsyncResult("forgotten").then(told.append)
+    app.AsyncResult("forgotten").then(calls.append)
     eventually(lambda: channel in redis_client.pubsub_channels())
 
     app.AsyncResult("forgotten").forget()
 
     eventually(lambda: channel not in redis_client.pubsub_channels())
     app.backend.mark_as_done("forgotten", 1)
-    assert told == []
+    assert calls == []

@@ -94,10 +94,10 @@ def test_an_id_among_the_arguments_revokes_nothing(app: Celery, worker: TaskWork
 
 def test_the_signal_and_the_end_of_a_revoked_task(app: Celery, worker: TaskWorker, redis_client: redis.Redis) -> None:
     """It is told as in Celery, the job is gone, and no failure is counted."""
-    told: list[Any] = []
+    calls: list[Any] = []
 
     def listen(sender: Any, request: Any, terminated: bool, signum: Any, expired: bool, **_: Any) -> None:
-        told.append((sender.name, request.id, terminated, signum, expired))
+        calls.append((sender.name, request.id, terminated, signum, expired))
 
     result = declare(app, []).delay()
     revokes.revoke(app, result.id)
@@ -108,7 +108,7 @@ def test_the_signal_and_the_end_of_a_revoked_task(app: Celery, worker: TaskWorke
     finally:
         signals.task_revoked.disconnect(listen)
 
-    assert told == [("proj.note", result.id, False, None, False)]
+    assert calls == [("proj.note", result.id, False, None, False)]
     assert (redis_client.zcard("dead"), redis_client.get("stat:failed")) == (0, None)
 
 

@@ -141,10 +141,10 @@ def test_a_coroutine_runs_eagerly_too(app: Celery) -> None:
 
 def test_hooks_and_signals_of_an_eager_run(app: Celery) -> None:
     """They are the worker's."""
-    told: list[str] = []
+    calls: list[str] = []
 
     def listen(state: str = "", **_: Any) -> None:
-        told.append(state)
+        calls.append(state)
 
     @app.task(name="proj.fine")
     def fine() -> None:
@@ -156,7 +156,7 @@ def test_hooks_and_signals_of_an_eager_run(app: Celery) -> None:
     finally:
         signals.task_postrun.disconnect(listen)
 
-    assert told == ["SUCCESS"]
+    assert calls == ["SUCCESS"]
 
 
 def test_callbacks_of_an_eager_call_run_at_once(eager: Celery) -> None:

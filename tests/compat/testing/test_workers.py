@@ -98,10 +98,10 @@ def test_a_task_that_is_declared_later_is_run_as_well(app):
 
 def test_a_name_and_signals_are_as_in_celery(app):
     """The worker's name is what was asked for; who listens is told of its life."""
-    told = []
+    calls = []
 
     def hear(name):
-        return lambda **about: told.append((name, about.get("worker")))
+        return lambda **about: calls.append((name, about.get("worker")))
 
     receivers = [hear(name) for name in ("started", "stopped", "ended")]
     for signal, receiver in zip(
@@ -117,7 +117,7 @@ def test_a_name_and_signals_are_as_in_celery(app):
         ):
             signal.disconnect(receiver)
 
-    assert told == [("started", worker), ("ended", None), ("stopped", worker)]
+    assert calls == [("started", worker), ("ended", None), ("stopped", worker)]
 
 
 def test_prefork_is_threads_and_says_so(app):

@@ -245,10 +245,10 @@ def test_who_listens_hears_of_what_is_sent(
     sync: Any, redis_client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     """after_task_publish comes for a call that was sent; the log tells of the other."""
-    told: list[str] = []
+    calls: list[str] = []
 
     def listen(headers: Any, **_: Any) -> None:
-        told.append(headers["id"])
+        calls.append(headers["id"])
 
     signals.after_task_publish.connect(listen)
     try:
@@ -258,7 +258,7 @@ def test_who_listens_hears_of_what_is_sent(
     finally:
         signals.after_task_publish.disconnect(listen)
 
-    assert told == [first.id]
+    assert calls == [first.id]
     assert f"the same call already exists, as {first.id}" in caplog.text
 
 

@@ -108,14 +108,14 @@ def test_a_promise_is_kept_once():
 def test_a_promise_tells_those_who_wait():
     """Once it is kept; later ones at once."""
     promise = PromiseProxy(Account)
-    told = []
-    promise.__then__(told.append, 1)
-    assert told == []
+    calls = []
+    promise.__then__(calls.append, 1)
+    assert calls == []
 
     assert maybe_evaluate(promise).total == 0
-    promise.__then__(told.append, 2)
+    promise.__then__(calls.append, 2)
 
-    assert told == [1, 2]
+    assert calls == [1, 2]
 
 
 def test_many_threads_get_one_thing():

@@ -18,13 +18,13 @@ class Listener:
     """Remembers what it is told."""
 
     def __init__(self):
-        self.told = []
+        self.calls = []
 
     def hear(self, value=None, **_):
-        self.told.append(value)
+        self.calls.append(value)
 
     def __call__(self, value=None, **_):
-        self.told.append(value)
+        self.calls.append(value)
 
 
 def test_receivers_are_told_in_the_order_of_their_connection(signal):
@@ -43,23 +43,23 @@ def test_receivers_are_told_in_the_order_of_their_connection(signal):
 
 def test_a_receiver_may_want_one_sender_alone(signal):
     """An equal text is the same sender."""
-    told = []
+    calls = []
 
     @signal.connect(sender="tasks.add")
     def receive(value, **_):
-        told.append(value)
+        calls.append(value)
 
     signal.send(sender="".join(["tasks", ".add"]), value=1)
     signal.send(sender="tasks.mul", value=2)
 
-    assert told == [1]
+    assert calls == [1]
     assert signal.has_listeners("tasks.add")
     assert not signal.has_listeners("tasks.mul")
 
 
 def test_errors_are_logged_and_returned(signal, caplog):
     """The others are told all the same."""
-    told = []
+    calls = []
 
     @signal.connect
     def broken(**_):
@@ -67,21 +67,21 @@ def test_errors_are_logged_and_returned(signal, caplog):
 
     @signal.connect
     def fine(**_):
-        told.append(1)
+        calls.append(1)
 
     with caplog.at_level(logging.ERROR):
         [(_, error), (_, nothing)] = signal.send(sender=None)
 
     assert isinstance(error, ValueError)
     assert nothing is None
-    assert told == [1]
+    assert calls == [1]
     assert "raised: ValueError('no')" in caplog.text
 
 
 def test_a_receiver_that_nobody_holds_is_gone(signal):
     """Unless `weak=False`."""
     weak, strong = Listener(), Listener()
-    told = strong.told
+    calls = strong.calls
     signal.connect(weak.hear)
     signal.connect(strong.hear, weak=False)
     del weak, strong
@@ -89,7 +89,7 @@ def test_a_receiver_that_nobody_holds_is_gone(signal):
 
     signal.send(sender=None, value=1)
 
-    assert told == [1]
+    assert calls == [1]
     assert len(signal.receivers) == 1
 
 
@@ -127,20 +127,20 @@ def test_a_receiver_takes_any_keyword(signal):
 
 def test_a_sender_may_be_a_task_that_is_not_made_yet(signal):
     """It is connected when the task is."""
-    told = []
+    calls = []
     with Celery("x", set_as_current=False, fixups=[]) as app:
         task = app.task(shared=False)(lambda: None)
 
         @signal.connect(sender=task)
         def receive(value, **_):
-            told.append(value)
+            calls.append(value)
 
         assert signal.receivers == []
         real = task._get_current_object()
         signal.send(sender=real, value=1)
         signal.send(sender=object(), value=2)
 
-    assert told == [1]
+    assert calls == [1]
 
 
 def test_a_receiver_with_retry_is_called_until_it_succeeds(signal, monkeypatch):

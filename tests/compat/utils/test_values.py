@@ -100,13 +100,13 @@ def test_several_settings_may_come_from_anything(source):
 
 def test_mappings_are_asked_in_turn():
     """Changes go to the first; those who watch are told of updates."""
-    told = []
+    calls = []
     chained = ChainMap({"a": 1}, {"a": 2, "b": 3})
-    chained.bind_to(lambda *args, **kwargs: told.append((args, kwargs)))
+    chained.bind_to(lambda *args, **kwargs: calls.append((args, kwargs)))
     chained.update({"c": 4}, d=5)
 
     assert (chained["a"], chained["b"], len(chained), sorted(chained)) == (1, 3, 4, ["a", "b", "c", "d"])
-    assert told == [(({"c": 4},), {"d": 5})]
+    assert calls == [(({"c": 4},), {"d": 5})]
     assert chained.pop("a") == 1
     with pytest.raises(KeyError, match="first mapping"):
         del chained["b"]

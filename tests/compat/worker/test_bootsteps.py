@@ -37,9 +37,9 @@ def test_steps_are_made_started_and_stopped_with_the_worker(
     eventually(lambda: redis_client.lpos("noted:steps", "tick"), within_seconds=_SECONDS)
     app = Celery(broker=redis_url, set_as_current=False)
     wait_for_an_answer(app, limit=1)
-    told = app.control.inspect(timeout=_SECONDS, limit=1).stats()
+    reply = app.control.inspect(timeout=_SECONDS, limit=1).stats()
     app.close()
-    assert {name: told["w1@here"][name] for name in ("of Worker", "of Later", "of Consumer")} == {
+    assert {name: reply["w1@here"][name] for name in ("of Worker", "of Later", "of Consumer")} == {
         "of Worker": "w1@here",
         "of Later": "w1@here",
         "of Consumer": "w1@here",

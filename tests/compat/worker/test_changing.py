@@ -222,9 +222,9 @@ def test_children_start_whatever_they_inherit(start: StartWorker, project: Modul
     """The program itself may have made the limits of a task odd."""
     worker = start("-c", "1", MOST_TASKS="1", ODD_LIMIT="10s")
 
-    told = replies(project, "time_limit", task_name=project.limited.name, soft=None, hard="10s")
+    reply = replies(project, "time_limit", task_name=project.limited.name, soft=None, hard="10s")
 
-    assert "hard='10s' is not a time limit" in told["error"]
+    assert "hard='10s' is not a time limit" in reply["error"]
     for number in range(3):
         assert project.add.delay(number, 1).get(timeout=_SECONDS) == number + 1
     assert "has no time limit, because '10s' is not one" in worker.log

@@ -234,10 +234,10 @@ def test_a_job_that_nobody_declared_starts_and_fails_in_the_log(
     eventually(lambda: redis_client.zcard("retry") == 1)
     eventually(lambda: lines.with_text("JobNotFoundError"))
 
-    told = lines.with_text(f" class=Absent jid={json.loads(text)['jid']} ")
-    assert [line.splitlines()[0].rsplit("INFO: ")[-1] for line in told[:2]] == ["start", "fail"]
-    assert "JobNotFoundError" in told[2]
-    assert len(told) == 3
+    logged = lines.with_text(f" class=Absent jid={json.loads(text)['jid']} ")
+    assert [line.splitlines()[0].rsplit("INFO: ")[-1] for line in logged[:2]] == ["start", "fail"]
+    assert "JobNotFoundError" in logged[2]
+    assert len(logged) == 3
 
 
 @pytest.mark.parametrize(
@@ -258,8 +258,8 @@ def test_a_poison_pill_is_reported_under_its_name(
     worker.start().declare_dead(gone)
 
     eventually(lambda: lines.with_text("Poison pill"))
-    [told] = lines.with_text(text.decode(errors="replace"))
-    assert shown in told
+    [logged] = lines.with_text(text.decode(errors="replace"))
+    assert shown in logged
     [reported] = lines.with_text("Poison pill")
     assert (" class=run jid=" in reported) == text.startswith(b"{")
     assert PoisonPillError.__name__ in reported

@@ -83,14 +83,14 @@ def worker(redis_url: str, faults: Faults) -> Iterator[Worker]:
 @pytest.fixture
 def fetcher(pool: Pool) -> Iterator[ReliableFetcher]:
     """No thread runs, so that nothing comes or goes unasked."""
-    told: list[Any] = []
+    calls: list[Any] = []
     one = ReliableFetcher(
         CapsuleConfig(),
         Config(),
         pool,
         Ownership("me:1:abc", ["default"], 30),
         report=lambda error, context: None,
-        on_notices=told.append,
+        on_notices=calls.append,
     )
     yield one
     one.close()

@@ -144,16 +144,16 @@ def test_an_error_handler_that_takes_its_time_costs_no_lease(
 ) -> None:
     """It is told that the lease could not be renewed, and the lease is renewed meanwhile."""
     release = threading.Event()
-    told: list[str] = []
+    calls: list[str] = []
 
     @hooks.on_error
     def slow(error: BaseException, context: dict[str, object]) -> None:
-        told.append(str(context["context"]))
+        calls.append(str(context["context"]))
         release.wait(60)
 
     owner = entered(redis_client, launch())
     proxy.cut(b"\r\nXX\r\n", "before reply", times=3)
-    eventually(lambda: "the lease could not be renewed; trying again" in told)
+    eventually(lambda: "the lease could not be renewed; trying again" in calls)
     redis_client.delete(keys.lease(owner))
 
     eventually(lambda: redis_client.exists(keys.lease(owner)))

@@ -23,19 +23,19 @@ Make = Callable[..., OwedDeaths]
 
 
 @pytest.fixture
-def told() -> list[tuple[dict[str, Any], BaseException]]:
+def deaths() -> list[tuple[dict[str, Any], BaseException]]:
     """What death handlers were called with."""
     return []
 
 
 @pytest.fixture
-def make(pool: Pool, told: list[tuple[dict[str, Any], BaseException]]) -> Make:
+def make(pool: Pool, deaths: list[tuple[dict[str, Any], BaseException]]) -> Make:
     """`make(identity, of=…)` gives what a process owes that has one death handler; without one with `of=None`."""
 
     def begin(identity: str, of: type[BaseException] | None = BaseException, **options: Any) -> OwedDeaths:
         hooks = Hooks()
         if of is not None:
-            hooks.on_death(lambda payload, error: told.append((payload, error)), of=of)
+            hooks.on_death(lambda payload, error: deaths.append((payload, error)), of=of)
         return OwedDeaths(pool, Ownership(identity, [], 30), hooks, Dialect.unknown, **options)
 
     return begin
@@ -48,7 +48,7 @@ def owe(deaths: OwedDeaths, client: redis.Redis, error: BaseException) -> None:
 
 
 def test_what_a_process_that_has_gone_owed_is_called_once(
-    make: Make, link: Link, redis_client: redis.Redis, told: list[tuple[dict[str, Any], BaseException]]
+    make: Make, link: Link, redis_client: redis.Redis, deaths: list[tuple[dict[str, Any], BaseException]]
 ) -> None:
     """With the payload as it was, and with the name and text of what the job failed by."""
     owe(make("gone:1:a"), redis_client, ValueError("boom"))
@@ -60,7 +60,7 @@ def test_what_a_process_that_has_gone_owed_is_called_once(
     assert [*other.take_over(link)] == []
     for owed, *death in taken:
         owed.announce(*death)
-    [(payload, error)] = told
+    [(payload, error)] = deaths
     assert payload == JOB
     assert isinstance(error, LateDeathError)
     assert (str(error), error.error_class) == ("boom", "ValueError")

@@ -155,16 +155,16 @@ def test_tasks_on_one_event_loop_log_as_themselves(set_up: SetUp) -> None:
 def test_a_handler_of_the_program_gets_records(set_up: SetUp) -> None:
     """Whoever listens beside us hears of every job: error trackers, test tools, files."""
     log = set_up()
-    heard: list[logging.LogRecord] = []
+    records: list[logging.LogRecord] = []
     listener = logging.Handler()
-    listener.emit = heard.append  # type: ignore[method-assign]
+    listener.emit = records.append  # type: ignore[method-assign]
     logging.getLogger().addHandler(listener)
     logger = Runs()
 
     logger.start(PAYLOAD)
     logger.done(0.5)
 
-    assert [record.getMessage() for record in heard] == [
+    assert [record.getMessage() for record in records] == [
         "start class=HardWorker jid=7",
         "done class=HardWorker jid=7 elapsed=0.5",
     ]

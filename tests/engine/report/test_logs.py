@@ -203,16 +203,16 @@ def test_integers_that_python_does_not_print_come_out_in_full(name: str, key: st
 @pytest.mark.parametrize("key", ["class", "queue"])
 def test_an_error_of_a_job_with_such_an_integer_is_logged(caplog: pytest.LogCaptureFixture, key: str) -> None:
     """Its line failed after the job's retry was written, so that no error handler heard of it."""
-    heard: list[BaseException] = []
+    errors: list[BaseException] = []
     hooks = Hooks()
-    hooks.on_error(lambda error, context: heard.append(error))
+    hooks.on_error(lambda error, context: errors.append(error))
     value = int("0x" + "f" * 5000, 16)
 
     with caplog.at_level(logging.WARNING, "sidekiq"):
         hooks.report(OSError("refused"), {"context": "Job raised exception", "job": {"class": "A", key: value}})
 
     assert caplog.records[0].__dict__["job_class" if key == "class" else key] == write_integer(value)
-    assert len(heard) == 1
+    assert len(errors) == 1
 
 
 @pytest.mark.usefixtures("in_job")

@@ -52,10 +52,10 @@ def test_the_watchdog_is_fed_until_the_end(systemd: tuple[socket.socket, str], m
     notifier.ready()
     notifier.ready()
     notifier.stopping()
-    told = [line.recv(100) for _ in range(6)]
+    messages = [line.recv(100) for _ in range(6)]
     notifier.close()
 
-    assert told.count(b"WATCHDOG=1") >= 3
+    assert messages.count(b"WATCHDOG=1") >= 3
 
 
 def test_nobody_listens_without_systemd() -> None:

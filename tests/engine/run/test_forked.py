@@ -88,7 +88,7 @@ def push(redis_url: str) -> Callable[..., object]:
     return lambda name, *args: client.push({"class": name, "args": list(args)})
 
 
-def told(redis_client: redis.Redis, key: str, count: int) -> list[bytes]:
+def noted(redis_client: redis.Redis, key: str, count: int) -> list[bytes]:
     """What jobs told, once there is so much of it."""
     eventually(lambda: redis_client.llen(key) == count)
     return redis_client.lrange(key, 0, -1)  # type: ignore[return-value]
@@ -101,12 +101,12 @@ def test_a_forked_process_ends_where_its_job_function_ends(
 ) -> None:
     """It settles nothing and fetches nothing over its parent's sockets."""
     push(job, how)
-    assert told(redis_client, "codes", 1) == [code]
+    assert noted(redis_client, "codes", 1) == [code]
 
     for _ in range(30):
         push("Who")
 
-    assert set(told(redis_client, "workers", 30)) == {str(worker.pid).encode()}
+    assert set(noted(redis_client, "workers", 30)) == {str(worker.pid).encode()}
     eventually(lambda: redis_client.get("stat:processed") == b"31")
     assert redis_client.get("stat:failed") in (None, b"0")
 
@@ -117,7 +117,7 @@ def test_what_a_job_has_forked_can_be_terminated(
     """The worker's own handling of TERM is not for its jobs' children."""
     push("Terminate")
 
-    assert told(redis_client, "codes", 1) == [str(-signal.SIGTERM).encode()]
+    assert noted(redis_client, "codes", 1) == [str(-signal.SIGTERM).encode()]
 
 
 def test_a_forked_process_holds_none_of_the_workers_connections(
@@ -126,6 +126,6 @@ def test_a_forked_process_holds_none_of_the_workers_connections(
     """One that lives on would keep them open after the worker's death."""
     push("Connections")
 
-    assert told(redis_client, "codes", 1) == [b"True 0"]
+    assert noted(redis_client, "codes", 1) == [b"True 0"]
     push("Who")
-    assert told(redis_client, "workers", 1) == [str(worker.pid).encode()]
+    assert noted(redis_client, "workers", 1) == [str(worker.pid).encode()]

@@ -146,17 +146,17 @@ def test_a_job_that_is_in_flight_nowhere_writes_all_the_same(link: Link, redis_c
 
 def test_a_success_writes_what_its_job_wants(redis_client: redis.Redis, worker: Worker) -> None:
     """The result is handed to `decide_outcome`, and what it returns rides in the script that ends the job."""
-    told: list[str] = []
+    calls: list[str] = []
 
     def decide_outcome(attempt: Attempt) -> Outcome | None:
         vital = (("SET", "result", json.dumps(attempt.result)),)
-        return Outcome("done", attempt.payload, vital=vital, afterwards=lambda: told.append("after"))
+        return Outcome("done", attempt.payload, vital=vital, afterwards=lambda: calls.append("after"))
 
     worker.declare("answer", lambda _: 42).decide_outcome = decide_outcome
     worker.start()
     push_jobs(redis_client, [job_text(1, "answer")])
 
-    eventually(lambda: told == ["after"])
+    eventually(lambda: calls == ["after"])
     assert redis_client.get("result") == b"42"
     eventually(lambda: redis_client.get("stat:processed") == b"1")
     assert (redis_client.get("stat:failed"), redis_client.zcard("retry")) == (None, 0)

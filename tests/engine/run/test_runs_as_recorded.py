@@ -75,10 +75,10 @@ JOBS = {
 }
 
 
-def is_told(found: Recording) -> bool:
+def is_failed_run(found: Recording) -> bool:
     """Whether it is a run that failed, of a job that an engine retries or buries."""
-    told = found.input
-    return told.get("step") == "run" and told.get("error") is not None and found.key in ("retry", "dead")
+    given = found.input
+    return given.get("step") == "run" and given.get("error") is not None and found.key in ("retry", "dead")
 
 
 def is_different(found: Recording) -> bool:
@@ -88,18 +88,18 @@ def is_different(found: Recording) -> bool:
 
 
 # What stands in `wrapped` is an Active Job to us, which no class of another kind wraps.
-RUNS = [found for found in recordings() if is_told(found) and found.situation != "first_failure_of_the_wrapped"]
+RUNS = [found for found in recordings() if is_failed_run(found) and found.situation != "first_failure_of_the_wrapped"]
 
 
 def error_of(found: Recording) -> BaseException:
     """What the job raised, under the name of its class in Ruby."""
-    told = found.input["error"]
-    if told["message"] is None:
+    given = found.input["error"]
+    if given["message"] is None:
         base: type[Exception] = SpeechlessError
         text = ""
     else:
-        base, text = Exception, bytes_of(told["message"]).decode(errors="surrogateescape")
-    kind = type(told["class"], (base,), {"__module__": "builtins"})
+        base, text = Exception, bytes_of(given["message"]).decode(errors="surrogateescape")
+    kind = type(given["class"], (base,), {"__module__": "builtins"})
     return kind(text)  # type: ignore[no-any-return]
 
 
@@ -124,17 +124,17 @@ def draw_of(found: Recording) -> float:
 
 def outcome_of(found: Recording, monkeypatch: pytest.MonkeyPatch) -> Outcome:
     """What ours decides."""
-    told = found.input
-    monkeypatch.setattr(retry, "backtrace_lines", lambda error: told["error"]["backtrace"] or [])
-    limits = {name: told[name] for name in ("max_retries", "dead_max_jobs") if name in told}
+    given = found.input
+    monkeypatch.setattr(retry, "backtrace_lines", lambda error: given["error"]["backtrace"] or [])
+    limits = {name: given[name] for name in ("max_retries", "dead_max_jobs") if name in given}
     return after_failure(
         found.before,
-        queue=told["queue"],
+        queue=given["queue"],
         error=error_of(found),
         definition=job_of(found),
         config=Config(**limits),
         dialect=found.dialect,
-        now=told["now"],
+        now=given["now"],
         draw=lambda: draw_of(found),
         report=lambda error, context: None,
     )

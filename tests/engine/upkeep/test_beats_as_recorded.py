@@ -96,15 +96,15 @@ COUNTS = [*recordings_of("heartbeat_counts"), *recordings_of("heartbeat_counts_o
 @pytest.mark.parametrize("found", named(*COUNTS))
 def test_jobs_are_counted_as_ruby_counts_them(found: Recording, pool: Pool, redis_client: redis.Redis) -> None:
     """A failure is processed too; the days' counters expire after five years. Ruby also writes counts of zero."""
-    told = found.input
-    for number in range(told["processed"]):
-        counters = job_counts.count_commands(utc_day(told["now"]), failed=number < told["failed"])
+    given = found.input
+    for number in range(given["processed"]):
+        counters = job_counts.count_commands(utc_day(given["now"]), failed=number < given["failed"])
         pool.run(partial(settle_script.write, vital=(), counters=counters))
 
     ours = database_of(redis_client)
     theirs = {name: held for name, held in found.database.items() if name.startswith("stat:")}
     assert ours == {name: held for name, held in theirs.items() if held.members != [b"0"]}
-    assert redis_client.ttl(f"stat:processed:{utc_day(told['now'])}") == 5 * 365 * 24 * 60 * 60
+    assert redis_client.ttl(f"stat:processed:{utc_day(given['now'])}") == 5 * 365 * 24 * 60 * 60
 
 
 # The first look at the clock is the start of a run, the second its end.
@@ -114,12 +114,12 @@ METRICS = [found for found in ALL if found.input.get("step") == "flush_metrics"]
 @pytest.mark.parametrize("found", named(*METRICS))
 def test_runs_are_measured_as_ruby_measures_them(found: Recording, pool: Pool, redis_client: redis.Redis) -> None:
     """Hashes and histograms, key by key."""
-    told = found.input
+    given = found.input
     metrics = ExecutionMetrics()
-    for args in told["runs"]:
-        metrics.record({"class": told["class"]}, told["run_seconds"] + 1e-9, args[0] != "raise")
+    for args in given["runs"]:
+        metrics.record({"class": given["class"]}, given["run_seconds"] + 1e-9, args[0] != "raise")
 
-    metrics.flush(pool, now=told["now"], dialect=found.dialect)
+    metrics.flush(pool, now=given["now"], dialect=found.dialect)
 
     theirs = {name: held for name, held in found.database.items() if not name.startswith(("queue", "retry"))}
     assert in_no_order(database_of(redis_client)) == in_no_order(theirs)

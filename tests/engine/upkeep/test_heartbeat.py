@@ -40,16 +40,16 @@ class Beating:
     """A heartbeat and all that it tells."""
 
     def __init__(self, url: str, **options: Any) -> None:
-        self.told: list[Any] = []
+        self.calls: list[Any] = []
         self.is_quiet = False
         self.running: list[RunningJob] = []
         self.hooks = Hooks()
-        self.hooks.on("heartbeat")(lambda: self.told.append("heartbeat"))
-        self.hooks.on("beat")(lambda: self.told.append("beat"))
-        self.hooks.on_error(lambda error, context: self.told.append(context["context"]))
+        self.hooks.on("heartbeat")(lambda: self.calls.append("heartbeat"))
+        self.hooks.on("beat")(lambda: self.calls.append("beat"))
+        self.hooks.on_error(lambda error, context: self.calls.append(context["context"]))
         self.pool = Pool(RedisSettings(url, socket_timeout_seconds=2))
         options = {
-            "on_beat": lambda: self.told.append("on_beat"),
+            "on_beat": lambda: self.calls.append("on_beat"),
             "dialect": lambda: Dialect.pinned("6.4.1"),
             **options,
         }
@@ -59,7 +59,7 @@ class Beating:
             running=lambda: self.running,
             is_quiet=lambda: self.is_quiet,
             hooks=self.hooks,
-            on_signal=self.told.append,
+            on_signal=self.calls.append,
             now=lambda: NOW,
             **options,
         )
@@ -123,7 +123,7 @@ def test_the_first_beat_is_told_apart_from_later_ones(beating: Beating, redis_cl
     redis_client.delete("host:1:abc")
     beating.heartbeat.beat()
 
-    assert beating.told == ["heartbeat", "beat", "on_beat", "beat", "on_beat", "heartbeat", "beat", "on_beat"]
+    assert beating.calls == ["heartbeat", "beat", "on_beat", "beat", "on_beat", "heartbeat", "beat", "on_beat"]
 
 
 def test_a_signal_from_the_web_ui_is_handed_on_after_the_hooks(beating: Beating, redis_client: redis.Redis) -> None:
@@ -132,7 +132,7 @@ def test_a_signal_from_the_web_ui_is_handed_on_after_the_hooks(beating: Beating,
 
     beating.heartbeat.beat()
 
-    assert beating.told == ["heartbeat", "beat", "on_beat", "TSTP"]
+    assert beating.calls == ["heartbeat", "beat", "on_beat", "TSTP"]
 
 
 def test_what_fails_after_a_beat_is_reported_once(redis_url: str) -> None:
@@ -146,7 +146,7 @@ def test_what_fails_after_a_beat_is_reported_once(redis_url: str) -> None:
     beating.heartbeat.beat()
     beating.heartbeat.beat()
 
-    assert beating.told == ["heartbeat", "beat", "Error after a heartbeat", "beat"]
+    assert beating.calls == ["heartbeat", "beat", "Error after a heartbeat", "beat"]
     beating.close()
 
 
@@ -183,16 +183,16 @@ def test_an_outage_is_reported_once_and_its_end_logged(
     server = new_redis_server()
     beating = Beating(server.url, period_seconds=0.05)
     beating.heartbeat.start()
-    eventually(lambda: "on_beat" in beating.told)
+    eventually(lambda: "on_beat" in beating.calls)
 
     server.stop()
-    eventually(lambda: beating.told[-1] == "heartbeat" and beating.told.count("heartbeat") == 2)
+    eventually(lambda: beating.calls[-1] == "heartbeat" and beating.calls.count("heartbeat") == 2)
     server.start()
     eventually(lambda: "Redis is online" in caplog.text, within_seconds=10)
 
     [online] = [record.message for record in caplog.records if "Redis is online" in record.message]
     assert online.endswith("sec downtime")
-    eventually(lambda: beating.told.count("heartbeat") == 3)
+    eventually(lambda: beating.calls.count("heartbeat") == 3)
     beating.close()
 
 
@@ -237,7 +237,7 @@ def test_real_ruby_lists_the_process_and_its_work(beating: Beating, redis_url: s
         "payload": json.loads(RAW),
         "run_at": 1_699_999_990,
     }
-    assert beating.told[-1] == "TERM"
+    assert beating.calls[-1] == "TERM"
 
 
 def ask_ruby(code: str, url: str) -> Any:

@@ -13,7 +13,7 @@ from tests.support.waiting import eventually
 LONG = 60.0
 
 
-class Heard:
+class EventMonitor:
     """
     Everything that was published since it subscribed.
 
@@ -25,7 +25,7 @@ class Heard:
         self._pubsub = pubsub
         self.messages: list[tuple[str, dict[str, Any]]] = []
 
-    def listen(self) -> "Heard":
+    def listen(self) -> "EventMonitor":
         """Take in what has come."""
         while (received := self._pubsub.get_message(ignore_subscribe_messages=True, timeout=0.01)) is not None:
             message = json.loads(received["data"])
@@ -60,7 +60,7 @@ class Heard:
 
 
 @contextmanager
-def listening(url: str, pattern: str = "/0.celeryev*") -> Iterator[Heard]:
+def listening(url: str, pattern: str = "/0.celeryev*") -> Iterator[EventMonitor]:
     """Subscribed within the block."""
     client = redis.Redis.from_url(url)
     pubsub = client.pubsub()
@@ -68,7 +68,7 @@ def listening(url: str, pattern: str = "/0.celeryev*") -> Iterator[Heard]:
     # The server's word that it has taken effect.
     eventually(lambda: pubsub.get_message(timeout=0.1), within_seconds=LONG)
     try:
-        yield Heard(pubsub)
+        yield EventMonitor(pubsub)
     finally:
         pubsub.close()
         client.close()

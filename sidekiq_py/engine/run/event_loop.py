@@ -9,7 +9,6 @@ import asyncio
 import contextvars
 import itertools
 import logging
-import os
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -24,7 +23,7 @@ from sidekiq_py.engine.background import background_thread
 from sidekiq_py.engine.fetch.fetcher import Fetcher
 from sidekiq_py.engine.ownership.owner import UnitOfWork
 from sidekiq_py.engine.run.attempt import AttemptEnd, Payload, Surroundings, is_success, settle_or_leave
-from sidekiq_py.engine.run.forked import leave_if_forked
+from sidekiq_py.engine.run.forked import fork_count, leave_if_forked
 from sidekiq_py.errors import Shutdown, TerminatedError
 from sidekiq_py.middleware.running import arun
 from sidekiq_py.registry import JobDefinition
@@ -78,7 +77,7 @@ class EventLoop:
         self._free_slots = deque(range(1, concurrency + 1))
         self._waiting: deque[_Run] = deque()
         self._is_woken = False
-        self._pid = 0
+        self._forks = 0
         self._is_closing = False
         self._count_success = surroundings.metrics.success_counter()
         self._runs: dict[UnitOfWork, _Run] = {}
@@ -173,7 +172,7 @@ class EventLoop:
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self._pid = os.getpid()
+        self._forks = fork_count()
         while not self._is_closing:
             try:
                 # This call ends when a task of the program raises SystemExit, or when a job stops the loop. The other
@@ -259,7 +258,7 @@ class EventLoop:
                 return
             run.has_started = True
             failure = await self._perform(run)
-            leave_if_forked(self._pid, failure)
+            leave_if_forked(self._forks, failure)
             seconds = monotonic() - started
             if failure is None:
                 self._count_success(run.payload, run.unit.queue, seconds, started)

@@ -6,7 +6,6 @@ settle.* An `async def` job is handed to the event loop, and the thread takes th
 """
 
 import logging
-import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -26,7 +25,7 @@ from sidekiq_py.engine.run.attempt import (
     log_left_behind,
     settle_or_leave,
 )
-from sidekiq_py.engine.run.forked import leave_if_forked
+from sidekiq_py.engine.run.forked import fork_count, leave_if_forked
 from sidekiq_py.engine.run.held_up import HeldUp
 from sidekiq_py.engine.run.interrupts import INTERRUPTS, Guard, SoftLimits
 from sidekiq_py.errors import (
@@ -98,7 +97,7 @@ class Processor:
         self._guard: Guard | None = None
         self._watch: HardLimitWatch | None = None
         self._tid = ""
-        self._pid = 0
+        self._forks = 0
         # The return value of the last job that returned.
         self._result: Any = None
         # True if another process has settled the last job, which was sent a signal to end it.
@@ -184,7 +183,7 @@ class Processor:
     def _run(self) -> None:
         self._guard = self._guard or Guard()
         self._tid = tid.current()
-        self._pid = os.getpid()
+        self._forks = fork_count()
         while True:
             self._give_back()
             try:
@@ -433,7 +432,7 @@ class Processor:
         # interpreter lock to the interrupter. If the job ends in between, that is at the start of the next function.
         while True:
             try:
-                leave_if_forked(self._pid, failure)
+                leave_if_forked(self._forks, failure)
                 if guard.is_requested:
                     guard.absorb()
                 break

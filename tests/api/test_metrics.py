@@ -49,6 +49,19 @@ def test_minutes_of_both_releases_are_added_up(pool, redis_client):
     assert (result.starts_at, result.bucket_seconds) == (at(7, 4), 60)
 
 
+def test_a_count_that_is_no_number_is_read_as_ruby_reads_it(pool, redis_client):
+    """One such field must not break the page of all others."""
+    redis_client.hset("j|250214|8:03", mapping={"A|p": "2x", "A|ms": "1.5", "B|p": "<b>", "C|p": 3})
+
+    jobs = Metrics(now=NOW).top_jobs().jobs
+
+    assert {name: (job.total.processed, job.total.ms) for name, job in jobs.items()} == {
+        "A": (2, 1),
+        "B": (0, 0),
+        "C": (3, 0),
+    }
+
+
 def test_classes_can_be_chosen_by_a_pattern(pool, redis_client):
     """Searched for anywhere in the name."""
     redis_client.hset("j|250214|8:03", mapping={"Mail::Send|p": 1, "Report|p": 1})

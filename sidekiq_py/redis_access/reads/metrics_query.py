@@ -10,6 +10,7 @@ from sidekiq_py.redis_access.connection.link import Command
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.transaction import transact
 from sidekiq_py.wire import metrics_keys
+from sidekiq_py.wire.integer_text import to_i
 
 _GENERATIONS = (8, 7)
 _BUCKETS = len(metrics_keys.BUCKET_BOUNDS_MS)
@@ -84,7 +85,7 @@ def mark(pool: Pool, label: str, stamp: str, epoch_seconds: float) -> bool:
 
 def _counts(pool: Pool, names: Sequence[str]) -> list[Counts]:
     return [
-        {field.decode(errors="replace"): int(value) for field, value in _pairs(flat)}
+        {field.decode(errors="replace"): to_i(value) for field, value in _pairs(flat)}
         for flat in _in_slices(pool, [("HGETALL", name) for name in names])
     ]
 

@@ -1,5 +1,6 @@
 """The processes that share this Redis, Ruby's and Python's, and the jobs they run."""
 
+import math
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from functools import cached_property
@@ -91,13 +92,12 @@ class Process:
     @property
     def started_at(self) -> datetime | None:
         """When it started."""
-        started = self._info.started_at
-        return None if started is None else datetime.fromtimestamp(started, UTC)
+        return moment(self._info.started_at)
 
     @property
     def beat_at(self) -> datetime:
         """The time of its last heartbeat."""
-        return datetime.fromtimestamp(_number(self._beat.beat), UTC)
+        return moment(_number(self._beat.beat)) or datetime.fromtimestamp(0, UTC)
 
     @property
     def concurrency(self) -> int:
@@ -332,6 +332,8 @@ def works_of(running: Iterable[tuple[str, str, bytes]]) -> list[Work]:
 
 def _number(text: bytes | None) -> float:
     try:
-        return float(text or 0)
+        number = float(text or 0)
     except ValueError:
         return 0.0
+    # `float` knows words such as "nan" and "inf", of which no integer can be made.
+    return number if math.isfinite(number) else 0.0

@@ -11,6 +11,10 @@ from sidekiq_py.wire.json_dialect import dumps, loads
 # Every process of ours has this label, so that the detection of the Ruby release skips it.
 PYTHON_LABEL = "sidekiq_py"
 
+# No number that a process says of itself is as large. JSON has no bounds, but floats have, and Python prints no integer
+# of more than 4,300 digits.
+_ABSURD = 2**63
+
 
 @dataclass(frozen=True, slots=True)
 class CapsuleFacts:
@@ -242,8 +246,8 @@ def _text(value: Any) -> str:
 
 
 def _number(value: Any) -> float | None:
-    return float(value) if type(value) in (int, float) else None
+    return float(value) if type(value) in (int, float) and abs(value) < _ABSURD else None
 
 
 def _whole(value: Any) -> int | None:
-    return value if type(value) is int else None
+    return value if type(value) is int and abs(value) < _ABSURD else None

@@ -81,6 +81,24 @@ def test_junk_in_a_heartbeat_hides_only_that_process(pool, beat, redis_client):
     assert (process.busy, process.rss_kb, process.rtt_us) == (0, 0, 1000)
 
 
+@pytest.mark.parametrize("number", ["inf", "-inf", "nan", "1e400", "9" * 400, "9" * 30])
+def test_a_number_out_of_every_range_hides_no_process(pool, beat, number):
+    """Nor one in `info`, where JSON has no bounds."""
+    beat("h:1:a", {"concurrency": 10**4000, "pid": -(10**400)}, busy=number, rss=number, rtt_us=number, beat=number)
+    beat("h:2:b", {"started_at": 10**400}, concurrency=number)
+    beat("h:3:c", {"started_at": 1e18, "concurrency": 5}, busy=2)
+
+    processes = {process.identity: process for process in ProcessSet()}
+
+    for process in processes.values():
+        numbers = (process.busy, process.concurrency, process.rss_kb, process.rtt_us, process.pid)
+        assert all(len(str(one)) < 400 for one in numbers)
+        assert process.beat_at.tzinfo is UTC
+    assert processes["h:1:a"].concurrency == 0
+    assert processes["h:2:b"].started_at is None
+    assert (processes["h:3:c"].started_at, processes["h:3:c"].busy) == (None, 2)
+
+
 def test_making_the_set_cleans_it_unless_told_otherwise(pool, beat, redis_client):
     """A process that died a minute ago is not listed, and is taken out of the registry."""
     beat("h:1:a", {})

@@ -15,6 +15,7 @@ from sidekiq_py.wire.json_writer import write_for_display
 
 NOTHING = "\N{EN DASH}"
 _LONGEST_NAME = 200
+_LONGEST_NUMBER = 40
 _LONGEST_ARGUMENTS = 300
 _LONGEST_TEXT = 100_000
 # Control characters, unpaired UTF-16 surrogates, and marks that change the direction of writing, which can make a text
@@ -32,8 +33,12 @@ def plain(value: Any) -> Any:
 
 
 def number(value: float) -> str:
-    """`1,234,567`."""
-    return f"{value:,.0f}" if isinstance(value, float) else f"{value:,}"
+    """`1,234,567`; of a payload's number with very many digits, the beginning."""
+    try:
+        text = f"{value:,.0f}" if isinstance(value, float) else f"{value:,}"
+    except ValueError:
+        text = json_text(value)
+    return shortened(text, _LONGEST_NUMBER)
 
 
 def duration(seconds: float | None) -> str:

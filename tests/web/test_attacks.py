@@ -260,6 +260,19 @@ def test_one_huge_payload_makes_no_huge_page(operator, redis_client):
         assert len(reply.text) < 2_000_000
 
 
+@pytest.mark.parametrize("digits", [30, 4300, 100_000])
+def test_a_count_of_failures_of_any_length_breaks_no_page(operator, redis_client, digits):
+    """Python prints no integer of more than 4,300 digits."""
+    job = '{"class":"A","args":[],"jid":"j","error_class":"E","error_message":"m","retry_count":' + "9" * digits + "}"
+    redis_client.zadd("retry", {job: 5})
+    page = operator.get("/retries")
+    check(page)
+    [link] = [link for link in links_of(page) if "key=" in link]
+
+    check(operator.get(link))
+    assert len(page.text) < 20_000
+
+
 def test_what_cannot_be_seen_is_spelled_out(operator, redis_client):
     """Text that changes the direction of writing could pass for a different class."""
     redis_client.zadd("dead", {json.dumps({"class": "Pay\u202egnihton", "args": ["\u0000\ufeff"]}): 5})

@@ -1,5 +1,6 @@
 """Writing JSON, without Ruby at hand."""
 
+import time
 from random import Random
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError
 from sidekiq_py.wire.dialect import FloatText
 from sidekiq_py.wire.json_dialect import check_args, dump_args, dump_args_many, dumps, loads
+from sidekiq_py.wire.json_writer import write_integer
 from tests.wire.values import nested, random_value
 
 
@@ -39,6 +41,20 @@ def test_an_integer_of_any_length_is_written() -> None:
 
     assert dumps([number, -number], FloatText.RUBY) == b"[%b,-%b]" % (text, text)
     assert loads(b"[%b,-%b]" % (text, text)) == [number, -number]
+
+
+def test_the_time_for_an_integer_grows_little_faster_than_its_length() -> None:
+    """Who can push a job could hold the interpreter of whoever shows or retries it for as long as they like."""
+
+    def seconds(digits: int) -> float:
+        number = 10**digits - 1
+        began = time.thread_time()
+        assert write_integer(number) == "9" * digits
+        return time.thread_time() - began
+
+    seconds(1000)
+    # Sixteen times as long where the time grows with the square.
+    assert min(seconds(400_000) for _ in range(2)) < 10 * max(seconds(100_000) for _ in range(2))
 
 
 def test_floats_follow_the_style() -> None:

@@ -15,6 +15,9 @@ from sidekiq_py.wire.json_loose import json_text
 
 # No column is cut to fewer characters than this to fit the terminal.
 _NARROWEST = 8
+# Nor shown longer than this, terminal or not: every line is as wide as its widest cell, so one job id of a megabyte
+# would make a table of 10,000 jobs one of 10 GB.
+_WIDEST = 400
 
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
@@ -57,7 +60,7 @@ def echo_table(
         right: Headings of the columns to align right.
         elastic: Headings of the columns that may be cut if the terminal is too narrow.
     """
-    cells = [tuple(headings), *[tuple(plain(str(cell)) for cell in row) for row in rows]]
+    cells = [tuple(headings), *[tuple(_cut(plain(str(cell)[: _WIDEST + 1]), _WIDEST) for cell in row) for row in rows]]
     widths = [max(len(row[column]) for row in cells) for column in range(len(headings))]
     if sys.stdout.isatty():
         _fit(widths, [headings.index(name) for name in elastic], shutil.get_terminal_size().columns)

@@ -59,6 +59,17 @@ def test_a_long_list_says_how_much_it_shows(run, put):
     assert "No jobs found." in run("retries", "list").output
 
 
+def test_one_long_job_id_or_queue_does_not_widen_the_lines_of_all(run, put):
+    """A table of ten thousand jobs would have gigabytes."""
+    put("retry", "a", "j" * 100_000, queue="q" * 100_000)
+
+    lines = run("retries", "list").output.splitlines()
+
+    assert max(map(len, lines)) < 1000
+    assert "j" * 100 in lines[2]
+    assert lines[2].split()[0].endswith("…")
+
+
 def test_integers_that_python_does_not_print_stop_no_list(run, put, redis_client):
     """They are shown exactly, and so are the other jobs."""
     long = "9" * 5000

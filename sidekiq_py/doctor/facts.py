@@ -28,6 +28,7 @@ from sidekiq_py.registry import JobDefinition
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.extensions import extension_keys_of
+from sidekiq_py.wire.json_writer import display_text
 
 
 class Facts:
@@ -171,7 +172,7 @@ class Facts:
 
     def _is_taken_over(self, key: str, payload: Mapping[str, Any]) -> bool:
         """Ask the extensions, once for all jobs of one batch."""
-        known = f"{key} {payload[key]} {payload.get('class')}"
+        known = " ".join((key, display_text(payload[key]), display_text(payload.get("class"))))
         if known not in self._taken_over:
             self._taken_over[known] = program.extensions.takes_over(key, dict(payload), self._pool)
         return self._taken_over[known]

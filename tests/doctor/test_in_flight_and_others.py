@@ -197,6 +197,15 @@ def test_jobs_for_the_middleware_of_others(look: Look, redis_client: redis.Redis
     assert f"2 jobs have `{key}`" in found.seen
 
 
+def test_a_mark_of_thousands_of_digits_is_one_too(look: Look, redis_client: redis.Redis) -> None:
+    """Python prints no integer of more than 4,300 digits."""
+    ruby_process(redis_client)
+    redis_client.sadd("queues", "default")
+    redis_client.lpush("queue:default", '{"class":"HardJob","args":[],"jid":"a","bid":' + "9" * 5000 + "}")
+
+    assert "1 job has `bid`" in look().the("marked-jobs").seen
+
+
 def test_jobs_of_the_gem_sidekiq_batch_are_python_s_too(look: Look, redis_client: redis.Redis) -> None:
     """But for its callbacks, which Ruby alone can run."""
     redis_client.hset("BID-Xc4yN0pB7eMGPw", "pending", 2)

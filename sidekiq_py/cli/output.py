@@ -1,5 +1,6 @@
 """How commands print tables, times and JSON."""
 
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,6 +19,9 @@ _NARROWEST = 8
 # Nor shown longer than this, terminal or not: every line is as wide as its widest cell, so one job id of a megabyte
 # would make a table of 10,000 jobs one of 10 GB.
 _WIDEST = 400
+
+# What JSON leaves as it is, and a terminal may obey or show in another order. It can stand in texts alone.
+_UNSEEN = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
@@ -38,14 +42,14 @@ def iso_time(seconds: float) -> str:
 
 def echo_json(value: Any) -> None:
     """Print one JSON document."""
-    click.echo(json_text(value))
+    click.echo(_json(value))
 
 
 def echo_json_array(values: Iterable[Any]) -> None:
     """Print a JSON array, one element per line, each as soon as it is available."""
     opening = "["
     for value in values:
-        click.echo(opening + json_text(value), nl=False)
+        click.echo(opening + _json(value), nl=False)
         opening = ",\n "
     click.echo("[]" if opening == "[" else "]")
 
@@ -126,6 +130,10 @@ def _fit(widths: list[int], elastic: Sequence[int], room: int) -> None:
             return
         widths[widest] -= 1
         surplus -= 1
+
+
+def _json(value: Any) -> str:
+    return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", json_text(value))
 
 
 def _cut(line: str, width: int) -> str:

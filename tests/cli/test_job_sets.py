@@ -70,6 +70,19 @@ def test_one_long_job_id_or_queue_does_not_widen_the_lines_of_all(run, put):
     assert lines[2].split()[0].endswith("…")
 
 
+def test_json_holds_nothing_that_a_terminal_obeys(run, redis_client):
+    """It is the same JSON; xterm takes U+009B for the start of a command, and U+202E turns the rest of the line."""
+    text = "\x7f\x9b31m\u202e\u2066\u2028\ufeffé"
+    job = {"class": "Boom", "jid": "a", "args": [text]}
+    redis_client.zadd("dead", {json.dumps(job, ensure_ascii=False): 1})
+
+    printed = run("dead", "list", "--json").output
+
+    assert json.loads(printed)[0]["args"] == [text]
+    assert printed.replace("\n", "").replace("é", "").isascii()
+    assert "\x7f" not in printed
+
+
 def test_integers_that_python_does_not_print_stop_no_list(run, put, redis_client):
     """They are shown exactly, and so are the other jobs."""
     long = "9" * 5000

@@ -71,11 +71,13 @@ class QueuePage:
         jobs: The matching jobs.
         next: The position at which the next page begins, counted as for this page; None at the end of the queue.
         looked_at: The number of jobs that were looked at.
+        size: The number of jobs in the queue when it was read.
     """
 
     jobs: tuple[QueuedJob, ...]
     next: int | None
     looked_at: int
+    size: int
 
 
 class Queue:
@@ -246,7 +248,7 @@ class Queue:
                     break
             is_end = after + number >= length
             if is_end or len(found) == limit or number >= look_at:
-                return QueuePage(tuple(found), None if is_end else after + number, number)
+                return QueuePage(tuple(found), None if is_end else after + number, number, length)
 
     def find_near(self, key: str, place: int) -> QueuedJob | None:
         """

@@ -208,13 +208,12 @@ class QueuePlace:
         """As in `Place`. A key is the digest of a job and its position, counted from the job that runs next."""
         place, rows, is_end = start, list[tuple[str, JobRecord]](), False
         end = start + (limit if wanted.is_empty else _LOOKED_AT)
-        # Positions in keys count from the job that runs next. The page gets the size with the queue's other facts.
-        size = self._queue.size if latest_first else 0
+        size = 0
         while place < end and len(rows) < limit and not is_end:
             page = self._queue.page(min(_AT_ONCE, end - place), after=place, oldest_first=not latest_first)
-            is_end = page.next is None
+            is_end, size = page.next is None, page.size
             for job in page.jobs:
-                stood = size - 1 - place if latest_first else place
+                _, stood = job.placed
                 place += 1
                 if wanted.fits(job, _enqueued_at(job), self._redaction):
                     rows.append((f"{job.key}-{max(0, stood)}", job))

@@ -440,6 +440,8 @@ def test_redacted_values_are_nowhere_on_a_page(visitor, failed):
         ("/busy", 3),
         ("/queues", 3),
         ("/queue?name=default", 3),
+        ("/queue?name=default&order=latest", 3),
+        ("/queue?name=default&order=latest&from=50", 3),
         ("/retries", 1),
         ("/scheduled", 1),
         ("/dead", 1),

@@ -71,7 +71,7 @@ class Hooks:
         """True if there is a death handler, even one for certain errors only."""
         return bool(self._deaths)
 
-    def minds_death(self, error: BaseException) -> bool:
+    def has_death_handler_for(self, error: BaseException) -> bool:
         """True if a death handler is called for jobs that failed with *error*."""
         return any(isinstance(error, of) for _, of in self._deaths)
 

@@ -42,7 +42,7 @@ class LoadedExtensions:
 
     Attributes:
         keys: The payload keys of all extensions. A worker calls no hook for a job with none of them.
-        minded_runs: The runs that an extension follows although the payload has none of its keys.
+        handled_runs: The runs that an extension handles although the payload has none of its keys.
     """
 
     def __init__(self) -> None:
@@ -56,9 +56,9 @@ class LoadedExtensions:
         self._installed: tuple[EntryPoint, ...] | None = None
         # The folders that were searched for entry points.
         self._searched: set[str] = set()
-        # Maps the `id` of a run's payload to the payload and the extension that follows the run. Holding the payload
-        # keeps its `id` from being reused: otherwise the next dict at that address would count as followed, too.
-        self.minded_runs: dict[int, tuple[Payload, Extension]] = {}
+        # Maps the `id` of a run's payload to the payload and the extension that handles the run. Holding the payload
+        # keeps its `id` from being reused: otherwise the next dict at that address would count as handled, too.
+        self.handled_runs: dict[int, tuple[Payload, Extension]] = {}
         self.keys: frozenset[str] = _NO_KEYS
 
     def __repr__(self) -> str:
@@ -191,16 +191,16 @@ class LoadedExtensions:
         extension = self._by_key.get(key)
         return extension is not None and extension.takes_over(payload, pool)
 
-    def may_hold_up(self, payload: "Payload", minding: "Sequence[Extension]") -> bool:
+    def may_hold_up(self, payload: "Payload", handled_by: "Sequence[Extension]") -> bool:
         """
         True if `admission` may keep the job from starting. Also True if a hook raises, because `admission` then reports
         the error.
 
         Args:
-            minding: The extensions that the job concerns.
+            handled_by: The extensions that handle the job.
         """
         try:
-            for extension in minding:  # noqa: SIM110 — a generator costs more than the call, and each batch member runs this
+            for extension in handled_by:  # noqa: SIM110 — a generator costs more than the call, and each batch member runs this
                 if extension.may_hold_up(payload):
                     return True
             return False
@@ -216,7 +216,7 @@ class LoadedExtensions:
         Raises:
             ExtensionError: A hook raised.
         """
-        for extension in self.minding(job.payload):
+        for extension in self.handlers_of(job.payload):
             try:
                 decision = extension.admit(job)
             except BaseException as error:
@@ -229,23 +229,23 @@ class LoadedExtensions:
 
     def around(self, payload: "Payload") -> "list[ServerMiddleware]":
         """The middleware that wraps the run of a job, outermost first."""
-        if not self.minded_runs and self._keys_around.isdisjoint(payload):
+        if not self.handled_runs and self._keys_around.isdisjoint(payload):
             return []
-        found = [extension.around() for extension in self.minding(payload)]
+        found = [extension.around() for extension in self.handlers_of(payload)]
         return [middleware for middleware in found if middleware is not None]
 
-    def end_of_success(self, payload: "Payload", minding: "Sequence[Extension]") -> "Tally | None":
+    def end_of_success(self, payload: "Payload", handled_by: "Sequence[Extension]") -> "Tally | None":
         """
         What a success writes, if it concerns only one extension and the payload alone decides it. If this returns None,
         call `end_effects`.
 
         Args:
-            minding: The extensions that the payload's keys belong to.
+            handled_by: The extensions that handle the job.
         """
-        if self.minded_runs:
+        if self.handled_runs:
             return None
         try:
-            return minding[0].end_of_success(payload) if len(minding) == 1 else None
+            return handled_by[0].end_of_success(payload) if len(handled_by) == 1 else None
         except BaseException as error:
             if _is_raised_from_outside(error):
                 raise
@@ -261,7 +261,7 @@ class LoadedExtensions:
         """
         effects: list[Effect] = []
         try:
-            for extension in reversed(self.minding(end.payload)):
+            for extension in reversed(self.handlers_of(end.payload)):
                 try:
                     effects += extension.end(end)
                 except BaseException as error:
@@ -269,7 +269,7 @@ class LoadedExtensions:
                         raise
                     raise ExtensionError(extension.name, "end", error) from error
         finally:
-            self.minded_runs.pop(id(end.payload), None)
+            self.handled_runs.pop(id(end.payload), None)
         return tuple(effects)
 
     def effects_of_dead(
@@ -291,7 +291,7 @@ class LoadedExtensions:
             report: Called with the error if a hook raises.
             member: The entry in `dead`; by default *raw*.
         """
-        if not self.minds(payload):
+        if not self.handles(payload):
             return ()
         from sidekiq_py.extension import JobEnd  # see above
 
@@ -309,7 +309,7 @@ class LoadedExtensions:
         Raises:
             ExtensionError: A hook raised.
         """
-        for extension in self.minding(end.payload):
+        for extension in self.handlers_of(end.payload):
             if effects and extension.has_followed:
                 try:
                     effects = extension.followed(end, effects)
@@ -321,11 +321,11 @@ class LoadedExtensions:
 
     def pretend(self, end: "JobEnd") -> None:
         """Tell the extensions that a job of theirs ran in a testing mode."""
-        for extension in reversed(self.minding(end.payload)):
+        for extension in reversed(self.handlers_of(end.payload)):
             extension.pretend(end)
 
-    def minding(self, payload: "Payload") -> "Sequence[Extension]":
-        """The extensions that own a key of the payload or follow this run, in the order of phases."""
+    def handlers_of(self, payload: "Payload") -> "Sequence[Extension]":
+        """The extensions that own a key of the payload or handle this run, in the order of phases."""
         # Called once per job. Most jobs have none of the keys, and nearly all others have one.
         alone: tuple[Extension, ...] = ()
         for key in self._alone:
@@ -334,33 +334,33 @@ class LoadedExtensions:
                     break
                 alone = self._alone[key]
         else:
-            if not self.minded_runs or id(payload) not in self.minded_runs:
+            if not self.handled_runs or id(payload) not in self.handled_runs:
                 return alone
         found = [key for key in self._by_key if key in payload]
         owners = {self._by_key[key] for key in found}
-        if id(payload) in self.minded_runs:
-            owners.add(self.minded_runs[id(payload)][1])
+        if id(payload) in self.handled_runs:
+            owners.add(self.handled_runs[id(payload)][1])
         return [extension for extension in self._all if extension in owners]
 
-    def minds(self, payload: "Payload") -> bool:
-        """True if the payload has an extension's key or an extension follows this run."""
-        return not self.keys.isdisjoint(payload) or (bool(self.minded_runs) and id(payload) in self.minded_runs)
+    def handles(self, payload: "Payload") -> bool:
+        """True if the payload has an extension's key or an extension handles this run."""
+        return not self.keys.isdisjoint(payload) or (bool(self.handled_runs) and id(payload) in self.handled_runs)
 
-    def mind(self, payload: "Payload", extension: "Extension") -> None:
+    def handle_run(self, payload: "Payload", extension: "Extension") -> None:
         """
-        Make *extension* follow a run whose payload has none of its keys, so that its `end` is called.
+        Make *extension* handle a run whose payload has none of its keys, so that its `end` is called.
 
         Args:
             payload: `current_job().payload`; it must be the very dict of that run.
         """
-        self.minded_runs[id(payload)] = payload, extension
+        self.handled_runs[id(payload)] = payload, extension
 
     def forget_run(self, payload: "Payload") -> None:
-        """Called after a run. If an extension still follows it, call that extension's `forget_run`: there is no end."""
-        if self.minded_runs:
-            minded = self.minded_runs.pop(id(payload), None)
-            if minded is not None:
-                minded[1].forget_run(payload)
+        """Called after a run. If an extension still handles it, call that extension's `forget_run`: there is no end."""
+        if self.handled_runs:
+            handled = self.handled_runs.pop(id(payload), None)
+            if handled is not None:
+                handled[1].forget_run(payload)
 
     @contextmanager
     def run_without_end(self, payload: "Payload") -> Iterator[None]:
@@ -370,7 +370,7 @@ class LoadedExtensions:
         finally:
             self.forget_run(payload)
 
-    def minds_bytes(self, raw: bytes) -> bool:
+    def may_handle(self, raw: bytes) -> bool:
         """True if *raw* may have an extension's key. It is not parsed."""
         return any(b'"%b"' % key.encode() in raw for key in self.keys)
 

@@ -15,13 +15,13 @@ def ends_of_extensions(job: JobRecord, kind: EndKind, dialect: Dialect) -> tuple
     Raises:
         ExtensionError: An extension failed; the job stays where it is.
     """
-    if not is_minded(job):
+    if not is_handled(job):
         return ()
     queue = job.queue or ""
     return program.extensions.end_effects(JobEnd(kind, job.item, job.value, queue, now_seconds(), dialect))
 
 
-def is_minded(job: JobRecord) -> bool:
+def is_handled(job: JobRecord) -> bool:
     """True if an extension acts when *job* ends."""
     program.extensions.load_installed()
-    return program.extensions.minds(job.item)
+    return program.extensions.handles(job.item)

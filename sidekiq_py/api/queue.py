@@ -7,7 +7,7 @@ from itertools import repeat
 from typing import Any, Self
 
 from sidekiq_py.api.bulk import BulkResult, Progress, Stop, Tally, slices
-from sidekiq_py.api.ends import ends_of_extensions, is_minded
+from sidekiq_py.api.ends import ends_of_extensions, is_handled
 from sidekiq_py.api.filters import JobFilter
 from sidekiq_py.api.job_record import JobRecord, latency, seconds_of
 from sidekiq_py.api.source import pool_for
@@ -368,13 +368,13 @@ class Queue:
     ) -> BulkResult:
         tally = Tally(progress)
         for taken in slices(jobs, per_second, stop):
-            minded = [job for job in taken if target is None and is_minded(job)]
-            for job in minded:
+            handled = [job for job in taken if target is None and is_handled(job)]
+            for job in handled:
                 # Each in a script of its own, with the commands that extensions add.
                 was_there = job.delete()
                 tally.moved += was_there
                 tally.gone += not was_there
-            part = [job for job in taken if job not in minded] if minded else taken
+            part = [job for job in taken if job not in handled] if handled else taken
             done = queues.take_jobs(self._pool, self.name, [job.placed for job in part], target=target)
             missed = [(job.value, -1) for job, is_done in zip(part, done, strict=True) if not is_done]
             # They may be further back now, as when jobs of a dead worker came back. Only a few at a time, because Redis

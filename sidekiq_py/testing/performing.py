@@ -59,7 +59,7 @@ async def aperform(raw: bytes, chain: ServerChain, *, is_scheduled: bool) -> Any
 def _ends_of(payload: dict[str, Any], raw: bytes) -> Iterator[None]:
     """Run the block, and report to the extensions that handle this job how it ended."""
     extensions = program.extensions
-    if not extensions.minds(payload):
+    if not extensions.handles(payload):
         yield
         return
     began = monotonic()

@@ -1,4 +1,4 @@
-"""Which keys of a payload say that an extension of Sidekiq minds the job."""
+"""Which keys of a payload say that an extension of Sidekiq handles the job."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ from sidekiq_py.wire.extensions import extension_keys_of
     ],
 )
 def test_a_key_counts_with_whatever_ruby_takes_for_true(payload: dict[str, Any]) -> None:
-    """An empty text and 0 are true to Ruby, whose middleware then minds the job."""
+    """An empty text and 0 are true to Ruby, whose middleware then handles the job."""
     assert extension_keys_of({"class": "A", "args": [], **payload}) == list(payload)
 
 

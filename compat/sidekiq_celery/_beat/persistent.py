@@ -119,7 +119,7 @@ class PersistentScheduler(Scheduler):
             values, self._paused, _ = turns.read(self._pool, self._turn_keys)
         for name, entry in self.schedule.items():
             self._adopt(entry, values.get(name, b""))
-            self._mind_the_clock(entry)
+            self._adjust_to_clock(entry)
         self._heap = None
         self._refreshed_at = time.monotonic()
         self._show()
@@ -205,7 +205,7 @@ class PersistentScheduler(Scheduler):
         if value:
             entry.last_run_at, entry.total_run_count, _ = read_runs(self.app, value)
 
-    def _mind_the_clock(self, entry: Any) -> None:
+    def _adjust_to_clock(self, entry: Any) -> None:
         """If the last run is far ahead of the clock, the clock was set back since then: count from now."""
         when = entry.schedule
         patience = max(when.seconds, _LEAST_PATIENCE_SECONDS) if isinstance(when, schedule) else _PATIENCE_SECONDS

@@ -68,8 +68,8 @@ class OwedDeaths:
 
     def owe(self, payload: Mapping[str, Any], raw: bytes, error: BaseException) -> "OwedDeath":
         """Return what to write when a job is settled that will not be retried."""
-        is_minded = self._must_keep or self._hooks.minds_death(error)
-        if not self._is_kept or not is_minded or "class" not in payload:
+        has_handler = self._must_keep or self._hooks.has_death_handler_for(error)
+        if not self._is_kept or not has_handler or "class" not in payload:
             return OwedDeath(self, None, ())
         text = owed_deaths.record_of(payload, raw, error_class_name(error), error_text(error), self._dialect())
         field = self._new_field()
@@ -129,7 +129,7 @@ class OwedDeaths:
                 continue
             error = _error_of(death)
             new = self._new_field()
-            if self._hooks.minds_death(error) and owed_deaths.take_over(link, field, new, text):
+            if self._hooks.has_death_handler_for(error) and owed_deaths.take_over(link, field, new, text):
                 with log_context(death.payload):
                     _log.info("%s ended before it called the death handlers", owed_deaths.owner_in(field))
                 yield OwedDeath(self, new, ()), death.payload, error

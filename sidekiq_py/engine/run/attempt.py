@@ -142,7 +142,7 @@ class Surroundings:
         """
         raw, payload, queue, error, now, seconds = ended
         kind = outcome.end or _END_KINDS.get(outcome.kind)
-        if kind is None or not self.extensions.minds(payload):
+        if kind is None or not self.extensions.handles(payload):
             return outcome
         end = JobEnd(kind, payload, raw, queue, now, self.dialect(), error, seconds, outcome.member, outcome.score)
         try:
@@ -261,7 +261,7 @@ class AttemptEnd:
         around.hooks.report(JobTooLargeError(text), context)
         outcome = retry.dead_letter_untouched(unit.raw, {}, around.config, now)
         outcome = outcome._replace(announce_death=False, vital=(*effects, *outcome.vital))
-        self._end(unit, Ended(unit.raw, self._minded(unit), unit.queue, None, now), outcome)
+        self._end(unit, Ended(unit.raw, self._payload_if_handled(unit), unit.queue, None, now), outcome)
 
     def postponed(self, unit: UnitOfWork, at: float) -> None:
         """Move a job that did not start to `schedule` until *at* (epoch seconds). Nothing is counted."""
@@ -338,7 +338,7 @@ class AttemptEnd:
         may_wait: bool = False,
     ) -> None:
         around = self._around
-        if outcome is None and not around.extensions.minds(payload):
+        if outcome is None and not around.extensions.handles(payload):
             self.acknowledge(unit, payload, 0.0 if may_wait else seconds)
             return
         now = now_seconds()
@@ -381,17 +381,17 @@ class AttemptEnd:
         if SETTLE.handlers:
             job_events.settled("done", payload, unit.raw, unit.queue)
 
-    def tallied(self, unit: UnitOfWork, payload: Payload, minding: Sequence[Extension], seconds: float) -> bool:
+    def tallied(self, unit: UnitOfWork, payload: Payload, handled_by: Sequence[Extension], seconds: float) -> bool:
         """
         Settle a success whose only extra effect is a tally; those of many jobs are written together.
 
         Args:
-            minding: The extensions that handle this job.
+            handled_by: The extensions that handle this job.
 
         Returns:
             False if more may have to be written, or if that is not known yet; call `succeeded` then.
         """
-        tally = self._around.extensions.end_of_success(payload, minding)
+        tally = self._around.extensions.end_of_success(payload, handled_by)
         if tally is None:
             return False
         counters = _counters_of_success(int(now_seconds() // _DAY_SECONDS))
@@ -414,7 +414,9 @@ class AttemptEnd:
         If the failure cannot be written either, the job goes to `dead`.
         """
         try:
-            settle_or_leave(lambda: self._fail(unit, self._minded(unit), None, error, is_reported=True), unit)
+            settle_or_leave(
+                lambda: self._fail(unit, self._payload_if_handled(unit), None, error, is_reported=True), unit
+            )
         except Exception as failure:  # noqa: BLE001 — no error may leave the job in flight forever
             context = {"context": "A job's end cannot be written; it is kept in dead", "jobstr": unit.raw}
             around = self._around
@@ -422,7 +424,7 @@ class AttemptEnd:
             now = now_seconds()
             effects = around.extensions.effects_of_dead(
                 unit.raw,
-                self._minded(unit),
+                self._payload_if_handled(unit),
                 unit.queue,
                 failure,
                 now=now,
@@ -433,9 +435,9 @@ class AttemptEnd:
             counters = job_counts.count_commands(utc_day(now), failed=True)
             settle_or_leave(lambda: self._fetcher.settle(unit, vital, counters), unit)
 
-    def _minded(self, unit: UnitOfWork) -> Payload:
+    def _payload_if_handled(self, unit: UnitOfWork) -> Payload:
         """The payload of a job that has not been parsed, if an extension handles it; else an empty one."""
-        return parse_job_or_empty(unit.raw) if self._around.extensions.minds_bytes(unit.raw) else {}
+        return parse_job_or_empty(unit.raw) if self._around.extensions.may_handle(unit.raw) else {}
 
     def unstarted(self, unit: UnitOfWork) -> None:
         """Put a job that was taken and has not started back into its queue."""
@@ -507,7 +509,7 @@ class AttemptEnd:
         self, unit: UnitOfWork, payload: Payload, seconds: float, kind: EndKind
     ) -> Sequence[settle_script.Effect]:
         around = self._around
-        if not around.extensions.minds(payload):
+        if not around.extensions.handles(payload):
             return ()
         now = now_seconds()
         end = JobEnd(kind, payload, unit.raw, unit.queue, now, around.dialect(), seconds=seconds)

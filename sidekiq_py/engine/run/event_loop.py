@@ -326,7 +326,7 @@ class EventLoop:
             raise
 
     async def _acknowledge(self, run: _Run, seconds: float) -> None:
-        if run.definition.decide_outcome is not None or self._around.extensions.minds(run.payload):
+        if run.definition.decide_outcome is not None or self._around.extensions.handles(run.payload):
             await self._settle_in_thread(
                 lambda: run.ending.succeeded(run.unit, run.payload, run.definition, run.result, seconds, may_wait=True),
                 run.unit,

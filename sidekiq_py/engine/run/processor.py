@@ -251,9 +251,9 @@ class Processor:
         if not self._foreign.watched.isdisjoint(payload) and self._is_turned_away(unit, payload):
             return
         # Asked once per job: looking it up in four places cost a no-op job 10 % of its time.
-        minding = self._extensions.minding(payload)
-        if minding:
-            if not self._extensions.may_hold_up(payload, minding):
+        handled_by = self._extensions.handlers_of(payload)
+        if handled_by:
+            if not self._extensions.may_hold_up(payload, handled_by):
                 self._held_up.forget(payload)
             elif self._is_held_up(unit, payload):
                 return
@@ -269,9 +269,9 @@ class Processor:
                 self._fetcher.requeue([unit])
             return
         try:
-            self._run_here(unit, payload, definition, started, minding)
+            self._run_here(unit, payload, definition, started, handled_by)
         finally:
-            if self._extensions.minded_runs:
+            if self._extensions.handled_runs:
                 self._extensions.forget_run(payload)
 
     def _is_turned_away(self, unit: UnitOfWork, payload: Payload) -> bool:
@@ -346,7 +346,7 @@ class Processor:
         payload: Payload,
         definition: JobDefinition,
         started: float,
-        minding: Sequence[Extension],
+        handled_by: Sequence[Extension],
     ) -> None:
         watch = self._watch if definition.hard_timeout_seconds is not None else None
         if definition.is_acknowledged_early:
@@ -362,21 +362,21 @@ class Processor:
             JOB_START.emit({"payload": payload, "queue": unit.queue, "identity": self._identity})
         if watch is not None:
             watch.begin(unit, definition.hard_timeout_seconds or 0.0)
-        chain = around.chain_for(payload) if minding else around.chain
+        chain = around.chain_for(payload) if handled_by else around.chain
         failure = self._perform(unit, payload, definition, chain)
         if watch is not None:
             watch.end()
         seconds = monotonic() - started
         if failure is None:
-            is_plain = not minding and definition.decide_outcome is None
-            if is_plain and (not self._extensions.minded_runs or not self._extensions.minds(payload)):
+            is_plain = not handled_by and definition.decide_outcome is None
+            if is_plain and (not self._extensions.handled_runs or not self._extensions.handles(payload)):
                 # There is nothing to write but the acknowledgement.
                 try:
                     self._ending.acknowledge(unit, payload, seconds)
                 except RedisError as error:
                     log_left_behind(unit, error)
                 self._ended = unit
-            elif definition.decide_outcome is not None or not self._ending.tallied(unit, payload, minding, seconds):
+            elif definition.decide_outcome is not None or not self._ending.tallied(unit, payload, handled_by, seconds):
                 self._succeed(unit, payload, definition, seconds)
             else:
                 self._ended = unit

@@ -447,7 +447,7 @@ class Poller:
         return promote.move_to(member, pushed.queue, pushed.payload, pushed.score)
 
     def _ends_of_stopped(self, payload: dict[str, Any], member: bytes) -> tuple[Effect, ...]:
-        if not self._extensions.minds(payload):
+        if not self._extensions.handles(payload):
             return ()
         return self._extensions.end_effects(JobEnd("stopped", payload, member, "", self._now(), self._dialect()))
 

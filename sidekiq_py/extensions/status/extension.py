@@ -45,7 +45,7 @@ class StatusExtension(Extension):
     api_names: ClassVar[Mapping[str, str]] = {"JobStatus": "sidekiq_py.extensions.status.status"}
 
     def __init__(self) -> None:
-        self.runs = Runs(lambda payload: program.extensions.mind(payload, self))
+        self.runs = Runs(lambda payload: program.extensions.handle_run(payload, self))
         self.job_attributes = {"progress": self._progress, "aprogress": self._aprogress}
 
     def push(self, jobs: PushSlice) -> None:

@@ -101,12 +101,12 @@ class Runs:
     The runs of this process that report progress.
 
     Args:
-        mind: Called with the payload of a run whose end the extension must handle.
+        handle_run: Called with the payload of a run whose end the extension must handle.
         monotonic: A monotonic clock, in seconds.
     """
 
-    def __init__(self, mind: Callable[[Payload], None], *, monotonic: Callable[[], float] = monotonic) -> None:
-        self._mind = mind
+    def __init__(self, handle_run: Callable[[Payload], None], *, monotonic: Callable[[], float] = monotonic) -> None:
+        self._handle_run = handle_run
         self._monotonic = monotonic
         self._runs: dict[str, Run] = {}
         self._late: set[str] = set()
@@ -123,7 +123,7 @@ class Runs:
         """
         run = Run(payload, has_status=True, audiences=_audiences(payload))
         self._runs[run.jid] = run
-        self._mind(payload)
+        self._handle_run(payload)
         _write(_pool(), run, {"status": "working", "started_at": int(now_seconds())})
 
     def of(self, job: Any) -> Run:
@@ -136,7 +136,7 @@ class Runs:
             has_status = not is_test and bool(_pool().command("EXISTS", keys.of(job.jid)))
             audiences = () if is_test else _audiences(job.payload)
             self._runs[job.jid] = run = Run(job.payload, has_status=has_status, audiences=audiences)
-            self._mind(job.payload)
+            self._handle_run(job.payload)
             if has_status:
                 run.pending = {"status": "working", "started_at": int(now_seconds())}
         return run

@@ -187,7 +187,7 @@ FOLLOWING: dict[str, tuple[Callable[[Any], Any], Mapping[str, int]]] = {
 def test_what_a_workflow_pushes_follows_the_job_whose_end_pushes_it(
     seal: Seal, running: SimpleNamespace, redis_client: redis.Redis, kind: str
 ) -> None:
-    """An extension that minds the one may have the other, though nobody pushes in its block any more."""
+    """An extension that handles the one may have the other, though nobody pushes in its block any more."""
     call, ends = FOLLOWING[kind]
     call(running)
     seal.is_on = False

@@ -129,7 +129,7 @@ def test_a_scheduled_task_is_called_up(app: Celery, worker: TaskWorker, redis_cl
 
 
 def test_a_job_of_ruby_stays_where_it_is(app: Celery, redis_client: redis.Redis) -> None:
-    """Called up it would run, as Ruby minds no revokes."""
+    """Called up it would run, as Ruby knows no revokes."""
     redis_client.zadd("schedule", {'{"class":"HardWorker","queue":"default","jid":"x","args":[]}': time.time() + 99})
 
     revokes.revoke(app, "x")

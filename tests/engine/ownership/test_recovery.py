@@ -451,12 +451,12 @@ def test_a_poison_pill_goes_to_dead_where_an_extension_fails(
 
     class Failing(Extension):
         name = "failing"
-        payload_keys: ClassVar[Mapping[str, str]] = {"minded": "nobody minds"}
+        payload_keys: ClassVar[Mapping[str, str]] = {"extra": "nothing"}
 
         def end(self, end: JobEnd) -> Iterable[Effect]:
             raise ValueError("no")
 
-    extensions, own, job = LoadedExtensions(), pool.new_link(), '{"class":"Die","args":[],"jid":"1","minded":1}'
+    extensions, own, job = LoadedExtensions(), pool.new_link(), '{"class":"Die","args":[],"jid":"1","extra":1}'
     extensions.use(Failing())
     reported: list[tuple[BaseException, dict[str, Any]]] = []
     recovery = Recovery(

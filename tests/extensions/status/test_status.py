@@ -302,7 +302,7 @@ def test_a_text_that_utf_8_cannot_carry_costs_no_job(redis_client: redis.Redis, 
 def kept_runs() -> int:
     """Of how many runs this process still knows something."""
     extension: Any = program.extensions.find("status")
-    return len(program.extensions.minded_runs) + len(extension.runs._runs)
+    return len(program.extensions.handled_runs) + len(extension.runs._runs)
 
 
 @pytest.mark.parametrize("options", [{}, {"status": True}], ids=["by its progress", "by declaration"])

@@ -21,8 +21,8 @@ from sidekiq_py.client.sync_client import Client
 from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
 from sidekiq_py.engine.fetch.fetcher import Fetcher
 from sidekiq_py.engine.fetch.reliable import ReliableFetcher
-from sidekiq_py.engine.ownership.owed_deaths import OwedDeaths
 from sidekiq_py.engine.ownership.owner import Ownership, UnitOfWork
+from sidekiq_py.engine.ownership.pending_deaths import PendingDeaths
 from sidekiq_py.engine.report.job_context import JobContext
 from sidekiq_py.engine.run.attempt import Surroundings
 from sidekiq_py.engine.run.foreign_features import ForeignFeatures
@@ -124,7 +124,7 @@ class Engine:
                 takes_over=lambda key, payload: False,
             ),
             extensions=LoadedExtensions(),
-            owed=OwedDeaths(self._pool, ownership, hooks, self._dialect),
+            pending_deaths=PendingDeaths(self._pool, ownership, hooks, self._dialect),
             is_stopping=lambda: False,
         )
 

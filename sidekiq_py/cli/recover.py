@@ -10,8 +10,8 @@ from sidekiq_py.client import sync_client
 from sidekiq_py.clock import Wakeable, now_seconds
 from sidekiq_py.config import Config
 from sidekiq_py.engine.ownership.identity import new_identity
-from sidekiq_py.engine.ownership.owed_deaths import OwedDeaths
 from sidekiq_py.engine.ownership.owner import Ownership
+from sidekiq_py.engine.ownership.pending_deaths import PendingDeaths
 from sidekiq_py.engine.ownership.recovery import Recovery
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.hooks import Hooks
@@ -53,8 +53,8 @@ def recover(everything: bool, as_json: bool) -> None:
         return detection.dialect(now_seconds())
 
     # This command has not loaded the program, so the next worker with death handlers calls them.
-    owed = OwedDeaths(pool, ownership, Hooks(), dialect, must_keep=True)
-    recovery = Recovery(config, link, ownership, dialect=dialect, owed=owed)
+    pending_deaths = PendingDeaths(pool, ownership, Hooks(), dialect, must_keep=True)
+    recovery = Recovery(config, link, ownership, dialect=dialect, pending_deaths=pending_deaths)
     _enter_lost_owners(link, with_lease=everything)
     if everything:
         moved = recovery.declare_dead(*left_behind.owners(link))

@@ -17,8 +17,8 @@ from sidekiq_py.engine.fetch.reliable import ReliableFetcher
 from sidekiq_py.engine.ownership import identity as identities
 from sidekiq_py.engine.ownership.housekeeper import Housekeeper
 from sidekiq_py.engine.ownership.lease_keeper import LeaseKeeper
-from sidekiq_py.engine.ownership.owed_deaths import OwedDeaths
 from sidekiq_py.engine.ownership.owner import Ownership
+from sidekiq_py.engine.ownership.pending_deaths import PendingDeaths
 from sidekiq_py.engine.ownership.recovery import Recovery
 from sidekiq_py.engine.ownership.reports import OwnershipReports
 from sidekiq_py.engine.reconfiguration import Reconfiguration
@@ -109,14 +109,14 @@ class WorkerParts:
         dialect = _dialect(config, client, life)
         queues = list(dict.fromkeys(name for capsule in config.capsules for name in capsule.queue_names))
         self.ownership = ownership = Ownership(identity, queues, config.lease_seconds, on_epoch, reports.warn)
-        owed = OwedDeaths(pool, ownership, hooks, dialect, is_kept=is_reliable)
+        pending_deaths = PendingDeaths(pool, ownership, hooks, dialect, is_kept=is_reliable)
         self.managers: list[Manager] = []
         self.surroundings = Surroundings(
             config=config,
             registry=registry,
             chain=server_middleware,
             hooks=hooks,
-            owed=owed,
+            pending_deaths=pending_deaths,
             state=state,
             metrics=metrics,
             context=context,
@@ -211,10 +211,10 @@ class WorkerParts:
             ownership,
             dialect=dialect,
             extensions=extensions,
-            owed=owed,
+            pending_deaths=pending_deaths,
             report=reports.report,
             on_dead_lettered=reports.dead_lettered,
-            on_owed_death=reports.owed_death,
+            on_pending_death=reports.pending_death,
             on_recovered=reports.recovered,
         )
         self.housekeeper = Housekeeper(link, ownership, recovery, config.lease_beat_seconds, reports.report)

@@ -30,8 +30,8 @@ from typing import Any
 from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.config import Config
 from sidekiq_py.engine.ownership.host import ProcessPlace, parse_registration
-from sidekiq_py.engine.ownership.owed_deaths import OwedDeath, OwedDeaths
 from sidekiq_py.engine.ownership.owner import Ownership
+from sidekiq_py.engine.ownership.pending_deaths import PendingDeath, PendingDeaths
 from sidekiq_py.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -102,10 +102,10 @@ class Recovery:
         link: A connection that only this object uses.
         dialect: Returns the Sidekiq release to write for.
         extensions: Asked what else to write for each job that goes to `dead`.
-        owed: Records that the death handlers of those jobs are pending.
+        pending_deaths: Records that the death handlers of those jobs are pending.
         report: Called with errors.
         on_dead_lettered: Called with the bytes of each job that went to `dead`.
-        on_owed_death: Called with each job whose death handlers another process left uncalled.
+        on_pending_death: Called with each job whose death handlers another process left uncalled.
         on_recovered: Called with an owner's name, how many of its jobs are no longer in flight, and how many of these
             went to `dead`.
 
@@ -121,10 +121,10 @@ class Recovery:
         *,
         dialect: Callable[[], Dialect],
         extensions: LoadedExtensions | None = None,
-        owed: OwedDeaths | None = None,
+        pending_deaths: PendingDeaths | None = None,
         report: Callable[[BaseException, dict[str, Any]], Any] = lambda error, context: None,
-        on_dead_lettered: Callable[[bytes, BaseException, OwedDeath | None], Any] = lambda raw, error, owed: None,
-        on_owed_death: Callable[[OwedDeath, dict[str, Any], BaseException], Any] = lambda owed, payload, error: None,
+        on_dead_lettered: Callable[[bytes, BaseException, PendingDeath | None], Any] = lambda raw, error, death: None,
+        on_pending_death: Callable[[PendingDeath, dict[str, Any], BaseException], Any] = lambda death, job, error: None,
         on_recovered: Callable[[str, int, int], Any] = lambda owner, count, dead: None,
     ) -> None:
         self._config = config
@@ -132,10 +132,10 @@ class Recovery:
         self._ownership = ownership
         self._dialect = dialect
         self._extensions = LoadedExtensions() if extensions is None else extensions
-        self._owed = owed
+        self._pending_deaths = pending_deaths
         self._report = report
         self._on_dead_lettered = on_dead_lettered
-        self._on_owed_death = on_owed_death
+        self._on_pending_death = on_pending_death
         self._on_recovered = on_recovered
         self._missing: dict[str, _Missing] = {}
         self._neighbours: list[ProcessPlace] = []
@@ -183,9 +183,9 @@ class Recovery:
         Raises:
             RedisError: Redis is unreachable.
         """
-        if self._owed is not None:
-            for owed, payload, error in self._owed.take_over(self._link):
-                self._on_owed_death(owed, payload, error)
+        if self._pending_deaths is not None:
+            for death, payload, error in self._pending_deaths.take_over(self._link):
+                self._on_pending_death(death, payload, error)
 
     @property
     def neighbours(self) -> Sequence[ProcessPlace]:
@@ -340,7 +340,7 @@ class Recovery:
             report=self._report,
             member=member,
         )
-        owed = self._owed.owe(payload, entry.raw, error) if self._owed is not None else None
+        death = self._pending_deaths.prepare(payload, entry.raw, error) if self._pending_deaths is not None else None
         try:
             was_there = in_flight.settle(
                 self._link,
@@ -349,7 +349,7 @@ class Recovery:
                 # The extensions' commands come first: if one fails halfway, the job must not be in both places.
                 vital=[*effects, add_to_dead(member, now)],
                 counters=[
-                    *(owed.commands if owed is not None else ()),
+                    *(death.commands if death is not None else ()),
                     in_flight.clear_suspect_command(entry.raw),
                     *trim_dead(now, DeadLimits(self._config.dead_max_jobs, self._config.dead_timeout_seconds)),
                 ],
@@ -363,7 +363,7 @@ class Recovery:
         if was_there:
             with log_context(payload):
                 _log.error("%s: %s", error, entry.raw[:200].decode(errors="replace"))
-            self._on_dead_lettered(entry.raw, error, owed)
+            self._on_dead_lettered(entry.raw, error, death)
         return was_there
 
     def _note_stuck(self, name: str, entry: recover.Entry, error: RedisReplyError) -> None:

@@ -4,7 +4,7 @@ import logging
 from typing import Any
 
 from sidekiq_py.engine.callback_thread import CallbackThread
-from sidekiq_py.engine.ownership.owed_deaths import OwedDeath
+from sidekiq_py.engine.ownership.pending_deaths import PendingDeath
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.logs import log_context
 from sidekiq_py.telemetry import RECOVER
@@ -39,7 +39,7 @@ class OwnershipReports:
         if RECOVER.handlers:
             self._callbacks.call(lambda: RECOVER.emit({"owner": owner, "count": count, "dead": dead}))
 
-    def dead_lettered(self, raw: bytes, error: BaseException, owed: OwedDeath | None) -> None:
+    def dead_lettered(self, raw: bytes, error: BaseException, death: PendingDeath | None) -> None:
         """Report a job that went to the dead set because its process died too often."""
         payload = parse_job_or_empty(raw)
         about: dict[str, Any] = {"context": "Poison pill", "jobstr": raw}
@@ -49,11 +49,11 @@ class OwnershipReports:
         def announce() -> None:
             with log_context(payload):
                 self._hooks.report(error, about)
-                if payload and owed is not None:
-                    owed.announce(payload, error)
+                if payload and death is not None:
+                    death.announce(payload, error)
 
         self._callbacks.call(announce)
 
-    def owed_death(self, owed: OwedDeath, payload: dict[str, Any], error: BaseException) -> None:
+    def pending_death(self, death: PendingDeath, payload: dict[str, Any], error: BaseException) -> None:
         """Call the death handlers that another process left uncalled."""
-        self._callbacks.call(lambda: owed.announce(payload, error))
+        self._callbacks.call(lambda: death.announce(payload, error))

@@ -104,7 +104,7 @@ class PoolSize:
             is_look_due = self._scales(may_scale) and now >= self._next_look_at
             if is_look_due or len(children) > self.wanted:
                 self._ask([child for child in children if child.is_ready], now)
-        if self._asked_at is None or (self._are_owed(children) and now < self._asked_at + _PATIENCE_SECONDS):
+        if self._asked_at is None or (self._are_answers_pending(children) and now < self._asked_at + _PATIENCE_SECONDS):
             return []
         self._asked_at = None
         if self.policy is not None and self._scales(may_scale):
@@ -130,7 +130,7 @@ class PoolSize:
         asked = [child for child in ready if child.down.write("LOAD", *(("waiting",) if child is counter else ()))]
         self._asked = frozenset(child.pid for child in asked)
 
-    def _are_owed(self, children: Sequence[ChildProcess]) -> bool:
+    def _are_answers_pending(self, children: Sequence[ChildProcess]) -> bool:
         """True while an answer is pending."""
         return any(child.pid in self._asked and child.pid not in self.running for child in children)
 

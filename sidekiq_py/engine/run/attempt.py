@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, Protocol
 from sidekiq_py.clock import now_seconds, utc_day
 from sidekiq_py.config import Config
 from sidekiq_py.engine.fetch.fetcher import Fetcher
-from sidekiq_py.engine.ownership.owed_deaths import OwedDeath, OwedDeaths
 from sidekiq_py.engine.ownership.owner import UnitOfWork
+from sidekiq_py.engine.ownership.pending_deaths import PendingDeath, PendingDeaths
 from sidekiq_py.engine.report import job_events
 from sidekiq_py.engine.report.job_context import JobContext
 from sidekiq_py.engine.run import retry
@@ -106,7 +106,7 @@ class Surroundings:
     registry: Registry
     chain: Chain[ServerMiddleware]
     hooks: Hooks
-    owed: OwedDeaths
+    pending_deaths: PendingDeaths
     state: WorkState
     metrics: ExecutionMetrics
     context: JobContext
@@ -173,8 +173,8 @@ class Surroundings:
         raw, payload, queue, error, now, _ = ended
         has_failed = outcome.kind != "done"
         counters = job_counts.count_commands(utc_day(now), failed=has_failed)
-        owed = self.death_owed(outcome, raw, error)
-        others = [*outcome.trims, *counters] if owed is None else [*owed.commands, *outcome.trims, *counters]
+        death = self.pending_death(outcome, raw, error)
+        others = [*outcome.trims, *counters] if death is None else [*death.commands, *outcome.trims, *counters]
         if not settle(outcome.vital, others):
             return False
         if SETTLE.handlers:
@@ -183,8 +183,8 @@ class Surroundings:
             # Bytes that are not a job have no payload, and were reported on the way here.
             report = self.hooks.call_error_handlers if outcome.is_logged else self.hooks.report
             report(error, {"context": "Job raised exception", "job": payload, "jobstr": raw})
-        if owed is not None and error is not None:
-            owed.announce(outcome.payload, error)
+        if death is not None and error is not None:
+            death.announce(outcome.payload, error)
         if outcome.afterwards is not None:
             try:
                 outcome.afterwards()
@@ -209,11 +209,11 @@ class Surroundings:
             is_failure = not (is_success(error) or retry.is_caused_by_shutdown(error))
             job_events.raised(payload, queue, self.identity, seconds, error, is_failure=is_failure)
 
-    def death_owed(self, outcome: Outcome, raw: bytes, error: BaseException | None) -> OwedDeath | None:
+    def pending_death(self, outcome: Outcome, raw: bytes, error: BaseException | None) -> PendingDeath | None:
         """The record to write along with this outcome, so that the death handlers run even if this process dies."""
         if not outcome.announce_death or error is None:
             return None
-        return self.owed.owe(outcome.payload, raw, error)
+        return self.pending_deaths.prepare(outcome.payload, raw, error)
 
     def after_failure(
         self, raw: bytes, queue: str, error: BaseException, definition: JobDefinition | None, now: float

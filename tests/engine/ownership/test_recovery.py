@@ -77,7 +77,7 @@ def recovery(pool: Pool, clocks: Clocks, buried: list[tuple[bytes, BaseException
         own,
         ownership,
         dialect=Dialect.unknown,
-        on_dead_lettered=lambda raw, error, owed: buried.append((raw, error)),
+        on_dead_lettered=lambda raw, error, death: buried.append((raw, error)),
     )
     own.close()
 

@@ -22,7 +22,7 @@ from sidekiq_py.hooks import Hooks
 from sidekiq_py.logs import log_context
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.job_path import owed_deaths
+from sidekiq_py.redis_access.job_path import pending_deaths
 from sidekiq_py.redis_access.job_path.failed_jobs import Command
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.dialect import Dialect
@@ -35,7 +35,7 @@ _MOST_AT_A_TIME = 100
 _POISON_PILL = error_class_name(PoisonPillError())
 
 
-class OwedDeaths:
+class PendingDeaths:
     """
     The pending death handlers of one process.
 
@@ -66,14 +66,14 @@ class OwedDeaths:
         self._unreadable: set[bytes] = set()
         self._is_refused = False
 
-    def owe(self, payload: Mapping[str, Any], raw: bytes, error: BaseException) -> "OwedDeath":
+    def prepare(self, payload: Mapping[str, Any], raw: bytes, error: BaseException) -> "PendingDeath":
         """Return what to write when a job is settled that will not be retried."""
         has_handler = self._must_keep or self._hooks.has_death_handler_for(error)
         if not self._is_kept or not has_handler or "class" not in payload:
-            return OwedDeath(self, None, ())
-        text = owed_deaths.record_of(payload, raw, error_class_name(error), error_text(error), self._dialect())
+            return PendingDeath(self, None, ())
+        text = pending_deaths.record_of(payload, raw, error_class_name(error), error_text(error), self._dialect())
         field = self._new_field()
-        return OwedDeath(self, field, tuple(owed_deaths.owe(field, text)))
+        return PendingDeath(self, field, tuple(pending_deaths.commands_of(field, text)))
 
     def announce(self, field: bytes | None, payload: dict[str, Any], error: BaseException) -> None:
         """Call the handlers, then delete the record *field* if there is one."""
@@ -81,13 +81,13 @@ class OwedDeaths:
         if field is None:
             return
         try:
-            owed_deaths.strike_off(self._pool, field)
+            pending_deaths.remove(self._pool, field)
         except RedisError as failure:
             _log.warning(
                 "death handlers were called, but Redis could not record it; they may be called again: %s", failure
             )
 
-    def take_over(self, link: Link) -> Iterator[tuple["OwedDeath", dict[str, Any], BaseException]]:
+    def take_over(self, link: Link) -> Iterator[tuple["PendingDeath", dict[str, Any], BaseException]]:
         """
         Take over the records of processes that are gone. Each has to be passed to `announce`.
 
@@ -111,34 +111,34 @@ class OwedDeaths:
                     keys.DEATHS,
                 )
 
-    def _taken_over(self, link: Link) -> Iterator[tuple["OwedDeath", dict[str, Any], BaseException]]:
-        fields = owed_deaths.fields(link)
+    def _taken_over(self, link: Link) -> Iterator[tuple["PendingDeath", dict[str, Any], BaseException]]:
+        fields = pending_deaths.fields(link)
         own = self._ownership.current.name
-        owners = {owed_deaths.owner_in(field) for field in fields} - {own}
-        alive = owed_deaths.entered(link, owners) | {own}
+        owners = {pending_deaths.owner_in(field) for field in fields} - {own}
+        alive = pending_deaths.entered(link, owners) | {own}
         for field in fields:
-            if owed_deaths.owner_in(field) in alive or field in self._unreadable:
+            if pending_deaths.owner_in(field) in alive or field in self._unreadable:
                 continue
-            text = owed_deaths.record(link, field)
+            text = pending_deaths.record(link, field)
             if text is None:
                 continue
-            death = owed_deaths.death_of(text)
+            death = pending_deaths.death_of(text)
             if death is None:
                 self._unreadable.add(field)
                 _log.error("the field %r of %s is not the death of a job; it is ignored", field, keys.DEATHS)
                 continue
             error = _error_of(death)
             new = self._new_field()
-            if self._hooks.has_death_handler_for(error) and owed_deaths.take_over(link, field, new, text):
+            if self._hooks.has_death_handler_for(error) and pending_deaths.take_over(link, field, new, text):
                 with log_context(death.payload):
-                    _log.info("%s ended before it called the death handlers", owed_deaths.owner_in(field))
-                yield OwedDeath(self, new, ()), death.payload, error
+                    _log.info("%s ended before it called the death handlers", pending_deaths.owner_in(field))
+                yield PendingDeath(self, new, ()), death.payload, error
 
     def _new_field(self) -> bytes:
-        return owed_deaths.field_of(self._ownership.current.name, next(self._numbers))
+        return pending_deaths.field_of(self._ownership.current.name, next(self._numbers))
 
 
-class OwedDeath:
+class PendingDeath:
     """
     One job's death whose handlers have not been called yet.
 
@@ -149,7 +149,7 @@ class OwedDeath:
 
     __slots__ = ("_deaths", "_field", "commands")
 
-    def __init__(self, deaths: OwedDeaths, field: bytes | None, commands: tuple[Command, ...]) -> None:
+    def __init__(self, deaths: PendingDeaths, field: bytes | None, commands: tuple[Command, ...]) -> None:
         self._deaths = deaths
         self._field = field
         self.commands = commands
@@ -159,7 +159,7 @@ class OwedDeath:
         self._deaths.announce(self._field, payload, error)
 
 
-def _error_of(death: owed_deaths.Death) -> BaseException:
+def _error_of(death: pending_deaths.Death) -> BaseException:
     if death.error_class == _POISON_PILL:
         return PoisonPillError(death.message)
     return LateDeathError(death.message, death.error_class)

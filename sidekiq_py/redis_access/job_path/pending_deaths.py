@@ -72,7 +72,7 @@ def owner_in(field: bytes) -> str:
     return field.rpartition(b" ")[0].decode(errors="replace")
 
 
-def owe(field: bytes, record: bytes) -> Sequence[Command]:
+def commands_of(field: bytes, record: bytes) -> Sequence[Command]:
     """The commands that record a death. They go among the counters of its script, because nothing depends on them."""
     return ("HSET", keys.DEATHS, field, record), ("EXPIRE", keys.DEATHS, _TTL_SECONDS)
 
@@ -108,6 +108,6 @@ def take_over(link: Link, field: bytes, own: bytes, text: bytes) -> bool:
     return bool(SETTLE.run(link, [keys.DEATHS], [field, "0", 1, 4, "HSET", 1, own, text]))
 
 
-def strike_off(pool: Pool, field: bytes) -> None:
+def remove(pool: Pool, field: bytes) -> None:
     """Remove a record once the handlers have been called."""
     pool.command("HDEL", keys.DEATHS, field)

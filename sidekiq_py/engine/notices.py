@@ -38,7 +38,7 @@ class Notices:
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
-        return f"<Orders {self._number!r} hints={len(self._revoked)}>"
+        return f"<Notices {self._number!r} hints={len(self._revoked)}>"
 
     def may_be_revoked(self, jid: str) -> bool:
         """Returns True if a notice named a job with this id."""

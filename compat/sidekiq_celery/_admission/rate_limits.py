@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from sidekiq_celery._admission import slots, waiting
-from sidekiq_celery._admission.worker_copy import RATES_KEY, RateOrder, countable_rate, rates_of
+from sidekiq_celery._admission.worker_copy import RATES_KEY, RateSetting, countable_rate, rates_of
 from sidekiq_celery._send.clients import client_of
 from sidekiq_celery._wire.payload import KEY, SLOT
 from sidekiq_celery.contract import App
@@ -47,12 +47,12 @@ class RateLimits:
         self._app = app
         self._is_revoked = is_revoked
         self._is_off = bool(app.conf.worker_disable_rate_limits)
-        self._orders: Mapping[str, RateOrder] = {}
+        self._rates: Mapping[str, RateSetting] = {}
         self._logged: set[str] = set()
 
-    def follow(self, orders: Mapping[str, RateOrder]) -> None:
+    def follow(self, rates: Mapping[str, RateSetting]) -> None:
         """Apply the limits that were set at run time."""
-        self._orders = orders
+        self._rates = rates
 
     def admission_of(self, task: Any) -> Admit | None:
         """The check to call before a job of *task* starts; None if the task has no limit."""
@@ -82,9 +82,9 @@ class RateLimits:
         if task.name.startswith(_OF_WORKFLOWS):
             # The default limit is meant for the program's own tasks.
             return None
-        ordered, declared = self._orders.get(task.name, (None, None))
-        is_ordered = task.name in self._orders and declared == task.rate_limit
-        return ordered if is_ordered else task.rate_limit
+        limit, declared = self._rates.get(task.name, (None, None))
+        is_in_force = task.name in self._rates and declared == task.rate_limit
+        return limit if is_in_force else task.rate_limit
 
     def _log_refusal(self, name: str, error: RedisReplyError) -> None:
         if name not in self._logged:
@@ -115,7 +115,7 @@ def set_rate_limit(app: App, task_name: str, limit: Any) -> bool:
     before = client.pool.command("HGET", RATES_KEY, task_name)
     if before == text.encode():
         return False
-    client.pool.batch([("MULTI",), ("HSET", RATES_KEY, task_name, text), ("INCRBY", keys.ORDERS, 1), ("EXEC",)])
+    client.pool.batch([("MULTI",), ("HSET", RATES_KEY, task_name, text), ("INCRBY", keys.NOTICES, 1), ("EXEC",)])
     slots.start_afresh(client.pool, rate_key(task_name))
     now = time.time()
     members = waiting.find(client.pool, keys.SCHEDULE, "class", [task_name])
@@ -130,17 +130,17 @@ def limits_set(app: App) -> dict[str, Any]:
     Raises:
         RedisError: As `Pool.run` does.
     """
-    orders = rates_of(client_of(app).pool.command("HGETALL", RATES_KEY))
+    rates = rates_of(client_of(app).pool.command("HGETALL", RATES_KEY))
     return {
         name: limit
-        for name, (limit, declared) in orders.items()
+        for name, (limit, declared) in rates.items()
         if name in app.tasks and app.tasks[name].rate_limit == declared
     }
 
 
-def limit_all(limits: RateLimits, definitions: Iterable[Any], orders: Mapping[str, RateOrder]) -> None:
+def limit_all(limits: RateLimits, definitions: Iterable[Any], rates: Mapping[str, RateSetting]) -> None:
     """Apply the current limits to *definitions*: the program's, and those that were set at run time."""
-    limits.follow(orders)
+    limits.follow(rates)
     for definition in definitions:
         definition.admit = limits.admission_of(definition.task)
 

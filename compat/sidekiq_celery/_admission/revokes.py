@@ -102,7 +102,7 @@ def revoke_stamped(app: App, headers: Mapping[str, Any], *, waits: bool = True) 
         ("ZADD", STAMPS_KEY, *members),
         ("ZREMRANGEBYRANK", STAMPS_KEY, 0, -revoked.MOST_KEPT - 1),
         ("EXPIRE", STAMPS_KEY, math.ceil(KEPT_SECONDS)),
-        ("INCRBY", keys.ORDERS, 1),
+        ("INCRBY", keys.NOTICES, 1),
         ("EXEC",),
     ]
     try:

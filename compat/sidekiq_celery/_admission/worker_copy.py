@@ -22,14 +22,14 @@ from sidekiq_py.worker import Notices
 if TYPE_CHECKING:
     from sidekiq_celery._wire.context import Context
 
-__all__ = ("RATES_KEY", "RateOrder", "WorkerNotices", "countable_rate", "rates_of")
+__all__ = ("RATES_KEY", "RateSetting", "WorkerNotices", "countable_rate", "rates_of")
 
 logger = logging.getLogger("celery.worker.strategy")
 
 RATES_KEY = "sidekiq_py:rate_limits"
 """A hash from a task's name to JSON: the rate that was set, and the program's own rate, which it replaces."""
 
-RateOrder = tuple[Any, Any]
+RateSetting = tuple[Any, Any]
 """The rate that was set, and the program's own rate."""
 
 # Redis counts in microseconds.
@@ -45,7 +45,7 @@ class WorkerNotices:
         on_rates: Called with the rate limits that were set at run time, whenever they change.
     """
 
-    def __init__(self, app: App, on_rates: Callable[[Mapping[str, RateOrder]], None]) -> None:
+    def __init__(self, app: App, on_rates: Callable[[Mapping[str, RateSetting]], None]) -> None:
         self._app = app
         self._on_rates = on_rates
         self._stamps: dict[str, float] = {}
@@ -76,7 +76,7 @@ class WorkerNotices:
         self._on_rates(rates_of(rates))
 
 
-def rates_of(reply: Any) -> dict[str, RateOrder]:
+def rates_of(reply: Any) -> dict[str, RateSetting]:
     """The rates that were set at run time, from the reply to HGETALL of `RATES_KEY`."""
     pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
     return dict(_readable(pairs))
@@ -100,7 +100,7 @@ def countable_rate(limit: Any) -> float:
     return per_second
 
 
-def _readable(rows: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[str, RateOrder]]:
+def _readable(rows: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[str, RateSetting]]:
     """Yield the valid rows. Invalid ones, whoever wrote them, are logged and skipped."""
     for name, text in rows:
         try:

@@ -64,9 +64,9 @@ def register_tasks(
     hooks.on_death(fail_lost_tasks(registry), of=PoisonPillError)
     failed_tasks = FailedTasks(app)
     definitions: list[TaskDefinition] = []
-    orders = WorkerNotices(app, lambda ordered: limit_all(limits, definitions, ordered))
-    limits = RateLimits(app, orders.received.may_be_revoked)
-    registry.on_notices = orders.received.note
+    notices = WorkerNotices(app, lambda rates: limit_all(limits, definitions, rates))
+    limits = RateLimits(app, notices.received.may_be_revoked)
+    registry.on_notices = notices.received.note
     registry.on_too_large = partial(refusal_of, app)
 
     def define(task: Any) -> TaskDefinition:
@@ -75,7 +75,7 @@ def register_tasks(
             failed_tasks,
             made_by(trace.build_tracer, task, hostname),
             has_hard_limits=has_hard_limits,
-            gate=gate or orders.gate,
+            gate=gate or notices.gate,
             events=events,
             consumer=consumer,
         )

@@ -77,7 +77,7 @@ def list_revoked(pool: Pool, now: float, most: int) -> list[str]:
 def told_of(link: Link, raw: bytes) -> list[bytes]:
     """The notices that a fetch of this job would return now; see `fetch.lua`."""
     jid = _jid_of(raw)
-    number, until = link.batch([("GET", keys.ORDERS), ("ZSCORE", keys.REVOKED, jid)])
+    number, until = link.batch([("GET", keys.NOTICES), ("ZSCORE", keys.REVOKED, jid)])
     notices = [number or b""]
     if until is not None:
         notices.append(jid.encode(errors="replace"))

@@ -132,7 +132,7 @@ def _fetch_keys(owner: str, queues: tuple[str, ...]) -> Sequence[str]:
         keys.PAUSED,
         keys.DEPARTED,
         keys.REVOKED,
-        keys.ORDERS,
+        keys.NOTICES,
         *[keys.queue(name) for name in queues],
     )
 
@@ -169,7 +169,7 @@ class TakePlan:
         look: list[Command] = [
             ("EXISTS", keys.PAUSED, keys.SUSPECTS, keys.REVOKED, *[keys.lease(owner)] * _LEASE_COUNT)
         ]
-        self._look = [*look, ("GET", keys.ORDERS)] if wants_notices else look
+        self._look = [*look, ("GET", keys.NOTICES)] if wants_notices else look
 
     @property
     def look(self) -> list[Command]:
@@ -239,7 +239,7 @@ def claim(link: Link, owner: str, number: str, queue_name: str, raw: bytes) -> A
         keys.SUSPECTS,
         keys.PAUSED,
         keys.REVOKED,
-        keys.ORDERS,
+        keys.NOTICES,
     ]
     return CLAIM.run(link, names, [owner, number, queue_name, raw])
 

@@ -249,9 +249,9 @@ def _parts_of(effect: Effect, numbers: Mapping[Any, int]) -> list[Command]:
 
 @lru_cache(maxsize=64)
 def _take_keys(owner: str, queue_keys: tuple[str, ...]) -> Callable[[Mapping[Any, int]], tuple[int, ...]]:
-    """The numbers of the in-flight hash, owners, lease and orders, then of the keys that must not exist."""
+    """The numbers of the in-flight hash, owners, lease and notices, then of the keys that must not exist."""
     absent = (keys.PAUSED, keys.SUSPECTS, keys.REVOKED, *queue_keys)
-    return itemgetter(keys.in_flight(owner), keys.OWNERS, keys.lease(owner), keys.ORDERS, *absent)
+    return itemgetter(keys.in_flight(owner), keys.OWNERS, keys.lease(owner), keys.NOTICES, *absent)
 
 
 def _short(command: Command) -> list[Command]:

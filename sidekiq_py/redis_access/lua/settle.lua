@@ -24,7 +24,7 @@
 --
 -- Two commands do the work of several Redis commands:
 --   COUNT <string> <n> <seconds>             INCRBY <string> <n>; a new key expires after <seconds>
---   TAKE <list> <job> <field> <owner> <hash> <owners> <lease> <orders> <absent>...
+--   TAKE <list> <job> <field> <owner> <hash> <owners> <lease> <notices> <absent>...
 --                                            LPUSH <list> <job>. But if the list is empty, none of the keys <absent> exists
 --                                            (other queues, and the keys that only `fetch.lua` handles), and the owner is
 --                                            entered and has its lease, then the job goes straight in flight, in <hash>
@@ -236,14 +236,14 @@ local function taken_or_pushed(at, words)
   local list, job, field, owner = ARGV[at + 2], ARGV[at + 3], ARGV[at + 4], ARGV[at + 5]
   local named = {}
   for word = at + 6, at + words do named[#named + 1] = KEYS[tonumber(ARGV[word])] end
-  local hash, owners, lease, orders = named[1], named[2], named[3], redis.pcall('GET', named[4])
+  local hash, owners, lease, notices = named[1], named[2], named[3], redis.pcall('GET', named[4])
   if
-    type(orders) == 'table' or redis.call('EXISTS', list, unpack(named, 5)) > 0
+    type(notices) == 'table' or redis.call('EXISTS', list, unpack(named, 5)) > 0
     or redis.call('EXISTS', lease) == 0 or redis.pcall('HEXISTS', owners, owner) ~= 1
   then
     return redis.pcall('LPUSH', list, job), nil
   end
-  return redis.pcall('HSET', hash, field, job), {orders = orders or '', hash = hash, list = list, job = job, field = field}
+  return redis.pcall('HSET', hash, field, job), {notices = notices or '', hash = hash, list = list, job = job, field = field}
 end
 
 -- Turns an error in a verb, as for a key of the wrong type, into an error reply like that of a command.
@@ -298,4 +298,4 @@ while ARGV[at] do
   at = at + words + 1
 end
 if not removed then remove() end
-return taken and {taken.orders} or 1
+return taken and {taken.notices} or 1

@@ -240,10 +240,10 @@ def test_a_limit_that_cannot_be_counted_stops_nobody(
     assert [result.get(timeout=WAIT_SECONDS) for result in results] == [0, 1]
 
 
-def test_orders_that_nobody_can_read_are_passed_over(
+def test_rates_that_nobody_can_read_are_passed_over(
     app: Celery, worker: TaskWorker, redis_client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Jobs run all the same, tasks keep their own limits, and the other orders hold."""
+    """Jobs run all the same, tasks keep their own limits, and the other rates hold."""
     limited = declare(app, [])
 
     @app.task(name="proj.odd")

@@ -330,7 +330,7 @@ def test_a_pause_holds_a_chain(redis_client: redis.Redis, make_chained: Callable
     eventually(lambda: nothing_is_left(redis_client))
 
 
-def test_orders_are_heard_along_a_chain(redis_client: redis.Redis, make_chained: Callable[..., Chained]) -> None:
+def test_notices_are_received_along_a_chain(redis_client: redis.Redis, make_chained: Callable[..., Chained]) -> None:
     """No fetch tells of them."""
     chained = make_chained()
     told: list[list[bytes]] = []

@@ -33,7 +33,7 @@ def test_a_worker_reports_nothing_where_redis_closes_its_idle_connections(
     before = [link.generation for link in links]
 
     eventually(lambda: links[0].wait_readable(0))
-    # As after an orders change, or a queue resumed: the leader looks up, and fetches.
+    # As after a change of the notices, or a queue resumed: the leader looks up, and fetches.
     fetcher.wake()
     eventually(lambda: links[0].generation > before[0])
     push_jobs(client, [job_text(1, "run")])

@@ -535,7 +535,7 @@ def test_scripts_come_back_after_a_flush(link: Link, redis_client: redis.Redis) 
         assert call()
 
 
-# ---- orders
+# ---- notices
 
 
 def test_what_is_revoked_is_told_with_the_jobs(link: Link, redis_client: redis.Redis) -> None:

@@ -262,7 +262,7 @@ def test_the_programs_own_logging_is_kept(start_worker: StartWorker, client: Cli
 def test_file_program_and_flags_decide_about_keys_of_extensions(
     start_worker: StartWorker, client: Client, redis_client: redis.Redis, tmp_path: Path
 ) -> None:
-    """Each decides about its own key: the batch job is buried, the encrypted job runs, the unique job is refused."""
+    """Each decides about its own key: the batch job dies, the encrypted job runs, the unique job is refused."""
     (tmp_path / "sidekiq.yml").write_text("extension_keys: {bid: run, encrypt: refuse}\n:queues: [mixed]\n")
     (tmp_path / "deciding_jobs.py").write_text(
         "import sidekiq_py as sidekiq\n"

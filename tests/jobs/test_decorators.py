@@ -119,9 +119,9 @@ def test_blocks_for_retries_are_kept_with_the_job() -> None:
         return 10
 
     @job.retries_exhausted
-    def bury(payload: dict[str, Any], error: BaseException) -> None: ...
+    def on_exhausted(payload: dict[str, Any], error: BaseException) -> None: ...
 
-    assert (job.definition.retry_in_block, job.definition.exhausted_block) == (delay, bury)
+    assert (job.definition.retry_in_block, job.definition.exhausted_block) == (delay, on_exhausted)
 
 
 def test_a_name_that_is_declared_twice_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

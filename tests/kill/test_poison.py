@@ -48,10 +48,10 @@ def test_a_job_that_kills_its_process_is_buried_and_no_innocent_with_it(
         f"{books}; deaths={deaths} in_flight_at_deaths={fleet.in_flight_at_deaths} dead={list(map(number_of, dead))}"
     )
     assert deaths == 4
-    [buried] = map(json.loads, dead)
-    assert buried.pop("error_class").endswith(".PoisonPillError")
-    assert buried.pop("error_message").startswith("the process died 3 times")
-    assert buried == json.loads(texts[place])
+    [dead_lettered] = map(json.loads, dead)
+    assert dead_lettered.pop("error_class").endswith(".PoisonPillError")
+    assert dead_lettered.pop("error_message").startswith("the process died 3 times")
+    assert dead_lettered == json.loads(texts[place])
     assert fleet.ledger.numbers(DIED) == {place: 1}
     assert (books.lost, books.doubled) == ((), ())
     assert books.once + books.again - 1 == jobs - 1

@@ -243,7 +243,7 @@ class AttemptEnd:
         """Settle bytes that are not a job: they go to `dead` unchanged."""
         self._fail(unit, {}, None, error)
 
-    def buried(self, unit: UnitOfWork, payload: Payload, error: SidekiqError) -> None:
+    def dead_lettered(self, unit: UnitOfWork, payload: Payload, error: SidekiqError) -> None:
         """Settle a job that must not run here: it goes to `dead` unchanged."""
         now = now_seconds()
         outcome = retry.dead_letter_untouched(unit.raw, payload, self._around.config, now)

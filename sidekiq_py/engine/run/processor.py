@@ -286,7 +286,7 @@ class Processor:
             return False
         policy, error = decision
         if policy == "bury":
-            self._settle(unit, lambda: self._ending.buried(unit, payload, error))
+            self._settle(unit, lambda: self._ending.dead_lettered(unit, payload, error))
         else:
             self._foreign.refuse(unit, payload, error, self._fetcher)
         return True
@@ -313,7 +313,7 @@ class Processor:
             self._settle(unit, lambda: self._ending.invalidated(unit, payload, reason))
         else:
             reason = decision.reason
-            self._settle(unit, lambda: self._ending.buried(unit, payload, DeadLetteredError(reason)))
+            self._settle(unit, lambda: self._ending.dead_lettered(unit, payload, DeadLetteredError(reason)))
         return True
 
     def _is_rescheduled(self, unit: UnitOfWork, payload: Payload, admit: Admit) -> bool:

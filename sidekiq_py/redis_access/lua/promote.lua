@@ -24,9 +24,9 @@ end
 
 --@part forbids_zrem
 
-local has_buried = false
+local has_dead_lettered = false
 local function dead_letter(member)
-  has_buried = true
+  has_dead_lettered = true
   return forbids_zrem() or refused(redis.pcall('ZADD', KEYS[2], ARGV[1], member))
 end
 
@@ -58,7 +58,7 @@ for i = 4, #ARGV, 4 do
   end
   replies[#replies + 1] = reply
 end
-if has_buried then
+if has_dead_lettered then
   redis.pcall('ZREMRANGEBYSCORE', KEYS[2], '-inf', ARGV[2])
   redis.pcall('ZREMRANGEBYRANK', KEYS[2], '0', ARGV[3])
 end

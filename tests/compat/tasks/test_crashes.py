@@ -89,7 +89,7 @@ def test_a_task_ends_once_whatever_is_killed(
 def test_a_task_that_kills_its_worker_fails_at_the_fourth_death(
     redis_url: str, redis_client: redis.Redis, tmp_path: Path
 ) -> None:
-    """The first makes it a suspect, three more end it. Whoever buries it stores the failure and calls its errbacks."""
+    """The first makes it a suspect, three more end it: then its failure is stored and its errbacks are called."""
     app = Celery("proj", broker=redis_url, backend=redis_url, set_as_current=False, fixups=[])
     result = app.send_task("proj.deadly", link_error=app.signature("proj.told"))
 

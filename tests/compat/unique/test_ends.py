@@ -138,7 +138,7 @@ def test_a_task_that_is_not_run_releases_its_lock(app: Celery, worker: TaskWorke
 def test_a_task_whose_workers_died_of_it_releases_its_lock(
     app: Celery, worker: TaskWorker, redis_client: redis.Redis, holders: Holders
 ) -> None:
-    """When it is buried, which the engine does."""
+    """When the engine moves it to `dead`."""
 
     @app.task(name="proj.deadly", unique_for=600)
     def deadly() -> None:

@@ -62,13 +62,13 @@ def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
 
 
 @pytest.fixture
-def buried() -> list[tuple[bytes, BaseException]]:
+def dead_lettered() -> list[tuple[bytes, BaseException]]:
     """What death handlers were told."""
     return []
 
 
 @pytest.fixture
-def recovery(pool: Pool, clocks: Clocks, buried: list[tuple[bytes, BaseException]]) -> Iterator[Recovery]:
+def recovery(pool: Pool, clocks: Clocks, dead_lettered: list[tuple[bytes, BaseException]]) -> Iterator[Recovery]:
     """Of a living process; a beat every five seconds."""
     own = pool.new_link()
     ownership = Ownership("me:1:abc", ["default"], 30)
@@ -77,7 +77,7 @@ def recovery(pool: Pool, clocks: Clocks, buried: list[tuple[bytes, BaseException
         own,
         ownership,
         dialect=Dialect.unknown,
-        on_dead_lettered=lambda raw, error, death: buried.append((raw, error)),
+        on_dead_lettered=lambda raw, error, death: dead_lettered.append((raw, error)),
     )
     own.close()
 
@@ -409,7 +409,7 @@ def die_with(job: bytes, recovery: Recovery, link: Link, client: redis.Redis, *,
 
 
 def test_the_third_death_after_a_start_mark_goes_to_dead(
-    recovery: Recovery, link: Link, redis_client: redis.Redis, buried: list[tuple[bytes, BaseException]]
+    recovery: Recovery, link: Link, redis_client: redis.Redis, dead_lettered: list[tuple[bytes, BaseException]]
 ) -> None:
     """The first death only makes a suspect of it: whether it had started nobody knows."""
     push(redis_client, "poison")
@@ -420,13 +420,13 @@ def test_the_third_death_after_a_start_mark_goes_to_dead(
     assert redis_client.zrange("dead", 0, -1, withscores=True) == [(b"poison", T0)]
     assert redis_client.llen("queue:default") == 0
     assert redis_client.exists("sidekiq_py:suspects") == 0
-    [(raw, error)] = buried
+    [(raw, error)] = dead_lettered
     assert raw == b"poison"
     assert isinstance(error, PoisonPillError)
 
 
 def test_a_poison_pill_says_in_dead_why_it_is_there(
-    recovery: Recovery, link: Link, redis_client: redis.Redis, buried: list[tuple[bytes, BaseException]]
+    recovery: Recovery, link: Link, redis_client: redis.Redis, dead_lettered: list[tuple[bytes, BaseException]]
 ) -> None:
     """The Web UI shows it; all else in the payload is as it was, and no suspect is left behind."""
     job = '{"class":"Die","args":[1.0,"ä"],"jid":"1","error_class":"ValueError","retry_count":0}'
@@ -441,7 +441,7 @@ def test_a_poison_pill_says_in_dead_why_it_is_there(
     assert payload == {"class": "Die", "args": [1.0, "ä"], "jid": "1", "retry_count": 0}
     assert b'"args":[1.0,"\xc3\xa4"]' in member
     assert redis_client.exists("sidekiq_py:suspects") == 0
-    assert [raw for raw, _ in buried] == [job.encode()]
+    assert [raw for raw, _ in dead_lettered] == [job.encode()]
 
 
 def test_a_poison_pill_goes_to_dead_where_an_extension_fails(

@@ -1,4 +1,4 @@
-"""Jobs with a key of Pro, Enterprise or a gem: refused with their queue, buried, or run, and never half of it."""
+"""Jobs with a key of Pro, Enterprise or a gem: refused with their queue, sent to `dead`, or run: never half of it."""
 
 import json
 import logging
@@ -303,7 +303,7 @@ def test_with_the_policy_bury_it_goes_to_dead_as_it_is(worker: Worker, redis_cli
 
 
 def test_of_several_keys_the_most_careful_policy_counts(worker: Worker, redis_client: redis.Redis) -> None:
-    """A job that may be buried for one key is still to be refused for the other."""
+    """A job that may go to `dead` for one key is still to be refused for the other."""
     both = job_text(1, "run", queue="mixed", bid="b", encrypt=True)
     push_jobs(redis_client, [job_text(2, "run", bid="b"), both], "mixed")
 

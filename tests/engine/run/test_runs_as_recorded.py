@@ -76,7 +76,7 @@ JOBS = {
 
 
 def is_failed_run(found: Recording) -> bool:
-    """Whether it is a run that failed, of a job that an engine retries or buries."""
+    """Whether it is a run that failed, of a job that an engine retries or moves to `dead`."""
     given = found.input
     return given.get("step") == "run" and given.get("error") is not None and found.key in ("retry", "dead")
 

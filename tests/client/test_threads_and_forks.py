@@ -106,7 +106,7 @@ def test_a_time_limit_between_two_replies_leaves_no_reply_behind(pushed: Pushed)
     link = client.pool.acquire()
     receive, calls = type(link).receive, 0
 
-    def strike(self: object) -> object:
+    def interrupt(self: object) -> object:
         nonlocal calls
         calls += 1
         if calls == 2:
@@ -115,7 +115,7 @@ def test_a_time_limit_between_two_replies_leaves_no_reply_behind(pushed: Pushed)
 
     client.pool.release(link)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(link), "receive", strike)
+        patch.setattr(type(link), "receive", interrupt)
         with pytest.raises(TimeoutError):
             client.push({"class": "A", "args": [1]})
 

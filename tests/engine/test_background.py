@@ -83,11 +83,11 @@ def test_each_thread_of_a_worker_goes_on_after_an_error_beyond_measure(
 
 def test_limits_hold_after_one_that_could_not_be_enforced(monkeypatch: pytest.MonkeyPatch) -> None:
     """The thread that watches them is one for all jobs."""
-    struck: list[Any] = []
+    failed: list[Any] = []
 
     def interrupt(self: Guard, unit: Any, kind: Any) -> bool:
-        struck.append(unit)
-        if len(struck) == 1:
+        failed.append(unit)
+        if len(failed) == 1:
             raise MemoryError
         return True
 
@@ -97,7 +97,7 @@ def test_limits_hold_after_one_that_could_not_be_enforced(monkeypatch: pytest.Mo
         guard.performing = object()  # type: ignore[assignment]
         limits.watch(guard, guard.performing, 0.0)  # type: ignore[arg-type]
 
-    eventually(lambda: struck == [guard.performing for guard in guards])
+    eventually(lambda: failed == [guard.performing for guard in guards])
     limits.close()
 
 

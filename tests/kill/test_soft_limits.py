@@ -27,18 +27,18 @@ def test_jobs_that_run_about_as_long_as_their_limit_are_settled_rightly(
 
     jobs = limited + free
     retried = [json.loads(raw) for raw in fleet.client.zrange("retry", 0, -1)]
-    struck = {job["args"][0] for job in retried}
+    timed_out = {job["args"][0] for job in retried}
     ended = fleet.ledger.numbers(ENDED)
     eventually(lambda: int(fleet.client.get("stat:processed") or 0) == jobs)
     failed = int(fleet.client.get("stat:failed") or 0)
     books = fleet.books(jobs)
-    report(f"{books}; timed out={len(struck)}, of these after their last line={len(struck & set(ended))}")
+    report(f"{books}; timed out={len(timed_out)}, of these after their last line={len(timed_out & set(ended))}")
     assert (books.lost, books.doubled, books.again) == ((), (), 0)
     assert {job["error_class"] for job in retried} == {"sidekiq_py.errors.SoftTimeLimitError"}
     assert {job["class"] for job in retried} == {"limited"}
     assert failed == len(retried)
-    # Who is not in the retry set has come to its end, and who did not even begin was struck before it could.
-    assert set(range(jobs)) - struck <= set(ended)
-    assert set(range(jobs)) - struck <= set(fleet.ledger.numbers(STARTED))
+    # Who is not in the retry set has come to its end, and who did not even begin was interrupted before it could.
+    assert set(range(jobs)) - timed_out <= set(ended)
+    assert set(range(jobs)) - timed_out <= set(fleet.ledger.numbers(STARTED))
     assert max(fleet.ledger.numbers(STARTED).values()) == 1
-    assert 100 < len(struck) < limited
+    assert 100 < len(timed_out) < limited

@@ -53,13 +53,13 @@ class _SoftLimited:
     def __await__(self) -> Generator[Any, Any, Any]:
         task = asyncio.current_task()
         assert task is not None
-        timer = asyncio.get_running_loop().call_later(self._seconds, self._strike, task)
+        timer = asyncio.get_running_loop().call_later(self._seconds, self._cancel, task)
         try:
             return (yield from self._steps(task))
         finally:
             timer.cancel()
 
-    def _strike(self, task: "asyncio.Task[Any]") -> None:
+    def _cancel(self, task: "asyncio.Task[Any]") -> None:
         self._is_due = True
         self._cancelled_before = task.cancelling()
         task.cancel()

@@ -59,7 +59,7 @@ def note_fetched(units: Collection[UnitOfWork]) -> None:
         FETCH.emit({"count": len(units), "queues": dict(Counter(unit.queue for unit in units))})
 
 
-def strike_off(units: Iterable[UnitOfWork]) -> None:
+def remove_from_tables(units: Iterable[UnitOfWork]) -> None:
     """
     Drop jobs from their owners' tables after something went wrong on their way to a processor. A job that is in flight
     but not in its owner's table is an orphan, and goes back to its queue at the next comparison.

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 
 from sidekiq_py.clock import monotonic
-from sidekiq_py.engine.fetch.fetcher import claimed, strike_off
+from sidekiq_py.engine.fetch.fetcher import claimed, remove_from_tables
 from sidekiq_py.engine.fetch.settle import Acknowledgements, Settler
 from sidekiq_py.engine.ownership.owner import Owner, Ownership, UnitOfWork
 from sidekiq_py.errors import RedisConnectionError, RedisError, RedisReplyError, ReplyLostError
@@ -350,7 +350,7 @@ class Waiters:
         try:
             self._read([by_fd.pop(fd) for fd in ready if fd != wake_fd], by_fd.values(), units)
         except BaseException:
-            strike_off(units)
+            remove_from_tables(units)
             raise
         return units, wake_fd in ready
 
@@ -408,11 +408,11 @@ class Waiters:
                 for (owner, queue), jobs in together.items():
                     in_flight.put_back(link, owner.name, queue, jobs)
         finally:
-            strike_off(leaving)
+            remove_from_tables(leaving)
 
     def close(self) -> None:
         """Close all connections."""
-        strike_off(self._held)
+        remove_from_tables(self._held)
         for waiter in self._waiters:
             waiter.close_batch()
             waiter.link.close()

@@ -272,7 +272,7 @@ class Recovery:
         # An owner with jobs stays listed: those that could not go back (the queue's key has a wrong type) are tried
         # again.
         done = [name for name, (at, _) in departed.items() if name not in left and now - at > _AFTERCARE_SECONDS]
-        recover.strike_off(self._link, done)
+        recover.remove_departed(self._link, done)
         begun = [name for name in departed if name in left and name not in self._under_way]
         self._under_way |= {name: _Round(recover.entries(self._link, name, queues[name])) for name in begun}
         hurried = {name: self._under_way.pop(name) for name in first if name in self._under_way}

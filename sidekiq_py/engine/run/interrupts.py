@@ -84,10 +84,10 @@ class Guard:
             self.is_requested = True
             if self.performing is not unit:
                 return False
-            struck: int = _set_async_exception(ctypes.c_ulong(self._thread_id), ctypes.py_object(kind))
+            thread_count: int = _set_async_exception(ctypes.c_ulong(self._thread_id), ctypes.py_object(kind))
         if self._is_main_thread:
             threading.Thread(target=self._wake, args=(unit,), name="sidekiq.wake", daemon=True).start()
-        return struck == 1
+        return thread_count == 1
 
     def _wake(self, unit: UnitOfWork) -> None:
         """Interrupt the job's system call. Python resumes the call if there is no exception to raise by then."""

@@ -179,7 +179,7 @@ def leaving_something(link: Link, queues_of: Mapping[str, Sequence[str]]) -> set
     return {owner for owner, count in zip(places, counts, strict=True) if count}
 
 
-def strike_off(link: Link, owner_names: Sequence[str]) -> None:
+def remove_departed(link: Link, owner_names: Sequence[str]) -> None:
     """Remove departed owners that have nothing left in flight."""
     if owner_names:
         link.command("HDEL", keys.DEPARTED, *owner_names)

@@ -103,7 +103,7 @@ def fill(fetcher: ReliableFetcher, count: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("part", "step"), [(Buffer, "refill"), (SideChannel, "confirm"), (SideChannel, "hear_again")], ids=str
+    ("part", "step"), [(Buffer, "refill"), (SideChannel, "confirm"), (SideChannel, "refresh_notices")], ids=str
 )
 @pytest.mark.parametrize("error", [MemoryError(), KeyboardInterrupt(), ValueError("odd")], ids=repr)
 def test_a_job_that_is_about_to_start_is_kept_whatever_is_raised(

@@ -143,9 +143,9 @@ def test_jobs_that_are_cut_off_while_they_log_do_not_silence_the_log(tmp_path: P
                 thread.start()
                 is_logging.wait()
             for _, thread in jobs:
-                strike = ctypes.pythonapi.PyThreadState_SetAsyncExc
+                set_async_exception = ctypes.pythonapi.PyThreadState_SetAsyncExc
                 while thread.is_alive():
-                    strike(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(SoftTimeLimitError))
+                    set_async_exception(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(SoftTimeLimitError))
                     # One that strikes inside a destructor is ignored by Python itself.
                     thread.join(1)
         logger.info("the last word")

@@ -32,7 +32,7 @@ _MOST_IN_A_LIST = 100
 _MOST_AT_ONCE = 2_000
 _ENOUGH = 1_000
 """With this many waiting, the thread does not wait for more."""
-_GATHER_SECONDS = 0.05
+_BATCHING_SECONDS = 0.05
 _PAUSE_SECONDS = 1.0
 _LOG_EVERY_SECONDS = 60.0
 _CLOSE_SECONDS = 2.0
@@ -155,7 +155,7 @@ class Outbox:
         while not self._is_closing.is_set():
             self._is_wanted.wait()
             if len(self._letters) < _ENOUGH:
-                self._is_urgent.wait(_GATHER_SECONDS)
+                self._is_urgent.wait(_BATCHING_SECONDS)
             self._is_urgent.clear()
             self._is_wanted.clear()
             if not self._send_all():

@@ -34,7 +34,7 @@ _MOST_SINGLE = 8
 # After anything was paused, suspect or revoked, or a move was refused, only the script fetches for this long.
 _PAUSE_OF_SINGLES_SECONDS = 0.5
 
-Gathered = dict[Owner, list[UnitOfWork]]
+Drained = dict[Owner, list[UnitOfWork]]
 
 
 class Exchange:
@@ -107,16 +107,16 @@ class Exchange:
             RedisError: Redis is unreachable or refuses the commands. The ends are kept for the next call.
         """
         owner = self._ownership.current
-        gathered = self._settler.drain()
+        drained = self._settler.drain()
         try:
-            next_job = self._next_job(owner, gathered, asked_at) if len(queues) == len(self._by_key) else None
+            next_job = self._next_job(owner, drained, asked_at) if len(queues) == len(self._by_key) else None
             if next_job is not None:
                 return [next_job]
             take = self._taken_singly if self._may_take_singly(owner, wanted, asked_at) else self._fetched
-            units = take(owner, gathered, queues, wanted, asked_at)
+            units = take(owner, drained, queues, wanted, asked_at)
         except BaseException:
-            # If the ends were sent, `gathered` is empty by now. Sending an end twice is harmless: it is written once.
-            self._settler.restore(gathered)
+            # If the ends were sent, `drained` is empty by now. Sending an end twice is harmless: it is written once.
+            self._settler.restore(drained)
             raise
         if units:
             self._longest = max(map(len, [unit.raw for unit in units]))
@@ -124,14 +124,14 @@ class Exchange:
 
     # ---- the job that another's end pushes
 
-    def _next_job(self, owner: Owner, gathered: Gathered, asked_at: float) -> UnitOfWork | None:
+    def _next_job(self, owner: Owner, drained: Drained, asked_at: float) -> UnitOfWork | None:
         """
         If a single job has ended and its end pushes one job, settle the one and take the other, unless the queues hold
         other jobs. Returns None if a fetch is needed.
         """
-        ended = gathered.get(owner, ())
+        ended = drained.get(owner, ())
         is_due = asked_at >= self._next_jobs_at and owner.is_registered and owner.published == owner.about
-        if len(ended) != 1 or len(gathered) != 1 or not is_due:
+        if len(ended) != 1 or len(drained) != 1 or not is_due:
             return None
         [unit] = ended
         question = unit.question
@@ -141,7 +141,7 @@ class Exchange:
             if found is None:
                 return None
             reply, *answers = self._link.batch([found.call] if question is None else [found.call, question.command])
-            gathered.clear()
+            drained.clear()
             if question is not None:
                 _pass_answer(question, answers[0])
             self._settler.note_ends(self._link, ended, [reply])
@@ -182,7 +182,7 @@ class Exchange:
         )
 
     def _taken_singly(
-        self, owner: Owner, gathered: Gathered, queues: Sequence[tuple[str, int]], wanted: int, asked_at: float
+        self, owner: Owner, drained: Drained, queues: Sequence[tuple[str, int]], wanted: int, asked_at: float
     ) -> list[UnitOfWork]:
         names = tuple([name for name, _ in queues])
         plan = in_flight.take_plan(owner.name, names, wants_notices=self._on_notices is not None)
@@ -191,7 +191,7 @@ class Exchange:
         units: list[UnitOfWork] = []
         paused: list[UnitOfWork] = []
         try:
-            found, refused, look = self._moved(gathered, plan, orders)
+            found, refused, look = self._moved(drained, plan, orders)
             is_plain = plan.is_plain(look)
             if not is_plain or refused:
                 # The next fetch finds out what it is.
@@ -228,7 +228,7 @@ class Exchange:
             owner.close_batch(batch)
 
     def _moved(
-        self, gathered: Gathered, plan: in_flight.TakePlan, orders: Sequence[Sequence[int]]
+        self, drained: Drained, plan: in_flight.TakePlan, orders: Sequence[Sequence[int]]
     ) -> tuple[list[tuple[str, bytes]], bool, list[Any]]:
         """
         Move up to one job per order.
@@ -242,7 +242,7 @@ class Exchange:
         names = plan.queue_names
         firsts = [names[order[0]] for order in orders]
         if len(names) == 1 or self._filled.issuperset(firsts):
-            replies = self._handed_in(gathered, plan.take_from(firsts))
+            replies = self._flush_with(drained, plan.take_from(firsts))
             moves, look = replies[: len(firsts)], replies[len(firsts) :]
             found = [(name, reply) for name, reply in zip(firsts, moves, strict=True) if type(reply) is bytes]
             refused = any(isinstance(reply, RedisReplyError) for reply in moves)
@@ -251,7 +251,7 @@ class Exchange:
             )
             if found or refused or len(names) == 1:
                 return found, refused, look
-        reply, *look = self._handed_in(gathered, plan.take_in_order(orders))
+        reply, *look = self._flush_with(drained, plan.take_in_order(orders))
         if isinstance(reply, RedisReplyError) and reply.code == "NOSCRIPT":
             reply, *look = self._link.batch(plan.take_in_order(orders, has_script=False))
         found = plan.taken_in_order(reply)
@@ -277,7 +277,7 @@ class Exchange:
     # ---- a fetch
 
     def _fetched(
-        self, owner: Owner, gathered: Gathered, queues: Sequence[tuple[str, int]], wanted: int, asked_at: float
+        self, owner: Owner, drained: Drained, queues: Sequence[tuple[str, int]], wanted: int, asked_at: float
     ) -> list[UnitOfWork]:
         batch = owner.open_batch()
         takes_exclusive = self._ownership.reserve_exclusive()
@@ -294,7 +294,7 @@ class Exchange:
                 seed=random.getrandbits(31),
                 may_take_marked=takes_exclusive,
             )
-            [reply] = self._handed_in(gathered, [in_flight.FETCH.call(*plan.command_parts())])
+            [reply] = self._flush_with(drained, [in_flight.FETCH.call(*plan.command_parts())])
             if isinstance(reply, RedisReplyError) and reply.code == "NOSCRIPT":
                 reply = self._link.batch([in_flight.FETCH.full_call(*plan.command_parts())])[0]
             units = self._taken_in(owner, plan, reply, asked_at)
@@ -305,14 +305,14 @@ class Exchange:
                 self._ownership.release_exclusive(owner, units[0].field if units and units[0].is_marked else None)
             owner.close_batch(batch)
 
-    def _handed_in(self, gathered: Gathered, fetch: Sequence[Command]) -> list[Any]:
+    def _flush_with(self, drained: Drained, fetch: Sequence[Command]) -> list[Any]:
         """
         Send the ends and the fetch in one round trip and return the replies to the fetch. Ends that Redis refuses are
         kept for later.
         """
-        ended = [unit for units in gathered.values() for unit in units if unit.end is not None]
+        ended = [unit for units in drained.values() for unit in units if unit.end is not None]
         done = Acknowledgements(
-            self._settler, {owner: [unit for unit in units if unit.end is None] for owner, units in gathered.items()}
+            self._settler, {owner: [unit for unit in units if unit.end is None] for owner, units in drained.items()}
         )
         questions = [unit.question for unit in ended if unit.question is not None]
         ends = Ends(self._settler, ended)
@@ -336,7 +336,7 @@ class Exchange:
             ends.note(self._link, ended_replies)
         # A refused acknowledgement is sent again by itself and raises nothing here: the fetch may have brought jobs.
         done.note(done_replies)
-        gathered.clear()
+        drained.clear()
         return fetched
 
     def _taken_in(self, owner: Owner, plan: in_flight.FetchPlan, reply: Any, asked_at: float) -> list[UnitOfWork]:

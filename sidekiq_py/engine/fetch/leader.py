@@ -29,7 +29,7 @@ _LATE_ARRIVAL_SECONDS = 0.010
 _LEADER_EXIT_SECONDS = 5.0
 # Messages to the leader through its pipe: check whether to go on, or send the pending acknowledgements.
 _LOOK_UP = b"."
-_HAND_IN = b"!"
+_FLUSH = b"!"
 
 
 class Leader:
@@ -95,7 +95,7 @@ class Leader:
         # With a backlog the next fetch is close and carries the acknowledgements.
         if self._is_led and self._settler.has_pending and not self._has_backlog:
             if self._settler.has_plain_pending:
-                self._signal(_HAND_IN)
+                self._signal(_FLUSH)
             else:
                 self._flush()
         jobs = self._buffer.jobs

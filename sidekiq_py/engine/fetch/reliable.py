@@ -226,7 +226,7 @@ class ReliableFetcher:
             return
         self._settler.acknowledge(unit)
         if seconds >= _SLOW_SECONDS:
-            self._hand_in_at_once()
+            self._flush_at_once()
 
     def finish(
         self,
@@ -246,7 +246,7 @@ class ReliableFetcher:
         unit.question = question
         self._settler.acknowledge(unit)
         if seconds >= _SLOW_SECONDS:
-            self._hand_in_at_once()
+            self._flush_at_once()
 
     def acknowledge_early(self, unit: UnitOfWork, *, hard_limit_seconds: float | None = None) -> bool:
         """Acknowledge a job that runs at most once, just before it starts."""
@@ -332,7 +332,7 @@ class ReliableFetcher:
         counters = job_counts.count_commands(utc_day(now_seconds()), failed=False)
         self._settler.settle(unit, (), [*counters, in_flight.clear_suspect_command(unit.raw)])
 
-    def _hand_in_at_once(self) -> None:
+    def _flush_at_once(self) -> None:
         """Acknowledge a slow job now, unless the calling processor is about to fetch: then it goes with the fetch."""
         if self._buffer.jobs or self._leader.is_quiet or threading.get_ident() not in self._takers:
             # If this fails, the settler keeps its acknowledgements, including the caller's.

@@ -85,7 +85,7 @@ class Settler:
 
     def drain(self) -> dict[Owner, list[UnitOfWork]]:
         """Remove and return all collected successes by owner. The caller has to send or `restore` them."""
-        gathered: dict[Owner, list[UnitOfWork]] = {}
+        drained: dict[Owner, list[UnitOfWork]] = {}
         pop = self._done.popleft
         units: list[UnitOfWork] = []
         owner = None
@@ -97,10 +97,10 @@ class Settler:
             if unit.owner is not owner:
                 owner = unit.owner
                 assert owner is not None
-                units = gathered.setdefault(owner, [])
+                units = drained.setdefault(owner, [])
             units.append(unit)
         self.flushed_at = monotonic()
-        return gathered
+        return drained
 
     @property
     def is_accepted(self) -> bool:
@@ -120,26 +120,26 @@ class Settler:
         """
         if not self.has_plain_pending:
             return None
-        gathered = self.drain()
-        if any(unit.end is not None for units in gathered.values() for unit in units):
+        drained = self.drain()
+        if any(unit.end is not None for units in drained.values() for unit in units):
             # It was added after the check.
-            self.restore(gathered)
+            self.restore(drained)
             return None
-        return Acknowledgements(self, gathered)
+        return Acknowledgements(self, drained)
 
-    def restore(self, gathered: dict[Owner, list[UnitOfWork]]) -> None:
+    def restore(self, drained: dict[Owner, list[UnitOfWork]]) -> None:
         """Put drained successes back after they could not be sent, in a form that can be sent the next time."""
         self._accepted_at = -math.inf
-        for units in gathered.values():
+        for units in drained.values():
             for unit in units:
                 unit.is_sent_again = True
                 if unit.end is not None:
                     self._make_sendable(unit)
             self._done.extend(units)
 
-    def take_back(self, gathered: dict[Owner, list[UnitOfWork]]) -> None:
+    def take_back(self, drained: dict[Owner, list[UnitOfWork]]) -> None:
         """Restore successes and announce them, for callers that will not send anything else soon."""
-        self.restore(gathered)
+        self.restore(drained)
         self._on_pending()
 
     def flush(self) -> None:
@@ -151,12 +151,12 @@ class Settler:
             RedisError: Redis is unreachable. Everything is kept.
         """
         with self._lock:
-            gathered = self.drain()
+            drained = self.drain()
             try:
-                for owner, units in gathered.items():
+                for owner, units in drained.items():
                     self._acknowledge(owner, units)
             except BaseException as error:
-                self.restore(gathered)
+                self.restore(drained)
                 if isinstance(error, ReplyLostError | RedisConnectionError):
                     self._on_trouble()
                 raise
@@ -354,7 +354,7 @@ class Acknowledgements:
 
     Args:
         settler: The settler that collected the successes.
-        gathered: The successes by owner.
+        drained: The successes by owner.
 
     Attributes:
         commands: The commands to send.
@@ -362,11 +362,11 @@ class Acknowledgements:
 
     __slots__ = ("_is_counted", "_parts", "_settler", "commands")
 
-    def __init__(self, settler: Settler, gathered: Mapping[Owner, list[UnitOfWork]]) -> None:
+    def __init__(self, settler: Settler, drained: Mapping[Owner, list[UnitOfWork]]) -> None:
         self._settler = settler
         self._is_counted = False
         self._parts = [
-            (owner, part, done_commands(owner, part)) for owner, units in gathered.items() for part in sliced(units)
+            (owner, part, done_commands(owner, part)) for owner, units in drained.items() for part in sliced(units)
         ]
         self.commands = [command for _, _, commands in self._parts for command in commands]
 

@@ -34,7 +34,7 @@ def test_events_of_tasks_go_in_lists_of_a_hundred(
 ) -> None:
     """In the order in which they came, and those of others in messages of their own between them."""
     # Nothing is sent before all are there, however slow the machine is.
-    monkeypatch.setattr("sidekiq_celery.events.outbox._GATHER_SECONDS", LONG)
+    monkeypatch.setattr("sidekiq_celery.events.outbox._BATCHING_SECONDS", LONG)
     outbox = outbox_of(app)
 
     put(outbox, 150)

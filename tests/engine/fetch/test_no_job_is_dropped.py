@@ -185,7 +185,7 @@ def test_acknowledgements_survive_a_fetch_that_fails_before_it_is_sent(
     fill(fetcher, 1)
     unit = fetcher._buffer.jobs.popleft()
     fetcher._settler.acknowledge(unit)
-    faults.put(Exchange, "_handed_in", MemoryError())
+    faults.put(Exchange, "_flush_with", MemoryError())
 
     with pytest.raises(MemoryError):
         fill(fetcher, 1)

@@ -46,7 +46,7 @@ class Excuse:
 
 
 @dataclass(slots=True)
-class Troubles:
+class Incidents:
     """
     The faults that the processes of a round suffered.
 
@@ -87,7 +87,7 @@ class Verdict:
     together: tuple[int, ...]
 
 
-def judge(runs: Iterable[Run], expected: Set[int], standing: Set[int], troubles: Troubles) -> Verdict:
+def judge(runs: Iterable[Run], expected: Set[int], standing: Set[int], incidents: Incidents) -> Verdict:
     """
     Settle the accounts.
 
@@ -104,11 +104,11 @@ def judge(runs: Iterable[Run], expected: Set[int], standing: Set[int], troubles:
     together = []
     for number, found in by_number.items():
         for first, second in itertools.pairwise(found):
-            why = reason(first, second, troubles)
+            why = reason(first, second, incidents)
             repeats[why] += 1
             if why == RAN:
                 again_at[first.pid] = max(again_at.get(first.pid, 0.0), second.start)
-            if _overlap(first, second, troubles):
+            if _overlap(first, second, incidents):
                 together.append(number)
     ended = {number for number, found in by_number.items() if any(run.end is not None for run in found)}
     return Verdict(
@@ -116,34 +116,34 @@ def judge(runs: Iterable[Run], expected: Set[int], standing: Set[int], troubles:
         repeats=repeats,
         unended_in_dead=len((expected & standing) - ended),
         recovery_seconds={
-            pid: max(0.0, at - troubles.deaths[pid])
+            pid: max(0.0, at - incidents.deaths[pid])
             for pid, at in again_at.items()
-            if not any(troubles.deaths[pid] < death < at for death in troubles.deaths.values())
+            if not any(incidents.deaths[pid] < death < at for death in incidents.deaths.values())
         },
         together=tuple(together),
     )
 
 
-def reason(first: Run, second: Run, troubles: Troubles) -> str:
+def reason(first: Run, second: Run, incidents: Incidents) -> str:
     """The reason why *second* followed *first*."""
-    death = troubles.deaths.get(first.pid)
+    death = incidents.deaths.get(first.pid)
     if death is not None and first.end is None:
         return RAN
     if death is not None and first.end is not None:
         had_seconds = death - first.end
         if had_seconds < JUST_BEFORE_SECONDS:
             return JUST_ENDED
-        if had_seconds - troubles.stalled_seconds(first.end, death) < JUST_BEFORE_SECONDS:
+        if had_seconds - incidents.stalled_seconds(first.end, death) < JUST_BEFORE_SECONDS:
             return STOOD_STILL
     # The process that was cut off may also be the one with the later run.
-    for excuse in troubles.excuses:
+    for excuse in incidents.excuses:
         if excuse.covers(first) or excuse.covers(second):
             return excuse.why
     return UNEXPLAINED
 
 
-def _overlap(first: Run, second: Run, troubles: Troubles) -> bool:
-    end = first.end if first.end is not None else troubles.deaths.get(first.pid, first.seen)
+def _overlap(first: Run, second: Run, incidents: Incidents) -> bool:
+    end = first.end if first.end is not None else incidents.deaths.get(first.pid, first.seen)
     if second.start >= max(end, first.seen):
         return False
-    return not any(excuse.covers(first) or excuse.covers(second) for excuse in troubles.excuses)
+    return not any(excuse.covers(first) or excuse.covers(second) for excuse in incidents.excuses)

@@ -15,7 +15,7 @@ import redis
 from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 
-from kill_report.books import Excuse, Troubles, Verdict, judge
+from kill_report.books import Excuse, Incidents, Verdict, judge
 from kill_report.stalls import stalls, stalls_noted
 from tests.kill.conftest import Fleet, KillWorker, children_of
 from tests.support.ledger import ENDED, STARTED, Ledger, job_text, number_of, push_jobs, stock
@@ -83,7 +83,7 @@ class Stage:
         self.scale = scale
         self.number = number
         self.exits = exits
-        self.troubles = Troubles()
+        self.incidents = Incidents()
         self.faults: Counter[str] = Counter()
         self.kinds: dict[int, str] = {}
         self.notes: Counter[str] = Counter()
@@ -126,7 +126,7 @@ class Stage:
         """Workers of `tests.support.kill_worker`, whose deaths are recorded in this round."""
         found = server or self.start_redis()
         fleet = Fleet(found.url, self.client(found), self.ledger, self.exits, worker_url)
-        fleet.deaths = self.troubles.deaths
+        fleet.deaths = self.incidents.deaths
         return fleet
 
     # ---- jobs
@@ -167,7 +167,7 @@ class Stage:
 
     def kill(self, pid: int, kind: str) -> None:
         """Send SIGKILL to a process."""
-        self.troubles.deaths[pid] = time.monotonic()
+        self.incidents.deaths[pid] = time.monotonic()
         self.kinds[pid] = kind
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -180,7 +180,7 @@ class Stage:
         for child in children:
             self.kinds[child] = kind
             # It is one fault, so all get the same time.
-            self.troubles.deaths[child] = self.troubles.deaths[pid]
+            self.incidents.deaths[child] = self.incidents.deaths[pid]
             with suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
 
@@ -193,7 +193,7 @@ class Stage:
 
     def excuse(self, pid: int | None, begin: float, until: float, why: str) -> None:
         """Record a reason why jobs may run twice."""
-        self.troubles.excuses.append(Excuse(pid, begin, until, why))
+        self.incidents.excuses.append(Excuse(pid, begin, until, why))
 
     # ---- the end
 
@@ -229,10 +229,10 @@ class Stage:
 
     def verdict(self, standing: set[int]) -> Verdict:
         """Settle the accounts."""
-        self.troubles.stalls = stalls(self._stalls)
-        if self.troubles.stalls:
-            self.notes["the machine stood still, times"] = len(self.troubles.stalls)
-        return judge(self.ledger.runs(), self.expected, standing, self.troubles)
+        self.incidents.stalls = stalls(self._stalls)
+        if self.incidents.stalls:
+            self.notes["the machine stood still, times"] = len(self.incidents.stalls)
+        return judge(self.ledger.runs(), self.expected, standing, self.incidents)
 
 
 def at_work(fleet: Fleet, workers: Iterable[KillWorker], draw: random.Random) -> KillWorker:

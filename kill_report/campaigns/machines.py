@@ -149,7 +149,7 @@ def machines(stage: Stage) -> set[int]:
         else:
             at = stage.draw.randrange(len(guests))
             guest = guests[at]
-            stage.troubles.deaths[guest.generation] = time.monotonic()
+            stage.incidents.deaths[guest.generation] = time.monotonic()
             stage.kinds[guest.generation] = "worker on one of two machines"
             os.kill(guest.inner_pid(), 9)
             guest.wait()

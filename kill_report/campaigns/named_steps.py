@@ -58,7 +58,7 @@ def _lead_to(stage: Stage, fleet: Fleet, worker: KillWorker, fault: str) -> None
         stage.kill(pid, "worker with threads")
         worker.wait()
     elif worker.wait() == -signal.SIGKILL:
-        stage.troubles.deaths[pid] = time.monotonic()
+        stage.incidents.deaths[pid] = time.monotonic()
         stage.kinds[pid] = "worker at a named step"
         stage.faults[f"SIGKILL: at a step: {fault}"] += 1
     else:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kill_report.books import JUST_ENDED, RAN, STOOD_STILL, UNEXPLAINED, Excuse, Troubles, judge
+from kill_report.books import JUST_ENDED, RAN, STOOD_STILL, UNEXPLAINED, Excuse, Incidents, judge
 from kill_report.stalls import stalls, stalls_noted
 from tests.support.ledger import Run
 from tests.support.waiting import eventually
@@ -20,7 +20,7 @@ def ran(number: int, pid: int, start: float, end: float | None = None) -> Run:
 
 def test_a_job_that_never_ended_and_stands_nowhere_is_lost() -> None:
     """Neither a start alone nor silence is enough; what Redis still has is not lost."""
-    verdict = judge([ran(0, 7, 1.0, 2.0), ran(1, 7, 1.0)], {0, 1, 2, 3}, {3}, Troubles())
+    verdict = judge([ran(0, 7, 1.0, 2.0), ran(1, 7, 1.0)], {0, 1, 2, 3}, {3}, Incidents())
 
     assert verdict.lost == (1, 2)
     assert verdict.unended_in_dead == 1
@@ -30,7 +30,7 @@ def test_a_repeat_is_explained_by_the_death_of_its_process() -> None:
     """It ran when its process died, or had ended within a second before; the time until it ran again is counted."""
     runs = [ran(0, 7, 9.0), ran(1, 7, 9.0, 9.5), ran(0, 8, 12.0, 12.1), ran(1, 8, 13.0, 13.1)]
 
-    verdict = judge(runs, {0, 1}, set(), Troubles({7: 10.0}))
+    verdict = judge(runs, {0, 1}, set(), Incidents({7: 10.0}))
 
     assert verdict.repeats == {RAN: 1, JUST_ENDED: 1}
     assert verdict.recovery_seconds == {7: 2.0}
@@ -41,7 +41,7 @@ def test_a_repeat_without_a_death_is_unexplained() -> None:
     """Also one whose process died long after its end, and one that another process ran at the same time."""
     runs = [ran(0, 7, 1.0, 2.0), ran(0, 8, 5.0, 6.0), ran(1, 8, 1.0, 9.0), ran(1, 9, 2.0, 3.0)]
 
-    verdict = judge(runs, {0, 1}, set(), Troubles({7: 10.0}))
+    verdict = judge(runs, {0, 1}, set(), Incidents({7: 10.0}))
 
     assert verdict.repeats == {UNEXPLAINED: 2}
     assert verdict.together == (1,)
@@ -49,10 +49,10 @@ def test_a_repeat_without_a_death_is_unexplained() -> None:
 
 def test_an_excuse_covers_its_process_and_its_time_alone() -> None:
     """A machine that was cut off explains what its workers ran then, and nothing that ran before."""
-    troubles = Troubles(excuses=[Excuse(7, 10.0, 20.0, "cut off")])
+    incidents = Incidents(excuses=[Excuse(7, 10.0, 20.0, "cut off")])
     runs = [ran(0, 7, 11.0, 12.0), ran(0, 8, 15.0, 16.0), ran(1, 7, 1.0, 2.0), ran(1, 8, 15.0, 16.0)]
 
-    verdict = judge(runs, {0, 1}, set(), troubles)
+    verdict = judge(runs, {0, 1}, set(), incidents)
 
     assert verdict.repeats == {"cut off": 1, UNEXPLAINED: 1}
 
@@ -66,7 +66,7 @@ def test_a_time_when_the_machine_stood_still_is_left_out(stall: tuple[float, flo
     """Whoever is killed a second and more after a job's end has handed it in, unless no process could do anything."""
     runs = [ran(0, 7, 8.0, 8.0), ran(0, 8, 15.0, 16.0)]
 
-    verdict = judge(runs, {0}, set(), Troubles({7: 10.0}, stalls=[stall]))
+    verdict = judge(runs, {0}, set(), Incidents({7: 10.0}, stalls=[stall]))
 
     assert verdict.repeats == {why: 1}
 

@@ -3,14 +3,14 @@
 import logging
 from typing import Any
 
-__all__ = ("MOST_SECONDS", "seconds_of", "trouble_with")
+__all__ = ("MOST_SECONDS", "problem_with", "seconds_of")
 
 logger = logging.getLogger("celery.worker")
 
 MOST_SECONDS = 366 * 24 * 3600.0
 
 
-def trouble_with(**limits: Any) -> str | None:
+def problem_with(**limits: Any) -> str | None:
     """What is wrong with one of the limits, and how to fix it. Returns None if all are valid."""
     for name, seconds in limits.items():
         is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)

@@ -31,7 +31,7 @@ def add_consumer(
     **options: Any,
 ) -> dict[str, str]:
     """Tell worker(s) to consume from task queue by name."""
-    if problem := _trouble_with(queue=queue, exchange=exchange, exchange_type=exchange_type, routing_key=routing_key):
+    if problem := _problem_with(queue=queue, exchange=exchange, exchange_type=exchange_type, routing_key=routing_key):
         return nok(problem)
     about: dict[str, Any] = {
         "queue": queue,
@@ -50,7 +50,7 @@ def add_consumer(
 @control_command(args=[("queue", str)], signature="<queue>")
 def cancel_consumer(state: Any, queue: str, **kwargs: Any) -> dict[str, str]:
     """Tell worker(s) to stop consuming from task queue by name."""
-    if problem := _trouble_with(queue=queue):
+    if problem := _problem_with(queue=queue):
         return nok(problem)
     state.remote_control.tell_all("leave", queue=queue)
     logger.info("Canceling queue %s", queue)
@@ -65,7 +65,7 @@ def serve(recipient: Recipient, queue: str, **about: Any) -> None:
     Raises:
         ValueError: *queue* is not a valid queue name.
     """
-    if problem := _trouble_with(queue=queue):
+    if problem := _problem_with(queue=queue):
         raise ValueError(problem)
     _select(recipient.worker.app, queue, **about)
     _update_engine(recipient)
@@ -92,7 +92,7 @@ def serve_present_queues(app: Any, launcher: "Launcher") -> None:
         launcher.reconfiguration.serve(wanted)
 
 
-def _trouble_with(queue: Any, **others: Any) -> str | None:
+def _problem_with(queue: Any, **others: Any) -> str | None:
     """Say what is wrong with the names and what to do about it. Returns None if they are fine."""
     if not _is_text(queue) or not 0 < len(queue) <= _LONGEST_NAME:
         return f"{queue!r:.100} is not a queue name: a name is a text of up to {_LONGEST_NAME} characters"

@@ -4,7 +4,7 @@ import logging
 from inspect import iscoroutinefunction
 from typing import Any
 
-from sidekiq_celery._run.time_limits import trouble_with
+from sidekiq_celery._run.time_limits import problem_with
 from sidekiq_celery.worker.commands import control_command, nok, ok
 from sidekiq_celery.worker.control_channel import Recipient, on_message
 from sidekiq_py.worker import registry
@@ -25,7 +25,7 @@ def time_limit(
     if task is None:
         logger.error("Change time limit attempt for unknown task %s", task_name)
         return nok("unknown task")
-    if (problem := trouble_with(hard=hard, soft=soft)) is not None:
+    if (problem := problem_with(hard=hard, soft=soft)) is not None:
         return nok(f"{problem}; nothing was changed")
     pool = state.remote_control.worker.pool_name
     if hard and pool != "prefork" and not iscoroutinefunction(task.run):
@@ -45,7 +45,7 @@ def set_limits(recipient: Recipient, task_name: str, hard: float | None, soft: f
     Raises:
         ValueError: A limit is not a number of seconds.
     """
-    if (problem := trouble_with(hard=hard, soft=soft)) is not None:
+    if (problem := problem_with(hard=hard, soft=soft)) is not None:
         raise ValueError(problem)
     task = recipient.worker.app.tasks[task_name]
     former = task.__dict__.get("_former_limits", ())

@@ -14,9 +14,9 @@ from sidekiq_py.engine.fetch.batch_size import BatchSize
 from sidekiq_py.engine.fetch.exchange import Exchange
 from sidekiq_py.engine.fetch.fetcher import note_fetched
 from sidekiq_py.engine.fetch.flusher import Alarm
+from sidekiq_py.engine.fetch.redis_errors import RedisErrors
 from sidekiq_py.engine.fetch.served_queues import ServedQueues
 from sidekiq_py.engine.fetch.side_channel import SideChannel
-from sidekiq_py.engine.fetch.trouble import Trouble
 from sidekiq_py.engine.ownership.owner import UnitOfWork
 from sidekiq_py.errors import RedisConnectionError, RedisError, ReplyLostError
 
@@ -42,14 +42,14 @@ class Buffer:
         exchange: Exchange,
         queues: ServedQueues,
         side: SideChannel,
-        trouble: Trouble,
+        redis_errors: RedisErrors,
         alarm: Alarm,
         buffer_seconds: float,
     ) -> None:
         self._exchange = exchange
         self._queues = queues
         self._side = side
-        self._trouble = trouble
+        self._redis_errors = redis_errors
         self._alarm = alarm
         self.jobs: deque[UnitOfWork] = deque()
         self.low_water = 0
@@ -95,7 +95,7 @@ class Buffer:
             self.jobs.extend(fetched)
         except RedisError as error:
             if isinstance(error, ReplyLostError | RedisConnectionError):
-                self._trouble.note()
+                self._redis_errors.note()
             raise
         note_fetched(fetched)
         self._left = len(self.jobs)
@@ -108,7 +108,7 @@ class Buffer:
         """Refill on behalf of a processor that already has a job to run, unless another thread is fetching."""
         if self.fetching.acquire(blocking=False):
             try:
-                self._trouble.attempt(lambda: self.refill(0), "fetching", "fetching")
+                self._redis_errors.attempt(lambda: self.refill(0), "fetching", "fetching")
             finally:
                 self.fetching.release()
 

@@ -12,9 +12,9 @@ from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.fetch.buffer import Buffer
 from sidekiq_py.engine.fetch.flusher import RETRY_SECONDS, Alarm
 from sidekiq_py.engine.fetch.idle_workers import IdleWorkers
+from sidekiq_py.engine.fetch.redis_errors import RedisErrors
 from sidekiq_py.engine.fetch.served_queues import ServedQueues
 from sidekiq_py.engine.fetch.settle import Settler
-from sidekiq_py.engine.fetch.trouble import Trouble
 from sidekiq_py.engine.fetch.waiters import BLOCK_SECONDS, Waiters
 from sidekiq_py.engine.fetch.wake_pipe import wake_pipe
 from sidekiq_py.engine.ownership.owner import Ownership
@@ -57,7 +57,7 @@ class Leader:
         queues: ServedQueues,
         settler: Settler,
         ownership: Ownership,
-        trouble: Trouble,
+        redis_errors: RedisErrors,
         alarm: Alarm,
         poll_seconds: float,
     ) -> None:
@@ -66,7 +66,7 @@ class Leader:
         self._queues = queues
         self._settler = settler
         self._ownership = ownership
-        self._trouble = trouble
+        self._redis_errors = redis_errors
         self._alarm = alarm
         self._poll_seconds = poll_seconds
         self._change = IdleWorkers()
@@ -217,7 +217,7 @@ class Leader:
                     owner = self._ownership.current
                     with self._buffer.fetching:
                         self._buffer.refill(self.idle)
-                        self._trouble.online(work)
+                        self._redis_errors.online(work)
                     if self._buffer.jobs:
                         return
                     self._has_backlog = False
@@ -226,14 +226,14 @@ class Leader:
                         continue
                     work = "waiting"
                 is_due = self._watch()
-                self._trouble.online(work)
+                self._redis_errors.online(work)
             except RedisError as error:
                 is_due = True
                 if isinstance(error, RedisReplyError) and error.code == "OOM":
                     # With its memory full, Redis refuses blocking moves, but the fetch script still works.
                     self._quiet.wait(self._poll_seconds)
                     continue
-                self._trouble.offline(error, work)
+                self._redis_errors.offline(error, work)
                 self._quiet.wait(RETRY_SECONDS)
 
     def _watch(self) -> bool:
@@ -258,7 +258,7 @@ class Leader:
         return must_look_up or (seconds is not None and not has_come)
 
     def _flush(self) -> None:
-        self._trouble.attempt(self._settler.flush, "acknowledging")
+        self._redis_errors.attempt(self._settler.flush, "acknowledging")
 
     def _signal(self, what: bytes) -> None:
         try:

@@ -7,8 +7,8 @@ The fetcher that loses no job, and keeps a job from waiting for Redis round trip
    itself, and another idle processor takes over as leader.
 3. While no processor is free, the flusher is on watch. It sends acknowledgements within milliseconds and puts back
    (`side_channel`) the jobs that were fetched ahead but do not start soon, as well as those that still arrive.
-4. Any part that hits a Redis error records it (`trouble`). The error is reported once, and the jobs in flight are then
-   compared with the jobs that this process knows.
+4. Any part that hits a Redis error records it (`redis_errors`). The error is reported once, and the jobs in flight
+   are then compared with the jobs that this process knows.
 
 Fetching ends once `quiet` was called and the buffer is empty: `take` then returns None.
 """
@@ -27,10 +27,10 @@ from sidekiq_py.engine.fetch.buffer import Buffer
 from sidekiq_py.engine.fetch.exchange import Exchange
 from sidekiq_py.engine.fetch.flusher import TICK_SECONDS, Alarm, Flusher
 from sidekiq_py.engine.fetch.leader import Leader
+from sidekiq_py.engine.fetch.redis_errors import RedisErrors
 from sidekiq_py.engine.fetch.served_queues import ServedQueues
 from sidekiq_py.engine.fetch.settle import Settler, forget
 from sidekiq_py.engine.fetch.side_channel import SideChannel
-from sidekiq_py.engine.fetch.trouble import Trouble
 from sidekiq_py.engine.fetch.waiters import Waiters
 from sidekiq_py.engine.ownership.owner import Ownership, UnitOfWork
 from sidekiq_py.engine.pulse import Pulse
@@ -80,22 +80,24 @@ class ReliableFetcher:
         names = capsule.queue_names
         self._ownership = ownership
         self._alarm = Alarm()
-        self._trouble = Trouble(capsule.name, self._alarm, downtime or Downtime(), report)
+        self._redis_errors = RedisErrors(capsule.name, self._alarm, downtime or Downtime(), report)
         self._queues = ServedQueues({name: capsule.weights[name] for name in names}, config.idle_waiters, room)
-        self._side = SideChannel(pool.new_link(), ownership, self._trouble, on_notices)
-        self._settler = Settler(pool.new_link(), on_pending=self._alarm.arm, on_trouble=self._trouble.note, count=count)
+        self._side = SideChannel(pool.new_link(), ownership, self._redis_errors, on_notices)
+        self._settler = Settler(
+            pool.new_link(), on_pending=self._alarm.arm, on_lost_connection=self._redis_errors.note, count=count
+        )
         self._exchange = Exchange(
             pool.new_link(), self._settler, ownership, names, max_bytes=config.buffer_bytes, on_notices=on_notices
         )
         self._buffer = Buffer(
-            self._exchange, self._queues, self._side, self._trouble, self._alarm, config.buffer_seconds
+            self._exchange, self._queues, self._side, self._redis_errors, self._alarm, config.buffer_seconds
         )
         self._waiters = Waiters(
             pool,
             ownership,
             self._queues.waited_for,
             config.idle_poll_seconds,
-            self._trouble.note,
+            self._redis_errors.note,
             on_notices,
             self._settler,
         )
@@ -105,7 +107,7 @@ class ReliableFetcher:
             self._queues,
             self._settler,
             ownership,
-            self._trouble,
+            self._redis_errors,
             self._alarm,
             config.idle_poll_seconds,
         )
@@ -114,7 +116,7 @@ class ReliableFetcher:
             self._alarm,
             self._tick,
             self._is_needed,
-            on_offline=self._trouble.offline,
+            on_offline=self._redis_errors.offline,
             report=report,
         )
         # The processors' threads. After one of them acknowledges a job, a fetch follows.
@@ -262,7 +264,7 @@ class ReliableFetcher:
             was_ours = self._settler.acknowledge_early(unit, vital, counters)
         except RedisError as error:
             # It is unknown whether the job has left Redis. If not, it is an orphan and goes back.
-            self._trouble.offline(error)
+            self._redis_errors.offline(error)
             was_ours = False
         if unit.owner is not None:
             forget(unit.owner, [unit.field])
@@ -336,20 +338,23 @@ class ReliableFetcher:
         """Acknowledge a slow job now, unless the calling processor is about to fetch: then it goes with the fetch."""
         if self._buffer.jobs or self._leader.is_quiet or threading.get_ident() not in self._takers:
             # If this fails, the settler keeps its acknowledgements, including the caller's.
-            self._trouble.attempt(self._settler.flush, "acknowledging")
+            self._redis_errors.attempt(self._settler.flush, "acknowledging")
 
     # ---- for the flusher
 
     def _is_needed(self) -> bool:
         return bool(
-            self._settler.has_pending or self._buffer.jobs or self._trouble.is_noted or self._leader.has_untended_moves
+            self._settler.has_pending
+            or self._buffer.jobs
+            or self._redis_errors.is_noted
+            or self._leader.has_untended_moves
         )
 
     def _tick(self) -> None:
-        if self._trouble.clear():
+        if self._redis_errors.clear():
             self._side.give_back_orphans()
             self._settler.flush()
-            self._trouble.online("keeping")
+            self._redis_errors.online("keeping")
         elif self._settler.has_pending and monotonic() - self._settler.flushed_at > TICK_SECONDS:
             self._settler.flush()
         self._leader.read_late_arrivals()

@@ -43,7 +43,7 @@ class Settler:
     Args:
         link: A connection that only this object uses.
         on_pending: Called when an end was collected that no thread has undertaken to send yet.
-        on_trouble: Called after a lost connection.
+        on_lost_connection: Called after a lost connection.
         count: Called with the number of jobs that have succeeded.
         trust_seconds: How long one reply counts as proof that Redis accepts acknowledgements. Jobs whose unanswered
             acknowledgement is refused run again.
@@ -54,7 +54,7 @@ class Settler:
         link: Link,
         *,
         on_pending: Callable[[], None],
-        on_trouble: Callable[[], None],
+        on_lost_connection: Callable[[], None],
         count: Callable[[int], None],
         trust_seconds: float = 1.0,
     ) -> None:
@@ -63,7 +63,7 @@ class Settler:
         self._lock = threading.Lock()
         self._done: deque[UnitOfWork] = deque()
         self._on_pending = on_pending
-        self._on_trouble = on_trouble
+        self._on_lost_connection = on_lost_connection
         self._count = count
         self._is_given_up = False
         self._deferred = Deferred(lambda: self._is_given_up)
@@ -158,7 +158,7 @@ class Settler:
             except BaseException as error:
                 self.restore(drained)
                 if isinstance(error, ReplyLostError | RedisConnectionError):
-                    self._on_trouble()
+                    self._on_lost_connection()
                 raise
 
     def settle(self, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect]) -> bool:
@@ -191,7 +191,7 @@ class Settler:
                     _log.warning("could not settle a job, trying again until it works: %s", error)
                 reply_was_lost |= isinstance(error, ReplyLostError)
                 if isinstance(error, ReplyLostError | RedisConnectionError):
-                    self._on_trouble()
+                    self._on_lost_connection()
                 time.sleep(_PAUSE_SECONDS[min(tries, len(_PAUSE_SECONDS) - 1)])
                 tries += 1
                 if tries == _TRIES_BEFORE_DEFERRING and error.is_lasting:
@@ -216,7 +216,7 @@ class Settler:
         try:
             return self._end(owner, unit, vital, counters)
         except (ReplyLostError, RedisConnectionError):
-            self._on_trouble()
+            self._on_lost_connection()
             raise
 
     def give_up(self) -> None:

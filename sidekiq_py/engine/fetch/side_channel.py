@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.fetch.flusher import RETRY_SECONDS
+from sidekiq_py.engine.fetch.redis_errors import RedisErrors
 from sidekiq_py.engine.fetch.settle import forget
-from sidekiq_py.engine.fetch.trouble import Trouble
 from sidekiq_py.engine.ownership.owner import Owner, Ownership, UnitOfWork, listed_among
 from sidekiq_py.errors import RedisError
 from sidekiq_py.redis_access.connection.link import Link
@@ -30,11 +30,13 @@ class SideChannel:
         on_notices: Called with the notices about a job; see `fetch.lua`.
     """
 
-    def __init__(self, link: Link, ownership: Ownership, trouble: Trouble, on_notices: OnNotices | None) -> None:
+    def __init__(
+        self, link: Link, ownership: Ownership, redis_errors: RedisErrors, on_notices: OnNotices | None
+    ) -> None:
         self._link = link
         self._lock = threading.Lock()
         self._ownership = ownership
-        self._trouble = trouble
+        self._redis_errors = redis_errors
         self._on_notices = on_notices
         self._is_quiet = False
         self._is_stopped = False
@@ -66,10 +68,10 @@ class SideChannel:
                 with self._lock:
                     in_flight.give_back(self._link, owner.name, fields, listed_among(theirs))
             except RedisError as error:
-                self._trouble.offline(error)
+                self._redis_errors.offline(error)
             except Exception as error:  # noqa: BLE001 — the callers have no other place for the jobs
-                self._trouble.note()
-                self._trouble.report(error, {"context": "giving jobs back; the rest goes back later"})
+                self._redis_errors.note()
+                self._redis_errors.report(error, {"context": "giving jobs back; the rest goes back later"})
             finally:
                 # A job that is still in flight is an orphan from now on, and goes back once Redis replies again.
                 forget(owner, fields)
@@ -99,7 +101,7 @@ class SideChannel:
                     self._ownership.renew(self._link)
                 break
             except RedisError as error:
-                self._trouble.offline(error)
+                self._redis_errors.offline(error)
                 if self._is_quiet:
                     return False
                 threading.Event().wait(RETRY_SECONDS)
@@ -116,6 +118,6 @@ class SideChannel:
             with self._lock:
                 self._on_notices(revoked.told_of(self._link, unit.raw))
         except RedisError as error:
-            self._trouble.offline(error)
+            self._redis_errors.offline(error)
         except Exception as error:  # noqa: BLE001 — notices are only hints, and the job is waiting to start
-            self._trouble.report(error, {"context": "the notices about a job could not be processed"})
+            self._redis_errors.report(error, {"context": "the notices about a job could not be processed"})

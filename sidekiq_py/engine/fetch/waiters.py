@@ -199,7 +199,7 @@ class Waiters:
     Args:
         queues: The queues to wait on. Each gets a connection, and up to two more while jobs arrive one at a time.
         cool_seconds: How long to leave a queue alone after one of its jobs could not be claimed.
-        on_trouble: Called after a lost connection, whose commands may have been carried out.
+        on_lost_connection: Called after a lost connection, whose commands may have been carried out.
         on_notices: Called with the notices that arrive along with jobs; see `fetch.lua`.
         settler: Supplies the acknowledgements that travel with a move.
     """
@@ -210,7 +210,7 @@ class Waiters:
         ownership: Ownership,
         queues: Sequence[str],
         cool_seconds: float,
-        on_trouble: Callable[[], None] = lambda: None,
+        on_lost_connection: Callable[[], None] = lambda: None,
         on_notices: OnNotices | None = None,
         settler: Settler | None = None,
     ) -> None:
@@ -218,7 +218,7 @@ class Waiters:
         self._waiters = [self._new_waiter(name) for name in queues]
         self._ownership = ownership
         self._cool_seconds = cool_seconds
-        self._on_trouble = on_trouble
+        self._on_lost_connection = on_lost_connection
         self._on_notices = on_notices
         self._settler = settler
         # The queue of the last job that arrived.
@@ -356,12 +356,12 @@ class Waiters:
 
     def _read(self, ready: Iterable[Waiter], others: Iterable[Waiter], units: list[UnitOfWork]) -> None:
         """Add the jobs that arrived to *units*, and give up on those of the *others* that are overdue."""
-        trouble: Exception | None = None
+        failure: Exception | None = None
         for waiter in ready:
             try:
                 unit = waiter.receive(self._cool_seconds, self._on_notices, self._hold)
             except Exception as error:  # noqa: BLE001 — the other waiters' jobs must not be dropped with it
-                trouble = error
+                failure = error
                 continue
             if unit is not None:
                 self._served = unit.queue
@@ -369,16 +369,16 @@ class Waiters:
         for waiter in others:
             if monotonic() >= waiter.overdue_at:
                 waiter.give_up()
-                trouble = ReplyLostError(f"no reply on {waiter.queue} for {waiter.link.timeout_seconds:g} seconds")
+                failure = ReplyLostError(f"no reply on {waiter.queue} for {waiter.link.timeout_seconds:g} seconds")
         if self._held:
             try:
                 self._put_back_held()
             except RedisError as error:
-                trouble = error
-        if trouble is not None:
-            self._on_trouble()
-        if trouble is not None and not units:
-            raise trouble
+                failure = error
+        if failure is not None:
+            self._on_lost_connection()
+        if failure is not None and not units:
+            raise failure
 
     def _hold(self, unit: UnitOfWork) -> None:
         assert unit.owner is not None

@@ -83,7 +83,7 @@ class Heartbeat:
         self._period_seconds = period_seconds
         self._now = now
         self._outage = Outage(hooks.report, "heartbeat")
-        self._trouble_after = Outage(hooks.report, "Error after a heartbeat")
+        self._hook_outage = Outage(hooks.report, "Error after a heartbeat")
         self._rtts_us: deque[int] = deque(maxlen=RTT_READINGS)
         self._info: tuple[ProcessFacts, Dialect, bytes] | None = None
         self._changing = threading.Lock()
@@ -200,9 +200,9 @@ class Heartbeat:
         try:
             self._on_beat()
         except Exception as error:  # noqa: BLE001 - the beat itself succeeded
-            self._trouble_after.failed(error)
+            self._hook_outage.failed(error)
         else:
-            self._trouble_after.over()
+            self._hook_outage.over()
 
     def _note_rtt(self, rtt_us: int) -> None:
         self._rtts_us.append(rtt_us)

@@ -66,9 +66,9 @@ def act(visit: Visit, place_of: PlaceOf) -> Response:
     if not keys:
         return back("No job was chosen; nothing was done.")
     target = visit.field("target").strip()
-    trouble = _target_trouble(place, action, target)
-    if trouble:
-        return back(trouble)
+    problem = _target_problem(place, action, target)
+    if problem:
+        return back(problem)
     if action.destroys and visit.field("sure") != "yes":
         return visit.page(
             "sure.html", place=place, action=action, keys=keys, wanted=wanted, here=_address(visit, place, wanted)
@@ -115,9 +115,9 @@ def act_on_all(visit: Visit, place_of: PlaceOf) -> Response:
     if action is None or wanted.trouble:
         return _back(visit, place, wanted, wanted.trouble or "There is no such action; nothing was done.")
     target = visit.field("target").strip()
-    trouble = _target_trouble(place, action, target)
-    if trouble:
-        return _back(visit, place, wanted, trouble)
+    problem = _target_problem(place, action, target)
+    if problem:
+        return _back(visit, place, wanted, problem)
     pace = visit.field("per_second").strip()
     if pace and not (pace.isascii() and pace.isdigit() and 0 < int(pace[:9]) <= _MOST_A_SECOND):
         return _back(visit, place, wanted, "The maximum must be a whole number of jobs per second; nothing was done.")
@@ -157,7 +157,7 @@ def _action(visit: Visit, place: Place) -> Action | None:
     return next((action for action in place.actions if action.name == visit.field("action")), None)
 
 
-def _target_trouble(place: Place, action: Action, target: str) -> str:
+def _target_problem(place: Place, action: Action, target: str) -> str:
     if action.name != "move":
         return ""
     if not target:

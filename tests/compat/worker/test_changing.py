@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import redis
-from sidekiq_celery._run.time_limits import trouble_with
+from sidekiq_celery._run.time_limits import problem_with
 from sidekiq_celery.exceptions import ImproperlyConfigured, SoftTimeLimitExceeded, TimeLimitExceeded
 from sidekiq_celery.worker import WorkController
 from sidekiq_celery.worker.pools import autoscale_range
@@ -211,9 +211,9 @@ def test_limits_of_a_task_can_be_changed(start: StartWorker, project: ModuleType
 @pytest.mark.parametrize("limit", ["10s", -1, float("nan"), 1e300, True, [1]])
 def test_what_is_no_limit_is_refused_and_changes_nothing(limit: Any) -> None:
     """Neither where the command arrives nor in a process that is told of it all the same."""
-    assert "give seconds as a number" in str(trouble_with(soft=None, hard=limit))
-    assert trouble_with(soft=limit, hard=3) is not None
-    assert trouble_with(soft=None, hard=0) is None
+    assert "give seconds as a number" in str(problem_with(soft=None, hard=limit))
+    assert problem_with(soft=limit, hard=3) is not None
+    assert problem_with(soft=None, hard=0) is None
     with pytest.raises(ValueError, match="give seconds as a number"):
         set_limits(None, "any", hard=limit, soft=None)  # type: ignore[arg-type]
 

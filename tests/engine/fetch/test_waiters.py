@@ -176,7 +176,7 @@ class Counted:
         self.settler = Settler(
             pool.new_link(),
             on_pending=lambda: None,
-            on_trouble=lambda: None,
+            on_lost_connection=lambda: None,
             count=self.add,
             trust_seconds=trust_seconds,
         )

@@ -8,7 +8,7 @@ from sidekiq_py.engine.fetch.flusher import Alarm
 from sidekiq_py.errors import RedisError, RedisReplyError
 
 
-class Trouble:
+class RedisErrors:
     """
     The Redis errors of one capsule, recorded by any part that hits one. Safe to use from any thread.
 
@@ -29,7 +29,7 @@ class Trouble:
         self.is_noted = False
 
     def __repr__(self) -> str:
-        return f"<Trouble {self._name}{' is noted' if self.is_noted else ''}>"
+        return f"<RedisErrors {self._name}{' is noted' if self.is_noted else ''}>"
 
     def note(self) -> None:
         """Record a broken connection, whose commands may have been carried out."""
@@ -37,7 +37,7 @@ class Trouble:
         self._alarm.arm()
 
     def clear(self) -> bool:
-        """Return True if any trouble was recorded since the last call. The caller has to deal with it."""
+        """Return True if any error was recorded since the last call. The caller has to deal with it."""
         was_noted, self.is_noted = self.is_noted, False
         return was_noted
 

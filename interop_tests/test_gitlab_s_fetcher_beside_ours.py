@@ -24,7 +24,7 @@ def test_both_fetchers_share_a_queue(
     redis_client: redis.Redis, ruby: RunRuby, start_ruby: StartRuby, start_python: StartPython
 ) -> None:
     """350 jobs, each run once, by both languages; neither leaves anything in flight."""
-    put_off_cleaning(redis_client)
+    postpone_cleaning(redis_client)
     theirs = start_ruby(program=PROGRAM, concurrency=5)
     ours = start_python("-q", "default", "-c", "5")
     push(ruby, JOBS)
@@ -43,7 +43,7 @@ def test_what_a_killed_ruby_held_comes_back_and_python_runs_it(
     redis_client: redis.Redis, ruby: RunRuby, start_ruby: StartRuby, start_python: StartPython
 ) -> None:
     """The fetcher counts the interruption in the payload; Python runs such a job like any other."""
-    put_off_cleaning(redis_client)
+    postpone_cleaning(redis_client)
     hold(ruby, 3)
     doomed = start_ruby(program=PROGRAM, concurrency=3)
     eventually(lambda: redis_client.llen(LEDGER) == 3, within_seconds=60)
@@ -82,7 +82,7 @@ def test_what_ruby_s_deadline_cut_off_goes_on_in_python(
     redis_client: redis.Redis, ruby: RunRuby, start_ruby: StartRuby, start_python: StartPython
 ) -> None:
     """A stop writes `interrupted_count` into the payload and requeues the job, once."""
-    put_off_cleaning(redis_client)
+    postpone_cleaning(redis_client)
     hold(ruby, 2)
     worker = start_ruby(program=PROGRAM, concurrency=2, timeout_seconds=1)
     eventually(lambda: redis_client.llen(LEDGER) == 2, within_seconds=60)
@@ -97,7 +97,7 @@ def test_what_ruby_s_deadline_cut_off_goes_on_in_python(
     assert Counter(line["by"] for line in lines(redis_client)[2:]) == {"python": 2}
 
 
-def put_off_cleaning(client: redis.Redis) -> None:
+def postpone_cleaning(client: redis.Redis) -> None:
     """A process that starts may clean up before its own first heartbeat, and give back what it has just begun."""
     client.set("reliable-fetcher-cleanup-lock", 1)
 

@@ -195,7 +195,7 @@ class PushSlice:
     def may_bear(self, key: str) -> bool:
         """True if a job may already have this key. The name inside an argument also gives True."""
         if isinstance(self._held, UnrenderedBatch):
-            return self._held.jobs.may_bear(key)
+            return self._held.jobs.may_have(key)
         return key.encode() in b"\n".join(self.raws)
 
     def number(self, tail: bytes, first: int) -> None:

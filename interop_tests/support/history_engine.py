@@ -48,15 +48,15 @@ class OneJob:
 
     def __init__(self, fetcher: Fetcher) -> None:
         self._fetcher = fetcher
-        self._has_brought = False
+        self._has_fetched = False
         self.is_over = threading.Event()
 
     def take(self) -> UnitOfWork | None:
         """The job on the first call; None on the second one, when that job has been settled."""
-        if self._has_brought:
+        if self._has_fetched:
             self.is_over.set()
             return None
-        self._has_brought = True
+        self._has_fetched = True
         unit = self._fetcher.take()
         self._fetcher.quiet()
         if unit is None:

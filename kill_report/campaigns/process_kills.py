@@ -176,10 +176,10 @@ def recovery(stage: Stage) -> set[int]:
     """One process at a time is killed while others are busy; the next one once all its jobs have started again."""
     fleet = stage.fleet()
     fleet.defaults = {"queues": QUEUES}
-    lone = [fleet.start(wait=False) for _ in range(2)]
+    single_workers = [fleet.start(wait=False) for _ in range(2)]
     parent = _parent(fleet)
     for number in range(stage.scaled(KILLS)):
-        pids = [worker.pid for worker in lone]
+        pids = [worker.pid for worker in single_workers]
         eventually(lambda pids=pids: _are_at_work(stage, fleet, pids, parent), PATIENCE_SECONDS, every_seconds=0.1)
         family = _busy_children(fleet, parent)
         time.sleep(stage.draw.uniform(0.1, 0.4))
@@ -187,12 +187,12 @@ def recovery(stage: Stage) -> set[int]:
             victim = stage.draw.choice(family)
             stage.kill(victim, "child of --processes, others at work")
         else:
-            victim = lone[0].pid
+            victim = single_workers[0].pid
             stage.kill(victim, "worker with threads, others at work")
-            lone[0].wait()
+            single_workers[0].wait()
         eventually(lambda victim=victim: _began_again(stage, victim), PATIENCE_SECONDS, every_seconds=0.1)
         if not number % 2:
-            lone = [lone[1], fleet.start()]
+            single_workers = [single_workers[1], fleet.start()]
     return finish(stage, fleet)
 
 

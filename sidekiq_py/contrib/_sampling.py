@@ -116,18 +116,18 @@ class DroppedRun(Context):
 
     def _make(self) -> Context:
         try:
-            brought = extract(self.payload)
+            extracted = extract(self.payload)
         except Exception:  # noqa: BLE001 — the program's own propagator may raise; the job's code only wanted to look
             _log.exception("the tracing context of a job could not be read; the job continues without it")
-            brought = NO_CONTEXT
-        pushed = trace.get_current_span(brought).get_span_context()
+            extracted = NO_CONTEXT
+        pushed = trace.get_current_span(extracted).get_span_context()
         span_id = getrandbits(64) or 1
         own = (
             SpanContext(self.trace_id, span_id, is_remote=False)
             if self.trace_id
             else SpanContext(pushed.trace_id, span_id, False, pushed.trace_flags, pushed.trace_state)
         )
-        context = otel_context.set_value(_RUN, self, brought)
+        context = otel_context.set_value(_RUN, self, extracted)
         return trace.set_span_in_context(NonRecordingSpan(own), context)
 
 

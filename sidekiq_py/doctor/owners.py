@@ -58,8 +58,8 @@ def gather(pool: Pool, keyspace: Keyspace) -> Owners:
     """
     present = survey.hash_of(pool, keys.OWNERS)
     departed = survey.hash_of(pool, keys.DEPARTED)
-    strangers = {*keyspace.in_flight, *keyspace.inboxes} - set(present) - set(departed)
-    names = [*present, *departed, *sorted(strangers)]
+    unregistered = {*keyspace.in_flight, *keyspace.inboxes} - set(present) - set(departed)
+    names = [*present, *departed, *sorted(unregistered)]
     inboxes = {name: _inboxes(name, present, departed, keyspace) for name in names}
     held = survey.sizes(pool, [keys.in_flight(name) for name in names], "HLEN")
     waiting = survey.sizes(pool, [keys.inbox(name, queue) for name in names for queue in inboxes[name]], "LLEN")
@@ -71,8 +71,8 @@ def gather(pool: Pool, keyspace: Keyspace) -> Owners:
         facts.append(OwnerFacts(name, jobs, keys.lease(name) in leases, name in departed, filled))
     suspects = survey.sizes(pool, [keys.SUSPECTS], "HLEN")[keys.SUSPECTS]
     return Owners(
-        tuple(owner for owner in facts if owner.name not in strangers),
-        tuple(owner for owner in facts if owner.name in strangers and owner.jobs),
+        tuple(owner for owner in facts if owner.name not in unregistered),
+        tuple(owner for owner in facts if owner.name in unregistered and owner.jobs),
         suspects,
     )
 

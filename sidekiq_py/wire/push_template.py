@@ -97,7 +97,7 @@ class BulkJobs:
         self._args_jsons = args_jsons
         self._jids = jids
 
-    def may_bear(self, key: str) -> bool:
+    def may_have(self, key: str) -> bool:
         """True if their options may have this key."""
         return key.encode() in self._pattern
 

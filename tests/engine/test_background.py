@@ -111,9 +111,9 @@ def test_handlers_are_called_after_one_whose_failure_could_not_be_logged(monkeyp
         raise SystemExit
 
     monkeypatch.setattr(module._log, "exception", refuse)
-    aside = CallbackThread()
-    aside.call(lambda: 1 / 0)
-    aside.call(lambda: called.append(1))
+    callbacks = CallbackThread()
+    callbacks.call(lambda: 1 / 0)
+    callbacks.call(lambda: called.append(1))
 
     eventually(lambda: called == [1])
-    aside.stop(5)
+    callbacks.stop(5)

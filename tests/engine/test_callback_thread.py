@@ -11,43 +11,43 @@ from tests.support.waiting import eventually
 
 def test_handlers_are_called_in_order_by_another_thread() -> None:
     """Whoever asked goes on at once."""
-    aside, called = CallbackThread(), []
+    callbacks, called = CallbackThread(), []
     gate = threading.Event()
 
     def wait() -> None:
         gate.wait(5)
         called.append((1, threading.current_thread().name))
 
-    aside.call(wait)
-    aside.call(lambda: called.append((2, threading.current_thread().name)))
+    callbacks.call(wait)
+    callbacks.call(lambda: called.append((2, threading.current_thread().name)))
 
     assert called == []
     gate.set()
     eventually(lambda: called == [(1, "sidekiq.handlers"), (2, "sidekiq.handlers")])
-    aside.stop(1)
+    callbacks.stop(1)
 
 
 def test_a_handler_that_fails_stops_none_of_those_behind_it(caplog: pytest.LogCaptureFixture) -> None:
     """Not even by a SystemExit."""
-    aside, called = CallbackThread(), []
+    callbacks, called = CallbackThread(), []
 
     def leave() -> None:
         raise SystemExit
 
     with caplog.at_level(logging.CRITICAL + 1, "sidekiq"):
-        aside.call(leave)
-        aside.call(lambda: called.append(1))
-        aside.stop(5)
+        callbacks.call(leave)
+        callbacks.call(lambda: called.append(1))
+        callbacks.stop(5)
 
     assert called == [1]
 
 
 def test_stopping_waits_for_what_was_asked_for_but_not_for_ever() -> None:
     """What was not called in time is counted in a warning."""
-    aside, called = CallbackThread(), []
-    aside.call(lambda: called.append(1))
-    aside.stop(5)
-    aside.stop(5)
+    callbacks, called = CallbackThread(), []
+    callbacks.call(lambda: called.append(1))
+    callbacks.stop(5)
+    callbacks.stop(5)
     assert called == [1]
 
     hanging, gate = CallbackThread(), threading.Event()

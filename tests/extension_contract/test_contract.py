@@ -427,12 +427,12 @@ class TestRegistration:
         worker.stop()
         Client(redis_url, sidekiq_version="7.3.2").push({"class": "run", "args": [2]})
         program.extensions.clear()
-        stranger = Worker(redis_url)
-        stranger.start()
+        other_worker = Worker(redis_url)
+        other_worker.start()
 
         eventually(lambda: bool(redis_client.llen("queue:default")) and "default" not in _served(redis_client))
-        stranger.stop()
-        assert stranger.ran == []
+        other_worker.stop()
+        assert other_worker.ran == []
 
     def test_two_extensions_cannot_own_one_key(self, tally: Tally):
         """The error names both."""

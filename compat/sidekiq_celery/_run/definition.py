@@ -60,7 +60,7 @@ string, the task is revoked for that reason.
 class JobRun(TaskRun):
     """The run of a task for a job's payload."""
 
-    __slots__ = ("definition", "is_unknown", "lock", "payload", "refusal", "sets_off")
+    __slots__ = ("definition", "has_effects", "is_unknown", "lock", "payload", "refusal")
 
     def __init__(self, definition: "TaskDefinition", payload: dict[str, Any]) -> None:
         self.definition = definition
@@ -76,7 +76,7 @@ class JobRun(TaskRun):
     @property
     def is_part(self) -> bool:
         """True if the task's end has further effects."""
-        return self.sets_off
+        return self.has_effects
 
     def __call__(self, *args: Any) -> Any:
         """Run the task; called by the engine."""
@@ -148,7 +148,7 @@ class JobRun(TaskRun):
             self._guarded(lambda: self.store(self.retval, states.REVOKED, None), "storing the state")
         if self.is_part:
             error = self.retval
-            self._guarded(lambda: self._set_off_revoked(error), "errbacks")
+            self._guarded(lambda: self._add_errbacks(error), "errbacks")
         if signals.task_revoked.receivers:
             signals.task_revoked.send(
                 sender=task, request=self.request, terminated=terminated, signum=signum, expired=expired
@@ -168,7 +168,7 @@ class JobRun(TaskRun):
         if not is_given_back:
             self.effects.append(unique.at_end(self.lock, self.task_id, self.again, now))
 
-    def _set_off_revoked(self, error: TaskRevokedError) -> None:
+    def _add_errbacks(self, error: TaskRevokedError) -> None:
         self.effects += flow.after_failure(self.plan.app, self.request, error, None)
 
     def _request_of(self, raw_args: list[Any]) -> Context:
@@ -184,7 +184,7 @@ class JobRun(TaskRun):
                 self.refusal = self.refusal or refusal
         except Exception as error:  # noqa: BLE001 - another program may have written anything; the job is not run then
             self.refusal = error
-        self.sets_off = bool(task_headers) and flow.is_part(task_headers)
+        self.has_effects = bool(task_headers) and flow.is_part(task_headers)
         self.lock = unique.mark_of(task_headers) if task_headers else None
         queue = payload.get("queue") or ""
         if definition.orders_priorities:

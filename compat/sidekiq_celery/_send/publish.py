@@ -167,7 +167,7 @@ def send_message(
     item = item_of_call(
         app, name, message, queue, task_type, serializer or conf.task_serializer, compression or conf.task_compression
     )
-    kept = _put_aside(item.get(KEY), message)
+    kept = _keep_chain(item.get(KEY), message)
     if uniqueness is None:
         push(app, item, policy, kept)
     else:
@@ -209,7 +209,7 @@ def _warn_of_the_past(app: App, task_id: str, expires: Any) -> None:
         logger.warning("%s has an expiration date in the past (%ss ago); it will not run", task_id, -seconds)
 
 
-def _put_aside(task_headers: dict[str, Any] | None, message: TaskMessage) -> list[Command]:
+def _keep_chain(task_headers: dict[str, Any] | None, message: TaskMessage) -> list[Command]:
     """Replace the rest of a chain in a payload with its place in Redis. Returns the commands that store it."""
     if not task_headers or "chain" not in task_headers:
         return []

@@ -135,7 +135,7 @@ class Reader:
     def _turn(self) -> None:
         room = self._free()
         if room > 0:
-            self._take_in(room)
+            self._fetch(room)
         elif self._waiters is not None and self._waiters.any_open:
             # No one wants a job any more, but Redis may be serving one right now.
             units, was_woken = self._waiters.collect(self._call.fd, None)
@@ -143,7 +143,7 @@ class Reader:
         else:
             self._pause(None)
 
-    def _take_in(self, room: int) -> None:
+    def _fetch(self, room: int) -> None:
         queues = self._queues
         if self._are_new:
             self._change_queues(queues)

@@ -112,12 +112,12 @@ def _partly(queue: str, known: Iterable[str], python: list[Worker]) -> Iterator[
     """Classes that some Python processes of the queue declare and others do not."""
     lacking: dict[str, list[str]] = {}
     for name in known:
-        strangers = [worker.identity for worker in python if worker.classes is not None and name not in worker.classes]
-        if 0 < len(strangers) < len(python):
-            lacking[name] = strangers
+        without_it = [worker.identity for worker in python if worker.classes is not None and name not in worker.classes]
+        if 0 < len(without_it) < len(python):
+            lacking[name] = without_it
     if lacking:
         names = sorted(lacking)
-        processes = sorted({identity for strangers in lacking.values() for identity in strangers})
+        processes = sorted({identity for without_it in lacking.values() for identity in without_it})
         yield warning(
             f"`{queue}` holds {listed(names)}, which some Python processes of that queue declare and others do not "
             f"({listed(processes)}): a job that one of the latter fetches fails, and is retried.",

@@ -297,7 +297,7 @@ class Exchange:
             [reply] = self._flush_with(drained, [in_flight.FETCH.call(*plan.command_parts())])
             if isinstance(reply, RedisReplyError) and reply.code == "NOSCRIPT":
                 reply = self._link.batch([in_flight.FETCH.full_call(*plan.command_parts())])[0]
-            units = self._taken_in(owner, plan, reply, asked_at)
+            units = self._units_of(owner, plan, reply, asked_at)
             return units
         finally:
             if takes_exclusive:
@@ -339,7 +339,7 @@ class Exchange:
         drained.clear()
         return fetched
 
-    def _taken_in(self, owner: Owner, plan: in_flight.FetchPlan, reply: Any, asked_at: float) -> list[UnitOfWork]:
+    def _units_of(self, owner: Owner, plan: in_flight.FetchPlan, reply: Any, asked_at: float) -> list[UnitOfWork]:
         if isinstance(reply, RedisReplyError):
             if reply.code != in_flight.FENCED:
                 raise reply

@@ -113,15 +113,15 @@ class Forks:
             except ChildProcessError:
                 # Code of the program has waited for them, or has set SIGCHLD to be ignored.
                 for process in list(self._by_pid.values()):
-                    yield self._bid_farewell(process, _UNKNOWN_CODE)
+                    yield self._close(process, _UNKNOWN_CODE)
                 return
             if pid == 0:
                 return
             ended = self._by_pid.get(pid)
             if ended is not None:
-                yield self._bid_farewell(ended, os.waitstatus_to_exitcode(status))
+                yield self._close(ended, os.waitstatus_to_exitcode(status))
 
-    def _bid_farewell(self, process: ChildProcess, exit_code: int) -> Ended:
+    def _close(self, process: ChildProcess, exit_code: int) -> Ended:
         del self._by_pid[process.pid]
         last_words: list[Message] = []
         while not process.up.has_ended and readable([process.up.fd], 0):

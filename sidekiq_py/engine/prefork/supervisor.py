@@ -192,9 +192,9 @@ class Supervisor:
                 if ended.process is self._sidecar.process:
                     self._sidecar.note_end(ended.exit_code)
                 else:
-                    self._mourn(ended)
+                    self._handle_exit(ended)
 
-    def _mourn(self, ended: Ended) -> None:
+    def _handle_exit(self, ended: Ended) -> None:
         child = ended.process
         for message in ended.last_words:
             self._handle_message(child, message)

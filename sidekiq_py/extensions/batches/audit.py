@@ -90,7 +90,7 @@ class Audit:
                 self._suspect(pool, bid, _Suspicion(changed_at, frozenset(numbers)))
             else:
                 self._suspicions.pop(bid, None)
-                self._put_off(bid)
+                self._delay_next_look(bid)
         for bid in self._suspicions.keys() - missing.keys():
             del self._suspicions[bid]
         return min(self._quiet_seconds, 60.0) if found_none else None
@@ -120,7 +120,7 @@ class Audit:
         at, _ = self._next_looks.get(status.bid, (0.0, 0.0))
         return time.monotonic() >= at
 
-    def _put_off(self, bid: str) -> None:
+    def _delay_next_look(self, bid: str) -> None:
         """
         Delay the next check of a batch with no missing members: jobs may wait for days, and each check reads all of
         Redis.

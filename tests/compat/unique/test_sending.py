@@ -308,10 +308,10 @@ def test_pushes_that_wait_for_a_commit_take_the_lock_then(
     sync: Any, redis_client: redis.Redis, holders: Holders
 ) -> None:
     """The second one finds out at its own commit; a rollback leaves no lock."""
-    put_off: list[Callable[[], None]] = []
+    postponed: list[Callable[[], None]] = []
 
     def after_commit(push: Callable[[], None]) -> bool:
-        put_off.append(push)
+        postponed.append(push)
         return True
 
     program.push_after_commit(after_commit)
@@ -321,7 +321,7 @@ def test_pushes_that_wait_for_a_commit_take_the_lock_then(
     finally:
         program.push_after_commit(None)
     assert holders() == []
-    for push in put_off:
+    for push in postponed:
         push()
 
     assert ids(redis_client) == holders() == [first.id]

@@ -284,13 +284,13 @@ def test_an_error_beside_a_reply_ends_the_connection_on_which_more_is_to_come(
 ) -> None:
     """The reply to the open move would be taken for that to the next one."""
     succeeded(group, counted, redis_client, "first")
-    [brought] = [waiter for waiter in group._waiters if not waiter.is_open]
+    [answered] = [waiter for waiter in group._waiters if not waiter.is_open]
     with monkeypatch.context() as patched:
         patched.setattr(counted.settler, "note_done", lambda *args: 1 / 0)
         group.open(())
         with pytest.raises(ZeroDivisionError):
             collected(group)
-    assert not brought.link.is_open
+    assert not answered.link.is_open
 
     counted.settler.flush()
     group.open(())
@@ -357,7 +357,7 @@ def test_a_connection_on_which_a_reply_can_be_left_out_no_more_is_ended(
 ) -> None:
     """Redis answers what it was to be silent about, and each reply would be taken for that to something else."""
     succeeded(silent_group, counted, redis_client, "second")
-    [brought] = [waiter for waiter in silent_group._waiters if not waiter.is_open]
+    [answered] = [waiter for waiter in silent_group._waiters if not waiter.is_open]
     redis_client.execute_command("ACL", "SETUSER", "default", "-client")
     try:
         silent_group.open(())
@@ -366,7 +366,7 @@ def test_a_connection_on_which_a_reply_can_be_left_out_no_more_is_ended(
     finally:
         redis_client.execute_command("ACL", "SETUSER", "default", "+client")
 
-    assert not brought.link.is_open
+    assert not answered.link.is_open
     counted.settler.flush()
     assert (counted.count, jobs_in_flight(redis_client)) == (2, [])
 

@@ -32,7 +32,7 @@ def known(owner: Owner, field: bytes) -> UnitOfWork:
     return unit
 
 
-def test_a_job_that_nobody_here_knows_is_a_stranger() -> None:
+def test_a_job_that_nobody_here_knows_is_an_orphan() -> None:
     """Its fetch is over, and its reply was never read."""
     owner = Owner("o:1", "{}")
     first, second = owner.open_batch(), owner.open_batch()
@@ -44,7 +44,7 @@ def test_a_job_that_nobody_here_knows_is_a_stranger() -> None:
     assert owner.orphans([b"2.0:default"]) == [b"2.0:default"]
 
 
-def test_a_job_whose_reply_is_read_during_the_comparison_is_no_stranger() -> None:
+def test_a_job_whose_reply_is_read_during_the_comparison_is_no_orphan() -> None:
     """The reader takes it in, then closes its batch: who looks at the table first and then at the batches is fooled."""
     owner = Owner("o:1", "{}")
     batch = owner.open_batch()
@@ -64,7 +64,7 @@ def test_a_job_whose_reply_is_read_during_the_comparison_is_no_stranger() -> Non
     assert owner.orphans([b"1.0:default"]) == []
 
 
-def test_strangers_go_back_to_their_queue(link: Link, ownership: Ownership, redis_client: redis.Redis) -> None:
+def test_orphans_go_back_to_their_queue(link: Link, ownership: Ownership, redis_client: redis.Redis) -> None:
     """The known stay."""
     push(redis_client, "a", "b")
     owner = enter(link, ownership)

@@ -4,6 +4,7 @@ import logging
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from socketserver import ThreadingMixIn
 from typing import Any, NamedTuple, Protocol
@@ -16,6 +17,8 @@ _log = logging.getLogger("sidekiq")
 # A client that connects and sends nothing is dropped after this time. This many requests may be open at once.
 _PATIENCE_SECONDS = 5.0
 _MOST_REQUESTS = 16
+# How long a new request waits for the slot of one whose connection was closed.
+_ROOM_SECONDS = 0.5
 
 
 class Answer(NamedTuple):
@@ -104,19 +107,34 @@ class _Server(ThreadingMixIn, HTTPServer):
         self.server_name, self.server_port = "", self.server_address[1]
         self.probed = probed
         self._room = threading.BoundedSemaphore(_MOST_REQUESTS)
+        # The oldest comes first.
+        self._open: dict[socket.socket, None] = {}
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Handle a request in its own thread, or drop it if too many are open."""
-        if self._room.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
+        """Handle a request in its own thread. If too many are open, the oldest has to go, or else this one."""
+        if not self._room.acquire(blocking=False):
+            self._cut_oldest()
+            if not self._room.acquire(timeout=_ROOM_SECONDS):
+                self.shutdown_request(request)
+                return
+        self._open[request] = None
+        super().process_request(request, client_address)
+
+    def _cut_oldest(self) -> None:
+        """
+        Close the connection of the oldest request. Clients that send a byte now and then would keep all slots for good,
+        and a worker whose `/live` does not answer is restarted.
+        """
+        # An OSError: it has just ended.
+        with suppress(StopIteration, OSError):
+            next(iter(self._open.copy())).shutdown(socket.SHUT_RDWR)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Handle a request, then free its slot."""
         try:
             super().process_request_thread(request, client_address)
         finally:
+            self._open.pop(request, None)
             self._room.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:

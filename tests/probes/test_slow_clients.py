@@ -1,0 +1,61 @@
+"""Clients of the probe port that never finish their requests."""
+
+import socket
+import threading
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+
+pytest.importorskip("prometheus_client")
+
+from sidekiq_py.probes.server import _MOST_REQUESTS, Answer, ProbeServer
+
+
+class Healthy:
+    """A worker that is live and ready."""
+
+    def live(self) -> Answer:
+        """It is."""
+        return Answer(True, "live\n")
+
+    ready = live
+
+    def metrics(self) -> str:
+        """Nothing has run."""
+        return ""
+
+
+@pytest.fixture
+def server() -> Iterator[ProbeServer]:
+    """A probe server on a free port."""
+    probes = ProbeServer(0, Healthy())
+    probes.start()
+    yield probes
+    probes.close()
+
+
+def test_clients_that_send_a_byte_now_and_then_keep_no_probe_from_an_answer(server: ProbeServer) -> None:
+    """They never run into the time limit between two bytes; the oldest has to go for the next request."""
+    is_over = threading.Event()
+    clients = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(_MOST_REQUESTS)]
+
+    def dribble() -> None:
+        while not is_over.wait(0.1):
+            for client in clients:
+                try:
+                    client.send(b"G")
+                except OSError:
+                    pass
+
+    sender = threading.Thread(target=dribble)
+    sender.start()
+    try:
+        for _ in range(3):
+            with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/live", timeout=10) as answer:
+                assert answer.read() == b"live\n"
+    finally:
+        is_over.set()
+        sender.join()
+        for client in clients:
+            client.close()

@@ -21,7 +21,7 @@ _NARROWEST = 8
 _WIDEST = 400
 
 # What JSON leaves as it is, and a terminal may obey or show in another order. It can stand in texts alone.
-_UNSEEN = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+_UNSEEN = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 

@@ -107,34 +107,46 @@ class _Server(ThreadingMixIn, HTTPServer):
         self.server_name, self.server_port = "", self.server_address[1]
         self.probed = probed
         self._room = threading.BoundedSemaphore(_MOST_REQUESTS)
-        # The oldest comes first.
-        self._open: dict[socket.socket, None] = {}
+        # The connections of unfinished requests, the oldest first.
+        self._unread: dict[socket.socket, None] = {}
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Handle a request in its own thread. If too many are open, the oldest has to go, or else this one."""
+        """Handle a request in its own thread. If too many are open, the oldest unfinished one is cut, or this one."""
         if not self._room.acquire(blocking=False):
             self._cut_oldest()
             if not self._room.acquire(timeout=_ROOM_SECONDS):
                 self.shutdown_request(request)
                 return
-        self._open[request] = None
-        super().process_request(request, client_address)
+        self._unread[request] = None
+        try:
+            super().process_request(request, client_address)
+        except BaseException:
+            # No thread could be started.
+            self._unread.pop(request, None)
+            self._room.release()
+            raise
 
     def _cut_oldest(self) -> None:
         """
-        Close the connection of the oldest request. Clients that send a byte now and then would keep all slots for good,
-        and a worker whose `/live` does not answer is restarted.
+        Close the connection of the oldest request that has not arrived whole. Clients that send a byte now and then
+        would keep all slots for good, and a worker whose `/live` does not answer is restarted.
         """
-        # An OSError: it has just ended.
-        with suppress(StopIteration, OSError):
-            next(iter(self._open.copy())).shutdown(socket.SHUT_RDWR)
+        # A KeyError or OSError: it has just arrived, or ended.
+        with suppress(StopIteration, KeyError, OSError):
+            oldest = next(iter(self._unread.copy()))
+            del self._unread[oldest]
+            oldest.shutdown(socket.SHUT_RDWR)
+
+    def has_arrived(self, request: socket.socket) -> None:
+        """Note that a request was read to its end. It is answered, however long that takes."""
+        self._unread.pop(request, None)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Handle a request, then free its slot."""
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._open.pop(request, None)
+            self._unread.pop(request, None)
             self._room.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -148,6 +160,7 @@ class _Request(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Serve one of the pages."""
+        self.server.has_arrived(self.request)
         probed = self.server.probed
         pages: dict[str, Callable[[], Answer]] = {
             "/live": probed.live,

@@ -20,7 +20,7 @@ _LONGEST_ARGUMENTS = 300
 _LONGEST_TEXT = 100_000
 # Control characters, unpaired UTF-16 surrogates, and marks that change the direction of writing, which can make a text
 # look like another one.
-_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
 

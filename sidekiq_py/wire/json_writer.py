@@ -6,7 +6,6 @@ The exact writer: for values that orjson refuses or would write differently from
 
 import json
 from collections.abc import Callable, Iterator
-from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal, Inexact, localcontext
 from json.encoder import encode_basestring
 from typing import Any
 
@@ -15,7 +14,6 @@ from sidekiq_py.wire.float_text import json3_text, ruby_to_s
 
 # Python refuses to convert longer integers in one go, because that takes quadratic time.
 _BITS_AT_ONCE = 1_900  # 572 digits; the least limit that `sys.set_int_max_str_digits` allows is 640
-_EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[Inexact])
 
 
 def write(value: Any, float_text: FloatText) -> bytes:
@@ -46,27 +44,11 @@ def write_integer(value: int) -> str:
     """A decimal integer of any length."""
     if value < 0:
         return "-" + write_integer(-value)
-    bits = value.bit_length()
-    if bits <= _BITS_AT_ONCE:
+    if value.bit_length() <= _BITS_AT_ONCE:
         return str(value)
-    powers: dict[int, Decimal] = {}
-    with localcontext(_EXACT):
-        return f"{_decimal(value, bits, powers):f}"
+    from sidekiq_py.wire.huge_integers import decimal_text  # rarely needed, and it imports `decimal`
 
-
-def _decimal(value: int, bits: int, powers: dict[int, Decimal]) -> Decimal:
-    """
-    From halves, as `decimal` multiplies large numbers far faster than Python divides them: a payload of a million
-    digits held the interpreter for ten seconds.
-    """
-    if bits <= _BITS_AT_ONCE:
-        return Decimal(value)
-    half = bits // 2
-    high = value >> half
-    low = value - (high << half)
-    if half not in powers:
-        powers[half] = Decimal(2) ** half
-    return _decimal(high, bits - half, powers) * powers[half] + _decimal(low, half, powers)
+    return decimal_text(value, _BITS_AT_ONCE)
 
 
 def _pieces(value: Any, spell: Callable[[float], str]) -> Iterator[str]:

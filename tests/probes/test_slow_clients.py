@@ -59,3 +59,22 @@ def test_clients_that_send_a_byte_now_and_then_keep_no_probe_from_an_answer(serv
         sender.join()
         for client in clients:
             client.close()
+
+
+def test_a_page_that_hangs_does_not_keep_its_place_from_unfinished_requests(server: ProbeServer) -> None:
+    """A request that has arrived is answered, however long that takes. The oldest unfinished one is cut."""
+    may_answer = threading.Event()
+    server._server.probed.ready = lambda: Answer(may_answer.wait(30), "ready\n")  # type: ignore[method-assign]
+    hanging = socket.create_connection(("127.0.0.1", server.port))
+    hanging.sendall(b"GET /ready HTTP/1.0\r\n\r\n")
+    clients = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(_MOST_REQUESTS - 1)]
+    try:
+        for _ in range(3):
+            with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/live", timeout=10) as answer:
+                assert answer.read() == b"live\n"
+        may_answer.set()
+        assert hanging.recv(100).startswith(b"HTTP/1.0 200")
+    finally:
+        may_answer.set()
+        for client in (hanging, *clients):
+            client.close()

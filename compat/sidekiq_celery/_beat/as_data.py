@@ -59,7 +59,7 @@ def schedule_of(data: Any) -> BaseSchedule:
             return crontab.from_string(" ".join(data["crontab"].split()))
         if kind == "solar":
             return solar(*data["solar"])
-    except (TypeError, AttributeError) as error:
+    except (TypeError, AttributeError, OverflowError) as error:
         raise ValueError(f"{data!r} is not a beat schedule: {error}") from error
     raise ValueError(f"{data!r} is not a beat schedule; give every (seconds), crontab or solar")
 

@@ -220,7 +220,8 @@ def _with_offset(latencies: Iterable[float]) -> list[float]:
     """
     Latencies in seconds, from starts by the monotonic clock.
 
-    Reading the wall clock for every job cost as much as all else that is kept of its latency.
+    Reading the wall clock for every job cost as much as all else that is kept of its latency. When that clock is set,
+    the latencies of the jobs since the last call are off by as much.
     """
     offset = now_seconds() - monotonic()
     return [latency + offset for latency in latencies]

@@ -132,7 +132,7 @@ class Processor:
 
         Args:
             between_jobs: Called after each job. `thoroughly` is True before the thread waits for the next job, and
-                after every 50 jobs in a row.
+                after a thousand in a row: jobs that are fetched ahead are short, so that is soon.
         """
         self._between_jobs = between_jobs
         try:

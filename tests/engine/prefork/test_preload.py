@@ -68,7 +68,7 @@ def test_a_child_finds_all_of_the_library_loaded(parent: WorkerProcess, tmp_path
     parent.kill()
 
     # What an extension imports only when a worker asks it what it maintains.
-    maintenance = {"sidekiq_py.extensions.batches.ruby_runs", "sidekiq_py.extensions.batches.telling"}
+    maintenance = {"sidekiq_py.extensions.batches.ruby_runs", "sidekiq_py.extensions.batches.lifecycle_events"}
     ours = ("sidekiq_py.extensions", "sidekiq_celery", "redis", "encodings")
     assert {name for name in loaded if name.startswith(ours)} <= maintenance
 

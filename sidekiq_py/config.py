@@ -57,7 +57,7 @@ class QueueConfig:
         Parse a queue as flags, files and code write it: `"critical"`, `"critical,3"` or `("critical", 3)`.
 
         Raises:
-            ConfigError: The name is missing or has white space, or the weight is not a whole number.
+            ConfigError: The name is missing or has whitespace, or the weight is not a whole number.
         """
         parts = given.split(",") if isinstance(given, str) else given
         name, *rest = parts if isinstance(parts, list | tuple) and parts else (parts,)
@@ -66,7 +66,7 @@ class QueueConfig:
         unseen = unseen_in(str(name))
         if unseen is not None:
             raise ConfigError(
-                f"queue {name!r} has the character {unseen} in its name; names have no white space or control "
+                f"queue {name!r} has the character {unseen} in its name; names have no whitespace or control "
                 "characters. Give each queue by itself, as in -q critical -q default"
             )
         if len(rest) > 1:

@@ -132,7 +132,7 @@ def warn_of_unknown(names: Collection[Any], known: Collection[str], owner: str, 
 
 
 def unseen_in(queue: str) -> str | None:
-    """The first white space or control character in a queue's name, as its `repr`. Returns None if there is none."""
+    """The first whitespace or control character in a queue's name, as its `repr`. Returns None if there is none."""
     found = _UNSEEN.search(queue)
     return None if found is None else repr(found[0])
 

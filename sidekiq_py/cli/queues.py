@@ -173,7 +173,7 @@ def delete(name: str, yes: bool, dry_run: bool, as_json: bool) -> None:
         print_count(queue.size, "deleted", as_json=as_json)
         return
     if not yes:
-        ask(lambda: f"Delete the queue {name} with {_jobs_of(queue, JobFilter())}", what="delete")
+        ask(lambda: f"Delete the queue {name}, which has {counted(queue.size, 'job')}", what="delete")
     deleted = queue.delete()
     if as_json:
         echo_json({"queue": name, "deleted": deleted})
@@ -340,7 +340,7 @@ def _check_target(name: str, create: bool) -> None:
         raise unknown("queue", name, names, "To move jobs to a new queue, add --create.")
     if (unseen := unseen_in(name)) is not None:
         raise click.UsageError(
-            f"{name!r} contains the character {unseen}; queue names cannot contain white space or control characters"
+            f"{name!r} contains the character {unseen}; queue names cannot contain whitespace or control characters"
         )
 
 

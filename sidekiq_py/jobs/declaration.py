@@ -115,12 +115,12 @@ def refuse_unseen(queue: object, beginning: str) -> None:
         beginning: The start of the message.
 
     Raises:
-        JobDeclarationError: The name has white space or control characters.
+        JobDeclarationError: The name has whitespace or control characters.
     """
     unseen = unseen_in(queue) if isinstance(queue, str) else None
     if unseen is not None:
         raise JobDeclarationError(
-            f"{beginning}, with the character {unseen}; queue names must not have white space or control characters; "
+            f"{beginning}, with the character {unseen}; queue names must not have whitespace or control characters; "
             "use a name such as 'low-priority'"
         )
 

@@ -174,3 +174,13 @@ def test_running_jobs_are_read_under_both_names_of_the_hash_each_once(pool, beat
     assert WorkSet().size == len(WorkSet()) == 3
     assert WorkSet().find_work("j1").process_id == "h:1:a"
     assert WorkSet().find_work("j9") is None
+
+
+def test_processes_are_shown_while_redis_is_full(pool, beat, redis_client):
+    """Whoever wants to know what fills it has to see them; those that are gone are removed later."""
+    beat("h:7:a", {"concurrency": 5})
+    redis_client.config_set("maxmemory", "1")
+    try:
+        assert [process.identity for process in ProcessSet()] == ["h:7:a"]
+    finally:
+        redis_client.config_set("maxmemory", "0")

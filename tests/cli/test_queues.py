@@ -156,7 +156,7 @@ def test_delete_leaves_nothing_of_a_queue(run, push, redis_client):
     [
         (["clear", "low"], "Delete 2 jobs of low?"),
         (["clear", "low", "--arg", "a"], "Delete 1 job of low that matches?"),
-        (["delete", "low"], "Delete the queue low with 2 jobs of low?"),
+        (["delete", "low"], "Delete the queue low, which has 2 jobs?"),
         (["move", "low", "high"], "Move 2 jobs of low to high?"),
     ],
 )

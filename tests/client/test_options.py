@@ -83,11 +83,11 @@ def test_custom_that_is_no_mapping_is_refused() -> None:
 @pytest.mark.parametrize("name", ["two words", "tab\tbed", "line\n", "nul\x00", "no\u00a0break"])
 def test_a_queue_whose_name_has_white_space_or_control_characters_is_refused(name: str) -> None:
     """Wherever a program or a flag names one."""
-    with pytest.raises(JobDeclarationError, match="must not have white space"):
+    with pytest.raises(JobDeclarationError, match="must not have whitespace"):
         declare(queue=name)
-    with pytest.raises(JobDeclarationError, match="must not have white space"):
+    with pytest.raises(JobDeclarationError, match="must not have whitespace"):
         sidekiq.ruby_job("A").set(queue=name)
-    with pytest.raises(ConfigError, match="have no white space"):
+    with pytest.raises(ConfigError, match="have no whitespace"):
         parse_queues([name], "queues", None)
 
 

@@ -10,6 +10,7 @@ from sidekiq_py import tid
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.engine.run.work_state import RunningJob, WorkState
 from sidekiq_py.errors import PayloadError
+from sidekiq_py.logs import counted
 from sidekiq_py.wire.payload import parse_job
 
 _THIS_FILE = __file__
@@ -28,7 +29,7 @@ def thread_dump(state: WorkState, tasks: Iterable[str] = ()) -> str:
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     threads = sorted(frames.items(), key=lambda item: (tid.of_thread(item[0]) not in jobs, names.get(item[0], "")))
     now = now_seconds()
-    parts = [f"{len(threads)} threads, {len(jobs)} jobs running"]
+    parts = [f"{counted(len(threads), 'thread')}, {counted(len(jobs), 'job')} running"]
     for ident, frame in threads:
         name = tid.of_thread(ident)
         parts.append(_thread(name, names.get(ident, "unknown to Python"), jobs.pop(name, None), frame, now))

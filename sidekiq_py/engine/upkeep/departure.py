@@ -47,7 +47,7 @@ class Departure:
             elif left:
                 self._managers[0].fetcher.requeue(left)
         except RedisError as error:
-            _log.warning("Redis is out of reach; another worker will recover the jobs of this process: %s", error)
+            _log.warning("This process could not return its jobs; another worker will recover them: %s", error)
         self._pool.close()
 
     def let_go_and_exit(self, code: int) -> None:

@@ -190,7 +190,10 @@ def zone_at(text: str, name: str, position: int) -> tzinfo:
 def _no_fields(text: str) -> str:
     if text == "@reboot":
         return "@reboot is not a time that a fleet could share"
-    return "it is neither cron (five or six fields, then a zone) nor one of the phrases that docs/periodic.md lists"
+    return (
+        "it is neither cron (five or six fields, then a zone) nor one of the supported English phrases; "
+        "docs/periodic.md shows some"
+    )
 
 
 def _is_zone(tokens: Sequence[tuple[str, int]]) -> bool:

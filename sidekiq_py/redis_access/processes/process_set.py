@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection import scan
 from sidekiq_py.redis_access.connection.link import Command
 from sidekiq_py.redis_access.connection.pool import Pool
@@ -20,6 +21,8 @@ PRUNE_PROCESSES = Script("prune_processes")
 
 _LEADER = "dear-leader"
 _CLEANUP_SECONDS = 60
+# A server that takes no writes now.
+_REFUSES_WRITES = frozenset({"MISCONF", "NOREPLICAS", "OOM", "READONLY"})
 _SIGNAL_SECONDS = 60
 _BEAT_FIELDS = ("info", "concurrency", "busy", "beat", "quiet", "rss", "rtt_us")
 # Up to 6.4.1, the key of the running jobs ends in `workers`. The identity does not show which release wrote it.
@@ -84,7 +87,14 @@ def prune(pool: Pool) -> int:
     Source: Sidekiq 8.1.7, api.rb, `ProcessSet#cleanup`. Ruby checks first and removes later, so it may remove a process
     that has sent a beat in between; here, check and removal are one step.
     """
-    if not pool.command("SET", keys.PROCESS_CLEANUP, "1", "NX", "EX", _CLEANUP_SECONDS):
+    try:
+        is_due = pool.command("SET", keys.PROCESS_CLEANUP, "1", "NX", "EX", _CLEANUP_SECONDS)
+    except RedisReplyError as error:
+        if error.code not in _REFUSES_WRITES:
+            raise
+        # Whoever looks at a full Redis has to see its processes.
+        return 0
+    if not is_due:
         return 0
     names = identities(pool)
     replies = pool.batch([("HEXISTS", name, "info") for name in names]) if names else []

@@ -28,7 +28,7 @@ def test_a_busy_thread_shows_its_job_and_where_it_is() -> None:
     thread.join()
 
     count, head, *stack = dump.splitlines()
-    assert count.endswith("threads, 1 jobs running")
+    assert count.endswith("threads, 1 job running")
     name = tid.of_thread(thread.ident or 0)
     assert head == f"Thread TID-{name} sidekiq.default/processor runs Report jid=7 queue=slow for 2.0 s"
     assert "in wait" in stack[0]

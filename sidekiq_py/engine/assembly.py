@@ -235,11 +235,10 @@ class WorkerParts:
 
 def _dialect(config: Config, client: Client, life: LifeCycle) -> Callable[[], Dialect]:
     """Return a function for the release to write for: the config's, or what is known of the running Ruby processes."""
-    pinned = config.pinned_dialect()
+    if (pinned := config.pinned_dialect()) is not None:
+        return lambda: pinned
 
     def dialect() -> Dialect:
-        if pinned is not None:
-            return pinned
         # During a stop, the last known release is good enough and avoids waiting for a hanging Redis.
         return client.detection.last if life.is_stopping else client.detection.dialect(now_seconds())
 

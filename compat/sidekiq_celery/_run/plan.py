@@ -79,9 +79,8 @@ def _changed(part: Any, name: str) -> Any:
     """A method that a class derived from this package's base overrides. Returns None if it is not overridden."""
     found = getattr(part, name, None)
     owner = getattr(found, "__func__", found)
-    return (
-        None if found is None or getattr(owner, "__module__", "").endswith(("loaders.base", "backends.base")) else found
-    )
+    is_base = getattr(owner, "__module__", "").endswith(("loaders.base", "backends.interface"))
+    return None if is_base else found
 
 
 def _stores(backend: Any) -> bool:

@@ -144,8 +144,9 @@ _KNOWN = frozenset({*vars(Context), *_OF_THE_MESSAGE})
 
 def get_actual_ignore_result(task: Any, req: Context | None) -> Any:
     """Whether the result is ignored, by the call's option or else by the task's."""
-    wanted = None if req is None else getattr(req, "ignore_result", None)
-    if isinstance(req, Context) and "ignore_result" not in vars(req):
+    if isinstance(req, Context):
         # The class's default does not count as a choice.
-        wanted = None
+        wanted = req.__dict__.get("ignore_result")
+    else:
+        wanted = None if req is None else getattr(req, "ignore_result", None)
     return task.ignore_result if wanted is None else wanted

@@ -325,7 +325,10 @@ class AttemptEnd:
             except Exception as error:  # noqa: BLE001 — a job whose outcome cannot be decided has failed
                 self._fail(unit, payload, None, error, seconds)
                 return
-        self._succeed(unit, payload, definition, outcome, seconds, may_wait=may_wait)
+        if outcome is None and not around.extensions.handles(payload):
+            self.acknowledge(unit, payload, 0.0 if may_wait else seconds)
+        else:
+            self._succeed(unit, payload, definition, outcome, seconds, may_wait=may_wait)
 
     def _succeed(
         self,
@@ -338,9 +341,6 @@ class AttemptEnd:
         may_wait: bool = False,
     ) -> None:
         around = self._around
-        if outcome is None and not around.extensions.handles(payload):
-            self.acknowledge(unit, payload, 0.0 if may_wait else seconds)
-            return
         now = now_seconds()
         effects: Sequence[settle_script.Effect] = ()
         try:

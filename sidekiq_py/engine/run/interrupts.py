@@ -52,8 +52,8 @@ class Guard:
     """
 
     __slots__ = (
-        *("_terminated", "_is_main_thread", "_lock", "_thread_id", "_sent_signal", "_has_raised"),
-        *("is_requested", "performing"),
+        *("_is_main_thread", "_lock", "_thread_id", "_sent_signal", "_has_raised"),
+        *("is_requested", "performing", "terminated"),
     )
 
     def __init__(self) -> None:
@@ -62,16 +62,11 @@ class Guard:
         self._is_main_thread = threading.current_thread() is threading.main_thread()
         self.performing: UnitOfWork | None = None
         self.is_requested = False
-        self._terminated: UnitOfWork | None = None
+        self.terminated: UnitOfWork | None = None
         # About the terminated job: the signal it was sent after another process had settled it, and whether Terminated
         # was raised in it.
         self._sent_signal: int | None = None
         self._has_raised = False
-
-    @property
-    def is_terminated(self) -> bool:
-        """True if the job that runs, or has just ended, is being ended from outside."""
-        return self._terminated is not None
 
     def interrupt(self, unit: UnitOfWork, kind: type[BaseException]) -> bool:
         """
@@ -101,7 +96,7 @@ class Guard:
         """
         Call *notify* if the thread performs *unit*; the job cannot end meanwhile. Call it from any other thread.
 
-        When the job ends, its thread finds `is_terminated` and calls `pardon`.
+        When the job ends, its thread finds it in `terminated` and calls `pardon`.
 
         Returns:
             False if the thread does not perform *unit*.
@@ -111,7 +106,7 @@ class Guard:
             if self.performing is not unit:
                 return False
             notify()
-            self._terminated = unit
+            self.terminated = unit
             return True
 
     def pardon(self) -> tuple[int | None, bool]:
@@ -123,7 +118,7 @@ class Guard:
             raised in it.
         """
         said = self._sent_signal, self._has_raised
-        self._terminated = self._sent_signal = None
+        self.terminated = self._sent_signal = None
         self._has_raised = False
         return said
 
@@ -136,7 +131,7 @@ class Guard:
         sent and the job goes on, as it does in Celery at SIGINT. Call it from any other thread.
         """
         with self._lock:
-            unit = self._terminated
+            unit = self.terminated
             if unit is None or self.performing is not unit:
                 return
             self._sent_signal = number

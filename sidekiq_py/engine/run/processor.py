@@ -250,9 +250,10 @@ class Processor:
             return
         if not self._foreign.watched.isdisjoint(payload) and self._is_turned_away(unit, payload):
             return
-        # Asked once per job: looking it up in four places cost a no-op job 10 % of its time.
-        handled_by = self._extensions.handlers_of(payload)
-        if handled_by:
+        # Looked up once per job: doing it in four places cost a no-op job 10 % of its time.
+        handled_by: Sequence[Extension] = ()
+        if self._extensions.handles(payload):
+            handled_by = self._extensions.handlers_of(payload)
             if not self._extensions.may_hold_up(payload, handled_by):
                 self._held_up.forget(payload)
             elif self._is_held_up(unit, payload):
@@ -438,7 +439,7 @@ class Processor:
                 break
             except INTERRUPTS:
                 continue
-        if guard.is_terminated:
+        if guard.terminated is not None:
             failure = self._after_terminated(guard, failure)
         return failure
 

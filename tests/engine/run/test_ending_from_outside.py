@@ -34,7 +34,7 @@ def test_only_a_job_that_is_performed_is_terminated() -> None:
     assert not guard.terminate(ended, lambda: notified.append(ended))
     assert guard.terminate(running, lambda: notified.append(running))
     assert notified == [running]
-    assert guard.is_terminated
+    assert guard.terminated is running
 
 
 def test_a_job_cannot_end_while_it_is_terminated() -> None:

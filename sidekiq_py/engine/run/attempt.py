@@ -303,6 +303,7 @@ class AttemptEnd:
         result: Any,
         seconds: float,
         *,
+        is_handled: bool,
         may_wait: bool = False,
     ) -> None:
         """
@@ -310,6 +311,7 @@ class AttemptEnd:
 
         Args:
             seconds: How long it ran.
+            is_handled: True if an extension handles the payload or this run.
             may_wait: Send the acknowledgement together with others, no matter how long the job ran.
 
         Raises:
@@ -325,7 +327,7 @@ class AttemptEnd:
             except Exception as error:  # noqa: BLE001 — a job whose outcome cannot be decided has failed
                 self._fail(unit, payload, None, error, seconds)
                 return
-        if outcome is None and not around.extensions.handles(payload):
+        if outcome is None and not is_handled:
             self.acknowledge(unit, payload, 0.0 if may_wait else seconds)
         else:
             self._succeed(unit, payload, definition, outcome, seconds, may_wait=may_wait)

@@ -326,21 +326,25 @@ class EventLoop:
             raise
 
     async def _acknowledge(self, run: _Run, seconds: float) -> None:
-        if run.definition.decide_outcome is not None or self._around.extensions.handles(run.payload):
+        unit, payload, definition = run.unit, run.payload, run.definition
+        is_handled = self._around.extensions.handles(payload)
+        if definition.decide_outcome is not None or is_handled:
             await self._settle_in_thread(
-                lambda: run.ending.succeeded(run.unit, run.payload, run.definition, run.result, seconds, may_wait=True),
-                run.unit,
+                lambda: run.ending.succeeded(
+                    unit, payload, definition, run.result, seconds, is_handled=is_handled, may_wait=True
+                ),
+                unit,
             )
             return
 
         def acknowledge() -> None:
             # 0 seconds lets the acknowledgement wait for others, so this thread never sends it.
-            run.ending.acknowledge(run.unit, run.payload, 0.0)
+            run.ending.acknowledge(unit, payload, 0.0)
 
-        if run.unit.is_marked or run.unit.owner is None:
+        if unit.is_marked or unit.owner is None:
             # These jobs need a script of their own to settle. Those without an owner have left Redis already: with the
             # basic fetcher, or because they were acknowledged early.
-            await self._settle_in_thread(acknowledge, run.unit)
+            await self._settle_in_thread(acknowledge, unit)
         else:
             acknowledge()
 

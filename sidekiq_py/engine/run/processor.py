@@ -369,18 +369,19 @@ class Processor:
             watch.end()
         seconds = monotonic() - started
         if failure is None:
-            is_plain = not handled_by and definition.decide_outcome is None
-            if is_plain and (not self._extensions.handled_runs or not self._extensions.handles(payload)):
-                # There is nothing to write but the acknowledgement.
-                try:
+            result, self._result = self._result, None
+            # A job can also make an extension handle its run while it runs.
+            is_handled = bool(handled_by) or (bool(self._extensions.handled_runs) and self._extensions.handles(payload))
+            try:
+                if definition.decide_outcome is None and not is_handled:
                     self._ending.acknowledge(unit, payload, seconds)
-                except RedisError as error:
-                    log_left_behind(unit, error)
-                self._ended = unit
-            elif definition.decide_outcome is not None or not self._ending.tallied(unit, payload, handled_by, seconds):
-                self._succeed(unit, payload, definition, seconds)
-            else:
-                self._ended = unit
+                elif definition.decide_outcome is not None or not self._ending.tallied(
+                    unit, payload, handled_by, seconds
+                ):
+                    self._ending.succeeded(unit, payload, definition, result, seconds, is_handled=is_handled)
+            except RedisError as error:
+                log_left_behind(unit, error)
+            self._ended = unit
             if JOB_STOP.handlers:
                 JOB_STOP.emit({"payload": payload, "queue": unit.queue, "identity": self._identity, "seconds": seconds})
             self._count_success(payload, unit.queue, seconds, started)
@@ -393,15 +394,6 @@ class Processor:
             around.metrics.record(payload, seconds, is_success(failure))
         around.context.leave()
         del running[self._tid]
-
-    def _succeed(self, unit: UnitOfWork, payload: Payload, definition: JobDefinition, seconds: float) -> None:
-        result, self._result = self._result, None
-        # Inlined from `_settle`: three calls fewer make a no-op task 2.5 % faster.
-        try:
-            self._ending.succeeded(unit, payload, definition, result, seconds)
-        except RedisError as error:
-            log_left_behind(unit, error)
-        self._ended = unit
 
     def _perform(
         self, unit: UnitOfWork, payload: Payload, definition: JobDefinition, chain: Chain[ServerMiddleware]

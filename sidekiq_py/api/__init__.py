@@ -25,7 +25,7 @@ from sidekiq_py.api.iterations import IterableJobQuery, IterationState
 from sidekiq_py.api.job_record import JobRecord
 from sidekiq_py.api.job_sets import DeadSet, JobSet, RetrySet, ScheduledSet, SetPage, SortedEntry
 from sidekiq_py.api.metrics import Deploy, DeployMark, JobMetrics, Metrics, MetricsPoint, MetricsResult
-from sidekiq_py.api.overview import Overview, OverviewReader, Rates, TrendPoint
+from sidekiq_py.api.overview import Overview, OverviewReader, OverviewScope, Rates, TrendPoint
 from sidekiq_py.api.processes import Process, ProcessSet, Work, WorkSet
 from sidekiq_py.api.profiles import ProfileRecord, ProfileSet
 from sidekiq_py.api.queue import Queue, QueuedJob, QueuePage
@@ -55,6 +55,7 @@ __all__ = [
     "MetricsResult",
     "Overview",
     "OverviewReader",
+    "OverviewScope",
     "Process",
     "ProcessSet",
     "ProfileRecord",

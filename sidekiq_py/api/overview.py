@@ -1,7 +1,7 @@
 """A snapshot of the whole system with its rates, for live views."""
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -14,12 +14,12 @@ from sidekiq_py.client.sync_client import Client
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.redis_access.reads import overview
 from sidekiq_py.redis_access.reads.in_flight_counts import InFlightCount
-from sidekiq_py.redis_access.reads.overview import Names
+from sidekiq_py.redis_access.reads.overview import EVERYTHING, Choice, Names, OverviewScope
 
 # Ruby's processes write their counters every 10 s, Python's every 2 s: over a shorter window a rate would jump.
 RATE_WINDOW_SECONDS = 15.0
 
-TrendsOf = Callable[[Sequence[str]], Sequence[str]]
+__all__ = ["Overview", "OverviewReader", "OverviewScope", "Rates", "TrendPoint"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,9 @@ class Overview:
         processed: The number of attempts that ended, including those that failed.
         failed: The number of attempts that raised.
         scheduled, retries, dead: The sizes of the sets.
-        queues: Sorted by name.
+        queue_names: The names of all queues, sorted, and then those of queues that were cleared while jobs of theirs
+            were in flight.
+        queues: All queues, or those in the scope of the read, sorted by name; always those that were cleared.
         processes: Sorted by identity.
         works: The running jobs, longest-running first.
         in_flight: Jobs that Python workers have fetched and not settled, by owner and queue.
@@ -78,6 +80,7 @@ class Overview:
     scheduled: int
     retries: int
     dead: int
+    queue_names: tuple[str, ...]
     queues: tuple[QueueSummary, ...]
     processes: tuple[Process, ...]
     works: tuple[Work, ...]
@@ -87,7 +90,7 @@ class Overview:
 
     @property
     def enqueued(self) -> int:
-        """The number of jobs waiting in all queues."""
+        """The number of jobs waiting in `queues`."""
         return sum(queue.size for queue in self.queues)
 
     @property
@@ -124,27 +127,33 @@ class OverviewReader:
     def __repr__(self) -> str:
         return f"<OverviewReader of {self._pool!r}>"
 
-    def read_anew(self, now: float | None = None, *, trends_of: TrendsOf | None = None) -> Overview:
+    def read_anew(
+        self, now: float | None = None, *, scope: OverviewScope = EVERYTHING, trends_of: Choice | None = None
+    ) -> Overview:
         """Like `read`, but with the names now in Redis instead of those of the last read: two round trips."""
         self._names = None
-        return self.read(now, trends_of=trends_of)
+        return self.read(now, scope=scope, trends_of=trends_of)
 
-    def read(self, now: float | None = None, *, trends_of: TrendsOf | None = None) -> Overview:
+    def read(
+        self, now: float | None = None, *, scope: OverviewScope = EVERYTHING, trends_of: Choice | None = None
+    ) -> Overview:
         """
         Read everything.
 
         Args:
             now: Epoch seconds; the current time by default.
+            scope: What to read, if not everything.
             trends_of: Called with the names of all queues; returns those whose trends are wanted. Without it, none are
                 read.
         """
         at = now_seconds() if now is None else now
-        found = overview.read(self._pool, self._names, now=at, trends_of=trends_of)
+        found = overview.read(self._pool, self._names, now=at, scope=scope, trends_of=trends_of)
         self._names = found.names
         taken: dict[str, int] = {}
         for entry in found.in_flight:
             taken[entry.queue] = taken.get(entry.queue, 0) + entry.count
         sizes = {state.name: state for state in found.queues}
+        cleared = sorted(taken.keys() - set(found.listed))
         queues = tuple(
             QueueSummary(
                 name,
@@ -153,7 +162,7 @@ class OverviewReader:
                 name in found.names.paused,
                 taken.get(name, 0),
             )
-            for name in sorted({*sizes, *taken})
+            for name in sorted({*sizes, *cleared})
         )
         return Overview(
             at,
@@ -162,6 +171,7 @@ class OverviewReader:
             found.scheduled,
             found.retries,
             found.dead,
+            (*found.listed, *cleared),
             queues,
             tuple(processes_of(found.beats, self._pool)),
             tuple(works_of(found.running)),

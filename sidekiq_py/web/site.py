@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 from anyio import CapacityLimiter, to_thread
 from jinja2 import ChoiceLoader, DictLoader, Environment, PackageLoader, StrictUndefined
 
-from sidekiq_py.api import Overview, OverviewReader, TrendPoint
+from sidekiq_py.api import Overview, OverviewReader, OverviewScope, TrendPoint
 from sidekiq_py.clock import monotonic
 from sidekiq_py.doctor import Report, examine
 from sidekiq_py.errors import ConfigError, RedisConnectionError, RedisError, RedisReplyError, SidekiqError
@@ -32,6 +32,7 @@ DEFAULT_SERVER = ""
 _SAMPLES = 60
 _LEAST_SECONDS = 0.9
 _MOST_QUEUES = 500
+_MOST_SEEN = 20
 _MOST_THREADS = 20
 _KEPT_SECONDS = 10.0
 _EXAMINED_FOR_SECONDS = 60.0
@@ -110,27 +111,31 @@ class Watch:
     """
     Reads one Redis for the pages, and remembers the last minute of what it read.
 
-    However many people look, it reads Redis once a second. It keeps everything in this process's memory, with a bound.
+    However many people look at a page, it reads Redis for that page once a second. It keeps everything in this
+    process's memory, with a bound.
     """
 
     def __init__(self, pool: Any) -> None:
         self._pool = pool
         self._lock = Lock()
         self._reader: OverviewReader | None = None
-        self._last: Overview | None = None
-        self._looked_at = 0.0
+        self._read_at = 0.0
+        self._seen: OrderedDict[str, tuple[float, Overview]] = OrderedDict()
         self._failure: RedisError | None = None
         self._failed_at = 0.0
-        self._rates: deque[tuple[float, float]] = deque(maxlen=_SAMPLES)
-        self._sizes: OrderedDict[str, deque[int]] = OrderedDict()
+        # Each with the time of its read.
+        self._rates: deque[tuple[float, float, float]] = deque(maxlen=_SAMPLES)
+        self._sizes: OrderedDict[str, deque[tuple[float, int]]] = OrderedDict()
         self._kept: dict[str, tuple[float, Any]] = {}
         self._trends: OrderedDict[str, tuple[float, Sequence[TrendPoint]]] = OrderedDict()
 
-    def look(self, *, is_live: bool, trends_of: TrendsOf | None = None) -> Overview:
+    def look(self, page: str, scope: OverviewScope, *, is_live: bool, trends_of: TrendsOf | None = None) -> Overview:
         """
-        Read the current state.
+        Read the current state, as far as a page shows it.
 
         Args:
+            page: The key under which to keep the result for other visitors of the same page.
+            scope: What the page shows.
             is_live: True for one of many repeated reads, for which a result less than a second old is good enough.
             trends_of: Takes the names of all queues and returns those whose `trend` will be needed.
         """
@@ -140,31 +145,27 @@ class Watch:
             if self._failure is not None and self._failed_at >= came_at:
                 # With a server that hangs, each thread that waits here would otherwise wait for its own timeout.
                 raise self._failure.with_traceback(None)
-            age = now - self._looked_at
-            if is_live and self._last is not None and age < _LEAST_SECONDS:
-                return self._last
-            if self._reader is None or age > _SAMPLES:
+            if is_live and page in self._seen and now - self._seen[page][0] < _LEAST_SECONDS:
+                return self._seen[page][1]
+            if self._reader is None or now - self._read_at > _SAMPLES:
                 # The last read was too long ago: a rate over that time would be meaningless.
                 self._reader = OverviewReader(pool=self._pool)
                 self._rates.clear()
                 self._sizes.clear()
             # The reader knows the names of its last read. A page that follows an action must be up to date.
             wanted = partial(self._outdated, trends_of, now) if trends_of is not None else None
+            read = self._reader.read if is_live else self._reader.read_anew
             try:
-                seen = self._reader.read(trends_of=wanted) if is_live else self._reader.read_anew(trends_of=wanted)
+                seen = read(scope=scope, trends_of=wanted)
             except RedisError as error:
                 self._failure, self._failed_at = error, monotonic()
                 raise
             self._failure = None
+            self._read_at = now
             for name, points in seen.trends.items():
-                self._trends[name] = now, points
-                self._trends.move_to_end(name)
-            while len(self._trends) > _MOST_QUEUES:
-                self._trends.popitem(last=False)
-            if age >= _LEAST_SECONDS:
-                self._remember(seen)
-                self._looked_at = now
-            self._last = seen
+                _keep(self._trends, name, (now, points), _MOST_QUEUES)
+            self._remember(seen, now)
+            _keep(self._seen, page, (now, seen), _MOST_SEEN)
             return seen
 
     def recall(self, name: str, read: Callable[[], T], *, is_live: bool) -> T:
@@ -188,12 +189,12 @@ class Watch:
     def rates(self) -> list[tuple[float, float]]:
         """Attempts and failures per second, at each read."""
         with self._lock:
-            return list(self._rates)
+            return [(processed, failed) for _, processed, failed in self._rates]
 
     def sizes(self, queue: str) -> list[int]:
         """The sizes of a queue at each read."""
         with self._lock:
-            return list(self._sizes.get(queue, ()))
+            return [size for _, size in self._sizes.get(queue, ())]
 
     def trend(self, queue: str) -> Sequence[TrendPoint]:
         """A queue's size and latency at each minute of the last two hours, as far as Redis has them."""
@@ -201,9 +202,10 @@ class Watch:
             _, points = self._trends.get(queue, (0.0, ()))
             return points
 
-    def worst_queues(self, count: int) -> TrendsOf:
-        """A function that chooses the queues with the longest latency at the last read."""
-        known = {queue.name: queue.latency for queue in self._last.queues} if self._last is not None else {}
+    def worst_queues(self, page: str, count: int) -> TrendsOf:
+        """A function that chooses the queues with the longest latency at the last read for *page*."""
+        with self._lock:
+            known = {queue.name: queue.latency for queue in self._seen[page][1].queues} if page in self._seen else {}
         return lambda names: sorted(names, key=lambda name: (-known.get(name, 0.0), name))[:count]
 
     def _outdated(self, trends_of: TrendsOf, now: float, names: Sequence[str]) -> list[str]:
@@ -211,14 +213,23 @@ class Watch:
         never = now - _KEPT_SECONDS, ()
         return [name for name in trends_of(names) if now - self._trends.get(name, never)[0] >= _KEPT_SECONDS]
 
-    def _remember(self, seen: Overview) -> None:
-        if seen.rates is not None:
-            self._rates.append((seen.rates.processed, seen.rates.failed))
+    def _remember(self, seen: Overview, now: float) -> None:
+        """Keep the rates and sizes at most once a second, whichever pages they were read for."""
+        if seen.rates is not None and (not self._rates or now - self._rates[-1][0] >= _LEAST_SECONDS):
+            self._rates.append((now, seen.rates.processed, seen.rates.failed))
         for queue in seen.queues:
-            self._sizes.setdefault(queue.name, deque(maxlen=_SAMPLES)).append(queue.size)
-            self._sizes.move_to_end(queue.name)
-        while len(self._sizes) > _MOST_QUEUES:
-            self._sizes.popitem(last=False)
+            sizes = self._sizes.get(queue.name) or deque(maxlen=_SAMPLES)
+            if not sizes or now - sizes[-1][0] >= _LEAST_SECONDS:
+                sizes.append((now, queue.size))
+            _keep(self._sizes, queue.name, sizes, _MOST_QUEUES)
+
+
+def _keep(kept: OrderedDict[str, T], key: str, value: T, most: int) -> None:
+    """Add a value, and drop the one that was added longest ago if there are too many."""
+    kept[key] = value
+    kept.move_to_end(key)
+    while len(kept) > most:
+        kept.popitem(last=False)
 
 
 class Examiner:

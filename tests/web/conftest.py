@@ -55,23 +55,26 @@ def viewer(visitor: Callable[..., Visitor]) -> Visitor:
 
 @dataclass
 class RoundTrips:
-    """The number of round trips."""
+    """The number of round trips, and of the commands that they carried."""
 
     count: int = 0
+    commands: int = 0
 
 
 @pytest.fixture
 def round_trips(monkeypatch: pytest.MonkeyPatch) -> Callable[[], AbstractContextManager[RoundTrips]]:
-    """Counts the round trips of this thread: `with round_trips() as made: …; made.count`."""
+    """Counts the round trips of this thread: `with round_trips() as made: …; made.count, made.commands`."""
 
     @contextmanager
     def counting() -> Iterator[RoundTrips]:
         made, here = RoundTrips(), threading.get_ident()
 
         def counted(real: Callable[..., Any]) -> Callable[..., Any]:
-            def send(*arguments: Any, **options: Any) -> Any:
-                made.count += threading.get_ident() == here
-                return real(*arguments, **options)
+            def send(link: Link, *words: Any, **options: Any) -> Any:
+                if threading.get_ident() == here:
+                    made.count += 1
+                    made.commands += len(words[0]) if real.__name__ == "batch" else 1
+                return real(link, *words, **options)
 
             return send
 

@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("starlette")
 
-from sidekiq_py.api import Deploy
+from sidekiq_py.api import Deploy, OverviewScope
 from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.errors import RedisError
 from sidekiq_py.web import JobLink, Page, Redaction, asgi_app, places, site
@@ -328,14 +328,14 @@ def test_who_waits_for_a_server_that_hangs_waits_once(new_redis_server):
     def seconds_until_it_fails():
         started = monotonic()
         with pytest.raises(RedisError):
-            watch.look(is_live=False)
+            watch.look("/", OverviewScope(), is_live=False)
         return monotonic() - started
 
     with ThreadPoolExecutor(4) as many, other.paused():
         seconds = [look.result() for look in [many.submit(seconds_until_it_fails) for _ in range(4)]]
 
     assert max(seconds) < 2 * min(seconds)
-    watch.look(is_live=False)
+    watch.look("/", OverviewScope(), is_live=False)
 
 
 def test_links_bear_the_prefix_of_the_place_where_it_is_mounted(visitor, failed):
@@ -465,6 +465,80 @@ def test_a_page_takes_three_round_trips_at_most(viewer, redis_client, payload, f
         viewer.get(path)
 
     assert made.count <= most
+
+
+@pytest.mark.parametrize(
+    ("path", "shown_at_once"),
+    [
+        ("/busy", 0),
+        ("/queue?name=q000", 1),
+        ("/queue?name=nowhere", 1),
+        ("/queues", 100),
+        ("/queues?from=100", 100),
+        ("/retries", 0),
+        ("/scheduled", 0),
+        ("/dead", 0),
+        ("/metrics", 0),
+        ("/bulk", 0),
+        ("/audit", 0),
+    ],
+)
+def test_a_page_asks_nothing_about_queues_that_it_does_not_show(
+    visitor, redis_client, payload, path, shown_at_once, round_trips
+):
+    """Programs with a queue per customer have thousands. Only the Overview adds up and ranks all of them."""
+    served = [f"q{number:03}" for number in range(400)]
+    redis_client.hset("sidekiq_py:owners", "app:2:bb:0", json.dumps({"queues": served[:5]}))
+    enter_process(redis_client, "app:2:bb", labels=["sidekiq_py"], queues=served[:5])
+    asked = []
+    for names in (served[: 2 * shown_at_once or 5], served):
+        for name in names:
+            fill(redis_client, payload, 1, name)
+        viewer = visitor("viewer")
+        viewer.get(path)
+
+        with round_trips() as made:
+            viewer.get(path)
+        asked.append(made.commands)
+
+    assert asked[0] == asked[1]
+
+
+def test_the_list_of_queues_asks_nothing_about_processes(visitor, redis_client, payload, round_trips):
+    """It shows none."""
+    fill(redis_client, payload, 1)
+    asked = []
+    for processes in (2, 20):
+        for number in range(processes):
+            enter_process(redis_client, f"rb:{number}:aaa", running=[payload()])
+        with round_trips() as made:
+            visitor("viewer").get("/queues")
+        asked.append(made.commands)
+
+    assert asked[0] == asked[1]
+
+
+def test_a_page_of_queues_shows_its_hundred_and_how_many_there_are(viewer, redis_client, payload):
+    """Jobs are counted only in those that it shows."""
+    for number in range(150):
+        fill(redis_client, payload, 1, f"q{number:03}")
+
+    first, second = (viewer.get(path).shown for path in ("/queues", "/queues?from=100"))
+
+    assert "150 queues, 100 jobs waiting in those on this page" in first
+    assert "150 queues, 50 jobs waiting in those on this page" in second
+    assert ("q099" in first, "q100" in first, "q100" in second, "q149" in second) == (True, False, True, True)
+
+
+def test_a_queue_that_was_cleared_while_its_jobs_were_in_flight_is_listed_last(viewer, redis_client, payload):
+    """Its name is in no set any more, until a job comes back to it."""
+    fill(redis_client, payload, 2)
+    redis_client.hset("sidekiq_py:owners", "app:2:bb:0", '{"queues":["cleared"]}')
+    redis_client.hset("sidekiq_py:inflight:app:2:bb:0", "1.0:cleared", payload("p"))
+
+    assert "2 queues, 2 jobs waiting Queue" in viewer.get("/queues").shown
+    assert "cleared 0 0 s 1" in viewer.get("/queues").shown
+    assert "Waiting 0 Latency 0 s In flight 1" in viewer.get("/queue?name=cleared").shown
 
 
 @pytest.mark.parametrize("path", ["/", "/busy", "/queues"])

@@ -144,13 +144,21 @@ def running(pool: Pool, names: Sequence[str]) -> list[tuple[str, str, bytes]]:
     ]
 
 
+def beat_commands_of(name: str) -> list[Command]:
+    """The commands that read one process's heartbeat, to send along with other reads."""
+    return [("HMGET", name, *_BEAT_FIELDS)]
+
+
 def commands_of(name: str) -> list[Command]:
-    """The commands that read one process's heartbeat and running jobs, to send along with other reads."""
-    return [("HMGET", name, *_BEAT_FIELDS), *(("HGETALL", keys.work(name, suffix=one)) for one in _WORK_SUFFIXES)]
+    """Like `beat_commands_of`, along with the running jobs."""
+    return [*beat_commands_of(name), *(("HGETALL", keys.work(name, suffix=one)) for one in _WORK_SUFFIXES)]
 
 
 def read_reply(name: str, replies: Sequence[Any]) -> tuple[Beat | None, list[tuple[str, str, bytes]]]:
-    """The heartbeat, if any, and the running jobs, from the replies to `commands_of`; None marks a failed reply."""
+    """
+    The heartbeat, if any, and the running jobs, from the replies to `commands_of` or `beat_commands_of`; None marks a
+    failed reply.
+    """
     fields, *hashes = replies
     if not fields or fields[0] is None:
         return None, []

@@ -1,5 +1,6 @@
 """
-Everything that a live view shows, in one round trip per look: counters, sets, queues, processes, running jobs.
+Everything that a live view shows, in one round trip per look: counters, sets, queues, processes, running jobs. A view
+that shows less asks for less.
 
 The commands depend on names that are stored in Redis. Each look uses the names that the previous look found, and reads
 them again in the same round trip. Only the first look needs two round trips.
@@ -38,6 +39,30 @@ _TOTALS: tuple[Command, ...] = (
 )
 
 
+Choice = Callable[[Sequence[str]], Sequence[str]]
+"""Takes the names of all queues and returns some of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class OverviewScope:
+    """
+    How much to read. The counters, the sizes of the sets and the names of all queues are always read.
+
+    Args:
+        queues: Takes the names of all queues, and returns those whose size and next job to read; None for all.
+        processes: Read the heartbeats.
+        running: Read the running jobs, and all that each process has in flight. Without it, a job that waits in the
+            inbox of a worker counts as in flight only if its queue is chosen. Needs *processes*.
+    """
+
+    queues: Choice | None = None
+    processes: bool = True
+    running: bool = True
+
+
+EVERYTHING = OverviewScope()
+
+
 @dataclass(frozen=True, slots=True)
 class Names:
     """
@@ -61,6 +86,7 @@ class Look:
     Args:
         processed: How many attempts ended, including failures.
         failed: How many attempts raised.
+        listed: The names of all queues, from which those to read were chosen.
         running: Identity, thread and entry of the work hash for each running job.
         names: The names for the next look.
         trends: The trends of the requested queues.
@@ -71,6 +97,7 @@ class Look:
     scheduled: int
     retries: int
     dead: int
+    listed: tuple[str, ...]
     queues: tuple[QueueState, ...]
     beats: tuple[Beat, ...]
     running: tuple[tuple[str, str, bytes], ...]
@@ -80,35 +107,41 @@ class Look:
 
 
 def read(
-    pool: Pool, known: Names | None, *, now: float, trends_of: Callable[[Sequence[str]], Sequence[str]] | None = None
+    pool: Pool,
+    known: Names | None,
+    *,
+    now: float,
+    scope: OverviewScope = EVERYTHING,
+    trends_of: Choice | None = None,
 ) -> Look:
     """
-    Read everything once.
+    Read everything once, or what *scope* names.
 
     Args:
         known: `Look.names` of the previous look; None to start, which takes a second round trip.
         now: Epoch s.
-        trends_of: Receives the names of all queues and returns those whose trends to read.
+        trends_of: Chooses the queues whose trends to read; None for none.
     """
     if known is None:
         known = _names(pool.readable(_NAMES))
+    chosen = known.queues if scope.queues is None else scope.queues(known.queues)
     charted = [] if trends_of is None else list(trends_of(known.queues))
-    inboxes = [(owner, queue) for owner, queues in known.owners.items() for queue in queues]
+    processes = known.processes if scope.processes else ()
+    commands_of = process_set.commands_of if scope.running else process_set.beat_commands_of
+    inboxes = _inboxes(known, None if scope.running else frozenset(chosen))
     commands: list[Command] = [*_NAMES, *_TOTALS]
-    commands += [command for name in known.queues for command in _of_queue(name)]
-    commands += [command for name in known.processes for command in process_set.commands_of(name)]
+    commands += [command for name in chosen for command in _of_queue(name)]
+    commands += [command for name in processes for command in commands_of(name)]
     commands += [("HKEYS", keys.in_flight(owner)) for owner in known.owners]
     commands += [("LLEN", keys.inbox(owner, queue)) for owner, queue in inboxes]
     commands += queue_trends.commands_of(charted)
     replies = iter(pool.readable(commands))
     names = _names([next(replies) for _ in _NAMES])
     processed, failed, scheduled, retries, dead = (_number(next(replies)) for _ in _TOTALS)
-    queues = tuple(
-        QueueState(name, _number(next(replies)), next(replies), name in names.paused) for name in known.queues
-    )
+    queues = tuple(QueueState(name, _number(next(replies)), next(replies), name in names.paused) for name in chosen)
     beats, running = [], []
-    for name in known.processes:
-        beat, entries = process_set.read_reply(name, [next(replies) for _ in process_set.commands_of(name)])
+    for name in processes:
+        beat, entries = process_set.read_reply(name, [next(replies) for _ in commands_of(name)])
         if beat is not None:
             beats.append(beat)
             running += entries
@@ -121,8 +154,29 @@ def read(
     counts = tuple(InFlightCount(owner, queue, count) for (owner, queue), count in sorted(taken.items()) if count)
     trends = {name: queue_trends.read_reply(next(replies), now) for name in charted}
     return Look(
-        processed, failed, scheduled, retries, dead, queues, tuple(beats), tuple(running), counts, names, trends
+        processed,
+        failed,
+        scheduled,
+        retries,
+        dead,
+        known.queues,
+        queues,
+        tuple(beats),
+        tuple(running),
+        counts,
+        names,
+        trends,
     )
+
+
+def _inboxes(known: Names, chosen: frozenset[str] | None) -> list[tuple[str, str]]:
+    """Owner and queue of the inboxes to read: those of chosen queues, or of all."""
+    return [
+        (owner, queue)
+        for owner, queues in known.owners.items()
+        for queue in queues
+        if chosen is None or queue in chosen
+    ]
 
 
 def _of_queue(name: str) -> tuple[Command, Command]:

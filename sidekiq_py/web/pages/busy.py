@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from starlette.responses import Response
 
-from sidekiq_py.api import Process, ProcessSet
+from sidekiq_py.api import OverviewScope, Process, ProcessSet
 from sidekiq_py.errors import SidekiqError
 from sidekiq_py.web.access import Need
 from sidekiq_py.web.handlers import Handler
@@ -20,7 +20,7 @@ _SIGNALS: dict[str, tuple[Callable[[Process], None], str]] = {
 
 def busy(visit: Visit) -> Response:
     """The page."""
-    seen = visit.server.watch.look(is_live=visit.is_live)
+    seen = visit.server.watch.look("/busy", OverviewScope(queues=lambda _names: ()), is_live=visit.is_live)
     start, works_start = visit.query_number("from", 0), visit.query_number("works", 0)
     processes = seen.processes[start : start + _SHOWN]
     works = seen.works[works_start : works_start + _SHOWN]

@@ -9,7 +9,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from sidekiq_py.api import BulkRun, BulkRuns
+from sidekiq_py.api import BulkRun, BulkRuns, OverviewScope
 from sidekiq_py.web.access import Need
 from sidekiq_py.web.filters import PageFilter, filter_of
 from sidekiq_py.web.handlers import Handler
@@ -46,13 +46,22 @@ def listing(visit: Visit, place_of: PlaceOf) -> Response:
         "here": _address(visit, place, wanted),
     }
     if place.path == "/queue":
-        watch, name = visit.server.watch, place.name
-        seen = watch.look(is_live=False, trends_of=lambda names: [name] if name in names else [])
-        summary = next((queue for queue in seen.queues if queue.name == name), None)
-        facts["summary"] = summary
-        facts["charts"] = None if summary is None else charts_of(watch, summary, seen)
-        facts["serving"] = [process for process in seen.processes if place.name in process.queues]
+        facts.update(_about_queue(visit, place.name))
     return visit.page("jobs.html", **facts)
+
+
+def _about_queue(visit: Visit, name: str) -> dict[str, Any]:
+    """The size, latency and state of one queue, with its charts, and the processes that serve it."""
+    watch = visit.server.watch
+    scope = OverviewScope(queues=lambda _names: [name], running=False)
+    seen = watch.look("/queue", scope, is_live=False, trends_of=lambda _names: [name])
+    summary = next(queue for queue in seen.queues if queue.name == name)
+    exists = summary.size > 0 or name in seen.queue_names
+    return {
+        "summary": summary if exists else None,
+        "charts": charts_of(watch, summary, seen) if exists else None,
+        "serving": [process for process in seen.processes if name in process.queues],
+    }
 
 
 def act(visit: Visit, place_of: PlaceOf) -> Response:

@@ -6,7 +6,7 @@ from functools import partial
 
 from starlette.responses import Response
 
-from sidekiq_py.api import History, Metrics, Process
+from sidekiq_py.api import History, Metrics, OverviewScope, Process
 from sidekiq_py.doctor import Level
 from sidekiq_py.web.access import Need
 from sidekiq_py.web.charts import Bar, bars, line
@@ -17,6 +17,7 @@ from sidekiq_py.web.visit import Visit
 _PERIODS = {"hour": "the last hour", "day": "the last day", "week": "the last week"}
 _WORST_FIRST = (Level.PROBLEM, Level.WARNING)
 _QUEUES_SHOWN = 20
+_PATH = "/"
 
 
 def overview(visit: Visit) -> Response:
@@ -25,7 +26,8 @@ def overview(visit: Visit) -> Response:
     if period not in _PERIODS:
         period = "hour"
     watch = visit.server.watch
-    seen = watch.look(is_live=visit.is_live, trends_of=watch.worst_queues(_QUEUES_SHOWN))
+    # It adds up and ranks all queues and processes.
+    seen = watch.look(_PATH, OverviewScope(), is_live=visit.is_live, trends_of=watch.worst_queues(_PATH, _QUEUES_SHOWN))
     rates = watch.rates()
     values = watch.recall(period, partial(_bars, visit, period), is_live=visit.is_live)
     report, trouble = visit.server.examiner.look()
@@ -80,4 +82,4 @@ def _fleets(processes: tuple[Process, ...]) -> list[tuple[str, int, int, int]]:
     return [(language, count[language], busy[language], threads[language]) for language in sorted(count)]
 
 
-HANDLERS = (Handler("GET", "/", overview, Need.VIEW, "/", is_live=True),)
+HANDLERS = (Handler("GET", _PATH, overview, Need.VIEW, _PATH, is_live=True),)

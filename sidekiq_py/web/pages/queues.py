@@ -1,8 +1,10 @@
 """The Queues page: lists, pauses, resumes and clears queues. The page of a single queue is in `job_sets`."""
 
+from collections.abc import Sequence
+
 from starlette.responses import Response
 
-from sidekiq_py.api import ProcessSet, Queue
+from sidekiq_py.api import OverviewScope, ProcessSet, Queue
 from sidekiq_py.web.access import Need
 from sidekiq_py.web.handlers import Handler
 from sidekiq_py.web.trends import charts_of
@@ -15,9 +17,15 @@ def queues(visit: Visit) -> Response:
     """All queues, a hundred on a page."""
     start = visit.query_number("from", 0)
     watch = visit.server.watch
-    seen = watch.look(is_live=visit.is_live, trends_of=lambda names: names[start : start + _SHOWN])
-    rows = [(queue, charts_of(watch, queue, seen)) for queue in seen.queues[start : start + _SHOWN]]
-    return visit.page("queues.html", seen=seen, rows=rows, start=start, shown=_SHOWN)
+
+    def on_page(names: Sequence[str]) -> Sequence[str]:
+        return names[start : start + _SHOWN]
+
+    scope = OverviewScope(queues=on_page, processes=False, running=False)
+    seen = watch.look(f"/queues {start}", scope, is_live=visit.is_live, trends_of=on_page)
+    names = set(on_page(seen.queue_names))
+    rows = [(queue, charts_of(watch, queue, seen)) for queue in seen.queues if queue.name in names]
+    return visit.page("queues.html", rows=rows, total=len(seen.queue_names), start=start, shown=_SHOWN)
 
 
 def pause(visit: Visit) -> Response:

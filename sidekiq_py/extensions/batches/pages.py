@@ -19,6 +19,7 @@ from sidekiq_py.extensions.batches.api import Batches
 from sidekiq_py.extensions.batches.errors import BatchGoneError
 from sidekiq_py.extensions.batches.member import membership_of
 from sidekiq_py.extensions.batches.rows import ROW_STATES
+from sidekiq_py.extensions.batches.state import BatchStatus, State
 from sidekiq_py.redaction import REDACTED, Redaction
 from sidekiq_py.web import JobLink, Page, PageAction, Visit
 
@@ -52,20 +53,32 @@ def _template(name: str) -> dict[str, str]:
 def _list(visit: Visit) -> Any:
     wanted = visit.query("state")
     start = _number(visit.query("from"))
-    found: Any = Batches(pool=visit.pool)
-    if wanted in state.STATES:
-        found = found.in_state(wanted)
-    page = list(islice(iter(found), start, start + _SHOWN + 1))
+    chosen = next((name for name in state.STATES if name == wanted), None)
+    batches, has_more = _all_from(visit, start) if chosen is None else _in_state(visit, chosen, start)
     return visit.page(
         "batches.html",
-        batches=page[:_SHOWN],
+        batches=batches,
         states=state.STATES,
-        wanted=wanted if wanted in state.STATES else "",
+        wanted=chosen or "",
         start=start,
         shown=_SHOWN,
-        has_more=len(page) > _SHOWN,
+        has_more=has_more,
         moment=moment,
     )
+
+
+def _all_from(visit: Visit, start: int) -> tuple[list[BatchStatus], bool]:
+    """The batches at the positions from *start*, and True if more follow."""
+    pool = pool_for(visit.pool, None)
+    bids = list(islice(state.bids(pool, start=start), _SHOWN + 1))
+    found = state.read_many(pool, bids[:_SHOWN]) if bids else []
+    return [status for status in found if status is not None], len(bids) > _SHOWN
+
+
+def _in_state(visit: Visit, wanted: State, start: int) -> tuple[list[BatchStatus], bool]:
+    """Like `_all_from`, of the batches in one state. Only reading all of them finds those."""
+    page = list(islice(Batches(pool=visit.pool).in_state(wanted), start, start + _SHOWN + 1))
+    return page[:_SHOWN], len(page) > _SHOWN
 
 
 def _show(visit: Visit) -> Any:

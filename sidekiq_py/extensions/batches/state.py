@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Literal
 
 from sidekiq_py.errors import RedisReplyError
@@ -203,19 +204,19 @@ def read_many(pool: Pool, bids: Sequence[str]) -> list[BatchStatus | None]:
     return [_status(pool, bid, _texts(flat)) for bid, flat in zip(bids, found, strict=True)]
 
 
-def bids(pool: Pool, *, newest_first: bool = True, running: bool = False) -> Iterator[str]:
+def bids(pool: Pool, *, newest_first: bool = True, running: bool = False, start: int = 0) -> Iterator[str]:
     """
     Yield the ids of all batches, page by page.
 
     Args:
         running: Only those that have not succeeded.
+        start: How many to skip.
     """
     held = pretending()
     if held is not None:
-        yield from held.bids()
+        yield from islice(held.bids(), start, None)
         return
     command = "ZREVRANGE" if newest_first else "ZRANGE"
-    start = 0
     while True:
         page = pool.command(command, steps.RUNNING if running else steps.ALL, start, start + _PAGE - 1)
         yield from (bid.decode() for bid in page)

@@ -1,5 +1,7 @@
 """Batches in the dashboard: what it shows, and its buttons."""
 
+import re
+
 import pytest
 
 pytest.importorskip("starlette")
@@ -48,6 +50,23 @@ def test_batches_are_listed_with_their_progress(visitor, redis_client):
     assert 'aria-current="page">Batches<' in page.text
     assert "Import 42" not in viewer.get("/batches?state=success").shown
     assert viewer.get("/batches?state=nonsense&from=x").status == 200
+
+
+def test_a_page_of_batches_reads_none_of_the_pages_before_it(visitor, redis_client, round_trips):
+    """Wherever it begins, it takes two round trips and as many reads as it shows."""
+    for number in range(350):
+        redis_client.zadd("sidekiq_py:batches", {f"b{number:03}": number})
+        redis_client.hset(f"sidekiq_py:batch:b{number:03}", mapping={"total": 1, "pending": 1})
+    viewer = visitor("viewer")
+    viewer.get("/batches")
+
+    with round_trips() as made:
+        page = viewer.get("/batches?from=250")
+
+    assert (made.count, made.commands) == (2, 51)
+    assert re.findall(r'<tr data-key="(b\d+)"', page.text) == [f"b{number:03}" for number in range(99, 49, -1)]
+    assert ('rel="prev"' in page.text, 'rel="next"' in page.text) == (True, True)
+    assert 'rel="next"' not in viewer.get("/batches?from=300").text
 
 
 def test_what_another_program_has_damaged_is_named(visitor, redis_client):

@@ -21,7 +21,16 @@ from sidekiq_py.cli.choosing import (
     warn_of_queue,
 )
 from sidekiq_py.cli.connection import pushes_jobs, reads_redis
-from sidekiq_py.cli.output import DefaultsToList, echo_json_array, echo_table, progress, relative, shortened, shown
+from sidekiq_py.cli.output import (
+    DefaultsToList,
+    echo_json_array,
+    echo_rest,
+    echo_table,
+    progress,
+    relative,
+    shortened,
+    shown,
+)
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.wire.json_loose import json_text
 
@@ -95,7 +104,7 @@ def _set_group(name: str, made_of: type[JobSet], help_text: str, when: str) -> c
         if as_json:
             echo_json_array(map(_as_json, first))
         else:
-            _echo_entries(job_set, list(first), when, limit)
+            _echo_entries(job_set, list(first), when, limit, is_filtered=not wanted.is_empty)
 
     def action(command: str, summary: str, done: str, act: Action, *, asks: bool) -> None:
         @group.command(
@@ -198,7 +207,7 @@ def _by_jid(job_set: JobSet, jids: Sequence[str], missing: list[str]) -> Iterato
             yield entry
 
 
-def _echo_entries(job_set: JobSet, entries: Sequence[SortedEntry], when: str, limit: int) -> None:
+def _echo_entries(job_set: JobSet, entries: Sequence[SortedEntry], when: str, limit: int, *, is_filtered: bool) -> None:
     if not entries:
         click.echo("No jobs found.")
         return
@@ -215,9 +224,7 @@ def _echo_entries(job_set: JobSet, entries: Sequence[SortedEntry], when: str, li
         for entry, job in ((entry, shown(entry)) for entry in entries)
     ]
     echo_table(("JID", when, "QUEUE", "CLASS", "ARGS", "ERROR"), rows, elastic=("CLASS", "ARGS", "ERROR"))
-    size = job_set.size
-    if len(entries) == limit and size > limit:
-        click.echo(f"{limit} of {size:,} shown; --limit 0 shows all.")
+    echo_rest(len(entries), limit, job_set.size, is_filtered=is_filtered)
 
 
 def _as_json(entry: SortedEntry) -> dict[str, Any]:

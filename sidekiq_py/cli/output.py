@@ -76,6 +76,25 @@ def echo_table(
         click.echo("  ".join(parts).rstrip())
 
 
+def echo_rest(shown: int, limit: int, total: int, *, is_filtered: bool) -> None:
+    """
+    Say that a list of jobs ends at its limit, if there may be more.
+
+    Args:
+        shown: The number of jobs in the list.
+        limit: The most that it may have; 0 or less for no limit.
+        total: The number of all jobs. How many of them match a filter is unknown, because the search ended at the
+            limit.
+    """
+    if shown != limit or total <= limit:
+        return
+    if is_filtered:
+        what = "The first match is" if limit == 1 else f"The first {limit:,} matches are"
+    else:
+        what = f"{limit:,} of {total:,}"
+    click.echo(f"{what} shown; --limit 0 shows all.")
+
+
 def shown(job: JobRecord) -> JobRecord:
     """*job* as it may be printed: without the values that this process redacts."""
     return job.redacted(current())

@@ -22,7 +22,16 @@ from sidekiq_py.cli.choosing import (
     yes_option,
 )
 from sidekiq_py.cli.connection import complete_queue, reads_redis
-from sidekiq_py.cli.output import echo_json, echo_json_array, echo_table, progress, relative, shortened, shown
+from sidekiq_py.cli.output import (
+    echo_json,
+    echo_json_array,
+    echo_rest,
+    echo_table,
+    progress,
+    relative,
+    shortened,
+    shown,
+)
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.options import unseen_in
 from sidekiq_py.wire.json_loose import json_text
@@ -118,9 +127,7 @@ def show(name: str, limit: int, as_json: bool, **options: Any) -> None:
             for job in jobs
         ]
         echo_table(("JID", "ENQUEUED", "CLASS", "ARGS"), rows, elastic=("CLASS", "ARGS"))
-        size = queue.size
-        if len(jobs) == limit and size > limit:
-            click.echo(f"{limit} of {size:,} shown; --limit 0 shows all.")
+        echo_rest(len(jobs), limit, queue.size, is_filtered=not wanted.is_empty)
     if queue.paused:
         click.echo(f"{name} is paused. To resume it: sidekiq-py queues unpause {name}")
 

@@ -56,6 +56,7 @@ def test_a_long_list_says_how_much_it_shows(run, put):
 
     assert "25 of 30 shown; --limit 0 shows all." in run("scheduled", "list").output
     assert len(run("scheduled", "list", "--limit", "0").output.splitlines()) == 31
+    assert "The first 25 matches are shown; --limit 0 shows all." in run("scheduled", "list", "--class", "Boom").output
     assert "No jobs found." in run("retries", "list").output
 
 

@@ -60,6 +60,20 @@ def test_show_lists_jobs_newest_first(run, push):
     assert two.splitlines()[-1] == "2 of 3 shown; --limit 0 shows all."
 
 
+def test_show_with_a_filter_does_not_say_how_many_match(run, push):
+    """The search ends at the limit, so that it does not know; the size of the queue would be wrong."""
+    push("low", "a", "b", "c", klass="Mail")
+    push("low", "d")
+
+    def last_line(*options):
+        return run("queues", "show", "low", "--class", "Mail", *options).output.splitlines()[-1]
+
+    assert last_line("-n", "1") == "The first match is shown; --limit 0 shows all."
+    assert last_line("-n", "2") == "The first 2 matches are shown; --limit 0 shows all."
+    for limit in ("4", "0"):
+        assert last_line("-n", limit).split()[0] == "a"
+
+
 @pytest.mark.parametrize(
     ("options", "found"),
     [

@@ -16,7 +16,7 @@ from sidekiq_py.redis_access.reads import overview
 from sidekiq_py.redis_access.reads.in_flight_counts import InFlightCount
 from sidekiq_py.redis_access.reads.overview import EVERYTHING, Choice, Names, OverviewScope
 
-# Ruby's processes write their counters every 10 s, Python's every 2 s: over a shorter window a rate would jump.
+# Ruby's processes write their counters every 10 s, Python's every 5 s: over a shorter window a rate would jump.
 RATE_WINDOW_SECONDS = 15.0
 
 __all__ = ["Overview", "OverviewReader", "OverviewScope", "Rates", "TrendPoint"]

@@ -158,7 +158,8 @@ def _unseen(report: Report) -> Iterator[Finding]:
         _, because, reason = finding.seen.partition(" because ")
         topics.setdefault((because + reason, finding.advice), []).append(check.topic)
     for (reason, advice), names in topics.items():
-        listed = ", ".join(names)
+        *others, last = names
+        listed = f"{', '.join(others)} and {last}" if others else last
         yield Finding(Level.UNSEEN, f"{listed[0].upper()}{listed[1:]} could not be looked at,{reason}", advice)
 
 

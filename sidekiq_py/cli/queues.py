@@ -286,7 +286,7 @@ def add(names: tuple[str, ...], as_json: bool) -> None:
     """
     for name in names:
         if not Queue(name).size:
-            raise unknown("queue with jobs", name, _names(), "Check the name; case matters.")
+            raise unknown("job in the queue", name, _names(), "Check the name; case matters.")
     added = [name for name in names if Queue(name).enter()]
     if as_json:
         echo_json({"added": added})

@@ -1,6 +1,7 @@
 """`sidekiq-py doctor`: what it prints, and its exit codes."""
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -175,6 +176,7 @@ def test_what_was_not_seen_is_told_once_for_each_reason(run: Run, new_redis_serv
     assert result.exit_code == 0
     shown = " ".join(result.output.partition("\nNot checked\n")[2].split())
     assert shown.startswith("unseen The processes, releases of Sidekiq, the dialect,")
+    assert re.search(r"[a-z] and [^,]+ could not be looked at, because Redis answered: NOPERM", shown)
     assert shown.count("could not be looked at, because Redis answered: NOPERM") == 1
 
 

@@ -253,7 +253,7 @@ def test_move_takes_what_filters_choose(run, push, redis_client):
         (["move", "low", "a b", "--yes", "--create"], "queue names cannot contain"),
         (["move", "low", "high", "--rate", "often"], "100/s, 600/m or 10/h"),
         (["show", "low", "--after", "soon"], "2030-01-31T08:00:00Z"),
-        (["add", "typo"], "there is no queue with jobs typo"),
+        (["add", "typo"], "there is no job in the queue typo"),
     ],
 )
 def test_what_is_wrong_is_said_with_advice(run, push, redis_client, arguments, advice):

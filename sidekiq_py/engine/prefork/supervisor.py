@@ -213,8 +213,8 @@ class Supervisor:
             return
         if end is not End.LEFT:
             how = f"was killed by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
-            when = " before it was ready" if end is End.FAILED_START else ""
-            _log.warning("child %d %s%s; its jobs go back to their queues", child.pid, how, when)
+            then = " before it was ready" if end is End.FAILED_START else "; its jobs go back to their queues"
+            _log.warning("child %d %s%s", child.pid, how, then)
         if end in (End.LEFT, End.CUT_SHORT):
             self._starts.note_stop()
             return

@@ -91,7 +91,9 @@ def close(bid: str, as_json: bool) -> None:
         as_json,
         "closed",
         count,
-        f"closed; until now {counted(count, 'block')} could add jobs" if count else "it was already closed",
+        f"{bid} is closed; until now {counted(count, 'block')} could add jobs."
+        if count
+        else f"{bid} was already closed.",
     )
 
 
@@ -102,7 +104,7 @@ def close(bid: str, as_json: bool) -> None:
 def retry(bid: str, as_json: bool) -> None:
     """Return the failed and dead jobs of a batch to their queues."""
     count = _done(bid, Batch.retry_failed)
-    text = "1 job went back to its queue" if count == 1 else f"{count} jobs went back to their queues"
+    text = "1 job went back to its queue." if count == 1 else f"{count:,} jobs went back to their queues."
     _print(bid, as_json, "retried", count, text)
 
 
@@ -117,7 +119,7 @@ def invalidate(bid: str, yes: bool, as_json: bool) -> None:
     if not yes:
         ask(lambda: f"Let the remaining jobs of batch {bid} end without running", what="invalidate")
     count = _done(bid, Batch.invalidate)
-    text = f"{counted(count, 'batch', 'batches')} invalidated" if count else "it was already invalidated"
+    text = f"{counted(count, 'batch', 'batches')} invalidated." if count else f"{bid} was already invalidated."
     _print(bid, as_json, "invalidated", count, text)
 
 
@@ -132,7 +134,7 @@ def delete(bid: str, yes: bool, as_json: bool) -> None:
     if not yes:
         ask(lambda: f"Delete batch {bid}, whose callbacks will never be enqueued", what="delete")
     _done(bid, Batch.delete)
-    _print(bid, as_json, "deleted", 1, "deleted")
+    _print(bid, as_json, "deleted", 1, f"{bid} deleted.")
 
 
 def _print(bid: str, as_json: bool, verb: str, count: int, text: str) -> None:

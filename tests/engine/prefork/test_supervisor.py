@@ -125,7 +125,7 @@ def test_a_restarted_program_that_ends_while_it_is_imported_changes_nothing(fami
     family.parent.send_signal(signal.SIGHUP)
 
     eventually(lambda: "the restarted program does not start" in family.parent.log, within_seconds=60)
-    assert f"ended with exit code {code} before it was ready" in family.parent.log
+    assert f"ended with exit code {code} before it was ready\n" in family.parent.log
     assert set(family.children) == old
 
     family.at_import("")

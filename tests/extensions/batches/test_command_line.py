@@ -91,16 +91,16 @@ def test_batches_are_acted_on(app: Program, run: Run) -> None:
     with sidekiq.embed(concurrency=1):
         app.wait_until_idle()
 
-    assert run("close", batch.bid).output == "closed; until now 1 block could add jobs\n"
-    assert run("close", batch.bid).output == "it was already closed\n"
+    assert run("close", batch.bid).output == f"{batch.bid} is closed; until now 1 block could add jobs.\n"
+    assert run("close", batch.bid).output == f"{batch.bid} was already closed.\n"
     assert json.loads(run("retry", batch.bid, "--json").output) == {"bid": batch.bid, "retried": 1}
     assert len(app.waiting()) == 1
     refused = run("invalidate", batch.bid)
     assert (refused.exit_code, "invalidate asks for confirmation" in refused.output) == (2, True)
-    assert run("invalidate", batch.bid, "--yes").output == "1 batch invalidated\n"
+    assert run("invalidate", batch.bid, "--yes").output == "1 batch invalidated.\n"
     refused = run("delete", batch.bid)
     assert (refused.exit_code, "delete asks for confirmation" in refused.output) == (2, True)
-    assert run("delete", batch.bid, "--yes").output == "deleted\n"
+    assert run("delete", batch.bid, "--yes").output == f"{batch.bid} deleted.\n"
     assert list(Batches()) == []
 
 

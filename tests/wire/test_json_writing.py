@@ -1,12 +1,13 @@
 """Writing JSON, without Ruby at hand."""
 
-import time
+from decimal import Decimal
 from random import Random
 from typing import Any
 
 import pytest
 
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError
+from sidekiq_py.wire import huge_integers
 from sidekiq_py.wire.dialect import FloatText
 from sidekiq_py.wire.json_dialect import check_args, dump_args, dump_args_many, dumps, loads
 from sidekiq_py.wire.json_writer import write_integer
@@ -43,18 +44,27 @@ def test_an_integer_of_any_length_is_written() -> None:
     assert loads(b"[%b,-%b]" % (text, text)) == [number, -number]
 
 
-def test_the_time_for_an_integer_grows_little_faster_than_its_length() -> None:
-    """Who can push a job could hold the interpreter of whoever shows or retries it for as long as they like."""
+def test_a_long_integer_is_put_together_from_halves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Its time then grows little faster than its length. Otherwise, who can push a job could hold the interpreter of
+    whoever shows or retries it for as long as they like.
+    """
+    converted: list[int] = []
 
-    def seconds(digits: int) -> float:
-        number = 10**digits - 1
-        began = time.thread_time()
-        assert write_integer(number) == "9" * digits
-        return time.thread_time() - began
+    def convert(value: int) -> Decimal:
+        converted.append(value)
+        return Decimal(value)
 
-    seconds(1000)
-    # Sixteen times as long where the time grows with the square.
-    assert min(seconds(400_000) for _ in range(2)) < 10 * max(seconds(100_000) for _ in range(2))
+    monkeypatch.setattr(huge_integers, "Decimal", convert)
+    number = 10**100_000 - 1
+
+    assert write_integer(number) == "9" * 100_000
+
+    powers = converted.count(2)
+    # The two sizes of halves at each level; and each part once, and small enough to be converted at a time.
+    assert powers <= 2 * number.bit_length().bit_length()
+    assert len(converted) - powers <= 2 * number.bit_length() // 1_900
+    assert max(converted).bit_length() <= 1_900
 
 
 def test_floats_follow_the_style() -> None:

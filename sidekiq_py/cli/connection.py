@@ -14,9 +14,11 @@ from sidekiq_py import program
 from sidekiq_py.cli.program_files import import_all
 from sidekiq_py.errors import SidekiqError
 from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.processes import process_set
 from sidekiq_py.redis_access.reads import queues
 
 F = TypeVar("F", bound=Callable[..., Any])
+Completion = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 _COMPLETION_SECONDS = 1.0
 
@@ -66,12 +68,20 @@ def pushes_jobs(command: F) -> F:
     return prepared  # type: ignore[return-value]
 
 
-def complete_queue(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete queue names from Redis; offers none if Redis does not answer quickly."""
-    try:
-        usual = program.settings().redis
-        pool = Pool(replace(usual, socket_timeout_seconds=_COMPLETION_SECONDS, connect_timeout_seconds=1.0))
-        with closing(pool):
-            return [CompletionItem(name) for name in queues.names(pool) if name.startswith(incomplete)]
-    except SidekiqError:
-        return []
+def _completes(names_of: Callable[[Pool], list[str]]) -> Completion:
+    """Complete names from Redis; offers none if Redis does not answer quickly."""
+
+    def complete(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        try:
+            usual = program.settings().redis
+            pool = Pool(replace(usual, socket_timeout_seconds=_COMPLETION_SECONDS, connect_timeout_seconds=1.0))
+            with closing(pool):
+                return [CompletionItem(name) for name in names_of(pool) if name.startswith(incomplete)]
+        except SidekiqError:
+            return []
+
+    return complete
+
+
+complete_queue = _completes(queues.names)
+complete_process = _completes(process_set.identities)

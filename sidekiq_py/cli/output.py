@@ -64,13 +64,13 @@ def echo_table(
         right: Headings of the columns to align right.
         elastic: Headings of the columns that may be cut if the terminal is too narrow.
     """
-    cells = [tuple(headings), *[tuple(_cut(plain(str(cell)[: _WIDEST + 1]), _WIDEST) for cell in row) for row in rows]]
+    cells = [tuple(headings), *[tuple(cut(plain(str(cell)[: _WIDEST + 1]), _WIDEST) for cell in row) for row in rows]]
     widths = [max(len(row[column]) for row in cells) for column in range(len(headings))]
     if sys.stdout.isatty():
         _fit(widths, [headings.index(name) for name in elastic], shutil.get_terminal_size().columns)
     for row in cells:
         parts = [
-            cell.rjust(width) if heading in right else _cut(cell, width).ljust(width)
+            cell.rjust(width) if heading in right else cut(cell, width).ljust(width)
             for heading, cell, width in zip(headings, row, widths, strict=True)
         ]
         click.echo("  ".join(parts).rstrip())
@@ -102,7 +102,12 @@ def shown(job: JobRecord) -> JobRecord:
 
 def shortened(text: str, width: int) -> str:
     """Put *text* on one line of at most *width* characters."""
-    return _cut(plain(" ".join(text.split())), width)
+    return cut(plain(" ".join(text.split())), width)
+
+
+def cut(line: str, width: int) -> str:
+    """Cut a line to *width* characters, of which the last is an ellipsis."""
+    return line if len(line) <= width else line[: max(0, width - 1)] + "…" if width > 0 else ""
 
 
 def span(seconds: float) -> str:
@@ -153,10 +158,6 @@ def _fit(widths: list[int], elastic: Sequence[int], room: int) -> None:
 
 def _json(value: Any) -> str:
     return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", json_text(value))
-
-
-def _cut(line: str, width: int) -> str:
-    return line if len(line) <= width else line[: width - 1] + "…"
 
 
 def plain(text: str) -> str:

@@ -1,37 +1,17 @@
 """`sidekiq-py processes`: list, quiet, stop and dump worker processes of both languages."""
 
 from collections.abc import Callable, Sequence
-from contextlib import closing
-from dataclasses import replace
 from datetime import UTC
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
 
-from sidekiq_py import program
 from sidekiq_py.api import Process, ProcessSet, Stats
 from sidekiq_py.cli.choosing import COULD_NOT, ask, counted, unknown, yes_option
-from sidekiq_py.cli.connection import reads_redis
+from sidekiq_py.cli.connection import complete_process, reads_redis
 from sidekiq_py.cli.output import echo_json, echo_json_array, echo_table, relative
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.errors import RedisError, SidekiqError
-from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.processes import process_set
-
-_COMPLETION_SECONDS = 1.0
-
-
-def complete_process(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete process identities from Redis; offers none if Redis does not answer quickly."""
-    try:
-        usual = program.settings().redis
-        with closing(
-            Pool(replace(usual, socket_timeout_seconds=_COMPLETION_SECONDS, connect_timeout_seconds=1.0))
-        ) as pool:
-            return [CompletionItem(name) for name in process_set.identities(pool) if name.startswith(incomplete)]
-    except SidekiqError:
-        return []
 
 
 @click.group(invoke_without_command=True)

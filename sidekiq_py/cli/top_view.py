@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from sidekiq_py.api import Overview, Process, QueueSummary, Work
-from sidekiq_py.cli.output import plain, shortened, shown, span
+from sidekiq_py.cli.output import cut, plain, shortened, shown, span
 from sidekiq_py.cli.running import language
 from sidekiq_py.wire.json_loose import json_text
 
@@ -126,7 +126,7 @@ def screen(overview: Overview, state: State, width: int, height: int) -> list[Li
     if state.trouble:
         head = [Line(shortened(state.trouble, width), "warning"), *head[1:]]
     if state.has_help:
-        body = [Line(""), *(Line(_cut(text, width)) for text in HELP)]
+        body = [Line(""), *(Line(cut(text, width)) for text in HELP)]
     else:
         body = _body(overview, state, width, max(0, height - len(head) - 1))
     rows = max(0, height - 1)
@@ -155,7 +155,7 @@ def _head(overview: Overview, width: int, *, is_live: bool) -> list[Line]:
     while len(numbers) > 1 and len("  ".join(numbers)) > width:
         numbers.pop()
     title = f"sidekiq-py top  {clock}{speed}" if is_live else f"{clock}{speed}"
-    return [Line(_cut(title, width), "title"), Line(_cut("  ".join(numbers), width))]
+    return [Line(cut(title, width), "title"), Line(cut("  ".join(numbers), width))]
 
 
 def _body(overview: Overview, state: State, width: int, height: int) -> list[Line]:
@@ -216,15 +216,15 @@ def _table(overview: Overview, section: str, width: int) -> list[Line]:
     lines = []
     for number, row in enumerate(cells):
         parts = [
-            _cut(row[index], widths[index]).rjust(widths[index])
+            cut(row[index], widths[index]).rjust(widths[index])
             if columns[index].is_right
-            else _cut(row[index], widths[index]).ljust(widths[index])
+            else cut(row[index], widths[index]).ljust(widths[index])
             for index in left
         ]
         style: Style = "heading" if number == 0 else _style(rows[number - 1], overview)
-        lines.append(Line(_cut((" " * _GAP).join(parts).rstrip(), width), style))
+        lines.append(Line(cut((" " * _GAP).join(parts).rstrip(), width), style))
     if not rows:
-        lines.append(Line(_cut(_NONE[section], width), "dim"))
+        lines.append(Line(cut(_NONE[section], width), "dim"))
     return lines
 
 
@@ -302,7 +302,3 @@ def _style(row: Any, overview: Overview) -> Style:
     if isinstance(row, Process):
         return "warning" if _state(row, overview.at) else ""
     return "warning" if isinstance(row, QueueSummary) and row.paused else ""
-
-
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: max(0, width - 1)] + "…" if width > 0 else ""

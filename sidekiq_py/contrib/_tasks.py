@@ -1,10 +1,18 @@
-"""Recognises tasks of `sidekiq_celery`, which instrumentation for Celery may already cover."""
+"""
+What instrumentation reads in a payload: the class, and whether it is a task of `sidekiq_celery`, which instrumentation
+for Celery may already cover.
+"""
 
 import sys
 from collections.abc import Mapping
 from typing import Any
 
 from sidekiq_py.registry import registry
+
+
+def class_of(payload: Mapping[str, Any]) -> str:
+    """The class of a job; of an Active Job, the one in its wrapper."""
+    return str(payload.get("wrapped") or payload.get("class"))
 
 
 def is_celerys_task(payload: Mapping[str, Any]) -> bool:

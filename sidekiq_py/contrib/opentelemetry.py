@@ -41,7 +41,7 @@ except ImportError as error:
     ) from error
 
 from sidekiq_py import program, telemetry
-from sidekiq_py.contrib._tasks import is_celerys_task
+from sidekiq_py.contrib._tasks import class_of, is_celerys_task
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.redaction import current
 from sidekiq_py.telemetry import JOB_EXCEPTION, JOB_START, JOB_STOP, Measurements
@@ -205,19 +205,15 @@ class _Tracing:
             span.end()
 
     def _name(self, payload: Payload, queue: str, what: str) -> str:
-        return f"{_class_of(payload) if self._names_class else queue} {what}"
+        return f"{class_of(payload) if self._names_class else queue} {what}"
 
     def _attributes(self, payload: Payload, queue: str) -> dict[str, str]:
         return {
             **self._fixed,
-            "messaging.sidekiq.job_class": _class_of(payload),
+            "messaging.sidekiq.job_class": class_of(payload),
             "messaging.message_id": str(payload.get("jid")),
             "messaging.destination": queue,
         }
-
-
-def _class_of(payload: Mapping[str, Any]) -> str:
-    return str(payload.get("wrapped") or payload.get("class"))
 
 
 def _note_time(span: Span, payload: Mapping[str, Any], key: str) -> None:

@@ -31,7 +31,7 @@ except ImportError as error:
     ) from error
 
 from sidekiq_py import program, telemetry
-from sidekiq_py.contrib._tasks import is_celerys_task
+from sidekiq_py.contrib._tasks import class_of, is_celerys_task
 from sidekiq_py.redaction import REDACTED, Redaction, current, names_of
 from sidekiq_py.telemetry import JOB_EXCEPTION, JOB_START, JOB_STOP, Measurements, latency_seconds
 
@@ -95,7 +95,7 @@ class _Reporting:
             # A due job that the poller pushes again continues the trace in which it was first pushed.
             headers = {"sentry-trace": sentry_sdk.get_traceparent(), "baggage": sentry_sdk.get_baggage()}
             payload[HEADERS] = {name: value for name, value in headers.items() if value}
-        with sentry_sdk.start_span(op="queue.publish", name=_class_of(payload), origin=_ORIGIN) as span:
+        with sentry_sdk.start_span(op="queue.publish", name=class_of(payload), origin=_ORIGIN) as span:
             span.set_data("messaging.message.id", payload.get("jid"))
             span.set_data("messaging.destination.name", queue)
             return call_next()
@@ -113,7 +113,7 @@ class _Reporting:
             transaction = sentry_sdk.continue_trace(
                 _headers_of(payload),
                 op="queue.process",
-                name=f"Sidekiq/{_class_of(payload)}",
+                name=f"Sidekiq/{class_of(payload)}",
                 source="task",
                 origin=_ORIGIN,
             )
@@ -152,7 +152,7 @@ class _Reporting:
         with sentry_sdk.isolation_scope() as scope:
             if isinstance(payload, dict):
                 self._describe(scope, payload, str(payload.get("queue")))
-                scope.set_transaction_name(f"Sidekiq/{_class_of(payload)}", source="task")
+                scope.set_transaction_name(f"Sidekiq/{class_of(payload)}", source="task")
             scope.set_extra("context", context.get("context"))
             sentry_sdk.capture_exception(error)
 
@@ -199,10 +199,6 @@ def _headers_of(payload: Payload) -> dict[str, Any]:
     """The headers that a push of either language wrote; any program may have written anything there."""
     headers = payload.get(HEADERS)
     return {key: value for key, value in headers.items() if isinstance(value, str)} if isinstance(headers, dict) else {}
-
-
-def _class_of(payload: Mapping[str, Any]) -> str:
-    return str(payload.get("wrapped") or payload.get("class"))
 
 
 def _is_tried_again(payload: Mapping[str, Any]) -> bool:

@@ -574,7 +574,10 @@ class Extension:
         return ()
 
     def entries(self, listing: str) -> Iterable[Any]:
-        """Entries to add to another extension's listing (such as `"cron"`), if any."""
+        """
+        Entries to add to another extension's listing (such as `"cron"`), if any. Read them through
+        `sidekiq_py.pushing.current()`: the listing may show another Redis than the program's own.
+        """
         return ()
 
     def pages(self) -> Sequence[Any]:

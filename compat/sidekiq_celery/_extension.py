@@ -28,9 +28,9 @@ class CeleryExtension(Extension):
         if listing != "cron":
             return ()
         from sidekiq_celery._beat.listing import entries  # as below
-        from sidekiq_py import Client
+        from sidekiq_py.pushing import current
 
-        return entries(Client().pool)
+        return entries(current().pool)
 
     def pages(self) -> Sequence[Any]:
         """The dashboard's pages for tasks, workers, rate limits and workflows."""

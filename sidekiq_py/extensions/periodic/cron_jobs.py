@@ -307,7 +307,9 @@ class CronJobs:
         gem sidekiq-scheduler, and everything that extensions add to the listing `cron`.
         """
         program.extensions.load_installed()
-        added = [entry for extension in program.extensions for entry in extension.entries("cron")]
+        # A dashboard or a command may show another Redis than the program's own.
+        with Client.via(self.pool):
+            added = [entry for extension in program.extensions for entry in extension.entries("cron")]
         return [*added, *sidekiq_scheduler.entries(self.pool)]
 
 

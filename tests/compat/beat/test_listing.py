@@ -13,6 +13,7 @@ from sidekiq_celery._beat.persistent import PersistentScheduler
 from sidekiq_celery.schedules import crontab
 
 from sidekiq_py import program
+from sidekiq_py.api import CronJobs
 from sidekiq_py.cli import main
 
 
@@ -58,3 +59,16 @@ def test_what_no_beat_has_confirmed_for_a_day_is_shown_no_more(
     redis_client.hset(listing.BEATS, "damaged", "{")
 
     assert listed() == []
+
+
+def test_the_entries_are_those_of_the_redis_that_is_shown(
+    redis_url: str, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dashboard with several servers shows each one's own, and not the program's."""
+    PersistentScheduler(app=Celery("shop", broker=redis_url, set_as_current=False))
+    monkeypatch.setenv("REDIS_URL", "redis://localhost:1")
+    program.reset()
+
+    found = CronJobs(pool=redis_client).others()
+
+    assert [entry["by"] for entry in found] == ["celery beat shop"]

@@ -22,9 +22,14 @@ REDIS_SWITCH = "SIDEKIQ_PY_REQUIRE_REDIS"
 
 
 def pytest_configure() -> None:
-    """Let tests pass on a busy machine, and hear Ctrl-C also where a shell has started all this in the background."""
+    """
+    Let tests pass on a busy machine; and let the programs that they start receive INT and HUP also where a shell has
+    started all this in the background, or nohup has.
+    """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     # Random data that is drawn slowly says something of the machine alone: five values took 1.6 s on a busy one.
     hypothesis.settings.register_profile("busy", suppress_health_check=[hypothesis.HealthCheck.too_slow])
     hypothesis.settings.load_profile("busy")

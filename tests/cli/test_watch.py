@@ -53,8 +53,6 @@ def start(redis_url: str, tmp_path: Path) -> Iterator[Start]:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 text=True,
-                # Also if the tests themselves run under nohup.
-                preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # noqa: PLW1509
             )
         started.append(process)
         return process

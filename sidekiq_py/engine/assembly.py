@@ -238,9 +238,14 @@ def _dialect(config: Config, client: Client, life: LifeCycle) -> Callable[[], Di
     if (pinned := config.pinned_dialect()) is not None:
         return lambda: pinned
 
+    detection = client.detection
+
     def dialect() -> Dialect:
+        now = now_seconds()
         # During a stop, the last known release is good enough and avoids waiting for a hanging Redis.
-        return client.detection.last if life.is_stopping else client.detection.dialect(now_seconds())
+        if detection.valid_from <= now < detection.valid_until or life.is_stopping:
+            return detection.last
+        return detection.dialect(now)
 
     return dialect
 

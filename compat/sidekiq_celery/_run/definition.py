@@ -210,8 +210,8 @@ class JobRun(TaskRun):
         task_log.log_received(self.plan.task, self.request)
         if signals.task_received.receivers:
             self._guarded(self._send_received, "sending task_received")
-        events = self.definition.active_events
-        if events is not None:
+        events = self.definition.events
+        if events is not None and events.is_on:
             events.received(self)
         expires = self.request.expires
         if expires is not None and aware(self.plan.app, expires).timestamp() < time.time():
@@ -224,7 +224,7 @@ class JobRun(TaskRun):
         if reason is not None:
             self.effects.append(keep_less_long(self.task_id))
             self.revoke(reason)
-        elif events is not None:
+        elif events is not None and events.is_on:
             events.started(self)
         return reason is None
 
@@ -291,12 +291,6 @@ class TaskDefinition(JobDefinition):
         running.set(run)
         return run.on_loop if self.is_async else run
 
-    @property
-    def active_events(self) -> "TaskEvents | None":
-        """The sender of events to monitors, or None if events are off now."""
-        events = self.events
-        return events if events is not None and events.is_on else None
-
     def _limit(self, hard: float | None, soft: float | None) -> None:
         hard, soft = seconds_of(self.task.name, hard), seconds_of(self.task.name, soft)
         # On the event loop the run enforces the soft limit itself, so that the task can catch the error.
@@ -346,7 +340,8 @@ class TaskDefinition(JobDefinition):
             running.set(run)
             run.end_from_outside(attempt.error)
         running.set(None)
-        if (events := self.active_events) is not None:
+        events = self.events
+        if events is not None and events.is_on:
             events.ended(run, attempt.error)
         run.buffer_lock(attempt.now)
         return decide_outcome(run, attempt, self.failed_tasks)

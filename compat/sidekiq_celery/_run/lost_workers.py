@@ -28,7 +28,8 @@ def fail_lost_tasks(registry: Registry) -> Callable[[dict[str, Any], BaseExcepti
         run = JobRun(definition, payload)
         lost = WorkerLostError(str(error))
         run.end_from_outside(lost)
-        if (events := definition.active_events) is not None:
+        events = definition.events
+        if events is not None and events.is_on:
             events.ended(run, lost)
         run.buffer_lock(time.time())
         if run.effects:

@@ -145,6 +145,16 @@ def test_a_program_may_name_itself_to_the_server(redis_url: str, query: str, nam
     assert (driver.formatted_name if driver else connection.lib_name) == named
 
 
+@pytest.mark.filterwarnings("ignore:Call to '__init__':DeprecationWarning")
+def test_a_connection_has_a_small_buffer(redis_url: str) -> None:
+    """A worker has a dozen of them; replies of any size still arrive whole."""
+    link = Pool(RedisSettings(redis_url)).new_link()
+
+    assert link._connection._socket_read_size == 16_384
+    assert link.command("ECHO", b"x" * 100_000) == b"x" * 100_000
+    link.close()
+
+
 class BreaksWhileSending(redis.Connection):
     """Its socket takes the first bytes and then no more."""
 

@@ -146,6 +146,15 @@ def test_a_program_may_name_itself_to_the_server(redis_url: str, query: str, nam
 
 
 @pytest.mark.filterwarnings("ignore:Call to '__init__':DeprecationWarning")
+def test_the_server_is_told_the_release_of_redis_py(redis_url: str) -> None:
+    """As redis-py would, which reads files for it."""
+    connection: Any = Pool(RedisSettings(redis_url)).new_link()._connection
+
+    driver = getattr(connection, "driver_info", None)
+    assert (driver or connection).lib_version == redis.__version__
+
+
+@pytest.mark.filterwarnings("ignore:Call to '__init__':DeprecationWarning")
 def test_a_connection_has_a_small_buffer(redis_url: str) -> None:
     """A worker has a dozen of them; replies of any size still arrive whole."""
     link = Pool(RedisSettings(redis_url)).new_link()

@@ -96,14 +96,15 @@ def _library(options: Mapping[str, Any]) -> dict[str, Any]:
 @cache
 def driver_info() -> Any:
     """
-    redis-py's driver info, cached, because redis-py reads its metadata again for each connection. Returns None for
-    releases that do not have it.
+    redis-py's driver info, cached, because redis-py makes one for each connection. Returns None for releases that do
+    not have it.
     """
     try:
         module: Any = import_module("redis.driver_info")
     except ImportError:
         return None
-    return module.DriverInfo()
+    # Without the version, redis-py parses the metadata of its package to find it.
+    return module.DriverInfo(lib_version=redis.__version__)
 
 
 class Sentinels(NamedTuple):

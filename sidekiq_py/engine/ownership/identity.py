@@ -1,7 +1,6 @@
 """The identity of a process in Redis: `<hostname>:<pid>:<12 hex>`. Source: Sidekiq 8.1.7, component.rb, `identity`."""
 
 import os
-import secrets
 import socket
 
 
@@ -12,4 +11,4 @@ def hostname() -> str:
 
 def new_identity() -> str:
     """Return an identity that no other worker has, not even in this process or a later one with the same PID."""
-    return f"{hostname()}:{os.getpid()}:{secrets.token_hex(6)}"
+    return f"{hostname()}:{os.getpid()}:{os.urandom(6).hex()}"

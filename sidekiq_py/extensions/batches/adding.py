@@ -8,7 +8,6 @@ if it is sent again after a lost reply, it does nothing.
 
 import asyncio
 import os
-import secrets
 import threading
 from contextlib import suppress
 from contextvars import ContextVar, Token
@@ -113,7 +112,7 @@ class Deferred:
     """
 
     def __init__(self, adds: Adding) -> None:
-        self._adds = Adding(adds.pool, adds.bid, "commit:" + secrets.token_hex(8), None)
+        self._adds = Adding(adds.pool, adds.bid, "commit:" + os.urandom(8).hex(), None)
         self._adds.is_tracked = adds.is_tracked
         self._is_made = False
         self._left: Token[Adding | None] | None = None

@@ -6,7 +6,7 @@ hash `BID-<bid>`, which Pro never writes. If that hash exists, the job is run an
 is unknown whose job it is, and it is turned away as usual.
 """
 
-import secrets
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -86,7 +86,7 @@ class SidekiqBatchExtension(Extension):
         if not isinstance(bid, str) or outcome is None or was_killed_by_hand:
             return ()
         stamp = dumps(end.dialect.stamp(end.now), end.dialect.float_text)
-        return ((END.name, key_of(bid), bid, outcome, end.jid, repr(end.now), stamp, secrets.token_hex(16)),)
+        return ((END.name, key_of(bid), bid, outcome, end.jid, repr(end.now), stamp, os.urandom(16).hex()),)
 
 
 def _exists(pool: Pool, bid: str) -> bool:

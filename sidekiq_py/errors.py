@@ -30,8 +30,8 @@ Every error of the project.
     ├── LateDeathError                      the failure of a job whose process died before it called death handlers
     └── JobFailed                           raised by a job whose input is bad: it goes to dead without a retry
 
-Signals that control a run are not errors: `Shutdown` is a `BaseException`, so a job's `except Exception` does not catch
-it. `UnknownOptionWarning` is a `UserWarning`.
+Signals that control a run are not errors: `Shutdown`, a `BaseException`, which a job's `except Exception` does not
+catch, and `Interrupted`. `UnknownOptionWarning` is a `UserWarning`.
 """
 
 
@@ -312,6 +312,10 @@ class EmptyQueueError(SidekiqError, LookupError):
 
 class Shutdown(BaseException):
     """Raised in a busy job when the shutdown deadline has passed; the job goes back to its queue."""
+
+
+class Interrupted(Exception):
+    """Raised by an iterable job that has saved its position and has to be pushed again."""
 
 
 class JobFailed(SidekiqError):

@@ -21,7 +21,7 @@ from time import monotonic, time
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from sidekiq_py.client import sync_client
-from sidekiq_py.errors import JobDeclarationError, Shutdown, SidekiqError
+from sidekiq_py.errors import Interrupted, JobDeclarationError, Shutdown, SidekiqError
 from sidekiq_py.jobs.job_class import Job
 from sidekiq_py.redis_access.job_path import iteration
 from sidekiq_py.wire.json_dialect import dumps, loads
@@ -32,10 +32,6 @@ FLUSH_SECONDS = 5.0
 T = TypeVar("T")
 
 _log = logging.getLogger("sidekiq")
-
-
-class Interrupted(Exception):
-    """The job has saved its position and has to be pushed again."""
 
 
 class Aborted(Exception):

@@ -11,6 +11,7 @@ from sidekiq_py.client.sync_client import Client
 from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
 from sidekiq_py.engine.assembly import WorkerParts
 from sidekiq_py.engine.launcher import Launcher
+from sidekiq_py.errors import Interrupted
 from sidekiq_py.extension import (
     Command,
     DeadLetter,
@@ -25,7 +26,6 @@ from sidekiq_py.extension import (
     Verb,
 )
 from sidekiq_py.hooks import Hooks
-from sidekiq_py.jobs.iterable import Interrupted
 from sidekiq_py.middleware.chain import Chain, ServerMiddleware
 from sidekiq_py.outcome import DecideOutcome
 from sidekiq_py.redis_access.connection.pool import Pool

@@ -11,10 +11,9 @@ import redis
 
 import sidekiq_py as sidekiq
 from sidekiq_py import program
-from sidekiq_py.errors import JobDeclarationError, Shutdown
+from sidekiq_py.errors import Interrupted, JobDeclarationError, Shutdown
 from sidekiq_py.jobs import iterable
 from sidekiq_py.jobs.decorators import registry
-from sidekiq_py.jobs.iterable import Interrupted
 from sidekiq_py.middleware.running import run
 
 pytestmark = pytest.mark.usefixtures("configured")

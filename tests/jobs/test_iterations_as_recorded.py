@@ -9,8 +9,8 @@ import redis
 import sidekiq_py as sidekiq
 from interop_tests.support.recordings import Held, Recording, database_of, named, recordings
 from sidekiq_py import program
+from sidekiq_py.errors import Interrupted
 from sidekiq_py.jobs.decorators import registry
-from sidekiq_py.jobs.iterable import Interrupted
 from sidekiq_py.middleware.running import run
 from sidekiq_py.wire.payload import parse_job
 

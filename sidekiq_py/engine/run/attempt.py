@@ -23,10 +23,17 @@ from sidekiq_py.engine.run import retry
 from sidekiq_py.engine.run.foreign_features import ForeignFeatures
 from sidekiq_py.engine.run.metrics import ExecutionMetrics
 from sidekiq_py.engine.run.work_state import WorkState
-from sidekiq_py.errors import ExtensionError, JobTooLargeError, PayloadError, RedisError, SidekiqError, Stopped
+from sidekiq_py.errors import (
+    ExtensionError,
+    Interrupted,
+    JobTooLargeError,
+    PayloadError,
+    RedisError,
+    SidekiqError,
+    Stopped,
+)
 from sidekiq_py.extension import Extension, JobEnd
 from sidekiq_py.hooks import Hooks
-from sidekiq_py.jobs.iterable import Interrupted
 from sidekiq_py.loaded_extensions import LoadedExtensions
 from sidekiq_py.middleware.chain import Chain, ServerMiddleware
 from sidekiq_py.outcome import Attempt, EndKind, Outcome, Question

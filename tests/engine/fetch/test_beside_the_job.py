@@ -16,9 +16,8 @@ from sidekiq_py.client.sync_client import Client
 from sidekiq_py.config import CapsuleConfig, Config
 from sidekiq_py.engine.assembly import WorkerParts
 from sidekiq_py.engine.launcher import Launcher
-from sidekiq_py.errors import PoisonPillError
+from sidekiq_py.errors import Interrupted, PoisonPillError
 from sidekiq_py.hooks import Hooks
-from sidekiq_py.jobs.iterable import Interrupted
 from sidekiq_py.logs import LineFormatter, PlainFormatter
 from sidekiq_py.middleware.chain import Chain, ClientMiddleware, ServerMiddleware
 from sidekiq_py.redis_access.connection.settings import RedisSettings

@@ -184,8 +184,10 @@ def unknown_keys(options: Options) -> str | None:
 def _misspelled(given: Any, known: frozenset[str], place: str) -> list[str]:
     found = []
     for name, value in given.items() if isinstance(given, Mapping) else ():
+        if name in known:
+            continue
         near = closest(str(name), known)
-        if name not in known and (near is not None or not isinstance(value, Mapping)):
+        if near is not None or not isinstance(value, Mapping):
             found.append(f"{place}{name}" + (f" (did you mean {near}?)" if near else ""))
     return found
 

@@ -7,13 +7,15 @@ completion answer at once. May import every layer below.
 
 import shlex
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from click.shell_completion import CompletionItem
 
 from sidekiq_py.cli.version import show_version
 from sidekiq_py.errors import ConfigError, RedisConnectionError, SidekiqError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem  # only loaded when a shell asks for completions
 
 _WHERE_IS_REDIS = "Start Redis, or say where it is: REDIS_URL=redis://host:6379/0"
 
@@ -70,8 +72,10 @@ class LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in all_commands().items()])
 
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
         """Complete a command's name, from the tables alone."""
+        from click.shell_completion import CompletionItem  # as above
+
         found = all_commands().items()
         names = [CompletionItem(name, help=line) for name, (_, line) in found if name.startswith(incomplete)]
         return names + click.Command.shell_complete(self, ctx, incomplete)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
 
 from sidekiq_py import program
 from sidekiq_py.cli.program_files import import_all
@@ -18,7 +17,7 @@ from sidekiq_py.redis_access.processes import process_set
 from sidekiq_py.redis_access.reads import queues
 
 F = TypeVar("F", bound=Callable[..., Any])
-Completion = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+Completion = Callable[[click.Context, click.Parameter, str], list[str]]
 
 _COMPLETION_SECONDS = 1.0
 
@@ -71,12 +70,12 @@ def pushes_jobs(command: F) -> F:
 def _completes(names_of: Callable[[Pool], list[str]]) -> Completion:
     """Complete names from Redis; offers none if Redis does not answer quickly."""
 
-    def complete(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    def complete(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
         try:
             usual = program.settings().redis
             pool = Pool(replace(usual, socket_timeout_seconds=_COMPLETION_SECONDS, connect_timeout_seconds=1.0))
             with closing(pool):
-                return [CompletionItem(name) for name in names_of(pool) if name.startswith(incomplete)]
+                return [name for name in names_of(pool) if name.startswith(incomplete)]
         except SidekiqError:
             return []
 

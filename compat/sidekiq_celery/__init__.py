@@ -24,7 +24,6 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from sidekiq_celery import _state
 from sidekiq_celery._version import SERIES as SERIES
 from sidekiq_celery._version import VERSION as VERSION
 from sidekiq_celery._version import VERSION_BANNER as VERSION_BANNER
@@ -100,12 +99,10 @@ __all__ = [
 
 
 def _make_fallback() -> "Celery":
+    """An app without settings, for `_state`, which the apps import."""
     from sidekiq_celery.app.base import Celery
 
     return Celery("default", fixups=[], set_as_current=False, loader=os.environ.get("CELERY_LOADER") or "default")
-
-
-_state.make_fallback = _make_fallback
 
 
 def maybe_patch_concurrency(

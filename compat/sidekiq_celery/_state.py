@@ -6,6 +6,7 @@ or else the app that was created last. Celery falls back to an app without setti
 web server's thread sends to nowhere.
 """
 
+import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -86,17 +87,6 @@ def _set_current_app(app: App | None) -> None:
     _latest_current = None if app is None else weakref.ref(app)
 
 
-def make_fallback() -> App:
-    """
-    Create an app without settings. The package replaces this function with the real one, because apps import this
-    module.
-
-    Raises:
-        RuntimeError: The function has not been replaced yet.
-    """
-    raise RuntimeError("there is no app; make one, as in sidekiq_celery.Celery('shop')")
-
-
 def known_app() -> App | None:
     """The current app, or None if there is none."""
     return _tls.current_app or default_app or (_latest_current() if _latest_current is not None else None)
@@ -107,7 +97,10 @@ def get_current_app() -> App:
     current = known_app()
     if current is not None:
         return current
-    fallback = make_fallback()
+    # Apps import this module, so the package makes the app. The package does not import this module to tell it how:
+    # every worker imports the package, and most have no tasks.
+    package: Any = sys.modules["sidekiq_celery"]
+    fallback: App = package._make_fallback()
     set_default_app(fallback)
     return fallback
 

@@ -21,7 +21,7 @@ from sidekiq_py.extensions.batches.callbacks import EVENTS, Callback, CallbackCl
 from sidekiq_py.extensions.batches.changes import EVERY_SECONDS, IDLE_SECONDS, Change, Listener
 from sidekiq_py.extensions.batches.errors import BatchError
 from sidekiq_py.extensions.batches.member import is_bid, membership_of
-from sidekiq_py.extensions.batches.pretended import pretending
+from sidekiq_py.extensions.batches.pretending import pretending
 from sidekiq_py.extensions.batches.rows import Rows
 from sidekiq_py.extensions.batches.ruby_processes import warn_once
 from sidekiq_py.extensions.batches.state import BatchStatus

@@ -26,7 +26,7 @@ from sidekiq_py.extension import (
 )
 from sidekiq_py.extensions.batches import adding, errors, steps
 from sidekiq_py.extensions.batches.member import KEY, TRACKED_KEY, Membership, is_membership, membership_of
-from sidekiq_py.extensions.batches.pretended import pretending
+from sidekiq_py.extensions.batches.pretending import pretending
 from sidekiq_py.middleware.running import running_here
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.job_path.settle_script import Held, Join, Once, Unless

@@ -225,16 +225,9 @@ _mode: object = None
 _pretending = Pretending()
 
 
-def pretending() -> Pretending | None:
-    """The batches of the active testing mode; None outside of one, when batches are in Redis."""
+def batches_of(mode: object) -> Pretending:
+    """The batches of the testing mode *mode*, which has none at first."""
     global _mode, _pretending
-    if program.interceptor is None:
-        return None
-    from sidekiq_py.testing import modes  # only loaded in tests
-
-    mode = modes.mode_here()
-    if mode is None:
-        return None
     if mode is not _mode:
         _mode, _pretending = mode, Pretending()
     return _pretending

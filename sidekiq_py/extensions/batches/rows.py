@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from sidekiq_py.extensions.batches import steps
 from sidekiq_py.extensions.batches.errors import BatchError
-from sidekiq_py.extensions.batches.pretended import pretending
+from sidekiq_py.extensions.batches.pretending import pretending
 from sidekiq_py.redaction import Redaction, current
 from sidekiq_py.redis_access.connection.link import Command
 from sidekiq_py.redis_access.connection.pool import Pool

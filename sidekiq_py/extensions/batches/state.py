@@ -9,7 +9,7 @@ from typing import Any, Literal
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.extensions.batches import steps
 from sidekiq_py.extensions.batches.errors import BatchGoneError
-from sidekiq_py.extensions.batches.pretended import pretending
+from sidekiq_py.extensions.batches.pretending import pretending
 from sidekiq_py.extensions.batches.rows import Rows
 from sidekiq_py.redaction import current
 from sidekiq_py.redis_access.connection.pool import Pool

@@ -7,7 +7,7 @@ The atomic steps that change a batch: run on their own, or as commands of the sc
 from pathlib import Path
 from typing import Any
 
-from sidekiq_py.extensions.batches.pretended import pretending
+from sidekiq_py.extensions.batches.pretending import pretending
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.scripts import Script
 from sidekiq_py.redis_access.job_path.failed_jobs import Command

@@ -4,6 +4,7 @@ The atomic steps that change a batch: run on their own, or as commands of the sc
 `lua/batch.lua` describes what they do and what the keys hold.
 """
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,7 @@ from sidekiq_py.redis_access.job_path.verbs import Verb
 FOLDER = Path(__file__).parent / "lua"
 
 LIBRARY = (FOLDER / "batch.lua").read_text("utf-8")
-
-STEP = Script.of_text("batch_step", LIBRARY + (FOLDER / "step.lua").read_text("utf-8"))
+_STEP = (FOLDER / "step.lua").read_text("utf-8")
 
 # The library is only created when a batch's command needs it, because the script also settles jobs outside of batches.
 VERB = Verb(
@@ -90,6 +90,12 @@ def channel(bid: str) -> str:
     return f"{key(bid)}:changes"
 
 
+@cache
+def step_script() -> Script:
+    """The script that runs a step on its own. It is long, and most processes never need it."""
+    return Script.of_text("batch_step", LIBRARY + _STEP)
+
+
 def command(step: str, bid: str, *words: Any) -> Command:
     """A step as a command of the script that pushes or settles jobs."""
     return (VERB.name, key(bid), step, *words)
@@ -97,7 +103,7 @@ def command(step: str, bid: str, *words: Any) -> Command:
 
 def check_call(step: str, bid: str, *words: Any) -> Command:
     """The command that runs a step on its own. The server must know the script, as it does once a batch was opened."""
-    return STEP.call([key(bid)], [step, *words])
+    return step_script().call([key(bid)], [step, *words])
 
 
 def call(pool: Pool, step: str, bid: str, *words: Any, idempotent: bool = True) -> Any:
@@ -114,4 +120,4 @@ def call(pool: Pool, step: str, bid: str, *words: Any, idempotent: bool = True) 
     held = pretending()
     if held is not None:
         return held.run(step, bid, words)
-    return pool.run(lambda link: STEP.run(link, [key(bid)], [step, *words]), idempotent=idempotent)
+    return pool.run(lambda link: step_script().run(link, [key(bid)], [step, *words]), idempotent=idempotent)

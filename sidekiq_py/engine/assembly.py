@@ -11,7 +11,6 @@ from sidekiq_py.clock import now_seconds
 from sidekiq_py.config import CapsuleConfig, Config
 from sidekiq_py.engine.callback_thread import CallbackThread
 from sidekiq_py.engine.downtime import Downtime
-from sidekiq_py.engine.fetch.basic import BasicFetcher
 from sidekiq_py.engine.fetch.fetcher import Fetcher
 from sidekiq_py.engine.fetch.reliable import ReliableFetcher
 from sidekiq_py.engine.ownership import identity as identities
@@ -140,6 +139,8 @@ class WorkerParts:
         def fetcher(capsule: CapsuleConfig) -> Fetcher:
             room = loop.room if loop is not None else lambda: None
             if not is_reliable:
+                from sidekiq_py.engine.fetch.basic import BasicFetcher  # few workers use it
+
                 return BasicFetcher(capsule, pool, report=hooks.report, room=room)
             return ReliableFetcher(
                 capsule,

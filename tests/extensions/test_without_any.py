@@ -18,14 +18,21 @@ import sidekiq_py as sidekiq
 
 @sidekiq.job(name="Loaded")
 def loaded():
-    found = [name for name in sys.modules if name.startswith("sidekiq_py.extensions.")]
+    found = list(sys.modules)
     with redis.Redis.from_url(os.environ["REDIS_URL"]) as client:
         client.delete("loaded")
         client.sadd("loaded", *found)
 """
 HEAVY = {
     f"sidekiq_py.extensions.{name}"
-    for name in ("batches.audit", "batches.state", "periodic.cron_text", "periodic.firing", "periodic.layout")
+    for name in (
+        *("batches.audit", "batches.pretended", "batches.state"),
+        *("periodic.cron_text", "periodic.firing", "periodic.layout"),
+    )
+}
+OF_OTHERS = {
+    *("sidekiq_py.engine.fetch.basic", "sidekiq_py.jobs.iterable", "sidekiq_celery._state", "click.shell_completion"),
+    "secrets",
 }
 
 Loaded = Callable[[], set[str]]
@@ -40,7 +47,7 @@ def start(start_worker: Callable[..., WorkerProcess], tmp_path: Path) -> Callabl
 
 @pytest.fixture
 def loaded(redis_url: str, redis_client: redis.Redis) -> Loaded:
-    """The modules of extensions that the worker has loaded by now."""
+    """The modules that the worker has loaded by now."""
     sidekiq.configure(redis_url=redis_url, sidekiq_version="7")
 
     def ask() -> set[str]:
@@ -64,6 +71,15 @@ def test_a_worker_without_any_loads_nothing_of_them(
     eventually(lambda: calls(redis_client, "time") >= 4)
 
     assert HEAVY & loaded() == set()
+
+
+def test_a_worker_loads_nothing_that_only_other_programs_need(
+    start: Callable[[], WorkerProcess], loaded: Loaded
+) -> None:
+    """It stays in memory as long as the worker runs."""
+    start()
+
+    assert OF_OTHERS & loaded() == set()
 
 
 def test_a_periodic_job_that_is_added_while_a_worker_runs_fires(

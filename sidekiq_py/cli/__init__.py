@@ -5,7 +5,6 @@ Each command has its own module, which is imported only when the command runs, s
 completion answer at once. May import every layer below.
 """
 
-import shlex
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -88,6 +87,8 @@ class LazyGroup(click.Group):
         except click.NoSuchOption as error:
             if not COMMANDS.keys().isdisjoint(given):
                 raise
+            import shlex  # for this advice alone
+
             # In click 8.1 this message has no full stop.
             advice = f"{error.message.rstrip('.')}. To run a worker: sidekiq-py worker {shlex.join(given)}"
             raise click.NoSuchOption(error.option_name, advice, error.possibilities, error.ctx) from None

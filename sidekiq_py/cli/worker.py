@@ -1,7 +1,6 @@
 """`sidekiq-py worker`: takes Ruby's flags, and those that only a Python worker has."""
 
 import os
-import shlex
 import signal
 import sys
 from collections.abc import Callable
@@ -119,6 +118,8 @@ def worker(**given: Any) -> NoReturn:
     stops it, too; with --processes it restarts the children one by one.
     """
     if stray := given.pop("stray"):
+        import shlex  # for this advice alone
+
         raise click.UsageError(
             f"{shlex.join(stray)}: a worker takes no arguments; name the modules that declare jobs with -r: "
             f"sidekiq-py worker -r {shlex.quote(stray[0])}"

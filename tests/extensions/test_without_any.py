@@ -32,7 +32,7 @@ HEAVY = {
 }
 OF_OTHERS = {
     *("sidekiq_py.engine.fetch.basic", "sidekiq_py.jobs.iterable", "sidekiq_celery._state", "click.shell_completion"),
-    "secrets",
+    *("secrets", "shlex"),
 }
 
 Loaded = Callable[[], set[str]]

@@ -9,6 +9,6 @@ and its names are stable.
 """
 
 from sidekiq_py import program
-from sidekiq_py.client.sync_client import Client, current, for_job
+from sidekiq_py.client.sync_client import Client, current, for_job, for_pool
 
-__all__ = ("Client", "current", "for_job", "program")
+__all__ = ("Client", "current", "for_job", "for_pool", "program")

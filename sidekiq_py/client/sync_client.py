@@ -379,12 +379,15 @@ def current() -> Client:
 
 def for_job(definition: JobDefinition) -> Client:
     """The client that pushes a declared job: that of `Client.via`, or of the job's own pool, or the program's."""
+    return for_pool(definition.pool)
+
+
+def for_pool(pool: Any) -> Client:
+    """The client for a push to a pool (or URL, or client): that of `Client.via`, or the pool's, or the program's."""
     via = _via.get()
     if via is not None:
         return via
-    if definition.pool is not None:
-        return of_pool(definition.pool)
-    return _default or _make_default()
+    return (_default or _make_default()) if pool is None else of_pool(pool)
 
 
 def of_pool(pool: Any) -> Client:

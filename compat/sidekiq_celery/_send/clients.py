@@ -7,7 +7,7 @@ from sidekiq_celery._config.broker import redis_settings
 from sidekiq_celery.contract import App
 from sidekiq_py.errors import RedisError
 from sidekiq_py.extension import JobDefinition, Pool
-from sidekiq_py.pushing import Client, current, for_job
+from sidekiq_py.pushing import Client, current, for_pool
 
 __all__ = (
     "client_of",
@@ -57,9 +57,7 @@ def definition_of(task: Any) -> JobDefinition:
 
 def pushing_client(app: App, definition: JobDefinition | None = None) -> Client:
     """The client for a push: that of `Client.via`, or else of *definition*, or else of *app*."""
-    if definition is None or definition.pool is None:
-        definition = JobDefinition("", {}, None, pool=client_of(app))
-    return for_job(definition)
+    return for_pool(client_of(app) if definition is None or definition.pool is None else definition.pool)
 
 
 def fail(error: RedisError) -> NoReturn:

@@ -141,7 +141,7 @@ def joined(jobs: Iterable[Wanted]) -> list[Command]:
 
 def shown(app: App, jobs: PipelineBuffer, *, follows: dict[str, Any] | None = None) -> Sequence[Wanted]:
     """*jobs* after extensions have seen them, with what those write. Consecutive jobs of one task form a slice."""
-    if not program.extensions.wants_pushes(follows=follows):
+    if not jobs or not program.extensions.wants_pushes(follows=follows):
         return jobs
     client = pushing_client(app)
     found: list[Wanted] = []

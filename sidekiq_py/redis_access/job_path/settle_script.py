@@ -128,6 +128,8 @@ class Tally(NamedTuple):
 Effect = Command | Once | Join | Unless | Held | Take | Tally
 """What a job's end writes. All of these are tuples; a command is a plain tuple."""
 
+_CONDITIONS = (Once, Unless, Held, Join)
+
 
 class Counted(tuple[Command, ...]):
     """The commands of `count_commands`. Nearly every end has them, so their words are only assembled once."""
@@ -178,7 +180,7 @@ def repeatable(effects: Sequence[Effect], key: str) -> list[Effect]:
 
 def script_for(effects: Iterable[Effect]) -> Script:
     """The script that knows the verbs among *effects*."""
-    return verbs.script() if verbs and any(_has_verb(effect) for effect in effects) else SETTLE
+    return verbs.script() if verbs.names and _has_verb(effects) else SETTLE
 
 
 def settle_parts(
@@ -203,10 +205,14 @@ def settle_parts(
     return list(numbers), arguments
 
 
-def _has_verb(effect: Effect) -> bool:
-    if isinstance(effect, Once | Unless | Held | Join):
-        return any(_has_verb(command) for command in effect.then)
-    return effect[0] in verbs
+def _has_verb(effects: Iterable[Effect]) -> bool:
+    for effect in effects:
+        if type(effect) is not tuple and isinstance(effect, _CONDITIONS):
+            if _has_verb(effect.then):
+                return True
+        elif effect[0] in verbs.names:
+            return True
+    return False
 
 
 def _add_words(words: list[Any], effects: Iterable[Effect], numbers: Mapping[Any, int]) -> int:
@@ -233,7 +239,7 @@ def _parts_of(effect: Effect, numbers: Mapping[Any, int]) -> list[Command]:
         return [(effect.verb, effect.key, *effect.first, *effect.words)]
     if isinstance(effect, Take):
         return [("TAKE", *effect[:4], *_take_keys(effect.owner, effect.queue_keys)(numbers))]
-    if not isinstance(effect, Once | Unless | Held | Join):
+    if not isinstance(effect, _CONDITIONS):
         if not isinstance(effect, tuple | list):
             raise TypeError(f"{effect!r} is not a Redis command")
         return _short(tuple(effect))

@@ -31,17 +31,17 @@ class Verb(NamedTuple):
 
 
 class Verbs:
-    """The verbs that this process knows, and the scripts that include them."""
+    """
+    The verbs that this process knows, and the scripts that include them.
+
+    Attributes:
+        names: Their names; a view, which grows with them.
+    """
 
     def __init__(self) -> None:
         self._known: dict[str, Verb] = {}
+        self.names = self._known.keys()
         self._scripts: dict[str, Script] = {}
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._known
-
-    def __bool__(self) -> bool:
-        return bool(self._known)
 
     def add(self, verbs: Iterable[Verb]) -> None:
         """

@@ -20,8 +20,9 @@ _NARROWEST = 8
 # would make a table of 10,000 jobs one of 10 GB.
 _WIDEST = 400
 
-# What JSON leaves as it is, and a terminal may obey or show in another order. It can stand in texts alone.
-_UNSEEN = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+# What JSON leaves as it is, and a terminal may obey or show in another order, or no stream can write: a byte of a name
+# that is not UTF-8. It can stand in texts alone.
+_UNSEEN = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 

@@ -367,3 +367,30 @@ def test_what_is_sent_as_a_process_ends_arrives_when_it_has_ended(
         said = leave()
 
     assert said == "0"
+
+
+@pytest.mark.parametrize("namespace", ["", "ns"])
+def test_a_name_that_is_not_utf_8_goes_back_as_the_bytes_that_came(
+    redis_url: str, redis_client: redis.Redis, namespace: str
+) -> None:
+    """Other programs choose names, and a command that names one must not fail with all that are sent beside it."""
+    raw = (b"ns:" if namespace else b"") + b"caf\xe9"
+    redis_client.set(raw, "text")
+    name = b"caf\xe9".decode(errors="surrogateescape")
+
+    with closing(Pool(RedisSettings(redis_url, namespace=namespace))) as pool:
+        assert pool.command("GET", name) == b"text"
+        assert pool.batch([("GET", "other"), ("GET", name), ("SET", "value", name)]) == [None, b"text", b"OK"]
+        assert pool.run(lambda link: link.transaction([("STRLEN", name), ("GET", name)])) == [4, b"text"]
+        assert pool.command("GET", "value") == b"caf\xe9"
+        assert pool.command("SCAN", 0, "MATCH", b"caf\xe9", "COUNT", 1000)[1] == [b"caf\xe9"]
+
+
+def test_a_surrogate_that_stands_for_no_byte_is_refused(redis_url: str, redis_client: redis.Redis) -> None:
+    """No bytes are meant by it, so nothing of the batch is sent."""
+    with closing(Pool(RedisSettings(redis_url))) as pool:
+        with pytest.raises(UnicodeEncodeError):
+            pool.batch([("SET", "one", "text"), ("SET", "two", "\ud800")])
+        assert pool.command("PING") == b"PONG"
+
+    assert redis_client.keys() == []

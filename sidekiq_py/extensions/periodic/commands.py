@@ -9,7 +9,7 @@ import click
 
 from sidekiq_py.cli.choosing import ask
 from sidekiq_py.cli.connection import pushes_jobs, reads_redis
-from sidekiq_py.cli.output import DefaultsToList, echo_json, echo_json_array, echo_table, iso_time, relative
+from sidekiq_py.cli.output import DefaultsToList, echo_json, echo_json_array, echo_table, iso_time, plain, relative
 from sidekiq_py.cli.values import span_seconds
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.extensions.periodic import store
@@ -274,4 +274,5 @@ def _print(jobs: list[CronJob], done: str, as_json: bool) -> None:
     if as_json:
         echo_json_array({"name": job.name, done: True} for job in jobs)
     else:
-        click.echo("\n".join(f"{job.name}: {done}" for job in jobs))
+        for job in jobs:
+            click.echo(f"{plain(job.name)}: {done}")

@@ -271,7 +271,7 @@ def _delay(job: StoredJob, tick: int) -> float:
     """The deliberate delay (jitter) of a tick, the same in every process."""
     if not job.own.jitter_seconds:
         return 0.0
-    digest = hashlib.sha256(f"{job.key} {tick}".encode()).digest()
+    digest = hashlib.sha256(f"{job.key} {tick}".encode(errors="surrogateescape")).digest()
     return int.from_bytes(digest[:8]) / 2**64 * job.own.jitter_seconds
 
 

@@ -182,13 +182,23 @@ class Link:
         """
         The bytes to send, in one piece if they are small.
 
+        A name that came from Redis goes back as the bytes that came: those that are not UTF-8 are in a `str` as
+        `surrogateescape` leaves them.
+
         Args:
             unanswered: Commands that come first and get no reply. Only for a connection where `receive_skip_probe`
                 returned True.
+
+        Raises:
+            UnicodeEncodeError: A word contains a surrogate that stands for no byte.
         """
         # The connection's own pack_commands checks each word separately; a job's end has about 80 words.
-        packed = [_SKIP_REPLY + pack_command(tuple(command)) for command in unanswered]
-        packed += [pack_command(tuple(command)) for command in commands]
+        try:
+            packed = [_SKIP_REPLY + pack_command(tuple(command)) for command in unanswered]
+            packed += [pack_command(tuple(command)) for command in commands]
+        except UnicodeEncodeError:
+            packed = [_SKIP_REPLY + pack_command(_in_bytes(command)) for command in unanswered]
+            packed += [pack_command(_in_bytes(command)) for command in commands]
         return [b"".join(packed)] if sum(map(len, packed)) <= _ONE_PIECE_BYTES else packed
 
     def send(self, packed: Sequence[bytes] | bytes) -> None:
@@ -401,6 +411,14 @@ class NamespacedLink(Link):
         """The bytes to send."""
         command = self._namespace.command
         return super().pack([command(one) for one in commands], [command(one) for one in unanswered])
+
+
+def _in_bytes(command: Command) -> tuple[Any, ...]:
+    """
+    The words of a command whose names are not all UTF-8. Other programs choose such names, so they are rare, and the
+    usual commands must not pay for a check of each word.
+    """
+    return tuple(word.encode(errors="surrogateescape") if isinstance(word, str) else word for word in command)
 
 
 def _socket_of(connection: AbstractConnection) -> socket.socket | None:

@@ -106,5 +106,5 @@ class Namespace:
             return [*spelled, "MATCH", f"{plain}*"]
         place = spelled.index("MATCH") + 1
         pattern = spelled[place]
-        spelled[place] = plain + (pattern.decode() if isinstance(pattern, bytes) else pattern)
+        spelled[place] = plain + (pattern.decode(errors="surrogateescape") if isinstance(pattern, bytes) else pattern)
         return spelled

@@ -207,3 +207,17 @@ def test_what_needs_rails_is_not_pushed_by_hand(run: Callable[..., Any], redis_c
 
     assert "can only be run from Ruby, in its Web tab: it is an Active Job" in run("run", "rails", exit_code=2)
     assert redis_client.keys("queue:*") == []
+
+
+def test_a_name_that_is_not_utf_8_is_shown_and_found(run: Callable[..., Any], redis_client: redis.Redis) -> None:
+    """A shell passes its bytes, as `$'caf\\xe9'`; the others are listed beside it."""
+    for name in (b"caf\xe9", b"good"):
+        redis_client.sadd("cron_jobs", b"cron_job:" + name)
+        redis_client.hset(b"cron_job:" + name, mapping={"name": name, "klass": "X", "cron": "* * * * *"})
+
+    assert "caf\ufffd" in run("list")
+    assert "good" in run("list")
+    assert [job["name"] for job in run("list", "--json")] == ["caf\udce9", "good"]
+    assert "caf\ufffd" in run("show", "caf\udce9")
+    assert run("disable", "caf\udce9", "good") == "caf\ufffd: disabled\ngood: disabled\n"
+    assert "there are: caf\\udce9, good" in run("show", "nope", exit_code=2)

@@ -119,3 +119,67 @@ def test_a_spoilt_history_keeps_no_job_from_ending(start: Start, redis_client: r
         eventually(lambda: runs and not redis_client.keys("sidekiq_py:in*:*"))
 
     assert runs == [1]
+
+
+NAMES = [b"caf\xe9", b"\xed\xa0\x80 lone"]
+LAYOUTS = [(b"cron_jobs", b"cron_job:%b"), (b"cron_jobs:default", b"cron_job:default:%b")]
+
+
+def of_ruby(client: redis.Redis, name: bytes, layout: tuple[bytes, bytes], **fields: Any) -> bytes:
+    """Write a job as sidekiq-cron does; its key."""
+    key = layout[1] % name
+    client.sadd(layout[0], key)
+    client.hset(key, mapping={"name": name, "klass": "X", "cron": "* * * * *", "status": "enabled", **fields})
+    return key
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=["1.x", "2.x"])
+@pytest.mark.parametrize("name", NAMES, ids=["Latin-1", "surrogate"])
+def test_a_name_that_is_not_utf_8_stops_no_other_job(
+    start: Start, look: Look, pool: Pool, redis_client: redis.Redis, name: bytes, layout: tuple[bytes, bytes]
+) -> None:
+    """Ruby writes such a name without a thought; its own hash stays as it is."""
+    declare_two(start, look)
+    key = of_ruby(redis_client, name, layout)
+    before = redis_client.hgetall(key)
+
+    use_everything(start, look, pool)
+
+    assert good_ones(redis_client) == 3
+    assert name.decode(errors="surrogateescape") in {job.name for job in CronJobs()}
+    assert redis_client.hgetall(key) == before
+    assert "3 periodic jobs can be read" in findings()
+
+
+@pytest.mark.parametrize("name", NAMES, ids=["Latin-1", "surrogate"])
+def test_a_declared_name_that_is_not_utf_8_stops_no_other_job(
+    start: Start, look: Look, pool: Pool, redis_client: redis.Redis, name: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing can be pushed for it, as no payload can carry its key; the log says so."""
+    declare_two(start, look)
+    key = of_ruby(redis_client, name, LAYOUTS[1], message='{"class":"X","args":[],"retry":true}')
+    redis_client.hset(b"sidekiq_py:cron:" + key, mapping={"ours": "1", "jitter": "1", "by": "shop:x", "running": name})
+    redis_client.sadd("sidekiq_py:cron_declared", key, b"cron_job:n\xe9:" + name, b"cron_job:gone\xe9")
+
+    use_everything(start, look, pool)
+
+    assert good_ones(redis_client) == 3
+    assert redis_client.exists(b"queue:default")
+    assert b'"X"' not in b"".join(redis_client.lrange("queue:default", 0, -1))
+    assert any("is skipped" in record.getMessage() for record in caplog.records)
+
+
+def test_a_name_that_is_not_utf_8_is_disabled_and_removed(redis_client: redis.Redis) -> None:
+    """By its own name; a job whose name looks the same stays."""
+    key = of_ruby(redis_client, b"caf\xe9", LAYOUTS[1])
+    other = of_ruby(redis_client, "caf\ufffd".encode(), LAYOUTS[1])
+
+    job = CronJobs().find("caf\udce9")
+    assert job is not None
+    job.disable("bad name")
+    assert redis_client.hget(key, "status") == b"disabled"
+    job.remove()
+
+    assert redis_client.smembers("cron_jobs:default") == {other}
+    assert redis_client.hget(other, "status") == b"enabled"
+    assert not redis_client.exists(key)

@@ -137,3 +137,15 @@ def test_a_redis_user_who_may_only_read_sees_them(rights, status, report, redis_
     assert visitor.get("/cron/job?name=report").status == status
     assert eventually(lambda: "doctor is checking" not in visitor.get("/").shown)
     assert "could not check this Redis: " not in visitor.get("/").shown
+
+
+def test_a_name_that_is_not_utf_8_stands_beside_the_others(visitor, report, redis_client):
+    """The page is shown."""
+    redis_client.sadd("cron_jobs", b"cron_job:caf\xe9")
+    redis_client.hset(b"cron_job:caf\xe9", mapping={"name": b"caf\xe9", "klass": "X", "cron": "* * * * *"})
+
+    page = visitor().get("/cron")
+
+    assert page.status == 200
+    assert r"caf\udce9 * * * * * X" in page.shown
+    assert "report */5 * * * *" in page.shown

@@ -193,7 +193,11 @@ def _forget_the_gone(pool: Pool) -> None:
         while True:
             cursor, flat = pool.command("ZSCAN", name, cursor, "COUNT", _PAGE)
             bids = flat[::2]
-            there = pool.batch([("EXISTS", steps.key(bid.decode())) for bid in bids]) if bids else []
+            there = (
+                pool.batch([("EXISTS", steps.key(bid.decode(errors="surrogateescape"))) for bid in bids])
+                if bids
+                else []
+            )
             gone = [bid for bid, is_there in zip(bids, there, strict=True) if not is_there]
             if gone:
                 pool.command("ZREM", name, *gone)

@@ -439,5 +439,5 @@ class _InvalidBatches:
 
     def _read(self) -> None:
         found = _pool().command("ZRANGE", steps.INVALID, 0, -1)
-        self._bids = frozenset(bid.decode() for bid in found)
+        self._bids = frozenset(bid.decode(errors="surrogateescape") for bid in found)
         self._read_at = time.monotonic()

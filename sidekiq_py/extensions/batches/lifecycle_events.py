@@ -43,7 +43,7 @@ class LifecycleEvents:
         for bid in self._births(pool):
             self._watched.setdefault(bid, set())
             if not is_first:
-                BATCH.emit({"bid": bid.decode(), "event": "created"})
+                BATCH.emit({"bid": _text(bid), "event": "created"})
         for bid in list(self._watched)[:-MOST]:
             del self._watched[bid]
         self._look(pool, is_news=not is_first)
@@ -62,13 +62,17 @@ class LifecycleEvents:
 
     def _look(self, pool: Pool, *, is_news: bool) -> None:
         bids = list(self._watched)
-        commands = [("HMGET", steps.key(bid.decode()), *_FIELDS) for bid in bids]
+        commands = [("HMGET", steps.key(_text(bid)), *_FIELDS) for bid in bids]
         for bid, (created_at, *moments) in zip(bids, pool.batch(commands) if bids else (), strict=True):
             emitted = self._watched[bid]
             for event, moment in zip(_ENDS, moments, strict=True):
                 if moment is not None and event not in emitted:
                     emitted.add(event)
                     if is_news:
-                        BATCH.emit({"bid": bid.decode(), "event": event})
+                        BATCH.emit({"bid": _text(bid), "event": event})
             if "success" in emitted or created_at is None:
                 del self._watched[bid]
+
+
+def _text(bid: bytes) -> str:
+    return bid.decode(errors="surrogateescape")

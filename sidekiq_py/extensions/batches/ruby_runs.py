@@ -22,8 +22,8 @@ _TWO_BEATS_SECONDS = 20.0
 
 def payloads(pool: Pool) -> Iterator[bytes]:
     """The payloads of all batch members that Ruby processes are running."""
-    for identity in pool.command("SMEMBERS", RUBY_PROCESSES):
-        for text in pool.command("HVALS", ruby_runs_key(identity.decode())):
+    for identity in _identities(pool):
+        for text in pool.command("HVALS", ruby_runs_key(identity)):
             yield text.partition(b"\n")[2]
 
 
@@ -46,7 +46,7 @@ class RubyRuns:
         Raises:
             RedisError: As for `Pool.run`.
         """
-        identities = [identity.decode() for identity in pool.command("SMEMBERS", RUBY_PROCESSES)]
+        identities = _identities(pool)
         beats = pool.batch([("EXISTS", identity) for identity in identities]) if identities else []
         away = {identity for identity, beat in zip(identities, beats, strict=True) if not beat}
         now = time.monotonic()
@@ -60,3 +60,7 @@ class RubyRuns:
                     )
                 del self._away_since[identity]
         return min(self._away_seconds / 2, 10.0) if self._away_since else None
+
+
+def _identities(pool: Pool) -> list[str]:
+    return [identity.decode(errors="surrogateescape") for identity in pool.command("SMEMBERS", RUBY_PROCESSES)]

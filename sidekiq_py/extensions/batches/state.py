@@ -219,7 +219,7 @@ def bids(pool: Pool, *, newest_first: bool = True, running: bool = False, start:
     command = "ZREVRANGE" if newest_first else "ZRANGE"
     while True:
         page = pool.command(command, steps.RUNNING if running else steps.ALL, start, start + _PAGE - 1)
-        yield from (bid.decode() for bid in page)
+        yield from (bid.decode(errors="surrogateescape") for bid in page)
         if len(page) < _PAGE:
             return
         start += _PAGE

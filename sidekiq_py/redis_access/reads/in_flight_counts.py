@@ -69,7 +69,7 @@ def _owners(pool: Pool) -> dict[str, list[str]]:
 def jobs(pool: Pool, owner: str) -> list[tuple[str, bytes]]:
     """The queue and the bytes of each job that an owner has in flight."""
     about, flat = pool.batch([("HGET", keys.OWNERS, owner), ("HGETALL", keys.in_flight(owner))])
-    found = [(in_flight.split_field(field)[2], raw) for field, raw in _pairs(flat)]
+    found = [(in_flight.split_field(field)[2], raw) for field, raw in _pairs(flat) if in_flight.is_field(field)]
     queues = queues_of(about or b"")
     listed = pool.batch([("LRANGE", keys.inbox(owner, queue), 0, -1) for queue in queues]) if queues else []
     return found + [(queue, raw) for queue, raws in zip(queues, listed, strict=True) for raw in raws]

@@ -121,3 +121,19 @@ def test_a_tracked_batch_is_shown_with_its_rows(app: Program, run: Run) -> None:
 
     assert "rows            2 enqueued" in run("show", batch.bid).output
     assert json.loads(run("show", batch.bid, "--json").output)["jobs"]["enqueued"] == 2
+
+
+def test_a_bid_that_is_not_utf_8_is_listed_beside_the_others(app: Program, run: Run) -> None:
+    """As a table and as JSON."""
+    batch = sidekiq.Batch()
+    with batch.jobs():
+        app.deed.perform_async("ok")
+    app.client.zadd("sidekiq_py:batches", {b"caf\xe9": 1})
+    app.client.hset(b"sidekiq_py:batch:caf\xe9", mapping={"total": "1", "created_at": "1"})
+
+    table, listed = run("list"), run("list", "--json")
+
+    assert (table.exit_code, listed.exit_code) == (0, 0), (table.output, listed.output)
+    assert batch.bid in table.output
+    assert "caf\ufffd" in table.output
+    assert [one["bid"] for one in json.loads(listed.output)] == [batch.bid, "caf\udce9"]

@@ -7,10 +7,13 @@ import pytest
 import redis
 
 import sidekiq_py as sidekiq
+from sidekiq_py import telemetry
 from sidekiq_py.api import Batches
 from sidekiq_py.client import sync_client
 from sidekiq_py.extensions.batches import checks, steps
 from sidekiq_py.extensions.batches.audit import Audit
+from sidekiq_py.extensions.batches.lifecycle_events import LifecycleEvents
+from sidekiq_py.extensions.batches.ruby_runs import RubyRuns
 from tests.extensions.batches.conftest import Program
 from tests.extensions.batches.test_json_schema import definition, violations
 
@@ -109,3 +112,104 @@ def test_members_and_errors_that_are_none_are_left_out(app: Program, redis_clien
     looked_at(sync_client.current().pool)
 
     assert [(one["number"], one["state"]) for one in batch.status().as_dict()["members"]] == [(0, "failed")]
+
+
+BAD_BID = b"caf\xe9"
+BAD_TEXT = BAD_BID.decode(errors="surrogateescape")
+BAD_KEY = b"sidekiq_py:batch:" + BAD_BID
+
+
+def list_bad_bid(client: redis.Redis) -> None:
+    """List a batch, before all others, whose id is not UTF-8, and one that is gone."""
+    for key in (steps.ALL, steps.RUNNING, steps.INVALID):
+        client.zadd(key, {BAD_BID: 1, b"gone\xe9": 1})
+    client.hset(BAD_KEY, mapping={"total": "1", "pending": "1", "created_at": "1", "changed_at": "1"})
+
+
+def test_a_bid_that_is_not_utf_8_hides_no_other_batch(app: Program) -> None:
+    """Lists and the doctor show both; the audit finds what others have lost, and forgets what is gone."""
+    batch = sidekiq.Batch()
+    with batch.jobs():
+        app.deed.perform_async("ok")
+    app.client.delete("queue:default")
+    list_bad_bid(app.client)
+    pool = sync_client.current().pool
+
+    audit = Audit(quiet_seconds=-1)
+    audit.run(pool)
+    audit.run(pool)
+
+    assert {one.bid for one in Batches()} == {batch.bid, BAD_TEXT}
+    assert batch.status().lost == 1
+    assert "1 job of 1 batch is lost" in checks_say(pool)
+    assert app.client.zscore(steps.ALL, b"gone\xe9") is None
+    assert app.client.zscore(steps.ALL, BAD_BID) == 1
+
+
+def checks_say(pool: Any) -> str:
+    """What the doctor says of batches."""
+    return "\n".join(finding.seen for finding in checks.batches(pool))
+
+
+def test_a_bid_that_is_not_utf_8_and_was_invalidated_keeps_no_job_from_running(app: Program) -> None:
+    """Every member asks for those that were."""
+    batch = sidekiq.Batch()
+    with batch.jobs():
+        app.deed.perform_async("ok")
+    list_bad_bid(app.client)
+
+    with sidekiq.embed(concurrency=1):
+        batch.wait(5, until="success")
+
+    assert app.runs == [("ok",)]
+
+
+def test_a_bid_that_is_not_utf_8_stops_no_event(app: Program) -> None:
+    """Handlers are told of both."""
+    told: list[str] = []
+    telemetry.attach("here", "sidekiq.batch", lambda name, measurements: told.append(measurements["bid"]))
+    try:
+        events, pool = LifecycleEvents(), sync_client.current().pool
+        events.run(pool)
+        list_bad_bid(app.client)
+        app.client.hset(BAD_KEY, "complete_at", "2")
+        batch = sidekiq.Batch()
+        with batch.jobs():
+            app.deed.perform_async("ok")
+        events.run(pool)
+    finally:
+        telemetry.detach("here")
+
+    assert told.count(BAD_TEXT) == 2
+    assert batch.bid in told
+
+
+def test_a_ruby_process_whose_name_is_not_utf_8_stops_no_other_from_being_recovered(app: Program) -> None:
+    """Both ran members of batches when they died."""
+    for identity in (b"caf\xe9:1:ab", b"host:1:ab"):
+        app.client.sadd(steps.RUBY_PROCESSES, identity)
+        app.client.hset(b"sidekiq_py:batches:ruby:" + identity, "jid/0", b"low\n" + identity)
+
+    RubyRuns(away_seconds=0).run(sync_client.current().pool)
+
+    assert sorted(app.client.lrange("queue:low", 0, -1)) == [b"caf\xe9:1:ab", b"host:1:ab"]
+    assert not app.client.exists(steps.RUBY_PROCESSES)
+
+
+def test_a_field_in_flight_of_another_program_does_not_stop_the_audit(app: Program) -> None:
+    """The jobs beside it are found."""
+    batch = sidekiq.Batch()
+    with batch.jobs():
+        app.deed.perform_async("ok")
+    owner = "host:1:ab:1"
+    app.client.hset("sidekiq_py:owners", owner, '{"queues":["default"]}')
+    job = app.client.rpop("queue:default")
+    app.client.hset(
+        f"sidekiq_py:inflight:{owner}", mapping={b"1.0:caf\xe9": b"x", b"ours not": b"x", b"1.1:default": job}
+    )
+
+    audit = Audit(quiet_seconds=-1)
+    for _ in range(2):
+        audit.run(sync_client.current().pool)
+
+    assert batch.status().lost == 0

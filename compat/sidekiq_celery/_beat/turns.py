@@ -81,7 +81,7 @@ def take(pool: Pool, keys: TurnKeys, field: str, seen: bytes, value: bytes, effe
 def read(pool: Pool, keys: TurnKeys) -> tuple[dict[str, bytes], set[str], dict[str, bytes]]:
     """The values of all turns, the turns that are held back, and those that were added at run time."""
     values, held, added = pool.batch([("HGETALL", keys.turns), ("SMEMBERS", keys.held), ("HGETALL", keys.added)])
-    return _texts(values), {name.decode() for name in held}, _texts(added)
+    return _texts(values), {name.decode(errors="surrogateescape") for name in held}, _texts(added)
 
 
 def read_one(pool: Pool, keys: TurnKeys, field: str) -> tuple[bytes, bool]:
@@ -116,6 +116,6 @@ def add(pool: Pool, keys: TurnKeys, field: str, text: bytes, value: bytes) -> No
 
 
 def _texts(reply: Sequence[bytes] | dict[bytes, bytes]) -> dict[str, bytes]:
-    if isinstance(reply, dict):
-        return {name.decode(): value for name, value in reply.items()}
-    return {name.decode(): value for name, value in zip(reply[::2], reply[1::2], strict=True)}
+    pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
+    # Any program may write to these hashes, and a name that is not UTF-8 must not stop the other entries.
+    return {name.decode(errors="surrogateescape"): value for name, value in pairs}

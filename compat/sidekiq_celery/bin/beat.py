@@ -50,11 +50,16 @@ def list_entries(known: Any, as_json: bool) -> None:
         if as_json:
             shown = {"name": one.name, "task": one.task, "schedule": one.schedule, "last_run_at": last}
             counts = {"runs": one.total_run_count, "paused": one.is_paused, "added": one.is_added}
-            click.echo(json.dumps({**shown, **counts}, ensure_ascii=False))
+            click.echo(_writable(json.dumps({**shown, **counts}, ensure_ascii=False)))
             continue
         marks = ", ".join(text for text, is_so in (("paused", one.is_paused), ("added", one.is_added)) if is_so)
         state = f"{one.total_run_count} runs, last {last or 'never'}" + (f" ({marks})" if marks else "")
-        click.echo(f"{one.name}\t{one.task}\t{one.schedule}\t{state}")
+        click.echo(_writable(f"{one.name}\t{one.task}\t{one.schedule}\t{state}"))
+
+
+def _writable(line: str) -> str:
+    """*line* with each byte of a name that is not UTF-8 escaped, as JSON does."""
+    return line.encode(errors="backslashreplace").decode()
 
 
 @beat.command("add")

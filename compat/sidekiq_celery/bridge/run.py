@@ -137,7 +137,7 @@ class Bridge:
         side = self._totals_side()
         reply = side.pool.command("HGETALL", side.key(TOTALS))
         side.pool.close()
-        return {name.decode(): int(count) for name, count in zip(reply[::2], reply[1::2], strict=True)}
+        return {name.decode(errors="replace"): int(count) for name, count in zip(reply[::2], reply[1::2], strict=True)}
 
     def _look(self) -> bool | None:
         """Scan once. Returns whether there may be more, or None after an error that a continuous run survives."""

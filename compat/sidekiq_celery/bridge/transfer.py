@@ -159,7 +159,9 @@ class Claims:
 
     def ids(self) -> list[str]:
         """The ids of all claims, of this bridge and of others."""
-        return sorted(claim_id.decode() for claim_id in self._source.pool.command("HKEYS", self._key))
+        return sorted(
+            claim_id.decode(errors="surrogateescape") for claim_id in self._source.pool.command("HKEYS", self._key)
+        )
 
     def stay_alive(self, *, again: bool) -> bool:
         """

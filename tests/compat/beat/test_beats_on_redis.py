@@ -347,3 +347,19 @@ def test_what_beats_send_passes_extensions(
     assert [job["seal"] for job in jobs(redis_client)] == [1] * sent
     assert redis_client.get("seals") == str(sent).encode()
     assert json.loads(redis_client.hget(STATE, "tick"))[1] == 3
+
+
+def test_a_name_that_is_not_utf_8_stops_no_other_entry(app: Celery, clock: Clock, redis_client: redis.Redis) -> None:
+    """Whoever wrote it; an entry of that name that was added is sent like any other."""
+    redis_client.hset(STATE, b"gone\xe9", "[0, 1]")
+    redis_client.sadd(f"{STATE}:held", b"caf\xe9")
+    redis_client.hset(f"{STATE}:added", b"added\xe9", '{"task": "proj.added", "schedule": {"every": 10}}')
+    redis_client.hset(f"{STATE}:added", b"broken\xe9", b"\xff")
+
+    beat = beat_of(app, tick=TICK)
+    clock.advance(10)
+    run_due(beat)
+
+    assert sorted(job["class"] for job in jobs(redis_client)) == ["proj.added", "proj.tick"]
+    assert redis_client.hkeys(STATE).count(b"added\xe9") == 1
+    assert b"gone\xe9" not in redis_client.hkeys(STATE)

@@ -273,3 +273,14 @@ beat(["--pidfile", "beat.pid", "-l", "info", "-s", "file"], obj=SimpleNamespace(
     assert b"the file file has no effect" in output
     assert b"Sending due task tick (proj.tick)" in output
     assert not (tmp_path / "beat.pid").exists()
+
+
+def test_a_name_that_is_not_utf_8_is_listed_beside_the_others(
+    app: Celery, call: Call, redis_client: redis.Redis
+) -> None:
+    """Each of its bytes is spelled."""
+    app.conf.beat_schedule = {"tick": TICK}
+    redis_client.hset("sidekiq_py:beat:proj:added", b"caf\xe9", '{"task": "proj.added", "schedule": {"every": 10}}')
+
+    assert set(listed(call)) == {"tick", "caf\udce9"}
+    assert "caf\\udce9\tproj.added" in call("list").output

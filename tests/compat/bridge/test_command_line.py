@@ -66,6 +66,17 @@ def test_the_account_for_people_and_as_json(
     assert redis_client.llen("queue:python") == 1
 
 
+def test_a_total_of_a_queue_whose_name_is_not_utf_8_hides_no_other(
+    call: Any, redis_url: str, redis_client: redis.Redis, other_redis: RedisServer
+) -> None:
+    """The sums of all bridges are printed."""
+    redis_client.hset("sidekiq_py:bridge:totals", mapping={b"forward:caf\xe9:moved": 1, "forward:celery:moved": 2})
+
+    done = call("--from", other_redis.url, "--to", redis_url, "--once", "--json")
+
+    assert json.loads(done.output)["totals"] == {"forward:caf\ufffd:moved": 1, "forward:celery:moved": 2}
+
+
 def test_a_way_back_by_the_command_line(
     call: Any, redis_url: str, redis_client: redis.Redis, other_redis: RedisServer
 ) -> None:

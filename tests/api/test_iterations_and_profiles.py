@@ -18,6 +18,17 @@ def test_the_states_of_iterable_jobs_are_read(pool, redis_client):
     assert ("c" in query, query.get("c")) == (False, None)
 
 
+def test_a_state_that_another_program_has_overwritten_hides_no_other(pool, redis_client):
+    """What cannot be read counts as missing."""
+    redis_client.hset("it-a", mapping={"ex": b"\xff", "rt": b"caf\xe9", "c": b"\xff", "cancelled": b"caf\xe9"})
+    redis_client.hset("it-b", mapping={"ex": 1, "rt": 2})
+
+    query = IterableJobQuery(["a", "b"])
+
+    assert (query["a"].executions, query["a"].runtime, query["a"].cursor, query["a"].cancelled_at) == (0, 0, None, None)
+    assert (query["b"].executions, query["b"].runtime) == (1, 2)
+
+
 def test_profiles_are_listed_latest_first_and_expired_ones_go(pool, redis_client):
     """Sidekiq 8 keeps them for a day."""
     now = time.time()

@@ -13,7 +13,7 @@ from sidekiq_py.doctor.checks import CHECKS, Check
 from sidekiq_py.doctor.facts import Facts
 from sidekiq_py.doctor.finding import Finding, Level, unseen
 from sidekiq_py.doctor.keyspace import Part
-from sidekiq_py.errors import RedisReplyError
+from sidekiq_py.errors import RedisConnectionError, RedisError, RedisReplyError, ReplyLostError
 from sidekiq_py.extension import DoctorCheck
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import place
@@ -110,25 +110,43 @@ def examine(
 def _of_extensions(pool: Pool) -> Iterator[Check]:
     program.extensions.load_installed()
     for extension in program.extensions:
-        for check in extension.checks():
-            yield Check(check.name, check.group, check.topic, partial(_look_at, check, pool))
+        try:
+            checks = [Check(one.name, one.group, one.topic, partial(_look_at, one, pool)) for one in extension.checks()]
+        except Exception as error:  # noqa: BLE001 - as in `_look`
+            topic = f"what the extension `{extension.name}` checks"
+            checks = [Check(f"extension-{extension.name}", "Extensions", topic, partial(_fail, error))]
+        yield from checks
 
 
 def _look_at(check: DoctorCheck, pool: Pool, facts: Facts) -> Iterable[Finding]:
     return check.look(pool)
 
 
+def _fail(error: Exception, facts: Facts) -> Iterable[Finding]:
+    raise error
+
+
 def _look(check: Check, facts: Facts) -> tuple[Finding, ...]:
+    findings: list[Finding] = []
     try:
-        findings = tuple(check.look(facts))
+        for finding in check.look(facts):
+            if not isinstance(finding, Finding):
+                raise TypeError(f"it yields {finding!r}, which is no Finding")
+            findings.append(finding)
+        gaps = [unseen(check.topic, gap) for gap in facts.gaps(check.needed, check.walked)] if findings else []
     except RedisReplyError as error:
         return (unseen(check.topic, f"Redis answered: {error}", _ADVICE.get(error.code, "")),)
-    gaps = facts.gaps(check.needed, check.walked) if findings else []
+    except RedisError:
+        # Redis is out of reach, so no other check could look either.
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever a check trips over, the others have to be shown
+        because = f"the check `{check.name}` failed: {type(error).__name__}: {error}"
+        gaps = [unseen(check.topic, because, "That is a fault of the check: report it, with this text.")]
     if not gaps:
-        return findings
+        return tuple(findings)
     # A problem that was found is one even without the missing facts; an OK may not be.
     certain = [finding for finding in findings if finding.level is not Level.OK]
-    return (*certain, *(unseen(check.topic, gap) for gap in gaps))
+    return (*certain, *gaps)
 
 
 def _by_class(declared: Iterable[JobDefinition]) -> dict[str, JobDefinition]:
@@ -138,5 +156,7 @@ def _by_class(declared: Iterable[JobDefinition]) -> dict[str, JobDefinition]:
 def _are_keys_whole(facts: Facts) -> bool:
     try:
         return Part.ALL in facts.keyspace.whole
-    except RedisReplyError:
+    except (RedisConnectionError, ReplyLostError):
+        raise
+    except Exception:  # noqa: BLE001 - the checks that need it have said why
         return False

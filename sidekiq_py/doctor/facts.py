@@ -18,7 +18,7 @@ from sidekiq_py.doctor.keyspace import Keyspace, Part
 from sidekiq_py.doctor.misfits import Misfit
 from sidekiq_py.doctor.owners import Owners
 from sidekiq_py.doctor.sampling import QueueFacts, Sample
-from sidekiq_py.errors import RedisReplyError
+from sidekiq_py.errors import RedisConnectionError, RedisReplyError, ReplyLostError
 from sidekiq_py.redis_access.connection import server_info
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.server_info import ServerInfo
@@ -205,6 +205,8 @@ class Facts:
         for name, read in parts.items():
             try:
                 found[name] = read()
-            except RedisReplyError:
+            except (RedisConnectionError, ReplyLostError):
+                raise
+            except Exception:  # noqa: BLE001 - the checks that need it say why
                 continue
         return found

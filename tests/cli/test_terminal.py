@@ -104,6 +104,18 @@ def test_yes_means_yes(redis_url, redis_client):
     assert redis_client.zcard("retry") == 0
 
 
+@pytest.mark.parametrize(("typed", "expected"), [("n\n", (1, "", "Old")), ("y\n", (0, "daily: replaced\n", "New"))])
+def test_who_replaces_a_periodic_job_is_asked(redis_url, redis_client, typed, expected):
+    """With what it is that would be lost."""
+    redis_client.sadd("cron_jobs:default", "cron_job:default:daily")
+    redis_client.hset("cron_job:default:daily", mapping={"name": "daily", "klass": "Old", "cron": "0 9 * * *"})
+
+    code, output, shown = on_terminal(redis_url, ["cron", "add", "daily", "0 4 * * *", "New"], typed=typed)
+
+    assert "Replace daily, a periodic job of Ruby's (Old at 0 9 * * *)? [y/N]" in shown
+    assert (code, output, redis_client.hget("cron_job:default:daily", "klass").decode()) == expected
+
+
 def test_no_bar_is_mixed_into_json(redis_url, redis_client):
     """A program reads the output."""
     fill(redis_client, 500)

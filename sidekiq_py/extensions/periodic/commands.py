@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from sidekiq_py.cli.choosing import ask
+from sidekiq_py.cli.choosing import ask, yes_option
 from sidekiq_py.cli.connection import pushes_jobs, reads_redis
 from sidekiq_py.cli.output import DefaultsToList, echo_json, echo_json_array, echo_table, iso_time, plain, relative
 from sidekiq_py.cli.values import span_seconds
@@ -15,7 +15,7 @@ from sidekiq_py.errors import ConfigError
 from sidekiq_py.extensions.periodic import store
 from sidekiq_py.extensions.periodic.cron_jobs import CronJob, CronJobs
 from sidekiq_py.extensions.periodic.cron_text import parse
-from sidekiq_py.extensions.periodic.declared import OVERLAPS
+from sidekiq_py.extensions.periodic.declared import OVERLAPS, make
 from sidekiq_py.extensions.periodic.layout import tick_text
 from sidekiq_py.redaction import current
 from sidekiq_py.wire.json_dialect import loads
@@ -152,22 +152,30 @@ def disable(names: tuple[str, ...], reason: str, as_json: bool) -> None:
     "--jitter", type=float, default=0.0, metavar="SECONDS", help="Delay each push by up to this long, at random."
 )
 @click.option("--description", default="", help="Text to show in listings.")
+@yes_option
 @pushes_jobs
 @reads_redis
-def add(name: str, text: str, job_class: str, args: str, as_json: bool, **given: Any) -> None:
+def add(name: str, text: str, job_class: str, args: str, yes: bool, as_json: bool, **given: Any) -> None:
     """
-    Add a periodic job that no program declares.
+    Add a periodic job that no program declares. Asks before it replaces one, of either language.
 
     \b
     sidekiq-py cron add nightly "0 3 * * * Europe/Berlin" Cleaner '["logs"]' --overlap skip
     """
-    job = CronJobs().add(text, job_class, name=name, args=_arguments(args), **given)
-    _print([job], "added", as_json)
+    given |= {"name": name, "args": _arguments(args)}
+    # An error is reported before anyone is asked.
+    new = make(text, job_class, **given)
+    jobs = CronJobs()
+    old = jobs.find(name, new.entry.namespace)
+    if old is not None and not old.declared_by and not yes:
+        ask(lambda: f"Replace {_described(old)}", what=f"add would replace {_described(old)}, so it")
+    job = jobs.add(text, job_class, **given)
+    _print([job], "added" if old is None else "replaced", as_json)
 
 
 @cron.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @reads_redis
 def remove(names: tuple[str, ...], yes: bool, as_json: bool) -> None:
     """Delete periodic jobs. A declared one comes back within a minute: disable that."""
@@ -220,6 +228,12 @@ def _found(name: str) -> CronJob:
         names = ", ".join(job.name for job in jobs) or "none"
         raise ConfigError(f"there is no periodic job {name!r}; there are: {names}")
     return job
+
+
+def _described(job: CronJob) -> str:
+    """What would be lost with a job."""
+    what = f"{job.klass} at {job.cron}" if job.klass else str(job.problem)
+    return plain(f"{job.name}, a periodic job of {'Python' if job.is_python else 'Ruby'}'s ({what})")
 
 
 def _row(job: CronJob, now: float) -> tuple[str, ...]:

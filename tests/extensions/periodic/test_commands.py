@@ -127,6 +127,38 @@ def test_nothing_is_removed_unasked(run: Callable[..., Any], redis_client: redis
     assert "nightly" in run("list")
 
 
+def test_a_job_that_is_there_is_not_replaced_unasked(run: Callable[..., Any], redis_client: redis.Redis) -> None:
+    """Ruby's no more than Python's: a script has nobody to ask, and is told of `--yes`."""
+    redis_client.sadd("cron_jobs:default", "cron_job:default:ruby")
+    redis_client.hset("cron_job:default:ruby", mapping={"name": "ruby", "klass": "R", "cron": "0 9 * * *"})
+    assert run("add", "nightly", "0 3 * * *", "Cleaner") == "nightly: added\n"
+    before = redis_client.hgetall("cron_job:default:ruby")
+
+    for name in ("ruby", "nightly"):
+        refused = run("add", name, "0 4 * * *", "Other", exit_code=2)
+        assert f"add would replace {name}, a periodic job of " in refused
+        assert "so it asks for confirmation, and there is no terminal to ask on; add --yes" in refused
+    assert "a periodic job of Ruby's (R at 0 9 * * *)" in run("add", "ruby", "0 4 * * *", "Other", exit_code=2)
+
+    assert redis_client.hgetall("cron_job:default:ruby") == before
+    assert CronJobs().find("nightly").klass == "Cleaner"
+
+
+def test_a_job_is_replaced_with_yes(run: Callable[..., Any], start: Start) -> None:
+    """And is said to be; what is wrong is said before, and a declared one stays."""
+    sidekiq.periodic("0 9 * * *", sidekiq.ruby_job("Report"), name="report")
+    start()
+    assert "declares a periodic job 'report'" in run("add", "report", "0 3 * * *", "Other", exit_code=2)
+    assert "declares a periodic job 'report'" in run("add", "report", "0 3 * * *", "Other", "--yes", exit_code=2)
+    run("add", "nightly", "0 3 * * *", "Cleaner", "--yes")
+
+    assert "is not a valid minute" in run("add", "nightly", "61 * * * *", "Other", exit_code=2)
+    assert run("add", "nightly", "0 4 * * *", "Other", "--yes") == "nightly: replaced\n"
+    assert run("add", "nightly", "0 5 * * *", "Other", "-y", "--json") == [{"name": "nightly", "replaced": True}]
+
+    assert CronJobs().find("nightly").cron == "0 5 * * * Etc/UTC"
+
+
 def test_removing_a_declared_job_says_that_it_comes_back(run: Callable[..., Any], start: Start) -> None:
     """With the command that stops it, to be copied as it stands."""
     sidekiq.periodic("0 9 * * *", sidekiq.ruby_job("Report"), name="every morning")

@@ -14,7 +14,7 @@ from sidekiq_py.cli.values import span_seconds
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.extensions.periodic import store
 from sidekiq_py.extensions.periodic.cron_jobs import CronJob, CronJobs
-from sidekiq_py.extensions.periodic.cron_text import parse
+from sidekiq_py.extensions.periodic.cron_text import CronText, CronTextError, parse
 from sidekiq_py.extensions.periodic.declared import OVERLAPS, make
 from sidekiq_py.extensions.periodic.layout import tick_text
 from sidekiq_py.redaction import current
@@ -86,7 +86,7 @@ def next_ticks(name: str, count: int, tz: str | None, as_json: bool) -> None:
     """Show the next ticks of a job, or of a cron text."""
     jobs = CronJobs()
     job = jobs.find(name)
-    ticks = job.next_ticks(count) if job is not None else jobs.next_ticks(parse(name, zone=tz), count)
+    ticks = job.next_ticks(count) if job is not None else jobs.next_ticks(_cron_text(jobs, name, tz), count)
     if as_json:
         echo_json_array(tick.isoformat() for tick in ticks)
         return
@@ -225,9 +225,20 @@ def _found(name: str) -> CronJob:
     jobs = CronJobs()
     job = jobs.find(name)
     if job is None:
-        names = ", ".join(job.name for job in jobs) or "none"
-        raise ConfigError(f"there is no periodic job {name!r}; there are: {names}")
+        raise ConfigError(_missing(jobs, name))
     return job
+
+
+def _missing(jobs: CronJobs, name: str) -> str:
+    return f"there is no periodic job {name!r}; there are: {', '.join(job.name for job in jobs) or 'none'}"
+
+
+def _cron_text(jobs: CronJobs, text: str, zone: str | None) -> CronText:
+    """A cron text that was given where the name of a job may stand. The error is right for either."""
+    try:
+        return parse(text, zone=zone)
+    except CronTextError as error:
+        raise ConfigError(f"{_missing(jobs, text)}. And it cannot be read as a cron text: {error}") from error
 
 
 def _described(job: CronJob) -> str:

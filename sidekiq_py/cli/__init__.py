@@ -5,7 +5,9 @@ Each command has its own module, which is imported only when the command runs, s
 completion answer at once. May import every layer below.
 """
 
+import sys
 from importlib import import_module
+from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -95,6 +97,7 @@ class LazyGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command. Print our own errors as one sentence on standard error, without a traceback."""
+        _print_any_name()
         try:
             return super().invoke(ctx)
         except ConfigError as error:
@@ -103,6 +106,15 @@ class LazyGroup(click.Group):
             raise click.ClickException(f"{error}\n{_WHERE_IS_REDIS}") from error
         except SidekiqError as error:
             raise click.ClickException(str(error)) from error
+
+
+def _print_any_name() -> None:
+    """
+    Let standard output write names that are not UTF-8, as standard error does: a command that stops ten processes must
+    not end after the first because of its name.
+    """
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

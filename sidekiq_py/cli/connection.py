@@ -75,7 +75,8 @@ def _completes(names_of: Callable[[Pool], list[str]]) -> Completion:
             usual = program.settings().redis
             pool = Pool(replace(usual, socket_timeout_seconds=_COMPLETION_SECONDS, connect_timeout_seconds=1.0))
             with closing(pool):
-                return [name for name in names_of(pool) if name.startswith(incomplete)]
+                # A shell is given text, in which a byte that is not UTF-8 cannot stand.
+                return [name for name in names_of(pool) if name.startswith(incomplete) and name.isprintable()]
         except SidekiqError:
             return []
 

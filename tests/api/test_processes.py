@@ -108,6 +108,16 @@ def test_making_the_set_cleans_it_unless_told_otherwise(pool, beat, redis_client
     assert ProcessSet().size == 1
 
 
+def test_a_process_whose_name_is_not_utf_8_is_cleaned_away_once_it_is_dead(pool, beat, redis_client):
+    """And not before; other names stay what they are."""
+    beat("h:1:a", {})
+    redis_client.sadd("processes", b"caf\xe9:1:a", b"dead\xe9:1:a")
+    redis_client.hset(b"caf\xe9:1:a", mapping=redis_client.hgetall("h:1:a"))
+
+    assert {process.identity for process in ProcessSet()} == {"caf\udce9:1:a", "h:1:a"}
+    assert redis_client.smembers("processes") == {b"caf\xe9:1:a", b"h:1:a"}
+
+
 @pytest.mark.parametrize(("button", "name"), [("quiet", b"TSTP"), ("stop", b"TERM"), ("dump_threads", b"TTIN")])
 def test_a_signal_waits_for_the_next_heartbeat(pool, beat, redis_client, button, name):
     """In the list that the process looks at, which expires if nobody does."""

@@ -149,3 +149,15 @@ def test_identities_are_completed(run, fleet):
     result = run(env={"_SIDEKIQ_PY_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": "3"})
 
     assert result.output == "plain,rails:1:aa\n"
+
+
+def test_a_process_whose_name_is_not_utf_8_keeps_no_other_from_being_told(run, fleet):
+    """It is told as well, whatever the messages can spell."""
+    fleet.sadd("processes", b"caf\xe9:1:aa")
+    fleet.hset(b"caf\xe9:1:aa", mapping=fleet.hgetall("rails:1:aa"))
+
+    result = run("processes", "quiet", "caf\udce9:1:aa", "rails:1:aa")
+
+    assert result.exit_code == 0, result.output
+    assert sorted(fleet.keys("*-signals")) == [b"caf\xe9:1:aa-signals", b"rails:1:aa-signals"]
+    assert "caf\ufffd:1:aa" in run("processes").output

@@ -314,3 +314,32 @@ def test_add_enters_a_queue_that_no_web_ui_shows(run, redis_client):
     assert run("queues", "add", "low").output == "Added: low.\n"
     assert json.loads(run("queues", "add", "low", "--json").output) == {"added": []}
     assert redis_client.smembers("queues") == {b"low"}
+
+
+def test_a_queue_whose_name_is_not_utf_8_is_shown_and_emptied(run, push, redis_client):
+    """By its bytes, which a shell passes as `$'caf\\xe9'`; a queue that looks the same keeps its jobs."""
+    push("good", "a")
+    push("caf\ufffd", "b")
+    redis_client.sadd("queues", b"caf\xe9")
+    redis_client.lpush(b"queue:caf\xe9", "{}", '{"class":"Boom","args":[],"jid":"c"}')
+
+    listed = [(queue["name"], queue["size"]) for queue in json.loads(run("queues", "list", "--json").stdout)]
+
+    assert sorted(listed) == [("caf\udce9", 2), ("caf\ufffd", 1), ("good", 1)]
+    assert json.loads(run("stats", "--json").stdout)["enqueued"] == 4
+    assert run("queues", "pause", "caf\udce9", "good").output == "caf\\udce9 is paused.\ngood is paused.\n"
+    assert redis_client.smembers("paused") == {b"caf\xe9", b"good"}
+    assert run("queues", "move", "caf\udce9", "good", "--yes").output == "2 jobs moved to good.\n"
+    assert run("queues", "delete", "caf\udce9", "--yes").output == "caf\\udce9 deleted, with 0 jobs.\n"
+    assert redis_client.smembers("queues") == {b"good", "caf\ufffd".encode()}
+    assert [redis_client.llen(f"queue:{name}") for name in ("good", "caf\ufffd")] == [3, 1]
+
+
+def test_only_names_that_are_text_are_completed(run, push, redis_client):
+    """One that is not must not keep a shell from the others."""
+    push("cart", "a")
+    redis_client.sadd("queues", b"caf\xe9")
+
+    variables = {"_SIDEKIQ_PY_COMPLETE": "bash_complete", "COMP_WORDS": "sidekiq-py queues show ca", "COMP_CWORD": "3"}
+
+    assert run(env=variables).output.splitlines() == ["plain,cart"]

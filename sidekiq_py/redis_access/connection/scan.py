@@ -8,14 +8,17 @@ _SET_COUNT = 1000
 
 
 def members(pool: Pool, key: str) -> list[str]:
-    """The members of a set of names, sorted and without duplicates."""
+    """
+    The members of a set of names, sorted and without duplicates. Those that are not UTF-8 become `surrogateescape`, so
+    that each still names its key.
+    """
     found: set[bytes] = set()
     cursor = b"0"
     while True:
         cursor, page = pool.command("SSCAN", key, cursor, "COUNT", _SET_COUNT)
         found.update(page)
         if cursor == b"0":
-            return sorted(member.decode(errors="replace") for member in found)
+            return sorted(member.decode(errors="surrogateescape") for member in found)
 
 
 def scored_members(

@@ -121,7 +121,7 @@ def signal(pool: Pool, identity: str, name: str) -> None:
 def leader(pool: Pool) -> str:
     """The identity of the leader that Sidekiq Enterprise has elected; empty if there is none."""
     identity: bytes | None = pool.command("GET", _LEADER)
-    return identity.decode(errors="replace") if identity else ""
+    return identity.decode(errors="surrogateescape") if identity else ""
 
 
 def running(pool: Pool, names: Sequence[str]) -> list[tuple[str, str, bytes]]:

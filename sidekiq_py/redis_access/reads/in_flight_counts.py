@@ -58,7 +58,7 @@ def _owners(pool: Pool) -> dict[str, list[str]]:
     entered, departed = pool.batch([("HGETALL", keys.OWNERS), ("HGETALL", keys.DEPARTED)])
     # The entry of a departed owner starts with a time: "<epoch s> <JSON>".
     return {
-        owner.decode(errors="replace"): queues_of(about)
+        owner.decode(errors="surrogateescape"): queues_of(about)
         for owner, about in [
             *_pairs(entered),
             *((owner, about.partition(b" ")[2]) for owner, about in _pairs(departed)),

@@ -200,4 +200,4 @@ def _number(reply: Any) -> int:
 
 
 def _text(name: bytes) -> str:
-    return name.decode(errors="replace")
+    return name.decode(errors="surrogateescape")

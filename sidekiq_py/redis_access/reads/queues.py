@@ -69,7 +69,10 @@ def waiting(pool: Pool, queue_names: Sequence[str]) -> list[int]:
     replies = pool.run(lambda link: link.batch(commands))
     paused = set() if isinstance(replies[0], RedisReplyError) else set(replies[0])
     pairs = zip(queue_names, replies[1:], strict=True)
-    return [length if isinstance(length, int) and name.encode() not in paused else 0 for name, length in pairs]
+    return [
+        length if isinstance(length, int) and name.encode(errors="surrogateescape") not in paused else 0
+        for name, length in pairs
+    ]
 
 
 def states(pool: Pool, queue_names: Sequence[str]) -> list[QueueState]:

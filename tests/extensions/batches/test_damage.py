@@ -213,3 +213,18 @@ def test_a_field_in_flight_of_another_program_does_not_stop_the_audit(app: Progr
         audit.run(sync_client.current().pool)
 
     assert batch.status().lost == 0
+
+
+def test_a_member_in_a_queue_whose_name_is_not_utf_8_is_not_lost(app: Program) -> None:
+    """The audit looks there, too."""
+    batch = sidekiq.Batch()
+    with batch.jobs():
+        app.deed.perform_async("ok")
+    app.client.sadd("queues", b"caf\xe9")
+    app.client.rename("queue:default", b"queue:caf\xe9")
+
+    audit = Audit(quiet_seconds=-1)
+    for _ in range(2):
+        audit.run(sync_client.current().pool)
+
+    assert batch.status().lost == 0

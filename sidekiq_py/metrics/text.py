@@ -92,6 +92,7 @@ def _escaped(text: str) -> str:
 
 
 def _quoted(value: str) -> str:
-    # A class or queue from a foreign payload may contain lone surrogates, which UTF-8 cannot encode.
-    sound = value.encode("utf-8", "replace").decode()
+    # A foreign class or queue may contain lone surrogates, which UTF-8 cannot encode. Escaped, two names stay two: a
+    # server that finds the same labels twice rejects all metrics.
+    sound = value.encode("utf-8", "backslashreplace").decode()
     return _escaped(sound).replace('"', '\\"')

@@ -16,8 +16,17 @@ def test_a_label_may_hold_anything() -> None:
     [family] = parse(render([Family("jobs_total", "counter", "All \\ jobs\n", [Sample({"queue": name}, 3)])]))
 
     [sample] = family.samples
-    assert (sample.name, sample.labels, sample.value) == ("jobs_total", {"queue": 'a"b\\c\nd?'}, 3.0)
+    assert (sample.name, sample.labels, sample.value) == ("jobs_total", {"queue": 'a"b\\c\nd\\udcff'}, 3.0)
     assert family.documentation == "All \\ jobs\n"
+
+
+def test_names_that_are_not_utf_8_stay_different() -> None:
+    """Prometheus takes no metric of a program that has the same labels twice."""
+    samples = [Sample({"queue": name}, 1) for name in ("caf\udce9", "caf\udcea", "good")]
+
+    [family] = parse(render([Family("jobs_total", "counter", "Jobs.", samples)]))
+
+    assert len({sample.labels["queue"] for sample in family.samples}) == 3
 
 
 def test_a_histogram_counts_upwards() -> None:

@@ -60,14 +60,20 @@ class Runs(NamedTuple):
 
 
 def read_runs(app: Any, text: bytes) -> Runs:
-    """Read the text that `Runs.text` has written; times are in the app's time zone."""
-    seconds, count, *more = json.loads(text)
-    sent = more[0] if more else seconds if count else None
+    """
+    Read the text that `Runs.text` has written; times are in the app's time zone. An entry whose text is something else,
+    which another program has written, counts as new: it must not keep the others from running.
+    """
 
     def in_zone(moment: float) -> datetime:
         return datetime.fromtimestamp(moment, UTC).astimezone(app.timezone)
 
-    return Runs(in_zone(seconds), int(count), None if sent is None else in_zone(sent))
+    try:
+        seconds, count, *more = json.loads(text)
+        sent = more[0] if more else seconds if count else None
+        return Runs(in_zone(seconds), int(count), None if sent is None else in_zone(sent))
+    except (ValueError, TypeError, OverflowError, OSError):
+        return Runs(app.now())
 
 
 class PersistentScheduler(Scheduler):

@@ -363,3 +363,19 @@ def test_a_name_that_is_not_utf_8_stops_no_other_entry(app: Celery, clock: Clock
     assert sorted(job["class"] for job in jobs(redis_client)) == ["proj.added", "proj.tick"]
     assert redis_client.hkeys(STATE).count(b"added\xe9") == 1
     assert b"gone\xe9" not in redis_client.hkeys(STATE)
+
+
+@pytest.mark.parametrize("text", [b"nonsense", b"[1]", b'["a", "b"]', b"[1e999, 1]", b"\xff", b"7"])
+def test_a_state_that_another_program_has_overwritten_stops_no_other_entry(
+    app: Celery, clock: Clock, redis_client: redis.Redis, text: bytes
+) -> None:
+    """The entry counts as new: it runs again after its interval."""
+    redis_client.hset(STATE, "tick", text)
+    other = {"task": "proj.other", "schedule": 10.0}
+    beat = beat_of(app, tick=TICK, other=other)
+
+    clock.advance(11)
+    run_due(beat)
+
+    assert sorted(job["class"] for job in jobs(redis_client)) == ["proj.other", "proj.tick"]
+    assert json.loads(redis_client.hget(STATE, "tick"))[1] == 1

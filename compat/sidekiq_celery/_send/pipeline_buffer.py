@@ -55,6 +55,11 @@ class PipelineBuffer(list[Wanted]):
         self.append(job)
         self._definitions[job.jid] = definition
 
+    @property
+    def definitions(self) -> set[JobDefinition]:
+        """The definitions of all jobs."""
+        return set(self._definitions.values())
+
     def definition_of(self, one: Wanted) -> JobDefinition | None:
         """The job's definition; None for a command."""
         return self._definitions[one.jid] if isinstance(one, Outgoing) else None
@@ -141,7 +146,7 @@ def joined(jobs: Iterable[Wanted]) -> list[Command]:
 
 def shown(app: App, jobs: PipelineBuffer, *, follows: dict[str, Any] | None = None) -> Sequence[Wanted]:
     """*jobs* after extensions have seen them, with what those write. Consecutive jobs of one task form a slice."""
-    if not jobs or not program.extensions.wants_pushes(follows=follows):
+    if not _is_shown(jobs, follows):
         return jobs
     client = pushing_client(app)
     found: list[Wanted] = []
@@ -154,6 +159,14 @@ def shown(app: App, jobs: PipelineBuffer, *, follows: dict[str, Any] | None = No
         else:
             found += [*pushed.effects, *pushed.outgoing]
     return found
+
+
+def _is_shown(jobs: PipelineBuffer, follows: dict[str, Any] | None) -> bool:
+    defaults, extensions = program.default_job_options, program.extensions
+    for definition in jobs.definitions:
+        if extensions.wants_pushes({**defaults, **definition.options} if defaults else definition.options, follows):
+            return True
+    return False
 
 
 def _push(jobs: Sequence[Outgoing]) -> list[Command]:

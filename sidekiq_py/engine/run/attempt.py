@@ -298,7 +298,10 @@ class AttemptEnd:
         if isinstance(error, Interrupted):
             self._interrupted(unit, payload, definition, seconds)
         elif isinstance(error, Stopped):
-            self._succeed(unit, payload, definition, Outcome("done", payload), seconds)
+            is_handled = self._around.extensions.handles(payload)
+            self._succeed(
+                unit, payload, definition, Outcome("done", payload), now_seconds(), seconds, is_handled=is_handled
+            )
         else:
             self._fail(unit, payload, definition, error, seconds)
 
@@ -325,9 +328,9 @@ class AttemptEnd:
             RedisError: As in `failed`.
         """
         around = self._around
+        now = now_seconds()
         outcome = None
         if definition.decide_outcome is not None:
-            now = now_seconds()
             attempt = Attempt(unit.raw, payload, unit.queue, result, None, around.config, around.dialect(), now)
             try:
                 outcome = definition.decide_outcome(attempt)
@@ -337,7 +340,7 @@ class AttemptEnd:
         if outcome is None and not is_handled:
             self.acknowledge(unit, payload, 0.0 if may_wait else seconds)
         else:
-            self._succeed(unit, payload, definition, outcome, seconds, may_wait=may_wait)
+            self._succeed(unit, payload, definition, outcome, now, seconds, is_handled=is_handled, may_wait=may_wait)
 
     def _succeed(
         self,
@@ -345,29 +348,31 @@ class AttemptEnd:
         payload: Payload,
         definition: JobDefinition | None,
         outcome: Outcome | None,
+        now: float,
         seconds: float,
         *,
+        is_handled: bool,
         may_wait: bool = False,
     ) -> None:
         around = self._around
-        now = now_seconds()
         effects: Sequence[settle_script.Effect] = ()
-        try:
-            if outcome is None:
-                end = JobEnd("success", payload, unit.raw, unit.queue, now, around.dialect(), None, seconds)
-                effects = around.extensions.end_effects(end)
-            else:
-                ended = Ended(unit.raw, payload, unit.queue, None, now, seconds)
-                outcome = around.with_ends_of_extensions(ended, outcome)
-        except ExtensionError as error:
-            self._fail(unit, payload, definition, error, seconds)
-            return
+        if is_handled:
+            try:
+                if outcome is None:
+                    end = JobEnd("success", payload, unit.raw, unit.queue, now, around.dialect(), None, seconds)
+                    effects = around.extensions.end_effects(end)
+                else:
+                    ended = Ended(unit.raw, payload, unit.queue, None, now, seconds)
+                    outcome = around.with_ends_of_extensions(ended, outcome)
+            except ExtensionError as error:
+                self._fail(unit, payload, definition, error, seconds)
+                return
         if may_wait:
             seconds = 0.0
-        if outcome is None and effects:
-            self._finish(unit, payload, effects, job_counts.count_commands(utc_day(now), failed=False), seconds)
-        elif outcome is None:
+        if outcome is None and not effects:
             self.acknowledge(unit, payload, seconds)
+        elif outcome is None:
+            self._finish(unit, payload, effects, job_counts.count_commands(utc_day(now), failed=False), seconds)
         elif outcome.kind == "done" and outcome.afterwards is None:
             # Like any success it may wait a moment for others: nothing depends on hearing that it was written.
             counters: Sequence[settle_script.Effect] = job_counts.count_commands(utc_day(now), failed=False)

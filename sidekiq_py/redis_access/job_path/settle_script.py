@@ -6,7 +6,7 @@ The end of a job is a sequence of commands. Some depend on a condition, which is
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import count
 from operator import itemgetter
@@ -180,7 +180,7 @@ def repeatable(effects: Sequence[Effect], key: str) -> list[Effect]:
 
 def script_for(effects: Iterable[Effect]) -> Script:
     """The script that knows the verbs among *effects*."""
-    return verbs.script() if verbs.names and _has_verb(effects) else SETTLE
+    return verbs.script() if verbs.names and _names_one_of(verbs.names, effects) else SETTLE
 
 
 def settle_parts(
@@ -205,12 +205,12 @@ def settle_parts(
     return list(numbers), arguments
 
 
-def _has_verb(effects: Iterable[Effect]) -> bool:
+def _names_one_of(names: Container[str], effects: Iterable[Effect]) -> bool:
     for effect in effects:
         if type(effect) is not tuple and isinstance(effect, _CONDITIONS):
-            if _has_verb(effect.then):
+            if _names_one_of(names, effect.then):
                 return True
-        elif effect[0] in verbs.names:
+        elif effect[0] in names:
             return True
     return False
 

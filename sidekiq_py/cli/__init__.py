@@ -8,7 +8,7 @@ completion answer at once. May import every layer below.
 import sys
 from importlib import import_module
 from io import TextIOWrapper
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -96,10 +96,21 @@ class LazyGroup(click.Group):
             raise click.NoSuchOption(error.option_name, advice, error.possibilities, error.ctx) from None
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. Print our own errors as one sentence on standard error, without a traceback."""
+        """
+        Run the command. Print our own errors as one sentence on standard error, without a traceback.
+
+        Ctrl-C ends every command with 130. click would exit with 1, as after the answer "no" or Ctrl-D.
+        """
         _print_any_name()
         try:
             return super().invoke(ctx)
+        except KeyboardInterrupt as interrupt:
+            return _stop(ctx, interrupt)
+        except click.Abort as abort:
+            # click's questions turn Ctrl-C and Ctrl-D alike into an Abort, raised while they handle the original.
+            if isinstance(abort.__context__, KeyboardInterrupt):
+                return _stop(ctx, abort.__context__)
+            raise
         except ConfigError as error:
             raise click.UsageError(str(error)) from error
         except RedisConnectionError as error:
@@ -115,6 +126,16 @@ def _print_any_name() -> None:
     """
     if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _stop(ctx: click.Context, interrupt: KeyboardInterrupt) -> NoReturn:
+    from sidekiq_py.cli.exit_codes import STOPPED  # only needed here
+
+    if sys.stderr.isatty():
+        # The terminal has written ^C, perhaps behind a question.
+        click.echo(err=True)
+    click.echo(str(interrupt) or "Stopped by Ctrl-C.", err=True)
+    ctx.exit(STOPPED)
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

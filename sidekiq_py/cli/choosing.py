@@ -12,14 +12,10 @@ import click
 
 from sidekiq_py.api import BulkResult, JobFilter, Queue
 from sidekiq_py.cli.connection import complete_queue
-from sidekiq_py.cli.output import echo_json, shortened
+from sidekiq_py.cli.exit_codes import COULD_NOT, STOPPED
+from sidekiq_py.cli.output import echo_json, progress, shortened
 from sidekiq_py.cli.values import moment_seconds
 from sidekiq_py.options import closest
-
-COULD_NOT = 1
-"""Exit code: part of the request could not be done."""
-STOPPED = 130
-"""Exit code: the user pressed Ctrl-C."""
 
 _RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?)(?:/([smh]))?")
 _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600}
@@ -144,6 +140,33 @@ def stopped_by_ctrl_c() -> Iterator[Callable[[], bool]]:
         yield lambda: asked
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def looking_through(total: int, *, hidden: bool = False) -> Iterator[Callable[[int], None]]:
+    """
+    Show the progress of a search that changes nothing. Yields a function that takes the number of jobs looked at.
+
+    Args:
+        hidden: Show no bar.
+
+    Raises:
+        KeyboardInterrupt: As Ctrl-C raised it, with a text that says how far the search came.
+    """
+    done = 0
+    with progress("Look through", total, hidden=hidden) as show:
+
+        def report(number: int) -> None:
+            nonlocal done
+            # A search inside Redis reports its progress only approximately.
+            done = max(0, min(number, total))
+            show(number)
+
+        try:
+            yield report
+        except KeyboardInterrupt:
+            said = f"Stopped by Ctrl-C after looking through {done:,} of {counted(total, 'job')}."
+            raise KeyboardInterrupt(said) from None
 
 
 def print_count(count: int, done: str, *, as_json: bool) -> None:

@@ -13,6 +13,7 @@ from sidekiq_py.cli.choosing import (
     counted,
     dry_run_option,
     filter_options,
+    looking_through,
     print_count,
     print_result,
     rate_option,
@@ -161,7 +162,7 @@ def _count(job_set: JobSet, choice: Choice) -> int:
         return sum(1 for _ in _by_jid(job_set, choice.jids, []))
     if choice.everything:
         return job_set.size
-    with progress("Look through", _to_look_through(job_set, choice), hidden=False) as report:
+    with looking_through(_to_look_through(job_set, choice)) as report:
         return job_set.count(choice.wanted, looked_at=report)
 
 

@@ -13,6 +13,7 @@ from sidekiq_py.cli.choosing import (
     counted,
     dry_run_option,
     filter_options,
+    looking_through,
     print_count,
     print_result,
     rate_option,
@@ -106,7 +107,7 @@ def show(name: str, limit: int, as_json: bool, **options: Any) -> None:
     """
     queue = _known(name)
     wanted = take_filter(options)
-    with progress("Look through", queue.size, hidden=as_json or wanted.is_empty) as report:
+    with looking_through(queue.size, hidden=as_json or wanted.is_empty) as report:
         found = queue.find(wanted, looked_at=report)
         first = islice(found, limit) if limit > 0 else found
         if as_json:
@@ -315,7 +316,7 @@ def _act(
 def _count(queue: Queue, wanted: JobFilter) -> int:
     if wanted.is_empty:
         return queue.size
-    with progress("Look through", queue.size, hidden=False) as report:
+    with looking_through(queue.size) as report:
         return sum(1 for _ in queue.find(wanted, looked_at=report))
 
 

@@ -3,8 +3,9 @@
 import click
 
 from sidekiq_py import program
-from sidekiq_py.cli.choosing import COULD_NOT, ask, yes_option
+from sidekiq_py.cli.choosing import ask, yes_option
 from sidekiq_py.cli.connection import reads_redis
+from sidekiq_py.cli.exit_codes import COULD_NOT
 from sidekiq_py.cli.output import echo_json, plain
 from sidekiq_py.client import sync_client
 from sidekiq_py.clock import now_seconds

@@ -44,6 +44,7 @@ def run(reader: OverviewReader, first: Overview, every_seconds: float) -> None:
         feed.start()
         _Screen(window, feed).loop()
     except KeyboardInterrupt:
+        # A way to quit, like q: the program did what it was asked to, so it exits with 0. So do procps' top and htop.
         pass
     finally:
         feed.stop()

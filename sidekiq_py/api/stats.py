@@ -6,6 +6,8 @@ from functools import cached_property
 from typing import Any
 
 from sidekiq_py.api.job_record import JobRecord, latency
+from sidekiq_py.api.processes import ProcessSet
+from sidekiq_py.api.queue import Queue
 from sidekiq_py.api.source import pool_for
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.clock import now_seconds
@@ -113,6 +115,16 @@ class Stats:
         survive a crash of their worker; Ruby's Web UI does not show them.
         """
         return tuple(in_flight_counts.counts(self._pool))
+
+    @cached_property
+    def known_queues(self) -> tuple[str, ...]:
+        """
+        The sorted names of queues that exist in any way: pushed to, paused, with jobs in flight, or served by a
+        process. A queue whose jobs were put in by a program that does not list it is missing.
+        """
+        found = {summary.name for summary in self.queue_summaries} | set(Queue.paused_names(pool=self._pool))
+        serving = ProcessSet(clean=False, pool=self._pool)
+        return tuple(sorted(found.union(*(process.queues for process in serving))))
 
     @cached_property
     def queue_summaries(self) -> list[QueueSummary]:

@@ -334,10 +334,8 @@ def _known(name: str) -> Queue:
     return queue
 
 
-def _names() -> list[str]:
-    """The queues that exist in any way: pushed to, paused, with jobs in flight, or served by a process."""
-    found = {summary.name for summary in Stats().queue_summaries} | set(Queue.paused_names())
-    return sorted(found.union(*(process.queues for process in ProcessSet())))
+def _names() -> tuple[str, ...]:
+    return Stats().known_queues
 
 
 def _check_target(name: str, create: bool) -> None:

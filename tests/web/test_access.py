@@ -238,11 +238,12 @@ def test_a_session_of_one_account_is_none_of_another(password_hash):
     assert "Password or token" in visitor.get("/").shown
 
 
-def test_a_program_shows_its_token():
+def test_a_program_shows_its_token(redis_client):
     """It needs no form token, because no browser sends this header by itself."""
     dashboard = asgi_app(tokens={TOKEN: "operator"})
     program = Visitor(dashboard, headers={"authorization": f"Bearer {TOKEN}"})
 
+    redis_client.sadd("queues", "low")
     assert program.get("/retries").status == 200
     assert program.send("POST", "/queue/pause", b"name=low&action=pause").status == 303
     assert Visitor(dashboard, headers={"authorization": "Bearer wrong"}).send("GET", "/retries").status in (303, 401)
@@ -272,17 +273,17 @@ def test_the_host_program_s_callable_decides(visitor):
 
 
 ACTIONS = [
-    ("/busy/signal", {"action": "stop"}),
+    ("/busy/signal", {"action": "stop", "all": "1"}),
     ("/queue/pause", {"name": "low", "action": "pause"}),
     ("/queue/clear", {"name": "low"}),
     ("/retries/act", {"action": "delete", "key": "1", "sure": "yes"}),
-    ("/retries/all", {"action": "delete"}),
+    ("/retries/all", {"action": "delete", "all": "1"}),
     ("/scheduled/act", {"action": "run"}),
-    ("/scheduled/all", {"action": "run"}),
+    ("/scheduled/all", {"action": "run", "all": "1"}),
     ("/dead/act", {"action": "retry"}),
-    ("/dead/all", {"action": "retry"}),
+    ("/dead/all", {"action": "retry", "all": "1"}),
     ("/queue/act", {"action": "delete", "name": "low"}),
-    ("/queue/all", {"action": "delete", "name": "low"}),
+    ("/queue/all", {"action": "delete", "name": "low", "all": "1"}),
     ("/bulk/stop", {"id": "1"}),
     ("/job/copy", {"at": "/retries"}),
     ("/cron/act", {"name": "report", "action": "remove"}),
@@ -366,6 +367,7 @@ def test_a_page_does_nothing(operator, redis_client, failed):
 def test_a_proxy_s_own_address_can_be_named(origin, visitor, redis_client):
     """For a proxy that changes the Host header."""
     operator = visitor("operator", origins=["https://ops.example/"])
+    redis_client.sadd("queues", "low")
 
     assert operator.post("/queue/pause", {"name": "low", "action": "pause"}, origin=origin).status == 200
     assert redis_client.smembers("paused") == {b"low"}

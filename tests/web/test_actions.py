@@ -139,7 +139,7 @@ def test_a_bulk_action_keeps_its_pace_and_is_stopped(operator, failed):
     """Jobs that were not processed yet stay."""
     for n in range(100):
         failed(f"{n:024}")
-    operator.post("/retries/all", {"action": "delete", "per_second": "10", "counted": "100"})
+    operator.post("/retries/all", {"action": "delete", "all": "1", "per_second": "10", "counted": "100"})
     [run] = BulkRuns().latest()
 
     assert "It is stopping" in operator.post("/bulk/stop", {"id": run.id}).shown
@@ -162,7 +162,7 @@ def test_what_fails_again_at_once_is_not_retried_for_ever(operator, redis_client
         return call_next()
 
     program.client_middleware.add(come_back)
-    operator.post("/retries/all", {"action": "retry"})
+    operator.post("/retries/all", {"action": "retry", "all": "1"})
 
     assert finished().moved == 250
 
@@ -183,7 +183,7 @@ def test_a_pace_that_is_none_starts_nothing(operator, failed, pace):
     """The page says so."""
     failed("a")
 
-    reply = operator.post("/retries/all", {"action": "delete", "per_second": pace})
+    reply = operator.post("/retries/all", {"action": "delete", "all": "1", "per_second": pace})
 
     assert "whole number" in reply.shown
     assert RetrySet().size == 1
@@ -260,13 +260,87 @@ def test_processes_are_quieted_stopped_and_dumped(operator, redis_client):
     enter_process(redis_client, "app:1:ccc", embedded=True)
 
     operator.post("/busy/signal", {"action": "quiet", "identity": "rb:1:aaa"})
-    reply = operator.post("/busy/signal", {"action": "stop", "identity": ""})
+    reply = operator.post("/busy/signal", {"action": "stop", "all": "1"})
 
     assert redis_client.lrange("rb:1:aaa-signals", 0, -1) == [b"TERM", b"TSTP"]
     assert redis_client.lrange("py:1:bbb-signals", 0, -1) == [b"TERM"]
     assert redis_client.exists("app:1:ccc-signals") == 0
     assert "2 processes will finish running jobs and exit" in reply.shown
     assert "1 cannot be controlled" in reply.shown
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"identity": ""}, {"identity": "", "all": ""}, {"identity": "rb:1:aaa", "all": "1"}]
+)
+def test_a_signal_without_a_clear_receiver_reaches_no_process(operator, redis_client, fields):
+    """A script whose variable is empty must not stop the fleet."""
+    enter_process(redis_client, "rb:1:aaa")
+
+    reply = operator.post("/busy/signal", {"action": "stop", **fields})
+
+    assert reply.status == 400
+    assert "all=1 for all processes. Nothing was done." in reply.shown
+    assert redis_client.exists("rb:1:aaa-signals") == 0
+    assert AuditLog().page() == []
+
+
+def test_the_buttons_for_all_processes_say_so(operator, redis_client):
+    """They send all=1; those of one process send its identity."""
+    enter_process(redis_client, "rb:1:aaa")
+
+    page = operator.get("/busy").text
+
+    assert page.count('name="all" value="1"') == 3
+    assert page.count('name="identity" value="rb:1:aaa"') == 3
+
+
+@pytest.mark.parametrize("fields", [{}, {"klass": "Mail"}, {"class": " "}])
+def test_all_jobs_are_only_meant_if_the_form_says_so(operator, failed, fields):
+    """A misspelled or lost filter must not delete the whole set."""
+    failed("a")
+
+    reply = operator.post("/retries/all", {"action": "delete", **fields})
+
+    assert reply.status == 400
+    assert "all=1 for all jobs. Nothing was done." in reply.shown
+    assert BulkRuns().latest() == []
+    assert RetrySet().size == 1
+
+
+def test_the_form_for_all_jobs_says_so_without_a_filter(operator, failed):
+    """With a filter, the form sends that."""
+    failed("a")
+
+    assert 'name="all" value="1"' in operator.get("/retries/all").text
+    assert 'name="all"' not in operator.get("/retries/all?class=HardJob").text
+
+
+@pytest.mark.parametrize("action", ["pause", "unpause"])
+def test_a_queue_that_does_not_exist_is_not_paused(operator, redis_client, payload, action):
+    """A misspelled name is reported with the closest match, as on the command line."""
+    fill(redis_client, payload, 1, "mailers")
+
+    reply = operator.post("/queue/pause", {"name": "mailer", "action": action})
+
+    assert reply.status == 404
+    assert "There is no queue mailer Nothing was done. Did you mean mailers?" in reply.shown
+    assert redis_client.exists("paused") == 0
+    assert AuditLog().page() == []
+
+
+def test_a_queue_that_a_process_serves_can_be_paused_while_it_is_empty(operator, redis_client):
+    """Redis forgets empty queues, but the process would fetch the next job."""
+    enter_process(redis_client, "py:1:bbb", queues=["low"], labels=["sidekiq_py"])
+
+    operator.post("/queue/pause", {"name": "low", "action": "pause"})
+
+    assert Queue("low").paused
+
+
+def test_clearing_needs_a_name(operator):
+    """Without one nothing is recorded either."""
+    assert operator.post("/queue/clear", {}).status == 400
+    assert AuditLog().page() == []
 
 
 def test_a_copy_has_changed_arguments_and_every_other_byte_as_it_was(operator, redis_client):
@@ -393,6 +467,7 @@ def test_a_member_of_a_batch_is_not_copied(operator, failed, redis_client):
 def test_what_was_done_stands_in_the_audit_log(operator, failed, redis_client):
     """Who did what to which jobs, recorded before it happens."""
     failed("job-1")
+    redis_client.sadd("queues", "low")
     operator.post("/retries/act", {"action": "kill", "key": keys_on(operator.get("/retries"))})
     operator.post("/queue/pause", {"name": "low", "action": "pause"})
 

@@ -36,10 +36,17 @@ def busy(visit: Visit) -> Response:
 
 
 def signal(visit: Visit) -> Response:
-    """Quiet, stop or dump one process, or all of them."""
-    action, identity = visit.field("action"), visit.field("identity")
+    """
+    Quiet, stop or dump one process, or all of them.
+
+    All of them only with `all=1`: a form in which the identity got lost must not stop the fleet.
+    """
+    action, identity, everything = visit.field("action"), visit.field("identity"), visit.field("all") == "1"
     if action not in _SIGNALS:
         return visit.redirect("/busy", "There is no such action; nothing was done.")
+    if bool(identity) == everything:
+        advice = "Send the identity of one process, or all=1 for all processes. Nothing was done."
+        return visit.page("error.html", 400, title="Which process?", advice=advice)
     processes = ProcessSet(clean=False, pool=visit.pool)
     if identity:
         found = processes.find(identity)

@@ -118,11 +118,18 @@ def confirm_all(visit: Visit, place_of: PlaceOf) -> Response:
 
 
 def act_on_all(visit: Visit, place_of: PlaceOf) -> Response:
-    """Start an action on all matching jobs in the background."""
+    """
+    Start an action on all matching jobs in the background.
+
+    Without a filter only with `all=1`: a form in which the filter got lost must not delete a whole set.
+    """
     place, wanted = place_of(visit), filter_of(visit)
     action = _action(visit, place)
     if action is None or wanted.trouble:
         return _back(visit, place, wanted, wanted.trouble or "There is no such action; nothing was done.")
+    if wanted.is_empty and visit.field("all") != "1":
+        advice = "Send a filter, such as class=HardWorker, or all=1 for all jobs. Nothing was done."
+        return visit.page("error.html", 400, title="Which jobs?", advice=advice)
     target = visit.field("target").strip()
     problem = _target_problem(place, action, target)
     if problem:

@@ -4,9 +4,11 @@ from collections.abc import Sequence
 
 from starlette.responses import Response
 
-from sidekiq_py.api import OverviewScope, ProcessSet, Queue
+from sidekiq_py.api import OverviewScope, ProcessSet, Queue, Stats
+from sidekiq_py.options import closest
 from sidekiq_py.web.access import Need
 from sidekiq_py.web.handlers import Handler
+from sidekiq_py.web.text import shortened
 from sidekiq_py.web.trends import charts_of
 from sidekiq_py.web.visit import Visit
 
@@ -34,6 +36,8 @@ def pause(visit: Visit) -> Response:
     if action not in ("pause", "unpause") or not name:
         return visit.redirect("/queues", "There is no such action; nothing was done.")
     target = Queue(name, pool=visit.pool)
+    if not target.size and name not in (known := Stats(pool=visit.pool).known_queues):
+        return _unknown(visit, name, known)
     visit.audit(action, f"queue {name}")
     if action == "pause":
         target.pause()
@@ -52,6 +56,13 @@ def pause(visit: Visit) -> Response:
     return visit.redirect("/queues", notice)
 
 
+def _unknown(visit: Visit, name: str, known: Sequence[str]) -> Response:
+    close = closest(name, known)
+    meant = "" if close is None else f" Did you mean {shortened(close, 200)}?"
+    title = f"There is no queue {shortened(name, 200)}"
+    return visit.page("error.html", 404, title=title, advice=f"Nothing was done.{meant}")
+
+
 def confirm_clear(visit: Visit) -> Response:
     """Ask before clearing a queue."""
     name = visit.query("name")
@@ -61,6 +72,8 @@ def confirm_clear(visit: Visit) -> Response:
 def clear(visit: Visit) -> Response:
     """Delete all jobs of a queue."""
     name = visit.field("name")
+    if not name:
+        return visit.page("error.html", 400, title="Which queue?", advice="Send its name. Nothing was done.")
     target = Queue(name, pool=visit.pool)
     visit.audit("clear", f"queue {name}", f"{target.size} jobs")
     count = target.clear()

@@ -44,7 +44,7 @@ def _list(as_json: bool) -> None:
     taken: dict[str, int] = {}
     for entry in Stats().in_flight:
         taken[entry.identity] = taken.get(entry.identity, 0) + entry.count
-    found = list(ProcessSet())
+    found = list(ProcessSet(clean=False))
     if as_json:
         echo_json_array(process_as_json(process, taken.pop(process.identity, 0)) for process in found)
         return

@@ -31,7 +31,7 @@ def jobs(process_name: str | None, as_json: bool, **options: Any) -> None:
     The job that has been running longest comes first. The data is as of each process's last heartbeat, up to ten
     seconds ago, so short jobs may never show up here.
     """
-    processes = {process.identity: process for process in ProcessSet()}
+    processes = {process.identity: process for process in ProcessSet(clean=False)}
     wanted = take_filter(options)
     warn_of_queue(wanted)
     works = WorkSet().find(wanted)

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from tests.namespace import jobs
 from tests.support.redis_server import RedisServer
 from tests.support.redis_users import Users, documented_users
 from tests.support.waiting import eventually
-from tests.support.worker_process import WorkerProcess
+from tests.support.worker_process import REPOSITORY, WorkerProcess
 
 PATIENCE_SECONDS = 60.0
 # With the keys of execution metrics under their two sets of names.
@@ -40,13 +40,24 @@ class Confined:
         program.reset()
         sidekiq.configure(redis_url=self.users.url(user), sidekiq_version=release)
 
+    @contextmanager
+    def viewer(self) -> Iterator[str]:
+        """Makes the user of docs/dashboard.md that may only read, for the block; yields its name."""
+        page = (REPOSITORY / "docs" / "dashboard.md").read_text()
+        rules = page.partition("redis-cli ACL SETUSER viewer on ")[2].partition("\n")[0].replace("'", "").split()
+        self.users.give("viewer", ["reset", "on", *rules])
+        try:
+            yield "viewer"
+        finally:
+            self.users.admin.execute_command("ACL", "DELUSER", "viewer")
+
     def has_noted(self, text: str) -> bool:
         """A job has written this line."""
         return self.notes.exists() and text in self.notes.read_text().split("\n")
 
-    def command(self, *arguments: str) -> str:
-        """What a command of `sidekiq-py` prints for the operator."""
-        ran = CliRunner().invoke(main, [*arguments, "-u", self.users.url("operator")], prog_name="sidekiq-py")
+    def command(self, *arguments: str, user: str = "operator") -> str:
+        """What a command of `sidekiq-py` prints for *user*."""
+        ran = CliRunner().invoke(main, [*arguments, "-u", self.users.url(user)], prog_name="sidekiq-py")
         assert ran.exit_code == 0, ran.output
         return ran.output
 
@@ -306,6 +317,34 @@ def test_commands(confined: Confined) -> None:
     doctor = CliRunner().invoke(main, ["doctor", "--json", "-u", confined.users.url("operator")])
 
     assert doctor.exit_code in (0, 1), doctor.output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("stats",),
+        ("queues",),
+        ("queues", "show", "default"),
+        ("queues", "clear", "default", "--dry-run"),
+        ("queues", "clear", "default", "--class", "Note", "--dry-run"),
+        ("queues", "delete", "default", "--dry-run"),
+        ("queues", "move", "default", "low", "--create", "--dry-run"),
+        ("jobs",),
+        ("processes",),
+        ("scheduled", "delete", "--all", "--dry-run"),
+        ("top", "--once", "--sample", "0"),
+    ],
+    ids=" ".join,
+)
+def test_who_may_only_read_sees_everything(confined: Confined, arguments: tuple[str, ...]) -> None:
+    """Listings and dry runs write nothing, not even to remove processes that have gone."""
+    confined.command("push", "Note", '["waits"]')
+    confined.client.sadd("processes", "gone:1:abc")
+
+    with confined.viewer() as viewer:
+        assert confined.command(*arguments, user=viewer)
+
+    assert confined.client.smembers("processes") == {b"gone:1:abc"}
 
 
 def test_a_user_of_a_namespace_needs_its_keys_alone(confined: Confined) -> None:

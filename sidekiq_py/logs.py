@@ -8,6 +8,10 @@ The formatters work with any handler, also in a program's own `dictConfig`:
 A line that is logged while a job runs includes the job's class, jid, bid and tags. `JobContextFilter` adds these for
 other formatters. There are two generations of the text format: that of Sidekiq 6 and 7, and that of Sidekiq 8, which
 puts the level first. Source: Sidekiq 6.4.1 and 8.1.7, logger.rb and job_logger.rb.
+
+Other than in Ruby, the text formats spell out control characters, so that a payload cannot forge a line: a message of
+the logger `sidekiq` is one line, unless it is logged with `extra=SEVERAL_LINES`. A program's own messages stay as they
+are.
 """
 
 import json
@@ -22,6 +26,7 @@ from typing import Any
 import orjson
 
 from sidekiq_py import redaction, tid
+from sidekiq_py.wire.control_characters import escaped, escaped_lines
 from sidekiq_py.wire.failure import error_class_name, error_text
 from sidekiq_py.wire.json_writer import display_text, write_for_display
 
@@ -31,6 +36,8 @@ running_payload: ContextVar[Mapping[str, Any] | None] = ContextVar("sidekiq_runn
 FORMAT_NAMES = ("pretty", "plain", "json", "without-timestamp")
 LOGGED_ATTRIBUTES = ("bid", "tags")
 # The additional fields of a line about an error, in `extra` and in JSON.
+SEVERAL_LINES = {"sidekiq_has_lines": True}
+"""`extra` of a log call whose message has several lines on purpose."""
 ERROR_FIELDS = ("error_class", "error_message", "job_class", "queue")
 
 _LEVEL_NAMES = {10: "DEBUG", 20: "INFO", 30: "WARN", 40: "ERROR", 50: "FATAL"}
@@ -132,6 +139,8 @@ class LineFormatter(logging.Formatter):
     """
     Base of all formats: one line of facts, then the message, then a traceback if there is one.
 
+    Except in JSON, control characters are spelled out as the head of this module says.
+
     Args:
         generation: The major version of Sidekiq whose format to write.
         attributes: Payload keys to show besides class and jid, if the payload has them. Sidekiq 8 has the setting
@@ -173,6 +182,7 @@ class LineFormatter(logging.Formatter):
         for attribute in self.attributes:
             if attribute in payload and (self.generation >= 8 or payload[attribute] is not None):
                 text += f" {attribute}={_text(redaction.current().part(payload, attribute))}"
+        text = escaped(text)
         return text if elapsed is None else f"{text} elapsed={elapsed}"
 
     def line(self, level: str, created: float, context: str, message: str) -> str:
@@ -187,7 +197,9 @@ class LineFormatter(logging.Formatter):
         raise NotImplementedError(f"{type(self).__name__} must say how a line is written")
 
     def _with_traceback(self, message: str, record: logging.LogRecord, job: Mapping[str, Any] | None) -> str:
-        extra = [text for text in (self._traceback(record, job), record.stack_info) if text]
+        if not message.isprintable() and _is_ours(record.name):
+            message = escaped_lines(message) if "sidekiq_has_lines" in record.__dict__ else escaped(message)
+        extra = [escaped_lines(text) for text in (self._traceback(record, job), record.stack_info) if text]
         return "\n".join([message, *extra]) if extra else message
 
     def _traceback(self, record: logging.LogRecord, job: Mapping[str, Any] | None) -> str | None:
@@ -280,9 +292,9 @@ class JobContextFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Add the attributes. Always returns True."""
         job = running_payload.get() or {}
-        record.jid = display_text(job.get("jid") or "")
+        record.jid = escaped(display_text(job.get("jid") or ""))
         named = job.get("wrapped") or job.get("class") or record.__dict__.get("job_class")
-        record.job_class = display_text(named or "")
+        record.job_class = escaped(display_text(named or ""))
         record.tid = tid.current()
         return True
 
@@ -296,6 +308,10 @@ def make_formatter(name: str, *, generation: int = 7, attributes: Iterable[str] 
         "without-timestamp": WithoutTimestampFormatter,
     }
     return kinds[name](generation, attributes)
+
+
+def _is_ours(logger_name: str) -> bool:
+    return logger_name == "sidekiq" or logger_name.startswith("sidekiq.")
 
 
 def _text(value: Any) -> str:

@@ -12,6 +12,7 @@ import click
 
 from sidekiq_py.api import JobRecord
 from sidekiq_py.redaction import current
+from sidekiq_py.wire.control_characters import UNSEEN
 from sidekiq_py.wire.json_loose import json_text
 
 # No column is cut to fewer characters than this to fit the terminal.
@@ -22,7 +23,7 @@ _WIDEST = 400
 
 # What JSON leaves as it is, and a terminal may obey or show in another order, or no stream can write: a byte of a name
 # that is not UTF-8. It can stand in texts alone.
-_UNSEEN = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
+_UNSEEN = re.compile(f"[{UNSEEN}\ud800-\udfff]")
 
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 

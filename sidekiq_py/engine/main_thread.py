@@ -10,6 +10,7 @@ from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.engine.report.log_files import reopen_log_files
 from sidekiq_py.engine.report.systemd import ServiceNotifier
 from sidekiq_py.engine.run.thread_dump import thread_dump
+from sidekiq_py.logs import SEVERAL_LINES
 
 _log = logging.getLogger("sidekiq")
 
@@ -62,7 +63,9 @@ def _start(launcher: Launcher, *, runs_jobs_here: bool = False) -> None:
                 return
         if not has_started.wait(launcher.config.shutdown_timeout_seconds):
             _log.critical(
-                "This worker was asked to stop before it had started; exiting now\n%s", thread_dump(launcher.state)
+                "This worker was asked to stop before it had started; exiting now\n%s",
+                thread_dump(launcher.state),
+                extra=SEVERAL_LINES,
             )
             # Nothing was fetched. The main thread is stuck in a hook of the program or of an extension.
             os._exit(0)
@@ -107,7 +110,8 @@ def _handle_signal(launcher: Launcher, name: str | None) -> None:
         launcher.quiet()
     elif name == "TTIN":
         loop = launcher.parts.loop
-        _log.warning("%s", thread_dump(launcher.state, () if loop is None else loop.task_lines()))
+        dump = thread_dump(launcher.state, () if loop is None else loop.task_lines())
+        _log.warning("%s", dump, extra=SEVERAL_LINES)
     elif name == "USR2":
         reopen_log_files()
     else:

@@ -11,6 +11,7 @@ from typing import Any
 
 from sidekiq_py.api import JobRecord
 from sidekiq_py.redaction import Redaction
+from sidekiq_py.wire.control_characters import UNSEEN, spelled
 from sidekiq_py.wire.json_writer import write_for_display
 
 NOTHING = "\N{EN DASH}"
@@ -18,9 +19,8 @@ _LONGEST_NAME = 200
 _LONGEST_NUMBER = 40
 _LONGEST_ARGUMENTS = 300
 _LONGEST_TEXT = 100_000
-# Control characters, unpaired UTF-16 surrogates, and marks that change the direction of writing, which can make a text
-# look like another one.
-_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+# Control characters, unpaired UTF-16 surrogates, and marks that change the direction of writing.
+_UNSAFE = re.compile(f"[\x00-\x08\x0b-\x1f{UNSEEN}\ud800-\udfff]")
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
 
@@ -28,7 +28,7 @@ def plain(value: Any) -> Any:
     """Spell out the unsafe characters in a string; other values stay as they are. Every template uses it."""
     if isinstance(value, str) and _UNSAFE.search(value):
         # Text marked as HTML comes from our own templates, and its parts have already passed through here.
-        return type(value)(_UNSAFE.sub(lambda found: _spelled(found[0]), value))
+        return type(value)(_UNSAFE.sub(lambda found: spelled(found[0]), value))
     return "" if value is None else value
 
 
@@ -181,8 +181,3 @@ class ShownJob:
             masked = self._redaction.mask_text(raw)
             return None if masked is None else shortened(masked, _LONGEST_TEXT)
         return shortened(json_text(self.redacted.item) if self.is_redacted else raw, _LONGEST_TEXT)
-
-
-def _spelled(letter: str) -> str:
-    code = ord(letter)
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"

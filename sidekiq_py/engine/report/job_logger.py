@@ -22,6 +22,7 @@ from sidekiq_py.engine.report.line_handler import LineHandler
 from sidekiq_py.logs import job_fields
 from sidekiq_py.redaction import current
 from sidekiq_py.telemetry import JOB_EXCEPTION, JOB_START, JOB_STOP, Measurements
+from sidekiq_py.wire.control_characters import escaped
 
 _MESSAGES = {JOB_START.name: "start", JOB_STOP.name: "done", JOB_EXCEPTION.name: "fail"}
 
@@ -78,7 +79,8 @@ class JobLogger:
         fields = job_fields(payload, 7)
         if elapsed is not None:
             fields["elapsed"] = elapsed
-        shown = " ".join(f"{key}={value}" for key, value in fields.items())
+        # Other formatters may write the message as it is.
+        shown = escaped(" ".join(f"{key}={value}" for key, value in fields.items()))
         # Other formatters may write every attribute of the record, so the payload is redacted here.
         marks = {"sidekiq_job": current().apply(payload), "sidekiq_message": message, "sidekiq_elapsed": elapsed}
         self._logger.info("%s %s", message, shown, extra=marks)

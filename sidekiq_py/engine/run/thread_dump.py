@@ -11,6 +11,7 @@ from sidekiq_py.clock import now_seconds
 from sidekiq_py.engine.run.work_state import RunningJob, WorkState
 from sidekiq_py.errors import PayloadError
 from sidekiq_py.logs import counted
+from sidekiq_py.wire.control_characters import escaped
 from sidekiq_py.wire.payload import parse_job
 
 _THIS_FILE = __file__
@@ -35,7 +36,7 @@ def thread_dump(state: WorkState, tasks: Iterable[str] = ()) -> str:
         parts.append(_thread(name, names.get(ident, "unknown to Python"), jobs.pop(name, None), frame, now))
     # The jobs that are left run on the event loop; their tid is the name of a slot.
     parts += [f"On the event loop: TID-{name} {_job(job, now)}" for name, job in jobs.items()]
-    parts += [f"Task: {text}" for text in tasks]
+    parts += [f"Task: {escaped(text)}" for text in tasks]
     return "\n".join(parts)
 
 
@@ -54,4 +55,5 @@ def _job(job: RunningJob, now: float) -> str:
     except PayloadError:
         payload = {}
     shown = payload.get("wrapped") or payload.get("class") or "an unreadable job"
-    return f"{shown} jid={payload.get('jid')} queue={job.unit.queue} for {now - job.started_at:.1f} s"
+    text = f"{shown} jid={payload.get('jid')} queue={job.unit.queue} for {now - job.started_at:.1f} s"
+    return escaped(text)

@@ -184,6 +184,28 @@ def test_a_program_that_set_up_logging_keeps_it() -> None:
     assert own.getvalue() == "sidekiq.job|start class=HardWorker jid=7\n"
 
 
+def test_a_payload_cannot_forge_a_line_in_a_programs_own_format() -> None:
+    """Such a format writes the message as it is."""
+    own = io.StringIO()
+    forget_pytests_handlers()
+    logging.basicConfig(stream=own, format="%(name)s|%(message)s")
+    set_up_logging(format_name=None, level=logging.INFO, generation=7, environment={})
+
+    Runs().start({"class": "X\r\nsidekiq.job|done class=Y", "jid": "\x1b[31m"})
+
+    assert own.getvalue() == "sidekiq.job|start class=X\\r\\nsidekiq.job|done class=Y jid=\\x1b[31m\n"
+
+
+def test_a_payload_cannot_forge_a_line_of_the_job_log(set_up: SetUp) -> None:
+    """On the path without records."""
+    log = set_up()
+
+    Runs().start({"class": "X\r\n2026-11-26T00:00:00Z FAKE", "jid": "7"})
+
+    [line] = log.getvalue().splitlines()
+    assert line.endswith(r"class=X\r\n2026-11-26T00:00:00Z FAKE jid=7 INFO: start")
+
+
 def test_a_format_asked_for_by_name_replaces_a_terminal_handler() -> None:
     """A file handler of the program stays, and nothing comes out twice on the terminal."""
     forget_pytests_handlers()

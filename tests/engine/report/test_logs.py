@@ -226,6 +226,87 @@ def test_the_filter_gives_other_formatters_the_job() -> None:
     assert shown == f"{tid.current()} HardWorker b4a577edbccf1d805744efa9 hello"
 
 
+FORGED = "\x1b[31mX\r\n2026-11-26T00:00:00Z FAKE\x9b LINE\u202e\u2028"
+ESCAPED = r"\x1b[31mX\r\n2026-11-26T00:00:00Z FAKE\x9b LINE\u202e\u2028"
+
+
+def of_ours(message: str, *, name: str = "sidekiq", **extra: object) -> logging.LogRecord:
+    """A record of the logger `sidekiq`, or of another one."""
+    record = logging.LogRecord(name, logging.WARNING, "here.py", 1, "%s", (message,), None)
+    record.__dict__.update(extra)
+    return record
+
+
+@pytest.mark.parametrize("generation", [7, 8])
+@pytest.mark.parametrize("name", ["pretty", "plain", "without-timestamp"])
+@pytest.mark.parametrize("key", ["class", "wrapped", "jid", "bid", "tags"])
+def test_a_payload_cannot_forge_a_line(name: str, generation: int, key: str) -> None:
+    """Nor send escapes to the terminal of whoever reads the log."""
+    formatter = logs.make_formatter(name, generation=generation)
+    payload = {**PAYLOAD, key: [FORGED] if key == "tags" else FORGED}
+
+    with logs.log_context(payload):
+        line = formatter.format(of_ours("late"))
+
+    assert line.removeprefix("\x1b[1;33mWARN \x1b[0m").isprintable()
+    assert ESCAPED in line
+
+
+def test_a_message_of_ours_is_one_line() -> None:
+    """An error's text may come from a payload."""
+    assert logs.PlainFormatter().format(of_ours(f"no job {FORGED}")).endswith(f" WARN: no job {ESCAPED}")
+    assert logs.PlainFormatter().format(of_ours(FORGED, name="sidekiq.web")).endswith(f" WARN: {ESCAPED}")
+
+
+def test_a_message_of_the_program_stays_as_it_is() -> None:
+    """It may have colours and several lines on purpose."""
+    shown = logs.PlainFormatter().format(of_ours("two\nlines in \x1b[31mred", name="app"))
+
+    assert shown.endswith(" WARN: two\nlines in \x1b[31mred")
+
+
+def test_a_dump_keeps_its_lines_and_loses_its_control_characters() -> None:
+    """As the dump of all threads, whose lines may name a job's class."""
+    shown = logs.PlainFormatter().format(of_ours("one\n\ttwo \x1b[31m\r", **logs.SEVERAL_LINES))
+
+    assert shown.endswith("WARN: one\n\ttwo \\x1b[31m\\r")
+
+
+def test_a_traceback_keeps_its_lines_and_loses_its_control_characters() -> None:
+    """The text of the error may come from a payload."""
+    record = of_ours("it failed", name="app")
+    record.exc_info = (ValueError, ValueError("red \x1b[31m\nmore"), None)
+
+    assert logs.PlainFormatter().format(record).endswith("WARN: it failed\nValueError: red \\x1b[31m\nmore")
+
+
+@pytest.mark.parametrize("text", ["Straße \N{NO-BREAK SPACE}5", "👩\u200d💻", "全\u3000角", "مرحبا", "a\\nb", "\ue000"])
+def test_ordinary_text_is_not_escaped(text: str) -> None:
+    """Whatever the language; a backslash is not doubled."""
+    formatter = logs.PlainFormatter()
+
+    assert formatter.context({"class": text, "jid": "7"}, None) == f" class={text} jid=7"
+    assert formatter.format(of_ours(text)).endswith(f"WARN: {text}")
+
+
+def test_json_needs_no_escapes_of_ours() -> None:
+    """Its strings have them, and readers get the text back."""
+    with logs.log_context({**PAYLOAD, "class": FORGED}):
+        line = logs.JsonFormatter().format(of_ours(FORGED))
+
+    assert "\n" not in line
+    assert (json.loads(line)["msg"], json.loads(line)["ctx"]["class"]) == (FORGED, FORGED)
+
+
+def test_the_filter_gives_other_formatters_one_line() -> None:
+    """`%(jid)s` of a program's own format cannot forge a line either."""
+    record = of_ours("hello", name="app")
+    with logs.log_context({**PAYLOAD, "jid": FORGED, "class": FORGED}):
+        logs.JobContextFilter().filter(record)
+
+    assert (record.__dict__["jid"], record.__dict__["job_class"]) == (ESCAPED, ESCAPED)
+
+
 @pytest.mark.parametrize(
     ("name", "number"),
     [("debug", 10), ("WARN", 30), ("fatal", 50), (0, 10), (4, 50), (True, None), ("loud", None)],

@@ -48,6 +48,18 @@ def test_jobs_on_the_event_loop_are_listed() -> None:
     assert dump.endswith("Task: NewsJob <Task pending>")
 
 
+def test_a_job_has_one_line_whatever_its_payload_has() -> None:
+    """It cannot forge the line of another thread."""
+    state = WorkState()
+    raw = b'{"class":"Mail\\nThread TID-1 idle","jid":"\\u001b[31m","args":[]}'
+    state.running["slot1"] = (UnitOfWork(raw, "mail", None, b"", False, 0.0), monotonic())
+
+    dump = thread_dump(state, ["Mail\nThread TID-2 <Task>"])
+
+    assert r"On the event loop: TID-slot1 Mail\nThread TID-1 idle jid=\x1b[31m queue=mail" in dump
+    assert dump.endswith(r"Task: Mail\nThread TID-2 <Task>")
+
+
 def test_a_job_that_cannot_be_read_does_not_break_the_dump() -> None:
     """The bytes of a job may be anything."""
     state = WorkState()

@@ -100,6 +100,9 @@ rate_option = click.option(
     "--rate", callback=per_second, metavar="N/s", help="At most N jobs a second; also N/m or N/h."
 )
 yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+limit_option = click.option(
+    "-n", "--limit", type=click.IntRange(0), default=25, show_default=True, help="How many; 0 shows all."
+)
 dry_run_option = click.option("--dry-run", is_flag=True, help="Only print how many jobs it would affect.")
 
 

@@ -13,6 +13,7 @@ from sidekiq_py.cli.choosing import (
     counted,
     dry_run_option,
     filter_options,
+    limit_option,
     looking_through,
     print_count,
     print_result,
@@ -35,7 +36,6 @@ from sidekiq_py.cli.output import (
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.wire.json_loose import json_text
 
-_LISTED = 25
 _ARGS_WIDTH, _ERROR_WIDTH = 40, 60
 _NOUNS = {
     "retry": ("retry", "retries"),
@@ -94,7 +94,7 @@ def _set_group(name: str, made_of: type[JobSet], help_text: str, when: str) -> c
 
     @group.command("list", help=f"Show {name} jobs." if name != "retries" else "Show jobs waiting to be retried.")
     @filter_options(time=time)
-    @click.option("-n", "--limit", default=_LISTED, show_default=True, help="How many; 0 shows all.")
+    @limit_option
     @reads_redis
     def list_jobs(as_json: bool, limit: int, **options: Any) -> None:
         job_set = made_of()  # type: ignore[call-arg]

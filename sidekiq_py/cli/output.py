@@ -84,7 +84,7 @@ def echo_rest(shown: int, limit: int, total: int, *, is_filtered: bool) -> None:
 
     Args:
         shown: The number of jobs in the list.
-        limit: The most that it may have; 0 or less for no limit.
+        limit: The most that it may have; 0 for no limit.
         total: The number of all jobs. How many of them match a filter is unknown, because the search ended at the
             limit.
     """

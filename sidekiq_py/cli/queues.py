@@ -13,6 +13,7 @@ from sidekiq_py.cli.choosing import (
     counted,
     dry_run_option,
     filter_options,
+    limit_option,
     looking_through,
     print_count,
     print_result,
@@ -37,7 +38,6 @@ from sidekiq_py.clock import now_seconds
 from sidekiq_py.options import unseen_in
 from sidekiq_py.wire.json_loose import json_text
 
-_LISTED = 25
 _ARGS_WIDTH = 60
 
 
@@ -97,7 +97,7 @@ def _list(as_json: bool) -> None:
 @queues.command("show")
 @click.argument("name", shell_complete=complete_queue)
 @filter_options(queue=False, time="were enqueued")
-@click.option("-n", "--limit", default=_LISTED, show_default=True, help="How many; 0 shows all.")
+@limit_option
 @reads_redis
 def show(name: str, limit: int, as_json: bool, **options: Any) -> None:
     """

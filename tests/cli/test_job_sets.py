@@ -60,6 +60,21 @@ def test_a_long_list_says_how_much_it_shows(run, put):
     assert "No jobs found." in run("retries", "list").output
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [("retries", "list"), ("scheduled",), ("dead", "list"), ("queues", "show", "default"), ("batches", "list")],
+    ids=" ".join,
+)
+def test_a_negative_limit_is_a_usage_error(run, put, arguments):
+    """A slip such as -n -1 must not print a whole set, as 0 does."""
+    put("retry", "a")
+
+    result = run(*arguments, "--limit", "-1")
+
+    assert result.exit_code == 2
+    assert "-1 is not in the range x>=0" in result.output
+
+
 def test_one_long_job_id_or_queue_does_not_widen_the_lines_of_all(run, put):
     """A table of ten thousand jobs would have gigabytes."""
     put("retry", "a", "j" * 100_000, queue="q" * 100_000)

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from sidekiq_py.cli.choosing import ask, counted
+from sidekiq_py.cli.choosing import ask, counted, limit_option
 from sidekiq_py.cli.connection import pushes_jobs, reads_redis
 from sidekiq_py.cli.output import DefaultsToList, echo_json, echo_json_array, echo_table, relative, shortened
 from sidekiq_py.clock import now_seconds
@@ -17,7 +17,6 @@ from sidekiq_py.extensions.batches.errors import BatchError
 from sidekiq_py.extensions.batches.state import STATES, BatchStatus
 from sidekiq_py.redaction import current
 
-_LISTED = 25
 _SHOWN = 20
 _WIDTH = 60
 
@@ -33,7 +32,7 @@ def batches() -> None:
 
 @batches.command("list")
 @click.option("--state", "wanted", type=click.Choice(STATES), help="Only batches in this state.")
-@click.option("-n", "--limit", default=_LISTED, show_default=True, help="How many; 0 shows all.")
+@limit_option
 @reads_redis
 def list_batches(as_json: bool, wanted: Any, limit: int) -> None:
     """List batches, the newest first."""

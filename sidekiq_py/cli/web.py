@@ -1,5 +1,6 @@
 """`sidekiq-py web`: serves the dashboard on its own."""
 
+import socket
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -108,11 +109,29 @@ def web(bind: str, port: int, config_file: Path | None, allow_host: tuple[str, .
             timeout_graceful_shutdown=_LEAVE_SECONDS,
         )
     )
-    socket = server.config.bind_socket()
-    host, bound = socket.getsockname()[:2]
+    listening = _listen(bind, port)
+    host, bound = listening.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     click.echo(f"The dashboard is at http://{shown}:{bound}/")
-    server.run(sockets=[socket])
+    server.run(sockets=[listening])
+
+
+def _listen(bind: str, port: int) -> socket.socket:
+    # uvicorn's own call would log "[Errno 98]" without the port, and exit with 3.
+    is_ipv6 = ":" in bind
+    try:
+        return socket.create_server(
+            (bind, port),
+            family=socket.AF_INET6 if is_ipv6 else socket.AF_INET,
+            dualstack_ipv6=is_ipv6 and socket.has_dualstack_ipv6(),
+        )
+    except OSError as error:
+        # Python adds the address, which stands here already.
+        reason = (error.strerror or str(error)).partition(" (while")[0]
+        raise ConfigError(
+            f"the dashboard cannot listen on {bind}, port {port}: {reason}; give a free port, as in --port 4568, or 0 "
+            "for any, and with --bind an address of this machine"
+        ) from error
 
 
 def _require_extra() -> None:

@@ -1,6 +1,7 @@
 """The dashboard in programs of each framework, as in the examples, and as its own command."""
 
 import os
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -172,6 +173,25 @@ def test_a_setting_that_cannot_be_used_is_told_at_the_start(config, told, tmp_pa
 
     assert ran.returncode == 2
     assert told in " ".join(ran.stderr.split())
+
+
+def test_a_port_in_use_is_told_at_the_start(environment):
+    """With the port, and with what to do."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+
+        ran = subprocess.run(
+            [sys.executable, "-m", "sidekiq_py", "web", "--port", port],
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+
+    assert (ran.returncode, ran.stdout) == (2, "")
+    said = " ".join(ran.stderr.split())
+    assert f"cannot listen on 127.0.0.1, port {port}: Address already in use; give a free port" in said
 
 
 def test_a_page_is_sent_again_when_it_has_changed(web, redis_client):

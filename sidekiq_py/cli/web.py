@@ -1,6 +1,7 @@
 """`sidekiq-py web`: serves the dashboard on its own."""
 
 import socket
+import sys
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,8 +25,23 @@ def _hash_password(ctx: click.Context, _parameter: click.Parameter, wanted: bool
     _require_extra()
     from sidekiq_py.web.passwords import hash_password
 
-    click.echo(hash_password(click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)))
+    click.echo(hash_password(_password()))
     ctx.exit()
+
+
+def _password() -> str:
+    if sys.stdin.isatty():
+        password: str = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+        return password
+    # getpass would warn that it cannot hide what is typed.
+    lines = sys.stdin.read().splitlines()
+    if not lines or not lines[0]:
+        raise click.UsageError(
+            "--hash-password asks for a password, and there is no terminal to ask on; pipe the password in, on one line"
+        )
+    if any(line != lines[0] for line in lines[1:]):
+        raise click.UsageError("the lines differ; give the password on one line, or the same password twice")
+    return lines[0]
 
 
 @click.command()

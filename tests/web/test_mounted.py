@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("starlette")
 
+from sidekiq_py.web.passwords import is_password
 from tests.support.web_server import HttpClient, WebServer
 from tests.support.worker_process import REPOSITORY, SOURCE_ROOTS
 
@@ -140,6 +141,41 @@ def test_the_command_reads_accounts_from_a_file(web, tmp_path, environment):
         assert "Password or token" in client.get("/retries")[1]
         fields = {"name": "ada", "secret": "pa55", "form_token": client.cookie("sidekiq_py_form")}
         assert "ada (operator)" in client.post("/sign-in", fields)[1]
+
+
+def hash_without_terminal(environment, given):
+    """Runs `--hash-password` with this standard input, and no terminal at all."""
+    return subprocess.run(
+        [sys.executable, "-m", "sidekiq_py", "web", "--hash-password"],
+        input=given,
+        env={**os.environ, **environment},
+        start_new_session=True,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize("given", ["pa55\n", "pa55", "pa55\npa55\n"])
+def test_a_password_from_a_pipe_is_hashed(environment, given):
+    """Without a word about echoing."""
+    ran = hash_without_terminal(environment, given)
+
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert is_password("pa55", ran.stdout.strip())
+
+
+@pytest.mark.parametrize(
+    ("given", "told"), [("", "there is no terminal to ask on"), ("\n", "no terminal"), ("a\nb\n", "the lines differ")]
+)
+def test_without_a_password_and_a_terminal_it_says_what_to_do(environment, given, told):
+    """As other questions do; exit code 2."""
+    ran = hash_without_terminal(environment, given)
+
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert told in ran.stderr
+    assert "Warning" not in ran.stderr
 
 
 @pytest.mark.parametrize(

@@ -135,6 +135,10 @@ _CLOSED = Refusal(
     "No one has access yet, because no access rules are set up. Pass `accounts=`, `tokens=` or `authorize=` where the "
     "dashboard is created, or run `sidekiq-py web` on this machine.",
 )
+_LOCAL_ONLY = (
+    "Without accounts or tokens, the dashboard serves only this machine. Open it directly, or configure accounts or "
+    "tokens: sidekiq-py web --config."
+)
 _SIGN_IN = Refusal(401, "Please sign in", "Sign in to see this page.")
 _NOT_YOU = Refusal(
     403, "You have no access", "The program that serves this dashboard denied you access. Ask the people who run it."
@@ -185,11 +189,11 @@ class Access:
 
     async def identify(self, request: Request) -> User | Refusal:
         """The user who sent *request*, or why it is denied."""
-        refusal = self._refuse_host(request)
+        refusal = self._refuse_distance(request) or self._refuse_host(request)
         if refusal is not None:
             return refusal
         if not self.has_rules:
-            return User("local", Role.OPERATOR, may_edit=True) if self._is_at_this_machine(request) else _CLOSED
+            return User("local", Role.OPERATOR, may_edit=True) if self._is_local else _CLOSED
         user = self._by_bearer_token(request) or self._by_session(request)
         if user is None and self._authorize is not None:
             user = await self._ask(request)
@@ -246,16 +250,21 @@ class Access:
             "name with --allow-host or allowed_hosts=.",
         )
 
-    def _is_at_this_machine(self, request: Request) -> bool:
-        client, server = request.scope.get("client"), request.scope.get("server")
-        return (
-            self._is_local
-            and client is not None
-            and client[0] in _LOOPBACK_ADDRESSES
-            and server is not None
-            and server[0] in _LOOPBACK_ADDRESSES
-            and not any(name in request.headers for name in _PROXY_HEADERS)
-        )
+    def _refuse_distance(self, request: Request) -> Refusal | None:
+        """Reject what does not come from this machine, if the dashboard serves everyone on it and no one else."""
+        if not self._is_local:
+            return None
+        header = next((name for name in _PROXY_HEADERS if name in request.headers), None)
+        if header is not None:
+            return Refusal(
+                403,
+                "This request came through a proxy",
+                f"It has the header {header.title()}, which proxies add. {_LOCAL_ONLY}",
+            )
+        addresses = [request.scope.get("client"), request.scope.get("server")]
+        if all(address is not None and address[0] in _LOOPBACK_ADDRESSES for address in addresses):
+            return None
+        return Refusal(403, "This request came from another machine", _LOCAL_ONLY)
 
     def _by_bearer_token(self, request: Request) -> User | None:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")

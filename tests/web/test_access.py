@@ -66,12 +66,26 @@ def test_what_comes_through_a_proxy_is_not_from_this_machine(header):
     """Otherwise a proxy on this machine would give the whole world access."""
     visitor = Visitor(build(Access(is_local=True)), headers={header: "192.0.2.1"})
 
-    assert visitor.get("/").status == 403
+    reply = visitor.get("/")
+
+    assert reply.status == 403
+    assert f"It has the header {header.title()}, which proxies add. Without accounts or tokens" in reply.shown
+    assert "sidekiq-py web --config" in reply.shown
 
 
 def test_another_address_is_not_this_machine():
     """Even if a port is forwarded to the loopback address."""
-    assert Visitor(build(Access(is_local=True)), client="192.0.2.7").get("/").status == 403
+    reply = Visitor(build(Access(is_local=True)), client="192.0.2.7").get("/")
+
+    assert reply.status == 403
+    assert "This request came from another machine Without accounts or tokens" in reply.shown
+
+
+def test_a_proxy_is_named_before_the_host_that_it_passes_on():
+    """Allowing the host would not help."""
+    headers = {"host": "ops.example", "x-forwarded-for": "192.0.2.1"}
+
+    assert "X-Forwarded-For" in Visitor(build(Access(is_local=True)), headers=headers).get("/").shown
 
 
 @pytest.mark.parametrize(

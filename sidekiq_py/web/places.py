@@ -82,8 +82,8 @@ class Place(Protocol):
     def count(self, wanted: PageFilter, start: int) -> tuple[int, int | None, int]:
         """Count matches among the next few thousand jobs: their number, where to continue or None, and the total."""
 
-    def find(self, keys: Sequence[str]) -> list[Any]:
-        """The jobs with these keys that are still there."""
+    def find(self, keys: Sequence[str]) -> dict[str, Any]:
+        """The jobs with these keys that are still there, by key."""
 
     def act(self, action: str, jobs: Iterable[Any], target: str, **options: Any) -> BulkResult:
         """Run an action on jobs. Options as for the bulk calls; *target* is the queue to move jobs to."""
@@ -145,9 +145,9 @@ class SetPlace:
         found = self.read(wanted, start, _LOOKED_AT + 1, latest_first=False)
         return len(found.rows), found.next_start, found.total
 
-    def find(self, keys: Sequence[str]) -> list[SortedEntry]:
+    def find(self, keys: Sequence[str]) -> dict[str, SortedEntry]:
         """As in `Place`."""
-        return list(self._set.find_keys(keys).values())
+        return self._set.find_keys(keys)
 
     def act(self, action: str, jobs: Iterable[Any], target: str = "", **options: Any) -> BulkResult:
         """As in `Place`."""
@@ -230,16 +230,16 @@ class QueuePlace:
         found = self.read(wanted, start, _LOOKED_AT + 1, latest_first=False)
         return len(found.rows), found.next_start, found.total
 
-    def find(self, keys: Sequence[str]) -> list[QueuedJob]:
+    def find(self, keys: Sequence[str]) -> dict[str, QueuedJob]:
         """As in `Place`."""
-        found = []
+        found = {}
         for key in keys:
             digest, _, place = key.rpartition("-")
             # Redis integers have 19 digits at most, and Python parses no more than 4,300.
             is_place = place.isascii() and place.isdigit() and len(place) <= _LONGEST_PLACE
             job = self._queue.find_near(digest, int(place)) if is_place else None
             if job is not None:
-                found.append(job)
+                found[key] = job
         return found
 
     def act(self, action: str, jobs: Iterable[Any], target: str = "", **options: Any) -> BulkResult:

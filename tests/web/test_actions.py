@@ -477,6 +477,22 @@ def test_what_was_done_stands_in_the_audit_log(operator, failed, redis_client):
     assert "job-1" in operator.get("/audit").shown
 
 
+def test_jobs_that_have_left_stand_in_the_audit_log_with_their_keys(operator, failed, redis_client):
+    """Whoever looks into it later sees what was asked for, and not only that nothing was found."""
+    failed("job-1", into="dead")
+    raw = failed("job-2", into="dead")
+    keys = keys_on(operator.get("/dead"))
+    redis_client.zrem("dead", raw)
+
+    for _ in range(2):
+        operator.post("/dead/act", {"action": "retry", "key": keys})
+
+    second, first = AuditLog().page()
+    [left] = [key for key in keys if key in first.details]
+    assert first.details == f"2 chosen: job-1; 1 had already left: {left}"
+    assert second.details == f"2 chosen: 2 had already left: {keys[0]}, {keys[1]}"
+
+
 def test_what_cannot_be_noted_is_not_done(operator, redis_client, failed):
     """An action that cannot be traced must not happen."""
     failed("a")

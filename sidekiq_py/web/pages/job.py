@@ -136,7 +136,7 @@ def _at_place(visit: Visit) -> tuple[Place | None, JobRecord | None]:
         place = set_place(path, visit.pool, visit.site.redaction)
     else:
         return None, None
-    return place, next(iter(place.find([key])), None)
+    return place, place.find([key]).get(key)
 
 
 def _show(visit: Visit, record: JobRecord, *, place: Place | None = None, key: str = "", work: Any = None) -> Response:

@@ -2,23 +2,27 @@
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from threading import Thread
 from typing import Any
 
 from starlette.responses import Response
 
-from sidekiq_py.api import BulkRun, BulkRuns, OverviewScope
+from sidekiq_py.api import BulkRun, BulkRuns, JobRecord, OverviewScope
 from sidekiq_py.web.access import Need
 from sidekiq_py.web.filters import PageFilter, filter_of
 from sidekiq_py.web.handlers import Handler
 from sidekiq_py.web.places import Action, Place, QueuePlace, set_place
+from sidekiq_py.web.text import shortened
 from sidekiq_py.web.trends import charts_of
 from sidekiq_py.web.visit import Visit
 
 _SHOWN = 50
 _MOST_CHOSEN = 1000
+# In an entry of the audit log.
+_MOST_NAMED = 10
+_LONGEST_KEY = 60
 _MOST_A_SECOND = 1_000_000
 
 _log = logging.getLogger("sidekiq.web")
@@ -82,13 +86,9 @@ def act(visit: Visit, place_of: PlaceOf) -> Response:
         return visit.page(
             "sure.html", place=place, action=action, keys=keys, wanted=wanted, here=_address(visit, place, wanted)
         )
-    jobs = place.find(keys)
-    visit.audit(
-        action.name,
-        place.title,
-        f"{len(jobs)} chosen{f', to {target}' if target and action.name == 'move' else ''}: "
-        + ", ".join(str(job.jid) for job in jobs[:10]),
-    )
+    found = place.find(keys)
+    jobs = list(found.values())
+    visit.audit(action.name, place.title, _chosen(keys, found, target if action.name == "move" else ""))
     result = place.act(action.name, jobs, target)
     notice = f"{_jobs(result.moved)} {'was' if result.moved == 1 else 'were'} {action.done}."
     gone = len(keys) - len(jobs) + result.gone
@@ -98,6 +98,16 @@ def act(visit: Visit, place_of: PlaceOf) -> Response:
         _, reason = result.errors[0]
         notice += f" {_jobs(result.refused)} could not be changed: {reason}"
     return back(notice)
+
+
+def _chosen(keys: Sequence[str], found: Mapping[str, JobRecord], target: str) -> str:
+    """What the user has asked for, for the audit log: the ids of the jobs, and the keys of those that have left."""
+    ids = [str(job.jid) for job in found.values()]
+    left = [shortened(key, _LONGEST_KEY) for key in keys if key not in found]
+    text = f"{len(keys)} chosen{f', to {target}' if target else ''}: {', '.join(ids[:_MOST_NAMED])}"
+    if left:
+        text += f"{'; ' if ids else ''}{len(left)} had already left: {', '.join(left[:_MOST_NAMED])}"
+    return text
 
 
 def confirm_all(visit: Visit, place_of: PlaceOf) -> Response:

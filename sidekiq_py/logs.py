@@ -9,7 +9,7 @@ A line that is logged while a job runs includes the job's class, jid, bid and ta
 other formatters. There are two generations of the text format: that of Sidekiq 6 and 7, and that of Sidekiq 8, which
 puts the level first. Source: Sidekiq 6.4.1 and 8.1.7, logger.rb and job_logger.rb.
 
-Other than in Ruby, the text formats spell out control characters, so that a payload cannot forge a line: a message of
+Unlike Ruby's, the text formats spell out control characters, so that a payload cannot forge a line: a message of
 the logger `sidekiq` is one line, unless it is logged with `extra=SEVERAL_LINES`. A program's own messages stay as they
 are.
 """
@@ -35,9 +35,10 @@ running_payload: ContextVar[Mapping[str, Any] | None] = ContextVar("sidekiq_runn
 
 FORMAT_NAMES = ("pretty", "plain", "json", "without-timestamp")
 LOGGED_ATTRIBUTES = ("bid", "tags")
-# The additional fields of a line about an error, in `extra` and in JSON.
 SEVERAL_LINES = {"sidekiq_has_lines": True}
 """`extra` of a log call whose message has several lines on purpose."""
+
+# The additional fields of a line about an error, in `extra` and in JSON.
 ERROR_FIELDS = ("error_class", "error_message", "job_class", "queue")
 
 _LEVEL_NAMES = {10: "DEBUG", 20: "INFO", 30: "WARN", 40: "ERROR", 50: "FATAL"}

@@ -38,7 +38,7 @@ def hide(client: redis.Redis) -> None:
     for queue in _HIDDEN:
         client.lpush(f"queue:{queue}", json.dumps(payload(queue=queue)))
     for owner in _OWNERS:
-        client.hset(f"sidekiq_py:inflight:{owner}", "1:default", json.dumps(payload()))
+        client.hset(f"sidekiq_py:inflight:{owner}", "1.0:default", json.dumps(payload()))
 
 
 def test_queues_and_owners_are_found_among_any_number_of_other_keys(

@@ -104,9 +104,19 @@ def parse_registration(text: bytes) -> tuple[ProcessPlace, list[str]]:
     try:
         facts: Any = json.loads(text)
         place = ProcessPlace(str(facts["boot"]), str(facts["pidns"]), int(facts["pid"]), int(facts["start"]))
-        return place, [str(name) for name in facts["queues"]]
-    except (ValueError, KeyError, TypeError):
+        return place, [name for name in map(str, facts["queues"]) if _is_sendable(name)]
+    # Any JSON may be there: 1E400 for a PID, or a thousand brackets.
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return ProcessPlace("", "", 0, 0), []
+
+
+def _is_sendable(name: str) -> bool:
+    """False for half of a UTF-16 pair, which is the name of no key."""
+    try:
+        name.encode(errors="surrogateescape")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _boot_id() -> str:

@@ -43,7 +43,8 @@ _KEPT = "@"
 _LEASE_COUNT = 4
 
 
-_FIELD = re.compile(rb"([0-9.]+)([:!@])(.*)", re.DOTALL)
+# The bound keeps out what is no number of ours, of which Python might refuse to make an integer.
+_FIELD = re.compile(rb"([0-9]{1,19}\.[0-9]{1,19})([:!@])(.*)", re.DOTALL)
 # Redis searches an inbox from end to end; with more jobs in it, a hash is cheaper.
 MOST_LISTED = 64
 # The prefix that names a job in an inbox to another process by its digest, because its bytes may be long.

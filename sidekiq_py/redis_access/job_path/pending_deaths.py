@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, PayloadError
+from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.job_path.failed_jobs import Command
@@ -58,7 +58,7 @@ def death_of(record: bytes) -> Death | None:
     try:
         said = json.loads(about)
         return Death(parse_job(job), str(said["error_class"]), str(said["message"]))
-    except (ValueError, TypeError, KeyError, PayloadError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return None
 
 

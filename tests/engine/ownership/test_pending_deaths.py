@@ -104,6 +104,7 @@ def test_what_is_no_death_stays_and_is_named_once(
 ) -> None:
     """The others are announced."""
     redis_client.hset(KEY, mapping={"odd": "x", "\N{SNOWMAN} 1": b"{}\n{}", "gone:9:z 1": b'{"error_class":1}\n\xff'})
+    redis_client.hset(KEY, "gone:9:z 2", "[" * 5000)
     record(make("gone:1:a"), redis_client, ValueError("boom"))
     deaths = make("me:1:b")
 
@@ -111,8 +112,8 @@ def test_what_is_no_death_stays_and_is_named_once(
         assert len([*deaths.take_over(link)]) == 1
         assert [*deaths.take_over(link)] == []
 
-    assert len([line for line in caplog.records if "is not the death of a job" in line.getMessage()]) == 3
-    assert redis_client.hlen(KEY) == 4
+    assert len([line for line in caplog.records if "is not the death of a job" in line.getMessage()]) == 4
+    assert redis_client.hlen(KEY) == 5
 
 
 def test_a_key_of_a_wrong_type_is_named_and_stops_nothing(

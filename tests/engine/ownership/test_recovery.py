@@ -384,6 +384,39 @@ def test_what_others_wrote_does_not_keep_the_jobs_of_the_dead(
     assert counts(pool) == []
 
 
+@pytest.mark.parametrize(
+    "about",
+    [
+        "[" * 5000,
+        '{"boot":"","pidns":"","pid":1E400,"start":0,"queues":[]}',
+        '{"boot":"","pidns":"","pid":1,"start":0,"queues":["\\ud800"]}',
+    ],
+)
+def test_an_entry_that_no_owner_wrote_does_not_keep_the_jobs_of_the_dead(
+    recovery: Recovery, link: Link, redis_client: redis.Redis, about: str
+) -> None:
+    """Neither among the living nor among the departed."""
+    push(redis_client, "a")
+    hold(link, GONE)
+    redis_client.hset("sidekiq_py:owners", "foreign:1:a:1", about)
+    redis_client.hset("sidekiq_py:departed", "foreign:2:a:1", f"1 {about}")
+
+    assert recovery.look() == 1
+
+
+@pytest.mark.parametrize("field", ["123:default", ".:default", "1.2.3:default", f"{'9' * 5000}.0:default"])
+def test_a_field_that_is_nearly_one_of_ours_does_not_keep_the_jobs_of_the_dead(
+    recovery: Recovery, link: Link, redis_client: redis.Redis, field: str
+) -> None:
+    """It stays where it is, and the jobs beside it go back."""
+    push(redis_client, "a")
+    hold(link)
+    redis_client.hset(f"sidekiq_py:inflight:{DEAD}", field, "x")
+
+    assert recovery.declare_dead(DEAD) == 1
+    assert held(redis_client, DEAD) == {field.encode(): b"x"}
+
+
 def test_an_owner_that_says_nothing_readable_is_recovered_by_its_lease(
     recovery: Recovery, link: Link, redis_client: redis.Redis, clocks: Clocks
 ) -> None:

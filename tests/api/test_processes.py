@@ -194,3 +194,19 @@ def test_processes_are_shown_while_redis_is_full(pool, beat, redis_client):
         assert [process.identity for process in ProcessSet()] == ["h:7:a"]
     finally:
         redis_client.config_set("maxmemory", "0")
+
+
+@pytest.mark.parametrize("key", ["h:2:b", "h:2:b:work"])
+def test_a_key_of_a_wrong_type_hides_no_other_process(pool, beat, redis_client, payload, key):
+    """Nor what the others run; the process stays registered, because nobody knows whether it lives."""
+    for identity in ("h:1:a", "h:2:b"):
+        beat(identity, {"concurrency": 5}, busy=1)
+        entry = {"queue": "low", "run_at": 1_700_000_005, "payload": payload(identity).decode()}
+        redis_client.hset(f"{identity}:work", "t1", json.dumps(entry))
+    redis_client.delete(key)
+    redis_client.set(key, "a string")
+
+    assert "h:1:a" in [process.identity for process in ProcessSet()]
+    assert "h:1:a" in [identity for identity, _, _ in WorkSet()]
+    assert WorkSet().size >= 1
+    assert ProcessSet(clean=False).size == 2

@@ -67,13 +67,13 @@ def beats(pool: Pool, names: Sequence[str]) -> list[Beat]:
     """The heartbeats of the processes that have one, in one round trip."""
     if not names:
         return []
-    rows = pool.batch([("HMGET", name, *_BEAT_FIELDS) for name in names])
-    return [Beat(name, *row) for name, row in zip(names, rows, strict=True) if row[0] is not None]
+    rows = pool.readable([("HMGET", name, *_BEAT_FIELDS) for name in names])
+    return [Beat(name, *row) for name, row in zip(names, rows, strict=True) if row and row[0] is not None]
 
 
 def busy(pool: Pool, names: Sequence[str]) -> int:
     """The total number of jobs that these processes reported as running."""
-    replies = pool.batch([("HGET", name, "busy") for name in names]) if names else []
+    replies = pool.readable([("HGET", name, "busy") for name in names])
     return sum(map(to_i, replies))
 
 
@@ -97,8 +97,9 @@ def prune(pool: Pool) -> int:
     if not is_due:
         return 0
     names = identities(pool)
-    replies = pool.batch([("HEXISTS", name, "info") for name in names]) if names else []
-    expired = [name for name, is_there in zip(names, replies, strict=True) if not is_there]
+    replies = pool.readable([("HEXISTS", name, "info") for name in names])
+    # A process whose key has the wrong type stays: nobody knows whether it lives.
+    expired = [name for name, is_there in zip(names, replies, strict=True) if is_there == 0]
     if not expired:
         return 0
     return int(pool.run(lambda link: PRUNE_PROCESSES.run(link, [keys.PROCESSES, *expired], expired)))
@@ -134,7 +135,8 @@ def running(pool: Pool, names: Sequence[str]) -> list[tuple[str, str, bytes]]:
         return []
     size = len(_WORK_SUFFIXES)
     commands = [("HGETALL", keys.work(name, suffix=suffix)) for name in names for suffix in _WORK_SUFFIXES]
-    replies = pool.batch([*(("EXISTS", name) for name in names), *commands])
+    # A key of the wrong type must not hide what the other processes run.
+    replies = pool.readable([*(("EXISTS", name) for name in names), *commands])
     alive, hashes = replies[: len(names)], replies[len(names) :]
     return [
         row

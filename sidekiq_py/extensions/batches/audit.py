@@ -13,9 +13,11 @@ The audit runs in one process of the fleet; two at once do no harm.
 import logging
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.extensions.batches import ruby_runs, state, steps
 from sidekiq_py.extensions.batches.state import BatchStatus
 from sidekiq_py.logs import counted
@@ -62,6 +64,8 @@ class Audit:
         self._suspicions: dict[str, _Suspicion] = {}
         # For a batch whose members were all found: when to check again, and the last delay.
         self._next_looks: dict[str, tuple[float, float]] = {}
+        # The batches to whose keys another program has written, as logged already.
+        self._refused: set[tuple[str, str]] = set()
 
     def __repr__(self) -> str:
         return f"<Audit suspicions={len(self._suspicions)}>"
@@ -74,7 +78,7 @@ class Audit:
             RedisError: As for `Pool.run`.
         """
         _forget_the_gone(pool)
-        _deliver_late(pool)
+        self._deliver_late(pool)
         missing = {status.bid: (changed_at, numbers) for status, changed_at, numbers in self._candidates(pool)}
         if missing:
             from sidekiq_py.extensions.batches.retrying import membership_in  # as above
@@ -87,7 +91,8 @@ class Audit:
         for bid, (changed_at, numbers) in missing.items():
             if numbers:
                 found_none = True
-                self._suspect(pool, bid, _Suspicion(changed_at, frozenset(numbers)))
+                with self._alone(bid):
+                    self._suspect(pool, bid, _Suspicion(changed_at, frozenset(numbers)))
             else:
                 self._suspicions.pop(bid, None)
                 self._delay_next_look(bid)
@@ -99,13 +104,28 @@ class Audit:
         now = _server_seconds(pool)
         for page in _pages(state.bids(pool, newest_first=False, running=True)):
             for status in state.read_many(pool, page):
-                if status is not None and self._is_due(status, now):
+                if status is None or not self._is_due(status, now):
+                    continue
+                numbers: set[int] = set()
+                with self._alone(status.bid):
                     if status.children:
                         _count_children(pool, status.bid)
                     numbers = waiting_numbers(pool, status.bid)
-                    if numbers:
-                        changed_at = pool.command("HGET", steps.key(status.bid), "changed_at") or b""
-                        yield status, changed_at, numbers
+                if numbers:
+                    changed_at = pool.command("HGET", steps.key(status.bid), "changed_at") or b""
+                    yield status, changed_at, numbers
+
+    @contextmanager
+    def _alone(self, bid: str) -> Iterator[None]:
+        """Let an error of one batch, to whose keys another program has written, hold up no other batch."""
+        try:
+            yield
+        except RedisReplyError as error:
+            if error.is_about_server:
+                raise
+            if (bid, str(error)) not in self._refused:
+                self._refused.add((bid, str(error)))
+                _log.error("batch %s cannot be checked: %s; another program has written to its keys", bid, error)
 
     def _is_due(self, status: BatchStatus, now: float) -> bool:
         """True if no program outside may add, and it has not changed for long. Members stop adding when they end."""
@@ -119,6 +139,15 @@ class Audit:
             return False
         at, _ = self._next_looks.get(status.bid, (0.0, 0.0))
         return time.monotonic() >= at
+
+    def _deliver_late(self, pool: Pool) -> None:
+        """Retry callbacks that could not be pushed because the queue's key was not a list."""
+        for page in _pages(state.bids(pool)):
+            replies = pool.readable([("HKEYS", f"{steps.key(bid)}:callbacks") for bid in page])
+            for bid, fields in zip(page, replies, strict=True):
+                if any(field.startswith(b"late:") for field in fields or ()):
+                    with self._alone(bid):
+                        steps.call(pool, "deliver_late", bid, idempotent=False)
 
     def _delay_next_look(self, bid: str) -> None:
         """
@@ -156,18 +185,27 @@ class Audit:
 def waiting_numbers(pool: Pool, bid: str) -> set[int]:
     """The numbers of members that have not succeeded, died or gone: each must be somewhere in Redis."""
     key = steps.key(bid)
-    blocks, bits, others = pool.batch(
-        [("HGETALL", f"{key}:blocks"), ("GET", f"{key}:succeeded"), ("HGETALL", f"{key}:members")]
+    blocks, bits, others, end = pool.batch(
+        [
+            ("HGETALL", f"{key}:blocks"),
+            ("GET", f"{key}:succeeded"),
+            ("HGETALL", f"{key}:members"),
+            ("HGET", key, "next"),
+        ]
     )
     found: set[int] = set()
     for start, used in zip(blocks[::2], blocks[1::2], strict=True):
-        # The other fields are the marks of slices.
-        if start.isdigit() and used.isdigit():
+        # The other fields are the marks of slices. What ends behind the last number that was given out is not ours.
+        if _is_number(start) and _is_number(used) and int(start) + int(used) <= int(end or 0):
             found.update(_unset(bits or b"", int(start), int(start) + int(used)))
     for number, text in zip(others[::2], others[1::2], strict=True):
-        if number.isdigit() and not text.startswith(b"failed:"):
+        if _is_number(number) and not text.startswith(b"failed:"):
             found.discard(int(number))
     return found
+
+
+def _is_number(text: bytes) -> bool:
+    return text.isdigit() and len(text) < 20
 
 
 def _unset(bits: bytes, start: int, end: int) -> Iterable[int]:
@@ -215,16 +253,6 @@ def _count_children(pool: Pool, bid: str) -> None:
             bid,
             gone,
         )
-
-
-def _deliver_late(pool: Pool) -> None:
-    """Retry callbacks that could not be pushed because the queue's key was not a list."""
-    for page in _pages(state.bids(pool)):
-        for bid, fields in zip(
-            page, pool.batch([("HKEYS", f"{steps.key(bid)}:callbacks") for bid in page]), strict=True
-        ):
-            if any(field.startswith(b"late:") for field in fields):
-                steps.call(pool, "deliver_late", bid, idempotent=False)
 
 
 def _pages(bids: Iterable[str]) -> Iterator[list[str]]:

@@ -6,6 +6,7 @@ from sidekiq_py.api.job_record import JobRecord
 from sidekiq_py.api.job_sets import DeadSet, JobSet, RetrySet, ScheduledSet
 from sidekiq_py.api.queue import Queue
 from sidekiq_py.client.sync_client import Client
+from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.extensions.batches import rows, state, steps
 from sidekiq_py.extensions.batches.member import TRACKED_KEY, Membership, membership_of
 from sidekiq_py.redis_access.connection.pool import Pool
@@ -25,13 +26,22 @@ def standing(pool: Pool) -> Iterator[JobRecord]:
     A job that moves meanwhile may be missed.
     """
     for name in queues.names(pool):
-        yield from Queue(name, pool=pool)
+        yield from _readable(Queue(name, pool=pool))
     for kind in _SETS:
         yield from kind(pool=pool)
     owners = dict.fromkeys(count.owner for count in in_flight_counts.counts(pool))
     for owner in owners:
         for queue, raw in in_flight_counts.jobs(pool, owner):
             yield JobRecord(raw, queue)
+
+
+def _readable(queue: Queue) -> Iterator[JobRecord]:
+    """The jobs of a queue; none if its key has a wrong type, which the doctor reports."""
+    try:
+        yield from queue
+    except RedisReplyError as error:
+        if error.is_about_server:
+            raise
 
 
 def numbers_of(pool: Pool, bid: str, jids: Set[str]) -> list[int]:

@@ -37,6 +37,7 @@ MOST_ROWS = 1000
 MOST_ARGUMENT_BYTES = 2000
 _STRIDE = 2**33
 _SLICE = 500
+_DIGITS_TOO_MANY = 20
 # The number of commands that read rows.
 _READS = 4
 # The number of fields before the message in a track.
@@ -201,16 +202,16 @@ class Rows:
         start, end = _range_of(state)
         words = ("ZRANGEBYSCORE", f"{self._key}:states", start + first, f"({end}", "LIMIT", 0, limit)
         found, *counted = self._pool.batch([words, *counting])
-        numbers = [int(number) for number in found]
+        numbers = [int(number) for number in found if number.isdigit() and len(number) < _DIGITS_TOO_MANY]
         # A row that has just moved to another state does not belong to this page.
         rows = [row for row in self._read(numbers, policy) if row.state == state]
-        return Page(rows, numbers[-1] if len(numbers) == limit else None, _counts(counted))
+        return Page(rows, numbers[-1] if numbers and len(found) == limit else None, _counts(counted))
 
     def _all(self, first: int, limit: int, policy: Redaction, counting: Sequence[Command]) -> Page:
         # Reads one more than requested, to see if there is a next page.
         numbers: Sequence[int] = range(first, first + limit + 1)
         end, *replies = self._pool.batch([("HGET", self._key, "next"), *self._reading(numbers), *counting])
-        end = int(end or 0)
+        end = int(_number((end or b"0").decode(errors="replace")) or 0)
         rows, counted = _rows(numbers, replies[:_READS], policy), _counts(replies[_READS:])
         first += limit + 1
         # Reserved numbers that were not used have no row.
@@ -253,7 +254,7 @@ def _rows(numbers: Sequence[int], found: Sequence[Any], policy: Redaction) -> li
     return [
         _row(number, job, track, error, score, policy)
         for number, job, track, error, score in zip(numbers, *found, strict=True)
-        if job is not None and track is not None and score is not None
+        if job is not None and track is not None and score is not None and 0 <= float(score) < _STRIDE * len(ROW_STATES)
     ]
 
 
@@ -298,7 +299,7 @@ def _object(text: bytes) -> dict[str, Any]:
     """Parse a JSON object; empty if another program has written something else."""
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Iterator
 
+from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.extensions.batches import steps
 from sidekiq_py.extensions.batches.steps import RUBY_PROCESSES, ruby_runs_key
 from sidekiq_py.logs import counted
@@ -22,8 +23,9 @@ _TWO_BEATS_SECONDS = 20.0
 
 def payloads(pool: Pool) -> Iterator[bytes]:
     """The payloads of all batch members that Ruby processes are running."""
-    for identity in _identities(pool):
-        for text in pool.command("HVALS", ruby_runs_key(identity)):
+    # A key of the wrong type must not hide what the other processes run.
+    for texts in pool.readable([("HVALS", ruby_runs_key(identity)) for identity in _identities(pool)]):
+        for text in texts or ():
             yield text.partition(b"\n")[2]
 
 
@@ -38,6 +40,8 @@ class RubyRuns:
     def __init__(self, *, away_seconds: float = _TWO_BEATS_SECONDS) -> None:
         self._away_seconds = away_seconds
         self._away_since: dict[str, float] = {}
+        # The processes whose members cannot be pushed again, as logged already.
+        self._refused: set[str] = set()
 
     def run(self, pool: Pool) -> float | None:
         """
@@ -53,13 +57,32 @@ class RubyRuns:
         self._away_since = {identity: self._away_since.get(identity, now) for identity in away}
         for identity, since in list(self._away_since.items()):
             if now - since >= self._away_seconds:
-                count = steps.recover_ruby(pool, identity)
+                count = self._recover(pool, identity)
                 if count:
                     _log.warning(
                         "the Ruby process %s is gone; pushed again: %s of batches", identity, counted(count, "job")
                     )
                 del self._away_since[identity]
         return min(self._away_seconds / 2, 10.0) if self._away_since else None
+
+    def _recover(self, pool: Pool, identity: str) -> int:
+        """Push what a process was running again, as far as no other program has written to its key or the queues'."""
+        try:
+            pushed, left = steps.recover_ruby(pool, identity)
+        except RedisReplyError as error:
+            if error.is_about_server:
+                raise
+            self._refuse(identity, str(error))
+            return 0
+        if left:
+            self._refuse(identity, f"{left} of its entries cannot be read, or a queue's key is not a list")
+        return pushed
+
+    def _refuse(self, identity: str, reason: str) -> None:
+        if identity not in self._refused:
+            self._refused.add(identity)
+            key = ruby_runs_key(identity)
+            _log.error("not all that %s was running can be pushed again: %s; see %s", identity, reason, key)
 
 
 def _identities(pool: Pool) -> list[str]:

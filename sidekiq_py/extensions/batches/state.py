@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Literal
 
@@ -19,6 +20,9 @@ STATES: tuple[State, ...] = ("open", "running", "complete", "success")
 
 _PAGE = 500
 _SHOWN = 100
+# What HINCRBY can write, and its number of digits.
+_MOST = 2**63 - 1
+_MOST_DIGITS = 19
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +243,7 @@ def members(pool: Pool, bid: str) -> Iterator[Member]:
         errors = pool.command("HMGET", steps.key(bid) + ":errors", *numbers) if numbers else []
         for number, text, error in zip(numbers, texts, errors, strict=True):
             state, _, jid = text.decode(errors="replace").partition(":")
-            if number.isdigit():
+            if number.isdigit() and len(number) <= _MOST_DIGITS:
                 yield Member(int(number), jid, state, _error(error))
         if cursor == b"0":
             return
@@ -249,7 +253,7 @@ def _error(text: bytes | None) -> dict[str, Any]:
     """A member's last error; empty if another program has overwritten it."""
     try:
         facts = json.loads(text or b"{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return facts if isinstance(facts, dict) else {}
 
@@ -270,26 +274,24 @@ def _status(pool: Pool, bid: str, texts: Mapping[str, str]) -> BatchStatus | Non
     damaged = ["the hash itself"] if "" in texts else []
 
     def count(name: str) -> int:
-        try:
-            return int(texts.get(name, 0))
-        except ValueError:
+        found = _count(texts.get(name, "0"))
+        if found is None:
             damaged.append(name)
-            return 0
+        return found or 0
 
     def moment(name: str) -> float | None:
-        try:
-            return float(texts[name]) if name in texts else None
-        except ValueError:
+        found = _moment(texts[name]) if name in texts else None
+        if found is None and name in texts:
             damaged.append(name)
-            return None
+        return found
 
     def opener(name: str) -> Opener:
         since, number, who = (*texts[name].split(" ", 2), "", "")[:3]
-        try:
-            return Opener(name[6:], float(since), None if number in ("-", "") else int(number), who)
-        except ValueError:
+        at, by = _moment(since), None if number in ("-", "") else _count(number)
+        if at is None or (by is None and number not in ("-", "")):
             damaged.append(name)
             return Opener(name[6:], 0.0, None, texts[name])
+        return Opener(name[6:], at, by, who)
 
     for name in ("next", "tokens", "kids_untried", "kids_pending"):
         count(name)
@@ -318,3 +320,22 @@ def _status(pool: Pool, bid: str, texts: Mapping[str, str]) -> BatchStatus | Non
         damaged=damaged,
         pool=pool,
     )
+
+
+def _count(text: str) -> int | None:
+    """*text* as an integer. Returns None for one that Redis cannot count, because another program wrote it."""
+    try:
+        number = int(text)
+    except ValueError:
+        return None
+    return number if -_MOST <= number <= _MOST else None
+
+
+def _moment(text: str) -> float | None:
+    """*text* as epoch seconds. Returns None if that is no time, because another program wrote it."""
+    try:
+        seconds = float(text)
+        datetime.fromtimestamp(seconds, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+    return seconds

@@ -59,15 +59,17 @@ def ruby_runs_key(identity: str) -> str:
     return f"sidekiq_py:batches:ruby:{identity}"
 
 
-def recover_ruby(pool: Pool, identity: str) -> int:
+def recover_ruby(pool: Pool, identity: str) -> tuple[int, int]:
     """
-    Push the jobs that a Ruby process was running when it died. Returns how many.
+    Push the jobs that a Ruby process was running when it died. Returns how many, and how many entries stay because
+    another program has written them, or their queue's key.
 
     Raises:
         RedisError: As for `Pool.run`.
     """
     names = [RUBY_PROCESSES, ruby_runs_key(identity), identity, "queues"]
-    return int(pool.run(lambda link: RECOVER_RUBY.run(link, names, [identity])))
+    pushed, left = pool.run(lambda link: RECOVER_RUBY.run(link, names, [identity]))
+    return int(pushed), int(left)
 
 
 def key(bid: str) -> str:

@@ -228,3 +228,102 @@ def test_a_member_in_a_queue_whose_name_is_not_utf_8_is_not_lost(app: Program) -
         audit.run(sync_client.current().pool)
 
     assert batch.status().lost == 0
+
+
+def lose_job(app: Program) -> sidekiq.Batch:
+    """A batch whose job is nowhere."""
+    batch = sidekiq.Batch()
+    with batch.jobs():
+        app.deed.perform_async("ok")
+    app.client.delete("queue:default")
+    return batch
+
+
+@pytest.mark.parametrize("part", ["blocks", "succeeded", "members", "callbacks"])
+def test_a_key_of_one_batch_that_has_a_wrong_type_stops_no_audit_of_others(
+    app: Program, caplog: pytest.LogCaptureFixture, part: str
+) -> None:
+    """The loss of a job of another batch is found, and the damage is logged once."""
+    bad, good = lose_job(app), lose_job(app)
+    key = f"{steps.key(bad.bid)}:{part}"
+    app.client.delete(key)
+    app.client.rpush(key, "a list")
+
+    audit = Audit(quiet_seconds=-1)
+    for _ in range(4):
+        audit.run(sync_client.current().pool)
+
+    assert good.status().lost == 1
+    assert app.client.lrange(key, 0, -1) == [b"a list"]
+    assert len([line for line in caplog.records if "cannot be checked" in line.getMessage()]) <= 1
+
+
+@pytest.mark.parametrize("place", ["queue:odd", "sidekiq_py:inflight:host:1:ab:1", "host:1:ab:work", "host:1:ab"])
+def test_a_key_of_a_wrong_type_among_the_places_of_jobs_stops_no_audit(app: Program, place: str) -> None:
+    """A queue's, an owner's, a process's."""
+    good = lose_job(app)
+    app.client.sadd("queues", "odd")
+    app.client.sadd("processes", "host:1:ab")
+    app.client.hset("host:1:ab", "info", "{}")
+    app.client.hset("sidekiq_py:owners", "host:1:ab:1", '{"queues":[]}')
+    app.client.sadd(steps.RUBY_PROCESSES, "ruby:1:ab")
+    app.client.set("sidekiq_py:batches:ruby:ruby:1:ab", "a string")
+    app.client.delete(place)
+    app.client.set(place, "a string")
+
+    audit = Audit(quiet_seconds=-1)
+    for _ in range(2):
+        audit.run(sync_client.current().pool)
+
+    assert good.status().lost == 1
+
+
+@pytest.mark.parametrize("digits", [15, 400, 5000])
+def test_numbers_that_no_batch_gave_out_stop_no_audit(app: Program, digits: int) -> None:
+    """A block of a billion members would be counted one by one."""
+    bad, good = lose_job(app), lose_job(app)
+    number = "9" * digits
+    app.client.hset(f"{steps.key(bad.bid)}:blocks", mapping={"0": number, number: "1"})
+    app.client.hset(f"{steps.key(bad.bid)}:members", number, "failed:x")
+
+    audit = Audit(quiet_seconds=-1)
+    for _ in range(2):
+        audit.run(sync_client.current().pool)
+
+    assert good.status().lost == 1
+
+
+@pytest.mark.parametrize("value", ["9" * 400, "1e999", "nan", "-1e300"])
+@pytest.mark.parametrize("field", ["pending", "total", "created_at", "changed_at", "token:someone"])
+def test_a_number_of_a_batch_that_is_none_reads_as_damage(app: Program, field: str, value: str) -> None:
+    """As a text does; and what shows the batch can calculate with it."""
+    batch = sidekiq.Batch()
+    with batch.jobs():
+        app.deed.perform_async("ok")
+    app.client.hset(steps.key(batch.bid), field, value)
+
+    status = batch.status()
+
+    assert (status.damaged, status.progress) == ([field], 1.0 if field == "total" else status.progress)
+    json.dumps(status.as_dict(), allow_nan=False)
+
+
+def test_what_a_dead_ruby_process_ran_comes_back_beside_what_another_program_wrote(
+    app: Program, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What cannot come back stays, and is logged once; nothing is pushed twice."""
+    key = "sidekiq_py:batches:ruby:host:1:ab"
+    for identity in ("a:1:ab", "host:1:ab", "z:1:ab"):
+        app.client.sadd(steps.RUBY_PROCESSES, identity)
+    app.client.set("sidekiq_py:batches:ruby:a:1:ab", "a string")
+    app.client.set("queue:odd", "a string")
+    app.client.hset(key, mapping={"a/0": "low\na", "b/0": "no line", "c/0": "odd\nc", "d/0": "low\nd"})
+    app.client.hset("sidekiq_py:batches:ruby:z:1:ab", "e/0", "low\ne")
+
+    runs = RubyRuns(away_seconds=0)
+    for _ in range(3):
+        runs.run(sync_client.current().pool)
+
+    assert sorted(app.client.lrange("queue:low", 0, -1)) == [b"a", b"d", b"e"]
+    assert app.client.hgetall(key) == {b"b/0": b"no line", b"c/0": b"odd\nc"}
+    assert len([line for line in caplog.records if "pushed again" in line.getMessage() and "not all" in line.msg]) == 2

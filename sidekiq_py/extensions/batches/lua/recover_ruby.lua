@@ -4,20 +4,28 @@
 -- KEYS[3] hash  its heartbeat                  KEYS[4] set   queues
 -- ARGV[1] its identity
 --
--- Reply: the number of jobs pushed.
-if redis.call('EXISTS', KEYS[3]) == 1 then return 0 end
+-- Reply: the number of jobs pushed, and of entries that stay: those that another program has written, and jobs whose
+-- queue's key has a wrong type.
+if redis.call('EXISTS', KEYS[3]) == 1 then return {0, 0} end
 local prefix = string.sub(KEYS[4], 1, -7)
-local pushed = 0
-for _, text in ipairs(redis.call('HVALS', KEYS[2])) do
-  local queue, job = string.match(text, '^([^\n]*)\n(.*)$')
-  -- A process that had time for it returned the job itself, and was killed before it removed the mark.
-  local list = prefix .. 'queue:' .. queue
-  if redis.call('TYPE', list).ok ~= 'list' or not redis.call('LPOS', list, job) then
-    redis.call('SADD', KEYS[4], queue)
-    redis.call('RPUSH', list, job)
-    pushed = pushed + 1
+local pushed, left = 0, 0
+local entries = redis.call('HGETALL', KEYS[2])
+for at = 1, #entries, 2 do
+  local queue, job = string.match(entries[at + 1], '^([^\n]*)\n(.*)$')
+  local is_done = false
+  if queue then
+    -- A process that had time for it returned the job itself, and was killed before it removed the mark.
+    local list = prefix .. 'queue:' .. queue
+    is_done = redis.call('TYPE', list).ok == 'list' and redis.call('LPOS', list, job)
+    if not is_done then
+      is_done = type(redis.pcall('RPUSH', list, job)) == 'number'
+      if is_done then
+        redis.pcall('SADD', KEYS[4], queue)
+        pushed = pushed + 1
+      end
+    end
   end
+  if is_done then redis.call('HDEL', KEYS[2], entries[at]) else left = left + 1 end
 end
-redis.call('DEL', KEYS[2])
-redis.call('SREM', KEYS[1], ARGV[1])
-return pushed
+if left == 0 then redis.call('SREM', KEYS[1], ARGV[1]) end
+return {pushed, left}

@@ -32,6 +32,8 @@ _FIELDS_2 = (
     *("active_job", "queue_name_prefix", "queue_name_delimiter", "retry", "last_enqueue_time", "symbolize_args"),
 )
 _TRUE = re.compile(r"true|t|yes|y|1", re.IGNORECASE)
+# In the year 4147.
+_LATEST = 2**36
 _NEEDS_RUBY = '"_sc_globalid"'
 
 
@@ -305,19 +307,19 @@ def read_own(stored: Mapping[bytes, bytes]) -> OwnState:
         by=texts.get("by", ""),
         rival=texts.get("rival", ""),
         cron=texts.get("cron", ""),
-        since=_number(texts.get("since")),
-        fired=int(_number(texts.get("fired"))),
+        since=_moment(texts.get("since")),
+        fired=int(_moment(texts.get("fired"))),
         overlap=texts.get("overlap", "allow"),
-        catch_up_seconds=_number(catch_up) if catch_up else None,
-        jitter_seconds=_number(texts.get("jitter")),
+        catch_up_seconds=_moment(catch_up) if catch_up else None,
+        jitter_seconds=_moment(texts.get("jitter")),
         once_on_dst=texts.get("once_on_dst") == "1",
         is_ours=texts.get("ours") == "1",
         running=texts.get("running", ""),
-        running_since=_number(texts.get("running_since")),
+        running_since=_moment(texts.get("running_since")),
         reason=texts.get("reason", ""),
         was_disabled=texts.get("was_disabled") == "1",
         copy=texts.get("copy", ""),
-        planted=frozenset(int(_number(name[2:])) for name in texts if name.startswith("p:")),
+        planted=frozenset(int(_moment(name[2:])) for name in texts if name.startswith("p:")),
     )
 
 
@@ -327,3 +329,9 @@ def _number(text: str | None) -> float:
     except ValueError:
         return 0.0
     return number if isfinite(number) else 0.0
+
+
+def _moment(text: str | None) -> float:
+    """A number of seconds with which times can be calculated; 0 for another."""
+    seconds = _number(text)
+    return seconds if 0 <= seconds < _LATEST else 0.0

@@ -63,7 +63,9 @@ class StoredJob:
         """The gem's namespace."""
         if self.entry is not None:
             return self.entry.namespace
-        return self.key.split(":")[1] if self.layout.has_namespaces else DEFAULT_NAMESPACE
+        # Another program may have put anything into the set that lists the keys.
+        parts = self.key.split(":", 2)
+        return parts[1] if self.layout.has_namespaces and len(parts) == 3 else DEFAULT_NAMESPACE
 
     @property
     def own_key(self) -> str:
@@ -118,7 +120,7 @@ def layout_in_use(pool: Pool, cron_version: str | None) -> Layout:
     old, new, ours = _replies(pool, [("SMEMBERS", key) for key in sets])
     if not old or set(new) - set(ours):
         return LAYOUTS["2"]
-    has_flag = pool.batch([("HEXISTS", key, "symbolize_args") for key in old])
+    has_flag = _replies(pool, [("HEXISTS", key, "symbolize_args") for key in old])
     return LAYOUTS["1.8" if any(has_flag) else "1.2"]
 
 

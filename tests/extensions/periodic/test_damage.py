@@ -183,3 +183,46 @@ def test_a_name_that_is_not_utf_8_is_disabled_and_removed(redis_client: redis.Re
     assert redis_client.smembers("cron_jobs:default") == {other}
     assert redis_client.hget(other, "status") == b"enabled"
     assert not redis_client.exists(key)
+
+
+@pytest.mark.parametrize("value", ["1e300", "1e17", "-1e300", "9" * 400, "nan"])
+@pytest.mark.parametrize("field", ["since", "fired", "catch_up", "jitter", "running_since"])
+def test_a_time_that_is_none_stops_no_other_job(
+    start: Start, look: Look, pool: Pool, redis_client: redis.Redis, field: str, value: str
+) -> None:
+    """It counts as missing, and listings can be read."""
+    declare_two(start, look)
+    redis_client.hset(OWN, field, value)
+
+    use_everything(start, look, pool)
+
+    assert good_ones(redis_client) == 3
+    assert {"bad", "good"} <= {job.to_dict()["name"] for job in CronJobs()}
+    assert [job.catch_up for job in CronJobs()]
+
+
+@pytest.mark.parametrize("member", [b"", b"x", b"cron_job:", b"[]", b"\xff\xfe"])
+def test_a_member_that_is_no_key_of_a_job_stops_no_other_job(
+    start: Start, look: Look, pool: Pool, redis_client: redis.Redis, member: bytes
+) -> None:
+    """In each of the sets that list such keys."""
+    declare_two(start, look)
+    for key in ("cron_jobs", "cron_jobs:default", "sidekiq_py:cron_declared"):
+        redis_client.sadd(key, member)
+
+    use_everything(start, look, pool)
+
+    assert good_ones(redis_client) == 3
+    assert {"bad", "good"} <= {job.to_dict()["name"] for job in CronJobs()}
+
+
+def test_a_job_of_release_1_whose_key_is_no_hash_stops_no_worker(
+    start: Start, look: Look, redis_client: redis.Redis
+) -> None:
+    """To find the release of the gem, each one's hash is asked."""
+    redis_client.sadd("cron_jobs", "cron_job:odd")
+    redis_client.set("cron_job:odd", "a string")
+
+    declare_two(start, look)
+
+    assert good_ones(redis_client)

@@ -5,6 +5,7 @@ Bulk actions that run in the background, visible to every process, whichever one
     run.finish(RetrySet().retry_all(run.report, stop=run.should_stop))
 """
 
+import math
 import secrets
 import time
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from enum import StrEnum
 from typing import Any
 
 from sidekiq_py.api.bulk import BulkResult
+from sidekiq_py.api.job_record import moment
 from sidekiq_py.api.source import OfRedis
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.redis_access.connection.pool import Pool
@@ -172,9 +174,11 @@ class BulkRuns(OfRedis):
 def _state(run_id: str, fields: dict[str, str]) -> BulkState:
     def number(name: str) -> float:
         try:
-            return float(fields.get(name, "0"))
+            value = float(fields.get(name, "0"))
         except ValueError:
             return 0.0
+        # `float` knows words such as "nan" and "inf", of which no integer can be made.
+        return value if math.isfinite(value) else 0.0
 
     updated_at = number("updated_at")
     try:
@@ -196,6 +200,6 @@ def _state(run_id: str, fields: dict[str, str]) -> BulkState:
         refused=int(number("refused")),
         status=status,
         error=fields.get("error", ""),
-        started_at=datetime.fromtimestamp(number("started_at"), UTC),
-        updated_at=datetime.fromtimestamp(updated_at, UTC),
+        started_at=moment(number("started_at")) or datetime.fromtimestamp(0, UTC),
+        updated_at=moment(updated_at) or datetime.fromtimestamp(0, UTC),
     )

@@ -232,9 +232,12 @@ def _marks(day: Mapping[str, str]) -> list[DeployMark]:
     found = []
     for stamp, label in day.items():
         try:
-            found.append(DeployMark(datetime.fromisoformat(stamp), label))
+            at = datetime.fromisoformat(stamp)
         except ValueError:
             continue
+        # Without a zone it was written by another program, and nobody knows which moment it means.
+        if at.tzinfo is not None:
+            found.append(DeployMark(at, label))
     return found
 
 

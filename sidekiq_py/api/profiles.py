@@ -1,5 +1,6 @@
 """The profiles of jobs that Sidekiq 8 keeps for a day."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -66,5 +67,14 @@ class ProfileSet(OfRedis):
 def _record(name: bytes, row: list[bytes | None]) -> ProfileRecord:
     started_at, jid, kind, token, size, elapsed = (value.decode(errors="replace") if value else "" for value in row)
     return ProfileRecord(
-        name.decode(errors="replace"), moment(started_at), jid, kind, token, int(size or 0), float(elapsed or 0)
+        name.decode(errors="replace"), moment(started_at), jid, kind, token, int(_number(size)), _number(elapsed)
     )
+
+
+def _number(text: str) -> float:
+    """0 if it is not a number: any program may have written it."""
+    try:
+        number = float(text or 0)
+    except ValueError:
+        return 0.0
+    return number if math.isfinite(number) else 0.0

@@ -87,3 +87,16 @@ def test_a_run_that_never_was_is_none(pool):
     """And cannot be stopped."""
     assert BulkRuns(pool=pool).find("x") is None
     assert not BulkRuns(pool=pool).stop("x")
+
+
+@pytest.mark.parametrize("value", ["1e999", "1e300", "nan", "9" * 5000, "x", "1e17"])
+def test_a_run_that_another_program_has_overwritten_hides_no_other(pool, redis_client, value):
+    """What is no number counts as 0; a key of another type as no run."""
+    runs = BulkRuns(pool=pool)
+    good, bad, odd = (runs.start("ada", "retry", "Retries", total=3) for _ in range(3))
+    numbers = ("total", "done", "moved", "gone", "refused", "started_at", "updated_at")
+    redis_client.hset(f"sidekiq_py:bulk_run:{bad.id}", mapping=dict.fromkeys(numbers, value))
+    redis_client.set(f"sidekiq_py:bulk_run:{odd.id}", "a string")
+
+    assert {state.id for state in runs.latest()} == {good.id, bad.id}
+    assert runs.find(good.id).total == 3

@@ -2,6 +2,8 @@
 
 import time
 
+import pytest
+
 from sidekiq_py.api import IterableJobQuery, ProfileSet
 
 
@@ -44,3 +46,15 @@ def test_profiles_are_listed_latest_first_and_expired_ones_go(pool, redis_client
         ("t-a", "a", "HardJob", 4, 1.5),
     ]
     assert (profiles.size, profiles.data("t-a"), profiles.data("t-x")) == (3, b"gzip", None)
+
+
+@pytest.mark.parametrize("value", ["1e999", "1e300", "nan", "x", b"\xff", "9" * 5000])
+def test_a_profile_that_another_program_has_overwritten_hides_no_other(pool, redis_client, value):
+    """What is no number counts as 0; a key of another type as no profile."""
+    now = time.time()
+    redis_client.zadd("profiles", {"t-a": now + 100, "t-b": now + 200, "t-c": now + 300})
+    redis_client.hset("t-a", mapping={"jid": "a", "size": 4, "elapsed": 1.5})
+    redis_client.hset("t-b", mapping={"jid": "b", "size": value, "elapsed": value, "started_at": value})
+    redis_client.set("t-c", "a string")
+
+    assert [profile.jid for profile in ProfileSet()] == ["b", "a"]

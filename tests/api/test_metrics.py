@@ -139,3 +139,28 @@ def test_a_deploy_is_named_after_the_commit(pool, monkeypatch, tmp_path):
 
     with pytest.raises(ConfigError, match="give a label"):
         Deploy().mark()
+
+
+@pytest.mark.parametrize("stamp", ["2025-02-14", "2025-02-14T08:03:00", "", "x", "0001-01-01T00:00:00+23:59"])
+def test_a_mark_that_another_program_has_written_hides_no_other(pool, redis_client, stamp):
+    """A time without a zone is no moment."""
+    redis_client.hset("20250214-marks", mapping={"2025-02-14T08:03:00Z": "v1", stamp: "odd"})
+
+    assert [mark.label for mark in Metrics(now=NOW).top_jobs().marks] == ["v1"]
+
+
+def test_a_minute_whose_key_has_a_wrong_type_hides_no_other(pool, redis_client):
+    """Nor does a histogram's, or a day's of deploys."""
+    moment = at(8, 2).timestamp()
+    redis_client.hset(metrics_keys.minute(moment, 8), mapping={"HardJob|p": 3, "HardJob|ms": 30})
+    for key in (
+        metrics_keys.minute(moment - 60, 8),
+        metrics_keys.minute(moment, 7),
+        metrics_keys.marks(moment),
+    ):
+        redis_client.set(key, "a string")
+    redis_client.rpush(metrics_keys.histogram("HardJob", moment, 8), "a list")
+
+    assert Metrics(now=NOW).top_jobs().jobs["HardJob"].total.processed == 3
+    assert Metrics(now=NOW).for_job("HardJob").jobs["HardJob"].total.processed == 3
+    assert Metrics(now=NOW).top_jobs().marks == ()

@@ -56,7 +56,8 @@ def latest(pool: Pool, count: int) -> list[tuple[str, dict[str, str]]]:
     names = [name.decode(errors="replace") for name in pool.command("ZREVRANGE", keys.BULK_RUNS, 0, count - 1)]
     if not names:
         return []
-    rows = pool.batch([("HGETALL", keys.bulk_run(name)) for name in names])
+    # A key of the wrong type must not hide the other runs.
+    rows = pool.readable([("HGETALL", keys.bulk_run(name)) for name in names])
     return [(name, _texts(row)) for name, row in zip(names, rows, strict=True) if row]
 
 

@@ -59,7 +59,8 @@ def histograms(pool: Pool, job_class: str, starts: Sequence[int]) -> list[list[i
     replies = _in_slices(pool, commands)
     width = len(_GENERATIONS)
     return [
-        [sum(counts) for counts in zip(*replies[at : at + width], strict=True)] for at in range(0, len(replies), width)
+        [sum(counts) for counts in zip(*(found or [0] * _BUCKETS for found in replies[at : at + width]), strict=True)]
+        for at in range(0, len(replies), width)
     ]
 
 
@@ -95,7 +96,8 @@ def _counts(pool: Pool, names: Sequence[str]) -> list[Counts]:
 def _in_slices(pool: Pool, commands: Sequence[Command]) -> list[list[bytes]]:
     replies: list[list[bytes]] = []
     for start in range(0, len(commands), _SLICE):
-        replies += pool.batch(commands[start : start + _SLICE])
+        # A key of the wrong type must not hide the other minutes and days.
+        replies += [reply or [] for reply in pool.readable(commands[start : start + _SLICE])]
     return replies
 
 

@@ -21,7 +21,8 @@ def live_keys(pool: Pool, now: float) -> list[bytes]:
 
 def summaries(pool: Pool, names: list[bytes]) -> list[list[bytes | None]]:
     """The `FIELDS` of each profile."""
-    return pool.batch([("HMGET", name, *FIELDS) for name in names]) if names else []
+    # A key of the wrong type must not hide the other profiles.
+    return [row or [None] * len(FIELDS) for row in pool.readable([("HMGET", name, *FIELDS) for name in names])]
 
 
 def data(pool: Pool, name: str) -> bytes | None:

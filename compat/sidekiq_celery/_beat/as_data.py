@@ -36,10 +36,17 @@ def entry_of(text: bytes) -> dict[str, Any]:
     Raises:
         ValueError: The text is not an entry.
     """
-    fields = json.loads(text)
+    try:
+        fields = json.loads(text)
+    except RecursionError as error:
+        raise ValueError(f"it is nested too deeply: {text[:80]!r}") from error
     if not isinstance(fields, Mapping) or not isinstance(fields.get("task"), str):
         raise ValueError(f"a beat entry is a JSON object with the name of a task, not {text[:80]!r}")
-    given = {key: from_plain(fields[key]) for key in ("args", "kwargs", "options") if key in fields}
+    try:
+        given = {key: from_plain(fields[key]) for key in ("args", "kwargs", "options") if key in fields}
+    # What a type's own reader raises for a value that is none of its type.
+    except Exception as error:
+        raise ValueError(f"its arguments or options cannot be read: {error}") from error
     return {"task": fields["task"], "schedule": schedule_of(fields.get("schedule")), **given}
 
 

@@ -37,13 +37,16 @@ def entries(pool: Pool) -> Iterable[Mapping[str, Any]]:
     for app_name, text in _pairs(pool.command("HGETALL", BEATS)):
         try:
             listing = json.loads(text)
-            known, at = dict(listing["entries"]), float(listing["at"])
-        except (ValueError, TypeError, KeyError):
+            at = float(listing["at"])
+            known = sorted((name, str(task), str(when)) for name, (task, when) in listing["entries"].items())
+        # Another program may have written anything.
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
             continue
         if time.time() - at > _KEPT_SECONDS:
             continue
-        runs = dict(_pairs(pool.command("HGETALL", f"sidekiq_py:beat:{app_name}")))
-        for name, (task, schedule) in sorted(known.items()):
+        [reply] = pool.readable([("HGETALL", f"sidekiq_py:beat:{app_name}")])
+        runs = dict(_pairs(reply or []))
+        for name, task, schedule in known:
             yield {
                 "name": name,
                 "cron": schedule,
@@ -64,5 +67,5 @@ def _last_run(text: bytes | None) -> str | None:
         seconds, count, *more = json.loads(text or b"")
         sent = more[0] if more else seconds if count else None
         return None if sent is None else datetime.fromtimestamp(sent, UTC).isoformat()
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError, OSError, RecursionError):
         return None

@@ -72,7 +72,7 @@ def read_runs(app: Any, text: bytes) -> Runs:
         seconds, count, *more = json.loads(text)
         sent = more[0] if more else seconds if count else None
         return Runs(in_zone(seconds), int(count), None if sent is None else in_zone(sent))
-    except (ValueError, TypeError, OverflowError, OSError):
+    except (ValueError, TypeError, OverflowError, OSError, RecursionError):
         return Runs(app.now())
 
 
@@ -92,6 +92,8 @@ class PersistentScheduler(Scheduler):
         self._seen: dict[str, bytes] = {}
         self._paused: set[str] = set()
         self._described: set[str] = set()
+        # The texts that describe no entry, as logged already.
+        self._ignored: dict[str, bytes] = {}
         self._refreshed_at: float | None = None
         self._shown: dict[str, tuple[str, str]] | None = None
         self._shown_at = 0.0
@@ -239,7 +241,10 @@ class PersistentScheduler(Scheduler):
             try:
                 entries[name] = as_data.entry_of(text)
             except ValueError as error:
-                logger.error("beat: Entry %r is ignored: %s. Remove it with `beat remove`.", name, error)
+                # Redis is read every few seconds.
+                if self._ignored.get(name) != text:
+                    self._ignored[name] = text
+                    logger.error("beat: Entry %r is ignored: %s. Remove it with `beat remove`.", name, error)
         return entries
 
     def _try_later(self, error: Exception) -> float:

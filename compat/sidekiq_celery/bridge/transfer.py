@@ -13,6 +13,7 @@ carries a deadline, which is shorter than the lifetime of any mark.
 import itertools
 import json
 from collections.abc import Sequence
+from types import NoneType
 from typing import NamedTuple, Protocol
 
 from sidekiq_celery.bridge import moves
@@ -246,6 +247,8 @@ def _read(record: bytes) -> Found | None:
     head, _, text = record.partition(b"\n")
     try:
         queue, due = json.loads(head)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
+        return None
+    if type(queue) is not str or type(due) not in (int, float, NoneType):
         return None
     return Found(queue, text, (), due)

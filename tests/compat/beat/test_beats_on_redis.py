@@ -365,7 +365,7 @@ def test_a_name_that_is_not_utf_8_stops_no_other_entry(app: Celery, clock: Clock
     assert b"gone\xe9" not in redis_client.hkeys(STATE)
 
 
-@pytest.mark.parametrize("text", [b"nonsense", b"[1]", b'["a", "b"]', b"[1e999, 1]", b"\xff", b"7"])
+@pytest.mark.parametrize("text", [b"nonsense", b"[1]", b'["a", "b"]', b"[1e999, 1]", b"\xff", b"7", b"[" * 5000])
 def test_a_state_that_another_program_has_overwritten_stops_no_other_entry(
     app: Celery, clock: Clock, redis_client: redis.Redis, text: bytes
 ) -> None:
@@ -379,3 +379,26 @@ def test_a_state_that_another_program_has_overwritten_stops_no_other_entry(
 
     assert sorted(job["class"] for job in jobs(redis_client)) == ["proj.other", "proj.tick"]
     assert json.loads(redis_client.hget(STATE, "tick"))[1] == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"[" * 5000,
+        b'{"task":"a","schedule":{"every":5},"args":[{"__type__":"datetime","__value__":5}]}',
+    ],
+)
+def test_an_added_entry_that_another_program_has_overwritten_stops_no_other_entry(
+    app: Celery, clock: Clock, redis_client: redis.Redis, text: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is ignored, which is logged once, although Redis is read again and again."""
+    redis_client.hset(f"{STATE}:added", "odd", text)
+    beat = beat_of(app, tick=TICK)
+
+    for _ in range(3):
+        clock.advance(11)
+        run_due(beat)
+
+    assert {job["class"] for job in jobs(redis_client)} == {"proj.tick"}
+    assert redis_client.hget(f"{STATE}:added", "odd") == text
+    assert len([line for line in caplog.records if "is ignored" in line.getMessage()]) == 1

@@ -61,6 +61,30 @@ def test_what_no_beat_has_confirmed_for_a_day_is_shown_no_more(
     assert listed() == []
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 5000,
+        '{"at":1e12,"entries":{"a":5}}',
+        '{"at":1e12,"entries":[["a",1]]}',
+        '{"at":1e12,"entries":{"a":["t","s"]}}',
+    ],
+)
+@pytest.mark.parametrize("run", ["[" * 5000, "[1e300,1]", "[1e17,1]", "{}"])
+def test_what_another_program_has_written_hides_no_other_entry(
+    redis_url: str, redis_client: redis.Redis, listed: Callable[[], list[dict[str, Any]]], text: str, run: str
+) -> None:
+    """Among the lists of entries, their runs, and the keys of these."""
+    app = Celery("shop", broker=redis_url, set_as_current=False)
+    app.conf.beat_schedule = {"poll": {"task": "shop.poll", "schedule": 10.0}}
+    PersistentScheduler(app=app)
+    redis_client.hset(listing.BEATS, mapping={"damaged": text, "odd": text})
+    redis_client.hset("sidekiq_py:beat:damaged", "a", run)
+    redis_client.set("sidekiq_py:beat:odd", "a string")
+
+    assert "poll" in [entry["name"] for entry in listed()]
+
+
 def test_the_entries_are_those_of_the_redis_that_is_shown(
     redis_url: str, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:

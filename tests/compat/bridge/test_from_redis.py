@@ -367,13 +367,17 @@ def test_what_another_bridge_has_claimed_is_finished_once(
         [written] = [one for one in made if one.moved.task_id == "written"]
         celery.hset("sidekiq_py:bridge:claimed:forward", written.claim_id, b'["celery", null]\n' + written.found.text)
         celery.hset("sidekiq_py:bridge:claimed:forward", mapping={"a stranger's": b"rubbish", b"caf\xe9": b"rubbish"})
+        celery.hset("sidekiq_py:bridge:claimed:forward", mapping={"deep": b"[" * 5000, "odd": b"[5, []]\nx"})
 
         ledger = run_bridge(celery_url=other_redis.url)
 
         assert sorted(jobs(redis_client)) == ["claimed", "written"]
         assert ledger.moved["celery"] == {"moved": 1, "duplicates": 1}
         # Names that are not ours may be any bytes.
-        assert set(celery.hkeys("sidekiq_py:bridge:claimed:forward")) == {b"a stranger's", b"caf\xe9"}
+        assert set(celery.hkeys("sidekiq_py:bridge:claimed:forward")) == {
+            *(b"a stranger's", b"caf\xe9"),
+            *(b"deep", b"odd"),
+        }
     assert redis_client.hgetall(TOTALS) == {b"forward:celery:moved": b"2"}
 
 

@@ -37,6 +37,8 @@ MOST_ROWS = 1000
 MOST_ARGUMENT_BYTES = 2000
 _STRIDE = 2**33
 _SLICE = 500
+# How many of them one page looks through.
+_MOST_SLICES = 100
 _DIGITS_TOO_MANY = 20
 # The number of commands that read rows.
 _READS = 4
@@ -211,15 +213,19 @@ class Rows:
         # Reads one more than requested, to see if there is a next page.
         numbers: Sequence[int] = range(first, first + limit + 1)
         end, *replies = self._pool.batch([("HGET", self._key, "next"), *self._reading(numbers), *counting])
-        end = int(_number((end or b"0").decode(errors="replace")) or 0)
+        end = int(end) if end is not None and end.isdigit() and len(end) < _DIGITS_TOO_MANY else 0
         rows, counted = _rows(numbers, replies[:_READS], policy), _counts(replies[_READS:])
         first += limit + 1
         # Reserved numbers that were not used have no row.
-        while first < end and len(rows) <= limit:
-            numbers = range(first, min(end, first + _SLICE))
+        # If another program has overwritten `next`, they may be without end.
+        farthest = min(end, first + _MOST_SLICES * _SLICE)
+        while first < farthest and len(rows) <= limit:
+            numbers = range(first, min(farthest, first + _SLICE))
             rows += self._read(numbers, policy)
             first = numbers[-1] + 1
-        return Page(rows[:limit], rows[limit - 1].number if len(rows) > limit else None, counted)
+        if len(rows) > limit:
+            return Page(rows[:limit], rows[limit - 1].number, counted)
+        return Page(rows, first - 1 if first < end else None, counted)
 
     def _read(self, numbers: Sequence[int], policy: Redaction) -> list[Row]:
         return _rows(numbers, self._pool.batch(self._reading(numbers)), policy) if numbers else []

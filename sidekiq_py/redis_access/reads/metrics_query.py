@@ -5,6 +5,7 @@ Sidekiq 7 and 8 use different keys for them, so a fleet of both has two sets of 
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from sidekiq_py.redis_access.connection.link import Command
 from sidekiq_py.redis_access.connection.pool import Pool
@@ -93,8 +94,8 @@ def _counts(pool: Pool, names: Sequence[str]) -> list[Counts]:
     ]
 
 
-def _in_slices(pool: Pool, commands: Sequence[Command]) -> list[list[bytes]]:
-    replies: list[list[bytes]] = []
+def _in_slices(pool: Pool, commands: Sequence[Command]) -> list[list[Any]]:
+    replies: list[list[Any]] = []
     for start in range(0, len(commands), _SLICE):
         # A key of the wrong type must not hide the other minutes and days.
         replies += [reply or [] for reply in pool.readable(commands[start : start + _SLICE])]

@@ -327,3 +327,32 @@ def test_what_a_dead_ruby_process_ran_comes_back_beside_what_another_program_wro
     assert sorted(app.client.lrange("queue:low", 0, -1)) == [b"a", b"d", b"e"]
     assert app.client.hgetall(key) == {b"b/0": b"no line", b"c/0": b"odd\nc"}
     assert len([line for line in caplog.records if "pushed again" in line.getMessage() and "not all" in line.msg]) == 2
+
+
+@pytest.mark.parametrize("value", ["1" + "0" * 17, "1e300", "9" * 5000, "x", "-1"])
+def test_a_page_of_rows_ends_though_the_number_of_jobs_was_overwritten(app: Program, value: str) -> None:
+    """It does not look for the rows of a billion jobs."""
+    batch = sidekiq.Batch(track=True)
+    with batch.jobs():
+        app.deed.perform_async("ok")
+    app.client.hset(steps.key(batch.bid), "next", value)
+
+    page = batch.rows.page()
+
+    assert [row.number for row in page.rows] == [0]
+
+
+@pytest.mark.parametrize("score", [float("inf"), 1e300, -5.0])
+def test_a_row_whose_state_was_overwritten_hides_no_other(app: Program, score: float) -> None:
+    """It is left out."""
+    batch = sidekiq.Batch(track=True)
+    with batch.jobs():
+        for _ in range(2):
+            app.deed.perform_async("ok")
+    key = f"{steps.key(batch.bid)}:states"
+    app.client.zadd(key, {"0": score})
+    app.client.zadd(key, {"no number": 1})
+    app.client.hset(f"{steps.key(batch.bid)}:jobs", "1", "[" * 5000)
+
+    assert [row.number for row in batch.rows.page().rows] == [1]
+    assert {row.number for row in batch.rows.page("enqueued").rows} <= {1}

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from math import isfinite
 from typing import Any, Self
 
 from sidekiq_py.api.source import pool_for
@@ -52,9 +53,11 @@ class JobStatus:
         links = pool_for(pool, client)
         cursor: bytes = b"0"
         while True:
-            cursor, found = links.command("SCAN", cursor, "MATCH", f"{keys.PREFIX}*", "COUNT", _PAGE)
+            # Another program may have written a key of another type, which is no status.
+            words = ("MATCH", f"{keys.PREFIX}*", "COUNT", _PAGE, "TYPE", "hash")
+            cursor, found = links.command("SCAN", cursor, *words)
             for key in found:
-                status = cls.find(key.decode(errors="replace")[len(keys.PREFIX) :], pool=links)
+                status = cls.find(key.decode(errors="surrogateescape")[len(keys.PREFIX) :], pool=links)
                 if status is not None:
                     yield status
             if cursor == b"0":
@@ -157,6 +160,8 @@ class JobStatus:
 def _number(text: str | None) -> float:
     """0 if it is not a number: any program may have written it."""
     try:
-        return float(text or 0)
+        number = float(text or 0)
     except ValueError:
         return 0.0
+    # `float` knows words such as "nan" and "inf", of which no integer can be made.
+    return number if isfinite(number) else 0.0

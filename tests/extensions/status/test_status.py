@@ -390,3 +390,19 @@ def test_a_test_that_keeps_its_jobs_needs_no_redis() -> None:
     with fake() as enqueued:
         run.perform_async()
         assert enqueued.drain() == 1
+
+
+@pytest.mark.parametrize("value", ["inf", "1e999", "nan", "x", "9" * 5000])
+def test_a_status_that_another_program_has_overwritten_is_shown(
+    redis_client: redis.Redis, redis_url: str, value: str
+) -> None:
+    """What is no number counts as 0."""
+    names = ("at", "total", "pct_complete", "started_at", "updated_at", "ended_at", "enqueued_at")
+    redis_client.hset("sidekiq:status:c", mapping=dict.fromkeys(names, value))
+
+    redis_client.set("sidekiq:status:d", "a string")
+
+    [found] = JobStatus.all(pool=redis_url)
+
+    assert (found.at, found.percent, found.started_at, found.seconds_left) == (0.0, 0, None, None)
+    assert found.to_dict()["started_at"] == 0

@@ -1,6 +1,5 @@
 """`sidekiq-py cron`: the timetable on the command line."""
 
-import json
 import shlex
 from collections.abc import Mapping
 from typing import Any
@@ -19,6 +18,7 @@ from sidekiq_py.extensions.periodic.declared import OVERLAPS, make
 from sidekiq_py.extensions.periodic.layout import tick_text
 from sidekiq_py.redaction import current
 from sidekiq_py.wire.json_dialect import loads
+from sidekiq_py.wire.json_loose import json_text
 
 _TIME = "%Y-%m-%d %H:%M:%S %z"
 
@@ -267,7 +267,7 @@ def _as_dict(job: CronJob, *, ticks: int = 1) -> dict[str, Any]:
 
 
 def _shown(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, str) else json_text(value)
 
 
 def _runs(job: CronJob) -> list[Mapping[str, Any]]:

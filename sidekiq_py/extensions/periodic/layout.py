@@ -32,8 +32,8 @@ _FIELDS_2 = (
     *("active_job", "queue_name_prefix", "queue_name_delimiter", "retry", "last_enqueue_time", "symbolize_args"),
 )
 _TRUE = re.compile(r"true|t|yes|y|1", re.IGNORECASE)
-# In the year 4147.
-_LATEST = 2**36
+# In the year 4147. With what is later, another program has put it there, and not all calculations work.
+LATEST = 2**36
 _NEEDS_RUBY = '"_sc_globalid"'
 
 
@@ -334,4 +334,4 @@ def _number(text: str | None) -> float:
 def _moment(text: str | None) -> float:
     """A number of seconds with which times can be calculated; 0 for another."""
     seconds = _number(text)
-    return seconds if 0 <= seconds < _LATEST else 0.0
+    return seconds if 0 <= seconds < LATEST else 0.0

@@ -9,6 +9,7 @@ from sidekiq_py.extensions.periodic import verbs
 from sidekiq_py.extensions.periodic.cron_text import CronText, CronTextError, parse
 from sidekiq_py.extensions.periodic.keys import CHANGES, DECLARED, DEFAULT_NAMESPACE, OWN_PREFIX, set_key
 from sidekiq_py.extensions.periodic.layout import (
+    LATEST,
     LAYOUTS,
     CronEntry,
     DamagedJobError,
@@ -307,12 +308,25 @@ def runs(pool: Pool, key: str) -> list[Run]:
     for row in rows:
         words = row.decode(errors="replace").split(" ")
         try:
-            ended = (float(words[4]), float(words[5])) if len(words) > 5 else (None, None)
+            tick, pushed_at, *ended = map(_seconds, (*words[1:3], *(words[4:6] if len(words) > 5 else ())))
             jid = None if words[0] == "-" else words[0]
-            found.append(Run(jid, int(float(words[1])), float(words[2]), words[3], *ended))
+            found.append(Run(jid, int(tick), pushed_at, words[3], *ended))
         except (IndexError, ValueError):
             continue
     return found
+
+
+def _seconds(text: str) -> float:
+    """
+    Parse a number of seconds with which times can be calculated.
+
+    Raises:
+        ValueError: Another program wrote it.
+    """
+    seconds = float(text)
+    if not 0 <= seconds < LATEST:
+        raise ValueError(f"{text} is no number of seconds")
+    return seconds
 
 
 def was_pushed(pool: Pool, key: str, jid: str) -> bool:

@@ -1,16 +1,18 @@
 """Keys of one periodic job to which another program has written: the other jobs fire, and workers start."""
 
+import json
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
 import redis
+from click.testing import CliRunner
 
 import sidekiq_py as sidekiq
 from sidekiq_py.api import CronJobs
 from sidekiq_py.doctor import examine
-from sidekiq_py.extensions.periodic import loading
+from sidekiq_py.extensions.periodic import commands, loading
 from sidekiq_py.extensions.periodic.keys import PAYLOAD_KEY
 from sidekiq_py.redis_access.connection.pool import Pool
 from tests.extensions.periodic.conftest import NOON
@@ -226,3 +228,33 @@ def test_a_job_of_release_1_whose_key_is_no_hash_stops_no_worker(
     declare_two(start, look)
 
     assert good_ones(redis_client)
+
+
+@pytest.mark.parametrize(
+    "line", ["j inf 1 pushed", "j 1 1e300 pushed", "j 1 1 pushed nan 1e17", "x", b"\xff", "-1 -1 -1 x"]
+)
+def test_a_run_that_another_program_has_written_hides_no_other(
+    start: Start, look: Look, pool: Pool, redis_client: redis.Redis, line: str | bytes
+) -> None:
+    """Each run that can be read is listed by the commands."""
+    declare_two(start, look)
+    before = len(CronJobs().find("bad").runs())  # type: ignore[union-attr]
+    redis_client.lpush(f"sidekiq_py:cron_runs:{BAD}", line)
+
+    use_everything(start, look, pool)
+    result = CliRunner().invoke(commands.cron, ["history", "bad", "--json", "-u", pool.settings.url])
+
+    assert result.exit_code == 0, result.output
+    assert len(json.loads(result.output)) > before
+
+
+def test_a_job_with_an_integer_of_thousands_of_digits_is_shown(
+    start: Start, look: Look, pool: Pool, redis_client: redis.Redis
+) -> None:
+    """Python refuses to convert one to a text."""
+    declare_two(start, look)
+    redis_client.hset(BAD, "args", "9" * 5000)
+
+    result = CliRunner().invoke(commands.cron, ["show", "bad", "-u", pool.settings.url])
+
+    assert result.exit_code == 0, result.output

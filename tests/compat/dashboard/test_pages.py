@@ -292,3 +292,15 @@ def test_what_cannot_be_meant_is_not_sent(operator: Visitor, fields: dict[str, s
     """Nothing is done, and nothing noted."""
     assert "nothing was done" in operator.post("/celery/worker/act", fields).shown
     assert list(AuditLog().page()) == []
+
+
+@pytest.mark.parametrize("key", ["sidekiq_py:flow:odd", "sidekiq_py:chord:odd"])
+def test_a_key_of_another_type_hides_no_workflow(operator: Visitor, redis_client: redis.Redis, key: str) -> None:
+    """The list shows all others."""
+    redis_client.hset("sidekiq_py:flow:good", "1", "{}")
+    redis_client.set(key, "a string")
+
+    page = operator.get("/celery/workflows")
+
+    assert page.status == 200
+    assert re.findall(r"/celery/workflow\?id=(\w+)", page.text) == ["good"]

@@ -47,7 +47,7 @@ def test_that_nobody_was_found_holds_for_seconds(pool: Pool, redis_client: redis
     assert versions.shared_infos(pool) == [info("8.0.2")]
 
 
-@pytest.mark.parametrize("odd", ["no JSON", "{}", "[1]", "1", '{"a":1}'])
+@pytest.mark.parametrize("odd", ["no JSON", "{}", "[1]", "1", '{"a":1}', "[" * 5000])
 def test_what_others_put_in_that_place_is_passed_over(pool: Pool, redis_client: redis.Redis, odd: str) -> None:
     """A worker then looks for itself; likewise at a key of another type."""
     beat(redis_client, "web:1:b", info("8.0.2"))

@@ -156,11 +156,15 @@ class Listener:
 
     @staticmethod
     def _add(change: Change, text: bytes) -> None:
-        message = json.loads(text)
-        if "event" in message:
-            change.events.append(message["event"])
-        for number in message.get("numbers", ()):
-            change.states[number] = message["state"]
+        try:
+            message = json.loads(text)
+            events = [message["event"]] if "event" in message else []
+            states = {int(number): message["state"] for number in message.get("numbers", ())}
+        except (ValueError, TypeError, AttributeError, KeyError, OverflowError, RecursionError):
+            # Another program has published it.
+            return
+        change.events.extend(events)
+        change.states.update(states)
 
     def _close_after(self, wait: "asyncio.Task[Change | None]") -> None:
         # Retrieve the error of the abandoned wait, which nothing else does.

@@ -74,5 +74,5 @@ def _unpacked(shared: bytes) -> list[bytes] | None:
     try:
         texts = json.loads(shared)
         return [text.encode("latin-1") for text in texts] if type(texts) is list else None
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         return None

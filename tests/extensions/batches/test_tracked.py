@@ -9,6 +9,7 @@ import redis
 
 import sidekiq_py as sidekiq
 from sidekiq_py.active_job import active_job, forget_active_jobs, perform_later
+from sidekiq_py.extensions.batches import steps
 from sidekiq_py.extensions.batches.batch import Batch
 from sidekiq_py.extensions.batches.errors import BatchGoneError
 from sidekiq_py.extensions.batches.rows import Row
@@ -279,6 +280,27 @@ def test_changes_are_heard(app: Program) -> None:
 
     assert first.is_fresh
     assert states == dict.fromkeys(range(50), "finished")
+    assert events == ["complete", "success"]
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"nonsense", b"\xff", b"7", b"[]", b'{"numbers": 5}', b'{"numbers": [1]}', b"[" * 5000]
+)
+def test_what_another_program_publishes_ends_no_changes(app: Program, redis_client: redis.Redis, text: bytes) -> None:
+    """It is passed over."""
+    batch = sidekiq.Batch(track=True)
+    with batch.jobs():
+        app.deed.perform_async("ok")
+    changes = batch.changes(every=0.05, idle=0.05)
+    next(changes)
+
+    assert redis_client.publish(steps.channel(batch.bid), text) == 1
+    with sidekiq.embed(concurrency=1):
+        events: list[str] = []
+        while "success" not in events:
+            events += next(changes).events
+    changes.close()
+
     assert events == ["complete", "success"]
 
 

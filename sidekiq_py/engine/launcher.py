@@ -13,6 +13,7 @@ when it has ended, or when this process ends.
 
 import logging
 import threading
+from collections.abc import Callable
 
 from sidekiq_py.engine.assembly import WorkerParts
 from sidekiq_py.engine.boot_checks import check_redis
@@ -69,12 +70,13 @@ class Launcher:
         """True once the process no longer fetches jobs."""
         return self.parts.life.is_quieting
 
-    def start(self, *, runs_jobs_here: bool = False) -> None:
+    def start(self, *, runs_jobs_here: bool = False, on_prepared: Callable[[], None] = lambda: None) -> None:
         """
-        Start everything. Does not block.
+        Start everything. Does not block, unless a hook does.
 
         Args:
             runs_jobs_here: The calling thread will call `run_jobs_here`, and no other thread runs jobs.
+            on_prepared: Called when the hooks of extensions and of the program have run, before anything is fetched.
 
         Raises:
             UnsupportedRedisError: The Redis server is too old, or a Cluster.
@@ -87,6 +89,7 @@ class Launcher:
         parts.detection.look_by(lambda: versions.shared_infos(parts.pool))
         parts.extension_start.start(self.config)
         parts.hooks.fire("startup", reraise=True)
+        on_prepared()
         if self.config.job_log:
             parts.job_logger.attach()
         if parts.loop is not None:

@@ -54,14 +54,14 @@ def run_worker(
 
 
 def _start(launcher: Launcher, *, runs_jobs_here: bool = False) -> None:
-    """Start the worker. A stop signal in the meantime waits for the start as long as it would for busy jobs."""
-    has_started = threading.Event()
+    """Start the worker. A stop signal in the meantime waits for the hooks as long as it would for busy jobs."""
+    is_prepared = threading.Event()
 
     def end_what_never_starts() -> None:
         while not launcher.signals.has("TERM", "INT"):
-            if has_started.wait(_LOOK_SECONDS):
+            if is_prepared.wait(_LOOK_SECONDS):
                 return
-        if not has_started.wait(launcher.config.shutdown_timeout_seconds):
+        if not is_prepared.wait(launcher.config.shutdown_timeout_seconds):
             _log.critical(
                 "This worker was asked to stop before it had started; exiting now\n%s",
                 thread_dump(launcher.state),
@@ -73,9 +73,9 @@ def _start(launcher: Launcher, *, runs_jobs_here: bool = False) -> None:
     watching = threading.Thread(target=end_what_never_starts, name="sidekiq.start", daemon=True)
     watching.start()
     try:
-        launcher.start(runs_jobs_here=runs_jobs_here)
+        launcher.start(runs_jobs_here=runs_jobs_here, on_prepared=is_prepared.set)
     finally:
-        has_started.set()
+        is_prepared.set()
         # From here on another thread reads the signals.
         watching.join()
         launcher.signals.watch_again()

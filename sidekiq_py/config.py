@@ -69,6 +69,12 @@ class QueueConfig:
                 f"queue {name!r} has the character {unseen} in its name; names have no whitespace or control "
                 "characters. Give each queue by itself, as in -q critical -q default"
             )
+        try:
+            str(name).encode()
+        except UnicodeEncodeError:
+            raise ConfigError(
+                f"queue {name!r} is not UTF-8; workers cannot serve it, but `sidekiq-py queues` can move its jobs"
+            ) from None
         if len(rest) > 1:
             raise ConfigError(
                 f"{given!r} is more than a name and a weight; give each queue by itself, as in -q critical,3 -q default"

@@ -50,7 +50,8 @@ def entries(app: App) -> list[EntryState]:
     values, held, _ = turns.read(client_of(app).pool, turn_keys_of(app))
     found = []
     for name, entry in sorted(_scheduler(app).schedule.items()):
-        count, last_run_at = read_runs(app, values[name])[1:] if name in values else (0, None)
+        runs = read_runs(app, values[name]) if name in values else None
+        count, last_run_at = (0, None) if runs is None else runs[1:]
         is_added = name not in app.conf.beat_schedule and name != "celery.backend_cleanup"
         when = as_data.schedule_text(entry.schedule)
         found.append(EntryState(name, entry.task, when, last_run_at, count, name in held, is_added))
@@ -120,7 +121,7 @@ def resume(app: App, name: str) -> None:
     _entry(app, name)
     pool, turn_keys = client_of(app).pool, turn_keys_of(app)
     value, _ = turns.read_one(pool, turn_keys, name)
-    before = read_runs(app, value) if value else Runs(app.now())
+    before = (read_runs(app, value) if value else None) or Runs(app.now())
     turns.release(pool, turn_keys, name, before._replace(counted_from=app.now()).text())
 
 

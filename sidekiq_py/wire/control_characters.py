@@ -10,8 +10,9 @@ UNSEEN = "\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff"
 For a character class of a regular expression: DEL, C1 controls, line separators, and marks that change the direction
 of writing, so that a text looks like another one. The C0 controls are not among them, because JSON escapes those.
 """
-_IN_A_LINE = re.compile(f"[\x00-\x1f{UNSEEN}]")
-_IN_LINES = re.compile(f"[\x00-\x08\x0b-\x1f{UNSEEN}]")
+# Surrogates stand for the bytes of a name that is not UTF-8; a file in UTF-8 cannot take them.
+_IN_A_LINE = re.compile(f"[\x00-\x1f{UNSEEN}\ud800-\udfff]")
+_IN_LINES = re.compile(f"[\x00-\x08\x0b-\x1f{UNSEEN}\ud800-\udfff]")
 _SHORT = {"\t": "\\t", "\n": "\\n", "\r": "\\r"}
 
 

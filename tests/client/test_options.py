@@ -91,6 +91,12 @@ def test_a_queue_whose_name_has_white_space_or_control_characters_is_refused(nam
         parse_queues([name], "queues", None)
 
 
+def test_no_worker_serves_a_queue_whose_name_is_not_utf_8() -> None:
+    """It could take such jobs out of Redis, and could not say where they belong."""
+    with pytest.raises(ConfigError, match="is not UTF-8"):
+        parse_queues(["caf\udce9"], "queues", None)
+
+
 def test_a_queue_with_an_odd_name_that_stands_in_redis_is_read(redis_url: str, redis_client: redis.Redis) -> None:
     """Whoever pushed it: it is listed, and can be emptied."""
     sidekiq.configure(redis_url=redis_url)

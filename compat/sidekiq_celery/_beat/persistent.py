@@ -59,10 +59,10 @@ class Runs(NamedTuple):
         return json.dumps([counted_from, self.total] if is_implied else [counted_from, self.total, sent]).encode()
 
 
-def read_runs(app: Any, text: bytes) -> Runs:
+def read_runs(app: Any, text: bytes) -> Runs | None:
     """
-    Read the text that `Runs.text` has written; times are in the app's time zone. An entry whose text is something else,
-    which another program has written, counts as new: it must not keep the others from running.
+    Read the text that `Runs.text` has written; times are in the app's time zone. Returns None if another program has
+    written something else.
     """
 
     def in_zone(moment: float) -> datetime:
@@ -73,7 +73,7 @@ def read_runs(app: Any, text: bytes) -> Runs:
         sent = more[0] if more else seconds if count else None
         return Runs(in_zone(seconds), int(count), None if sent is None else in_zone(sent))
     except (ValueError, TypeError, OverflowError, OSError, RecursionError):
-        return Runs(app.now())
+        return None
 
 
 class PersistentScheduler(Scheduler):
@@ -206,12 +206,23 @@ class PersistentScheduler(Scheduler):
 
     def _sent_at(self, name: str) -> datetime | None:
         value = self._seen.get(name)
-        return read_runs(self.app, value).sent_at if value else None
+        runs = read_runs(self.app, value) if value else None
+        return None if runs is None else runs.sent_at
 
     def _adopt(self, entry: Any, value: bytes) -> None:
         self._seen[entry.name] = value
         if value:
-            entry.last_run_at, entry.total_run_count, _ = read_runs(self.app, value)
+            runs = read_runs(self.app, value) or self._begun_anew(entry.name, value)
+            entry.last_run_at, entry.total_run_count, _ = runs
+
+    def _begun_anew(self, name: str, value: bytes) -> Runs:
+        """Start the count of an entry's runs anew if another program has overwritten it; the others run on."""
+        logger.error("beat: another program has overwritten the state of %s (%.100r); counting from now.", name, value)
+        runs = Runs(self.app.now())
+        text = runs.text()
+        if turns.take(self._pool, self._turn_keys, name, value, text, []):
+            self._seen[name] = text
+        return runs
 
     def _adjust_to_clock(self, entry: Any) -> None:
         """If the last run is far ahead of the clock, the clock was set back since then: count from now."""

@@ -13,6 +13,10 @@ from sidekiq_py.extension import RedisSettings
 __all__ = ("Plan", "task_has_custom")
 
 
+# Where the base classes are, whose methods do nothing.
+_OF_BASES = frozenset({"sidekiq_celery.loaders.base", "sidekiq_celery.backends.interface"})
+
+
 def task_has_custom(task: Any, attr: str) -> bool:
     """Whether the task's class, or one it derives from, defines *attr* itself."""
     own: type = getattr(task, "_base_of_tasks", object)
@@ -79,8 +83,7 @@ def _changed(part: Any, name: str) -> Any:
     """A method that a class derived from this package's base overrides. Returns None if it is not overridden."""
     found = getattr(part, name, None)
     owner = getattr(found, "__func__", found)
-    is_base = getattr(owner, "__module__", "").endswith(("loaders.base", "backends.interface"))
-    return None if is_base else found
+    return None if getattr(owner, "__module__", "") in _OF_BASES else found
 
 
 def _stores(backend: Any) -> bool:

@@ -255,7 +255,7 @@ class BasicFetcher:
         found = link.command("BRPOP", *map(keys.queue, open_queues), _BLOCK_SECONDS)
         if found is None:
             return None
-        queue = found[0].removeprefix(b"queue:").decode()
+        queue = found[0].removeprefix(b"queue:").decode(errors="surrogateescape")
         unit = UnitOfWork(found[1], queue, None, b"", False, monotonic())
         # The job has left Redis. Nothing may raise from here on until the caller or `requeue` holds it.
         if queue in self._unserved or self._stopping.is_set():

@@ -111,9 +111,9 @@ def parse_registration(text: bytes) -> tuple[ProcessPlace, list[str]]:
 
 
 def _is_sendable(name: str) -> bool:
-    """False for half of a UTF-16 pair, which is the name of no key."""
+    """False for a name that is not UTF-8, which no worker of ours serves."""
     try:
-        name.encode(errors="surrogateescape")
+        name.encode()
     except UnicodeEncodeError:
         return False
     return True

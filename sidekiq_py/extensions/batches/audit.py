@@ -143,7 +143,7 @@ class Audit:
     def _deliver_late(self, pool: Pool) -> None:
         """Retry callbacks that could not be pushed because the queue's key was not a list."""
         for page in _pages(state.bids(pool)):
-            replies = pool.readable([("HKEYS", f"{steps.key(bid)}:callbacks") for bid in page])
+            replies = pool.well_typed([("HKEYS", f"{steps.key(bid)}:callbacks") for bid in page])
             for bid, fields in zip(page, replies, strict=True):
                 if any(field.startswith(b"late:") for field in fields or ()):
                     with self._alone(bid):

@@ -63,7 +63,12 @@ class LifecycleEvents:
     def _look(self, pool: Pool, *, is_news: bool) -> None:
         bids = list(self._watched)
         commands = [("HMGET", steps.key(_text(bid)), *_FIELDS) for bid in bids]
-        for bid, (created_at, *moments) in zip(bids, pool.batch(commands) if bids else (), strict=True):
+        for bid, reply in zip(bids, pool.well_typed(commands), strict=True):
+            if reply is None:
+                # Another program has overwritten the batch.
+                del self._watched[bid]
+                continue
+            created_at, *moments = reply
             emitted = self._watched[bid]
             for event, moment in zip(_ENDS, moments, strict=True):
                 if moment is not None and event not in emitted:

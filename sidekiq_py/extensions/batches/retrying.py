@@ -40,7 +40,8 @@ def _readable(queue: Queue) -> Iterator[JobRecord]:
     try:
         yield from queue
     except RedisReplyError as error:
-        if error.is_about_server:
+        # The jobs of a queue that this user may not read are not lost.
+        if error.code != "WRONGTYPE":
             raise
 
 

@@ -24,7 +24,7 @@ _TWO_BEATS_SECONDS = 20.0
 def payloads(pool: Pool) -> Iterator[bytes]:
     """The payloads of all batch members that Ruby processes are running."""
     # A key of the wrong type must not hide what the other processes run.
-    for texts in pool.readable([("HVALS", ruby_runs_key(identity)) for identity in _identities(pool)]):
+    for texts in pool.well_typed([("HVALS", ruby_runs_key(identity)) for identity in _identities(pool)]):
         for text in texts or ():
             yield text.partition(b"\n")[2]
 

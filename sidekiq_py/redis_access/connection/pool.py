@@ -12,7 +12,7 @@ from sidekiq_py.errors import RedisConnectionError, RedisReplyError, ReplyLostEr
 from sidekiq_py.redis_access.connection.connections import connection_maker
 from sidekiq_py.redis_access.connection.link import SUSPECT_IDLE_SECONDS, Command, Link, NamespacedLink
 from sidekiq_py.redis_access.connection.namespace import Namespace
-from sidekiq_py.redis_access.connection.replies import FAILOVER_CODES, raise_first, readable
+from sidekiq_py.redis_access.connection.replies import FAILOVER_CODES, raise_first, readable, well_typed
 from sidekiq_py.redis_access.connection.settings import RedisSettings, place
 
 T = TypeVar("T")
@@ -123,6 +123,10 @@ class Pool:
     def readable(self, commands: Sequence[Command]) -> list[Any]:
         """Like `batch`, but with None in place of an error that concerns only one key."""
         return readable(self.run(lambda link: link.batch(commands))) if commands else []
+
+    def well_typed(self, commands: Sequence[Command]) -> list[Any]:
+        """Like `batch`, but with None in place of a key of the wrong type."""
+        return well_typed(self.run(lambda link: link.batch(commands))) if commands else []
 
     def abandon(self) -> None:
         """For a process that is shutting down: make all pending and later calls fail immediately."""

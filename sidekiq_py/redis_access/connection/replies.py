@@ -75,6 +75,17 @@ def raise_first(replies: list[Any]) -> list[Any]:
     return replies
 
 
+def well_typed(replies: Sequence[Any]) -> list[Any]:
+    """
+    *replies*, with None in place of a key of the wrong type. Other errors are raised: a key that this user may not read
+    may hold anything.
+    """
+    for reply in replies:
+        if isinstance(reply, RedisReplyError) and reply.code != "WRONGTYPE":
+            raise reply
+    return [None if isinstance(reply, RedisReplyError) else reply for reply in replies]
+
+
 def readable(replies: Sequence[Any]) -> list[Any]:
     """*replies*, with None in place of an error that concerns only one key. Other errors are raised."""
     for reply in replies:

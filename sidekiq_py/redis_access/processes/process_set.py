@@ -67,13 +67,13 @@ def beats(pool: Pool, names: Sequence[str]) -> list[Beat]:
     """The heartbeats of the processes that have one, in one round trip."""
     if not names:
         return []
-    rows = pool.readable([("HMGET", name, *_BEAT_FIELDS) for name in names])
+    rows = pool.well_typed([("HMGET", name, *_BEAT_FIELDS) for name in names])
     return [Beat(name, *row) for name, row in zip(names, rows, strict=True) if row and row[0] is not None]
 
 
 def busy(pool: Pool, names: Sequence[str]) -> int:
     """The total number of jobs that these processes reported as running."""
-    replies = pool.readable([("HGET", name, "busy") for name in names])
+    replies = pool.well_typed([("HGET", name, "busy") for name in names])
     return sum(map(to_i, replies))
 
 
@@ -97,7 +97,7 @@ def prune(pool: Pool) -> int:
     if not is_due:
         return 0
     names = identities(pool)
-    replies = pool.readable([("HEXISTS", name, "info") for name in names])
+    replies = pool.well_typed([("HEXISTS", name, "info") for name in names])
     # A process whose key has the wrong type stays: nobody knows whether it lives.
     expired = [name for name, is_there in zip(names, replies, strict=True) if is_there == 0]
     if not expired:
@@ -136,7 +136,7 @@ def running(pool: Pool, names: Sequence[str]) -> list[tuple[str, str, bytes]]:
     size = len(_WORK_SUFFIXES)
     commands = [("HGETALL", keys.work(name, suffix=suffix)) for name in names for suffix in _WORK_SUFFIXES]
     # A key of the wrong type must not hide what the other processes run.
-    replies = pool.readable([*(("EXISTS", name) for name in names), *commands])
+    replies = pool.well_typed([*(("EXISTS", name) for name in names), *commands])
     alive, hashes = replies[: len(names)], replies[len(names) :]
     return [
         row

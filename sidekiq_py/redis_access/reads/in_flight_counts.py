@@ -68,10 +68,10 @@ def _owners(pool: Pool) -> dict[str, list[str]]:
 
 def jobs(pool: Pool, owner: str) -> list[tuple[str, bytes]]:
     """The queue and the bytes of each job that an owner has in flight. A key of the wrong type has none."""
-    about, flat = pool.readable([("HGET", keys.OWNERS, owner), ("HGETALL", keys.in_flight(owner))])
+    about, flat = pool.well_typed([("HGET", keys.OWNERS, owner), ("HGETALL", keys.in_flight(owner))])
     found = [(in_flight.split_field(field)[2], raw) for field, raw in _pairs(flat or []) if in_flight.is_field(field)]
     queues = queues_of(about or b"")
-    listed = pool.readable([("LRANGE", keys.inbox(owner, queue), 0, -1) for queue in queues])
+    listed = pool.well_typed([("LRANGE", keys.inbox(owner, queue), 0, -1) for queue in queues])
     return found + [(queue, raw) for queue, raws in zip(queues, listed, strict=True) for raw in raws or ()]
 
 

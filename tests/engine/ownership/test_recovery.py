@@ -390,6 +390,7 @@ def test_what_others_wrote_does_not_keep_the_jobs_of_the_dead(
         "[" * 5000,
         '{"boot":"","pidns":"","pid":1E400,"start":0,"queues":[]}',
         '{"boot":"","pidns":"","pid":1,"start":0,"queues":["\\ud800"]}',
+        '{"boot":"","pidns":"","pid":1,"start":0,"queues":["caf\\udce9"]}',
     ],
 )
 def test_an_entry_that_no_owner_wrote_does_not_keep_the_jobs_of_the_dead(
@@ -400,6 +401,7 @@ def test_an_entry_that_no_owner_wrote_does_not_keep_the_jobs_of_the_dead(
     hold(link, GONE)
     redis_client.hset("sidekiq_py:owners", "foreign:1:a:1", about)
     redis_client.hset("sidekiq_py:departed", "foreign:2:a:1", f"1 {about}")
+    redis_client.rpush(b"sidekiq_py:inbox:foreign:2:a:1:caf\xe9", "x")
 
     assert recovery.look() == 1
 

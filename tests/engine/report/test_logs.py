@@ -256,6 +256,8 @@ def test_a_message_of_ours_is_one_line() -> None:
     """An error's text may come from a payload."""
     assert logs.PlainFormatter().format(of_ours(f"no job {FORGED}")).endswith(f" WARN: no job {ESCAPED}")
     assert logs.PlainFormatter().format(of_ours(FORGED, name="sidekiq.web")).endswith(f" WARN: {ESCAPED}")
+    # A file in UTF-8 cannot take the byte of a name that is not.
+    assert logs.PlainFormatter().format(of_ours("no queue caf\udce9")).endswith(" WARN: no queue caf\\udce9")
 
 
 def test_a_message_of_the_program_stays_as_it_is() -> None:

@@ -3,13 +3,16 @@
 from typing import Any
 
 import pytest
+import redis
 
 import sidekiq_py as sidekiq
 from sidekiq_py.api import ScheduledSet
 from sidekiq_py.client import sync_client
+from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.extensions.batches.audit import Audit
 from sidekiq_py.extensions.batches.batch import Batch
 from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.settings import RedisSettings
 from tests.extensions.batches.conftest import Program
 from tests.support.waiting import eventually
 
@@ -53,6 +56,28 @@ def test_a_job_that_is_nowhere_is_lost(app: Program, pool: Pool, audit: Audit) -
         batch.wait(10)
         app.wait_until_idle()
     assert sorted(app.events(batch.bid)) == ["complete", "death"]
+
+
+def test_a_job_in_a_queue_that_may_not_be_read_is_not_lost(
+    app: Program, audit: Audit, redis_url: str, redis_client: redis.Redis
+) -> None:
+    """The audit says so, and decides nothing."""
+    batch = opened(app, "ok")
+    redis_client.rename("queue:default", "queue:billing")
+    redis_client.sadd("queues", "billing")
+    may = ("%RW~sidekiq_py:*", "%RW~queue:default", "~queues", "~stat:*", "~processes", "~retry", "~schedule", "~dead")
+    redis_client.acl_setuser("clerk", enabled=True, passwords=["+pw"], commands=["+@all"], keys=[])
+    redis_client.execute_command("ACL", "SETUSER", "clerk", "resetkeys", *may)
+    restricted = Pool(RedisSettings(redis_url.replace("redis://", "redis://clerk:pw@")))
+    try:
+        for _ in range(3):
+            with pytest.raises(RedisReplyError, match="NOPERM"):
+                audit.run(restricted)
+    finally:
+        restricted.close()
+        redis_client.acl_deluser("clerk")
+
+    assert batch.status().lost == 0
 
 
 def test_a_lost_job_that_turns_up_is_counted(app: Program, pool: Pool, audit: Audit) -> None:

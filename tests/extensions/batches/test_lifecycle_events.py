@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 
 import pytest
+import redis
 
 import sidekiq_py as sidekiq
 from sidekiq_py import telemetry
@@ -68,3 +69,19 @@ def test_what_was_there_at_the_first_look_is_no_news(look: Callable[[], None], e
 def test_nothing_is_asked_of_redis_where_nobody_listens(app: Program) -> None:
     """Most programs measure no batches."""
     LifecycleEvents().run(None)  # type: ignore[arg-type]
+
+
+def test_a_batch_that_another_program_has_overwritten_hides_no_event_of_another(
+    look: Callable[[], None], emitted: list[tuple[str, str]], redis_client: redis.Redis
+) -> None:
+    """Nothing more is said of it."""
+    look()
+    first, second = sidekiq.Batch(), sidekiq.Batch()
+    with second.jobs():
+        look()
+        redis_client.set(f"sidekiq_py:batch:{first.bid}", "x")
+        look()
+
+    look()
+
+    assert [event for event, bid in emitted if bid == second.bid] == ["created", "complete", "success"]

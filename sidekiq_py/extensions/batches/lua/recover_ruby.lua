@@ -5,7 +5,7 @@
 -- ARGV[1] its identity
 --
 -- Reply: the number of jobs pushed, and of entries that stay: those that another program has written, and jobs whose
--- queue's key has a wrong type.
+-- queue's key has a wrong type or may not be used.
 if redis.call('EXISTS', KEYS[3]) == 1 then return {0, 0} end
 local prefix = string.sub(KEYS[4], 1, -7)
 local pushed, left = 0, 0
@@ -16,8 +16,9 @@ for at = 1, #entries, 2 do
   if queue then
     -- A process that had time for it returned the job itself, and was killed before it removed the mark.
     local list = prefix .. 'queue:' .. queue
-    is_done = redis.call('TYPE', list).ok == 'list' and redis.call('LPOS', list, job)
-    if not is_done then
+    local found = redis.pcall('LPOS', list, job)
+    is_done = type(found) == 'number'
+    if not found then
       is_done = type(redis.pcall('RPUSH', list, job)) == 'number'
       if is_done then
         redis.pcall('SADD', KEYS[4], queue)

@@ -35,6 +35,8 @@ def stage(
 
 
 PRODUCERS = 2
+# So many connections of a worker wait on one queue at most.
+MOST_OPEN_MOVES = 3
 MORE = (crash_alone, order, order_with_enough_replicas)
 # They take up to half a minute each. To Sidekiq 6 they look like the first.
 NEWER = pytest.mark.releases(since="7.3")
@@ -54,8 +56,8 @@ def test_no_job_is_lost_but_what_redis_itself_dropped(
     assert (stage.ruby.is_running, stage.python.is_running) == (True, True)
     assert {number % 2 for number in ran_after} == {0, 1}
     if fail_over is crash_alone:
-        # One may have gone to the frozen worker, as the answer to a move that waited.
-        assert books.dropped >= len(UNREPLICATED) - 1
+        # Some may have gone to the frozen worker, as the answers to moves that waited.
+        assert books.dropped >= len(UNREPLICATED) - MOST_OPEN_MOVES
     if fail_over is order_with_enough_replicas:
         # In the turn of its loop in which it learns that the replica has left, it may still answer each producer once.
         assert books.dropped <= PRODUCERS

@@ -12,6 +12,7 @@ import redis
 from sidekiq_celery import Celery, Task, signals
 from sidekiq_celery._run.coroutine_limits import within_limits
 from sidekiq_celery._run.failed_tasks import INDEX
+from sidekiq_celery._run.plan import Plan
 from sidekiq_celery.app import trace
 from sidekiq_celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded, TimeLimitExceeded, WorkerLostError
 from sidekiq_celery.worker.request import Request
@@ -1011,3 +1012,21 @@ def test_a_task_is_sent_by_its_name_alone(app: Celery, name: Any) -> None:
     """Anything else is refused before it is sent."""
     with pytest.raises(TypeError, match="takes the name of a task"):
         app.send_task(name)
+
+
+def test_the_cleanup_of_a_custom_backend_is_called_after_each_run(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever its class is; that of our base class, which does nothing, is not."""
+    app = Celery("custom", broker=redis_url, backend=redis_url, set_as_current=False)
+    task = app.task(lambda: None, name="custom.task")
+    assert Plan(task).cleans_up == []
+
+    class Backend(type(task.backend)):  # type: ignore[misc]
+        def process_cleanup(self) -> None:
+            """Do something."""
+
+    Backend.process_cleanup.__module__ = "acme.backends.interface"
+    monkeypatch.setattr(task.backend, "__class__", Backend)
+
+    assert Plan(task).cleans_up == [task.backend.process_cleanup]

@@ -14,6 +14,8 @@ from sidekiq_py.extensions.batches import checks, steps
 from sidekiq_py.extensions.batches.audit import Audit
 from sidekiq_py.extensions.batches.lifecycle_events import LifecycleEvents
 from sidekiq_py.extensions.batches.ruby_runs import RubyRuns
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.settings import RedisSettings
 from tests.extensions.batches.conftest import Program
 from tests.extensions.batches.test_json_schema import definition, violations
 
@@ -327,6 +329,26 @@ def test_what_a_dead_ruby_process_ran_comes_back_beside_what_another_program_wro
     assert sorted(app.client.lrange("queue:low", 0, -1)) == [b"a", b"d", b"e"]
     assert app.client.hgetall(key) == {b"b/0": b"no line", b"c/0": b"odd\nc"}
     assert len([line for line in caplog.records if "pushed again" in line.getMessage() and "not all" in line.msg]) == 2
+
+
+def test_a_queue_that_may_not_be_used_keeps_no_other_job_of_a_dead_ruby_process(app: Program, redis_url: str) -> None:
+    """Its own job stays, for a worker that may."""
+    key = "sidekiq_py:batches:ruby:host:1:ab"
+    app.client.sadd(steps.RUBY_PROCESSES, "host:1:ab")
+    app.client.hset(key, mapping={"a/0": "billing\na", "b/0": "low\nb"})
+    may = ("~sidekiq_py:*", "~queue:low", "~queues", "~host:*")
+    app.client.execute_command("ACL", "SETUSER", "clerk", "on", ">pw", "+@all", "resetkeys", *may)
+    restricted = Pool(RedisSettings(redis_url.replace("redis://", "redis://clerk:pw@")))
+    try:
+        runs = RubyRuns(away_seconds=0)
+        for _ in range(2):
+            runs.run(restricted)
+    finally:
+        restricted.close()
+        app.client.acl_deluser("clerk")
+
+    assert app.client.lrange("queue:low", 0, -1) == [b"b"]
+    assert app.client.hgetall(key) == {b"a/0": b"billing\na"}
 
 
 @pytest.mark.parametrize("value", ["1" + "0" * 17, "1e300", "9" * 5000, "x", "-1"])

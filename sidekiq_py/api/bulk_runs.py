@@ -5,7 +5,6 @@ Bulk actions that run in the background, visible to every process, whichever one
     run.finish(RetrySet().retry_all(run.report, stop=run.should_stop))
 """
 
-import math
 import secrets
 import time
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from sidekiq_py.api.source import OfRedis
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.reads import bulk_runs
+from sidekiq_py.wire.number_text import to_finite
 
 # A run that has not reported for this long has lost its process; it reports at least every five seconds.
 _SILENT_SECONDS = 30.0
@@ -173,12 +173,7 @@ class BulkRuns(OfRedis):
 
 def _state(run_id: str, fields: dict[str, str]) -> BulkState:
     def number(name: str) -> float:
-        try:
-            value = float(fields.get(name, "0"))
-        except ValueError:
-            return 0.0
-        # `float` knows words such as "nan" and "inf", of which no integer can be made.
-        return value if math.isfinite(value) else 0.0
+        return to_finite(fields.get(name))
 
     updated_at = number("updated_at")
     try:

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from math import isfinite
 from typing import Any
 
 from sidekiq_py.api.job_record import moment
@@ -11,8 +10,8 @@ from sidekiq_py.api.source import pool_for
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.errors import PayloadError
 from sidekiq_py.redis_access.reads import iteration_states
-from sidekiq_py.wire.integer_text import to_i
 from sidekiq_py.wire.json_dialect import loads
+from sidekiq_py.wire.number_text import to_finite, to_i
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,19 +68,10 @@ def _state(fields: dict[bytes, bytes]) -> IterationState:
     cancelled = fields.get(b"cancelled")
     return IterationState(
         executions=to_i(fields.get(b"ex")),
-        runtime=_seconds(fields.get(b"rt")),
+        runtime=to_finite(fields.get(b"rt")),
         cursor=_cursor(fields.get(b"c")),
         cancelled_at=moment(cancelled.decode(errors="replace")) if cancelled else None,
     )
-
-
-def _seconds(text: bytes | None) -> float:
-    """A number of seconds; 0 for anything else, so that the states of other jobs can be read."""
-    try:
-        seconds = float(text or 0)
-    except ValueError:
-        return 0.0
-    return seconds if isfinite(seconds) else 0.0
 
 
 def _cursor(text: bytes | None) -> Any:

@@ -1,6 +1,5 @@
 """The processes that share this Redis, Ruby's and Python's, and the jobs they run."""
 
-import math
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from functools import cached_property
@@ -16,6 +15,7 @@ from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.processes import process_set
 from sidekiq_py.redis_access.processes.process_set import Beat
 from sidekiq_py.redis_access.reads import in_flight_counts
+from sidekiq_py.wire.number_text import to_finite
 from sidekiq_py.wire.process_info import CapsuleFacts, ProcessInfo, parse_info
 from sidekiq_py.wire.work import parse_work
 
@@ -97,19 +97,19 @@ class Process:
     @property
     def beat_at(self) -> datetime:
         """The time of its last heartbeat."""
-        return moment(_number(self._beat.beat)) or datetime.fromtimestamp(0, UTC)
+        return moment(to_finite(self._beat.beat)) or datetime.fromtimestamp(0, UTC)
 
     @property
     def concurrency(self) -> int:
         """How many jobs it runs at a time. Up to Sidekiq 8.1.1 it is part of `info`, later a field of its own."""
         if self._beat.concurrency is not None:
-            return int(_number(self._beat.concurrency))
+            return int(to_finite(self._beat.concurrency))
         return self._info.concurrency or 0
 
     @property
     def busy(self) -> int:
         """How many jobs it was running at its last heartbeat."""
-        return int(_number(self._beat.busy))
+        return int(to_finite(self._beat.busy))
 
     @property
     def is_stopping(self) -> bool:
@@ -119,12 +119,12 @@ class Process:
     @property
     def rss_kb(self) -> int:
         """Its memory (RSS) in kilobytes."""
-        return int(_number(self._beat.rss))
+        return int(to_finite(self._beat.rss))
 
     @property
     def rtt_us(self) -> int:
         """The duration of its last measured round trip to Redis, in microseconds."""
-        return int(_number(self._beat.rtt_us))
+        return int(to_finite(self._beat.rtt_us))
 
     @property
     def in_flight(self) -> int:
@@ -328,12 +328,3 @@ def works_of(running: Iterable[tuple[str, str, bytes]]) -> list[Work]:
             run_at = moment(entry.run_at)
             found.append(Work(identity, thread, queue=entry.queue, run_at=run_at, payload=entry.payload))
     return sorted(found, key=lambda work: work.run_at or datetime.min.replace(tzinfo=UTC))
-
-
-def _number(text: bytes | None) -> float:
-    try:
-        number = float(text or 0)
-    except ValueError:
-        return 0.0
-    # `float` knows words such as "nan" and "inf", of which no integer can be made.
-    return number if math.isfinite(number) else 0.0

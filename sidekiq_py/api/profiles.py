@@ -1,6 +1,5 @@
 """The profiles of jobs that Sidekiq 8 keeps for a day."""
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,6 +8,7 @@ from sidekiq_py.api.job_record import moment
 from sidekiq_py.api.source import OfRedis
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.redis_access.reads import profiles
+from sidekiq_py.wire.number_text import to_finite
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +67,5 @@ class ProfileSet(OfRedis):
 def _record(name: bytes, row: list[bytes | None]) -> ProfileRecord:
     started_at, jid, kind, token, size, elapsed = (value.decode(errors="replace") if value else "" for value in row)
     return ProfileRecord(
-        name.decode(errors="replace"), moment(started_at), jid, kind, token, int(_number(size)), _number(elapsed)
+        name.decode(errors="replace"), moment(started_at), jid, kind, token, int(to_finite(size)), to_finite(elapsed)
     )
-
-
-def _number(text: str) -> float:
-    """0 if it is not a number: any program may have written it."""
-    try:
-        number = float(text or 0)
-    except ValueError:
-        return 0.0
-    return number if math.isfinite(number) else 0.0

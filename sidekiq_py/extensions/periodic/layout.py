@@ -11,13 +11,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from math import isfinite
 from typing import Any
 
 from sidekiq_py.errors import ConfigError, JsonParseError
 from sidekiq_py.extensions.periodic.keys import DEFAULT_NAMESPACE, set_key
 from sidekiq_py.wire.dialect import FloatText
 from sidekiq_py.wire.json_dialect import dumps, loads
+from sidekiq_py.wire.number_text import to_finite
 
 _FIELDS_1_2 = (
     *("name", "klass", "cron", "description", "args", "message", "status", "active_job", "queue_name_prefix"),
@@ -289,7 +289,7 @@ class OwnState:
     def rival_since(self, moment: float) -> str:
         """The program that lost the job to this one, if it did so after *moment*; otherwise empty."""
         at, _, by = self.rival.partition(" ")
-        return by if _number(at) > moment else ""
+        return by if to_finite(at) > moment else ""
 
     @property
     def has_policy(self) -> bool:
@@ -323,15 +323,7 @@ def read_own(stored: Mapping[bytes, bytes]) -> OwnState:
     )
 
 
-def _number(text: str | None) -> float:
-    try:
-        number = float(text or 0)
-    except ValueError:
-        return 0.0
-    return number if isfinite(number) else 0.0
-
-
 def _moment(text: str | None) -> float:
     """A number of seconds with which times can be calculated; 0 for another."""
-    seconds = _number(text)
+    seconds = to_finite(text)
     return seconds if 0 <= seconds < LATEST else 0.0

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from math import isfinite
 from typing import Any, Self
 
 from sidekiq_py.api.source import pool_for
@@ -12,6 +11,7 @@ from sidekiq_py.clock import now_seconds
 from sidekiq_py.extensions.status import keys
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.job_path import settle_script
+from sidekiq_py.wire.number_text import to_finite
 
 _PAGE = 500
 
@@ -76,17 +76,17 @@ class JobStatus:
     @property
     def at(self) -> float:
         """How much is done, in the unit of `total`."""
-        return _number(self.fields.get("at"))
+        return to_finite(self.fields.get("at"))
 
     @property
     def total(self) -> float:
         """How much there is to do; 0 before the first progress."""
-        return _number(self.fields.get("total"))
+        return to_finite(self.fields.get("total"))
 
     @property
     def percent(self) -> int:
         """The share that is done, from 0 to 100."""
-        return int(_number(self.fields.get("pct_complete")))
+        return int(to_finite(self.fields.get("pct_complete")))
 
     @property
     def message(self) -> str:
@@ -116,7 +116,7 @@ class JobStatus:
     @property
     def seconds_left(self) -> float | None:
         """An estimate from the pace so far; None before the first progress."""
-        began = _number(self.fields.get("started_at")) or _number(self.fields.get("enqueued_at"))
+        began = to_finite(self.fields.get("started_at")) or to_finite(self.fields.get("enqueued_at"))
         if not self.at or not began:
             return None
         return (now_seconds() - began) / self.at * max(0.0, self.total - self.at)
@@ -145,23 +145,13 @@ class JobStatus:
             "total": self.total,
             "percent": self.percent,
             "message": self.message,
-            **{name: int(_number(self.fields[name])) if name in self.fields else None for name in times},
+            **{name: int(to_finite(self.fields[name])) if name in self.fields else None for name in times},
             "fields": dict(self.fields),
         }
 
     def _moment(self, name: str) -> datetime | None:
-        seconds = _number(self.fields.get(name))
+        seconds = to_finite(self.fields.get(name))
         try:
             return datetime.fromtimestamp(seconds, UTC) if seconds else None
         except (OverflowError, ValueError, OSError):
             return None
-
-
-def _number(text: str | None) -> float:
-    """0 if it is not a number: any program may have written it."""
-    try:
-        number = float(text or 0)
-    except ValueError:
-        return 0.0
-    # `float` knows words such as "nan" and "inf", of which no integer can be made.
-    return number if isfinite(number) else 0.0

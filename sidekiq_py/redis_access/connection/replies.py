@@ -2,7 +2,7 @@
 
 import re
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import redis
@@ -80,15 +80,16 @@ def well_typed(replies: Sequence[Any]) -> list[Any]:
     *replies*, with None in place of a key of the wrong type. Other errors are raised: a key that this user may not read
     may hold anything.
     """
-    for reply in replies:
-        if isinstance(reply, RedisReplyError) and reply.code != "WRONGTYPE":
-            raise reply
-    return [None if isinstance(reply, RedisReplyError) else reply for reply in replies]
+    return _without(replies, lambda error: error.code == "WRONGTYPE")
 
 
 def readable(replies: Sequence[Any]) -> list[Any]:
     """*replies*, with None in place of an error that concerns only one key. Other errors are raised."""
+    return _without(replies, lambda error: not error.is_about_server)
+
+
+def _without(replies: Sequence[Any], is_left_out: Callable[[RedisReplyError], bool]) -> list[Any]:
     for reply in replies:
-        if isinstance(reply, RedisReplyError) and reply.is_about_server:
+        if isinstance(reply, RedisReplyError) and not is_left_out(reply):
             raise reply
     return [None if isinstance(reply, RedisReplyError) else reply for reply in replies]

@@ -15,7 +15,7 @@ from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.scripts import Script
 from sidekiq_py.redis_access.connection.transaction import transact
 from sidekiq_py.wire import keys
-from sidekiq_py.wire.integer_text import to_i
+from sidekiq_py.wire.number_text import to_i
 
 PRUNE_PROCESSES = Script("prune_processes")
 

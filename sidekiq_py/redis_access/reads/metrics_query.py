@@ -11,7 +11,7 @@ from sidekiq_py.redis_access.connection.link import Command
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.transaction import transact
 from sidekiq_py.wire import metrics_keys
-from sidekiq_py.wire.integer_text import to_i
+from sidekiq_py.wire.number_text import to_i
 
 _GENERATIONS = (8, 7)
 _BUCKETS = len(metrics_keys.BUCKET_BOUNDS_MS)

@@ -21,7 +21,7 @@ from sidekiq_py.redis_access.reads.in_flight_counts import InFlightCount, queues
 from sidekiq_py.redis_access.reads.queue_trends import Sample
 from sidekiq_py.redis_access.reads.queues import QueueState
 from sidekiq_py.wire import keys
-from sidekiq_py.wire.integer_text import to_i
+from sidekiq_py.wire.number_text import to_i
 
 _NAMES: tuple[Command, ...] = (
     ("SMEMBERS", keys.QUEUES),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.wire import keys
-from sidekiq_py.wire.integer_text import to_i
+from sidekiq_py.wire.number_text import to_i
 
 _COUNTERS = {"processed": keys.STAT_PROCESSED, "failed": keys.STAT_FAILED}
 

@@ -15,7 +15,7 @@ from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection.link import Command
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.wire import keys
-from sidekiq_py.wire.integer_text import to_i
+from sidekiq_py.wire.number_text import to_i
 
 _PAGE_JOBS = 25
 _SCAN_COUNT = 1000

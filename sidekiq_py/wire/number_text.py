@@ -1,6 +1,7 @@
-"""Reads integers from text that any program may have written."""
+"""Reads numbers from text that any program may have written."""
 
 import re
+from math import isfinite
 
 from sidekiq_py.wire.json_reader import read_integer
 
@@ -11,3 +12,13 @@ def to_i(text: bytes | None) -> int:
     """Ruby's `to_i`, with which Sidekiq reads counters: the integer at the start of the text, or 0 if there is none."""
     found = _LEADING_INTEGER.match(text or b"")
     return read_integer(found[1].replace(b"_", b"").decode()) if found else 0
+
+
+def to_finite(text: str | bytes | None) -> float:
+    """*text* as a number; 0 if it is not one."""
+    try:
+        number = float(text or 0)
+    except ValueError:
+        return 0.0
+    # `float` knows words such as "nan" and "inf", of which no integer can be made.
+    return number if isfinite(number) else 0.0

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sidekiq_py.wire.integer_text import to_i
+from sidekiq_py.wire.number_text import to_finite, to_i
 
 
 @pytest.mark.parametrize(
@@ -30,3 +30,12 @@ from sidekiq_py.wire.integer_text import to_i
 def test_it_is_the_integer_that_a_text_begins_with(text: bytes | None, value: int) -> None:
     """Anything else is 0."""
     assert to_i(text) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [(b"1.5", 1.5), ("1.5", 1.5), (None, 0), (b"", 0), ("x", 0), (b"\xff", 0), ("nan", 0), ("-inf", 0), ("1e999", 0)],
+)
+def test_what_is_no_finite_number_counts_as_0(text: str | bytes | None, number: float) -> None:
+    """Of "nan" and "inf", which `float` reads, no integer or time can be made."""
+    assert to_finite(text) == number

@@ -1,4 +1,4 @@
-"""Ruby's `to_i`; the values are what Ruby 3.1 prints."""
+"""Numbers in text that any program may have written; the integers are what Ruby 3.1's `to_i` makes of it."""
 
 import pytest
 

@@ -35,11 +35,11 @@ from sidekiq_py.wire.json_writer import display_text
 _LEAST = BOUNDS[0]
 # A float: comparing a float with an int takes three times as long.
 _LEAST_MILLISECONDS = float(LEAST_MILLISECONDS)
-# In the year 33658. A stamp beyond the largest float would make the division fail.
-_MOST_MILLISECONDS = 10**15
+# Of such a stamp, in seconds.
+_LEAST_MILLISECONDS_AS_SECONDS = LEAST_MILLISECONDS / 1000
 # Putting one latency into its bucket takes as long as everything else that is counted for a job. Putting in many at
-# once takes a third of that each.
-_MOST_LATENCIES = 300
+# once takes a tenth of that each.
+_MOST_LATENCIES = 200
 
 # By queue, then by job class. The queue is None for attempts that failed, or that count only for Sidekiq's page.
 _Table = dict[str | None, dict[str, Row]]
@@ -55,7 +55,7 @@ class ExecutionMetrics:
         self._mine = threading.local()
         self._tables: list[_Table] = []
         # The latencies that are not in their buckets yet, by the `id` of their row; rows are never freed. Each is the
-        # start by the monotonic clock minus the time stamp, so all of them lack the same offset (`_with_offset`).
+        # start by the monotonic clock minus the time stamp, so all of them lack the same `_offset`.
         self._latencies: dict[int, list[float]] = {}
         self._latency_lock = threading.Lock()
         self._written: dict[str, Row] = {}
@@ -90,14 +90,17 @@ class ExecutionMetrics:
             row[RUNTIME] += seconds
             row[0 if seconds <= _LEAST else bisect_left(BOUNDS, seconds)] += 1
             if keeps_latency:
-                stamp = payload.get("enqueued_at")
-                # Inlined from `epoch_seconds` for the stamps of Sidekiq up to 7 (float) and from 8 on (integer).
-                if stamp.__class__ is float and 0.0 <= stamp < _LEAST_MILLISECONDS:
-                    latencies.append(started - stamp)
-                elif stamp.__class__ is int and LEAST_MILLISECONDS < stamp < _MOST_MILLISECONDS:
-                    latencies.append(started - stamp / 1000)
-                elif (enqueued_at := epoch_seconds(stamp)) is not None:
-                    latencies.append(started - enqueued_at)
+                try:
+                    stamp = payload["enqueued_at"]
+                    # Inlined from `epoch_seconds` for the stamps of Sidekiq from 8 on (integer) and up to 7 (float).
+                    if stamp.__class__ is int and (enqueued_at := stamp / 1000) > _LEAST_MILLISECONDS_AS_SECONDS:
+                        latencies.append(started - enqueued_at)
+                    elif stamp.__class__ is float and 0.0 <= stamp < _LEAST_MILLISECONDS:
+                        latencies.append(started - stamp)
+                    elif (other := epoch_seconds(stamp)) is not None:
+                        latencies.append(started - other)
+                except (KeyError, OverflowError):
+                    pass
                 if len(latencies) > _MOST_LATENCIES:
                     put_away(row, latencies)
 
@@ -106,7 +109,7 @@ class ExecutionMetrics:
     def _put_away(self, row: Row, latencies: list[float]) -> None:
         """Move latencies into their buckets. Called by their own thread, while no other thread reads them."""
         with self._latency_lock:
-            add_latencies(row, _with_offset(latencies))
+            add_latencies(row, latencies, _offset())
             latencies.clear()
 
     def record(self, payload: dict[str, Any], seconds: float, is_success: bool) -> None:
@@ -142,7 +145,7 @@ class ExecutionMetrics:
             # Its thread may append at the same time: those latencies come after the ones read here.
             read = latencies[:]
             del latencies[: len(read)]
-            add_latencies(row, _with_offset(read))
+            add_latencies(row, read, _offset())
         return row.copy()
 
     def attempts(self) -> dict[str, int]:
@@ -216,12 +219,11 @@ def _name_of(job_class: Any) -> str:
     return job_class if isinstance(job_class, str) else display_text(job_class)
 
 
-def _with_offset(latencies: Iterable[float]) -> list[float]:
+def _offset() -> float:
     """
-    Latencies in seconds, from starts by the monotonic clock.
+    The time now in seconds since the epoch, minus the monotonic clock's.
 
     Reading the wall clock for every job cost as much as all else that is kept of its latency. When that clock is set,
     the latencies of the jobs since the last call are off by as much.
     """
-    offset = now_seconds() - monotonic()
-    return [latency + offset for latency in latencies]
+    return now_seconds() - monotonic()

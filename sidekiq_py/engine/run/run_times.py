@@ -39,7 +39,6 @@ Rows = Mapping[str, Mapping[str, Row]]
 """By queue, then by job class."""
 
 _LEAST = BOUNDS[0]
-_LAST_LATENCY = ROW_LENGTH - 1
 _LONGEST_SECONDS = 1e10
 # For each bucket of a row, the reader's bucket that it belongs to.
 _AT_PROMETHEUS = (*(bisect_left(PROMETHEUS_BOUNDS, bound) for bound in BOUNDS), len(PROMETHEUS_BOUNDS))
@@ -79,21 +78,30 @@ def add_run(row: Row, seconds: float) -> None:
     row[0 if seconds <= _LEAST else bisect_left(BOUNDS, seconds)] += 1
 
 
-def add_latencies(row: Row, latencies: Iterable[float]) -> None:
-    """Count how long jobs had waited, in seconds."""
+def add_latencies(row: Row, latencies: Iterable[float], offset: float = 0.0) -> None:
+    """
+    Count how long jobs had waited, in seconds.
+
+    Args:
+        offset: What to add to each latency. It is added to sums, because adding it to each took as long as the rest.
+    """
     ordered = sorted(latencies)
     # A time stamp such as -1e999 is not a point in time, and it would make the sum infinite forever.
-    del ordered[bisect_left(ordered, _LONGEST_SECONDS) :]
-    if not ordered:
-        return
+    del ordered[bisect_left(ordered, _LONGEST_SECONDS - offset) :]
     # A negative latency counts as 0: it comes from machines whose clocks differ.
-    row[LATENCY] += sum(ordered[bisect_right(ordered, 0.0) :])
-    counted = 0
-    for place, bound in enumerate(PROMETHEUS_BOUNDS, FIRST_LATENCY):
-        up_to_here = bisect_right(ordered, bound)
-        row[place] += up_to_here - counted
+    counted = bisect_right(ordered, -offset)
+    row[FIRST_LATENCY] += counted
+    positive = ordered[counted:] if counted else ordered
+    row[LATENCY] += sum(positive) + offset * len(positive)
+    # Usually all of them belong to the same bucket.
+    while counted < len(ordered):
+        place = bisect_left(PROMETHEUS_BOUNDS, ordered[counted] + offset)
+        # At least the one that was looked up: rounding may put it just above its own bound.
+        up_to_here = len(ordered)
+        if place < len(PROMETHEUS_BOUNDS):
+            up_to_here = bisect_right(ordered, PROMETHEUS_BOUNDS[place] - offset, counted + 1)
+        row[FIRST_LATENCY + place] += up_to_here - counted
         counted = up_to_here
-    row[_LAST_LATENCY] += len(ordered) - counted
 
 
 Keeper = Callable[[Callable[[], list[Rows]]], object]

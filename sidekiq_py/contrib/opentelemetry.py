@@ -17,6 +17,7 @@ Source: opentelemetry-ruby-contrib, instrumentation/sidekiq, middlewares/client 
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
+from random import random
 from typing import Any, Literal
 
 try:
@@ -29,6 +30,7 @@ try:
         NO_CONTEXT,
         DroppedRun,
         Sampling,
+        drop,
         dropped_run_behind,
         extract,
         get_current,
@@ -51,6 +53,7 @@ PropagationStyle = Literal["link", "child", "none"]
 Payload = dict[str, Any]
 
 _ID = "sidekiq_py.contrib.opentelemetry"
+_modules = sys.modules
 _CELERYS = "opentelemetry.instrumentation.celery"
 
 
@@ -135,13 +138,24 @@ class _Tracing:
     def start(self, name: str, measurements: Measurements) -> None:
         """Begin the trace of a job that starts in this thread or task."""
         payload = measurements["payload"]
-        if _CELERYS in sys.modules and _is_celerys_own(payload):
+        if _CELERYS in _modules and _is_celerys_own(payload):
             self._end_leftover()
         elif self._is_child and not self._fields.isdisjoint(payload):
             if not self._sampling.drops_child(payload, self._fields):
                 self._start_child(payload, measurements["queue"])
-        elif not self._sampling.drops_root(payload):
-            self._start_root(payload, measurements["queue"])
+        else:
+            sampling = self._sampling
+            drawn = random()
+            if drawn < sampling.share:
+                self._start_root(payload, measurements["queue"], drawn)
+            else:
+                # Inlined from `drop`, because this runs for almost every job.
+                before: Any = get_current()
+                run = DroppedRun()
+                run.before = before.before if before.__class__ is DroppedRun else before
+                run.payload = payload
+                run.bound = sampling.bound
+                set_current(run)
 
     def stop(self, name: str, measurements: Measurements) -> None:
         """End the trace of the job."""
@@ -158,16 +172,19 @@ class _Tracing:
         extracted = extract(payload)
         if not trace.get_current_span(extracted).get_span_context().is_valid:
             # The payload has no valid trace id.
-            if not self._sampling.drops_root(payload):
-                self._start_root(payload, queue)
+            self._start_root(payload, queue, random())
             return
         self._start_span(self._tracer, payload, queue, extracted, parent=extracted)
 
-    def _start_root(self, payload: Payload, queue: str) -> None:
+    def _start_root(self, payload: Payload, queue: str, drawn: float) -> None:
+        tracer = self._sampling.root_tracer(drawn)
+        if tracer is None:
+            drop(payload, self._sampling.bound)
+            return
         extracted = extract(payload)
         pushed = trace.get_current_span(extracted).get_span_context()
         links = [Link(pushed)] if self._style == "link" and pushed.is_valid else []
-        self._start_span(self._sampling.tracer, payload, queue, extracted, parent=NO_CONTEXT, links=links)
+        self._start_span(tracer, payload, queue, extracted, parent=NO_CONTEXT, links=links)
 
     def _start_span(
         self,
@@ -225,7 +242,7 @@ def _note_time(span: Span, payload: Mapping[str, Any], key: str) -> None:
 
 def _is_celerys_own(payload: Mapping[str, Any]) -> bool:
     """True for a task whose pushes and runs OpenTelemetry's instrumentation for Celery already covers."""
-    instrumentation = sys.modules.get(_CELERYS)
+    instrumentation = _modules.get(_CELERYS)
     if instrumentation is None or not is_celerys_task(payload):
         return False
     return bool(instrumentation.CeleryInstrumentor().is_instrumented_by_opentelemetry)

@@ -6,14 +6,15 @@ puts the second one in flight, as a fetch right after it would have done (`settl
 """
 
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from sidekiq_py.engine.ownership.owner import Owner, UnitOfWork
 from sidekiq_py.redis_access.job_path import in_flight, settle_script
-from sidekiq_py.redis_access.job_path.settle_script import Effect, Held, Join, Once, Unless
+from sidekiq_py.redis_access.job_path.settle_script import CONDITIONS, Effect
 
-_CONDITIONS = (Once, Join, Unless, Held)
 _PUSHES = frozenset({"LPUSH", "RPUSH"})
+_first = itemgetter(0)
 
 
 class DirectHandoff(NamedTuple):
@@ -59,13 +60,13 @@ def direct_handoff_of(ended: UnitOfWork, owner: Owner, batch: int, queues: Mappi
 
 
 def _only_push(vital: Sequence[Effect]) -> int | None:
-    found = None
-    for at, effect in enumerate(vital):
-        if type(effect) is not tuple:
-            if not isinstance(effect, _CONDITIONS) or any(command[0] in _PUSHES for command in effect.then):
-                return None
-        elif effect[0] in _PUSHES:
-            if found is not None or effect[0] != "LPUSH":
-                return None
-            found = at
-    return found
+    # A condition begins with its key.
+    names = [*map(_first, vital)]
+    if names.count("LPUSH") != 1 or "RPUSH" in names:
+        return None
+    for effect in vital:
+        if type(effect) is not tuple and not (
+            isinstance(effect, CONDITIONS) and _PUSHES.isdisjoint(map(_first, effect.then))
+        ):
+            return None
+    return names.index("LPUSH")

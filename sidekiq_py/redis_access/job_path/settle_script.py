@@ -6,7 +6,7 @@ The end of a job is a sequence of commands. Some depend on a condition, which is
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import lru_cache
 from itertools import count
 from operator import itemgetter
@@ -128,7 +128,8 @@ class Tally(NamedTuple):
 Effect = Command | Once | Join | Unless | Held | Take | Tally
 """What a job's end writes. All of these are tuples; a command is a plain tuple."""
 
-_CONDITIONS = (Once, Unless, Held, Join)
+CONDITIONS = (Once, Unless, Held, Join)
+_first = itemgetter(0)
 
 
 class Counted(tuple[Command, ...]):
@@ -178,9 +179,9 @@ def repeatable(effects: Sequence[Effect], key: str) -> list[Effect]:
     return marked if marked == list(effects) else [*marked, ("EXPIRE", key, _DAY_SECONDS)]
 
 
-def script_for(effects: Iterable[Effect]) -> Script:
+def script_for(effects: Sequence[Effect]) -> Script:
     """The script that knows the verbs among *effects*."""
-    return verbs.script() if verbs.names and _names_one_of(verbs.names, effects) else SETTLE
+    return verbs.script() if verbs.names and _are_named(verbs.names, effects) else SETTLE
 
 
 def settle_parts(
@@ -205,12 +206,12 @@ def settle_parts(
     return list(numbers), arguments
 
 
-def _names_one_of(names: Container[str], effects: Iterable[Effect]) -> bool:
+def _are_named(names: Set[Any], effects: Sequence[Effect]) -> bool:
+    """True if there may be a command among *effects* that has one of the names. Nearly every end asks."""
+    if not names.isdisjoint(map(_first, effects)):
+        return True
     for effect in effects:
-        if type(effect) is not tuple and isinstance(effect, _CONDITIONS):
-            if _names_one_of(names, effect.then):
-                return True
-        elif effect[0] in names:
+        if type(effect) is not tuple and isinstance(effect, CONDITIONS) and _are_named(names, effect.then):
             return True
     return False
 
@@ -225,11 +226,13 @@ def _add_words(words: list[Any], effects: Iterable[Effect], numbers: Mapping[Any
     commands = 0
     for effect in effects:
         if type(effect) is tuple and len(effect) <= _SLICE:
-            words += (len(effect), effect[0], numbers[effect[1]], *effect[2:])
+            verb, key, *values = effect
+            words += (len(effect), verb, numbers[key], *values)
             commands += 1
         else:
             for part in _parts_of(effect, numbers):
-                words += (len(part), part[0], numbers[part[1]], *part[2:])
+                verb, key, *values = part
+                words += (len(part), verb, numbers[key], *values)
                 commands += 1
     return commands
 
@@ -239,7 +242,7 @@ def _parts_of(effect: Effect, numbers: Mapping[Any, int]) -> list[Command]:
         return [(effect.verb, effect.key, *effect.first, *effect.words)]
     if isinstance(effect, Take):
         return [("TAKE", *effect[:4], *_take_keys(effect.owner, effect.queue_keys)(numbers))]
-    if not isinstance(effect, _CONDITIONS):
+    if not isinstance(effect, CONDITIONS):
         if not isinstance(effect, tuple | list):
             raise TypeError(f"{effect!r} is not a Redis command")
         return _short(tuple(effect))

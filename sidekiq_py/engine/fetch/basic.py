@@ -73,8 +73,10 @@ class BasicFetcher:
     def start(self) -> None:
         """Nothing to start: each processor fetches for itself."""
 
-    def take(self) -> UnitOfWork | None:
-        """Wait for the next job and return it. Returns None when the processor should exit."""
+    def take(self, before_waiting: Callable[[], None] | None = None) -> UnitOfWork | None:
+        """See `Fetcher`. Every fetch may wait."""
+        if before_waiting is not None:
+            before_waiting()
         while not self._stopping.is_set():
             if self._leaving and self._may_leave():
                 return None
@@ -97,11 +99,6 @@ class BasicFetcher:
     def reserved(self) -> list[UnitOfWork]:
         """See `Fetcher`."""
         return []
-
-    @property
-    def has_next(self) -> bool:
-        """See `Fetcher`."""
-        return False
 
     def acknowledge(self, unit: UnitOfWork, seconds: float) -> None:
         """Count the job. No key in Redis holds it any more."""

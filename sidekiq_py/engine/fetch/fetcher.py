@@ -81,8 +81,13 @@ class Fetcher(Protocol):
     def start(self) -> None:
         """Start fetching. Does not block."""
 
-    def take(self) -> UnitOfWork | None:
-        """Wait for the next job and return it. Returns None when the processor should exit."""
+    def take(self, before_waiting: Callable[[], None] | None = None) -> UnitOfWork | None:
+        """
+        Wait for the next job and return it. Returns None when the processor should exit.
+
+        Args:
+            before_waiting: Called in this thread each time it is about to wait, unless only for a reply from Redis.
+        """
 
     @property
     def pulse(self) -> Pulse:
@@ -91,10 +96,6 @@ class Fetcher(Protocol):
     @property
     def reserved(self) -> list[UnitOfWork]:
         """The jobs that have left their queues and not started yet."""
-
-    @property
-    def has_next(self) -> bool:
-        """True while the fetcher holds a job that has not started, so a single processor's `take` need not wait."""
 
     def acknowledge(self, unit: UnitOfWork, seconds: float) -> None:
         """Acknowledge a job that succeeded after *seconds*."""

@@ -7,40 +7,34 @@ third of `notify`. The cost matters because it delays a job that has just arrive
 
 import threading
 from collections import deque
-from types import TracebackType
 
 
 class IdleWorkers:
     """
-    A lock that threads can park on. All methods require holding the lock (`with`).
+    A lock that threads can park on. All methods require holding it.
 
     The thread that parked last is woken first: its stack and its connection are still warm.
+
+    Attributes:
+        lock: The lock.
     """
 
-    __slots__ = ("_mutex", "_parked")
+    __slots__ = ("_parked", "lock")
 
     def __init__(self) -> None:
-        self._mutex = threading.Lock()
+        self.lock = threading.Lock()
         self._parked: deque[threading.Lock] = deque()
-
-    def __enter__(self) -> None:
-        self._mutex.acquire()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._mutex.release()
 
     def park(self) -> None:
         """Release the lock until woken, then acquire it again."""
         place = threading.Lock()
         place.acquire()
         self._parked.append(place)
-        self._mutex.release()
+        self.lock.release()
         try:
             place.acquire()
         finally:
-            self._mutex.acquire()
+            self.lock.acquire()
 
     def wake_all(self) -> None:
         """Wake all parked threads."""

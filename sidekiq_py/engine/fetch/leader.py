@@ -7,6 +7,7 @@ another idle processor takes over as leader.
 
 import os
 import threading
+from collections.abc import Callable
 
 from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.fetch.buffer import Buffer
@@ -87,10 +88,13 @@ class Leader:
 
     # ---- for processors
 
-    def wait(self) -> bool:
+    def wait(self, before_waiting: Callable[[], None] | None = None) -> bool:
         """
         Block until the buffer has jobs. Returns False when the processor should exit. One of the waiting processors
         becomes the leader.
+
+        Args:
+            before_waiting: See `Fetcher.take`.
         """
         # With a backlog the next fetch is close and carries the acknowledgements.
         if self._is_led and self._settler.has_pending and not self._has_backlog:
@@ -99,7 +103,7 @@ class Leader:
             else:
                 self._flush()
         jobs = self._buffer.jobs
-        with self._change:
+        with self._change.lock:
             self.idle += 1
             while True:
                 if self.is_quiet or jobs or self.leaving:
@@ -115,11 +119,13 @@ class Leader:
                 if not self._is_led:
                     self._is_led = True
                     break
+                if before_waiting is not None:
+                    before_waiting()
                 self._change.park()
         try:
-            self._lead()
+            self._lead(before_waiting)
         finally:
-            with self._change:
+            with self._change.lock:
                 self._is_led = False
                 self.idle -= 1
                 if self.idle:
@@ -137,7 +143,7 @@ class Leader:
 
     def may_leave(self) -> bool:
         """Returns True if the calling processor should exit, and counts it as gone."""
-        with self._change:
+        with self._change.lock:
             may = self.leaving > 0
             self.leaving -= may
             return may
@@ -146,7 +152,7 @@ class Leader:
 
     def release(self, processors: int) -> None:
         """Ask this many processors to exit."""
-        with self._change:
+        with self._change.lock:
             self.leaving += processors
             self._change.wake(processors)
         # The leader may be the only idle one.
@@ -158,7 +164,7 @@ class Leader:
 
     def quiet(self) -> None:
         """Send all processors away. From here on the flusher handles late arrivals."""
-        with self._change:
+        with self._change.lock:
             self.is_quiet = True
             self._change.wake_all()
         self._quiet.set()
@@ -180,7 +186,7 @@ class Leader:
 
     def read_late_arrivals(self) -> None:
         """Collect the jobs that arrive while there is no leader, and so no free processor."""
-        with self._change:
+        with self._change.lock:
             if not self.has_untended_moves:
                 return
             units, _ = self._waiters.collect(None, 0)
@@ -188,7 +194,7 @@ class Leader:
             unit.fetched_at -= _LATE_ARRIVAL_SECONDS
         has_come = self._buffer.keep(units)
         if has_come:
-            with self._change:
+            with self._change.lock:
                 self._change.wake(has_come)
                 is_led = self._is_led
             if is_led:
@@ -197,7 +203,7 @@ class Leader:
 
     # ---- leading
 
-    def _lead(self) -> None:
+    def _lead(self, before_waiting: Callable[[], None] | None) -> None:
         """
         Fetch or wait until the buffer holds a job or it is time to stop.
 
@@ -225,10 +231,14 @@ class Leader:
                         # The new epoch may wait for jobs only after a fetch has registered it.
                         continue
                     work = "waiting"
+                if before_waiting is not None:
+                    before_waiting()
                 is_due = self._watch()
                 self._redis_errors.online(work)
             except RedisError as error:
                 is_due = True
+                if before_waiting is not None:
+                    before_waiting()
                 if isinstance(error, RedisReplyError) and error.code == "OOM":
                     # With its memory full, Redis refuses blocking moves, but the fetch script still works.
                     self._quiet.wait(self._poll_seconds)

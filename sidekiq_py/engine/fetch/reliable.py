@@ -165,8 +165,8 @@ class ReliableFetcher:
 
     # ---- for processors
 
-    def take(self) -> UnitOfWork | None:
-        """Wait for the next job and return it. Returns None when the processor should exit."""
+    def take(self, before_waiting: Callable[[], None] | None = None) -> UnitOfWork | None:
+        """See `Fetcher`."""
         buffer, leader, ownership = self._buffer, self._leader, self._ownership
         jobs = buffer.jobs
         while True:
@@ -176,7 +176,7 @@ class ReliableFetcher:
                 unit = jobs.popleft()
             except IndexError:
                 self._takers.add(threading.get_ident())
-                if not leader.wait():
+                if not leader.wait(before_waiting):
                     return None
                 continue
             try:
@@ -211,11 +211,6 @@ class ReliableFetcher:
     def reserved(self) -> list[UnitOfWork]:
         """See `Fetcher`."""
         return list(self._buffer.jobs)
-
-    @property
-    def has_next(self) -> bool:
-        """See `Fetcher`."""
-        return bool(self._buffer.jobs)
 
     def acknowledge(self, unit: UnitOfWork, seconds: float) -> None:
         """Acknowledge a job that succeeded after *seconds*."""

@@ -9,6 +9,7 @@ import logging
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from sidekiq_py import tid
@@ -64,7 +65,7 @@ class BetweenJobs(Protocol):
     """What the program's own thread does between two jobs; see `Processor.run_here`."""
 
     def __call__(self, *, thoroughly: bool) -> None:
-        """Called when a job has ended."""
+        """Called before a job and before a wait."""
 
 
 class Processor:
@@ -131,8 +132,8 @@ class Processor:
         Run jobs in the calling thread until there is nothing more to take.
 
         Args:
-            between_jobs: Called after each job. `thoroughly` is True before the thread waits for the next job, and
-                after a thousand in a row: jobs that are fetched ahead are short, so that is soon.
+            between_jobs: Called before each job and before each wait. `thoroughly` is True before a wait, and before every
+                thousandth job.
         """
         self._between_jobs = between_jobs
         try:
@@ -194,23 +195,20 @@ class Processor:
                 threading.Event().wait(_PAUSE_SECONDS)
 
     def _work(self) -> None:
-        fetcher, between_jobs = self._fetcher, self._between_jobs
-        take, run_in_a_row = fetcher.take, 0
-        while (unit := take()) is not None:
+        take, between_jobs, taken = self._fetcher.take, self._between_jobs, 0
+        before_waiting = None if between_jobs is None else partial(between_jobs, thoroughly=True)
+        while (unit := take(before_waiting)) is not None:
             self._unit = unit
             try:
+                if between_jobs is not None:
+                    taken += 1
+                    between_jobs(thoroughly=taken % _MOST_IN_A_ROW == 0)
                 self._process(unit)
             except BaseException as error:  # noqa: BLE001 — no error may end the thread
                 self._rescue(unit, error)
             finally:
                 self._around.state.running.pop(self._tid, None)
             self._unit = None
-            if between_jobs is not None:
-                run_in_a_row += 1
-                is_time = run_in_a_row == _MOST_IN_A_ROW or not fetcher.has_next
-                between_jobs(thoroughly=is_time)
-                if is_time:
-                    run_in_a_row = 0
 
     def _give_back(self) -> None:
         """Put back the job that this thread had when it failed, unless the job's end was queued or written."""

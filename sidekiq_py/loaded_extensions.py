@@ -47,7 +47,7 @@ class LoadedExtensions:
 
     def __init__(self) -> None:
         self._all: tuple[Extension, ...] = ()
-        self._pushers: tuple[Extension, ...] = ()
+        self._pushers: tuple[_Pusher, ...] = ()
         self._by_key: dict[str, Extension] = {}
         self._alone: dict[str, tuple[Extension, ...]] = {}
         # The keys of the extensions that override `around`.
@@ -158,14 +158,14 @@ class LoadedExtensions:
             options: The declared job's options; None if they are not known.
             follows: The payload of the job whose end makes the push, if any.
         """
-        for extension in self._pushers:  # noqa: SIM110 — every push asks, and a generator would cost it 0.2 µs
-            if _wants(extension, options, follows):
+        for pusher in self._pushers:  # noqa: SIM110 — every push asks, and a generator would cost it 0.2 µs
+            if pusher.wants(options, follows):
                 return True
         return False
 
     def deferred(self) -> "list[AbstractContextManager[Any]]":
         """The context managers to enter around a push that waited for a commit."""
-        found = [extension.deferred() for extension in self._pushers if extension.wants_pushes()]
+        found = [pusher.extension.deferred() for pusher in self._pushers if pusher.extension.wants_pushes()]
         return [one for one in found if one is not None]
 
     def push(self, jobs: "PushSlice") -> "PushSlice":
@@ -175,9 +175,9 @@ class LoadedExtensions:
         Raises:
             Exception: A hook raised; nothing is pushed.
         """
-        for extension in self._pushers:
-            if _wants(extension, jobs.options, jobs.follows):
-                extension.push(jobs)
+        for pusher in self._pushers:
+            if pusher.wants(jobs.options, jobs.follows):
+                pusher.extension.push(jobs)
         return jobs
 
     def explained(self, refusal: str) -> Exception | None:
@@ -406,7 +406,7 @@ class LoadedExtensions:
 
     def _arrange(self, extensions: "list[Extension]") -> None:
         self._all = tuple(sorted(extensions, key=lambda one: one.turn))
-        self._pushers = tuple(one for one in self._all if one.has_push)
+        self._pushers = tuple(_Pusher(one) for one in self._all if one.has_push)
         self._by_key = {key: one for one in self._all for key in one.payload_keys}
         self._alone = {key: (one,) for key, one in self._by_key.items()}
         self._keys_around = frozenset(key for key, one in self._by_key.items() if one.has_around)
@@ -422,10 +422,20 @@ def _is_raised_from_outside(error: BaseException) -> bool:
     return isinstance(error, Shutdown)
 
 
-def _wants(extension: "Extension", options: "Mapping[str, Any] | None", follows: "Payload | None") -> bool:
-    concerns = options is None or not extension.push_options or not options.keys().isdisjoint(extension.push_options)
-    if concerns and extension.wants_pushes():
-        return True
-    if follows is None or extension.payload_keys.keys().isdisjoint(follows):
-        return False
-    return extension.wants_pushes_after(follows)
+class _Pusher:
+    """An extension that has `push`. Its names are kept in the form in which every push compares them."""
+
+    __slots__ = ("_options", "_payload_keys", "extension")
+
+    def __init__(self, extension: "Extension") -> None:
+        self.extension = extension
+        self._options = frozenset(extension.push_options)
+        self._payload_keys = frozenset(extension.payload_keys)
+
+    def wants(self, options: "Mapping[str, Any] | None", follows: "Payload | None") -> bool:
+        concerns = options is None or not self._options or not self._options.isdisjoint(options)
+        if concerns and self.extension.wants_pushes():
+            return True
+        if follows is None or self._payload_keys.isdisjoint(follows):
+            return False
+        return self.extension.wants_pushes_after(follows)

@@ -127,6 +127,7 @@ class TestPush:
         import asyncio
 
         monkeypatch.setattr(Tally, "push_options", ("tallied",))
+        sidekiq.use(tally)
         redis_client.config_resetstat()
 
         client = Client(redis_url, sidekiq_version="7.3.2")
@@ -140,6 +141,7 @@ class TestPush:
     def test_pushes_of_jobs_with_one_of_its_options_do_not(self, redis_client, redis_url, tally: Tally, monkeypatch):
         """The declared job says so."""
         monkeypatch.setattr(Tally, "push_options", ("tallied",))
+        sidekiq.use(tally)
         declared = sidekiq.job(name="Tallied", custom={"tallied": True})(lambda number: None)
 
         try:

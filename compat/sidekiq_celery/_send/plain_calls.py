@@ -47,18 +47,11 @@ _SCALARS = (str, int, float)
 _TEXT = frozenset({str})
 
 
-class _Settings(NamedTuple):
-    """The settings that decide whether the fast path may be used, and what is sent."""
-
-    task_always_eager: Any
-    task_inherit_parent_priority: Any
-    task_compression: Any
-    task_send_sent_event: Any
-    task_serializer: Any
-    task_default_queue: Any
-
-
-_RARELY_SET = _Settings._fields[:-1]
+# The settings that decide whether the fast path may be used, and what is sent.
+_SETTINGS = (
+    *("task_always_eager", "task_compression", "task_send_sent_event"),
+    *("task_inherit_parent_priority", "task_serializer"),
+)
 
 
 class _PlainCall(NamedTuple):
@@ -112,12 +105,11 @@ def send(app: App, call: Call) -> Any:
     task, position = call.task, call.position
     parent = app.current_worker_task
     conf = app.conf
-    # The default queue is usually set. Read together with the others, it would force a lookup of each one by itself.
-    settings = _Settings._make((*conf.values_of(_RARELY_SET), conf["task_default_queue"]))
+    is_eager, compression, sends_event, inherits_priority, serializer = conf.values_of(_SETTINGS)
     if (
-        settings.task_always_eager
+        (is_eager or compression or sends_event or (inherits_priority and parent is not None))
+        or (call.options.get("serializer") or serializer) != "json"
         or getattr(task, "unique_for", None)
-        or (parent is not None and settings.task_inherit_parent_priority)
     ):
         return None
     definition = task.__sidekiq_job__
@@ -129,7 +121,8 @@ def send(app: App, call: Call) -> Any:
         root_id = position.root_id or request.root_id or request.id
         position = position._replace(root_id=root_id, parent_id=position.parent_id or request.id)
     try:
-        plain = _plain_call_of(app, client, task, call.options, settings)
+        # The default queue is usually set. Read together with the others, it would force a lookup of each one by itself.
+        plain = _plain_call_of(app, client, task, call.options, conf["task_default_queue"])
         job = None if plain is None else _job_of(plain, call.args, call.kwargs, position)
         ready = None if job is None else job.template.job(job.task_id, job.arguments, job.task_headers)
     except (TypeError, AttributeError, ArgumentTypeError, ArgumentValueError):
@@ -197,17 +190,14 @@ def _job_of(plain: _PlainCall, args: Any, kwargs: Any, position: WorkflowPositio
 
 
 def _plain_call_of(
-    app: App, client: "Client", task: Any, options: Mapping[str, Any], settings: _Settings
+    app: App, client: "Client", task: Any, options: Mapping[str, Any], default_queue: Any
 ) -> _PlainCall | None:
     """What the plain calls of *task* have in common now. Returns None if they need the full path."""
-    serializer = options.get("serializer") or settings.task_serializer
-    if serializer != "json" or settings.task_compression or settings.task_send_sent_event:
-        return None
     router = app.amqp.destinations
     # Programs may change the contents of a route, and not only the list of routes.
     routes = [route(task.name) if type(route) is MapRoute else route for route in router.routes]
     # The origin names the process.
-    made_from = (settings.task_default_queue, router, routes, task.max_retries, task.ignore_result, os.getpid())
+    made_from = (default_queue, router, routes, task.max_retries, task.ignore_result, os.getpid())
     calls: dict[Any, _PlainCall] = task.__dict__.setdefault("_plain_calls", {})
     key = tuple(map(options.get, _CONSTANT))
     known = calls.get(key)

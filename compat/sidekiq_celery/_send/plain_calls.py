@@ -20,7 +20,7 @@ from sidekiq_celery import signals
 from sidekiq_celery._config.routes import MapRoute
 from sidekiq_celery._send import flow_store
 from sidekiq_celery._send.call import NO_WORKFLOW, Call, WorkflowPosition
-from sidekiq_celery._send.clients import pushing_client
+from sidekiq_celery._send.clients import definition_of, pushing_client
 from sidekiq_celery._send.items import item_of_call
 from sidekiq_celery._send.push_templates import Template, task_headers_json, template_of
 from sidekiq_celery._send.pushing import policy_of, push_ready
@@ -112,7 +112,7 @@ def send(app: App, call: Call) -> Any:
         or getattr(task, "unique_for", None)
     ):
         return None
-    definition = task.__sidekiq_job__
+    definition = definition_of(task)
     client = pushing_client(app, definition)
     if client.middleware:
         return None

@@ -253,7 +253,10 @@ class ConfigurationView(ChainMap, AttributeDictMixin):
         # Sending a task reads a dozen settings, most of which have their defaults.
         keys = self._names.get(key) or self.names_of(key)
         for mapping in self.maps:
-            if type(mapping) is dict and mapping.keys().isdisjoint(keys):
+            if type(mapping) is dict:
+                for name in keys:
+                    if name in mapping:
+                        return mapping[name]
                 continue
             for name in keys:
                 try:

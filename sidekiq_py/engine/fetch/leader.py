@@ -211,8 +211,13 @@ class Leader:
         opened, and the last job had to be waited for. The move then brings whatever is there just as well, and carries
         the pending acknowledgements.
         """
-        has_ends = self._settler.has_pending and not self._settler.has_plain_pending
-        is_due = self._has_backlog or has_ends or not self._waits_for_all or self._waiters.closed > 1
+        settler = self._settler
+        is_due = (
+            self._has_backlog
+            or (settler.has_pending and not settler.has_plain_pending)
+            or not self._waits_for_all
+            or self._waiters.closed > 1
+        )
         while not (self.is_quiet or self._buffer.jobs or self.leaving):
             work = "waiting"
             self.pulse.waits(0.0)

@@ -178,6 +178,35 @@ class BreaksWhileSending(redis.Connection):
         raise redis.ConnectionError("broken pipe")
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_a_connection_loads_no_tables_for_internationalized_names(redis_url: str, host: str) -> None:
+    """They take 0.4 MB in each process."""
+    program = (
+        "import sys\n"
+        "from sidekiq_py.redis_access.connection.pool import Pool\n"
+        "from sidekiq_py.redis_access.connection.settings import RedisSettings\n"
+        "with Pool(RedisSettings(sys.argv[1])).link() as link:\n"
+        "    print(link.command('PING'), 'stringprep' in sys.modules)\n"
+    )
+
+    told = subprocess.run(
+        [sys.executable, "-c", program, redis_url.replace("127.0.0.1", host)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert told.stdout == "b'PONG' False\n"
+
+
+def test_a_host_that_does_not_resolve_is_named_as_it_was_given() -> None:
+    """Also one with other letters than ASCII's, which Python has to encode."""
+    for host in ("nowhere.invalid", "nirgendwö.invalid"):
+        pool = Pool(RedisSettings(f"redis://{host}:1/0"))
+        with pytest.raises(RedisConnectionError, match=f"{host}:1"), pool.link() as link:
+            link.command("PING")
+
+
 def test_nobody_is_served_between_the_commands_of_a_transaction(redis_url: str, redis_client: redis.Redis) -> None:
     """Who waits for what the first one pushes waits on, and the second one takes it; an error is a reply as any."""
     pool = Pool(RedisSettings(redis_url))

@@ -15,7 +15,7 @@ def prepare_to_fork() -> None:
     newest code.
     """
     program.extensions.load_before_forks()
-    # What redis-py says about itself to the server, and the codec that Python loads to resolve a host name.
+    # What redis-py says about itself to the server, and the codec that Python loads to resolve a host name for TLS.
     driver_info()
     import_module("encodings.idna")
     settle_memory()

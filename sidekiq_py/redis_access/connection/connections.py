@@ -28,6 +28,24 @@ _NAMES_OF_A_LIBRARY = frozenset({"driver_info", "lib_name", "lib_version"})
 _READ_BYTES = 16_384
 
 
+class _PlainConnection(redis.Connection):
+    """
+    A connection without TLS.
+
+    Python encodes a host that is a string as an internationalized name, and loads the tables for that first: 0.4 MB in
+    each process. An ASCII name stays as it is, so it is passed as bytes.
+    """
+
+    def _connect(self) -> Any:
+        host: Any = self.host
+        if host.isascii():
+            self.host = host.encode()
+        try:
+            return super()._connect()
+        finally:
+            self.host = host
+
+
 def connection_maker(settings: RedisSettings) -> Callable[[float], AbstractConnection]:
     """
     A function that makes connections; its argument is how many seconds to wait for a reply. With sentinels, it asks
@@ -42,7 +60,7 @@ def connection_maker(settings: RedisSettings) -> Callable[[float], AbstractConne
         options: dict[str, Any] = dict(parse_url(settings.url))
     except ValueError as error:
         raise ConfigError(f"redis_url is {redact(settings.url)!r}: {error}") from error
-    kind: type[AbstractConnection] = options.pop("connection_class", redis.Connection)
+    kind: type[AbstractConnection] = options.pop("connection_class", _PlainConnection)
     options.pop("max_connections", None)
 
     def make(timeout_seconds: float) -> AbstractConnection:
@@ -163,7 +181,7 @@ def sentinels_of(settings: RedisSettings) -> Sentinels:
 def _sentinel_connection_maker(settings: RedisSettings) -> Callable[[float], AbstractConnection]:
     """Asks the sentinels for the primary for each new connection, to follow failovers."""
     asked, service, options, is_secure = sentinels_of(settings)
-    kind = redis.SSLConnection if is_secure else redis.Connection
+    kind: type[AbstractConnection] = redis.SSLConnection if is_secure else _PlainConnection
 
     def make(timeout_seconds: float) -> AbstractConnection:
         try:

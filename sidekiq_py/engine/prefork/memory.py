@@ -1,6 +1,8 @@
-"""Garbage collector settings for a worker process."""
+"""What a worker process does about its memory when it has started."""
 
+import ctypes
 import gc
+from contextlib import suppress
 
 # Replaces Python's default threshold, unless the program has set its own. A job makes some hundred objects, so by
 # default the youngest generation is collected about every other job, and nearly all of its objects are still alive or
@@ -23,7 +25,7 @@ def collect_less_often() -> None:
 def settle_memory() -> None:
     """
     Exclude everything loaded so far from garbage collection, because almost none of it will ever be garbage. Also make
-    collections rarer.
+    collections rarer, and return free memory to the system.
 
     A process that forks calls this before it forks, so that its children do not copy memory pages only because the
     collector visits them. Ruby does something similar before it starts to work (`Process.warmup`).
@@ -33,3 +35,6 @@ def settle_memory() -> None:
     gc.collect(1)
     gc.freeze()
     collect_less_often()
+    # glibc keeps what imports have freed: 0.3 MB in a worker, 0.7 % of its memory. Other systems lack the function.
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)

@@ -162,7 +162,7 @@ def _work(options: Options, config: Config) -> NoReturn:
     from sidekiq_py.cli.boot import make_launcher
     from sidekiq_py.engine.main_thread import run_worker
     from sidekiq_py.engine.prefork.memory import settle_memory
-    from sidekiq_py.engine.prefork.process_end import end_process
+    from sidekiq_py.engine.upkeep.process_end import end_process
 
     probes = None if config.probe_port is None else _start_probes(config.probe_port)
     launcher = make_launcher(options)

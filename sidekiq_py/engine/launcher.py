@@ -128,12 +128,15 @@ class Launcher:
         parts.heartbeat.beat_soon()
         parts.hooks.fire("quiet")
 
-    def stop(self, *, timeout_seconds: float | None = None) -> list[str]:
+    def stop(
+        self, *, timeout_seconds: float | None = None, on_jobs_left: Callable[[], None] = lambda: None
+    ) -> list[str]:
         """
         Stop within the timeout and the grace period that follows it.
 
         Args:
             timeout_seconds: Overrides the config's timeout.
+            on_jobs_left: Called if jobs ignore Shutdown, while no other worker may take them yet.
 
         Returns:
             The ids of the threads whose jobs ignored Shutdown and still run. The process should end at once. These jobs
@@ -145,9 +148,9 @@ class Launcher:
         with ShutdownWatchdog(parts.pool, parts.jobs.may_be_left):
             self.quiet()
             with self._stop_once:
-                return self._stop()
+                return self._stop(on_jobs_left)
 
-    def _stop(self) -> list[str]:
+    def _stop(self, on_jobs_left: Callable[[], None]) -> list[str]:
         parts = self.parts
         parts.hooks.fire("shutdown")
         parts.jobs.stop()
@@ -169,6 +172,8 @@ class Launcher:
         parts.job_logger.detach()
         for manager in parts.managers:
             manager.fetcher.close()
+        if left:
+            on_jobs_left()
         # Not earlier: jobs that did not stop still run, and the program's exit handlers may take longer than a lease.
         parts.lease.stop()
         parts.departure.leave([job.unit for job in left])

@@ -10,6 +10,7 @@ from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.engine.report.log_files import reopen_log_files
 from sidekiq_py.engine.report.systemd import ServiceNotifier
 from sidekiq_py.engine.run.thread_dump import thread_dump
+from sidekiq_py.engine.upkeep.process_end import call_exit_handlers_while_jobs_run
 from sidekiq_py.logs import SEVERAL_LINES
 
 _log = logging.getLogger("sidekiq")
@@ -32,7 +33,7 @@ def run_worker(
         on_ready: Called once everything is running.
         on_stop: Called with the signal that stops the worker, `TERM` or `INT`.
 
-    If a job ignores Shutdown, it does not return: the process ends at once.
+    If a job ignores Shutdown, it does not return: the process ends after the program's exit handlers.
     """
     signals = launcher.signals
     # With one job at a time, jobs run in the main thread, as in Celery's prefork pool. Signals interrupt system calls
@@ -121,7 +122,12 @@ def _handle_signal(launcher: Launcher, name: str | None) -> None:
 def _stop_while_handling_signals(launcher: Launcher) -> list[str]:
     """Stop in a thread of its own, so that a second TERM or INT can hurry it."""
     stubborn: list[str] = []
-    stopping = threading.Thread(target=lambda: stubborn.extend(launcher.stop()), name="sidekiq.stop")
+
+    def stop() -> None:
+        # Nothing calls the exit handlers after this, because a process with such jobs ends abruptly.
+        stubborn.extend(launcher.stop(on_jobs_left=call_exit_handlers_while_jobs_run))
+
+    stopping = threading.Thread(target=stop, name="sidekiq.stop")
     _log.info("Shutting down")
     stopping.start()
     asked_at = monotonic()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.prefork.child_process import ChildProcess
 from sidekiq_py.engine.prefork.pipes import LinePipe, Message, Outbox, Parent, readable
-from sidekiq_py.engine.prefork.process_end import end_process
+from sidekiq_py.engine.upkeep.process_end import end_process
 
 _log = logging.getLogger("sidekiq")
 

@@ -46,6 +46,15 @@ async def leave_a_thread_of_the_loop():
 async def is_cut_off():
     await asyncio.to_thread(time.sleep, 600)
 
+@sidekiq.job(name="Stubborn")
+def does_not_hear_of_the_stop():
+    time.sleep(600)
+
+@sidekiq.job(name="StubbornHandler")
+def does_not_hear_of_the_stop_and_leaves_a_handler():
+    atexit.register(time.sleep, 600)
+    time.sleep(600)
+
 @sidekiq.job(name="Process")
 def leave_a_process():
     fork()
@@ -84,6 +93,26 @@ def test_it_waits_for_no_thread(run: Callable[..., None], job: str, tmp_path: Pa
     run(job)
 
     assert (tmp_path / "goodbye").exists()
+
+
+@pytest.mark.parametrize("arguments", [(), ("--processes", "1"), ("--processes", "1", "-c", "1")])
+def test_a_job_that_does_not_stop_does_not_keep_the_exit_handlers_from_running(
+    run: Callable[..., None], redis_client: redis.Redis, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    """They send what the program has collected, such as spans and reports of errors. The job goes back to its queue."""
+    run("Stubborn", *arguments)
+
+    assert (tmp_path / "goodbye").exists()
+    assert redis_client.llen("queue:default") == 1
+
+
+def test_an_exit_handler_that_hangs_does_not_keep_a_job_that_does_not_stop(
+    run: Callable[..., None], redis_client: redis.Redis
+) -> None:
+    """The job goes back to its queue all the same."""
+    run("StubbornHandler")
+
+    assert redis_client.llen("queue:default") == 1
 
 
 @pytest.mark.parametrize("arguments", [(), ("--processes", "1")])

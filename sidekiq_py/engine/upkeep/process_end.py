@@ -29,6 +29,17 @@ def end_process(code: int) -> NoReturn:
         os._exit(code)
 
 
+def call_exit_handlers_while_jobs_run() -> None:
+    """
+    Call the program's `atexit` handlers, for a process in which jobs go on running until it ends.
+
+    They run in a thread of their own, because the main thread may be one that a job keeps.
+    """
+    calling = threading.Thread(target=_call_exit_handlers, name="sidekiq.exit_handlers", daemon=True)
+    calling.start()
+    calling.join(_HANDLERS_SECONDS)
+
+
 def _end_later(code: int) -> None:
     time.sleep(_HANDLERS_SECONDS)
     os._exit(code)

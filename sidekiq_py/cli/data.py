@@ -30,7 +30,10 @@ def retry_value(_ctx: click.Context, _parameter: click.Parameter, text: str | No
 @click.argument("job_class", metavar="CLASS")
 @click.argument("args", metavar="[ARGS]", default="[]")
 @click.option(
-    "-q", "--queue", shell_complete=complete_queue, help="Queue to push to (default: the job's own, or default)."
+    "-q",
+    "--queue",
+    shell_complete=complete_queue,
+    help="Queue to push to (default: with -r the job's own, else default).",
 )
 @click.option(
     "--in", "interval", callback=span_seconds, metavar="SPAN", help="Run it after this time: 90 (seconds), 5m, 1h30m."
@@ -39,7 +42,12 @@ def retry_value(_ctx: click.Context, _parameter: click.Parameter, text: str | No
     "--at", callback=epoch_seconds, metavar="TIME", help="Run it at this time: 2030-01-31T08:00:00Z, or epoch seconds."
 )
 @click.option("--jid", help="Id of the job (default: a random one).")
-@click.option("--retry", callback=retry_value, metavar="true|false|N", help="How often to retry it.")
+@click.option(
+    "--retry",
+    callback=retry_value,
+    metavar="true|false|N",
+    help="How often to retry it (default: with -r as the job says, else true).",
+)
 @pushes_jobs
 @reads_redis
 def push(
@@ -106,8 +114,9 @@ def _arguments(text: str) -> list[Any]:
     try:
         args = loads(source.encode(errors="surrogateescape"))
     except JsonParseError as error:
+        why = str(error).removeprefix("not JSON: ")
         raise click.UsageError(
-            f"""ARGS is not valid JSON: {error}. Put the array in single quotes, strings in double: '["bob", 5]'"""
+            f"""ARGS is not valid JSON: {why}. Put the array in single quotes, strings in double: '["bob", 5]'"""
         ) from error
     if not isinstance(args, list):
         raise click.UsageError(

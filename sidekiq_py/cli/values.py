@@ -74,12 +74,16 @@ def span_seconds(_ctx: click.Context, _parameter: click.Parameter, text: str | N
 
 def epoch_seconds(_ctx: click.Context, _parameter: click.Parameter, text: str | None) -> float | None:
     """Parse a time given as epoch seconds, or in ISO 8601 with a zone; returns epoch seconds."""
-    if text is None or re.fullmatch(r"\d+(\.\d+)?", text, re.ASCII):
-        return None if text is None else float(text)
+    return None if text is None else _epoch_seconds(text, "or epoch seconds")
+
+
+def _epoch_seconds(text: str, other_forms: str) -> float:
+    if re.fullmatch(r"\d+(\.\d+)?", text, re.ASCII):
+        return float(text)
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise click.BadParameter(f"{text!r} is not a time; write 2030-01-31T08:00:00Z, or epoch seconds") from None
+        raise click.BadParameter(f"{text!r} is not a time; write 2030-01-31T08:00:00Z, {other_forms}") from None
     if moment.tzinfo is None:
         raise click.BadParameter(f"{text!r} has no time zone; add Z for UTC, or +01:00")
     return moment.timestamp()
@@ -88,7 +92,7 @@ def epoch_seconds(_ctx: click.Context, _parameter: click.Parameter, text: str | 
 def moment_seconds(ctx: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
     """Parse what `epoch_seconds` accepts, or `2h` (two hours ago), or `+2h` (in two hours); returns epoch seconds."""
     if text is None or not re.fullmatch(r"\+.*|\d.*[smhd]", text, re.ASCII):
-        return epoch_seconds(ctx, parameter, text)
+        return None if text is None else _epoch_seconds(text, "epoch seconds, 2h (ago) or +2h (from now)")
     seconds = span_seconds(ctx, parameter, text.removeprefix("+")) or 0.0
     return now_seconds() + (seconds if text.startswith("+") else -seconds)
 

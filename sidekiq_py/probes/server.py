@@ -92,7 +92,7 @@ def _listening(port: int) -> socket.socket:
         return socket.create_server(("", port), backlog=_MOST_REQUESTS)
     except OSError as error:
         raise ConfigError(
-            f"the probe port {port} cannot be used: {error.strerror}; give a free one, as in --probe-port 7433"
+            f"the probe port {port} cannot be used: {error.strerror}; give another one with --probe-port"
         ) from error
 
 

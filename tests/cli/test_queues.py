@@ -253,6 +253,8 @@ def test_move_takes_what_filters_choose(run, push, redis_client):
         (["move", "low", "a b", "--yes", "--create"], "queue names cannot contain"),
         (["move", "low", "high", "--rate", "often"], "100/s, 600/m or 10/h"),
         (["show", "low", "--after", "soon"], "2030-01-31T08:00:00Z"),
+        (["show", "low", "--after", "soon"], "2h (ago) or +2h (from now)"),
+        (["show", "low", "--before", "2x"], "2h (ago) or +2h (from now)"),
         (["add", "typo"], "there is no job in the queue typo"),
     ],
 )

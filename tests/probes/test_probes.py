@@ -249,6 +249,7 @@ def test_a_port_in_use_is_said_at_the_start(
 
         assert worker.wait(60) == 2
         assert f"the probe port {taken.port} cannot be used: Address already in use" in worker.log
+        assert "as in --probe-port" not in worker.log, "an example may be the very port that is taken"
 
 
 def test_pages_that_do_not_exist_name_those_that_do(start: Start, probes: Probes) -> None:

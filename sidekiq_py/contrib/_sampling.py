@@ -19,7 +19,7 @@ from opentelemetry import context as otel_context
 from opentelemetry import propagate, trace
 from opentelemetry.context import Context
 from opentelemetry.propagators.textmap import Getter
-from opentelemetry.trace import NonRecordingSpan, SpanContext
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 
 Payload = Mapping[str, Any]
 
@@ -27,6 +27,8 @@ _log = logging.getLogger("sidekiq")
 
 NO_CONTEXT = Context()
 _ENDINGS = 2**64
+# As newer releases of the SDK mark the ids of its own generator, also those of traces that are dropped.
+_RANDOM = TraceFlags(getattr(TraceFlags, "RANDOM_TRACE_ID", TraceFlags.DEFAULT))
 
 # The keys that W3C's propagators read. A `traceparent` that matches the pattern says that its trace is dropped.
 _W3C = frozenset(("traceparent", "tracestate", "baggage"))
@@ -124,7 +126,7 @@ class DroppedRun(Context):
         own = (
             SpanContext(pushed.trace_id, span_id, False, pushed.trace_flags, pushed.trace_state)
             if self.bound is None
-            else SpanContext(_trace_id(randrange(self.bound, _ENDINGS)), span_id, is_remote=False)
+            else SpanContext(_trace_id(randrange(self.bound, _ENDINGS)), span_id, is_remote=False, trace_flags=_RANDOM)
         )
         context = otel_context.set_value(_RUN, self, extracted)
         return trace.set_span_in_context(NonRecordingSpan(own), context)

@@ -335,6 +335,18 @@ def test_each_dropped_run_has_an_id_that_outlives_it(traced: Traced, work_off: W
     assert [(one.is_valid, one.trace_flags.sampled) for one in first_look] == [(True, False)] * 3
 
 
+def test_the_id_of_a_dropped_run_is_marked_as_the_sdk_marks_its_own(traced: Traced, work_off: WorkOff) -> None:
+    """Such as random: a job that it pushes tells other programs so."""
+    tracer = traced.instrument(ALWAYS_OFF).get_tracer("shop")
+    seen: list[trace.SpanContext] = []
+    job = sidekiq.job(name="Charge")(lambda: seen.append(trace.get_current_span().get_span_context()))
+    job.perform_async()
+
+    work_off(1)
+
+    assert [one.trace_flags for one in seen] == [tracer.start_span("its own").get_span_context().trace_flags]
+
+
 @pytest.mark.parametrize("keeps", ["nothing", "a context", "what it saw"])
 def test_between_dropped_runs_the_context_is_that_of_before(traced: Traced, work_off: WorkOff, keeps: str) -> None:
     """What the worker does in between belongs to no job, even if a job's code kept its context."""

@@ -152,6 +152,14 @@ def test_a_class_on_a_queue_of_python_processes_that_none_declares(look: Look, r
     assert identity in found.seen
 
 
+def test_a_class_of_retries_alone(look: Look, redis_client: redis.Redis) -> None:
+    """Its queue holds none of them now."""
+    python_process(redis_client, classes=("Sum",))
+    redis_client.zadd("retry", {'{"class":"Product","args":[],"jid":"a","queue":"default","retry":true}': 4e9})
+
+    assert look().the("unserved-classes").seen.startswith("`default` holds or will get Product (")
+
+
 def test_a_class_that_a_ruby_process_may_know(look: Look, redis_client: redis.Redis) -> None:
     """Python would fetch some of its jobs all the same."""
     python_process(redis_client, classes=("Sum",))

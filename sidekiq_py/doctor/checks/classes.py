@@ -90,7 +90,7 @@ def _of_queue(queue: str, waiting: Counter[str], facts: Facts) -> Iterator[Findi
 def _nobody(queue: str, unknown: dict[str, int], python: list[Worker]) -> Finding:
     identities = listed(worker.identity for worker in python)
     return problem(
-        f"`{queue}` holds {_named(unknown)}. Only Python processes serve it, and none declares "
+        f"`{queue}` holds or will get {_named(unknown)}. Only Python processes serve it, and none declares "
         f"{verb(len(unknown), 'that class', 'those classes')} ({identities}): each such job "
         "fails, and is retried until it is dead.",
         "Import the module that declares it in those workers (-r), or push it to a queue that its workers serve.",
@@ -100,9 +100,10 @@ def _nobody(queue: str, unknown: dict[str, int], python: list[Worker]) -> Findin
 
 def _perhaps_ruby(queue: str, unknown: dict[str, int], python: list[Worker]) -> Finding:
     return warning(
-        f"`{queue}` holds {_named(unknown)}, which no Python process declares. Ruby processes serve that queue and may "
-        f"know {verb(len(unknown), 'it', 'them')}. Those jobs that {listed(worker.identity for worker in python)} "
-        f"{verb(len(python), 'fetches', 'fetch')} fail there, and are retried.",
+        f"`{queue}` holds or will get {_named(unknown)}, which no Python process declares. Ruby processes serve that "
+        f"queue and may know {verb(len(unknown), 'it', 'them')}. Those jobs that "
+        f"{listed(worker.identity for worker in python)} {verb(len(python), 'fetches', 'fetch')} fail there, and are "
+        "retried.",
         "Give Ruby and Python separate queues, or declare the class on both sides.",
         sorted(unknown),
     )
@@ -119,8 +120,8 @@ def _partly(queue: str, known: Iterable[str], python: list[Worker]) -> Iterator[
         names = sorted(lacking)
         processes = sorted({identity for without_it in lacking.values() for identity in without_it})
         yield warning(
-            f"`{queue}` holds {listed(names)}, which some Python processes of that queue declare and others do not "
-            f"({listed(processes)}): a job that one of the latter fetches fails, and is retried.",
+            f"`{queue}` holds or will get {listed(names)}, which some Python processes of that queue declare and "
+            f"others do not ({listed(processes)}): a job that one of the latter fetches fails, and is retried.",
             "Load the same modules (-r) in all workers of a queue, or give them separate queues.",
             names,
         )

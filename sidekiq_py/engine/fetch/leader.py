@@ -102,6 +102,9 @@ class Leader:
                 self._signal(_FLUSH)
             else:
                 self._flush()
+        if before_waiting is not None and self._is_led:
+            # Not while the lock is held: it may run handlers of signals.
+            before_waiting()
         jobs = self._buffer.jobs
         with self._change.lock:
             self.idle += 1
@@ -119,8 +122,6 @@ class Leader:
                 if not self._is_led:
                     self._is_led = True
                     break
-                if before_waiting is not None:
-                    before_waiting()
                 self._change.park()
         try:
             self._lead(before_waiting)

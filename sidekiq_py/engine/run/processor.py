@@ -50,6 +50,8 @@ _log = logging.getLogger("sidekiq")
 
 _PAUSE_SECONDS = 1.0
 _MOST_IN_A_ROW = 1000
+# A step of a chain takes a tenth of it.
+_SHORT_SECONDS = 0.001
 
 
 class AsyncExecutor(Protocol):
@@ -65,7 +67,7 @@ class BetweenJobs(Protocol):
     """What the program's own thread does between two jobs; see `Processor.run_here`."""
 
     def __call__(self, *, thoroughly: bool) -> None:
-        """Called before a job and before a wait."""
+        """Called after a job and before a wait."""
 
 
 class Processor:
@@ -132,8 +134,8 @@ class Processor:
         Run jobs in the calling thread until there is nothing more to take.
 
         Args:
-            between_jobs: Called before each job and before each wait. `thoroughly` is True before a wait, and before every
-                thousandth job.
+            between_jobs: Called after each job, before each wait, and at the end. `thoroughly` is False after short
+                jobs, except after every thousandth.
         """
         self._between_jobs = between_jobs
         try:
@@ -199,16 +201,20 @@ class Processor:
         before_waiting = None if between_jobs is None else partial(between_jobs, thoroughly=True)
         while (unit := take(before_waiting)) is not None:
             self._unit = unit
+            taken_at = monotonic() if between_jobs is not None else 0.0
             try:
-                if between_jobs is not None:
-                    taken += 1
-                    between_jobs(thoroughly=taken % _MOST_IN_A_ROW == 0)
                 self._process(unit)
             except BaseException as error:  # noqa: BLE001 — no error may end the thread
                 self._rescue(unit, error)
             finally:
                 self._around.state.running.pop(self._tid, None)
             self._unit = None
+            if between_jobs is not None:
+                # Now, because the next fetch may take seconds, and what the job left behind must not receive signals.
+                taken += 1
+                between_jobs(thoroughly=monotonic() - taken_at > _SHORT_SECONDS or taken % _MOST_IN_A_ROW == 0)
+        if before_waiting is not None:
+            before_waiting()
 
     def _give_back(self) -> None:
         """Put back the job that this thread had when it failed, unless the job's end was queued or written."""

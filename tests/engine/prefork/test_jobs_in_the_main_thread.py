@@ -2,6 +2,7 @@
 
 import json
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 import redis
 
 from sidekiq_py import Client
+from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
 from tests.support.worker_process import WorkerProcess
 
@@ -68,6 +70,21 @@ def serve():
         await asyncio.sleep(60)
     asyncio.run(wait())
 
+@sidekiq.job(name="LoopLater")
+def loop_later(name):
+    async def wait():
+        asyncio.get_running_loop().add_signal_handler(signal.Signals[name], print)
+    (here / "started").touch()
+    time.sleep(1)
+    asyncio.run(wait())
+    (here / "over").touch()
+
+@sidekiq.job(name="Nap")
+def nap():
+    (here / "napping").touch()
+    time.sleep(2)
+    (here / "slept well").touch()
+
 quick_ones = []
 
 @sidekiq.job(name="Quick")
@@ -92,9 +109,9 @@ class Worker:
         flags = ["--processes", "1", "-c", str(concurrency), "-t", "1"]
         self.process = WorkerProcess("main_thread_jobs", redis_url=redis_url, arguments=flags, python_path=[folder])
 
-    def push(self, name: str) -> None:
+    def push(self, name: str, *arguments: str) -> None:
         """Enqueue one of the jobs."""
-        self._client.push({"class": name, "args": []})
+        self._client.push({"class": name, "args": list(arguments)})
 
     def push_many(self, name: str, count: int) -> None:
         """Enqueue one of the jobs so often."""
@@ -207,6 +224,66 @@ def test_a_job_that_came_with_one_that_ran_an_event_loop_is_not_killed(
     assert worker.process.wait(20) == 0
     assert "was killed by SIGTERM" not in worker.process.log
     assert (worker.noted("loop"), worker.noted("read")) == ("done", "Shutdown")
+
+
+def test_term_is_heard_while_redis_hangs_after_a_job_has_run_an_event_loop(
+    tmp_path: Path, new_redis_server: Callable[..., RedisServer]
+) -> None:
+    """The fetch after the job waits for a reply then; the job is not run again."""
+    server = new_redis_server()
+    worker = Worker(tmp_path, server.url, 1)
+    with worker.process:
+        worker.process.wait_until_ready()
+        # The second one is there at once, so the thread looks for a third without waiting.
+        jobs = [
+            {"class": "LoopLater", "args": ["SIGTERM"], "jid": f"{1:024}"},
+            {"class": "Where", "args": [], "jid": f"{2:024}"},
+        ]
+        server.client().rpush("queue:default", *map(json.dumps, jobs))
+        eventually(lambda: worker.has("started"), within_seconds=30)
+        with server.paused():
+            eventually(lambda: worker.has("over"), within_seconds=30)
+            time.sleep(0.5)
+            worker.process.send_signal(signal.SIGTERM)
+            time.sleep(0.5)
+
+        assert worker.process.wait(20) == 0
+        assert "was killed by" not in worker.process.log
+        assert server.client().get("stat:processed") == b"2"
+
+
+def test_term_is_heard_when_the_last_job_of_a_quiet_worker_has_run_an_event_loop(
+    start: Callable[[int], Worker], redis_client: redis.Redis
+) -> None:
+    """No fetch and no wait follows that job."""
+    worker = start(1)
+    worker.push("LoopLater", "SIGTERM")
+    eventually(lambda: worker.has("started"), within_seconds=30)
+    worker.process.send_signal(signal.SIGTSTP)
+    eventually(lambda: worker.has("over"), within_seconds=30)
+    time.sleep(0.5)
+
+    worker.process.send_signal(signal.SIGTERM)
+
+    assert worker.process.wait(20) == 0
+    assert "was killed by" not in worker.process.log
+    assert redis_client.get("stat:processed") == b"1"
+
+
+def test_a_signal_for_the_worker_does_not_kill_a_job_after_one_that_handled_it(
+    start: Callable[[int], Worker], redis_client: redis.Redis
+) -> None:
+    """The next job was waiting already, so that the thread did not have to wait in between."""
+    worker = start(1)
+    worker.push("LoopLater", "SIGUSR1")
+    worker.push("Nap")
+    eventually(lambda: worker.has("napping"), within_seconds=30)
+
+    worker.process.send_signal(signal.SIGUSR1)
+
+    eventually(lambda: worker.has("slept well"), within_seconds=30)
+    assert "was killed by" not in worker.process.log
+    assert "Fetching no more jobs" in worker.process.log
 
 
 def test_term_is_heard_while_a_job_runs_an_event_loop(

@@ -1,5 +1,6 @@
 """What a process has run, counted by class and queue."""
 
+import math
 import threading
 import time
 from collections.abc import Iterator
@@ -162,6 +163,16 @@ def test_what_is_read_meanwhile_never_falls(metrics: JobMetrics) -> None:
         read.append(values(metrics).get(("sidekiq_job_latency_seconds_count", "Mail", "default"), 0.0))
     assert read == sorted(read)
     assert values(metrics)["sidekiq_job_latency_seconds_count", "Mail", "default"] == 60_000
+
+
+def test_the_sum_of_waits_never_falls() -> None:
+    """Though the sum of many tiny ones is smaller than the rounding of the numbers that they are computed from."""
+    offset = 1_789_994_999.7
+    row = run_times.new_row()
+
+    run_times.add_latencies(row, [math.nextafter(-offset, 0)] * 201, offset)
+
+    assert row[run_times.LATENCY] >= 0
 
 
 def test_classes_beyond_the_cap_are_other(metrics: JobMetrics) -> None:

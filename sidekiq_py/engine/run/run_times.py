@@ -92,7 +92,8 @@ def add_latencies(row: Row, latencies: Iterable[float], offset: float = 0.0) -> 
     counted = bisect_right(ordered, -offset)
     row[FIRST_LATENCY] += counted
     positive = ordered[counted:] if counted else ordered
-    row[LATENCY] += sum(positive) + offset * len(positive)
+    # Rounding may make the sum of tiny ones negative, and a reader takes a sum that decreases for a new process.
+    row[LATENCY] += max(0.0, sum(positive) + offset * len(positive))
     # Usually all of them belong to the same bucket.
     while counted < len(ordered):
         place = bisect_left(PROMETHEUS_BOUNDS, ordered[counted] + offset)

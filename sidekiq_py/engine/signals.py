@@ -141,8 +141,12 @@ class SignalInbox:
             others = signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
             if others != self._write_fd:
                 # asyncio runs in the main thread, and has the numbers written to its own file descriptor.
-                signal.set_wakeup_fd(others)
                 self._take(self._read_by_number[number])
+                try:
+                    signal.set_wakeup_fd(others)
+                except (OSError, ValueError):
+                    # A job has closed it. Ours stays.
+                    pass
             elif self._is_beside_jobs:
                 return
             elif is_watched(number):

@@ -109,3 +109,28 @@ def test_each_signal_is_heard_once_by_whom_it_was_sent_to(beside_jobs: bool, wha
     )
 
     assert ran.stdout == heard
+
+
+LEFT_A_CLOSED_DESCRIPTOR = """
+import os, signal
+from sidekiq_py.engine.signals import SignalInbox
+
+inbox = SignalInbox()
+inbox.watch(beside_jobs=True)
+read_fd, write_fd = os.pipe()
+os.set_blocking(write_fd, False)
+signal.set_wakeup_fd(write_fd)
+os.close(write_fd)
+for name in ("TERM", "TSTP"):
+    os.kill(os.getpid(), signal.Signals["SIG" + name])
+print([inbox.next(0), inbox.next(0), inbox.next(0)])
+"""
+
+
+def test_a_signal_is_heard_though_a_job_has_closed_the_descriptor_for_the_numbers() -> None:
+    """Once each, and nothing is raised in the code that the signal interrupts."""
+    ran = subprocess.run(
+        [sys.executable, "-c", LEFT_A_CLOSED_DESCRIPTOR], capture_output=True, text=True, check=True, timeout=20
+    )
+
+    assert ran.stdout == "['TERM', 'TSTP', None]\n"

@@ -9,6 +9,7 @@ running a job, or hang in the program's start-up code. So the signal numbers are
 them, from the file descriptor to which Python's C-level handler writes them (`signal.set_wakeup_fd`).
 """
 
+import math
 import os
 import select
 import signal
@@ -36,6 +37,13 @@ arrives too late: by default, the system ignores this signal.
 # that it is not one.
 _getsignal: Callable[[int], Any] = import_module("_signal").getsignal
 
+# As plain numbers, which are faster keys than members of an enumeration.
+_TERM, _INT = int(signal.SIGTERM), int(signal.SIGINT)
+# After a longer job, the 5 µs of setting the file descriptor do not matter.
+_SHORT_SECONDS = 0.001
+# Opening and closing an event loop took 120 µs. A shorter job may have replaced the handlers for TERM and INT, as many
+# programs do, but no others.
+_SHORTEST_LOOP_SECONDS = 0.00005
 _LEFT_BY_ASYNCIO = (signal.SIG_DFL, signal.default_int_handler)
 
 # By signal number: our handler and the previous one.
@@ -167,18 +175,21 @@ class SignalInbox:
         self._handlers = [handler for handler, _ in _watched.values()]
         signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
 
-    def watch_again(self, *, thoroughly: bool = True) -> None:
+    def watch_again(self, lasted: float = math.inf) -> None:
         """
         Restore our handlers after the program's code has run in the main thread: asyncio may have set its own handlers
         and removed them again.
 
         Args:
-            thoroughly: If false, nothing is done as long as all of our handlers are in place. This is for the moment
-                after a short job: setting the wakeup file descriptor makes Python release its interpreter lock, which
-                took an eighth of a no-op task's time. Without the descriptor, the handlers still receive signals.
+            lasted: How long that code ran, in seconds. After a short run, nothing is done as long as our handlers are
+                in place: setting the wakeup file descriptor makes Python release its interpreter lock, which took an
+                eighth of a no-op task's time. Without the descriptor, the handlers still receive signals.
         """
-        # Two lists: a loop over the handlers took three times as long.
-        if not thoroughly and [*map(_getsignal, self._numbers)] == self._handlers:
+        if (
+            (lasted < _SHORT_SECONDS and _getsignal(_TERM) is _watched[_TERM][0] and _getsignal(_INT) is _watched[_INT][0])
+            # Two lists: a loop over the handlers took three times as long.
+            and (lasted < _SHORTEST_LOOP_SECONDS or [*map(_getsignal, self._numbers)] == self._handlers)
+        ):
             return
         if signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False) != self._write_fd:
             for number, (handler, _) in _watched.items():

@@ -6,10 +6,10 @@ settle.* An `async def` job is handed to the event loop, and the thread takes th
 """
 
 import logging
+import math
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, Protocol
 
 from sidekiq_py import tid
@@ -50,8 +50,6 @@ _log = logging.getLogger("sidekiq")
 
 _PAUSE_SECONDS = 1.0
 _MOST_IN_A_ROW = 1000
-# A step of a chain takes a tenth of it.
-_SHORT_SECONDS = 0.001
 
 
 class AsyncExecutor(Protocol):
@@ -66,8 +64,14 @@ class AsyncExecutor(Protocol):
 class BetweenJobs(Protocol):
     """What the program's own thread does between two jobs; see `Processor.run_here`."""
 
-    def __call__(self, *, thoroughly: bool) -> None:
-        """Called after a job and before a wait."""
+    def __call__(self, lasted: float = math.inf) -> None:
+        """
+        Called after a job, before a wait, and at the end.
+
+        Args:
+            lasted: How long the job took, in seconds. Infinite if that is unknown, after every thousandth job, and
+                before a wait.
+        """
 
 
 class Processor:
@@ -112,6 +116,8 @@ class Processor:
         self._thread = background_thread(name, self._run)
         self._is_here = False
         self._between_jobs: BetweenJobs | None = None
+        # How long the last job took in this thread; infinite until that is known.
+        self._lasted = 0.0
 
     def __repr__(self) -> str:
         return f"<Processor {self._thread.name} tid={self._tid}>"
@@ -134,8 +140,7 @@ class Processor:
         Run jobs in the calling thread until there is nothing more to take.
 
         Args:
-            between_jobs: Called after each job, before each wait, and at the end. `thoroughly` is False after short
-                jobs, except after every thousandth.
+            between_jobs: Called after each job, before each wait, and at the end.
         """
         self._between_jobs = between_jobs
         try:
@@ -198,10 +203,9 @@ class Processor:
 
     def _work(self) -> None:
         take, between_jobs, taken = self._fetcher.take, self._between_jobs, 0
-        before_waiting = None if between_jobs is None else partial(between_jobs, thoroughly=True)
-        while (unit := take(before_waiting)) is not None:
+        while (unit := take(between_jobs)) is not None:
             self._unit = unit
-            taken_at = monotonic() if between_jobs is not None else 0.0
+            self._lasted = math.inf
             try:
                 self._process(unit)
             except BaseException as error:  # noqa: BLE001 — no error may end the thread
@@ -212,9 +216,9 @@ class Processor:
             if between_jobs is not None:
                 # Now, because the next fetch may take seconds, and what the job left behind must not receive signals.
                 taken += 1
-                between_jobs(thoroughly=monotonic() - taken_at > _SHORT_SECONDS or taken % _MOST_IN_A_ROW == 0)
-        if before_waiting is not None:
-            before_waiting()
+                between_jobs(self._lasted if taken % _MOST_IN_A_ROW else math.inf)
+        if between_jobs is not None:
+            between_jobs()
 
     def _give_back(self) -> None:
         """Put back the job that this thread had when it failed, unless the job's end was queued or written."""
@@ -270,6 +274,7 @@ class Processor:
             return
         if definition.is_async and self._loop is not None:
             self._fetcher.note_async(unit.queue)
+            self._lasted = 0.0
             if not self._loop.submit(unit, payload, definition, self._ending, self._fetcher):
                 self._fetcher.requeue([unit])
             return
@@ -371,7 +376,7 @@ class Processor:
         failure = self._perform(unit, payload, definition, chain)
         if watch is not None:
             watch.end()
-        seconds = monotonic() - started
+        seconds = self._lasted = monotonic() - started
         if failure is None:
             result, self._result = self._result, None
             # A job can also make an extension handle its run while it runs.

@@ -20,6 +20,8 @@ from sidekiq_py.embedded import end, tied_to_this_process
 _RUBY_FOLDER = Path(__file__).parent / "ruby"
 _STOP_SECONDS = 12.0
 _ASK_SECONDS = 30.0
+# A child of the program may keep its output open.
+_READ_SECONDS = 2.0
 
 
 class Program:
@@ -91,6 +93,9 @@ class Program:
 
     def tail(self) -> str:
         """The last lines of the output."""
+        if not self.is_running:
+            # They may not have been read yet.
+            self._reader.join(_READ_SECONDS)
         return "\n".join(self.lines.last(15)) or "(it printed nothing)"
 
     def stop(self) -> int:

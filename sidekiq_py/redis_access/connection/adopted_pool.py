@@ -9,7 +9,7 @@ from redis.asyncio import connection as aio
 from redis.connection import AbstractConnection
 
 from sidekiq_py.errors import ConfigError
-from sidekiq_py.redis_access.connection.connections import completed, timeouts
+from sidekiq_py.redis_access.connection.connections import PlainConnection, completed, timeouts
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 
@@ -17,11 +17,14 @@ from sidekiq_py.redis_access.connection.settings import RedisSettings
 _OURS = ("decode_responses", "protocol", "retry", "retry_on_error", "retry_on_timeout", "health_check_interval")
 
 _BLOCKING: dict[Any, Any] = {
-    aio.Connection: redis.Connection,
+    aio.Connection: PlainConnection,
     aio.SSLConnection: redis.SSLConnection,
     aio.UnixDomainSocketConnection: redis.UnixDomainSocketConnection,
 }
-AWAITED: dict[Any, Any] = {blocking: awaited for awaited, blocking in _BLOCKING.items()}
+AWAITED: dict[Any, Any] = {
+    redis.Connection: aio.Connection,
+    **{blocking: awaited for awaited, blocking in _BLOCKING.items()},
+}
 
 ForeignPool = redis.ConnectionPool | redis.asyncio.ConnectionPool
 

@@ -28,7 +28,7 @@ _NAMES_OF_A_LIBRARY = frozenset({"driver_info", "lib_name", "lib_version"})
 _READ_BYTES = 16_384
 
 
-class _PlainConnection(redis.Connection):
+class PlainConnection(redis.Connection):
     """
     A connection without TLS.
 
@@ -60,7 +60,7 @@ def connection_maker(settings: RedisSettings) -> Callable[[float], AbstractConne
         options: dict[str, Any] = dict(parse_url(settings.url))
     except ValueError as error:
         raise ConfigError(f"redis_url is {redact(settings.url)!r}: {error}") from error
-    kind: type[AbstractConnection] = options.pop("connection_class", _PlainConnection)
+    kind: type[AbstractConnection] = options.pop("connection_class", PlainConnection)
     options.pop("max_connections", None)
 
     def make(timeout_seconds: float) -> AbstractConnection:
@@ -181,7 +181,7 @@ def sentinels_of(settings: RedisSettings) -> Sentinels:
 def _sentinel_connection_maker(settings: RedisSettings) -> Callable[[float], AbstractConnection]:
     """Asks the sentinels for the primary for each new connection, to follow failovers."""
     asked, service, options, is_secure = sentinels_of(settings)
-    kind: type[AbstractConnection] = redis.SSLConnection if is_secure else _PlainConnection
+    kind: type[AbstractConnection] = redis.SSLConnection if is_secure else PlainConnection
 
     def make(timeout_seconds: float) -> AbstractConnection:
         try:

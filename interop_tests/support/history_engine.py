@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from sidekiq_py import program
@@ -41,6 +42,7 @@ from sidekiq_py.wire.json_dialect import dumps, loads
 
 SETS = {"schedule": ScheduledSet, "retry": RetrySet, "dead": DeadSet}
 Step = dict[str, Any]
+_PATIENCE_SECONDS = 60.0
 
 
 class OneJob:
@@ -51,13 +53,13 @@ class OneJob:
         self._has_fetched = False
         self.is_over = threading.Event()
 
-    def take(self) -> UnitOfWork | None:
+    def take(self, before_waiting: Callable[[], None] | None = None) -> UnitOfWork | None:
         """The job on the first call; None on the second one, when that job has been settled."""
         if self._has_fetched:
             self.is_over.set()
             return None
         self._has_fetched = True
-        unit = self._fetcher.take()
+        unit = self._fetcher.take(before_waiting)
         self._fetcher.quiet()
         if unit is None:
             self.is_over.set()
@@ -94,7 +96,8 @@ class Engine:
         fetcher = ReliableFetcher(capsule, config, self._pool, ownership, report=_raise, count=processed.add)
         one_job = OneJob(fetcher)
         Manager(capsule, one_job, self._surroundings(config, hooks, ownership), SoftLimits(), None).start()
-        one_job.is_over.wait()
+        if not one_job.is_over.wait(_PATIENCE_SECONDS):
+            raise TimeoutError("the job was not fetched, or did not end")
         fetcher.close()
         processed.flush()
         return raised[0] if raised else None

@@ -186,7 +186,11 @@ class SignalInbox:
                 eighth of a no-op task's time. Without the descriptor, the handlers still receive signals.
         """
         if (
-            (lasted < _SHORT_SECONDS and _getsignal(_TERM) is _watched[_TERM][0] and _getsignal(_INT) is _watched[_INT][0])
+            (
+                lasted < _SHORT_SECONDS
+                and _getsignal(_TERM) is _watched[_TERM][0]
+                and _getsignal(_INT) is _watched[_INT][0]
+            )
             # Two lists: a loop over the handlers took three times as long.
             and (lasted < _SHORTEST_LOOP_SECONDS or [*map(_getsignal, self._numbers)] == self._handlers)
         ):

@@ -121,7 +121,7 @@ def send(app: App, call: Call) -> Any:
         root_id = position.root_id or request.root_id or request.id
         position = position._replace(root_id=root_id, parent_id=position.parent_id or request.id)
     try:
-        # The default queue is usually set. Read together with the others, it would force a lookup of each one by itself.
+        # The default queue is usually set. Read together with the others, it would force a lookup of each by itself.
         plain = _plain_call_of(app, client, task, call.options, conf["task_default_queue"])
         job = None if plain is None else _job_of(plain, call.args, call.kwargs, position)
         ready = None if job is None else job.template.job(job.task_id, job.arguments, job.task_headers)

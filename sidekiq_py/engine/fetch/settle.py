@@ -111,7 +111,7 @@ class Settler:
     def has_plain_pending(self) -> bool:
         """True while successes are waiting to be sent and none of them has anything to write."""
         pending = list(self._done)
-        return bool(pending) and not any([unit.end for unit in pending])
+        return bool(pending) and all(unit.end is None for unit in pending)
 
     def drain_plain(self) -> "Acknowledgements | None":
         """

@@ -24,7 +24,6 @@ this module does not import the engine, so a program that only pushes never load
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -307,8 +306,7 @@ class FetchedJob(NamedTuple):
     dialect: Dialect
 
 
-@dataclass(frozen=True, slots=True)
-class Postpone:
+class Postpone(NamedTuple):
     """
     Keep the job in `schedule` until *at* (seconds since the epoch). Then it goes to its queue, ahead of jobs that are
     pushed later. No attempt is counted.
@@ -318,15 +316,13 @@ class Postpone:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Drop:
+class Drop(NamedTuple):
     """Remove the job without running it; it ends as `invalidated`."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
+class DeadLetter(NamedTuple):
     """Move the job's bytes to the dead set without running it."""
 
     reason: str
@@ -371,8 +367,7 @@ class JobEnd(NamedTuple):
         return self.kind not in ("retry", "interrupted")
 
 
-@dataclass(frozen=True, slots=True)
-class Maintenance:
+class Maintenance(NamedTuple):
     """
     Periodic work for one process of the fleet. For short moments, two processes may do it at once.
 
@@ -388,8 +383,7 @@ class Maintenance:
     run: Callable[[Pool], float | None]
 
 
-@dataclass(frozen=True, slots=True)
-class DoctorCheck:
+class DoctorCheck(NamedTuple):
     """
     A check that `sidekiq-py doctor` runs.
 

@@ -14,8 +14,7 @@ Source: Sidekiq 8.1.7, middleware/chain.rb.
 """
 
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from sidekiq_py.errors import ConfigError
 
@@ -37,8 +36,7 @@ class ServerMiddleware(Protocol):
 M = TypeVar("M", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(NamedTuple):
     middleware: Callable[..., Any]
     arguments: tuple[Any, ...]
     options: tuple[tuple[str, Any], ...]

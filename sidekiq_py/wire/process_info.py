@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from sidekiq_py.errors import PayloadError
 from sidekiq_py.wire.dialect import Dialect
@@ -16,8 +16,7 @@ PYTHON_LABEL = "sidekiq_py"
 _ABSURD = 2**63
 
 
-@dataclass(frozen=True, slots=True)
-class CapsuleFacts:
+class CapsuleFacts(NamedTuple):
     """
     One group of queues with its own threads.
 
@@ -84,8 +83,7 @@ class ProcessFacts:
         """A copy with changes to the capsule of that name."""
 
         def changed(capsule: CapsuleFacts) -> CapsuleFacts:
-            return replace(
-                capsule,
+            return capsule._replace(
                 concurrency=capsule.concurrency if concurrency is None else concurrency,
                 weights=capsule.weights if weights is None else weights,
             )
@@ -96,14 +94,13 @@ class ProcessFacts:
     def without(self, queue: str) -> "ProcessFacts":
         """A copy that no longer serves *queue*."""
         capsules = tuple(
-            replace(capsule, weights={name: weight for name, weight in capsule.weights.items() if name != queue})
+            capsule._replace(weights={name: weight for name, weight in capsule.weights.items() if name != queue})
             for capsule in self.capsules
         )
         return replace(self, capsules=capsules)
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessInfo:
+class ProcessInfo(NamedTuple):
     """
     The parsed `info` of any process; values that are absent are `None` or empty.
 

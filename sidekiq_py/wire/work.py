@@ -3,16 +3,14 @@ A running job in the hash `<identity>:work` (`workers` up to 6.4.1), which has a
 heartbeat.
 """
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sidekiq_py.errors import PayloadError
 from sidekiq_py.wire.dialect import Dialect, FloatText
 from sidekiq_py.wire.json_dialect import dumps, loads
 
 
-@dataclass(frozen=True, slots=True)
-class WorkEntry:
+class WorkEntry(NamedTuple):
     """
     The job that a thread is running.
 

@@ -17,7 +17,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 _PROC = Path("/proc")
 
@@ -78,8 +78,7 @@ class ProcessPlace:
         return is_this_boot and bool(self.pid_namespace) and self.pid_namespace == _pid_namespace()
 
 
-@dataclass(frozen=True, slots=True)
-class _Stat:
+class _Stat(NamedTuple):
     """The contents of `/proc/<pid>/stat`; times are in clock ticks."""
 
     state: str

@@ -24,8 +24,8 @@ import math
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.config import Config
@@ -62,8 +62,7 @@ _AFTERCARE_SECONDS = 60
 _OWNERS_PER_PAGE = 200
 
 
-@dataclass(frozen=True, slots=True)
-class _Missing:
+class _Missing(NamedTuple):
     """
     A lease that was missing.
 
@@ -231,7 +230,7 @@ class Recovery:
         if seen is None or seen.generation != generation:
             return _Missing(now, now, generation, cpu_ticks)
         if cpu_ticks != seen.cpu_ticks and now - seen.first < _LONGEST_GRIP_SECONDS:
-            return replace(seen, since=now, cpu_ticks=cpu_ticks)
+            return seen._replace(since=now, cpu_ticks=cpu_ticks)
         return seen
 
     def _fence(self, names: Sequence[str], *, certain: bool) -> None:

@@ -10,9 +10,8 @@ Source: Sidekiq 6.4.1, 7.3.2 and 8.1.7, job_retry.rb.
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from sidekiq_py.config import Config
 from sidekiq_py.errors import JobFailed, PayloadError, Shutdown
@@ -52,8 +51,7 @@ class FailingJob(Protocol):
         """The job's own decision about its outcome. It comes before the rules of this module."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Failure:
+class _Failure(NamedTuple):
     """One failed run and everything that its outcome depends on."""
 
     raw: bytes

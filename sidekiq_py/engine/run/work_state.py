@@ -4,14 +4,13 @@ the shutdown read it.
 """
 
 import time
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.ownership.owner import UnitOfWork
 
 
-@dataclass(frozen=True, slots=True)
-class RunningJob:
+class RunningJob(NamedTuple):
     """
     A running job.
 

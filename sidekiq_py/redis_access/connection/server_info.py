@@ -6,8 +6,7 @@ cannot be found out stays None.
 """
 
 import re
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection.link import Link
@@ -20,8 +19,7 @@ OLDEST_REDIS = (6, 2)
 _NOT_LET_IN = frozenset({"NOAUTH", "WRONGPASS"})
 
 
-@dataclass(frozen=True, slots=True)
-class ServerInfo:
+class ServerInfo(NamedTuple):
     """
     What is known about a server.
 

@@ -1,7 +1,6 @@
 """The commands that add failed jobs to `retry` and `dead`, and that trim `dead`."""
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.payload import score_text
@@ -9,8 +8,7 @@ from sidekiq_py.wire.payload import score_text
 Command = tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLimits:
+class DeadLimits(NamedTuple):
     """
     The limits of the dead set.
 

@@ -7,8 +7,7 @@ handlers have been called. If the process is killed before that, exactly one oth
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError
 from sidekiq_py.redis_access.connection.link import Link
@@ -23,8 +22,7 @@ from sidekiq_py.wire.payload import dump, parse_job
 _TTL_SECONDS = 30 * 24 * 3600
 
 
-@dataclass(frozen=True, slots=True)
-class Death:
+class Death(NamedTuple):
     """
     A job that will not be retried.
 

@@ -6,9 +6,8 @@ number of pollers may do so at once, including Ruby's: if a member is gone, noth
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection.link import Link
@@ -35,8 +34,7 @@ _FIRST_QUEUE_KEY = 5
 _ELSEWHERE = {"dead": 0, "nowhere": -1, "schedule": -2}
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
+class Move(NamedTuple):
     """
     Where to move one member.
 
@@ -57,8 +55,7 @@ class Move:
     effects: tuple[settle_script.Effect, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
+class Moved(NamedTuple):
     """
     What `move` did with one member.
 

@@ -10,8 +10,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection.link import Link
@@ -31,8 +30,7 @@ _SCAN_COUNT = 1000
 _LEFT_BEHIND = re.compile(r"sidekiq_py:(?:inflight:(.+)|inbox:(.+?:[0-9]+:[0-9a-f]+:[0-9]+):(.+))", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """
     A job in an owner's in-flight hash, or in one of its inboxes.
 
@@ -55,8 +53,7 @@ class Entry:
         return in_flight.split_field(self.field)[2]
 
 
-@dataclass(frozen=True, slots=True)
-class Fate:
+class Fate(NamedTuple):
     """
     What to do with a job: put it back with this number of deaths, the first of them at the epoch second *first*, or
     move it to `dead` if it is a poison pill.

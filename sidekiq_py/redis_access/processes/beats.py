@@ -3,8 +3,7 @@
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import redis
 
@@ -18,8 +17,7 @@ from sidekiq_py.wire.payload import score_text
 BEAT_TTL_SECONDS = 60
 
 
-@dataclass(frozen=True, slots=True)
-class Beat:
+class Beat(NamedTuple):
     """
     One heartbeat.
 
@@ -44,8 +42,7 @@ class Beat:
     work: Mapping[str, bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class BeatReply:
+class BeatReply(NamedTuple):
     """
     The result of a beat.
 

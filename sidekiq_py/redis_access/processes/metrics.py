@@ -1,7 +1,7 @@
 """Adds execution metrics to the hashes and histograms that Ruby's Web UI reads."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from sidekiq_py.redis_access.connection.link import Command
 from sidekiq_py.redis_access.connection.pool import Pool
@@ -11,8 +11,7 @@ from sidekiq_py.wire import metrics_keys
 _SLICE = 500
 
 
-@dataclass(frozen=True, slots=True)
-class ClassCounts:
+class ClassCounts(NamedTuple):
     """
     The counts of one job class since the last flush.
 

@@ -5,8 +5,7 @@ A process is a member of the set `processes`. The hash at its identity expires a
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection import scan
@@ -29,8 +28,7 @@ _BEAT_FIELDS = ("info", "concurrency", "busy", "beat", "quiet", "rss", "rtt_us")
 _WORK_SUFFIXES = ("work", "workers")
 
 
-@dataclass(frozen=True, slots=True)
-class Beat:
+class Beat(NamedTuple):
     """
     The last heartbeat of one process, as stored in Redis. A field that its release does not write is None.
 

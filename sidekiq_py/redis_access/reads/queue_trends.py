@@ -6,8 +6,7 @@ writes it for the whole fleet. A queue that was empty the whole time has no list
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sidekiq_py.redis_access.connection import scan
 from sidekiq_py.redis_access.connection.link import Command
@@ -20,8 +19,7 @@ MOST_QUEUES = 500
 """Only this many queues, the first by name, are sampled: programs with a queue per customer have thousands."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(NamedTuple):
     """
     A queue at one minute.
 
@@ -36,8 +34,7 @@ class Sample:
     latency: float
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(NamedTuple):
     """
     A queue now.
 

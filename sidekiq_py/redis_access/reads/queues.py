@@ -7,8 +7,7 @@ are in flight (`in_flight.py`), where Ruby's UI cannot see them.
 
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection import scan
@@ -28,8 +27,7 @@ PlacedJob = tuple[bytes, int]
 """A job's bytes, and how many jobs run before it at most; -1 if that is unknown."""
 
 
-@dataclass(frozen=True, slots=True)
-class QueueState:
+class QueueState(NamedTuple):
     """
     A queue at one instant.
 

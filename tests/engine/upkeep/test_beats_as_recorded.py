@@ -1,6 +1,5 @@
 """Heartbeats, signals and execution metrics as each recorded release of real Sidekiq writes them: all of Redis."""
 
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -73,7 +72,7 @@ def test_a_beat_shows_what_runs_as_ruby_shows_it(
     """Under the key of the release, by thread."""
     [payload] = found.input["before"]
     entry = dump_work("default", payload.encode(), 1_700_000_000, dialect=found.dialect)
-    beat = replace(beat_of(found), busy=1, work={"tid000": entry})
+    beat = beat_of(found)._replace(busy=1, work={"tid000": entry})
 
     assert beaten(found, beat, pool, redis_client, monkeypatch) == without_counters(found)
 

@@ -104,11 +104,16 @@ class Buffer:
         if self.jobs:
             self._alarm.arm()
 
-    def refill_beside(self) -> None:
-        """Refill on behalf of a processor that already has a job to run, unless another thread is fetching."""
+    def refill_beside(self, idle: int = 0) -> None:
+        """
+        Refill on behalf of a processor that does not wait for it, unless another thread is fetching.
+
+        Args:
+            idle: 0 if the processor has a job to run, 1 if not.
+        """
         if self.fetching.acquire(blocking=False):
             try:
-                self._redis_errors.attempt(lambda: self.refill(0), "fetching", "fetching")
+                self._redis_errors.attempt(lambda: self.refill(idle), "fetching", "fetching")
             finally:
                 self.fetching.release()
 

@@ -98,10 +98,10 @@ class Leader:
         """
         # With a backlog the next fetch is close and carries the acknowledgements.
         if self._is_led and self._settler.has_pending and not self._has_backlog:
-            if self._settler.has_plain_pending:
-                self._signal(_FLUSH)
-            else:
+            if self._settler.has_ends_to_write:
                 self._flush()
+            else:
+                self._signal(_FLUSH)
         if before_waiting is not None and self._is_led:
             # Not while the lock is held: it may run handlers of signals.
             before_waiting()
@@ -148,6 +148,11 @@ class Leader:
             may = self.leaving > 0
             self.leaving -= may
             return may
+
+    @property
+    def is_alone(self) -> bool:
+        """True while no processor is waiting, and the calling one may go on."""
+        return not (self.idle or self._is_led or self.is_quiet or self.leaving)
 
     # ---- for others
 
@@ -213,12 +218,7 @@ class Leader:
         the pending acknowledgements.
         """
         settler = self._settler
-        is_due = (
-            self._has_backlog
-            or (settler.has_pending and not settler.has_plain_pending)
-            or not self._waits_for_all
-            or self._waiters.closed > 1
-        )
+        is_due = self._has_backlog or settler.has_ends_to_write or not self._waits_for_all or self._waiters.closed > 1
         while not (self.is_quiet or self._buffer.jobs or self.leaving):
             work = "waiting"
             self.pulse.waits(0.0)

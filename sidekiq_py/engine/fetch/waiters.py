@@ -294,7 +294,8 @@ class Waiters:
                 elif waiter.queue not in shut and waiter.queue not in awaited:
                     awaited.add(waiter.queue)
                     self._send(waiter)
-        if self._settler is not None and self._settler.has_plain_pending and self._served not in shut:
+        settler = self._settler
+        if settler is not None and settler.has_pending and not settler.has_ends_to_write and self._served not in shut:
             self._open_another(self._served)
 
     def _open_another(self, queue: str) -> None:

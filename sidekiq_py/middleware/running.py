@@ -21,9 +21,8 @@ ServerChain = Chain[ServerMiddleware]
 _current: ContextVar[tuple[Payload, str, float | None] | None] = ContextVar("sidekiq_current_job", default=None)
 
 
-def running_here() -> tuple[Payload, str, float | None] | None:
-    """Payload, queue and deadline of the job that runs in this thread or task, or None."""
-    return _current.get()
+running_here = _current.get
+"""Payload, queue and deadline of the job that runs in this thread or task, or None."""
 
 
 def is_in_loop() -> bool:

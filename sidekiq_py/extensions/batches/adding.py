@@ -144,11 +144,8 @@ class Deferred:
 _current: ContextVar[Adding | None] = ContextVar("sidekiq_batch", default=None)
 
 
-def current() -> Adding | None:
-    """The innermost block that this thread or task is in, or None."""
-    return _current.get()
-
-
+current = _current.get
+"""The innermost block that this thread or task is in, or None."""
 enter = _current.set
 leave = _current.reset
 

@@ -290,20 +290,16 @@ def settle(
     Returns:
         False if the job was no longer in flight; nothing was written then.
     """
-    return bool(
-        settle_script.script_for(vital).run(
-            link, *settle_script.settle_parts(_key_of(owner, field, listed), field, vital, counters, listed)
-        )
-    )
+    names, words = settle_script.settle_parts(_key_of(owner, field, listed), field, vital, counters, listed)
+    return bool(settle_script.script_for(words).run(link, names, words))
 
 
 def settle_call(
     owner: str, field: bytes, vital: Sequence[Effect], counters: Sequence[Effect] = (), listed: bytes | None = None
 ) -> tuple[Any, ...]:
     """The command of `settle`, to send along with others. The server may not know the script yet."""
-    return settle_script.script_for(vital).call(
-        *settle_script.settle_parts(_key_of(owner, field, listed), field, vital, counters, listed)
-    )
+    names, words = settle_script.settle_parts(_key_of(owner, field, listed), field, vital, counters, listed)
+    return settle_script.script_for(words).call(names, words)
 
 
 def settle_many_call(

@@ -6,7 +6,7 @@ The end of a job is a sequence of commands. Some depend on a condition, which is
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import count
 from operator import itemgetter
@@ -129,7 +129,6 @@ Effect = Command | Once | Join | Unless | Held | Take | Tally
 """What a job's end writes. All of these are tuples; a command is a plain tuple."""
 
 CONDITIONS = (Once, Unless, Held, Join)
-_first = itemgetter(0)
 
 
 class Counted(tuple[Command, ...]):
@@ -143,13 +142,15 @@ class Counted(tuple[Command, ...]):
 
 def write(link: Link, vital: Sequence[Effect], counters: Sequence[Effect] = ()) -> None:
     """Like `settle`, for a job that is not in flight: the commands run unconditionally."""
-    script_for(vital).run(link, *settle_parts(keys.in_flight(""), b"", vital, counters))
+    names, words = settle_parts(keys.in_flight(""), b"", vital, counters)
+    script_for(words).run(link, names, words)
 
 
 def write_calls(vital: Sequence[Effect]) -> tuple[Command, Command]:
     """The command of `write`, and the one for a server that does not know the script."""
-    script, parts = script_for(vital), settle_parts(keys.in_flight(""), b"", vital, ())
-    return script.call(*parts), script.full_call(*parts)
+    names, words = settle_parts(keys.in_flight(""), b"", vital, ())
+    script = script_for(words)
+    return script.call(names, words), script.full_call(names, words)
 
 
 def take_out(link: Link, key: str, job: bytes, *, is_sorted_set: bool, vital: Sequence[Effect]) -> bool:
@@ -159,9 +160,9 @@ def take_out(link: Link, key: str, job: bytes, *, is_sorted_set: bool, vital: Se
     Returns:
         False if it was no longer there; nothing was written then.
     """
-    names, arguments = settle_parts(key, job, vital, ())
-    arguments[1] = "2" if is_sorted_set else "1"
-    return bool(script_for(vital).run(link, names, arguments))
+    names, words = settle_parts(key, job, vital, ())
+    words[1] = "2" if is_sorted_set else "1"
+    return bool(script_for(words).run(link, names, words))
 
 
 def repeatable(effects: Sequence[Effect], key: str) -> list[Effect]:
@@ -179,9 +180,9 @@ def repeatable(effects: Sequence[Effect], key: str) -> list[Effect]:
     return marked if marked == list(effects) else [*marked, ("EXPIRE", key, _DAY_SECONDS)]
 
 
-def script_for(effects: Sequence[Effect]) -> Script:
-    """The script that knows the verbs among *effects*."""
-    return verbs.script() if verbs.names and _are_named(verbs.names, effects) else SETTLE
+def script_for(words: Iterable[Any]) -> Script:
+    """The script that knows the verbs among *words*. Another word that reads like a verb does no harm."""
+    return SETTLE if verbs.names.isdisjoint(words) else verbs.script()
 
 
 def settle_parts(
@@ -206,16 +207,6 @@ def settle_parts(
     return list(numbers), arguments
 
 
-def _are_named(names: Set[Any], effects: Sequence[Effect]) -> bool:
-    """True if there may be a command among *effects* that has one of the names. Nearly every end asks."""
-    if not names.isdisjoint(map(_first, effects)):
-        return True
-    for effect in effects:
-        if type(effect) is not tuple and isinstance(effect, CONDITIONS) and _are_named(names, effect.then):
-            return True
-    return False
-
-
 def _add_words(words: list[Any], effects: Iterable[Effect], numbers: Mapping[Any, int]) -> int:
     """
     Append the words of each command. A condition is a separate command before those that depend on it.
@@ -223,17 +214,19 @@ def _add_words(words: list[Any], effects: Iterable[Effect], numbers: Mapping[Any
     Returns:
         The number of commands.
     """
-    commands = 0
+    commands: list[Command] = []
     for effect in effects:
-        is_short = type(effect) is tuple and len(effect) <= _SLICE
-        for part in (effect,) if is_short else _parts_of(effect, numbers):
-            # Copied whole, then its key is replaced: that takes half as long as taking the words apart.
-            key_at = len(words) + 2
-            words.append(len(part))
-            words += part
-            words[key_at] = numbers[part[1]]
-            commands += 1
-    return commands
+        if type(effect) is tuple and len(effect) <= _SLICE:
+            commands.append(effect)
+        else:
+            commands += _parts_of(effect, numbers)
+    for command in commands:
+        # Copied whole, then its key is replaced: that takes half as long as taking the words apart.
+        key_at = len(words) + 2
+        words.append(len(command))
+        words += command
+        words[key_at] = numbers[command[1]]
+    return len(commands)
 
 
 def _parts_of(effect: Effect, numbers: Mapping[Any, int]) -> list[Command]:

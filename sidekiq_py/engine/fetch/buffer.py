@@ -113,9 +113,13 @@ class Buffer:
         """
         if self.fetching.acquire(blocking=False):
             try:
-                self._redis_errors.attempt(lambda: self.refill(idle), "fetching", "fetching")
+                self._redis_errors.attempt(lambda: self._refill_and_note(idle), "fetching", "fetching")
             finally:
                 self.fetching.release()
+
+    def _refill_and_note(self, idle: int) -> None:
+        self.refill(idle)
+        self._redis_errors.online("fetching")
 
     def keep(self, units: Sequence[UnitOfWork]) -> int:
         """

@@ -214,16 +214,23 @@ class Leader:
         Fetch or wait until the buffer holds a job or it is time to stop.
 
         The first fetch is skipped if all of these hold: no job's end has commands to write, only one move has to be
-        opened, and the last job had to be waited for. The move then brings whatever is there just as well, and carries
-        the pending acknowledgements.
+        opened, the last job had to be waited for, and Redis refuses nothing. The move then brings whatever is there
+        just as well, and carries the pending acknowledgements.
         """
         settler = self._settler
-        is_due = self._has_backlog or settler.has_ends_to_write or not self._waits_for_all or self._waiters.closed > 1
+        is_due = (
+            self._has_backlog
+            or settler.has_ends_to_write
+            or not self._waits_for_all
+            or self._waiters.closed > 1
+            or self._redis_errors.is_offline
+        )
         while not (self.is_quiet or self._buffer.jobs or self.leaving):
             work = "waiting"
             self.pulse.waits(0.0)
             try:
-                # After a long sleep this owner may have been recovered. A fetch notices that; a move would not.
+                # After a long sleep this owner may have been recovered, and a new one has to be registered before it
+                # waits: nobody looks into the inboxes of others. A fetch sees to both.
                 if is_due or not self._ownership.trusts(monotonic()):
                     work = "fetching"
                     owner = self._ownership.current

@@ -54,6 +54,11 @@ class RedisErrors:
             what = "refuses commands that a worker needs" if isinstance(error, RedisReplyError) else "is out of reach"
             self.report(error, {"context": f"Redis {what}; trying again until it is back"})
 
+    @property
+    def is_offline(self) -> bool:
+        """True from a failed call until one of the same kind succeeds."""
+        return self._downtime.is_on
+
     def online(self, work: str) -> None:
         """Record that a call of this kind of *work* succeeded."""
         if self._downtime.is_on:

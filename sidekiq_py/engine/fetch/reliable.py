@@ -213,7 +213,11 @@ class ReliableFetcher:
         if not self._leader.is_alone or not self._settler.has_ends_to_write:
             return False
         self._buffer.refill_beside(1)
-        return bool(self._buffer.jobs)
+        jobs = len(self._buffer.jobs)
+        if jobs > 1 and self._leader.idle:
+            # Another processor has become the leader meanwhile, and waits for jobs from Redis.
+            self._leader.wake()
+        return jobs > 0
 
     @property
     def pulse(self) -> Pulse:

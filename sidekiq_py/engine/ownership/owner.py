@@ -182,8 +182,9 @@ class Ownership:
         self._exclusive_lock.release()
 
     def trusts(self, now: float) -> bool:
-        """Returns True if the current owner was confirmed recently enough to start a job."""
-        return now - self.current.confirmed_at < self.trust_seconds
+        """Returns True if the current owner is registered and was confirmed recently enough to start a job."""
+        owner = self.current
+        return owner.is_registered and now - owner.confirmed_at < self.trust_seconds
 
     def give_back_orphans(self, link: Link) -> int:
         """

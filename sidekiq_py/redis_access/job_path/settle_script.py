@@ -182,7 +182,11 @@ def repeatable(effects: Sequence[Effect], key: str) -> list[Effect]:
 
 def script_for(words: Iterable[Any]) -> Script:
     """The script that knows the verbs among *words*. Another word that reads like a verb does no harm."""
-    return SETTLE if verbs.names.isdisjoint(words) else verbs.script()
+    try:
+        return SETTLE if verbs.names.isdisjoint(words) else verbs.script()
+    except (TypeError, ValueError):
+        # A word that has no hash, such as a memoryview of a bytearray.
+        return verbs.script()
 
 
 def settle_parts(

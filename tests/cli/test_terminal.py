@@ -113,7 +113,7 @@ def test_who_replaces_a_periodic_job_is_asked(redis_url, redis_client, typed, ex
     code, output, shown = on_terminal(redis_url, ["cron", "add", "daily", "0 4 * * *", "New"], typed=typed)
 
     assert "Replace daily, a periodic job of Ruby's (Old at 0 9 * * *)? [y/N]" in shown
-    assert (code, output, redis_client.hget("cron_job:default:daily", "klass").decode()) == expected
+    assert (code, output.lstrip(" "), redis_client.hget("cron_job:default:daily", "klass").decode()) == expected
 
 
 def test_no_bar_is_mixed_into_json(redis_url, redis_client):

@@ -1,6 +1,7 @@
 """Batches, status, periodic jobs and the dashboard, each by the user that the manual gives it."""
 
 import json
+import threading
 from pathlib import Path
 
 import pytest
@@ -145,4 +146,7 @@ def look_at_every_page(confined: Confined, name: str) -> dict[str, int]:
         "batches",
     )
 
-    return {path: somebody.get(f"/{path}").status for path in (*paths, "audit", "bulk")}
+    statuses = {path: somebody.get(f"/{path}").status for path in (*paths, "audit", "bulk")}
+    # A page starts the doctor in a thread, which must not outlive the user.
+    eventually(lambda: "sidekiq.web/doctor" not in {thread.name for thread in threading.enumerate()})
+    return statuses

@@ -12,6 +12,7 @@ import traceback
 from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
+from typing import IO, NamedTuple
 
 from kill_report import page
 from kill_report.books import UNEXPLAINED
@@ -34,7 +35,7 @@ def play(campaign: Campaign, seed: int, scale: float, number: int = 0, keep: Pat
         number: The round's number in its campaign, from 0.
         keep: The folder in which to keep the round's files if something went wrong.
     """
-    one = Round(campaign.name, seed)
+    one = Round(campaign.name, seed, number)
     began = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="sidekiq-py-kill-report-"))
     with ExitStack() as exits:
@@ -71,20 +72,49 @@ def _no_sockets(folder: str, names: list[str]) -> set[str]:
     return {name for name in names if not (Path(folder) / name).is_file() and not (Path(folder) / name).is_dir()}
 
 
-def played(record: Record, subject: Subject) -> Counter[str]:
-    """The number of rounds of each campaign that have finished."""
-    return Counter(one.campaign for one in record.rounds(subject.sources) if one.is_closed)
+def played(record: Record, subject: Subject, campaign: Campaign) -> Counter[int]:
+    """How often each round of a campaign was finished, by its number."""
+    numbers = range(campaign.rounds)
+    done = Counter(
+        one.number for one in record.rounds(subject.sources) if one.is_closed and one.campaign == campaign.name
+    )
+    return Counter({number: done[number] for number in numbers})
 
 
-def next_campaign(record: Record, subject: Subject, spent: dict[str, float], limit_seconds: float) -> Campaign | None:
-    """The campaign with the smallest share of its rounds done that has time left. Returns None if there is none."""
-    done = played(record, subject)
-    unfinished = [
-        campaign
-        for campaign in CAMPAIGNS.values()
-        if done[campaign.name] < campaign.rounds and spent.get(campaign.name, 0.0) < limit_seconds
-    ]
-    return min(unfinished, key=lambda campaign: done[campaign.name] / campaign.rounds, default=None)
+class Claimed(NamedTuple):
+    """A round to play, which no other process plays meanwhile. Close *claim* once it is stored."""
+
+    campaign: Campaign
+    number: int
+    claim: IO[str]
+
+
+def next_round(
+    record: Record, subject: Subject, spent: dict[str, float], limit_seconds: float, only: str | None = None
+) -> Claimed | None:
+    """
+    Claim a round that was not played yet. It belongs to the campaign with the smallest share of its rounds done among
+    those that have time left.
+
+    Args:
+        only: The campaign to choose from, even if it is complete; then the round was played least often.
+
+    Returns:
+        None if there is no such round.
+    """
+    campaigns = [CAMPAIGNS[only]] if only is not None else [*CAMPAIGNS.values()]
+    done = {campaign.name: played(record, subject, campaign) for campaign in campaigns}
+    for campaign in sorted(campaigns, key=lambda one: len(+done[one.name]) / one.rounds):
+        if spent.get(campaign.name, 0.0) >= limit_seconds:
+            continue
+        for number, times in reversed(done[campaign.name].most_common()):
+            if (times and only is None) or (claim := record.claim(campaign.name, number)) is None:
+                continue
+            if times == played(record, subject, campaign)[number]:
+                return Claimed(campaign, number, claim)
+            # Another process has played it in between.
+            claim.close()
+    return None
 
 
 def main(arguments: list[str]) -> int:
@@ -104,17 +134,14 @@ def main(arguments: list[str]) -> int:
     record = Record(FOLDER)
     spent: dict[str, float] = {}
     while not chosen.page_only:
-        campaign: Campaign | None = None
-        if chosen.campaign is None:
-            campaign = next_campaign(record, subject, spent, 60 * chosen.minutes)
-        elif spent.get(chosen.campaign, 0.0) < 60 * chosen.minutes:
-            campaign = CAMPAIGNS[chosen.campaign]
-        if campaign is None:
+        following = next_round(record, subject, spent, 60 * chosen.minutes, chosen.campaign)
+        if following is None:
             break
-        number = played(record, subject)[campaign.name]
-        one = play(campaign, random.randrange(2**32), chosen.scale, number, FOLDER / "problems")
-        one.sources, one.commit = subject.sources, subject.commit
-        record.add(one)
+        campaign, number, claim = following
+        with claim:
+            one = play(campaign, random.randrange(2**32), chosen.scale, number, FOLDER / "problems")
+            one.sources, one.commit = subject.sources, subject.commit
+            record.add(one)
         spent[campaign.name] = spent.get(campaign.name, 0.0) + one.seconds
         faults = ", ".join(f"{count} {kind}" for kind, count in one.faults.items())
         print(f"{campaign.name}: {one.jobs:,} jobs, {faults}; {one.seconds:.0f} s {one.problem}", flush=True)

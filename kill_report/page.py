@@ -183,7 +183,12 @@ def _unended(rounds: Sequence[Round]) -> int:
 
 
 def _is_complete(name: str, rounds: Sequence[Round]) -> bool:
-    return sum(one.campaign == name for one in rounds) >= CAMPAIGNS[name].rounds
+    return _numbers(name, rounds).issuperset(range(CAMPAIGNS[name].rounds))
+
+
+def _numbers(name: str, rounds: Sequence[Round]) -> set[int]:
+    """Which rounds of a campaign were finished. What a round tries depends on its number."""
+    return {one.number for one in rounds if one.campaign == name and one.is_closed}
 
 
 def _goal(rounds: Sequence[Round], kills: int) -> str:
@@ -196,7 +201,9 @@ def _goal(rounds: Sequence[Round], kills: int) -> str:
 def _campaign_row(name: str, rounds: Sequence[Round]) -> str:
     mine = [one for one in rounds if one.campaign == name]
     repeats = _sum(mine, "repeats")
-    played = f"{len(mine)} of {CAMPAIGNS[name].rounds}{', complete' if _is_complete(name, rounds) else ''}"
+    played = f"{len(_numbers(name, rounds))} of {CAMPAIGNS[name].rounds}"
+    if _is_complete(name, rounds):
+        played += ", complete"
     cells = (
         CAMPAIGNS[name].title,
         played,

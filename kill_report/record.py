@@ -10,8 +10,9 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
+from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from tests.support.worker_process import REPOSITORY
 
@@ -60,6 +61,7 @@ class Round:
 
     Attributes:
         campaign: The campaign's name.
+        number: The round's number in its campaign, from 0.
         seed: The seed of everything random.
         seconds: How long the round took.
         load: The machine's load average at the end.
@@ -77,6 +79,7 @@ class Round:
 
     campaign: str
     seed: int
+    number: int = 0
     sources: str = ""
     commit: str = ""
     date: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
@@ -125,6 +128,23 @@ class Record:
             file.write(json.dumps({name.name: getattr(one, name.name) for name in fields(one)}) + "\n")
             file.flush()
             os.fsync(file.fileno())
+
+    def claim(self, campaign: str, number: int) -> IO[str] | None:
+        """
+        Claim a round, so that no other process plays it at the same time. Close the file to end the claim.
+
+        Returns:
+            None if another process has claimed it.
+        """
+        claims = self.folder / "claims"
+        claims.mkdir(exist_ok=True)
+        file = (claims / f"{campaign}-{number}").open("w")
+        try:
+            flock(file, LOCK_EX | LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            return None
+        return file
 
     def rounds(self, sources: str) -> Iterator[Round]:
         """The rounds with one state of the sources."""

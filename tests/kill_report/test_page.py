@@ -4,7 +4,7 @@ from collections import Counter
 from pathlib import Path
 
 from kill_report import page
-from kill_report.__main__ import next_campaign
+from kill_report.__main__ import next_round
 from kill_report.campaigns import CAMPAIGNS
 from kill_report.record import Record, Round, Subject
 
@@ -26,19 +26,50 @@ def test_a_round_comes_back_as_it_was_kept(tmp_path: Path) -> None:
     assert list(record.rounds(SUBJECT.sources)) == [one]
 
 
-def test_the_next_campaign_is_the_one_that_is_furthest_from_its_end(tmp_path: Path) -> None:
-    """Until its time is up; when all are complete there is none."""
+def test_the_next_round_is_one_that_was_not_played(tmp_path: Path) -> None:
+    """Until the time of its campaign is up; when all are complete there is none."""
     record = Record(tmp_path)
     for name, campaign in CAMPAIGNS.items():
-        for _ in range(campaign.rounds - (name == "clocks")):
-            record.add(played(name))
+        for number in range(campaign.rounds):
+            if (name, number) != ("clocks", 1):
+                record.add(played(name, number=number))
+    record.add(played("clocks", number=0))
 
-    found = next_campaign(record, SUBJECT, {}, 900)
+    found = next_round(record, SUBJECT, {}, 900)
 
-    assert found is CAMPAIGNS["clocks"]
-    assert next_campaign(record, SUBJECT, {"clocks": 901.0}, 900) is None
-    record.add(played("clocks"))
-    assert next_campaign(record, SUBJECT, {}, 900) is None
+    assert found is not None
+    assert (found.campaign, found.number) == (CAMPAIGNS["clocks"], 1)
+    assert next_round(record, SUBJECT, {}, 900) is None, "another process plays it"
+    found.claim.close()
+    assert next_round(record, SUBJECT, {"clocks": 901.0}, 900) is None
+    record.add(played("clocks", number=1))
+    assert next_round(record, SUBJECT, {}, 900) is None
+    again = next_round(record, SUBJECT, {}, 900, only="clocks")
+    assert again is not None
+    again.claim.close()
+    assert again.number != 0, "the round that was played most often"
+
+
+def test_two_processes_play_every_round_once(tmp_path: Path) -> None:
+    """What a round tries depends on its number, so a number that two of them took would leave another one out."""
+    records = Record(tmp_path), Record(tmp_path)
+    numbers: list[int] = []
+    while len(numbers) < CAMPAIGNS["restarts"].rounds:
+        found = [next_round(record, SUBJECT, {}, 900, only="restarts") for record in records]
+        for one in filter(None, found):
+            numbers.append(one.number)
+            records[0].add(played("restarts", number=one.number))
+            one.claim.close()
+
+    assert sorted(numbers) == [*range(CAMPAIGNS["restarts"].rounds)]
+
+
+def test_a_campaign_is_complete_when_each_of_its_rounds_was_played() -> None:
+    """The same one twice proves nothing about the other."""
+    rounds = [played("clocks", number=number) for number in range(CAMPAIGNS["clocks"].rounds)]
+
+    assert f"| {len(rounds)} of {len(rounds)}, complete |" in page.text(rounds)
+    assert f"| {len(rounds) - 1} of {len(rounds)} |" in page.text([*rounds[1:], rounds[1]])
 
 
 def test_the_page_adds_up_and_does_not_claim_the_goal_before_it_is_reached() -> None:

@@ -15,7 +15,7 @@ from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.replies import FAILOVER_CODES
 from sidekiq_py.redis_access.job_path import settle_script
 from sidekiq_py.redis_access.job_path.async_pool import AsyncPool
-from sidekiq_py.redis_access.job_path.push import PushBatch, UnrenderedBatch
+from sidekiq_py.redis_access.job_path.push import PushBatch, UnrenderedBatch, advised
 from sidekiq_py.redis_access.job_path.settle_script import Effect, Once
 from sidekiq_py.redis_access.job_path.watched_push import LEAST_JOBS, WatchedPushes
 from sidekiq_py.registry import Payload
@@ -65,7 +65,7 @@ def send(pool: Pool, pushed: PushSlice, lost: ReplyLostError | None = None) -> N
     def write(link: Link) -> None:
         nonlocal lost
         try:
-            settle_script.write(link, effects)
+            settle_script.write(link, effects, pushes=True)
         except ReplyLostError as error:
             lost = error
             raise
@@ -80,7 +80,7 @@ def send(pool: Pool, pushed: PushSlice, lost: ReplyLostError | None = None) -> N
     except ReplyLostError as error:
         raise PushOutcomeUnknownError(pushed.jids, error) from error
     except RedisReplyError as refusal:
-        raise program.extensions.explained(str(refusal)) or refusal from refusal
+        raise program.extensions.explained(str(refusal)) or advised(refusal) from refusal
     _emit_pushed(pushed)
 
 
@@ -123,7 +123,7 @@ class Slices:
             self._link = self._pool.acquire()
         elif self._is_sent_watched(pushed):
             return
-        call, _ = settle_script.write_calls(effects_of(pushed))
+        call, _ = settle_script.write_calls(effects_of(pushed), pushes=True)
         self._link.send(self._link.pack([call]))
         self._pending, self._is_watched = pushed, False
 
@@ -167,7 +167,7 @@ class Slices:
             is_done = self._receive(self._link)
         except RedisReplyError as refusal:
             if self._is_watched or (refusal.code != "NOSCRIPT" and refusal.code not in FAILOVER_CODES):
-                raise program.extensions.explained(str(refusal)) or refusal from refusal
+                raise program.extensions.explained(str(refusal)) or advised(refusal) from refusal
             is_done = False
         except ReplyLostError as error:
             if pushed.once is None:
@@ -183,11 +183,13 @@ class Slices:
 async def asend(pool: AsyncPool, pushed: PushSlice) -> None:
     """The awaitable counterpart of `send`."""
     try:
-        await pool.run_script(*settle_script.write_calls(effects_of(pushed)), idempotent=pushed.once is not None)
+        await pool.run_script(
+            *settle_script.write_calls(effects_of(pushed), pushes=True), idempotent=pushed.once is not None
+        )
     except ReplyLostError as error:
         raise PushOutcomeUnknownError(pushed.jids, error) from error
     except RedisReplyError as refusal:
-        raise program.extensions.explained(str(refusal)) or refusal from refusal
+        raise program.extensions.explained(str(refusal)) or advised(refusal) from refusal
     _emit_pushed(pushed)
 
 

@@ -14,7 +14,7 @@ from sidekiq_celery._send.pipeline_buffer import PipelineBuffer, Wanted
 from sidekiq_celery.contract import App
 from sidekiq_py.errors import RedisError, RedisReplyError
 from sidekiq_py.extension import Command, Outgoing, write
-from sidekiq_py.pushing import program
+from sidekiq_py.pushing import advised, program
 
 __all__ = ("batch", "keep", "send")
 
@@ -72,7 +72,7 @@ def _write_all(app: App, jobs: Sequence[Wanted]) -> None:
         for some in _slices(pipeline_buffer.joined(jobs)):
             _write(pool, some)
     except RedisReplyError as refusal:
-        raise program.extensions.explained(str(refusal)) or operational(refusal) from refusal
+        raise program.extensions.explained(str(refusal)) or operational(advised(refusal)) from refusal
     except RedisError as error:
         fail(error)
 
@@ -92,4 +92,4 @@ def _slices(commands: list[Command]) -> Iterator[list[Command]]:
 
 
 def _write(pool: Any, commands: list[Command]) -> None:
-    pool.run(lambda link: write(link, commands), idempotent=False)
+    pool.run(lambda link: write(link, commands, pushes=True), idempotent=False)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.extension import Effect, Held, Pool, Verb, verbs, write
-from sidekiq_py.pushing import program
+from sidekiq_py.pushing import advised, program
 
 __all__ = ("IS_LOCKED", "push", "released", "renewed", "taken")
 
@@ -45,10 +45,10 @@ def push(pool: Pool, key: str, text: str, milliseconds: int, effects: Sequence[E
     """
     wanted = taken(key, text, milliseconds, effects)
     try:
-        pool.run(lambda link: write(link, wanted), idempotent=False)
+        pool.run(lambda link: write(link, wanted, pushes=True), idempotent=False)
     except RedisReplyError as refusal:
         if refusal.code != IS_LOCKED:
-            raise program.extensions.explained(str(refusal)) or refusal from refusal
+            raise program.extensions.explained(str(refusal)) or advised(refusal) from refusal
         return str(refusal).partition(" ")[2]
     return text
 

@@ -8,10 +8,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.extensions.batches.pretending import pretending
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.scripts import Script
 from sidekiq_py.redis_access.job_path.failed_jobs import Command
+from sidekiq_py.redis_access.job_path.push import advised
 from sidekiq_py.redis_access.job_path.verbs import Verb
 
 FOLDER = Path(__file__).parent / "lua"
@@ -122,4 +124,7 @@ def call(pool: Pool, step: str, bid: str, *words: Any, idempotent: bool = True) 
     held = pretending()
     if held is not None:
         return held.run(step, bid, words)
-    return pool.run(lambda link: step_script().run(link, [key(bid)], [step, *words]), idempotent=idempotent)
+    try:
+        return pool.run(lambda link: step_script().run(link, [key(bid)], [step, *words]), idempotent=idempotent)
+    except RedisReplyError as refusal:
+        raise advised(refusal) from refusal

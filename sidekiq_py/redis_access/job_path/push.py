@@ -229,10 +229,15 @@ def refused_for_good(refusals: Sequence[tuple[int, RedisReplyError]], *, count: 
         count: The number of the push's commands; the last one carries the jobs.
     """
     final = next((error for _, error in refusals if error.code not in FAILOVER_CODES), None)
-    if final is None or final.code != "OOM" or refusals[-1][0] != count - 1:
-        return final
+    return final if final is None or refusals[-1][0] != count - 1 else advised(final)
+
+
+def advised(refusal: RedisReplyError) -> RedisReplyError:
+    """*refusal*, or an error that also says what to do if Redis is full. Nothing was pushed."""
+    if refusal.code != "OOM":
+        return refusal
     return RedisReplyError(
-        f"{str(final).rstrip('.')}. This Redis is full, and the job is not enqueued (of a bulk push: this slice and "
+        f"{str(refusal).rstrip('.')}. This Redis is full, and the job is not enqueued (of a bulk push: this slice and "
         "those after it). Let workers drain its queues or raise maxmemory, then push again; leave maxmemory-policy at "
         "noeviction, because any other policy would evict jobs"
     )

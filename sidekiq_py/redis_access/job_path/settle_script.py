@@ -140,15 +140,30 @@ class Counted(tuple[Command, ...]):
         _add_words(self.words, self, self.numbers)
 
 
-def write(link: Link, vital: Sequence[Effect], counters: Sequence[Effect] = ()) -> None:
-    """Like `settle`, for a job that is not in flight: the commands run unconditionally."""
-    names, words = settle_parts(keys.in_flight(""), b"", vital, counters)
+def write(link: Link, vital: Sequence[Effect], counters: Sequence[Effect] = (), *, pushes: bool = False) -> None:
+    """
+    Like `settle`, for a job that is not in flight: the commands run unconditionally.
+
+    Args:
+        pushes: True for a push, which a full Redis refuses. Other commands are written even then, as a job's end
+            must be.
+    """
+    names, words = _parts_without_job(vital, counters, pushes=pushes)
     script_for(words).run(link, names, words)
 
 
-def write_calls(vital: Sequence[Effect]) -> tuple[Command, Command]:
+def _parts_without_job(
+    vital: Sequence[Effect], counters: Sequence[Effect], *, pushes: bool
+) -> tuple[list[str], list[Any]]:
+    names, words = settle_parts(keys.in_flight(""), b"", vital, counters)
+    if pushes:
+        words[1] = "3"
+    return names, words
+
+
+def write_calls(vital: Sequence[Effect], *, pushes: bool = False) -> tuple[Command, Command]:
     """The command of `write`, and the one for a server that does not know the script."""
-    names, words = settle_parts(keys.in_flight(""), b"", vital, ())
+    names, words = _parts_without_job(vital, (), pushes=pushes)
     script = script_for(words)
     return script.call(names, words), script.full_call(names, words)
 

@@ -7,7 +7,7 @@
 -- KEYS[2..] every key that the commands name
 -- ARGV[1] the job's field, or its bytes if KEYS[1] is not a hash; empty for a job that is not in flight anywhere, whose
 -- commands run unconditionally
--- ARGV[2] "1": KEYS[1] is a list; "2": it is a sorted set
+-- ARGV[2] "1": KEYS[1] is a list; "2": it is a sorted set; "3": the commands push jobs, which a full Redis refuses
 -- ARGV[3] how many commands must succeed; they run first, so an error leaves the job in flight
 -- ARGV[4..] the commands, each as <number of words> <word> ..., whose second word is the number of its key; those after
 -- the first ARGV[3] are counters and may fail
@@ -176,6 +176,14 @@ end
 if vital > 1 or next(VERBS) then
   local why = obstacle()
   if why then return redis.error_reply(why) end
+end
+
+-- Changes nothing, and fails if memory is full. After any other write, Redis would not refuse the push for that.
+if ARGV[2] == '3' then
+  local reply = redis.pcall('ZADD', KEYS[1], 'XX', 0, '')
+  if type(reply) == 'table' and reply.err and string.find(reply.err, 'OOM ', 1, true) then
+    return redis.error_reply("OOM command not allowed when used memory > 'maxmemory'")
+  end
 end
 
 -- Removes nothing: no job begins with a NUL. But once a script has written, Redis does not refuse its writes for lack of memory,

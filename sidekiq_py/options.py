@@ -22,6 +22,9 @@ _SIMILAR = 0.6
 # These characters are invisible in log lines and flags, and nobody pushes to a queue such as `-q "a b"`.
 _UNSEEN = re.compile(r"[\s\x00-\x1f\x7f-\x9f]")
 
+QUEUE_OPTIONS = ("queue", "retry_queue")
+"""The options that name a queue."""
+
 
 class JobOptions(TypedDict, total=False):
     """
@@ -135,6 +138,22 @@ def unseen_in(queue: str) -> str | None:
     """The first whitespace or control character in a queue's name, as its `repr`. Returns None if there is none."""
     found = _UNSEEN.search(queue)
     return None if found is None else repr(found[0])
+
+
+def complaint_about_queue(name: object, beginning: str) -> str | None:
+    """
+    The message of the error about a queue name that could not be given as a flag, or None if it could.
+
+    Args:
+        beginning: The start of the message.
+    """
+    unseen = unseen_in(name) if isinstance(name, str) else None
+    if unseen is None:
+        return None
+    return (
+        f"{beginning}, with the character {unseen}; queue names must not have whitespace or control characters; "
+        "use a name such as 'low-priority'"
+    )
 
 
 def closest(name: str, known: Collection[str], *, least: float = _NEAR) -> str | None:

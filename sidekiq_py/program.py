@@ -16,7 +16,7 @@ from sidekiq_py.errors import ConfigError
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.loaded_extensions import LoadedExtensions
 from sidekiq_py.middleware.chain import Chain, ClientMiddleware, ServerMiddleware
-from sidekiq_py.options import OF_JOBS, warn_of_unknown, with_custom
+from sidekiq_py.options import OF_JOBS, QUEUE_OPTIONS, complaint_about_queue, warn_of_unknown, with_custom
 from sidekiq_py.redaction import Redaction
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.redis_access.job_path.push import Outgoing
@@ -155,7 +155,7 @@ def configure(
         changes["strict_args"] = _strict_args(strict_args)
     if default_job_options is not None:
         warn_of_unknown(default_job_options, OF_JOBS, "default_job_options", only_near=True)
-        changes["default_job_options"] = with_custom(default_job_options)
+        changes["default_job_options"] = _default_job_options(default_job_options)
     if sidekiq_version is not None:
         changes["sidekiq_version"] = sidekiq_version
     # If Redis is given, the environment is not read, so an invalid value there does no harm.
@@ -238,6 +238,15 @@ def _extension_keys(given: Mapping[str, Any]) -> "Mapping[str, ExtensionPolicy]"
 def namespace_from_environment() -> str:
     """The prefix of each key from `SIDEKIQ_NAMESPACE`; empty if there is none."""
     return os.environ.get("SIDEKIQ_NAMESPACE", "")
+
+
+def _default_job_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    options = with_custom(given)
+    for name in QUEUE_OPTIONS:
+        complaint = complaint_about_queue(options.get(name), f"default_job_options has {name}={options.get(name)!r}")
+        if complaint is not None:
+            raise ConfigError(complaint)
+    return options
 
 
 def _float_text(value: FloatText | str) -> FloatText:

@@ -13,6 +13,7 @@ from sidekiq_py.cli.values import epoch_seconds, span_seconds
 from sidekiq_py.client import sync_client
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.errors import JsonParseError
+from sidekiq_py.options import complaint_about_queue
 from sidekiq_py.registry import registry
 from sidekiq_py.wire.json_dialect import loads
 
@@ -68,6 +69,8 @@ def push(
     \b
     sidekiq-py push HardWorker '["bob", 5]' --queue critical --in 5m
     """
+    if (complaint := complaint_about_queue(queue, f"--queue is {queue!r}")) is not None:
+        raise click.UsageError(complaint)
     if interval is not None and at is not None:
         raise click.UsageError("--in and --at both say when the job runs; give one of them")
     when = at if interval is None else now_seconds() + interval

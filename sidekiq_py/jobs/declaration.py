@@ -7,7 +7,7 @@ from math import isfinite
 from typing import Any
 
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, JobDeclarationError
-from sidekiq_py.options import unseen_in, with_custom
+from sidekiq_py.options import QUEUE_OPTIONS, complaint_about_queue, with_custom
 from sidekiq_py.wire.json_dialect import check_args
 
 # These belong to one push, not to a job.
@@ -81,9 +81,9 @@ def limit_seconds(name: str, value: Any, owner: str) -> float | None:
 
 
 def _checked(name: str, value: Any, owner: str) -> Any:
-    if name in ("queue", "retry_queue") and (not isinstance(value, str) or not value):
+    if name in QUEUE_OPTIONS and (not isinstance(value, str) or not value):
         _refuse(owner, name, value, "the queue's name")
-    if name in ("queue", "retry_queue"):
+    if name in QUEUE_OPTIONS:
         refuse_unseen(value, f"{owner} has {name}={value!r}")
     if name == "retry" and (not isinstance(value, (bool, int, type(None))) or (value or 0) < 0):
         _refuse(owner, name, value, "True, False, or how many retries")
@@ -117,12 +117,9 @@ def refuse_unseen(queue: object, beginning: str) -> None:
     Raises:
         JobDeclarationError: The name has whitespace or control characters.
     """
-    unseen = unseen_in(queue) if isinstance(queue, str) else None
-    if unseen is not None:
-        raise JobDeclarationError(
-            f"{beginning}, with the character {unseen}; queue names must not have whitespace or control characters; "
-            "use a name such as 'low-priority'"
-        )
+    complaint = complaint_about_queue(queue, beginning)
+    if complaint is not None:
+        raise JobDeclarationError(complaint)
 
 
 def _refuse(owner: str, name: str, value: Any, wanted: str) -> None:

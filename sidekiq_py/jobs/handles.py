@@ -16,7 +16,7 @@ from sidekiq_py.client.sync_client import Client, Jids
 from sidekiq_py.jobs.declaration import refuse_unseen
 from sidekiq_py.jobs.parameters import Parameters
 from sidekiq_py.jobs.signatures import signed
-from sidekiq_py.options import OF_SET, SetOptions, warn_of_unknown, with_custom
+from sidekiq_py.options import OF_SET, QUEUE_OPTIONS, SetOptions, warn_of_unknown, with_custom
 from sidekiq_py.registry import JobDefinition
 from sidekiq_py.wire.payload import absolute_at
 
@@ -66,8 +66,9 @@ class Handle(Generic[P]):
             warn_of_unknown(more, OF_SET, owner)
             warn_of_unknown(options or (), OF_SET, owner, only_near=True)
         merged = {**before, **with_custom(options or {}), **with_custom(more)}
-        if "queue" in merged:
-            refuse_unseen(merged["queue"], f"{self.definition.name}.set has queue={merged['queue']!r}")
+        for name in QUEUE_OPTIONS:
+            if name in merged:
+                refuse_unseen(merged[name], f"{self.definition.name}.set has {name}={merged[name]!r}")
         return merged
 
     @signed

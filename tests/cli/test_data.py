@@ -69,6 +69,7 @@ def test_push_at_takes_epoch_seconds_and_iso_times(run, redis_client, at):
         (("HardWorker", "--at", "2030-01-01"), "add Z for UTC"),
         (("HardWorker", "--at", "tomorrow"), "2030-01-31T08:00:00Z"),
         (("HardWorker", "--retry", "often"), "true, false or the number of retries"),
+        (("HardWorker", "-q", "a b"), "--queue is 'a b', with the character ' '; queue names must not have whitespace"),
         (("HardWorker", "--in", "5", "--at", "6"), "give one of them"),
         (("HardWorker", "-r", "no_such_module"), "no module 'no_such_module'"),
         (("HardWorker", "-r", "../../no/such_module"), "there is no ../../no/such_module (-r) in"),

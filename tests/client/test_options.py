@@ -9,6 +9,7 @@ import pytest
 import redis
 
 import sidekiq_py as sidekiq
+from sidekiq_py import program
 from sidekiq_py.api import Queue
 from sidekiq_py.cli.settings import Options, parse_queues, unknown_keys
 from sidekiq_py.errors import ConfigError, JobDeclarationError, UnknownOptionWarning
@@ -87,8 +88,30 @@ def test_a_queue_whose_name_has_white_space_or_control_characters_is_refused(nam
         declare(queue=name)
     with pytest.raises(JobDeclarationError, match="must not have whitespace"):
         sidekiq.ruby_job("A").set(queue=name)
+    with pytest.raises(JobDeclarationError, match="must not have whitespace"):
+        sidekiq.ruby_job("A").set(retry_queue=name)
     with pytest.raises(ConfigError, match="have no whitespace"):
         parse_queues([name], "queues", None)
+
+
+@pytest.mark.parametrize("option", ["queue", "retry_queue"])
+def test_such_a_name_is_refused_among_the_default_options(option: str, redis_url: str) -> None:
+    """Every job without a queue of its own would go where no worker can be sent. The settings stay as they were."""
+    sidekiq.configure(redis_url=redis_url, default_job_options={option: "low"})
+
+    with pytest.raises(ConfigError, match=f"default_job_options has {option}='a b', .* must not have whitespace"):
+        sidekiq.configure(default_job_options={option: "a b"})
+
+    assert program.settings().default_job_options == {option: "low"}
+
+
+@pytest.mark.usefixtures("configured")
+def test_a_client_pushes_to_a_queue_with_any_name(pushed: Pushed) -> None:
+    """As Ruby's does: the queue may be one that Ruby works on."""
+    sidekiq.Client().push({"class": "A", "args": [], "queue": "a b"})
+    sidekiq.Client().push_bulk({"class": "A", "args": [[]], "queue": "a b"})
+
+    assert len(pushed.queue("a b")) == 2
 
 
 def test_no_worker_serves_a_queue_whose_name_is_not_utf_8() -> None:

@@ -5,6 +5,7 @@ Source: Sidekiq 8.1.7, cli.rb, `run`.
 """
 
 import logging
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 
@@ -34,14 +35,18 @@ ACL_KEYS = (
     "~*:[0-9]*:????????????* ~j|* ~h|* ~*-[0-9][0-9]-[0-9]*:*"
 )
 
+# A worker may serve thousands of queues; their names mostly fall under one rule.
+_MOST_QUEUES = 20
+
 _log = logging.getLogger("sidekiq")
 
 
-def check_redis(pool: Pool, *, keeps_in_flight: bool = True) -> ServerInfo:
+def check_redis(pool: Pool, *, queues: Sequence[str] = ("default",), keeps_in_flight: bool = True) -> ServerInfo:
     """
     Reject a server that a worker cannot use, and warn about one that may lose jobs.
 
     Args:
+        queues: The names of the queues that the worker serves, at least one.
         keeps_in_flight: Whether the worker writes keys of ours, as the reliable fetcher does.
 
     Raises:
@@ -57,7 +62,7 @@ def check_redis(pool: Pool, *, keeps_in_flight: bool = True) -> ServerInfo:
             f"{url} does not let this worker in: {str(error).rstrip('.')}. A URL is redis://user:password@host:port/database"
         ) from error
     refuse_unsupported(server, url)
-    _refuse_forbidden(pool, url, keeps_in_flight=keeps_in_flight)
+    _refuse_forbidden(pool, url, queues[:_MOST_QUEUES], keeps_in_flight=keeps_in_flight)
     policy = server.maxmemory_policy
     if policy is not None and policy != "noeviction":
         _log.warning(
@@ -95,16 +100,16 @@ def warn_of_ruby_outside(pool: Pool) -> None:
         )
 
 
-def _refuse_forbidden(pool: Pool, url: str, *, keeps_in_flight: bool) -> None:
+def _refuse_forbidden(pool: Pool, url: str, queues: Sequence[str], *, keeps_in_flight: bool) -> None:
     """Raise if this user may not use a worker's keys or run scripts. Nothing is written."""
-    names = [keys.queue("default"), *_SHARED_KEYS]
+    names = [*map(keys.queue, queues), *_SHARED_KEYS]
     owned = [keys.OWNERS, keys.in_flight(""), keys.lease("")] if keeps_in_flight else []
     try:
         pool.command("EXISTS", *names, *owned)
         if keeps_in_flight:
             # No owner has the empty name, so nothing is renewed and its inbox is empty.
             pool.run(lambda link: in_flight.renew(link, "", 1))
-            inbox = keys.inbox("", "default")
+            inbox = keys.inbox("", queues[0])
             # A job that could be moved but not removed would run again and again.
             for command in (("LMOVE", inbox, inbox, "RIGHT", "LEFT"), ("LPOS", inbox, ""), ("LREM", inbox, -1, "")):
                 pool.command(*command)

@@ -126,6 +126,27 @@ def test_a_user_who_may_not_use_our_keys_is_refused_with_what_it_needs(
     assert "secret" not in str(refused.value)
 
 
+@pytest.mark.parametrize("served", [["good"], ["default", "good"], [f"q{number}" for number in range(500)]])
+def test_a_user_is_asked_for_the_queues_that_the_worker_serves(
+    redis_client: redis.Redis, redis_url: str, served: list[str]
+) -> None:
+    """Queue `default` may belong to another program. The keys of the first queues travel in one command."""
+    rules = [rule for rule in ACL_KEYS.split() if rule != "~queue*"]
+    queues = ["~queues", *[f"~queue:{name}" for name in served]]
+    redis_client.execute_command("ACL", "SETUSER", "worker", "on", ">secret", *rules, *queues, "+@all", "-@dangerous")
+    pool = Pool(RedisSettings(redis_url.replace("redis://", "redis://worker:secret@")))
+    before = redis_client.info("commandstats").get("cmdstat_exists", {"calls": 0})["calls"]
+
+    check_redis(pool, queues=served)
+    asked = redis_client.info("commandstats")["cmdstat_exists"]["calls"] - before
+    with pytest.raises(ConfigError, match="forbids this user"):
+        check_redis(pool, queues=["other", *served])
+    pool.close()
+    redis_client.execute_command("ACL", "DELUSER", "worker")
+
+    assert asked == 1
+
+
 def test_a_user_who_may_use_what_the_refusal_names_is_taken(redis_client: redis.Redis, redis_url: str) -> None:
     """The sentence can be followed to the letter."""
     rules = [*ACL_KEYS.split(), "+@all", "-@dangerous"]

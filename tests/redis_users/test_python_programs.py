@@ -177,6 +177,26 @@ def test_a_worker(confined: Confined, fetcher: str, release: str) -> None:
     assert "NOPERM" not in worker.log
 
 
+@RELEASES
+@pytest.mark.parametrize("fetcher", ["reliable", "basic"])
+def test_a_worker_needs_rights_on_no_queue_but_its_own(confined: Confined, fetcher: str, release: str) -> None:
+    """Also not on `default`, which may belong to another program."""
+    own = [rule.replace("~queue:*", "~queue:good") for rule in documented_users()["worker"]]
+    confined.users.give("worker", ["reset", *own])
+    confined.program("enqueue", release)
+    jobs.note.set(queue="good").perform_async("now")
+    jobs.note.set(queue="good").perform_in(0.5, "later")
+    jobs.fail.set(queue="good").perform_async("again")
+
+    worker = confined.start_worker("--fetcher", fetcher, "-q", "good", "--sidekiq-version", release)
+    for text in ("now", "later"):
+        eventually(lambda text=text: confined.has_noted(text), PATIENCE_SECONDS)
+    eventually(lambda: confined.client.zcard("retry") == 1, PATIENCE_SECONDS)
+
+    assert worker.stop() == 0
+    assert "NOPERM" not in worker.log
+
+
 def test_what_a_killed_worker_held_comes_back(confined: Confined) -> None:
     """Its jobs, its name among the suspects, its last beat."""
     confined.program("operator")

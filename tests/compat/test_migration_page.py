@@ -24,6 +24,7 @@ from sidekiq_celery._wire.context import Context
 from sidekiq_celery.app.control import Control, Inspect
 from sidekiq_celery.bin.celery import celery
 
+from sidekiq_py.wire.dialect import Dialect
 from tests.support.missing_tools import skip_or_fail
 from tests.support.real_celery import python_with_celery
 
@@ -247,3 +248,12 @@ def test_the_names_are_those_of_the_real_celery() -> None:
     printed = subprocess.run([python_with_celery(), "-c", code], capture_output=True, text=True, check=True).stdout
 
     assert json.loads(printed) == [NAMES["settings"], NAMES["signals"]]
+
+
+def test_the_page_says_how_often_a_worker_s_heart_beats() -> None:
+    """Whoever watches for a hanging worker has to know how old a last heartbeat may be."""
+    words = {5: "five", 10: "ten"}
+    beside_6, since = (words[Dialect.pinned(release).beat_seconds] for release in ("6", "8"))
+    page = (REPOSITORY / "docs/celery_reference.md").read_text()
+
+    assert f"sends a heartbeat every {since} seconds (every {beside_6} beside Sidekiq 6)" in page

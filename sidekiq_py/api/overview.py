@@ -90,7 +90,7 @@ class Overview:
 
     @property
     def enqueued(self) -> int:
-        """The number of jobs waiting in `queues`."""
+        """The number of jobs waiting in those of `queues` that can be read."""
         return sum(queue.size for queue in self.queues)
 
     @property
@@ -161,6 +161,7 @@ class OverviewReader:
                 latency(JobRecord(state.oldest).item, at) if state and state.oldest is not None else 0.0,
                 name in found.names.paused,
                 taken.get(name, 0),
+                state.error if state else None,
             )
             for name in sorted({*sizes, *cleared})
         )

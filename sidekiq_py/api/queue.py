@@ -105,7 +105,12 @@ class Queue:
 
     @classmethod
     def all(cls, *, pool: Any = None, client: Client | None = None) -> list[Self]:
-        """Every queue that was ever pushed to and not cleared, sorted by name."""
+        """
+        Every queue that was ever pushed to and not cleared, sorted by name.
+
+        If Redis does not let one of them be read, its `size` raises an error; `Stats().queue_summaries` has the sizes
+        of all others.
+        """
         links = pool_for(pool, client)
         return [cls(name, pool=links) for name in queues.names(links)]
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from sidekiq_py.api.job_record import JobRecord, latency
 from sidekiq_py.api.processes import ProcessSet
-from sidekiq_py.api.queue import Queue
 from sidekiq_py.api.source import pool_for
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.clock import now_seconds
@@ -29,6 +28,8 @@ class QueueSummary:
         latency: Seconds since the next job to run was enqueued; 0.0 if the queue is empty.
         paused: True if workers do not fetch from it.
         in_flight: Jobs that Python workers have fetched and not settled; Ruby's workers do not report theirs.
+        error: Why Redis did not let the queue be read (its key is not a list, or this user may not read it); *size* and
+            *latency* are then 0. None if it was read.
     """
 
     name: str
@@ -36,6 +37,21 @@ class QueueSummary:
     latency: float
     paused: bool
     in_flight: int
+    error: str | None = None
+
+
+def known_queues(*, pool: Any = None, client: Client | None = None) -> tuple[str, ...]:
+    """
+    The names of `Stats.known_queues`, found without reading any queue.
+
+    Args:
+        pool: The Redis to use: a `Pool`, a redis-py client, or a URL. By default the program's own.
+        client: A client to use instead of *pool*.
+    """
+    links = pool_for(pool, client)
+    found = {*queues.names(links), *(entry.queue for entry in in_flight_counts.counts(links)), *queues.paused(links)}
+    serving = ProcessSet(clean=False, pool=links)
+    return tuple(sorted(found.union(*(process.queues for process in serving))))
 
 
 class Stats:
@@ -87,20 +103,20 @@ class Stats:
 
     @cached_property
     def default_queue_latency(self) -> float:
-        """Seconds since the next job of the queue `default` was enqueued; 0.0 if the queue is empty."""
+        """Seconds since the next job of the queue `default` was enqueued; 0.0 if it is empty or cannot be read."""
         oldest = self._totals.oldest_default
         return 0.0 if oldest is None else latency(JobRecord(oldest).item, now_seconds())
 
     @cached_property
     def queues(self) -> dict[str, int]:
-        """Waiting jobs by queue, longest queue first."""
+        """Waiting jobs by queue, longest queue first; 0 for one that cannot be read (see `queue_summaries`)."""
         names = queues.names(self._pool)
         sizes = queues.sizes(self._pool, names)
         return dict(sorted(zip(names, sizes, strict=True), key=lambda pair: (-pair[1], pair[0])))
 
     @property
     def enqueued(self) -> int:
-        """The number of jobs waiting in all queues."""
+        """The number of jobs waiting in all queues that can be read."""
         return sum(self.queues.values())
 
     @cached_property
@@ -122,9 +138,7 @@ class Stats:
         The sorted names of queues that exist in any way: pushed to, paused, with jobs in flight, or served by a
         process. A queue whose jobs were put in by a program that does not list it is missing.
         """
-        found = {summary.name for summary in self.queue_summaries} | set(Queue.paused_names(pool=self._pool))
-        serving = ProcessSet(clean=False, pool=self._pool)
-        return tuple(sorted(found.union(*(process.queues for process in serving))))
+        return known_queues(pool=self._pool)
 
     @cached_property
     def queue_summaries(self) -> list[QueueSummary]:
@@ -141,6 +155,7 @@ class Stats:
                 0.0 if state.oldest is None else latency(JobRecord(state.oldest).item, now),
                 state.is_paused,
                 taken.get(state.name, 0),
+                state.error,
             )
             for state in queues.states(self._pool, names)
         ]

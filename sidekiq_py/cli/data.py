@@ -8,7 +8,8 @@ import click
 
 from sidekiq_py.api import Stats
 from sidekiq_py.cli.connection import complete_queue, pushes_jobs, reads_redis
-from sidekiq_py.cli.output import echo_json, echo_table, iso_time
+from sidekiq_py.cli.output import echo_json, echo_table, iso_time, plain
+from sidekiq_py.cli.queues import WHAT_TO_DO
 from sidekiq_py.cli.values import epoch_seconds, span_seconds
 from sidekiq_py.client import sync_client
 from sidekiq_py.clock import now_seconds
@@ -92,24 +93,32 @@ def push(
 def stats(as_json: bool) -> None:
     """Show counters and sizes."""
     state = Stats()
+    queues = state.queue_summaries
+    unread = {queue.name: queue.error for queue in queues if queue.error is not None}
     numbers = {
         "processed": state.processed,
         "failed": state.failed,
         "processes": state.processes_size,
         "busy": state.workers_size,
-        "enqueued": state.enqueued,
+        "enqueued": sum(queue.size for queue in queues),
         "in_flight": sum(entry.count for entry in state.in_flight),
         "scheduled": state.scheduled_size,
         "retries": state.retry_size,
         "dead": state.dead_size,
-        "default_latency": round(state.default_queue_latency, 3),
     }
+    latency = None if "default" in unread else state.default_queue_latency
     if as_json:
-        echo_json(numbers)
+        rounded = None if latency is None else round(latency, 3)
+        echo_json({**numbers, "default_latency": rounded, "unread_queues": list(unread)})
         return
-    latency = numbers.pop("default_latency")
     rows = [(name.replace("_", " ").capitalize(), f"{number:,}") for name, number in numbers.items()]
-    echo_table(("STATISTIC", "VALUE"), [*rows, ("Latency of default", f"{latency:.2f} s")], right=("VALUE",))
+    rows.append(("Latency of default", "-" if latency is None else f"{latency:.2f} s"))
+    echo_table(("STATISTIC", "VALUE"), rows, right=("VALUE",))
+    if unread:
+        named = ", ".join(f"{plain(name)} ({error})" for name, error in unread.items())
+        click.echo(
+            f"Not among the enqueued jobs are those of queues that cannot be read: {named}.\n{WHAT_TO_DO}", err=True
+        )
 
 
 def _arguments(text: str) -> list[Any]:

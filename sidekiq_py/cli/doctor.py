@@ -152,9 +152,15 @@ def _firsts(report: Report, levels: Iterable[Level]) -> Iterator[tuple[Check, Fi
 
 
 def _unseen(report: Report) -> Iterator[Finding]:
-    """What could not be checked, grouped by reason: one missing permission may hide a dozen things."""
+    """
+    What could not be checked, grouped by reason: one missing permission may hide a dozen things. A finding that names
+    what was not looked at stands as it is.
+    """
     topics: dict[tuple[str, str], list[str]] = {}
     for check, finding in report.findings(Level.UNSEEN):
+        if finding.subjects:
+            yield finding
+            continue
         _, because, reason = finding.seen.partition(" because ")
         topics.setdefault((because + reason, finding.advice), []).append(check.topic)
     for (reason, advice), names in topics.items():

@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from sidekiq_py.api import BulkResult, JobFilter, ProcessSet, Queue, QueuedJob, Stats
+from sidekiq_py.api import BulkResult, JobFilter, ProcessSet, Queue, QueuedJob, QueueSummary, Stats
+from sidekiq_py.api.stats import known_queues
 from sidekiq_py.cli.choosing import (
     ask,
     counted,
@@ -39,6 +40,7 @@ from sidekiq_py.options import unseen_in
 from sidekiq_py.wire.json_loose import json_text
 
 _ARGS_WIDTH = 60
+WHAT_TO_DO = "To find out what to do about queues that cannot be read: sidekiq-py doctor"
 
 
 class _Queues(click.Group):
@@ -85,13 +87,34 @@ def list_queues(as_json: bool) -> None:
 def _list(as_json: bool) -> None:
     summaries = Stats().queue_summaries
     if as_json:
-        echo_json_array({**asdict(summary), "latency": round(summary.latency, 3)} for summary in summaries)
+        echo_json_array(map(queue_as_json, summaries))
         return
     if not summaries:
         click.echo("There are no queues: nothing has ever been pushed to this Redis.")
         return
-    rows = [(q.name, q.size, f"{q.latency:.2f}", q.in_flight, "paused" if q.paused else "") for q in summaries]
+    rows = [
+        (
+            queue.name,
+            *(("-", "-") if queue.error else (queue.size, f"{queue.latency:.2f}")),
+            queue.in_flight,
+            ", ".join(filter(None, ["paused" if queue.paused else "", _trouble(queue)])),
+        )
+        for queue in summaries
+    ]
     echo_table(("NAME", "SIZE", "LATENCY", "IN FLIGHT", ""), rows, right=("SIZE", "LATENCY", "IN FLIGHT"))
+    if any(queue.error for queue in summaries):
+        click.echo(WHAT_TO_DO, err=True)
+
+
+def _trouble(queue: QueueSummary) -> str:
+    return "" if queue.error is None else f"cannot be read: {queue.error}"
+
+
+def queue_as_json(queue: QueueSummary) -> dict[str, Any]:
+    """A queue in the output of `--json`. One that could not be read has neither size nor latency."""
+    if queue.error is not None:
+        return {**asdict(queue), "size": None, "latency": None}
+    return {**asdict(queue), "latency": round(queue.latency, 3)}
 
 
 @queues.command("show")
@@ -262,6 +285,8 @@ def move(
         raise click.UsageError("FROM and TO are the same queue")
     queue = _known(source)
     _check_target(target, create)
+    # Before anything is done: one that is not a list, or that this user may not use, is named.
+    Queue(target).size  # noqa: B018 - raises
     wanted = take_filter(options)
     if dry_run:
         print_count(_count(queue, wanted), f"moved to {target}", as_json=as_json)
@@ -335,7 +360,7 @@ def _known(name: str) -> Queue:
 
 
 def _names() -> tuple[str, ...]:
-    return Stats().known_queues
+    return known_queues()
 
 
 def _check_target(name: str, create: bool) -> None:

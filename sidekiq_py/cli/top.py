@@ -12,6 +12,7 @@ from sidekiq_py.cli import top_view
 from sidekiq_py.cli.connection import reads_redis
 from sidekiq_py.cli.output import echo_json, iso_time
 from sidekiq_py.cli.processes import process_as_json
+from sidekiq_py.cli.queues import queue_as_json
 from sidekiq_py.cli.running import work_as_json
 from sidekiq_py.clock import Wakeable
 
@@ -93,7 +94,7 @@ def _document(overview: Overview) -> dict[str, Any]:
         "busy": sum(process.busy for process in overview.processes),
         "concurrency": overview.concurrency,
         "rates": None if overview.rates is None else asdict(overview.rates),
-        "queues": [{**asdict(queue), "latency": round(queue.latency, 3)} for queue in overview.queues],
+        "queues": [queue_as_json(queue) for queue in overview.queues],
         "processes": [process_as_json(one, overview.in_flight_of(one.identity)) for one in overview.processes],
         "jobs": [work_as_json(work, processes.get(work.process_id)) for work in overview.works],
     }

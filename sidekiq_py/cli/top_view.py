@@ -255,10 +255,10 @@ def _columns(overview: Overview, section: str) -> tuple[Sequence[Any], list[_Col
     if section == "queues":
         return overview.queues, [
             _Column("QUEUE", lambda one: one.name, 9, is_elastic=True),
-            _Column("SIZE", lambda one: f"{one.size:,}", 8, is_right=True),
-            _Column("LATENCY", lambda one: span(one.latency), 7, is_right=True),
+            _Column("SIZE", lambda one: "-" if one.error else f"{one.size:,}", 8, is_right=True),
+            _Column("LATENCY", lambda one: "-" if one.error else span(one.latency), 7, is_right=True),
             _Column("IN FLIGHT", lambda one: f"{one.in_flight:,}", 4, is_right=True),
-            _Column("STATE", lambda one: "paused" if one.paused else "", 6),
+            _Column("STATE", _queue_state, 6),
         ]
     processes = {process.identity: process for process in overview.processes}
     return overview.works, [
@@ -294,6 +294,10 @@ def _state(process: Process, now: float) -> str:
     return "quiet" if process.is_stopping else ""
 
 
+def _queue_state(queue: QueueSummary) -> str:
+    return ", ".join([*(["paused"] if queue.paused else []), *(["cannot be read"] if queue.error else [])])
+
+
 def _age(work: Work, now: float) -> str:
     return "-" if work.run_at is None else span(max(0.0, now - work.run_at.timestamp()))
 
@@ -301,4 +305,4 @@ def _age(work: Work, now: float) -> str:
 def _style(row: Any, overview: Overview) -> Style:
     if isinstance(row, Process):
         return "warning" if _state(row, overview.at) else ""
-    return "warning" if isinstance(row, QueueSummary) and row.paused else ""
+    return "warning" if isinstance(row, QueueSummary) and _queue_state(row) else ""

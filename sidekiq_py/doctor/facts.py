@@ -119,7 +119,9 @@ class Facts:
             found.update(self.keyspace.queues)
         with suppress(RedisReplyError):
             worked = {keys.queue(name): name for name in self.fleet.queues}
-            found.update(worked[key] for key in survey.existing(self._pool, list(worked)))
+            # A key that this user may not look at counts as existing, so that a check names it.
+            exists = survey.replies(self._pool, "EXISTS", list(worked))
+            found.update(worked[key] for key, reply in exists.items() if reply)
         return sampling.gather_queues(self._pool, list(found))
 
     @cached_property

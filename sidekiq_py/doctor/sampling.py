@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Any
 
 from sidekiq_py.api.job_record import JobRecord, seconds_of
+from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.reads import survey
 from sidekiq_py.wire import keys
@@ -26,7 +27,8 @@ class QueueFacts:
     Args:
         size: The number of waiting jobs.
         is_known: True if its name is in the set `queues`.
-        kind: The type of its key: `list`, or `none` while it is empty.
+        kind: The type of its key: `list`, or `none` while it is empty or cannot be read.
+        refusal: Why Redis does not let this user read it; its size is then 0.
     """
 
     name: str
@@ -34,6 +36,7 @@ class QueueFacts:
     is_paused: bool
     is_known: bool
     kind: str
+    refusal: RedisReplyError | None = None
 
 
 class SampledJob:
@@ -121,17 +124,35 @@ def gather_queues(pool: Pool, found: list[str]) -> tuple[QueueFacts, ...]:
         found: Queue names that may be missing from the set `queues`.
 
     Raises:
-        RedisError: Redis did not answer, or does not let this user read.
+        RedisError: Redis did not answer, or does not let this user read the sets `queues` and `paused`.
     """
     known = survey.members(pool, keys.QUEUES)
     names = list(dict.fromkeys([*known, *sorted(found)]))
-    kinds = survey.kinds(pool, [keys.queue(name) for name in names])
-    sizes = survey.sizes(pool, [keys.queue(name) for name in names], "LLEN")
+    kinds = survey.replies(pool, "TYPE", [keys.queue(name) for name in names])
+    sizes = survey.replies(pool, "LLEN", [keys.queue(name) for name in names])
     paused = set(survey.members(pool, keys.PAUSED))
     members = set(known)
     return tuple(
-        QueueFacts(name, sizes[keys.queue(name)], name in paused, name in members, kinds[keys.queue(name)])
+        _facts_of(name, sizes[keys.queue(name)], kinds[keys.queue(name)], name in paused, name in members)
         for name in names
+    )
+
+
+def _facts_of(name: str, size: Any, kind: Any, is_paused: bool, is_known: bool) -> QueueFacts:
+    """
+    The facts about a queue.
+
+    Args:
+        size, kind: The replies to LLEN and TYPE, or the error in place of either.
+    """
+    refused = [reply for reply in (size, kind) if isinstance(reply, RedisReplyError) and reply.code != "WRONGTYPE"]
+    return QueueFacts(
+        name,
+        size if isinstance(size, int) else 0,
+        is_paused,
+        is_known,
+        kind.decode() if isinstance(kind, bytes) else "none",
+        refused[0] if refused else None,
     )
 
 

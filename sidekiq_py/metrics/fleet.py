@@ -68,6 +68,7 @@ def _of_queues(
     client: Client | None,
 ) -> list[Family]:
     workers = [(name, process.concurrency) for process in processes for name in process.queues]
+    read = [queue for queue in queues if queue.error is None]
     now = datetime.fromtimestamp(now_seconds(), UTC)
     ages = [
         (work.queue, max(0.0, (now - work.run_at).total_seconds()))
@@ -80,7 +81,7 @@ def _of_queues(
             "How long the job that runs next has waited.",
             names,
             most,
-            [(queue.name, max(0.0, queue.latency)) for queue in queues],
+            [(queue.name, max(0.0, queue.latency)) for queue in read],
             max,
         ),
         _by_queue(
@@ -88,7 +89,7 @@ def _of_queues(
             "Jobs that wait in this queue.",
             names,
             most,
-            [(queue.name, queue.size) for queue in queues],
+            [(queue.name, queue.size) for queue in read],
             lambda a, b: a + b,
         ),
         _by_queue(

@@ -219,7 +219,7 @@ class Watch:
             self._rates.append((now, seen.rates.processed, seen.rates.failed))
         for queue in seen.queues:
             sizes = self._sizes.get(queue.name) or deque(maxlen=_SAMPLES)
-            if not sizes or now - sizes[-1][0] >= _LEAST_SECONDS:
+            if queue.error is None and (not sizes or now - sizes[-1][0] >= _LEAST_SECONDS):
                 sizes.append((now, queue.size))
             _keep(self._sizes, queue.name, sizes, _MOST_QUEUES)
 

@@ -28,7 +28,7 @@ def charts_of(watch: Watch, queue: QueueSummary, seen: Overview) -> QueueCharts:
     if not points:
         return QueueCharts(line(watch.sizes(queue.name), title="Size in the last minute"), Markup(""))
     now = TrendPoint(datetime.fromtimestamp(seen.at, UTC), queue.size, queue.latency)
-    upto_now = [*points, now]
+    upto_now = [*points, now] if queue.error is None else points
     return QueueCharts(
         trend([(point.at, point.size) for point in upto_now], title="Size in the last two hours"),
         trend([(point.at, point.latency) for point in upto_now], title="Latency in the last two hours"),

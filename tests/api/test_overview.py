@@ -92,3 +92,4 @@ def test_keys_of_a_wrong_type_hide_nothing_else(pool, fleet):
     overview = OverviewReader().read()
 
     assert [(queue.name, queue.size) for queue in overview.queues] == [("default", 1), ("low", 0), ("odd", 0)]
+    assert [queue.name for queue in overview.queues if queue.error] == ["odd"]

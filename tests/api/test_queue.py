@@ -2,8 +2,11 @@
 
 import json
 
+import pytest
+
 from sidekiq_py.api import Queue
 from sidekiq_py.api import queue as queue_module
+from sidekiq_py.errors import RedisReplyError
 
 
 def fill(redis_client, payload, count, queue="default"):
@@ -201,3 +204,27 @@ def test_a_job_is_found_near_the_place_where_it_stood(pool, redis_client, payloa
     redis_client.rpush("queue:default", *[payload(f"back{n}") for n in range(45)])
     assert Queue(pool=pool).find_near(job.key, 60).jid == "60"
     assert Queue(pool=pool).find_near("0" * 20, 60) is None
+
+
+def test_an_operation_on_a_broken_queue_names_it_and_its_type(pool, redis_client):
+    """`clear` leaves the key alone: whatever wrote it may need it."""
+    redis_client.sadd("queues", "wrong", "good")
+    redis_client.hset("queue:wrong", "a", "b")
+    queue, good = Queue("wrong"), Queue("good")
+
+    for act in (
+        lambda: queue.size,
+        lambda: queue.latency,
+        lambda: list(queue),
+        queue.clear,
+        queue.delete,
+        lambda: list(queue.drain()),
+    ):
+        with pytest.raises(
+            RedisReplyError, match=r"queue wrong .* its key queue:wrong is a hash and not a list"
+        ) as raised:
+            act()
+        assert raised.value.code == "WRONGTYPE"
+    assert redis_client.hgetall("queue:wrong") == {b"a": b"b"}
+    assert redis_client.sismember("queues", "wrong")
+    assert good.size == 0

@@ -1,11 +1,14 @@
 """Counters and sizes."""
 
 from datetime import date
+from types import SimpleNamespace
 
 import pytest
 
 from sidekiq_py.api import History, Stats
 from sidekiq_py.api import stats as stats_module
+from sidekiq_py.errors import RedisReplyError
+from sidekiq_py.redis_access.reads import queues
 
 
 def test_counters_and_sizes_are_read(pool, redis_client, payload):
@@ -105,3 +108,29 @@ def test_history_ends_today_by_default(pool, monkeypatch):
     monkeypatch.setattr(stats_module, "now_seconds", lambda: 1_700_000_000.0)
 
     assert list(History(1).processed) == ["2023-11-14"]
+
+
+def test_a_queue_that_cannot_be_read_stops_no_other(pool, redis_client, payload):
+    """Even `default`, whose latency is read with the counters. Its size stays a number, for programs that add them."""
+    redis_client.sadd("queues", "default", "low")
+    redis_client.set("queue:default", "x")
+    redis_client.lpush("queue:low", payload())
+
+    stats = Stats()
+
+    assert (stats.enqueued, stats.queues, stats.default_queue_latency) == (1, {"low": 1, "default": 0}, 0.0)
+    assert stats.known_queues == ("default", "low")
+    assert [(queue.name, queue.size, queue.error) for queue in stats.queue_summaries] == [
+        ("default", 0, "WRONGTYPE Operation against a key holding the wrong kind of value"),
+        ("low", 1, None),
+    ]
+
+
+def test_an_error_about_the_server_is_raised(pool, monkeypatch):
+    """Every other queue would be shown as broken, while Redis is loading its data."""
+    loading = RedisReplyError("LOADING Redis is loading the dataset in memory")
+    monkeypatch.setattr(pool, "run", lambda use, **_: use(SimpleNamespace(batch=lambda commands: [loading] * 3)))
+
+    for read in (queues.sizes, queues.states):
+        with pytest.raises(RedisReplyError, match="LOADING"):
+            read(pool, ["low"])

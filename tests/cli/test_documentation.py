@@ -56,7 +56,7 @@ def test_every_command_stands_on_the_page():
 @pytest.mark.parametrize(
     ("words", "keys"),
     [
-        (["queues"], "name, size, latency, paused, in_flight"),
+        (["queues"], "name, size, latency, paused, in_flight, error"),
         (["processes"], None),
         (["retries", "list"], None),
         (["queues", "show", "low"], None),

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 import redis
 
+from sidekiq_py.doctor import Level
 from sidekiq_py.doctor.checks import redis_server as checks
 from sidekiq_py.doctor.facts import Facts
 from sidekiq_py.errors import RedisConnectionError, RedisReplyError
@@ -184,6 +185,30 @@ def test_without_scan_queues_are_looked_at_by_the_set_of_them(look: Look, new_re
     assert diagnosis.levels("products") == ["unseen"]
     assert diagnosis.levels("orphans") == ["unseen"]
     assert diagnosis.levels("unserved-classes") == ["problem"]
+
+
+def test_a_queue_that_the_user_may_not_read_is_named(look: Look, new_redis_server: NewServer) -> None:
+    """One finding says so; every other check looks at everything else."""
+    server = new_redis_server()
+    client = server.client()
+    rules = "on >secret ~[^q]* ~queues ~queue:good &* +@all"
+    client.execute_command("ACL", "SETUSER", "limited", *rules.split())
+    push(client, queue="hidden")
+    push(client, queue="good")
+    ruby_process(client, queues=("hidden", "absent"))
+    client.close()
+
+    diagnosis = look(f"redis://limited:secret@127.0.0.1:{server.port}/0")
+
+    unseen = {(check.name, found.subjects) for check, found in diagnosis.report.findings(Level.UNSEEN)}
+    assert unseen == {("unlisted-queues", ("hidden", "absent"))}
+    found = diagnosis.the("unlisted-queues")
+    assert found.seen.startswith(
+        "The queues `hidden`, `absent` could not be looked at, and no other check covers them, because Redis answered: "
+        "NOPERM"
+    )
+    assert "Let this user read" in found.advice
+    assert diagnosis.the("unworked-queues").subjects == ("good",)
 
 
 def test_a_user_who_may_do_nothing(look: Look, new_redis_server: NewServer) -> None:

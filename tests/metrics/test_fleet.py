@@ -73,6 +73,18 @@ def test_an_empty_redis_has_all_names_without_queues(redis_url: str) -> None:
     assert found["sidekiq_processed_jobs_total",] == 0
 
 
+def test_a_queue_that_cannot_be_read_has_no_size(redis_url: str, redis_client: "redis.Redis[bytes]") -> None:
+    """An alert on a long queue would rest on a 0 that nobody has read; all other metrics are there."""
+    redis_client.sadd("queues", "wrong", "good")
+    redis_client.set("queue:wrong", "x")
+
+    found = values(fleet_text(pool=redis_url))
+
+    for name in ("sidekiq_queue_enqueued_jobs", "sidekiq_queue_latency_seconds"):
+        assert [labels for labels in found if labels[0] == name] == [(name, "good")]
+    assert found["sidekiq_queue_workers", "wrong"] == 0
+
+
 def test_queues_beyond_the_cap_are_other(redis_url: str, redis_client: "redis.Redis[bytes]") -> None:
     """Sizes add up, and of latencies the longest is told."""
     now = time.time()

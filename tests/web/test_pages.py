@@ -601,6 +601,21 @@ def test_a_key_of_a_foreign_type_breaks_no_page(viewer, redis_client):
         assert "WRONGTYPE" in reply.shown
 
 
+def test_a_queue_that_cannot_be_read_is_shown_as_such(visitor, redis_client):
+    """With the reason, and without a size. It can still be paused, which stops workers from tripping over it."""
+    redis_client.sadd("queues", "wrong")
+    redis_client.set("queue:wrong", "x")
+    operator = visitor("operator", may_edit=True)
+
+    for path in ("/", "/queues"):
+        row = re.search(r'<tr data-key="wrong">(.*?)</tr>', operator.get(path).text)[1]
+        assert row.count('<td class="n">\u2013</td>') == 2
+        assert "cannot be read: WRONGTYPE" in row
+    assert "its key queue:wrong is a string and not a list" in operator.get("/queue?name=wrong").shown
+    operator.post("/queue/pause", {"name": "wrong", "action": "pause"})
+    assert redis_client.smembers("paused") == {b"wrong"}
+
+
 def test_a_redis_that_is_away_is_told(visitor):
     """The page says so, and works again as soon as Redis is back."""
     reply = visitor("viewer", pool="redis://127.0.0.1:1/0").get("/")

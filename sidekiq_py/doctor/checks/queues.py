@@ -7,6 +7,7 @@ from sidekiq_py.api.job_record import latency
 from sidekiq_py.doctor.facts import Facts
 from sidekiq_py.doctor.finding import (
     Finding,
+    Level,
     counted,
     for_shell,
     is_writable,
@@ -128,7 +129,7 @@ def overdue(facts: Facts) -> Iterator[Finding]:
 
 
 def unlisted(facts: Facts) -> Iterator[Finding]:
-    """Queues that Ruby's Web UI cannot see, and keys that should be queues and are not."""
+    """Queues that Ruby's Web UI or this user cannot see, and keys that should be queues and are not."""
     hidden = [queue for queue in facts.queues if not queue.is_known and queue.size]
     foreign = [queue for queue in facts.queues if queue.kind not in ("list", "none")]
     if hidden:
@@ -148,7 +149,19 @@ def unlisted(facts: Facts) -> Iterator[Finding]:
             f"Find out what wrote it, and rename it: {facts.command('set-aside', keys.queue(queue.name))}",
             [queue.name],
         )
-    if not (hidden or foreign):
+    refused = [queue for queue in facts.queues if queue.refusal]
+    if refused:
+        names = [queue.name for queue in refused]
+        the_queues = f"{verb(len(names), 'queue', 'queues')} {listed(f'`{name}`' for name in names)}"
+        yield Finding(
+            Level.UNSEEN,
+            f"The {the_queues} could not be looked at, and no other check covers {verb(len(names), 'it', 'them')}, "
+            f"because Redis answered: {refused[0].refusal}",
+            f"Let this user read the {verb(len(names), 'key', 'keys')} "
+            f"{listed(f'`{keys.queue(name)}`' for name in names)}, or run the doctor as a user who may.",
+            tuple(names),
+        )
+    if not (hidden or foreign or refused):
         yield ok("Every queue is a list, and is in the set `queues`.")
 
 

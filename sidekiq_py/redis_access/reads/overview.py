@@ -13,13 +13,14 @@ from typing import Any
 
 from sidekiq_py.redis_access.connection.link import Command
 from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.replies import readable
 from sidekiq_py.redis_access.job_path import in_flight
 from sidekiq_py.redis_access.processes import process_set
 from sidekiq_py.redis_access.processes.process_set import Beat
 from sidekiq_py.redis_access.reads import queue_trends
 from sidekiq_py.redis_access.reads.in_flight_counts import InFlightCount, queues_of
 from sidekiq_py.redis_access.reads.queue_trends import Sample
-from sidekiq_py.redis_access.reads.queues import QueueState
+from sidekiq_py.redis_access.reads.queues import QueueState, error_of
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.number_text import to_i
 
@@ -135,10 +136,15 @@ def read(
     commands += [("HKEYS", keys.in_flight(owner)) for owner in known.owners]
     commands += [("LLEN", keys.inbox(owner, queue)) for owner, queue in inboxes]
     commands += queue_trends.commands_of(charted)
-    replies = iter(pool.readable(commands))
+    raw = pool.run(lambda link: link.batch(commands))
+    replies = iter(readable(raw))
     names = _names([next(replies) for _ in _NAMES])
     processed, failed, scheduled, retries, dead = (_number(next(replies)) for _ in _TOTALS)
-    queues = tuple(QueueState(name, _number(next(replies)), next(replies), name in names.paused) for name in chosen)
+    lengths = raw[len(_NAMES) + len(_TOTALS) :: 2]
+    queues = tuple(
+        QueueState(name, _number(next(replies)), next(replies), name in names.paused, error_of(length))
+        for name, length in zip(chosen, lengths, strict=False)
+    )
     beats, running = [], []
     for name in processes:
         beat, entries = process_set.read_reply(name, [next(replies) for _ in commands_of(name)])

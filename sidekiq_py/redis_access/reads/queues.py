@@ -3,15 +3,20 @@ The data API's reads and edits of queues.
 
 A queue is a list: the newest job is at the head, the next to run at the tail. Jobs that a Python process has fetched
 are in flight (`in_flight.py`), where Ruby's UI cannot see them.
+
+Redis may refuse to read one queue: its key is not a list, or this user may not read it. Reads of several queues then
+say so of that queue; those of the queue itself raise an error that names it.
 """
 
 import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection import scan
 from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.replies import readable
 from sidekiq_py.redis_access.connection.scripts import Script
 from sidekiq_py.redis_access.connection.transaction import transact
 from sidekiq_py.redis_access.job_path import settle_script
@@ -35,12 +40,14 @@ class QueueState(NamedTuple):
         size: The number of waiting jobs.
         oldest: The bytes of the job that runs next; None if the queue is empty.
         is_paused: True if its name is in the set `paused`.
+        error: Why Redis did not let the queue be read; its size is then 0.
     """
 
     name: str
     size: int
     oldest: bytes | None
     is_paused: bool
+    error: str | None = None
 
 
 def names(pool: Pool) -> list[str]:
@@ -50,12 +57,13 @@ def names(pool: Pool) -> list[str]:
 
 def size(pool: Pool, name: str) -> int:
     """How many jobs are waiting."""
-    return int(pool.command("LLEN", keys.queue(name)))
+    with _naming(pool, name):
+        return int(pool.command("LLEN", keys.queue(name)))
 
 
 def sizes(pool: Pool, queue_names: Sequence[str]) -> list[int]:
-    """How many jobs are waiting in each queue, in one round trip."""
-    return pool.batch([("LLEN", keys.queue(name)) for name in queue_names]) if queue_names else []
+    """How many jobs are waiting in each queue, in one round trip; 0 for a queue that cannot be read."""
+    return [length or 0 for length in pool.readable([("LLEN", keys.queue(name)) for name in queue_names])]
 
 
 def waiting(pool: Pool, queue_names: Sequence[str]) -> list[int]:
@@ -84,17 +92,23 @@ def states(pool: Pool, queue_names: Sequence[str]) -> list[QueueState]:
             ("SISMEMBER", keys.PAUSED, name),
         )
     ]
-    replies = pool.batch(commands) if commands else []
-    triples = zip(replies[::3], replies[1::3], replies[2::3], strict=True)
+    replies = pool.run(lambda link: link.batch(commands)) if commands else []
+    usable = readable(replies)
     return [
-        QueueState(name, length, oldest_job, bool(is_paused))
-        for name, (length, oldest_job, is_paused) in zip(queue_names, triples, strict=True)
+        QueueState(name, usable[at] or 0, usable[at + 1], bool(usable[at + 2]), error_of(replies[at]))
+        for name, at in zip(queue_names, range(0, len(replies), 3), strict=True)
     ]
+
+
+def error_of(reply: Any) -> str | None:
+    """The text of an error among replies; None for any other reply."""
+    return str(reply) if isinstance(reply, RedisReplyError) else None
 
 
 def oldest(pool: Pool, name: str) -> bytes | None:
     """The bytes of the job that runs next."""
-    job: bytes | None = pool.command("LINDEX", keys.queue(name), -1)
+    with _naming(pool, name):
+        job: bytes | None = pool.command("LINDEX", keys.queue(name), -1)
     return job
 
 
@@ -130,7 +144,8 @@ def page(pool: Pool, name: str, start: int, count: int, *, oldest_first: bool = 
     """
     key = keys.queue(name)
     window = (-start - count, -start - 1) if oldest_first else (start, start + count - 1)
-    jobs, length = transact(pool, [("LRANGE", key, *window), ("LLEN", key)])
+    with _naming(pool, name):
+        jobs, length = transact(pool, [("LRANGE", key, *window), ("LLEN", key)])
     return jobs[::-1] if oldest_first else jobs, length
 
 
@@ -194,12 +209,14 @@ def remove_with(pool: Pool, name: str, job: bytes, effects: Sequence[Effect]) ->
 
 def clear(pool: Pool, name: str, *, keep_name: bool = False, unpause: bool = False) -> int:
     """
-    Remove the queue and its name. Returns how many jobs it had.
+    Remove the queue and its name. Returns how many jobs it had. A key that is not a list is left alone: UNLINK would
+    delete what another program keeps there.
 
     Args:
         keep_name: Keep the name in the set of queues.
         unpause: Also remove the name from the set of paused queues.
     """
+    size(pool, name)
     key = keys.queue(name)
     length, *_ = transact(
         pool,
@@ -222,3 +239,33 @@ def drain(pool: Pool, name: str) -> Iterator[list[bytes]]:
     # The rest, including jobs that were pushed meanwhile.
     rest, *_ = transact(pool, [("LRANGE", key, 0, -1), ("UNLINK", key), ("SREM", keys.QUEUES, name)])
     yield rest
+
+
+@contextmanager
+def _naming(pool: Pool, name: str) -> Iterator[None]:
+    """Replace an error that concerns only this queue with one that names it and says what to do."""
+    try:
+        yield
+    except RedisReplyError as error:
+        if error.is_about_server:
+            raise
+        raise RedisReplyError(f"{error.code} the queue {name} cannot be used: {_reason(pool, name, error)}") from error
+
+
+def _reason(pool: Pool, name: str, error: RedisReplyError) -> str:
+    key = keys.queue(name)
+    if error.code == "NOPERM":
+        said = str(error).removeprefix("NOPERM ")
+        return (
+            f"Redis does not let this user read its key {key} ({said}). Give the user that right, or name another user "
+            "in the URL of Redis"
+        )
+    if error.code != "WRONGTYPE":
+        return str(error)
+    import shlex  # only needed here, and a worker imports this module
+
+    [kind] = pool.readable([("TYPE", key)])
+    is_a = f"is a {kind.decode()} and not a list" if kind else "is not a list"
+    namespace = pool.settings.namespace
+    words = ["sidekiq-py", "set-aside", key, *(["--namespace", namespace] if namespace else [])]
+    return f"its key {key} {is_a}. Find out what wrote it, and move it away: {shlex.join(words)}"

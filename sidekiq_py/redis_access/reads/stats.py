@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sidekiq_py.redis_access.connection.link import Command
 from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.replies import raise_first, readable
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.number_text import to_i
 
@@ -18,7 +20,7 @@ class Totals:
     Args:
         processed: How many attempts ended, including failures.
         failed: How many attempts raised.
-        oldest_default: The bytes of the next job to run in the queue `default`.
+        oldest_default: The bytes of the next job to run in the queue `default`; None if it cannot be read, too.
     """
 
     processed: int
@@ -32,18 +34,18 @@ class Totals:
 
 def totals(pool: Pool) -> Totals:
     """The counters and sizes. Source: Sidekiq 8.1.7, api.rb, `Stats#fetch_stats_fast!`."""
-    processed, failed, *rest = pool.batch(
-        [
-            ("GET", keys.STAT_PROCESSED),
-            ("GET", keys.STAT_FAILED),
-            ("ZCARD", keys.SCHEDULE),
-            ("ZCARD", keys.RETRY),
-            ("ZCARD", keys.DEAD),
-            ("SCARD", keys.PROCESSES),
-            ("LINDEX", keys.queue("default"), -1),
-        ]
-    )
-    return Totals(to_i(processed), to_i(failed), *rest)
+    commands: list[Command] = [
+        ("GET", keys.STAT_PROCESSED),
+        ("GET", keys.STAT_FAILED),
+        ("ZCARD", keys.SCHEDULE),
+        ("ZCARD", keys.RETRY),
+        ("ZCARD", keys.DEAD),
+        ("SCARD", keys.PROCESSES),
+        ("LINDEX", keys.queue("default"), -1),
+    ]
+    *numbers, oldest = pool.run(lambda link: link.batch(commands))
+    processed, failed, *sizes = raise_first(numbers)
+    return Totals(to_i(processed), to_i(failed), *sizes, *readable([oldest]))
 
 
 def on_days(pool: Pool, days: Sequence[str]) -> tuple[list[int], list[int]]:

@@ -1,9 +1,9 @@
 """
 Bounded reads that show what is in a Redis of any size: pages of a queue, names of keys, clocks.
 
-Only `rename` writes. A command that this user may not use raises `RedisReplyError`. A key of the wrong type counts as
-empty; `kinds` shows its type. Names may have any bytes: those that are not UTF-8 become Python's `surrogateescape` in
-the strings here, and are converted back to find the key again.
+Only `rename` writes. A command that this user may not use raises `RedisReplyError`, except in `replies`. A key of the
+wrong type counts as empty; `kinds` shows its type. Names may have any bytes: those that are not UTF-8 become Python's
+`surrogateescape` in the strings here, and are converted back to find the key again.
 """
 
 import math
@@ -14,6 +14,7 @@ from typing import Any
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection.link import Command
 from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.replies import raise_first, well_typed
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.number_text import to_i
 
@@ -22,7 +23,6 @@ _SCAN_COUNT = 1000
 _CLOCK_READINGS = 3
 # How many commands share a round trip.
 _PAGE_COMMANDS = 1000
-_WRONG_TYPE = "WRONGTYPE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +176,13 @@ def existing(pool: Pool, names: Sequence[str]) -> set[str]:
     return {name for name, is_there in _paired(names, replies) if is_there}
 
 
+def replies(pool: Pool, command: str, names: Sequence[str]) -> dict[str, Any]:
+    """The reply for each key, which is the `RedisReplyError` where only this key is refused."""
+    found = _replies(pool, [(command, _bytes(name)) for name in names])
+    raise_first([reply for reply in found if isinstance(reply, RedisReplyError) and reply.is_about_server])
+    return dict(_paired(names, found))
+
+
 def queue_sample(pool: Pool, queue: str, size: int, wanted: int) -> Iterator[list[bytes]]:
     """
     Pages of jobs from the tail (next to run), the head (pushed last) and the middle, about *wanted* jobs in all.
@@ -231,14 +238,15 @@ def _clock_once(pool: Pool, now: Callable[[], float]) -> ClockReading:
 
 def _batch(pool: Pool, commands: Sequence[Command]) -> list[Any]:
     """A reply for each command; None if the key has another type."""
-    replies: list[Any] = []
+    return well_typed(_replies(pool, commands))
+
+
+def _replies(pool: Pool, commands: Sequence[Command]) -> list[Any]:
+    found: list[Any] = []
     for start in range(0, len(commands), _PAGE_COMMANDS):
         page = commands[start : start + _PAGE_COMMANDS]
-        replies += pool.run(lambda link, page=page: link.batch(page))  # type: ignore[misc]
-    for reply in replies:
-        if isinstance(reply, RedisReplyError) and reply.code != _WRONG_TYPE:
-            raise reply
-    return [None if isinstance(reply, RedisReplyError) else reply for reply in replies]
+        found += pool.run(lambda link, page=page: link.batch(page))  # type: ignore[misc]
+    return found
 
 
 def _name(raw: bytes) -> str:

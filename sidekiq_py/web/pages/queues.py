@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from starlette.responses import Response
 
-from sidekiq_py.api import OverviewScope, ProcessSet, Queue, Stats
+from sidekiq_py.api import OverviewScope, ProcessSet, Queue
+from sidekiq_py.api.stats import known_queues
 from sidekiq_py.options import closest
 from sidekiq_py.web.access import Need
 from sidekiq_py.web.handlers import Handler
@@ -36,7 +37,7 @@ def pause(visit: Visit) -> Response:
     if action not in ("pause", "unpause") or not name:
         return visit.redirect("/queues", "There is no such action; nothing was done.")
     target = Queue(name, pool=visit.pool)
-    if not target.size and name not in (known := Stats(pool=visit.pool).known_queues):
+    if name not in (known := known_queues(pool=visit.pool)) and not target.size:
         return _unknown(visit, name, known)
     visit.audit(action, f"queue {name}")
     if action == "pause":

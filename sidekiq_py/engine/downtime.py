@@ -79,6 +79,10 @@ class Downtime:
         """True while something fails. Callers check this first, so that a successful fetch costs only this check."""
         return bool(self._failing)
 
+    def is_failing(self, work: str) -> bool:
+        """True if *work* fails, or everything."""
+        return not self._failing.isdisjoint((_ALL_WORK, work))
+
     def failed(self, error: RedisError, work: str) -> bool:
         """
         Record that *work* failed.

@@ -69,8 +69,9 @@ def _send_now(app: App, wanted: PipelineBuffer) -> None:
 def _write_all(app: App, jobs: Sequence[Wanted]) -> None:
     pool = pushing_client(app).pool
     try:
-        for some in _slices(pipeline_buffer.joined(jobs)):
-            _write(pool, some)
+        for number, some in enumerate(_slices(pipeline_buffer.joined(jobs))):
+            # If memory fills up after the first slice, the rest is stored too: half a workflow would never end.
+            _write(pool, some, may_be_refused=number == 0)
     except RedisReplyError as refusal:
         raise program.extensions.explained(str(refusal)) or operational(advised(refusal)) from refusal
     except RedisError as error:
@@ -91,5 +92,5 @@ def _slices(commands: list[Command]) -> Iterator[list[Command]]:
         yield some
 
 
-def _write(pool: Any, commands: list[Command]) -> None:
-    pool.run(lambda link: write(link, commands, pushes=True), idempotent=False)
+def _write(pool: Any, commands: list[Command], *, may_be_refused: bool) -> None:
+    pool.run(lambda link: write(link, commands, pushes=may_be_refused), idempotent=False)

@@ -97,6 +97,7 @@ class Buffer:
             if isinstance(error, ReplyLostError | RedisConnectionError):
                 self._redis_errors.note()
             raise
+        self._redis_errors.online("fetching")
         note_fetched(fetched)
         self._left = len(self.jobs)
         self.low_water = self._left // 4 if ahead else 0
@@ -113,13 +114,9 @@ class Buffer:
         """
         if self.fetching.acquire(blocking=False):
             try:
-                self._redis_errors.attempt(lambda: self._refill_and_note(idle), "fetching", "fetching")
+                self._redis_errors.attempt(lambda: self.refill(idle), "fetching", "fetching")
             finally:
                 self.fetching.release()
-
-    def _refill_and_note(self, idle: int) -> None:
-        self.refill(idle)
-        self._redis_errors.online("fetching")
 
     def keep(self, units: Sequence[UnitOfWork]) -> int:
         """

@@ -214,7 +214,7 @@ class Leader:
         Fetch or wait until the buffer holds a job or it is time to stop.
 
         The first fetch is skipped if all of these hold: no job's end has commands to write, only one move has to be
-        opened, the last job had to be waited for, and Redis refuses nothing. The move then brings whatever is there
+        opened, the last job had to be waited for, and Redis accepts fetches. The move then brings whatever is there
         just as well, and carries the pending acknowledgements.
         """
         settler = self._settler
@@ -223,7 +223,7 @@ class Leader:
             or settler.has_ends_to_write
             or not self._waits_for_all
             or self._waiters.closed > 1
-            or self._redis_errors.is_offline
+            or self._redis_errors.is_refused("fetching")
         )
         while not (self.is_quiet or self._buffer.jobs or self.leaving):
             work = "waiting"
@@ -236,7 +236,6 @@ class Leader:
                     owner = self._ownership.current
                     with self._buffer.fetching:
                         self._buffer.refill(self.idle)
-                        self._redis_errors.online(work)
                     if self._buffer.jobs:
                         return
                     self._has_backlog = False

@@ -54,10 +54,9 @@ class RedisErrors:
             what = "refuses commands that a worker needs" if isinstance(error, RedisReplyError) else "is out of reach"
             self.report(error, {"context": f"Redis {what}; trying again until it is back"})
 
-    @property
-    def is_offline(self) -> bool:
-        """True from a failed call until one of the same kind succeeds."""
-        return self._downtime.is_on
+    def is_refused(self, work: str) -> bool:
+        """True from a failed call of this kind of *work* until one succeeds."""
+        return self._downtime.is_on and self._downtime.is_failing(f"{self._name}: {work}")
 
     def online(self, work: str) -> None:
         """Record that a call of this kind of *work* succeeded."""

@@ -48,6 +48,9 @@ ALL = "sidekiq_py:batches"
 RUNNING = "sidekiq_py:batches:running"
 INVALID = "sidekiq_py:batches:invalid"
 
+# The steps that come before a push, for which a full Redis refuses the push, too.
+_BEFORE_PUSHES = ("open", "reserve")
+
 # The reply of `open` for a batch that keeps rows.
 TRACKED = 2
 
@@ -127,4 +130,6 @@ def call(pool: Pool, step: str, bid: str, *words: Any, idempotent: bool = True) 
     try:
         return pool.run(lambda link: step_script().run(link, [key(bid)], [step, *words]), idempotent=idempotent)
     except RedisReplyError as refusal:
+        if refusal.code != "OOM" or step not in _BEFORE_PUSHES:
+            raise
         raise advised(refusal) from refusal

@@ -13,7 +13,7 @@ from sidekiq_py.engine.downtime import Downtime
 from sidekiq_py.engine.fetch.reliable import ReliableFetcher
 from sidekiq_py.engine.fetch.waiters import BLOCK_SECONDS
 from sidekiq_py.engine.ownership.owner import Ownership, UnitOfWork
-from sidekiq_py.errors import RedisReplyError
+from sidekiq_py.errors import RedisConnectionError, RedisError, RedisReplyError
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.job_path import in_flight
 from sidekiq_py.wire import keys
@@ -129,6 +129,34 @@ def test_a_refusal_is_over_when_such_a_fetch_succeeds(fetcher: ReliableFetcher, 
     fetcher._buffer.refill_beside(1)
 
     assert not downtime.is_on
+
+
+def test_an_outage_is_not_over_when_nothing_was_sent(fetcher: ReliableFetcher, downtime: Downtime) -> None:
+    """As while the event loop has no room for the jobs of any queue."""
+    downtime.failed(RedisConnectionError("out of reach"), "default: fetching")
+    fetcher._buffer.stop()
+
+    fetcher._buffer.refill_beside(1)
+
+    assert downtime.is_on
+
+
+@pytest.mark.parametrize(
+    ("error", "work", "is_refused"),
+    [
+        (RedisReplyError("NOPERM"), "default: fetching", True),
+        (RedisReplyError("NOPERM"), "other: fetching", False),
+        (RedisReplyError("WRONGTYPE"), "heartbeat", False),
+        (RedisConnectionError("out of reach"), "heartbeat", True),
+    ],
+)
+def test_only_refused_fetches_are_tried_before_each_wait(
+    fetcher: ReliableFetcher, downtime: Downtime, error: RedisError, work: str, is_refused: bool
+) -> None:
+    """Another part of the process may be refused for hours."""
+    downtime.failed(error, work)
+
+    assert fetcher._redis_errors.is_refused("fetching") == is_refused
 
 
 def test_a_processor_that_became_idle_meanwhile_gets_one_of_the_jobs(

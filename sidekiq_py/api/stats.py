@@ -28,8 +28,8 @@ class QueueSummary:
         latency: Seconds since the next job to run was enqueued; 0.0 if the queue is empty.
         paused: True if workers do not fetch from it.
         in_flight: Jobs that Python workers have fetched and not settled; Ruby's workers do not report theirs.
-        error: Why Redis did not let the queue be read (its key is not a list, or this user may not read it); *size* and
-            *latency* are then 0. None if it was read.
+        error: Why Redis did not let the queue be read (its key is not a list, or this user may not read it); what could
+            not be read is then 0. None if it was read.
     """
 
     name: str

@@ -134,3 +134,17 @@ def test_an_error_about_the_server_is_raised(pool, monkeypatch):
     for read in (queues.sizes, queues.states):
         with pytest.raises(RedisReplyError, match="LOADING"):
             read(pool, ["low"])
+
+
+def test_a_queue_that_can_be_read_in_part_has_an_error(redis_url, redis_client, payload):
+    """A latency of 0 would be believed, and an alert on it would stay silent."""
+    redis_client.sadd("queues", "mail")
+    redis_client.lpush("queue:mail", payload("1"))
+    redis_client.execute_command("ACL", "SETUSER", "counter", "reset", "on", ">pw", "~*", "&*", "+@all", "-lindex")
+    try:
+        [summary] = Stats(pool=redis_url.replace("://", "://counter:pw@")).queue_summaries
+    finally:
+        redis_client.execute_command("ACL", "DELUSER", "counter")
+
+    assert (summary.size, summary.latency) == (1, 0.0)
+    assert "lindex" in summary.error

@@ -140,10 +140,10 @@ def read(
     replies = iter(readable(raw))
     names = _names([next(replies) for _ in _NAMES])
     processed, failed, scheduled, retries, dead = (_number(next(replies)) for _ in _TOTALS)
-    lengths = raw[len(_NAMES) + len(_TOTALS) :: 2]
+    first = len(_NAMES) + len(_TOTALS)
     queues = tuple(
-        QueueState(name, _number(next(replies)), next(replies), name in names.paused, error_of(length))
-        for name, length in zip(chosen, lengths, strict=False)
+        QueueState(name, _number(next(replies)), next(replies), name in names.paused, error_of(*raw[at : at + 2]))
+        for name, at in zip(chosen, range(first, len(raw), 2), strict=False)
     )
     beats, running = [], []
     for name in processes:

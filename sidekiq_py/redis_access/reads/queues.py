@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection import scan
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.connection.replies import readable
+from sidekiq_py.redis_access.connection.replies import readable, well_typed
 from sidekiq_py.redis_access.connection.scripts import Script
 from sidekiq_py.redis_access.connection.transaction import transact
 from sidekiq_py.redis_access.job_path import settle_script
@@ -93,16 +93,16 @@ def states(pool: Pool, queue_names: Sequence[str]) -> list[QueueState]:
         )
     ]
     replies = pool.run(lambda link: link.batch(commands)) if commands else []
-    usable = readable(replies)
+    usable, are_paused = readable(replies), well_typed(replies[2::3])
     return [
-        QueueState(name, usable[at] or 0, usable[at + 1], bool(usable[at + 2]), error_of(replies[at]))
-        for name, at in zip(queue_names, range(0, len(replies), 3), strict=True)
+        QueueState(name, usable[at] or 0, usable[at + 1], bool(is_paused), error_of(*replies[at : at + 2]))
+        for name, at, is_paused in zip(queue_names, range(0, len(replies), 3), are_paused, strict=True)
     ]
 
 
-def error_of(reply: Any) -> str | None:
-    """The text of an error among replies; None for any other reply."""
-    return str(reply) if isinstance(reply, RedisReplyError) else None
+def error_of(*replies: Any) -> str | None:
+    """The text of the first error among *replies*, or None."""
+    return next((str(reply) for reply in replies if isinstance(reply, RedisReplyError)), None)
 
 
 def oldest(pool: Pool, name: str) -> bytes | None:

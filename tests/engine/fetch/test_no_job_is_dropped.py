@@ -132,7 +132,7 @@ def test_a_quiet_worker_does_not_keep_a_job_that_it_cannot_ask_redis_about(
 ) -> None:
     """It may stay quiet for hours; the job goes back once Redis answers."""
     with CuttingProxy(redis_server.port) as proxy:
-        pool = Pool(RedisSettings(proxy.url, socket_timeout_seconds=0.1))
+        pool = Pool(RedisSettings(proxy.url, socket_timeout_seconds=0.5))
         ownership = Ownership("me:1:abc", ["default"], 30)
         fetcher = ReliableFetcher(CapsuleConfig(), Config(), pool, ownership, report=lambda error, context: None)
         push(redis_client, "a")

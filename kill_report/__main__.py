@@ -72,13 +72,9 @@ def _no_sockets(folder: str, names: list[str]) -> set[str]:
     return {name for name in names if not (Path(folder) / name).is_file() and not (Path(folder) / name).is_dir()}
 
 
-def played(record: Record, subject: Subject, campaign: Campaign) -> Counter[int]:
-    """How often each round of a campaign was finished, by its number."""
-    numbers = range(campaign.rounds)
-    done = Counter(
-        one.number for one in record.rounds(subject.sources) if one.is_closed and one.campaign == campaign.name
-    )
-    return Counter({number: done[number] for number in numbers})
+def played(record: Record, subject: Subject) -> Counter[tuple[str, int]]:
+    """How often each round was finished, by its campaign's name and its number."""
+    return Counter((one.campaign, one.number) for one in record.rounds(subject.sources) if one.is_closed)
 
 
 class Claimed(NamedTuple):
@@ -103,14 +99,18 @@ def next_round(
         None if there is no such round.
     """
     campaigns = [CAMPAIGNS[only]] if only is not None else [*CAMPAIGNS.values()]
-    done = {campaign.name: played(record, subject, campaign) for campaign in campaigns}
-    for campaign in sorted(campaigns, key=lambda one: len(+done[one.name]) / one.rounds):
+    done = played(record, subject)
+
+    def share(campaign: Campaign) -> float:
+        return sum((campaign.name, number) in done for number in range(campaign.rounds)) / campaign.rounds
+
+    for campaign in sorted(campaigns, key=share):
         if spent.get(campaign.name, 0.0) >= limit_seconds:
             continue
-        for number, times in reversed(done[campaign.name].most_common()):
+        for times, number in sorted((done[campaign.name, number], number) for number in range(campaign.rounds)):
             if (times and only is None) or (claim := record.claim(campaign.name, number)) is None:
                 continue
-            if times == played(record, subject, campaign)[number]:
+            if times == played(record, subject)[campaign.name, number]:
                 return Claimed(campaign, number, claim)
             # Another process has played it in between.
             claim.close()

@@ -13,6 +13,7 @@ from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.redis_access.job_path import settle_script
 from tests.support.redis_server import RedisServer
+from tests.support.stored_keys import all_keys
 
 JOB = sidekiq.ruby_job("Row")
 
@@ -33,13 +34,13 @@ def client(server: RedisServer) -> Iterator[redis.Redis]:
 def fill(client: redis.Redis) -> dict[bytes, bytes | None]:
     """From here on memory is full. Returns everything that is stored."""
     client.config_set("maxmemory", 1)
-    return {key: client.dump(key) for key in client.keys("*")}
+    return all_keys(client)
 
 
 def stored(client: redis.Redis) -> dict[bytes, bytes | None]:
     """Everything that is stored."""
     client.config_set("maxmemory", 0)
-    return {key: client.dump(key) for key in client.keys("*")}
+    return all_keys(client)
 
 
 PUSHES: dict[str, Callable[[], object]] = {

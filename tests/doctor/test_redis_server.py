@@ -17,6 +17,7 @@ from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from tests.doctor.conftest import Look, payload, push, python_process, ruby_process
 from tests.support.redis_server import RedisServer
+from tests.support.stored_keys import all_keys
 from tests.support.waiting import eventually
 
 NewServer = Callable[..., RedisServer]
@@ -264,8 +265,8 @@ def test_nothing_is_written(look: Look, redis_client: redis.Redis) -> None:
     """Not even a dead process is cleared away."""
     push(redis_client)
     redis_client.sadd("processes", "gone:1:aa")
-    before = {key: redis_client.dump(key) for key in redis_client.scan_iter()}
+    before = all_keys(redis_client)
 
     look()
 
-    assert {key: redis_client.dump(key) for key in redis_client.scan_iter()} == before
+    assert all_keys(redis_client) == before

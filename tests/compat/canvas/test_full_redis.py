@@ -9,6 +9,7 @@ from sidekiq_celery import Celery, chain, chord, group
 from sidekiq_celery._send import atomic_batch
 
 from tests.support.redis_server import RedisServer
+from tests.support.stored_keys import all_keys
 
 
 @pytest.mark.parametrize("name", ["chain", "group", "chord", "unique task"])
@@ -31,7 +32,7 @@ def test_a_workflow_is_refused(new_redis_server: Callable[..., RedisServer], nam
     }
     step.delay(0)
     with server.client() as client:
-        before = {key: client.dump(key) for key in client.keys("*")}
+        before = all_keys(client)
         client.config_set("maxmemory", 1)
 
     with pytest.raises(OperationalError, match="Let workers drain its queues or raise maxmemory"):
@@ -39,7 +40,7 @@ def test_a_workflow_is_refused(new_redis_server: Callable[..., RedisServer], nam
 
     with server.client() as client:
         client.config_set("maxmemory", 0)
-        assert {key: client.dump(key) for key in client.keys("*")} == before
+        assert all_keys(client) == before
 
 
 def test_a_workflow_that_was_begun_is_stored_whole(

@@ -28,6 +28,7 @@ from tests.support.cutting_proxy import WHERES, CuttingProxy, Where
 from tests.support.in_flight import jobs_in_flight
 from tests.support.ledger import job_text, push_jobs
 from tests.support.redis_server import RedisServer
+from tests.support.stored_keys import all_keys
 from tests.support.waiting import eventually
 
 STEPS = 30
@@ -38,11 +39,6 @@ def settle(link: Link, field: bytes, *vital: settle_script.Effect) -> Any:
     """The reply of the script that ends a job."""
     counters = job_counts.count_commands("2026-01-02", failed=False)
     return SETTLE.run(link, *settle_script.settle_parts(f"sidekiq_py:inflight:{OWNER}", field, vital, counters))
-
-
-def all_keys(client: redis.Redis) -> dict[bytes, bytes]:
-    """Everything, as Redis would dump it."""
-    return {key: client.dump(key) for key in client.keys("*")}
 
 
 # ---- the script

@@ -5,7 +5,7 @@ from datetime import datetime
 from functools import cached_property
 
 from sidekiq_py.api.job_record import JobRecord
-from sidekiq_py.wire.json_loose import json_text
+from sidekiq_py.wire.json_writer import json_text
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from sidekiq_py.cli.output import (
     shown,
 )
 from sidekiq_py.clock import now_seconds
-from sidekiq_py.wire.json_loose import json_text
+from sidekiq_py.wire.json_writer import json_text
 
 _ARGS_WIDTH, _ERROR_WIDTH = 40, 60
 _NOUNS = {

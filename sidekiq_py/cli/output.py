@@ -13,7 +13,7 @@ import click
 from sidekiq_py.api import JobRecord
 from sidekiq_py.redaction import current
 from sidekiq_py.wire.control_characters import UNSEEN
-from sidekiq_py.wire.json_loose import json_text
+from sidekiq_py.wire.json_writer import json_text
 
 # No column is cut to fewer characters than this to fit the terminal.
 _NARROWEST = 8

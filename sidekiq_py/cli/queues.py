@@ -37,7 +37,7 @@ from sidekiq_py.cli.output import (
 )
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.options import unseen_in
-from sidekiq_py.wire.json_loose import json_text
+from sidekiq_py.wire.json_writer import json_text
 
 _ARGS_WIDTH = 60
 WHAT_TO_DO = "To find out what to do about queues that cannot be read: sidekiq-py doctor"

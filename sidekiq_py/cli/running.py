@@ -9,7 +9,7 @@ from sidekiq_py.cli.choosing import counted, filter_options, take_filter, warn_o
 from sidekiq_py.cli.connection import complete_process, reads_redis
 from sidekiq_py.cli.output import echo_json_array, echo_table, shortened, shown, span
 from sidekiq_py.cli.processes import chosen
-from sidekiq_py.wire.json_loose import json_text
+from sidekiq_py.wire.json_writer import json_text
 
 _ARGS_WIDTH = 60
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from sidekiq_py.api import Overview, Process, QueueSummary, Work
 from sidekiq_py.cli.output import cut, plain, shortened, shown, span
 from sidekiq_py.cli.running import language
-from sidekiq_py.wire.json_loose import json_text
+from sidekiq_py.wire.json_writer import json_text
 
 Style = Literal["", "title", "heading", "selected", "warning", "dim"]
 

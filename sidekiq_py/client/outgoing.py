@@ -23,7 +23,7 @@ from sidekiq_py.telemetry import PUSH
 from sidekiq_py.wire import payload as payloads
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.json_dialect import check_args, dump_args, loads
-from sidekiq_py.wire.json_loose import loosen
+from sidekiq_py.wire.json_writer import loosen
 from sidekiq_py.wire.payload import call_item
 
 ClientChain = Chain[ClientMiddleware]

@@ -11,12 +11,10 @@ from typing import Any
 
 import orjson
 
-from sidekiq_py.errors import ArgumentValueError, JsonParseError
+from sidekiq_py.errors import ArgumentTypeError, JsonParseError
 from sidekiq_py.wire.dialect import FloatText
-from sidekiq_py.wire.float_text import json3_text, ruby_to_s
 from sidekiq_py.wire.json_reader import MAX_NESTING, read
-from sidekiq_py.wire.json_refusal import refuse, refuse_args
-from sidekiq_py.wire.json_writer import write
+from sidekiq_py.wire.json_writer import named, write
 
 # `args` is inside the payload's object, which uses one level.
 ARGS_NESTING = MAX_NESTING - 1
@@ -53,7 +51,7 @@ def loads(raw: bytes) -> Any:
     return value
 
 
-def dumps(value: Any, float_text: FloatText, place: str = "value") -> bytes:
+def dumps(value: Any, float_text: FloatText, place: str = "value", levels: int = MAX_NESTING) -> bytes:
     """
     The bytes of Ruby's `JSON.generate`.
 
@@ -61,12 +59,18 @@ def dumps(value: Any, float_text: FloatText, place: str = "value") -> bytes:
         value: Made of str, int, float, bool, None, list and dict with str keys; no subclasses.
         float_text: How to write floats.
         place: The value's name in messages.
+        levels: How many levels of nesting it may have.
 
     Raises:
         ArgumentTypeError: A part has another type.
-        ArgumentValueError: NaN, Infinity, a lone surrogate, or more than 100 levels.
+        ArgumentValueError: NaN, Infinity, a lone surrogate, or too many levels.
     """
-    return _dump(value, float_text, place, MAX_NESTING)
+    try:
+        if _agrees(value, levels, float_text):
+            return _orjson_dumps(value, option=_OPTIONS)
+    except (_NotPlainError, TypeError):  # orjson's TypeError: an integer over 64 bits, a lone surrogate, a foreign key
+        pass
+    return write(value, float_text, place, levels)
 
 
 def dumps_known(value: Any) -> bytes:
@@ -81,7 +85,7 @@ def dumps_known(value: Any) -> bytes:
 
 def dump_args(args: list[Any], float_text: FloatText, place: str = "args") -> bytes:
     """
-    Check a job's arguments and write them: `check_args` and `dumps` in one pass.
+    Check a job's arguments and write them.
 
     Args:
         args: The list of arguments.
@@ -102,9 +106,10 @@ def dump_args(args: list[Any], float_text: FloatText, place: str = "args") -> by
                 return _orjson_dumps(args)
             except TypeError:
                 pass  # an integer beyond 64 bits, or a lone surrogate
-    else:
-        refuse_args(args, place, ARGS_NESTING)
-    return _dump(args, float_text, place, ARGS_NESTING)
+    text = dumps(args, float_text, place, ARGS_NESTING)
+    if type(args) is not list:
+        raise ArgumentTypeError(f"{place} is {named(type(args))}; pass a list, [x] for a single argument", place)
+    return text
 
 
 def dump_args_many(arg_lists: list[list[Any]], float_text: FloatText) -> list[bytes]:
@@ -143,40 +148,11 @@ def check_args(args: Any, place: str = "args") -> None:
         ArgumentTypeError: An argument has a type that JSON lacks, or is of a subclass.
         ArgumentValueError: NaN, Infinity, a lone surrogate, a circle, or nested too deep.
     """
-    if type(args) is list:
-        try:
-            _agrees(args, ARGS_NESTING, _RUBY)
-            if _has_clean_text(args):
-                return
-        except _NotPlainError:
-            pass
-    refuse_args(args, place, ARGS_NESTING)
-
-
-def float_text(value: float, style: FloatText) -> str:
-    """
-    A float as JSON text.
-
-    Raises:
-        ArgumentValueError: It is not finite.
-    """
-    if value - value != 0.0:
-        raise ArgumentValueError(f"{value} is a float that JSON cannot carry; pass None or a number", "value")
-    return ruby_to_s(value) if style is _RUBY else json3_text(value)
+    dump_args(args, _RUBY, place)
 
 
 class _NotPlainError(Exception):
     """The quick check found something that may not be JSON."""
-
-
-def _dump(value: Any, style: FloatText, place: str, levels: int) -> bytes:
-    try:
-        if _agrees(value, levels, style):
-            return _orjson_dumps(value, option=_OPTIONS)
-    except (_NotPlainError, TypeError):  # orjson's TypeError: an integer over 64 bits, a lone surrogate, a foreign key
-        pass
-    refuse(value, place, levels)
-    return write(value, style)
 
 
 def _agrees(value: Any, levels: int, style: FloatText) -> bool:
@@ -212,15 +188,6 @@ def _agrees_on_scalar(value: Any, style: FloatText) -> bool:
     if style is _RUBY:
         return 1e-4 <= abs(value) < 1e15 or value == 0.0
     return abs(value) < 1e15 and value.is_integer()
-
-
-def _has_clean_text(args: list[Any]) -> bool:
-    """True if every key and string can be written."""
-    try:
-        _orjson_dumps(args, option=_OPTIONS)
-    except TypeError:
-        return False
-    return True
 
 
 def _nesting(value: Any) -> int:

@@ -13,7 +13,7 @@ import pytest
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError
 from sidekiq_py.wire.dialect import FloatText
 from sidekiq_py.wire.json_dialect import check_args, dump_args
-from sidekiq_py.wire.json_loose import loosen
+from sidekiq_py.wire.json_writer import loosen
 
 
 class Colour(enum.Enum):

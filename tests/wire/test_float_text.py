@@ -7,7 +7,7 @@ import pytest
 
 from sidekiq_py.errors import ArgumentValueError
 from sidekiq_py.wire.dialect import FloatText
-from sidekiq_py.wire.json_dialect import float_text
+from sidekiq_py.wire.json_dialect import dumps
 from tests.wire.values import random_float
 
 # Value, text of `Float#to_s`, text of json 3; taken from json 2.6.1 and from json's own C code for the newer rule.
@@ -48,6 +48,10 @@ LONGER_DIGITS = [
     (2.25e-265, "2.2500000000000001e-265"),
     (4.063190554800851e-255, "4.0631905548008512e-255"),
 ]
+
+
+def float_text(value: float, style: FloatText) -> str:
+    return dumps(value, style).decode()
 
 
 @pytest.mark.parametrize(("value", "ruby", "json3"), TEXTS)

@@ -1,5 +1,6 @@
 """Writing JSON, without Ruby at hand."""
 
+import decimal
 from decimal import Decimal
 from random import Random
 from typing import Any
@@ -7,7 +8,6 @@ from typing import Any
 import pytest
 
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError
-from sidekiq_py.wire import huge_integers
 from sidekiq_py.wire.dialect import FloatText
 from sidekiq_py.wire.json_dialect import check_args, dump_args, dump_args_many, dumps, loads
 from sidekiq_py.wire.json_writer import write_integer
@@ -55,7 +55,7 @@ def test_a_long_integer_is_put_together_from_halves(monkeypatch: pytest.MonkeyPa
         converted.append(value)
         return Decimal(value)
 
-    monkeypatch.setattr(huge_integers, "Decimal", convert)
+    monkeypatch.setattr(decimal, "Decimal", convert)
     number = 10**100_000 - 1
 
     assert write_integer(number) == "9" * 100_000

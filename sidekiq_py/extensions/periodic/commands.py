@@ -18,7 +18,7 @@ from sidekiq_py.extensions.periodic.declared import OVERLAPS, make
 from sidekiq_py.extensions.periodic.layout import tick_text
 from sidekiq_py.redaction import current
 from sidekiq_py.wire.json_dialect import loads
-from sidekiq_py.wire.json_loose import json_text
+from sidekiq_py.wire.json_writer import json_text
 
 _TIME = "%Y-%m-%d %H:%M:%S %z"
 

@@ -2,8 +2,8 @@
 The job hash: defaults, checks and the order of its keys.
 
 A payload is a plain dict, because middleware adds its own keys and the order of keys is part of the bytes. A push goes
-through `call_item` (or starts with the caller's own item), `normalize`, client middleware, then `for_queue` or
-`for_schedule`. A due job goes through `promote`, client middleware, `for_queue`.
+through `call_item` (or starts with the caller's own item), `normalize`, client middleware, `encode`. A due job goes
+through `promote`, client middleware, `for_queue`.
 """
 
 import math
@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from sidekiq_py.errors import PayloadError
+from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, PayloadError
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.float_text import ruby_to_s
-from sidekiq_py.wire.json_dialect import dumps, loads
+from sidekiq_py.wire.json_dialect import check_args, dumps, loads
 from sidekiq_py.wire.json_writer import write_integer
 
 DEFAULT_OPTIONS: dict[str, Any] = {"retry": True, "queue": "default"}
@@ -122,42 +122,44 @@ def bulk_payload(
     return payload
 
 
-def for_queue(payload: dict[str, Any], *, dialect: Dialect, now: float) -> bytes:
+def encode(payload: dict[str, Any], *, dialect: Dialect, now: float) -> tuple[str | None, bytes]:
     """
-    The bytes to push. Sets `enqueued_at` in the payload, in place or after all other keys, and drops `at`.
+    The bytes to push, and before them the score in `schedule` if the payload has an `at`, or None if it goes to its
+    queue.
+
+    For a queue, sets `enqueued_at` in the payload, in place or after all other keys. A scheduled payload is not
+    changed, because a second try needs its `at`.
 
     Args:
         payload: From `normalize` or `prepare_repush`, after client middleware.
         dialect: The release to follow.
-        now: Seconds since the epoch.
+        now: Seconds since the epoch, for `enqueued_at`.
 
     Raises:
+        PayloadError: `at` cannot be a score.
         ArgumentTypeError: A value is not JSON.
         ArgumentValueError: A value is not JSON.
     """
+    at = payload.get("at")
+    if at is None:
+        payload.pop("at", None)
+        payload["enqueued_at"] = dialect.stamp(now)
+        score, member = None, payload
+    else:
+        _validate_at(at)
+        dropped = ("at", "enqueued_at") if dialect.scheduled_drops_enqueued_at else ("at",)
+        score, member = score_text(at), {key: value for key, value in payload.items() if key not in dropped}
+    try:
+        return score, dumps(member, dialect.float_text, "payload")
+    except (ArgumentTypeError, ArgumentValueError):
+        check_args(args_of(payload))  # its error names the argument's place rather than the payload's
+        raise
+
+
+def for_queue(payload: dict[str, Any], *, dialect: Dialect, now: float) -> bytes:
+    """The bytes to push to a queue: as `encode`, but drops `at`."""
     payload.pop("at", None)
-    payload["enqueued_at"] = dialect.stamp(now)
-    return dumps(payload, dialect.float_text, "payload")
-
-
-def for_schedule(payload: Mapping[str, Any], *, dialect: Dialect) -> tuple[str, bytes]:
-    """
-    The score and the member for the set `schedule`. The payload keeps its `at`, which a second try needs.
-
-    Args:
-        payload: From `normalize`, after client middleware, with `at` in epoch seconds.
-        dialect: The release to follow.
-
-    Raises:
-        PayloadError: `at` is missing or cannot be a score.
-        ArgumentTypeError: A value is not JSON.
-        ArgumentValueError: A value is not JSON.
-    """
-    at: Any = payload.get("at")
-    _validate_at(at)
-    dropped = ("at", "enqueued_at") if dialect.scheduled_drops_enqueued_at else ("at",)
-    member = {key: value for key, value in payload.items() if key not in dropped}
-    return score_text(at), dumps(member, dialect.float_text, "payload")
+    return encode(payload, dialect=dialect, now=now)[1]
 
 
 def score_text(seconds: float | int) -> str:
@@ -239,7 +241,7 @@ def prepare_repush(
     the other keys keep their order.
 
     It refuses nothing, because the job would be lost. Where Ruby raises, an unusable queue name becomes the default one
-    and an unusable `at` is dropped. A payload that still has `at` goes to `for_schedule`, as in Ruby's client.
+    and an unusable `at` is dropped. A payload that still has `at` is scheduled, as in Ruby's client.
 
     Args:
         payload: The parsed payload.

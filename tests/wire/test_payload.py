@@ -13,8 +13,8 @@ from sidekiq_py.wire.payload import (
     bulk_payload,
     call_item,
     dump,
+    encode,
     for_queue,
-    for_schedule,
     normalize,
     parse_job,
     prepare_repush,
@@ -55,7 +55,7 @@ def test_a_scheduled_job_has_class_before_args_and_no_enqueued_at(sidekiq_8: Dia
     """The score is float seconds in every release."""
     payload = _normal(call_item("HardJob", [1, "x"], dialect=sidekiq_8, at=NOW + 60), sidekiq_8)
 
-    score, member = for_schedule(payload, dialect=sidekiq_8)
+    score, member = encode(payload, dialect=sidekiq_8, now=NOW)
 
     assert score == "1700000060.123"
     assert member == (
@@ -182,7 +182,7 @@ def test_a_scheduled_job_loses_a_given_enqueued_at_since_7_1_2(dialect: Dialect)
     """Active Job sets it although nothing was enqueued yet."""
     payload = _normal({**ITEM, "at": 4e9, "enqueued_at": 5.5}, dialect)
 
-    _, member = for_schedule(payload, dialect=dialect)
+    _, member = encode(payload, dialect=dialect, now=NOW)
 
     assert (b'"enqueued_at":5.5' in member) == (dialect.version < (7, 1, 2))
 

@@ -11,8 +11,8 @@ from sidekiq_py.wire.payload import (
     bulk_payload,
     call_item,
     dump,
+    encode,
     for_queue,
-    for_schedule,
     normalize,
     parse_job,
     promote,
@@ -48,7 +48,7 @@ def _pushed(item: dict[str, Any], class_options: dict[str, Any], dialect: Dialec
     """What we would send, in the shape of the peer's answer."""
     payload = normalize(item, dialect=dialect, now=NOW, jid=JID, class_options=class_options)
     if "at" in payload:
-        score, member = for_schedule(payload, dialect=dialect)
+        score, member = encode(payload, dialect=dialect, now=NOW)
         return [["zadd", "schedule", [[score, member.decode()]]]]
     text = for_queue(payload, dialect=dialect, now=NOW).decode()
     return [["sadd", "queues", payload["queue"]], ["lpush", f"queue:{payload['queue']}", [text]]]
@@ -123,7 +123,7 @@ def test_perform_bulk(ruby_peer: RubyPeer, sidekiq_6: Dialect) -> None:
             ours = [for_queue(copy, dialect=sidekiq_6, now=NOW).decode() for copy in copies]
             assert theirs[1] == ["lpush", f"queue:{normed['queue']}", ours]
         else:
-            members = [for_schedule(copy, dialect=sidekiq_6) for copy in copies]
+            members = [encode(copy, dialect=sidekiq_6, now=NOW) for copy in copies]
             assert theirs == [["zadd", "schedule", [[score, member.decode()] for score, member in members]]]
 
 

@@ -8,7 +8,7 @@ import pytest
 from sidekiq_py.errors import ArgumentTypeError, PayloadError
 from sidekiq_py.wire.dialect import Dialect, FloatText
 from sidekiq_py.wire.json_dialect import dump_args, dumps
-from sidekiq_py.wire.payload import bulk_payload, call_item, for_queue, for_schedule, normalize
+from sidekiq_py.wire.payload import bulk_payload, call_item, encode, for_queue, normalize
 from sidekiq_py.wire.push_template import ItemTemplate, PushTemplate
 from tests.wire.values import random_text, random_value
 
@@ -47,7 +47,7 @@ def test_a_template_renders_what_normalize_and_for_queue_make(version: str, styl
             for_queue(job, dialect=dialect, now=enqueued)
         ]
         job = bulk_payload(whole, args, jid=jid, dialect=dialect, now=created, at=5.0)
-        assert template.render_bulk_scheduled([text], [jid], stamp) == [for_schedule(job, dialect=dialect)[1]]
+        assert template.render_bulk_scheduled([text], [jid], stamp) == [encode(job, dialect=dialect, now=enqueued)[1]]
 
 
 @pytest.mark.parametrize("version", VERSIONS)

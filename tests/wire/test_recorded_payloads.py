@@ -13,8 +13,8 @@ from sidekiq_py.wire.payload import (
     absolute_at,
     call_item,
     dump,
+    encode,
     for_queue,
-    for_schedule,
     normalize,
     parse_job,
     prepare_repush,
@@ -68,7 +68,7 @@ def _item(found: Recording) -> dict[str, Any]:
 
 def _pushed(payload: dict[str, Any], found: Recording, now: float) -> bytes:
     if "at" in payload:
-        return for_schedule(payload, dialect=found.dialect)[1]
+        return encode(payload, dialect=found.dialect, now=now)[1]
     return for_queue(payload, dialect=found.dialect, now=now)
 
 

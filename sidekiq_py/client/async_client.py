@@ -20,7 +20,7 @@ from sidekiq_py.client.sync_client import Client, Jids
 from sidekiq_py.errors import PushOutcomeUnknownError, RedisError, ReplyLostError
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.job_path.async_pool import AsyncPool
-from sidekiq_py.redis_access.job_path.push import Outgoing, PushBatch, push_batch_of
+from sidekiq_py.redis_access.job_path.push import PushBatch, PushSlice, push_batch_of
 from sidekiq_py.redis_access.reads import versions
 from sidekiq_py.registry import JobDefinition
 from sidekiq_py.wire.dialect import Dialect
@@ -28,7 +28,6 @@ from sidekiq_py.wire.payload import absolute_at
 
 if TYPE_CHECKING:
     from sidekiq_py.client.extended_push import Slices
-    from sidekiq_py.extension import PushSlice
 
 
 class AsyncClient:
@@ -157,29 +156,20 @@ class AsyncClient:
         ready = outgoing.prepare(order, dialect=dialect, chain=self.middleware)
         if ready is None:
             return None
-        if program.extensions.wants_pushes(outgoing.options_of(order.definition)):
-            return await self._push_extended(ready, order, dialect)
+        if program.extensions.wants_pushes(order.options):
+            from sidekiq_py.client import extended_push  # a program without extensions does not need it
+
+            jobs = [push_batch_of(ready)]
+            pushed = PushSlice(jobs, order.fields["class"], order.options, self._twin.pool, dialect)
+            if not extended_push.is_left_to_others(program.extensions.push(pushed)):
+                await extended_push.asend(self._pool, pushed)
+            return None if pushed.stopped_jids else ready.jid
         await self._send(push_batch_of(ready))
         return ready.jid
 
-    async def _push_extended(self, ready: Outgoing, order: Order, dialect: Dialect) -> str | None:
-        """Push a job that extensions take part in."""
-        from sidekiq_py.client import extended_push  # a program without extensions does not need it
-
-        pushed = extended_push.shown_to_extensions(
-            [push_batch_of(ready)],
-            order.fields["class"],
-            outgoing.options_of(order.definition),
-            self._twin.pool,
-            dialect,
-        )
-        if not extended_push.is_left_to_others(pushed):
-            await extended_push.asend(self._pool, pushed)
-        return None if pushed.stopped_jids else ready.jid
-
     async def _push_slices(self, order: bulk.BulkOrder, dialect: Dialect, fit: bulk.Fit | None = None) -> Jids:
         made = bulk.slices(order, dialect=dialect, chain=self.middleware, fit=fit)
-        if program.extensions.wants_pushes(outgoing.options_of(order.definition)):
+        if program.extensions.wants_pushes(order.options):
             return await self._push_extended_slices(order, made, dialect)
         jids: Jids = []
         for one in made:
@@ -200,11 +190,10 @@ class AsyncClient:
         from sidekiq_py.client import extended_push  # as above
 
         jids: Jids = []
-        name, options = order.fields["class"], outgoing.options_of(order.definition)
         async with _in_threads(extended_push.Slices(self._twin.pool)) as send:
             for one in slices:
-                pushed = extended_push.shown_to_extensions(one.jobs, name, options, self._twin.pool, dialect)
-                if not extended_push.is_left_to_others(pushed):
+                pushed = PushSlice(one.jobs, order.fields["class"], order.options, self._twin.pool, dialect)
+                if not extended_push.is_left_to_others(program.extensions.push(pushed)):
                     await send(pushed)
                 stopped = pushed.stopped_jids
                 jids += [None if jid in stopped else jid for jid in one.jids] if stopped else one.jids
@@ -217,7 +206,7 @@ class AsyncClient:
             await self._pool.push(batch.commands(self._twin.pool.key_prefix))
         except ReplyLostError as error:
             raise PushOutcomeUnknownError(batch.jids, error) from error
-        outgoing.emit_pushed_batch(batch)
+        outgoing.emit_pushed(batch)
 
     async def _infos(self) -> list[bytes]:
         [identities] = await self._pool.batch([versions.IDENTITIES])
@@ -227,7 +216,7 @@ class AsyncClient:
 
 
 @asynccontextmanager
-async def _in_threads(slices: "Slices") -> "AsyncIterator[Callable[[PushSlice], Awaitable[None]]]":
+async def _in_threads(slices: "Slices") -> AsyncIterator[Callable[[PushSlice], Awaitable[None]]]:
     """Run the block of `Slices`, and its sends, in threads instead of on the loop."""
     try:
         yield lambda pushed: _in_thread(slices.send, pushed)

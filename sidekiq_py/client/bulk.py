@@ -65,6 +65,7 @@ class BulkOrder(NamedTuple):
     Args:
         fields: The item, with its class as a name and an empty list for `args`.
         definition: The declared job, or None if only a name was given.
+        options: The defaults for keys that *fields* lacks.
         args: The arguments of each job.
         at: Epoch seconds for all jobs, or for each; None to push immediately.
         spread_seconds: Schedules the jobs at random times within this many seconds.
@@ -74,6 +75,7 @@ class BulkOrder(NamedTuple):
 
     fields: dict[str, Any]
     definition: JobDefinition | None
+    options: Mapping[str, Any]
     args: Iterable[Sequence[Any]]
     at: Any = None
     spread_seconds: float | None = None
@@ -92,7 +94,7 @@ def order_of_item_bulk(item: Mapping[str, Any], *, batch_size: int | None, sprea
         PayloadError: The item is not a mapping, or has keys that exclude each other.
     """
     at = item.get("at") if isinstance(item, Mapping) else None
-    fields, definition = order_of_item(item if at is None else {k: v for k, v in item.items() if k != "at"})
+    fields, definition, options = order_of_item(item if at is None else {k: v for k, v in item.items() if k != "at"})
     fields.pop("at", None)
     if "args" not in fields:
         raise PayloadError("the bulk push has no 'args': push {'class': 'Name', 'args': [[1], [2]]} for two jobs")
@@ -101,7 +103,7 @@ def order_of_item_bulk(item: Mapping[str, Any], *, batch_size: int | None, sprea
     names = list(fields)
     is_plain = {*names} <= {"class", "args", "queue", "retry"} and names.index("class") < names.index("args")
     spread = _spread(spread if spread_interval is None else spread_interval)
-    return checked(BulkOrder(fields, definition, args, at, spread, batch_size or size, is_plain))
+    return checked(BulkOrder(fields, definition, options, args, at, spread, batch_size or size, is_plain))
 
 
 def order_of_call_bulk(
@@ -114,11 +116,12 @@ def order_of_call_bulk(
     batch_size: int | None,
 ) -> BulkOrder:
     """The order for a call of `perform_bulk`."""
-    options = dict(set_options or {})
-    at = options.pop("at", None) if at is None else at
-    is_plain = not any(key in options for key in _OF_ONE_PUSH)
-    fields = {**options, "class": definition.name, "args": []}
-    return checked(BulkOrder(fields, definition, args, at, _spread(spread_interval), batch_size, is_plain))
+    fields = {**(set_options or {})}
+    at = fields.pop("at", None) if at is None else at
+    is_plain = not any(key in fields for key in _OF_ONE_PUSH)
+    fields |= {"class": definition.name, "args": []}
+    spread, options = _spread(spread_interval), options_of(definition)
+    return checked(BulkOrder(fields, definition, options, args, at, spread, batch_size, is_plain))
 
 
 def checked(order: BulkOrder) -> BulkOrder:
@@ -178,7 +181,7 @@ Make = Callable[[list[list[Any]], "list[float | int] | None"], Slice]
 
 def _plain_maker(order: BulkOrder, dialect: Dialect) -> Make:
     options = {k: v for k, v in order.fields.items() if k not in ("class", "args")}
-    whole = {**options_of(order.definition), **options}
+    whole = {**order.options, **options}
     queue = {**DEFAULT_OPTIONS, **whole}["queue"]
     template = PushTemplate(order.fields["class"], whole, dialect)
     created = dialect.stamp(time())
@@ -198,7 +201,7 @@ def _plain_maker(order: BulkOrder, dialect: Dialect) -> Make:
 def _careful_maker(order: BulkOrder, dialect: Dialect, chain: ClientChain) -> Make:
     fields, definition = order.fields, order.definition
     explicit_jid = fields.get("jid")
-    whole = payloads.normalize(fields, dialect=dialect, now=time(), jid="-", class_options=options_of(definition))
+    whole = payloads.normalize(fields, dialect=dialect, now=time(), jid="-", class_options=order.options)
     shown = whole["class"] if definition is None else definition.job
 
     def make(args: list[list[Any]], moments: list[float | int] | None) -> Slice:

@@ -2,45 +2,21 @@
 Pushes that extensions take part in: they see the finished jobs, and their commands run in the script that pushes.
 """
 
-from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from sidekiq_py import program
-from sidekiq_py.client.outgoing import emit_pushed_batch
+from sidekiq_py.client.outgoing import emit_pushed
 from sidekiq_py.errors import PushOutcomeUnknownError, RedisError, RedisReplyError, ReplyLostError
-from sidekiq_py.extension import PushSlice
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.replies import FAILOVER_CODES
 from sidekiq_py.redis_access.job_path import settle_script
 from sidekiq_py.redis_access.job_path.async_pool import AsyncPool
-from sidekiq_py.redis_access.job_path.push import PushBatch, UnrenderedBatch, advised
+from sidekiq_py.redis_access.job_path.push import PushSlice, advised
 from sidekiq_py.redis_access.job_path.settle_script import Effect, Once
 from sidekiq_py.redis_access.job_path.watched_push import LEAST_JOBS, WatchedPushes
-from sidekiq_py.registry import Payload
 from sidekiq_py.telemetry import PUSH
-from sidekiq_py.wire.dialect import Dialect
-
-
-def shown_to_extensions(
-    jobs: Sequence[PushBatch] | UnrenderedBatch,
-    class_name: str,
-    options: Mapping[str, Any],
-    pool: Pool,
-    dialect: Dialect,
-    follows: Payload | None = None,
-) -> PushSlice:
-    """
-    Show the jobs to the extensions, which may change or stop them.
-
-    Args:
-        follows: The payload of the job whose end pushes these, if any.
-
-    Raises:
-        Exception: A hook raised; nothing must be pushed.
-    """
-    return program.extensions.push(PushSlice(jobs, class_name, options, pool, dialect, follows))
 
 
 def is_left_to_others(pushed: PushSlice) -> bool:
@@ -195,8 +171,7 @@ async def asend(pool: AsyncPool, pushed: PushSlice) -> None:
 
 def _emit_pushed(pushed: PushSlice) -> None:
     if PUSH.handlers:
-        for batch in pushed.push_batches:
-            emit_pushed_batch(batch)
+        emit_pushed(*pushed.push_batches)
 
 
 def effects_of(pushed: PushSlice) -> list[Effect]:

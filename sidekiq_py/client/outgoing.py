@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from sidekiq_py import program
 from sidekiq_py.client.jids import new_jid
 from sidekiq_py.clock import now_seconds
-from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, ConfigError, PayloadError
+from sidekiq_py.errors import ArgumentTypeError, ConfigError, PayloadError
 from sidekiq_py.middleware.chain import Chain, ClientMiddleware
 from sidekiq_py.redis_access.job_path.push import Outgoing, PushBatch
 from sidekiq_py.registry import JobDefinition, Payload
@@ -41,10 +41,12 @@ class Order(NamedTuple):
     Args:
         fields: The item, with its class as a name.
         definition: The declared job, or None if only a name was given.
+        options: The defaults for keys that *fields* lacks.
     """
 
     fields: dict[str, Any]
     definition: JobDefinition | None
+    options: Mapping[str, Any]
 
 
 def order_of_item(item: Mapping[str, Any]) -> Order:
@@ -69,7 +71,7 @@ def order_of_item(item: Mapping[str, Any]) -> Order:
         fields["class"] = definition.name
     if "at" in fields:
         fields["at"] = moment(fields["at"])
-    return Order(fields, definition)
+    return Order(fields, definition, options_of(definition))
 
 
 def order_of_call(
@@ -92,7 +94,7 @@ def order_of_call(
     fields = call_item(
         definition.name, args, dialect=dialect, set_options=set_options, at=at, is_scheduled=is_scheduled
     )
-    return Order(fields, definition)
+    return Order(fields, definition, options_of(definition))
 
 
 def prepare(order: Order, *, dialect: Dialect, chain: ClientChain) -> Outgoing | None:
@@ -114,10 +116,8 @@ def prepare(order: Order, *, dialect: Dialect, chain: ClientChain) -> Outgoing |
 
 def completed(order: Order, *, dialect: Dialect, chain: ClientChain) -> Payload | None:
     """The payload that `prepare` encodes; None if a middleware stopped it."""
-    fields, definition = order
-    payload = payloads.normalize(
-        fields, dialect=dialect, now=now_seconds(), jid=new_jid(), class_options=options_of(definition)
-    )
+    fields, definition, options = order
+    payload = payloads.normalize(fields, dialect=dialect, now=now_seconds(), jid=new_jid(), class_options=options)
     return through(chain, payload["class"] if definition is None else definition.job, payload)
 
 
@@ -163,7 +163,7 @@ def snapshot(order: Order, dialect: Dialect) -> Order:
     if isinstance(fields.get("args"), list):
         apply_strictness(fields)
         fields["args"] = loads(dump_args(fields["args"], dialect.float_text))
-    return Order(fields, order.definition)
+    return order._replace(fields=fields)
 
 
 def repushed(payload: Mapping[str, Any], *, job: Any, dialect: Dialect, chain: ClientChain) -> Outgoing | None:
@@ -179,11 +179,10 @@ def repushed(payload: Mapping[str, Any], *, job: Any, dialect: Dialect, chain: C
     if kept is None:
         return None
     at = kept.get("at")
-    if isinstance(at, (int, float)) and payloads.is_finite(at) and now < at:
-        score, raw = payloads.for_schedule(kept, dialect=dialect)
-        return Outgoing(kept["jid"], kept["queue"], score, raw)
-    raw = payloads.for_queue(kept, dialect=dialect, now=now)
-    return Outgoing(kept["jid"], kept["queue"], None, raw)
+    if not (isinstance(at, (int, float)) and payloads.is_finite(at) and now < at):
+        kept.pop("at", None)
+    score, raw = payloads.encode(kept, dialect=dialect, now=now)
+    return Outgoing(kept["jid"], kept["queue"], score, raw)
 
 
 def options_of(definition: JobDefinition | None) -> Mapping[str, Any]:
@@ -261,26 +260,17 @@ def as_outgoing(payload: Payload, dialect: Dialect, now: float) -> Outgoing:
         ArgumentValueError: An argument is not JSON.
     """
     apply_strictness(payload)
-    try:
-        if payload.get("at") is not None:
-            score, raw = payloads.for_schedule(payload, dialect=dialect)
-            return Outgoing(payload["jid"], payload["queue"], score, raw)
-        raw = payloads.for_queue(payload, dialect=dialect, now=now)
-        return Outgoing(payload["jid"], payload["queue"], None, raw)
-    except (ArgumentTypeError, ArgumentValueError):
-        check_args(payload["args"])  # its error names the argument's place rather than the payload's
-        raise
+    score, raw = payloads.encode(payload, dialect=dialect, now=now)
+    return Outgoing(payload["jid"], payload["queue"], score, raw)
 
 
-def emit_pushed(queue: str, jids: list[str], raws: list[bytes], *, is_scheduled: bool) -> None:
-    """Emit the event for pushed jobs. Only call it if there are handlers: `if PUSH.handlers: …`."""
-    PUSH.emit({"queue": None if is_scheduled else queue, "jids": jids, "payloads": raws, "is_scheduled": is_scheduled})
-
-
-def emit_pushed_batch(batch: PushBatch) -> None:
-    """Emit the event for a pushed batch, if there are handlers."""
+def emit_pushed(*batches: PushBatch) -> None:
+    """Emit the event for each pushed batch, if there are handlers."""
     if PUSH.handlers:
-        emit_pushed(batch.queue, batch.jids, batch.payloads, is_scheduled=batch.scores is not None)
+        for queue, scores, jids, raws in batches:
+            is_scheduled = scores is not None
+            queue_name = None if is_scheduled else queue
+            PUSH.emit({"queue": queue_name, "jids": jids, "payloads": raws, "is_scheduled": is_scheduled})
 
 
 def apply_strictness(payload: Payload) -> None:

@@ -23,7 +23,7 @@ from sidekiq_py.errors import ConfigError, PushOutcomeUnknownError, ReplyLostErr
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.redis_access.job_path import push as redis_push
-from sidekiq_py.redis_access.job_path.push import Outgoing
+from sidekiq_py.redis_access.job_path.push import Outgoing, PushBatch, PushSlice, push_batch_of
 from sidekiq_py.redis_access.reads import versions
 from sidekiq_py.registry import JobDefinition, Payload
 from sidekiq_py.telemetry import PUSH
@@ -33,7 +33,6 @@ from sidekiq_py.wire.payload import absolute_at
 
 if TYPE_CHECKING:
     from sidekiq_py.client import bulk
-    from sidekiq_py.extension import PushSlice
 
 Jids = list[str | None]
 
@@ -128,7 +127,7 @@ class Client:
         except ReplyLostError as error:
             raise PushOutcomeUnknownError([jid], error) from error
         if PUSH.handlers:
-            outgoing.emit_pushed(push_template.queue, [jid], [raw], is_scheduled=False)
+            outgoing.emit_pushed(PushBatch(push_template.queue, None, [jid], [raw]))
         return jid
 
     def push_call(
@@ -156,7 +155,7 @@ class Client:
 
     def push_deferred(self, order: Order) -> None:
         """Make a push that was delayed until a commit."""
-        self._push_now(order, self.detection.dialect(time()))
+        self._push(order, self.detection.dialect(time()), may_wait=False)
 
     def push_bulk(
         self,
@@ -209,11 +208,11 @@ class Client:
         from sidekiq_py.client import bulk
 
         made = bulk.slices(order, dialect=dialect, chain=self.middleware, fit=fit)
-        if program.extensions.wants_pushes(outgoing.options_of(order.definition)):
+        if program.extensions.wants_pushes(order.options):
             return self._push_extended_slices(order, made, dialect)
         jids: Jids = []
         in_doubt: list[str] = []
-        sent: redis_push.PushBatch | None = None
+        sent: PushBatch | None = None
         try:
             with redis_push.Stream(self.pool) as stream:
                 for one in made:
@@ -224,7 +223,7 @@ class Client:
                         commands = batch.commands(self.pool.key_prefix)
                         stream.settle()
                         if sent is not None:
-                            outgoing.emit_pushed_batch(sent)
+                            outgoing.emit_pushed(sent)
                         sent = batch
                         in_doubt = batch.jids
                         stream.send(commands)
@@ -234,7 +233,7 @@ class Client:
         except ReplyLostError as error:
             raise PushOutcomeUnknownError(in_doubt, error) from error
         if sent is not None:
-            outgoing.emit_pushed_batch(sent)
+            outgoing.emit_pushed(sent)
         return jids
 
     def repush(self, payload: Mapping[str, Any], *, job: Any = None) -> Outgoing | None:
@@ -273,20 +272,27 @@ class Client:
         """Close the connections that are not in use; the next push opens new ones."""
         self.pool.close()
 
-    def _push(self, order: Order, dialect: Dialect) -> str | None:
-        later = outgoing.deferred(order, dialect, self.push_deferred)
-        return self._push_now(order, dialect) if later is None else later
+    def _push(self, order: Order, dialect: Dialect, *, may_wait: bool = True) -> str | None:
+        """
+        Push one job.
 
-    def _push_now(self, order: Order, dialect: Dialect) -> str | None:
+        Args:
+            may_wait: True if it waits for the commit of an open transaction.
+        """
+        later = outgoing.deferred(order, dialect, self.push_deferred) if may_wait else None
+        if later is not None:
+            return later
         ready = outgoing.prepare(order, dialect=dialect, chain=self.middleware)
         if ready is None:
             return None
-        pushed = self.shown([ready], order.fields["class"], order.definition)
-        if pushed is None:
-            self.send(ready)
-            return ready.jid
-        self.send_slice(pushed)
-        return None if pushed.stopped_jids else ready.jid
+        if program.extensions.wants_pushes(order.options):
+            jobs = [push_batch_of(ready)]
+            pushed = PushSlice(jobs, order.fields["class"], order.options, self.pool, dialect)
+            program.extensions.push(pushed)
+            self.send_slice(pushed)
+            return None if pushed.stopped_jids else ready.jid
+        self.send(ready)
+        return ready.jid
 
     def shown(
         self,
@@ -295,7 +301,7 @@ class Client:
         definition: JobDefinition | None = None,
         *,
         follows: Payload | None = None,
-    ) -> "PushSlice | None":
+    ) -> PushSlice | None:
         """
         Show jobs from `prepare` to the extensions. Pass the result to `send_slice`, or to a script that settles a job.
 
@@ -312,28 +318,26 @@ class Client:
         options = outgoing.options_of(definition)
         if not program.extensions.wants_pushes(options, follows):
             return None
-        from sidekiq_py.client import extended_push  # a program without extensions does not need it
-
         dialect = self.detection.dialect(time())
-        push_batches = [redis_push.push_batch_of(job) for job in jobs]
-        return extended_push.shown_to_extensions(push_batches, class_name, options, self.pool, dialect, follows)
+        push_batches = [push_batch_of(job) for job in jobs]
+        return program.extensions.push(PushSlice(push_batches, class_name, options, self.pool, dialect, follows))
 
     def _push_extended_slices(self, order: "bulk.BulkOrder", slices: "Iterable[bulk.Slice]", dialect: Dialect) -> Jids:
         """Push the slices of a bulk push that extensions take part in."""
-        from sidekiq_py.client import extended_push  # as above
+        from sidekiq_py.client import extended_push  # a program without extensions does not need it
 
         jids: Jids = []
-        options = outgoing.options_of(order.definition)
         with extended_push.Slices(self.pool) as sending:
             for one in slices:
-                pushed = extended_push.shown_to_extensions(one.jobs, order.fields["class"], options, self.pool, dialect)
+                pushed = PushSlice(one.jobs, order.fields["class"], order.options, self.pool, dialect)
+                program.extensions.push(pushed)
                 if not extended_push.is_left_to_others(pushed):
                     sending.send(pushed)
                 stopped = pushed.stopped_jids
                 jids += [None if jid in stopped else jid for jid in one.jids] if stopped else one.jids
         return jids
 
-    def send_slice(self, pushed: "PushSlice") -> None:
+    def send_slice(self, pushed: PushSlice) -> None:
         """
         Send the jobs that extensions have not stopped, together with the extensions' commands.
 
@@ -364,8 +368,7 @@ class Client:
         except ReplyLostError as error:
             raise PushOutcomeUnknownError([ready.jid], error) from error
         if PUSH.handlers:
-            is_scheduled = ready.score is not None
-            outgoing.emit_pushed(ready.queue, [ready.jid], [ready.payload], is_scheduled=is_scheduled)
+            outgoing.emit_pushed(push_batch_of(ready))
 
 
 _via: ContextVar[Client | None] = ContextVar("sidekiq_via", default=None)

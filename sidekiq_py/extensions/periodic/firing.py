@@ -18,6 +18,7 @@ from dataclasses import replace
 from itertools import islice, takewhile
 from math import inf
 
+from sidekiq_py import program
 from sidekiq_py.client import extended_push
 from sidekiq_py.client.sync_client import Client, of_pool
 from sidekiq_py.errors import RedisError, RedisReplyError, SidekiqError
@@ -27,7 +28,7 @@ from sidekiq_py.extensions.periodic.layout import enqueue_time, tick_text
 from sidekiq_py.extensions.periodic.store import StoredJob
 from sidekiq_py.extensions.periodic.ticks import is_repeated, upcoming
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.job_path.push import push_batch_of
+from sidekiq_py.redis_access.job_path.push import PushSlice, push_batch_of
 from sidekiq_py.redis_access.job_path.settle_script import Effect
 
 READ_EVERY_SECONDS = 5.0
@@ -258,7 +259,7 @@ def prepare(client: Client, job: StoredJob, now: float) -> tuple[str, list[Effec
     if ready is None:
         return None
     dialect = client.detection.dialect(now)
-    pushed = extended_push.shown_to_extensions([push_batch_of(ready)], job.entry.klass, {}, client.pool, dialect)
+    pushed = program.extensions.push(PushSlice([push_batch_of(ready)], job.entry.klass, {}, client.pool, dialect))
     return (ready.jid, extended_push.effects_of(pushed)) if pushed.outgoing else None
 
 

@@ -9,17 +9,23 @@ this case. After a lost reply, `ReplyLostError` says that the outcome is unknown
 Source: Sidekiq 6.4.1 and 8.1.7, client.rb, `raw_push` and `atomic_push`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from sidekiq_py.errors import RedisReplyError
+from sidekiq_py.errors import ConfigError, RedisReplyError
 from sidekiq_py.redis_access.connection.link import Link, pack_command
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.replies import FAILOVER_CODES
 from sidekiq_py.redis_access.job_path.failed_jobs import Command
 from sidekiq_py.wire import keys
+from sidekiq_py.wire.dialect import Dialect
+from sidekiq_py.wire.json_dialect import dumps_known
 from sidekiq_py.wire.push_template import BulkJobs
+
+if TYPE_CHECKING:
+    from sidekiq_py.redis_access.job_path.watched_push import Watched
 
 
 class Outgoing(NamedTuple):
@@ -125,6 +131,216 @@ def push_batches_of(jobs: Sequence[Outgoing]) -> list[PushBatch]:
         batch.jids.append(jid)
         batch.payloads.append(raw)
     return list(found.values())
+
+
+class PushedJob:
+    """
+    A job that is about to be pushed for the first time. All client middleware has already run.
+
+    Attributes:
+        jid, queue: The job's id and queue.
+        score: When a scheduled job is due, in seconds since the epoch, as text. None pushes it to *queue* now.
+        raw: The payload's bytes.
+        is_stopped: True if the job will not be pushed.
+    """
+
+    __slots__ = ("is_stopped", "jid", "queue", "raw", "score")
+
+    def __init__(self, jid: str, queue: str, score: str | None, raw: bytes) -> None:
+        self.jid = jid
+        self.queue = queue
+        self.score = score
+        self.raw = raw
+        self.is_stopped = False
+
+    def __repr__(self) -> str:
+        return f"<PushedJob jid={self.jid} queue={self.queue}>"
+
+    def add(self, key: str, value: Any) -> None:
+        """
+        Append a key to the payload, which must not have that key yet.
+
+        Args:
+            value: Any JSON value without floats.
+        """
+        self.raw = b"%b,%b:%b}" % (self.raw[:-1], dumps_known(key), dumps_known(value))
+
+    def stop(self) -> None:
+        """Do not push it; `perform_async` then returns None."""
+        self.is_stopped = True
+
+
+class PushSlice:
+    """
+    The jobs that one round trip pushes: a single job, or up to 1,000 jobs of a bulk push.
+
+    Attributes:
+        class_name: The class that the payloads name.
+        options: The options of the declared job; empty if the push gave only a class name.
+        pool: The Redis that the jobs go to.
+        dialect: The Sidekiq release that the payloads are written for.
+        follows: The payload of the job whose end pushes these, as the next step of a workflow; otherwise None.
+        effects: Extra commands for the script that pushes the jobs.
+        once: The key of a hash and a field in it that together ensure the slice is pushed only once.
+        watched: A transaction that may replace *effects*.
+    """
+
+    __slots__ = (
+        "_held",
+        "_jobs",
+        "class_name",
+        "dialect",
+        "effects",
+        "follows",
+        "once",
+        "options",
+        "pool",
+        "watched",
+    )
+
+    def __init__(
+        self,
+        jobs: Sequence[PushBatch] | UnrenderedBatch,
+        class_name: str,
+        options: Mapping[str, Any],
+        pool: Pool,
+        dialect: Dialect,
+        follows: dict[str, Any] | None = None,
+    ) -> None:
+        self._held = jobs
+        self._jobs: list[PushedJob] | None = None
+        self.class_name = class_name
+        self.options = options
+        self.pool = pool
+        self.dialect = dialect
+        self.follows = follows
+        self.effects: list[Command] = []
+        self.once: tuple[str, str] | None = None
+        self.watched: Watched | None = None
+
+    def __iter__(self) -> Iterator[PushedJob]:
+        return iter(self.jobs)
+
+    def __len__(self) -> int:
+        if self._jobs is not None:
+            return len(self._jobs)
+        batches = [self._held] if isinstance(self._held, UnrenderedBatch) else self._held
+        return sum(len(batch.jids) for batch in batches)
+
+    @property
+    def jobs(self) -> list[PushedJob]:
+        """The jobs as objects. They are created on first access."""
+        if self._jobs is None:
+            self._jobs = [PushedJob(*job) for batch in self._rendered() for job in batch.jobs()]
+        return self._jobs
+
+    @property
+    def raws(self) -> list[bytes]:
+        """The bytes of the jobs that were not stopped."""
+        return [raw for batch in self.push_batches for raw in batch.payloads]
+
+    @property
+    def scores(self) -> list[str]:
+        """The scores of the scheduled jobs that were not stopped."""
+        if self._jobs is None and isinstance(self._held, UnrenderedBatch):
+            return []
+        return [score for batch in self.push_batches for score in batch.scores or ()]
+
+    def may_bear(self, key: str) -> bool:
+        """True if a job may already have this key. The name inside an argument also gives True."""
+        if isinstance(self._held, UnrenderedBatch):
+            return self._held.jobs.may_have(key)
+        return key.encode() in b"\n".join(self.raws)
+
+    def number(self, tail: bytes, first: int) -> None:
+        """
+        Append keys to each job; no job may have them yet. This is nearly free in a bulk push, where the bytes of a
+        slice have not been rendered yet.
+
+        Args:
+            tail: The keys as JSON, after a leading comma, with `%d` for the job's number and no other `%`.
+            first: The number of the first job that was not stopped.
+        """
+        if isinstance(self._held, UnrenderedBatch):
+            self._held = [self._held.render(tail, first)]
+        else:
+            whole = b"%b" + tail + b"}"
+            self.rewrite([whole % (raw[:-1], number) for number, raw in enumerate(self.raws, first)])
+
+    def rewrite(self, raws: Sequence[bytes]) -> None:
+        """
+        Replace `raws` with other bytes, in the same order. For a slice of 1,000 jobs this costs less than an object per
+        job.
+        """
+        following = iter(raws)
+        if self._jobs is None:
+            self._held = [
+                batch._replace(payloads=[*islice(following, len(batch.payloads))]) for batch in self._rendered()
+            ]
+            return
+        by_place = {
+            job.jid: raw for batch in self.push_batches for job, raw in zip(batch.jobs(), following, strict=False)
+        }
+        for job in self._jobs:
+            job.raw = by_place.get(job.jid, job.raw)
+
+    def write(self, *commands: Command) -> None:
+        """Run these commands in the push script, before the push. If one is refused, nothing is written."""
+        self.effects += commands
+
+    def write_watched(self, watched: "Watched") -> None:
+        """
+        Push many jobs with this transaction in place of the script and the one command that was passed to `write`. Only
+        used if no other extension writes anything and if it is cheaper.
+        """
+        self.watched = watched
+
+    def push_once(self, key: str, mark: str) -> None:
+        """
+        Make the push safe to send again after a lost reply: if *mark* is already set in the hash at *key*, the script
+        does nothing and the caller treats the jobs as pushed. This has no effect if the jobs are pushed along with
+        something that happens only once anyway, such as the end of a job.
+
+        Raises:
+            ConfigError: Another extension has already marked this push.
+        """
+        if self.once is not None and self.once != (key, mark):
+            raise ConfigError(f"two extensions want to mark one push, at {self.once[0]} and at {key}; use one of them")
+        self.once = (key, mark)
+
+    @property
+    def stopped_jids(self) -> set[str]:
+        """The jids of the stopped jobs."""
+        return set() if self._jobs is None else {job.jid for job in self._jobs if job.is_stopped}
+
+    @property
+    def jids(self) -> list[str]:
+        """The jids of the jobs left to push."""
+        return [jid for batch in self.push_batches for jid in batch.jids]
+
+    @property
+    def is_empty(self) -> bool:
+        """True if no job is left to push."""
+        return not len(self) if self._jobs is None else all(job.is_stopped for job in self._jobs)
+
+    @property
+    def outgoing(self) -> list[Outgoing]:
+        """The jobs left to push."""
+        return [job for batch in self.push_batches for job in batch.jobs()]
+
+    @property
+    def push_batches(self) -> Sequence[PushBatch]:
+        """The jobs left to push, grouped by destination."""
+        if self._jobs is None:
+            return self._rendered()
+        return push_batches_of(
+            [Outgoing(job.jid, job.queue, job.score, job.raw) for job in self._jobs if not job.is_stopped]
+        )
+
+    def _rendered(self) -> Sequence[PushBatch]:
+        if isinstance(self._held, UnrenderedBatch):
+            self._held = [self._held.render()]
+        return self._held
 
 
 def push_one(pool: Pool, queue: str, payload: bytes) -> None:

@@ -360,11 +360,7 @@ class Client:
         if program.interceptor is not None and program.interceptor([ready]):
             return
         try:
-            if ready.score is None:
-                redis_push.push_one(self.pool, ready.queue, ready.payload)
-            else:
-                entry = (ready.score, ready.payload)
-                redis_push.execute(self.pool, redis_push.schedule_command([entry], prefix=self.pool.key_prefix))
+            redis_push.push_one(self.pool, ready.queue, ready.payload, ready.score)
         except ReplyLostError as error:
             raise PushOutcomeUnknownError([ready.jid], error) from error
         if PUSH.handlers:

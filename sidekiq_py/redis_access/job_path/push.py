@@ -10,7 +10,7 @@ Source: Sidekiq 6.4.1 and 8.1.7, client.rb, `raw_push` and `atomic_push`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -43,28 +43,6 @@ class Outgoing(NamedTuple):
     payload: bytes
 
 
-def queue_commands(queue: str, payloads: Sequence[bytes], *, prefix: str) -> list[bytes]:
-    """
-    The packed commands that push *payloads* to a queue; the first payload runs first.
-
-    Args:
-        prefix: The pool's `key_prefix`.
-    """
-    return [_enter_queue(queue, prefix), pack_command(("LPUSH", prefix + keys.queue(queue), *payloads))]
-
-
-def schedule_command(entries: Sequence[tuple[str, bytes]], *, prefix: str) -> list[bytes]:
-    """
-    The packed command that schedules jobs.
-
-    Args:
-        entries: Score text (seconds since the epoch) and payload of each.
-        prefix: The pool's `key_prefix`.
-    """
-    arguments = [part for entry in entries for part in entry]
-    return [pack_command(("ZADD", prefix + keys.SCHEDULE, *arguments))]
-
-
 class PushBatch(NamedTuple):
     """
     Jobs that one command pushes.
@@ -81,16 +59,15 @@ class PushBatch(NamedTuple):
 
     def commands(self, prefix: str) -> list[bytes]:
         """The packed commands that push these jobs; *prefix* is the pool's `key_prefix`."""
-        if self.scores is None:
-            return queue_commands(self.queue, self.payloads, prefix=prefix)
-        return schedule_command(list(zip(self.scores, self.payloads, strict=True)), prefix=prefix)
+        return [pack_command(command) for command in self.script_commands(prefix)]
 
-    def script_commands(self) -> list[Command]:
-        """The same commands, not packed, for a script that also does other things."""
+    def script_commands(self, prefix: str = "") -> list[Command]:
+        """The same commands, not packed, for a script that also does other things. The first payload runs first."""
         if self.scores is None:
-            return [("SADD", keys.QUEUES, self.queue), ("LPUSH", keys.queue(self.queue), *self.payloads)]
-        words = [word for entry in zip(self.scores, self.payloads, strict=True) for word in entry]
-        return [("ZADD", keys.SCHEDULE, *words)]
+            lpush = ("LPUSH", prefix + keys.queue(self.queue), *self.payloads)
+            return [("SADD", prefix + keys.QUEUES, self.queue), lpush]
+        entries = chain.from_iterable(zip(self.scores, self.payloads, strict=True))
+        return [("ZADD", prefix + keys.SCHEDULE, *entries)]
 
     def jobs(self) -> list[Outgoing]:
         """The jobs, one by one."""
@@ -343,26 +320,32 @@ class PushSlice:
         return self._held
 
 
-def push_one(pool: Pool, queue: str, payload: bytes) -> None:
+def push_one(pool: Pool, queue: str, payload: bytes, score: str | None = None) -> None:
     """
-    Push one job to a queue.
+    Push one job to a queue, or schedule it if it has a *score*.
 
     Raises:
-        RedisError: As `execute`.
+        RedisConnectionError: Nothing was done.
+        ReplyLostError: It may or may not have been done.
+        RedisReplyError: Redis refused it.
     """
-    head = pool.push_heads.get(queue) or _remember_head(pool, queue)
+    if score is None:
+        head = pool.push_heads.get(queue) or _remember_head(pool, queue)
+        packed = b"%b%d\r\n%b\r\n" % (head, len(payload), payload)
+    else:
+        packed = pack_command(("ZADD", pool.key_prefix + keys.SCHEDULE, score, payload))
     link = pool.acquire()
+    place = 0
     try:
-        link.send_whole(b"%b%d\r\n%b\r\n" % (head, len(payload), payload))
+        link.send_whole(packed)
         try:
+            if score is None:
+                link.receive()
+                place = 1
             link.receive()
         except RedisReplyError as error:
-            _send_again(link, _single(pool, queue, payload), [(0, error), *_read(link, 1, first=1)])
-        else:
-            try:
-                link.receive()
-            except RedisReplyError as error:
-                _send_again(link, _single(pool, queue, payload), [(1, error)])
+            commands = push_batch_of(Outgoing("", queue, score, payload)).commands(pool.key_prefix)
+            _send_again(link, commands, [(place, error), *_read(link, len(commands), first=place + 1)])
     except BaseException:
         # A time limit may interrupt between the two replies; the unread one must not answer a later command.
         link.close()
@@ -371,24 +354,11 @@ def push_one(pool: Pool, queue: str, payload: bytes) -> None:
         pool.release(link)
 
 
-def execute(pool: Pool, commands: Sequence[bytes]) -> None:
-    """
-    Run one push.
-
-    Raises:
-        RedisConnectionError: Nothing was done.
-        ReplyLostError: It may or may not have been done.
-        RedisReplyError: Redis refused it.
-    """
-    with Stream(pool) as stream:
-        stream.send(commands)
-
-
 class Stream:
     """
     Consecutive pushes on one connection, so that the caller prepares the next push while Redis executes the last one.
 
-    Every call, and the end of the block, raises what `execute` would raise for the previous push.
+    Every call, and the end of the block, raises what `push_one` would raise for the previous push.
     """
 
     def __init__(self, pool: Pool) -> None:
@@ -481,9 +451,9 @@ def refused_twice(
 
 
 def _read(link: Link, count: int, *, first: int = 0) -> list[tuple[int, RedisReplyError]]:
-    """Read *count* replies, for the commands from *first* on. Returns the position and the error of each refusal."""
+    """Read the replies to *count* commands, from the *first* on. Returns the position and error of each refusal."""
     refusals: list[tuple[int, RedisReplyError]] = []
-    for index in range(first, first + count):
+    for index in range(first, count):
         try:
             link.receive()
         except RedisReplyError as error:
@@ -503,20 +473,15 @@ def _send_again(link: Link, commands: Sequence[bytes], refusals: Sequence[tuple[
         raise refused_twice(refusals, again, count=len(commands))
 
 
-def _single(pool: Pool, queue: str, payload: bytes) -> list[bytes]:
-    return queue_commands(queue, [payload], prefix=pool.key_prefix)
-
-
-def _enter_queue(queue: str, prefix: str) -> bytes:
-    return pack_command(("SADD", prefix + keys.QUEUES, queue))
-
-
 def _remember_head(pool: Pool, queue: str) -> bytes:
     """The bytes of a push up to the length of its only payload."""
     heads, prefix = pool.push_heads, pool.key_prefix
     if len(heads) >= 1000:  # queue names made up at run time must not fill the memory
         heads.clear()
     key = (prefix + keys.queue(queue)).encode()
-    head = _enter_queue(queue, prefix) + b"*3\r\n$5\r\nLPUSH\r\n$%d\r\n%b\r\n$" % (len(key), key)
+    head = pack_command(("SADD", prefix + keys.QUEUES, queue)) + b"*3\r\n$5\r\nLPUSH\r\n$%d\r\n%b\r\n$" % (
+        len(key),
+        key,
+    )
     heads[queue] = head
     return head

@@ -167,6 +167,15 @@ def test_a_value_that_is_not_json_is_named() -> None:
         for_queue(payload, dialect=Dialect.pinned("7"), now=NOW)
 
 
+@pytest.mark.parametrize("at", [{}, {"at": 4e9}])
+def test_an_argument_that_is_not_json_is_named_without_the_payload(at: dict[str, Any]) -> None:
+    """Callers know it as an argument, not as a part of the payload."""
+    payload = _normal({**ITEM, "args": [1, {"when": datetime(2025, 1, 1, tzinfo=UTC)}], **at}, Dialect.pinned("7"))
+
+    with pytest.raises(ArgumentTypeError, match=r'^args\[1\]\["when"\] is a datetime'):
+        encode(payload, dialect=Dialect.pinned("7"), now=NOW)
+
+
 def test_middleware_s_keys_stand_before_enqueued_at() -> None:
     """They are added between `normalize` and the push."""
     dialect = Dialect.pinned("7")

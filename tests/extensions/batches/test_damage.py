@@ -18,6 +18,7 @@ from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from tests.extensions.batches.conftest import Program
 from tests.extensions.batches.test_json_schema import definition, violations
+from tests.support.waiting import eventually
 
 COUNTERS = ("total", "pending", "untried", "tokens", "next", "n:failed", "kids", "kids_untried", "kids_pending")
 TIMES = ("created_at", "changed_at", "complete_at", "token:someone")
@@ -239,6 +240,26 @@ def lose_job(app: Program) -> sidekiq.Batch:
         app.deed.perform_async("ok")
     app.client.delete("queue:default")
     return batch
+
+
+@pytest.mark.parametrize("part", ["", ":succeeded", ":members", ":callbacks", ":children"])
+def test_a_batch_whose_key_has_a_wrong_type_can_be_deleted(app: Program, part: str) -> None:
+    """As the doctor advises; only then can its jobs end."""
+    batch, parent = sidekiq.Batch(), sidekiq.Batch()
+    with parent.jobs(), batch.jobs():
+        for deed in ("ok", "fail"):
+            app.deed.perform_async(deed)
+    key = steps.key(batch.bid) + part
+    app.client.delete(key)
+    app.client.zadd(key, {"of another program": 1})
+
+    with sidekiq.embed(concurrency=2, buffer_seconds=0.01):
+        eventually(lambda: len(app.runs) == 2)
+        batch.delete()
+        app.wait_until_idle()
+
+    assert not app.client.keys(f"{steps.key(batch.bid)}*")
+    assert app.client.zcard(steps.ALL) == 1
 
 
 @pytest.mark.parametrize("part", ["blocks", "succeeded", "members", "callbacks"])

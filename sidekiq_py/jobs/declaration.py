@@ -6,6 +6,7 @@ from datetime import timedelta
 from math import isfinite
 from typing import Any
 
+from sidekiq_py import program
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, JobDeclarationError
 from sidekiq_py.options import QUEUE_OPTIONS, complaint_about_queue, with_custom
 from sidekiq_py.wire.json_dialect import check_args
@@ -59,6 +60,9 @@ def checked_options(options: Mapping[str, Any], owner: str) -> dict[str, Any]:
         if name in _NOT_OPTIONS:
             raise JobDeclarationError(f"{owner} has the option {name!r}, which belongs to one push and not to a job")
         checked[name] = _checked(name, value, owner)
+    if checked.get("status"):
+        # Otherwise a program that only pushes looks for no extension, and none would write the status of a push.
+        program.extensions.load_installed()
     return checked
 
 

@@ -1,6 +1,9 @@
 """Status and progress on the keys of sidekiq-status, through real workers."""
 
 import json
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -69,6 +72,18 @@ def test_a_push_writes_what_the_gem_would(redis_client: redis.Redis, args: tuple
         expected[name] = found[name]
     assert list(found.items()) == list(expected.items())
     assert RECORDED["ttl_seconds"] - 60 <= redis_client.ttl(f"sidekiq:status:{jid}") <= RECORDED["ttl_seconds"]
+
+
+@pytest.mark.parametrize("declared", ["job(name='Import', status=True)(print)", "ruby_job('Import', status=True)"])
+def test_a_program_that_only_pushes_writes_the_status(declared: str, redis_client: redis.Redis, redis_url: str) -> None:
+    """It has no other reason to load an extension."""
+    lines = f"import sidekiq_py as sidekiq; print(sidekiq.{declared}.perform_async(1), end='')"
+
+    pushed = subprocess.run(
+        [sys.executable, "-c", lines], env={**os.environ, "REDIS_URL": redis_url}, capture_output=True, check=True
+    )
+
+    assert status_of(redis_client, pushed.stdout.decode())["status"] == "queued"
 
 
 def test_a_job_that_did_not_ask_writes_nothing(redis_client: redis.Redis, work: Callable[[], None]) -> None:

@@ -98,6 +98,23 @@ def test_status(confined: Confined, tmp_path: Path) -> None:
     assert worker.is_running
 
 
+def test_a_job_runs_though_its_worker_may_not_write_its_status(confined: Confined, tmp_path: Path) -> None:
+    """Pushed by a program that has the rights, run by a worker that was never given them."""
+    (tmp_path / "watched_jobs.py").write_text(PROGRAM)
+    jid = "d" * 24
+    confined.client.hset(f"sidekiq:status:{jid}", "status", "queued")
+    job = {"class": "Watched", "args": [], "jid": jid, "queue": "default", "retry": True, "status": True}
+    confined.client.lpush("queue:default", json.dumps(job))
+
+    worker = confined.start_worker(also=[str(tmp_path / "watched_jobs.py")])
+
+    eventually(lambda: confined.client.get("stat:processed") == b"1", within_seconds=PATIENCE_SECONDS)
+    assert confined.client.get("stat:failed") is None
+    assert confined.client.hget(f"sidekiq:status:{jid}", "status") == b"queued"
+    assert worker.log.count("the status of jobs cannot be written") == 1
+    confined.client.execute_command("ACL", "LOG", "RESET")
+
+
 def test_periodic_jobs(confined: Confined) -> None:
     """Added and steered by an operator, pushed by a worker."""
     assert confined.command("cron", "add", "often", "* * * * * *", "Note", '["tick"]')

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from sidekiq_py import program
 from sidekiq_py.clock import now_seconds
-from sidekiq_py.errors import RedisError
 from sidekiq_py.extension import Effect, EndKind, Extension, JobEnd, Payload, PushSlice, Verb
 from sidekiq_py.extensions.status import keys
 from sidekiq_py.extensions.status.progress import Run, Runs, aprogress, progress
@@ -96,19 +95,13 @@ class _Working:
 
     def __call__(self, job: Any, payload: dict[str, Any], queue: str, call_next: Callable[[], Any]) -> Any:
         if payload.get(OPTION) is True:
-            self._begin(payload)
+            self._runs.begin(payload)
         return call_next()
 
     async def acall(self, job: Any, payload: dict[str, Any], queue: str, call_next: Callable[[], Any]) -> Any:
         if payload.get(OPTION) is True:
-            await asyncio.to_thread(self._begin, payload)
+            await asyncio.to_thread(self._runs.begin, payload)
         return await call_next()
-
-    def _begin(self, payload: dict[str, Any]) -> None:
-        try:
-            self._runs.begin(payload)
-        except RedisError as error:
-            self._runs.warn_once(error)
 
 
 def _first_fields(record: "JobRecord", float_text: FloatText, now: float) -> dict[str, Any]:

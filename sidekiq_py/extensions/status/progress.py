@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from sidekiq_py import program
 from sidekiq_py.client import sync_client
 from sidekiq_py.clock import monotonic, now_seconds
-from sidekiq_py.errors import RedisError, Stopped
+from sidekiq_py.errors import RedisError, RedisReplyError, Stopped
 from sidekiq_py.extension import Command
 from sidekiq_py.extensions.status import keys
 from sidekiq_py.redis_access.connection.pool import Pool
@@ -115,16 +115,14 @@ class Runs:
         self._has_warned = False
 
     def begin(self, payload: Payload) -> None:
-        """
-        Register a job that is declared with `status=True` and is about to run.
-
-        Raises:
-            RedisError: Its status could not be written.
-        """
+        """Register a job that is declared with `status=True` and is about to run. Fails no job."""
         run = Run(payload, has_status=True, audiences=_audiences(payload))
         self._runs[run.jid] = run
         self._handle_run(payload)
-        _write(_pool(), run, {"status": "working", "started_at": int(now_seconds())})
+        try:
+            _write(_pool(), run, {"status": "working", "started_at": int(now_seconds())})
+        except RedisError as error:
+            self._failed(run, error)
 
     def of(self, job: Any) -> Run:
         """The run of the current job. The first call asks Redis whether the job has a status."""
@@ -133,7 +131,7 @@ class Runs:
         if run is None or run.payload is not job.payload:
             # In a test that captures pushes nothing reads the status, and there may be no Redis to ask.
             is_test = program.interceptor is not None
-            has_status = not is_test and bool(_pool().command("EXISTS", keys.of(job.jid)))
+            has_status = not is_test and self._has_status(job.jid)
             audiences = () if is_test else _audiences(job.payload)
             self._runs[job.jid] = run = Run(job.payload, has_status=has_status, audiences=audiences)
             self._handle_run(job.payload)
@@ -146,10 +144,10 @@ class Runs:
         Remove a run that has ended.
 
         Returns:
-            The run, and its fields that were not written yet; None if nothing receives its progress.
+            The run, and its fields that were not written yet; None if it is unknown.
         """
         run = self._runs.pop(str(payload.get("jid")), None)
-        if run is None or not run.is_shown:
+        if run is None:
             return None
         with run.lock:
             # From now on the thread finds nothing to write.
@@ -168,7 +166,6 @@ class Runs:
 
         Raises:
             Stopped: The job was asked to stop.
-            RedisError: Redis is out of reach.
         """
         if not run.is_shown:
             return
@@ -183,8 +180,24 @@ class Runs:
             run.was_stopped = True
             raise Stopped(f"the job {run.jid} was asked to stop")
 
+    def _has_status(self, jid: str) -> bool:
+        try:
+            return bool(_pool().command("EXISTS", keys.of(jid)))
+        except RedisReplyError as error:
+            if error.is_about_server:
+                raise
+            self.warn_once(error)
+            return False
+
+    def _failed(self, run: Run, error: RedisError) -> None:
+        """A status could not be written, which fails no job."""
+        self.warn_once(error)
+        if isinstance(error, RedisReplyError) and not error.is_about_server:
+            # The user lacks rights, or another program has overwritten a key: the job's end would be refused, too.
+            run.has_status, run.audiences, run.pending = False, (), {}
+
     def warn_once(self, error: RedisError) -> None:
-        """Log once that a status could not be written, which fails no job."""
+        """Log once that a status could not be written."""
         if not self._has_warned:
             self._has_warned = True
             _log.warning("the status of jobs cannot be written: %s", error)
@@ -194,9 +207,11 @@ class Runs:
         run.next_at = self._monotonic() + LEAST_PAUSE_SECONDS
         try:
             run.stop_is_asked = _write(_pool(), run, fields) == b"true"
-        except BaseException:
+        except BaseException as error:
             run.pending = {**fields, **run.pending}
-            raise
+            if not isinstance(error, RedisError):
+                raise
+            self._failed(run, error)
 
     def _later(self, run: Run) -> None:
         with self._wake:
@@ -225,14 +240,11 @@ class Runs:
         run = self._runs.get(jid)
         if run is None:
             return True
-        try:
-            with run.lock:
-                if run.pending and self._monotonic() < run.next_at:
-                    return False
-                if run.pending:
-                    self._flush(run)
-        except RedisError as error:
-            self.warn_once(error)
+        with run.lock:
+            if run.pending and self._monotonic() < run.next_at:
+                return False
+            if run.pending:
+                self._flush(run)
         return True
 
     def _wait_a_moment(self) -> None:
@@ -257,10 +269,13 @@ def progress(runs: Runs, job: Any) -> Callable[..., None]:
         Raises:
             ValueError: A field is reserved for the status itself.
             Stopped: The job was asked to stop. Do not catch it: the job then ends without a retry.
-            RedisError: Redis cannot be reached.
         """
-        run = runs.of(job)
-        runs.say(run, _fields(run, at, total, message, fields))
+        try:
+            run = runs.of(job)
+        except RedisError as error:
+            runs.warn_once(error)
+        else:
+            runs.say(run, _fields(run, at, total, message, fields))
 
     return progress
 

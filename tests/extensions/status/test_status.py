@@ -384,14 +384,32 @@ def test_a_status_can_be_read_listed_and_forgotten(redis_client: redis.Redis) ->
     assert JobStatus.find("c") is None
 
 
-def test_a_key_of_another_type_costs_no_job(redis_client: redis.Redis, work: Callable[[], None]) -> None:
-    """The push is refused with the key's name; a job that runs all the same ends."""
+@pytest.mark.parametrize("options", [{"status": True}, {}])
+def test_a_key_of_another_type_costs_no_job(
+    options: dict[str, Any], redis_client: redis.Redis, caplog: pytest.LogCaptureFixture, work: Callable[[], None]
+) -> None:
+    """The push is refused with the key's name; a job that was pushed before runs and ends, with one line in the log."""
     ran = threading.Event()
-    job = sidekiq.job(name="Import", status=True)(ran.set)
-    redis_client.set("sidekiq:status:" + "d" * 24, "x")
 
-    with pytest.raises(sidekiq.SidekiqError, match="not a hash"):
-        job.set(jid="d" * 24).perform_async()
+    @sidekiq.job(name="Import", **options)
+    def run() -> None:
+        sidekiq.current_job().progress(at=1)  # type: ignore[union-attr]
+        ran.set()
+
+    if options:
+        redis_client.set("sidekiq:status:" + "d" * 24, "x")
+        with pytest.raises(sidekiq.SidekiqError, match="not a hash"):
+            run.set(jid="d" * 24).perform_async()
+    jid = run.perform_async()
+    redis_client.delete(f"sidekiq:status:{jid}")
+    redis_client.set(f"sidekiq:status:{jid}", "x")
+    work()
+
+    assert ran.wait(10)
+    eventually(lambda: redis_client.get("stat:processed") == b"1")
+    assert redis_client.get("stat:failed") is None
+    assert redis_client.get(f"sidekiq:status:{jid}") == b"x"
+    assert len([line for line in caplog.records if "status of jobs" in line.getMessage()]) == 1
 
 
 def test_a_test_that_keeps_its_jobs_needs_no_redis() -> None:

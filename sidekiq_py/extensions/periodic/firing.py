@@ -102,10 +102,10 @@ class Firing:
                 self._complain(job, job.problem)
                 continue
             assert job.entry is not None
-            if not job.entry.is_enabled:
-                self._note_disabled(pool, job)
-                continue
             try:
+                if not job.entry.is_enabled:
+                    self._note_disabled(pool, job)
+                    continue
                 enabled = self._note_enabled(pool, job, now) if job.own.was_disabled else job
                 if enabled.own.has_policy:
                     self._plant(pool, enabled, now)

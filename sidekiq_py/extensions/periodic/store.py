@@ -26,6 +26,7 @@ from sidekiq_py.extensions.periodic.layout import (
 from sidekiq_py.extensions.periodic.ticks import previous_time
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.replies import raise_first
 from sidekiq_py.redis_access.job_path import settle_script
 from sidekiq_py.redis_access.job_path.failed_jobs import Command
 from sidekiq_py.redis_access.job_path.settle_script import Effect
@@ -131,38 +132,36 @@ def read_all(pool: Pool, *, namespaces: Iterable[str] = (DEFAULT_NAMESPACE,)) ->
     """
     sets = {LAYOUTS["1.8"].set_key(): LAYOUTS["1.8"]}
     sets |= {LAYOUTS["2"].set_key(namespace): LAYOUTS["2"] for namespace in namespaces}
-    *stored, declared = pool.run(lambda link: link.batch([("SMEMBERS", key) for key in (*sets, DECLARED)]))
+    *stored, declared = _replies(pool, [("SMEMBERS", key) for key in (*sets, DECLARED)])
     keys = [
         (key.decode(errors="surrogateescape"), layout)
         for layout, found in zip(sets.values(), stored, strict=True)
-        if not isinstance(found, RedisReplyError)
         for key in sorted(found)
     ]
     keys += [(key, LAYOUTS["2"]) for key in _declared_elsewhere(pool, declared, sets)]
     commands = [command for key, _ in keys for command in (("HGETALL", key), ("HGETALL", OWN_PREFIX + key))]
     replies = pool.run(lambda link: link.batch(commands)) if commands else []
+    raise_first([reply for reply in replies if isinstance(reply, RedisReplyError) and reply.is_about_server])
     return [
         _stored(key, layout, hashed, own)
         for (key, layout), hashed, own in zip(keys, replies[::2], replies[1::2], strict=True)
     ]
 
 
-def _declared_elsewhere(pool: Pool, declared: Any, sets: Collection[str]) -> list[str]:
+def _declared_elsewhere(pool: Pool, declared: Iterable[bytes], sets: Collection[str]) -> list[str]:
     """Keys of jobs that Python has declared in namespaces other than those of *sets*."""
     by_set: dict[str, list[str]] = {}
-    for raw in () if isinstance(declared, RedisReplyError) else sorted(declared):
+    for raw in sorted(declared):
         key = raw.decode(errors="surrogateescape")
         # Jobs of release 1, whose names may contain colons, have no such set.
         parts = key.split(":", 2)
         if len(parts) == 3 and set_key(parts[1]) not in sets:
             by_set.setdefault(set_key(parts[1]), []).append(key)
-    if not by_set:
-        return []
-    replies = pool.run(lambda link: link.batch([("SMISMEMBER", name, *keys) for name, keys in by_set.items()]))
+    replies = pool.readable([("SMISMEMBER", name, *keys) for name, keys in by_set.items()])
     return [
         key
         for keys, found in zip(by_set.values(), replies, strict=True)
-        if not isinstance(found, RedisReplyError)
+        if found is not None
         for key, is_there in zip(keys, found, strict=True)
         if is_there
     ]
@@ -181,6 +180,9 @@ def find(
 
 def _stored(key: str, layout: Layout, hashed: Any, own: Any) -> StoredJob:
     state = OwnState() if isinstance(own, RedisReplyError) else read_own(_pairs(own))
+    refusal = next((reply for reply in (hashed, own) if isinstance(reply, RedisReplyError)), None)
+    if refusal is not None and refusal.code != "WRONGTYPE":
+        return StoredJob(key, layout, None, state, problem=f"its keys cannot be read: {refusal}")
     if isinstance(hashed, RedisReplyError):
         return StoredJob(key, layout, None, state, problem=f"the key {key} is not a hash; delete it")
     try:

@@ -12,7 +12,9 @@ from click.testing import CliRunner
 import sidekiq_py as sidekiq
 from sidekiq_py.api import CronJobs
 from sidekiq_py.doctor import examine
+from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.extensions.periodic import commands, loading
+from sidekiq_py.extensions.periodic.firing import Firing
 from sidekiq_py.extensions.periodic.keys import PAYLOAD_KEY
 from sidekiq_py.redis_access.connection.pool import Pool
 from tests.extensions.periodic.conftest import NOON
@@ -258,3 +260,40 @@ def test_a_job_with_an_integer_of_thousands_of_digits_is_shown(
     result = CliRunner().invoke(commands.cron, ["show", "bad", "-u", pool.settings.url])
 
     assert result.exit_code == 0, result.output
+
+
+@pytest.mark.parametrize("forbidden", ["smembers", "hgetall"])
+def test_a_timetable_that_may_not_be_read_is_not_taken_for_an_empty_one(
+    start: Start, look: Look, redis_client: redis.Redis, redis_url: str, forbidden: str
+) -> None:
+    """Nor its hashes for damaged ones, which one would delete."""
+    declare_two(start, look)
+    redis_client.execute_command("ACL", "SETUSER", "limited", "on", ">pw", "~*", "&*", "+@all", f"-{forbidden}")
+    url = redis_url.replace("redis://", "redis://limited:pw@")
+
+    try:
+        said = [job.problem or "" for job in CronJobs(pool=url)]
+    except RedisReplyError as refusal:
+        said = [str(refusal)]
+    finally:
+        redis_client.execute_command("ACL", "DELUSER", "limited")
+
+    assert said
+    assert all("NOPERM" in text and "delete" not in text for text in said), said
+
+
+def test_a_disabled_job_of_ruby_with_a_damaged_key_stops_no_other_job(
+    start: Start, pool: Pool, redis_client: redis.Redis
+) -> None:
+    """Where Python fires Ruby's jobs, too, it notes which of them are disabled."""
+    sidekiq.periodic("* * * * *", sidekiq.ruby_job("Good"), name="good")
+    start()
+    message = json.dumps({"retry": True, "class": "Bad", "args": []})
+    fields = {"name": "bad", "klass": "Bad", "cron": "* * * * *", "message": message, "status": "disabled"}
+    redis_client.hset(BAD, mapping=fields)
+    redis_client.sadd("cron_jobs:default", BAD)
+    redis_client.set(OWN, "text")
+
+    Firing(fire_ruby_jobs=True).look(pool, NOON + 60.5)
+
+    assert good_ones(redis_client) == 1

@@ -20,6 +20,7 @@ from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.extension import DoctorCheck, Effect, Extension, JobEnd, Maintenance
 from sidekiq_py.extensions.periodic import verbs
 from sidekiq_py.extensions.periodic.keys import (
+    CHANGES,
     DEFAULT_NAMESPACE,
     OWN_PREFIX,
     PAYLOAD_KEY,
@@ -80,6 +81,7 @@ class PeriodicJobs(Extension):
         self.cron_version = cron_version
         self.fire_ruby_jobs = fire_ruby_jobs
         self._is_allowed = True
+        self._declaring: Config | None = None
         self.namespaces = tuple(dict.fromkeys((DEFAULT_NAMESPACE, *namespaces)))
 
     def start(self, pool: Pool, config: Config) -> None:
@@ -88,7 +90,7 @@ class PeriodicJobs(Extension):
             if _has_declared(config) or self._are_any(pool):
                 from sidekiq_py.extensions.periodic import loading  # only loaded if there are periodic jobs
 
-                loading.load(pool, config, cron_version=self.cron_version)
+                self._declaring = config if loading.load(pool, config, cron_version=self.cron_version) else None
         except RedisReplyError as error:
             if error.code != "NOPERM":
                 raise
@@ -99,10 +101,17 @@ class PeriodicJobs(Extension):
     def maintain(self) -> Sequence[Maintenance]:
         """Fire what is due, and write again what was declared and is gone."""
         return (
+            Maintenance("a timetable that Redis has lost", _KEEP_SECONDS, self._write_again),
             self._maintenance("periodic jobs", _EMPTY_SECONDS, self._firing),
             self._maintenance("declared periodic jobs", _KEEP_SECONDS, self._restoring),
             self._maintenance("runs that must not overlap", _KEEP_SECONDS, self._releasing),
         )
+
+    def _write_again(self, pool: Pool) -> None:
+        """Write what the program declares if Redis has lost its data: the counter of changes is never deleted."""
+        if self._declaring and self._is_allowed and not pool.command("EXISTS", CHANGES):
+            _log.warning("Redis has lost the periodic jobs; those that this program declares are written again")
+            self.start(pool, self._declaring)
 
     def _maintenance(self, name: str, every_seconds: float, make: Callable[[], _Round]) -> Maintenance:
         """A maintenance task that calls *make* once there are periodic jobs."""

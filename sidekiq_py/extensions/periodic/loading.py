@@ -30,9 +30,12 @@ _MOST_READ = 10_000
 _log = logging.getLogger("sidekiq")
 
 
-def load(pool: Pool, config: Config, *, cron_version: str | None, directory: Path | None = None) -> None:
+def load(pool: Pool, config: Config, *, cron_version: str | None, directory: Path | None = None) -> int:
     """
     Write what this program declares, and remove what it declared before and no longer does.
+
+    Returns:
+        The number of jobs that it declares.
 
     Raises:
         ConfigError: The schedule file is invalid.
@@ -54,6 +57,7 @@ def load(pool: Pool, config: Config, *, cron_version: str | None, directory: Pat
     declared = _with_rivals(pool, layout, [with_program(one, program) for one in declared], ours)
     save(pool, layout, declared)
     _remove_obsolete(pool, layout, declared, ours)
+    return len(declared)
 
 
 def _of_file(path: Path, place: str, *, is_named: bool) -> list[Declaration]:

@@ -3,10 +3,13 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import redis
 
+import sidekiq_py as sidekiq
 from sidekiq_py.api import CronJobs
-from sidekiq_py.extensions.periodic import loading, store
+from sidekiq_py.config import Config
+from sidekiq_py.extensions.periodic import PeriodicJobs, loading, store
 from sidekiq_py.extensions.periodic.declared import make
 from sidekiq_py.extensions.periodic.keys import OWN_PREFIX
 from sidekiq_py.extensions.periodic.layout import LAYOUTS
@@ -45,6 +48,45 @@ def test_ticks_fire_within_a_second_and_their_runs_are_noted(
         assert all(run.seconds is not None for run in runs)
         # The fastest: the machine may be short of CPU for a while.
         assert min(run.pushed_at - run.tick for run in runs) < 1
+
+
+def test_what_a_program_declares_is_written_again_after_redis_has_lost_it(
+    pool: Pool, redis_client: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """But nothing that someone has removed: that comes back when the next worker starts."""
+    sidekiq.periodic("* * * * *", sidekiq.ruby_job("Report"), name="report")
+    extension = PeriodicJobs()
+    extension.start(pool, Config(tag="shop"))
+    [rounds] = [one for one in extension.maintain() if one.name == "a timetable that Redis has lost"]
+
+    store.write(pool, store.remove_effect(CronJobs().find("report").stored))  # type: ignore[union-attr]
+    rounds.run(pool)
+    after_removal = [job.name for job in CronJobs()]
+    redis_client.flushall()
+    for _ in range(2):
+        rounds.run(pool)
+
+    assert after_removal == []
+    assert [(job.name, job.declared_by) for job in CronJobs()] == [("report", f"shop:{__name__}")]
+    assert len([line for line in caplog.records if "has lost" in line.getMessage()]) == 1
+
+
+def test_a_program_that_declares_nothing_writes_nothing_again(
+    pool: Pool, redis_client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though there are Ruby's jobs, and a file of Ruby's."""
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "schedule.yml").write_text("of_ruby: {cron: '* * * * *', class: OfRuby}\n")
+    monkeypatch.chdir(tmp_path)
+    redis_client.sadd("cron_jobs:default", "cron_job:default:of_ruby")
+    extension = PeriodicJobs()
+    extension.start(pool, Config(tag="shop"))
+    redis_client.flushall()
+
+    for one in extension.maintain():
+        one.run(pool)
+
+    assert redis_client.dbsize() == 0
 
 
 def test_a_run_that_is_nowhere_lets_the_next_one_start(pool: Pool, redis_client: redis.Redis) -> None:

@@ -26,6 +26,7 @@ from sidekiq_py.extensions.batches.rows import Rows
 from sidekiq_py.extensions.batches.ruby_processes import warn_once
 from sidekiq_py.extensions.batches.state import BatchStatus
 from sidekiq_py.middleware.running import running_here
+from sidekiq_py.options import complaint_about_queue
 from sidekiq_py.wire.json_dialect import check_args
 
 __all__ = ["Batch", "call"]
@@ -33,6 +34,8 @@ __all__ = ["Batch", "call"]
 _O = TypeVar("_O")
 _DAY_SECONDS = 24 * 3600
 _KEPT_SECONDS = 30 * _DAY_SECONDS
+# Some thousand years; Redis cannot add much more to the time.
+_LONGEST_SECONDS = 2**35
 _BID_BYTES = 10
 _FIRST_POLL_SECONDS = 0.02
 _SLOWEST_POLL_SECONDS = 1.0
@@ -68,8 +71,11 @@ class Batch:
         client: Client | None = None,
     ) -> None:
         seconds = expires_in.total_seconds() if isinstance(expires_in, timedelta) else expires_in
-        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 1:
-            raise BatchError(f"expires_in is {expires_in!r}; give a second or more, or a timedelta")
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 1 <= seconds <= _LONGEST_SECONDS:
+            raise BatchError(f"expires_in is {expires_in!r}; give 1 to {_LONGEST_SECONDS} seconds, or a timedelta")
+        complaint = complaint_about_queue(callback_queue, f"callback_queue is {callback_queue!r}")
+        if complaint is not None:
+            raise BatchError(complaint)
         self.bid = secrets.token_hex(_BID_BYTES)
         self.description = description
         self._callback_queue = callback_queue

@@ -16,7 +16,7 @@ from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, JobDeclarat
 from sidekiq_py.extensions.periodic.cron_text import CronText, CronTextError, parse
 from sidekiq_py.extensions.periodic.keys import DEFAULT_NAMESPACE
 from sidekiq_py.extensions.periodic.layout import CronEntry, OwnState, json_text, message_of
-from sidekiq_py.options import closest
+from sidekiq_py.options import closest, complaint_about_queue
 from sidekiq_py.registry import JobDefinition, registry
 from sidekiq_py.wire.json_dialect import check_args
 from sidekiq_py.wire.payload import DEFAULT_OPTIONS
@@ -215,6 +215,10 @@ def make(
     if status not in ("enabled", "disabled"):
         raise JobDeclarationError(f"{owner} has status={status!r}; give enabled or disabled")
     if queue is not None:
+        if not isinstance(queue, str) or not queue:
+            raise JobDeclarationError(f"{owner} has queue={queue!r}; give the queue's name")
+        if (complaint := complaint_about_queue(queue, f"{owner} has queue={queue!r}")) is not None:
+            raise JobDeclarationError(complaint)
         options = {**options, "queue": queue}
     if retry is not None:
         options = {**options, "retry": retry}

@@ -654,8 +654,11 @@ def test_wrong_calls_are_refused(app: Program) -> None:
         batch.on("success", print)  # type: ignore[call-overload]
     with pytest.raises(SidekiqError):
         batch.on("success", app.callback, {1, 2})
-    with pytest.raises(BatchError, match="expires_in"):
-        sidekiq.Batch(expires_in=0)
+    for seconds in (0, float("inf"), float("nan"), 1e300):
+        with pytest.raises(BatchError, match="expires_in"):
+            sidekiq.Batch(expires_in=seconds)
+    with pytest.raises(BatchError, match="callback_queue is 'low ', with the character"):
+        sidekiq.Batch(callback_queue="low ")
     with batch.jobs(), pytest.raises(BatchError, match="already open"):
         batch.on("success", app.callback)
     open_one = sidekiq.Batch()

@@ -67,6 +67,8 @@ def test_policies_are_kept(start: Start) -> None:
         ({"cron": "0 9 * * *", "jitter": -1}, "jitter=-1"),
         ({"cron": "0 9 * * *", "catch_up": "1h"}, "catch_up='1h'"),
         ({"cron": "0 9 * * *", "namespace": "a:b"}, "without a colon"),
+        ({"cron": "0 9 * * *", "queue": "low "}, "queue='low ', with the character"),
+        ({"cron": "0 9 * * *", "queue": ""}, "queue=''; give the queue's name"),
     ],
 )
 def test_what_is_unusable_says_so(given: dict[str, object], part: str) -> None:

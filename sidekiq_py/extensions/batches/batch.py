@@ -37,6 +37,8 @@ _KEPT_SECONDS = 30 * _DAY_SECONDS
 # Some thousand years; Redis cannot add much more to the time.
 _LONGEST_SECONDS = 2**35
 _BID_BYTES = 10
+# The most members that one step removes; Lua can pass about 8,000 values to a function.
+_SLICE = 1000
 _FIRST_POLL_SECONDS = 0.02
 _SLOWEST_POLL_SECONDS = 1.0
 
@@ -225,7 +227,8 @@ class Batch:
             The number of members that were found and removed.
         """
         numbers = retrying.numbers_of(self._client.pool, self.bid, set(jids))
-        return int(self._call("remove", *numbers)) if numbers else 0
+        slices = (numbers[start : start + _SLICE] for start in range(0, len(numbers), _SLICE))
+        return sum(int(self._call("remove", *one)) for one in slices)
 
     def retry_failed(self) -> int:
         """

@@ -519,6 +519,17 @@ def test_removed_members_are_waited_for_no_more(app: Program, worker: Any) -> No
     assert (status.total, status.failures) == (1, 0)
 
 
+def test_more_members_are_removed_than_a_script_takes_words(app: Program) -> None:
+    """Lua can pass about 8,000 values to a function."""
+    batch = watched(app)
+    with batch.jobs():
+        jids = app.deed.perform_bulk([["ok"]] * 9000)
+
+    assert batch.remove(jids) == 9000
+
+    assert batch.status().success
+
+
 def test_a_job_that_is_deleted_by_hand_is_gone(app: Program, worker: Any) -> None:
     """`complete` follows, `success` does not."""
     batch = watched(app)

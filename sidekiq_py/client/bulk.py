@@ -38,6 +38,8 @@ Fit = Callable[[Sequence[Sequence[Any]]], list[list[Any]]]
 # The keys whose values differ between the jobs of a bulk push.
 _OF_ONE_PUSH = ("args", "jid", "created_at", "enqueued_at", "at")
 _LEAST_SPREAD_SECONDS = 5.0
+# With extensions, a slice may be pushed by a script. Lua can pass about 8,000 values to one command.
+_MOST_IN_A_SCRIPT = 1000
 
 
 class Slice(NamedTuple):
@@ -167,6 +169,8 @@ def slices(order: BulkOrder, *, dialect: Dialect, chain: ClientChain, fit: Fit |
     """
     is_scheduled = order.at is not None or order.spread_seconds is not None
     size = order.batch_size or (dialect.scheduled_bulk_slice if is_scheduled else dialect.bulk_slice)
+    if program.extensions.wants_pushes(options_of(order.definition)):
+        size = min(size, _MOST_IN_A_SCRIPT)
     moments = iter(order.at) if isinstance(order.at, list) else None
     is_plain = order.is_plain and program.is_plain and not chain and dialect.defaults_first
     make = _plain_maker(order, dialect) if is_plain else _careful_maker(order, dialect, chain)

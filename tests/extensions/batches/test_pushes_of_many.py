@@ -43,6 +43,24 @@ def args_with(app: Program, deed: Callable[[], object], before_slice: int) -> It
         yield [number]
 
 
+@pytest.mark.parametrize("kind", ["plain", "async"])
+@pytest.mark.parametrize("at", [None, 4_000_000_000])
+@pytest.mark.parametrize("track", [False, True])
+def test_a_slice_may_be_larger_than_a_script(app: Program, kind: str, at: int | None, *, track: bool) -> None:
+    """As outside of a batch."""
+    batch = sidekiq.Batch(track=track)
+    args = [[number] for number in range(9000)]
+
+    with batch.jobs():
+        if kind == "plain":
+            app.deed.perform_bulk(args, batch_size=8000, at=at)
+        else:
+            asyncio.run(app.deed.aperform_bulk(args, batch_size=8000, at=at))
+
+    assert batch.status().pending == 9000
+    assert app.client.llen("queue:default") + app.client.zcard("schedule") == 9000
+
+
 def test_slices_behind_the_first_go_by_transactions(app: Program) -> None:
     """Each job is a member with a number of its own, and the batch counts them all."""
     batch = sidekiq.Batch()

@@ -83,7 +83,8 @@ def _clock(jobs: list[StoredJob], now: float) -> Iterator[Finding]:
             f"{counted(len(ahead), 'periodic job has', 'periodic jobs have')} fired ticks "
             f"{worst / 60:,.0f} min in the future: {listed(job.name for job in ahead)}. The clock of Redis's machine "
             "was set back.",
-            "Nothing fires twice: they continue with the first tick that has not fired. Synchronize the clock (NTP).",
+            "Nothing fires twice: they continue with the first tick that has not fired. Synchronize the clock (NTP). "
+            "If that is too late, remove the job (sidekiq-py cron remove NAME) and restart a worker that declares it.",
             (job.name for job in ahead),
         )
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from sidekiq_py import program
 from sidekiq_py.api.source import client_for
+from sidekiq_py.client.outgoing import moment
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.errors import ConfigError, RedisReplyError
 from sidekiq_py.extensions.periodic import firing, loading, sidekiq_scheduler, store
@@ -231,7 +232,7 @@ class CronJob:
     def _moment(self, given: float | datetime | None) -> float:
         if given is None:
             return store.redis_now(self._client.pool)
-        return given.timestamp() if isinstance(given, datetime) else given
+        return moment(given)
 
 
 class CronJobs:

@@ -14,6 +14,7 @@ from datetime import datetime
 from itertools import islice, takewhile
 
 from sidekiq_py.client import sync_client
+from sidekiq_py.client.outgoing import moment
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.extensions.periodic.declared import Declaration, declarations
 from sidekiq_py.extensions.periodic.ticks import upcoming
@@ -33,11 +34,11 @@ class DeclaredJob:
     def next_ticks(self, count: int = 1, *, after: datetime) -> list[datetime]:
         """Its next ticks after an aware datetime, in its own zone."""
         cron = self.declaration.cron
-        return [datetime.fromtimestamp(at, cron.tz) for at in islice(upcoming(cron, after.timestamp()), count)]
+        return [datetime.fromtimestamp(at, cron.tz) for at in islice(upcoming(cron, moment(after)), count)]
 
     def run(self, *, at: datetime) -> str | None:
         """Push its job as a tick at that time would. Returns the jid, or None if a client middleware stopped it."""
-        return sync_client.current().push(self.declaration.entry.payload(at.timestamp()))
+        return sync_client.current().push(self.declaration.entry.payload(moment(at)))
 
 
 def declared(name: str) -> DeclaredJob:
@@ -56,9 +57,10 @@ def declared(name: str) -> DeclaredJob:
 
 def due(since: datetime, until: datetime) -> list[tuple[datetime, str]]:
     """The ticks after *since* and up to *until* (both aware datetimes), each with its job's name, in order."""
+    first, last = moment(since), moment(until)
     found = [
         (datetime.fromtimestamp(at, declaration.cron.tz), declaration.entry.name)
         for declaration in declarations
-        for at in takewhile(lambda at: at <= until.timestamp(), upcoming(declaration.cron, since.timestamp()))
+        for at in takewhile(lambda at: at <= last, upcoming(declaration.cron, first))
     ]
     return sorted(found, key=lambda one: (one[0].timestamp(), one[1]))

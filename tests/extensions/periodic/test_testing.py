@@ -5,7 +5,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import sidekiq_py as sidekiq
-from sidekiq_py.errors import ConfigError
+from sidekiq_py.api import CronJobs
+from sidekiq_py.errors import ConfigError, SidekiqError
 from sidekiq_py.extensions.periodic import testing
 from sidekiq_py.testing import fake
 
@@ -44,6 +45,21 @@ def test_what_is_due_in_a_span_comes_in_order() -> None:
         ("07:30", "morning"),
         ("12:00", "often"),
     ]
+
+
+def test_a_time_without_a_zone_is_refused() -> None:
+    """Otherwise the result would depend on the zone of the machine that runs the test."""
+    sidekiq.periodic("0 3 * * *", sidekiq.ruby_job("R"), name="nightly")
+    naive = NEW_YEAR.replace(tzinfo=None)
+
+    for use in (
+        lambda: testing.due(naive, NEW_YEAR),
+        lambda: testing.declared("nightly").next_ticks(after=naive),
+        lambda: testing.declared("nightly").run(at=naive),
+        lambda: CronJobs().add("* * * * *", "R", name="n").next_ticks(after=naive),
+    ):
+        with pytest.raises(SidekiqError, match="has no time zone"):
+            use()
 
 
 def test_a_name_that_is_not_declared_says_which_are() -> None:

@@ -9,13 +9,15 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from math import isfinite
+from itertools import islice, pairwise
+from math import inf, isfinite
 from typing import Any, Literal, TypeVar, overload
 
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, JobDeclarationError
 from sidekiq_py.extensions.periodic.cron_text import CronText, CronTextError, parse
 from sidekiq_py.extensions.periodic.keys import DEFAULT_NAMESPACE
 from sidekiq_py.extensions.periodic.layout import CronEntry, OwnState, json_text, message_of
+from sidekiq_py.extensions.periodic.ticks import upcoming
 from sidekiq_py.options import closest, complaint_about_queue
 from sidekiq_py.registry import JobDefinition, registry
 from sidekiq_py.wire.json_dialect import check_args
@@ -23,6 +25,9 @@ from sidekiq_py.wire.payload import DEFAULT_OPTIONS
 
 Overlap = Literal["allow", "skip"]
 J = TypeVar("J")
+
+# Few enough for a job that is due once in years, which takes 15 ms.
+_COMPARED_TICKS = 30
 
 OVERLAPS: tuple[Overlap, ...] = ("allow", "skip")
 
@@ -249,7 +254,23 @@ def make(
         once_on_dst=bool(once_on_dst),
         is_ours=True,
     )
-    return Declaration(entry, own)
+    declaration = Declaration(entry, own)
+    _check_jitter(declaration, owner)
+    return declaration
+
+
+def _check_jitter(declaration: Declaration, owner: str) -> None:
+    """Reject a jitter by which a tick may overtake the one before, which would then never be pushed."""
+    jitter = declaration.own.jitter_seconds
+    if not jitter:
+        return
+    ticks = islice(upcoming(declaration.cron, 0.0), _COMPARED_TICKS)
+    shortest = min((later - earlier for earlier, later in pairwise(ticks)), default=inf)
+    if jitter > shortest:
+        raise JobDeclarationError(
+            f"{owner} has jitter={jitter:g}, but its ticks can be only {shortest:g} s apart; give that or less, "
+            "or a tick may overtake the one before"
+        )
 
 
 def _zoned(cron: str, tz: str | None) -> str:

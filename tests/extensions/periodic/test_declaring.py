@@ -65,6 +65,8 @@ def test_policies_are_kept(start: Start) -> None:
         ({"cron": "0 9 * * *", "args": "a"}, "give a list"),
         ({"cron": "0 9 * * *", "args": [object()]}, "arguments that cannot be written as JSON"),
         ({"cron": "0 9 * * *", "jitter": -1}, "jitter=-1"),
+        ({"cron": "* * * * *", "jitter": 61}, "its ticks can be only 60 s apart"),
+        ({"cron": "0,5 9 * * mon", "jitter": timedelta(minutes=6)}, "its ticks can be only 300 s apart"),
         ({"cron": "0 9 * * *", "catch_up": "1h"}, "catch_up='1h'"),
         ({"cron": "0 9 * * *", "namespace": "a:b"}, "without a colon"),
         ({"cron": "0 9 * * *", "queue": "low "}, "queue='low ', with the character"),

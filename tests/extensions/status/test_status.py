@@ -1,5 +1,6 @@
 """Status and progress on the keys of sidekiq-status, through real workers."""
 
+import itertools
 import json
 import os
 import subprocess
@@ -409,6 +410,21 @@ def test_a_key_of_another_type_costs_no_job(
     eventually(lambda: redis_client.get("stat:processed") == b"1")
     assert redis_client.get("stat:failed") is None
     assert redis_client.get(f"sidekiq:status:{jid}") == b"x"
+    assert len([line for line in caplog.records if "status of jobs" in line.getMessage()]) == 1
+
+
+def test_an_outage_costs_no_job(redis_client: redis.Redis, redis_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """What it reports meanwhile is written once Redis is back."""
+    runs = Runs(lambda payload: None, monotonic=itertools.count().__next__)
+    run = Run({"jid": "e" * 24}, has_status=True, audiences=())
+
+    sidekiq.configure(redis_url="redis://127.0.0.1:1/0")
+    runs.say(run, {"at": 1, "message": "one"})
+    runs.say(run, {"at": 2})
+    sidekiq.configure(redis_url=redis_url)
+    runs.say(run, {"at": 3})
+
+    assert status_of(redis_client, "e" * 24).items() >= {"at": "3", "message": "one"}.items()
     assert len([line for line in caplog.records if "status of jobs" in line.getMessage()]) == 1
 
 

@@ -255,11 +255,13 @@ def push(pool: Pool, client: Client, job: StoredJob, tick: int, now: float) -> s
 def prepare(client: Client, job: StoredJob, now: float) -> tuple[str, list[Effect]] | None:
     """The jid and the commands of a push; None if a middleware or an extension stopped it."""
     assert job.entry is not None
-    ready = client.prepare({**job.entry.payload(now), PAYLOAD_KEY: job.key})
+    payload = job.entry.payload(now)
+    ready = client.prepare({**payload, PAYLOAD_KEY: job.key})
     if ready is None:
         return None
     dialect = client.detection.dialect(now)
-    pushed = program.extensions.push(PushSlice([push_batch_of(ready)], job.entry.klass, {}, client.pool, dialect))
+    # The stored message has the options of its class.
+    pushed = program.extensions.push(PushSlice([push_batch_of(ready)], job.entry.klass, payload, client.pool, dialect))
     return (ready.jid, extended_push.effects_of(pushed)) if pushed.outgoing else None
 
 

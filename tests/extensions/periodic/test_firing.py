@@ -527,3 +527,15 @@ def test_a_lost_reply_is_no_tick_lost_and_none_fired_twice(
 
     assert len(sent) == 2
     assert [json.loads(raw)["jid"] for raw in queued()] == [jid]
+
+
+def test_a_job_with_a_status_is_queued_at_its_tick(start: Start, look: Look, redis_client: redis.Redis) -> None:
+    """As after any other push; by hand, too."""
+    sidekiq.periodic("* * * * *", sidekiq.ruby_job("R", status=True), name="n", args=[1])
+    start()
+
+    [job] = CronJobs()
+    jids = [*look(NOON + 60.5), job.run()]
+
+    found = [redis_client.hmget(f"sidekiq:status:{jid}", "status", "worker", "args") for jid in jids]
+    assert found == [[b"queued", b"R", b"[1]"]] * 2

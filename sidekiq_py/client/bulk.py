@@ -169,7 +169,7 @@ def slices(order: BulkOrder, *, dialect: Dialect, chain: ClientChain, fit: Fit |
     """
     is_scheduled = order.at is not None or order.spread_seconds is not None
     size = order.batch_size or (dialect.scheduled_bulk_slice if is_scheduled else dialect.bulk_slice)
-    if program.extensions.wants_pushes(options_of(order.definition)):
+    if program.extensions.wants_pushes(order.options):
         size = min(size, _MOST_IN_A_SCRIPT)
     moments = iter(order.at) if isinstance(order.at, list) else None
     is_plain = order.is_plain and program.is_plain and not chain and dialect.defaults_first

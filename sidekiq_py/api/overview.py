@@ -4,17 +4,18 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from operator import attrgetter
 from typing import Any
 
-from sidekiq_py.api.job_record import JobRecord, latency
 from sidekiq_py.api.processes import Process, Work, processes_of, works_of
 from sidekiq_py.api.source import pool_for
-from sidekiq_py.api.stats import QueueSummary
+from sidekiq_py.api.stats import QueueSummary, summary_of
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.redis_access.reads import overview
-from sidekiq_py.redis_access.reads.in_flight_counts import InFlightCount
+from sidekiq_py.redis_access.reads.in_flight_counts import InFlightCount, totals
 from sidekiq_py.redis_access.reads.overview import EVERYTHING, Choice, Names, OverviewScope
+from sidekiq_py.redis_access.reads.queues import QueueState
 
 # Ruby's processes write their counters every 10 s, Python's every 5 s: over a shorter window a rate would jump.
 RATE_WINDOW_SECONDS = 15.0
@@ -149,22 +150,11 @@ class OverviewReader:
         at = now_seconds() if now is None else now
         found = overview.read(self._pool, self._names, now=at, scope=scope, trends_of=trends_of)
         self._names = found.names
-        taken: dict[str, int] = {}
-        for entry in found.in_flight:
-            taken[entry.queue] = taken.get(entry.queue, 0) + entry.count
-        sizes = {state.name: state for state in found.queues}
+        taken = totals(found.in_flight, attrgetter("queue"))
         cleared = sorted(taken.keys() - set(found.listed))
-        queues = tuple(
-            QueueSummary(
-                name,
-                state.size if (state := sizes.get(name)) else 0,
-                latency(JobRecord(state.oldest).item, at) if state and state.oldest is not None else 0.0,
-                name in found.names.paused,
-                taken.get(name, 0),
-                state.error if state else None,
-            )
-            for name in sorted({*sizes, *cleared})
-        )
+        empty = [QueueState(name, 0, None, name in found.names.paused) for name in cleared]
+        states = {state.name: state for state in [*empty, *found.queues]}
+        queues = tuple(summary_of(states[name], taken[name], at) for name in sorted(states))
         return Overview(
             at,
             found.processed,

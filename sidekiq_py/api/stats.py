@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
 from sidekiq_py.api.job_record import JobRecord, latency
@@ -13,6 +14,7 @@ from sidekiq_py.clock import now_seconds
 from sidekiq_py.redis_access.processes import process_set
 from sidekiq_py.redis_access.reads import in_flight_counts, queues, stats
 from sidekiq_py.redis_access.reads.in_flight_counts import InFlightCount
+from sidekiq_py.redis_access.reads.queues import QueueState
 
 MAX_DAYS = 5 * 365
 _COUNTERS = ("failed", "processed")
@@ -38,6 +40,12 @@ class QueueSummary:
     paused: bool
     in_flight: int
     error: str | None = None
+
+
+def summary_of(state: QueueState, in_flight: int, now: float) -> QueueSummary:
+    """The summary of a queue as it was read at *now*."""
+    waiting_for = 0.0 if state.oldest is None else latency(JobRecord(state.oldest).item, now)
+    return QueueSummary(state.name, state.size, waiting_for, state.is_paused, in_flight, state.error)
 
 
 def known_queues(*, pool: Any = None, client: Client | None = None) -> tuple[str, ...]:
@@ -143,22 +151,10 @@ class Stats:
     @cached_property
     def queue_summaries(self) -> list[QueueSummary]:
         """All queues by name, including those that are empty because their jobs are in flight."""
-        taken: dict[str, int] = {}
-        for entry in self.in_flight:
-            taken[entry.queue] = taken.get(entry.queue, 0) + entry.count
+        taken = in_flight_counts.totals(self.in_flight, attrgetter("queue"))
         names = sorted({*queues.names(self._pool), *taken})
         now = now_seconds()
-        return [
-            QueueSummary(
-                state.name,
-                state.size,
-                0.0 if state.oldest is None else latency(JobRecord(state.oldest).item, now),
-                state.is_paused,
-                taken.get(state.name, 0),
-                state.error,
-            )
-            for state in queues.states(self._pool, names)
-        ]
+        return [summary_of(state, taken[state.name], now) for state in queues.states(self._pool, names)]
 
     def reset(self, *names: str) -> None:
         """

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from datetime import UTC
+from operator import attrgetter
 from typing import Any
 
 import click
@@ -13,6 +14,7 @@ from sidekiq_py.cli.exit_codes import COULD_NOT
 from sidekiq_py.cli.output import echo_json, echo_json_array, echo_table, relative
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.errors import RedisError, SidekiqError
+from sidekiq_py.redis_access.reads.in_flight_counts import totals
 
 
 @click.group(invoke_without_command=True)
@@ -41,9 +43,7 @@ def list_processes(as_json: bool) -> None:
 
 
 def _list(as_json: bool) -> None:
-    taken: dict[str, int] = {}
-    for entry in Stats().in_flight:
-        taken[entry.identity] = taken.get(entry.identity, 0) + entry.count
+    taken = totals(Stats().in_flight, attrgetter("identity"))
     found = list(ProcessSet(clean=False))
     if as_json:
         echo_json_array(process_as_json(process, taken.pop(process.identity, 0)) for process in found)

@@ -1,6 +1,7 @@
 """`sidekiq-py recover`: returns the jobs of dead workers to their queues, even if no Python worker is running."""
 
 import json
+from operator import attrgetter
 
 import click
 
@@ -104,9 +105,7 @@ def _enter_lost_owners(link: Link, *, with_lease: bool) -> None:
 
 def _waiting(pool: Pool, link: Link) -> list[tuple[str, int, float]]:
     """Owners with jobs in flight and a valid lease: the name, the number of jobs, the seconds until it expires."""
-    jobs: dict[str, int] = {}
-    for entry in in_flight_counts.counts(pool):
-        jobs[entry.owner] = jobs.get(entry.owner, 0) + entry.count
+    jobs = in_flight_counts.totals(in_flight_counts.counts(pool), attrgetter("owner"))
     found = [(owner, count, left_behind.lease_seconds(link, owner)) for owner, count in jobs.items()]
     return [(owner, count, seconds) for owner, count, seconds in found if seconds is not None]
 

@@ -1,8 +1,9 @@
 """How many jobs each owner has in flight, by queue: jobs that have left their queue and are not settled."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from sidekiq_py.errors import PayloadError
 from sidekiq_py.redis_access.connection.pool import Pool
@@ -36,27 +37,48 @@ def counts(pool: Pool) -> list[InFlightCount]:
     The counts of all registered owners, including those that died and are not recovered yet. Anything that cannot be
     read (a key of the wrong type, a field written by another program) is not counted.
     """
-    owners = _owners(pool)
+    owners = owners_of(*pool.batch([("HGETALL", keys.OWNERS), ("HGETALL", keys.DEPARTED)]))
     if not owners:
         return []
     inboxes = [(owner, queue) for owner, queues in owners.items() for queue in queues]
     hashes = pool.readable([("HKEYS", keys.in_flight(owner)) for owner in owners])
     lengths = pool.readable([("LLEN", keys.inbox(owner, queue)) for owner, queue in inboxes])
+    return counts_of(dict(zip(owners, hashes, strict=True)), dict(zip(inboxes, lengths, strict=True)))
+
+
+def counts_of(hashes: Mapping[str, Any], lengths: Mapping[tuple[str, str], int | None]) -> list[InFlightCount]:
+    """
+    The counts, without those that are 0.
+
+    Args:
+        hashes: Maps each owner to the fields of its hash, or to None.
+        lengths: Maps owner and queue of each inbox to its length, or to None.
+    """
     total: Counter[tuple[str, str]] = Counter()
-    for owner, fields in zip(owners, hashes, strict=True):
+    for owner, fields in hashes.items():
         total.update((owner, in_flight.split_field(field)[2]) for field in fields or () if in_flight.is_field(field))
-    for place, length in zip(inboxes, lengths, strict=True):
+    for place, length in lengths.items():
         total[place] += length or 0
     return [InFlightCount(owner, queue, count) for (owner, queue), count in sorted(total.items()) if count]
 
 
-def _owners(pool: Pool) -> dict[str, list[str]]:
+def totals(counts: Iterable[InFlightCount], of: Callable[[InFlightCount], str]) -> Counter[str]:
+    """How many jobs are in flight in all, by queue, owner or process: `totals(counts, attrgetter("queue"))`."""
+    total: Counter[str] = Counter()
+    for entry in counts:
+        total[of(entry)] += entry.count
+    return total
+
+
+def owners_of(entered: Sequence[bytes], departed: Sequence[bytes]) -> dict[str, list[str]]:
     """
     Maps each owner to the queues that it fetches from. Departed owners are included, because their inboxes may have a
     job.
+
+    Args:
+        entered: The fields and values of the hash of owners.
+        departed: Those of the hash of departed owners, whose values start with a time: "<epoch s> <JSON>".
     """
-    entered, departed = pool.batch([("HGETALL", keys.OWNERS), ("HGETALL", keys.DEPARTED)])
-    # The entry of a departed owner starts with a time: "<epoch s> <JSON>".
     return {
         owner.decode(errors="surrogateescape"): queues_of(about)
         for owner, about in [
@@ -85,5 +107,5 @@ def queues_of(about: bytes) -> list[str]:
     return [queue for queue in queues if isinstance(queue, str)] if isinstance(queues, list) else []
 
 
-def _pairs(flat: list[bytes]) -> Iterator[tuple[bytes, bytes]]:
+def _pairs(flat: Sequence[bytes]) -> Iterator[tuple[bytes, bytes]]:
     return zip(flat[::2], flat[1::2], strict=True)

@@ -6,7 +6,6 @@ The commands depend on names that are stored in Redis. Each look uses the names 
 them again in the same round trip. Only the first look needs two round trips.
 """
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,11 +13,10 @@ from typing import Any
 from sidekiq_py.redis_access.connection.link import Command
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.replies import readable
-from sidekiq_py.redis_access.job_path import in_flight
 from sidekiq_py.redis_access.processes import process_set
 from sidekiq_py.redis_access.processes.process_set import Beat
 from sidekiq_py.redis_access.reads import queue_trends
-from sidekiq_py.redis_access.reads.in_flight_counts import InFlightCount, queues_of
+from sidekiq_py.redis_access.reads.in_flight_counts import InFlightCount, counts_of, owners_of
 from sidekiq_py.redis_access.reads.queue_trends import Sample
 from sidekiq_py.redis_access.reads.queues import QueueState, error_of
 from sidekiq_py.wire import keys
@@ -151,13 +149,8 @@ def read(
         if beat is not None:
             beats.append(beat)
             running += entries
-    taken: Counter[tuple[str, str]] = Counter()
-    for owner in known.owners:
-        fields = next(replies) or ()
-        taken.update((owner, in_flight.split_field(one)[2]) for one in fields if in_flight.is_field(one))
-    for inbox in inboxes:
-        taken[inbox] += _number(next(replies))
-    counts = tuple(InFlightCount(owner, queue, count) for (owner, queue), count in sorted(taken.items()) if count)
+    hashes = {owner: next(replies) for owner in known.owners}
+    lengths = {inbox: next(replies) for inbox in inboxes}
     trends = {name: queue_trends.read_reply(next(replies), now) for name in charted}
     return Look(
         processed,
@@ -169,7 +162,7 @@ def read(
         queues,
         tuple(beats),
         tuple(running),
-        counts,
+        tuple(counts_of(hashes, lengths)),
         names,
         trends,
     )
@@ -191,12 +184,11 @@ def _of_queue(name: str) -> tuple[Command, Command]:
 
 def _names(replies: Sequence[Any]) -> Names:
     queues, processes, paused, entered, departed = (reply or () for reply in replies)
-    owners = {_text(owner): queues_of(about) for owner, about in zip(entered[::2], entered[1::2], strict=True)}
-    for owner, about in zip(departed[::2], departed[1::2], strict=True):
-        # "<epoch s> <JSON>"
-        owners[_text(owner)] = queues_of(about.partition(b" ")[2])
     return Names(
-        tuple(sorted(map(_text, queues))), tuple(sorted(map(_text, processes))), frozenset(map(_text, paused)), owners
+        tuple(sorted(map(_text, queues))),
+        tuple(sorted(map(_text, processes))),
+        frozenset(map(_text, paused)),
+        owners_of(entered, departed),
     )
 
 

@@ -18,7 +18,6 @@ from sidekiq_py import program, redaction
 from sidekiq_py.cli.log_setup import log_generation, set_up_logging
 from sidekiq_py.cli.program_files import import_all, set_up_django
 from sidekiq_py.cli.settings import Options, make_config, unknown_keys
-from sidekiq_py.client import sync_client
 from sidekiq_py.config import Config, QueueConfig
 from sidekiq_py.engine.assembly import WorkerParts
 from sidekiq_py.engine.launcher import Launcher
@@ -103,16 +102,7 @@ def make_launcher(
                 _log.warning("%s", notice)
     if sys.stdout.isatty() and config.processes is None:
         click.echo(banner(config))
-    return Launcher(
-        WorkerParts(
-            config,
-            registry=registry,
-            hooks=program.hooks,
-            server_middleware=program.server_middleware,
-            client=sync_client.current(),
-            on_epoch=on_epoch,
-        )
-    )
+    return Launcher(WorkerParts(config, on_epoch=on_epoch))
 
 
 def unserved_jobs(config: Config, declared: Iterable[JobDefinition]) -> str | None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from sidekiq_py import program
+from sidekiq_py.client import sync_client
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.config import CapsuleConfig, Config
@@ -48,6 +49,7 @@ from sidekiq_py.loaded_extensions import LoadedExtensions
 from sidekiq_py.middleware.chain import Chain, ServerMiddleware
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.registry import Registry
+from sidekiq_py.registry import registry as program_registry
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.process_info import CapsuleFacts, ProcessFacts
 
@@ -63,11 +65,11 @@ class WorkerParts:
 
     Args:
         config: The process's configuration.
-        registry: The jobs that the process can run.
-        hooks: The program's event, error and death handlers.
+        registry: The jobs that the process can run; by default, as for the next four, the program's own.
+        hooks: The event, error and death handlers.
         server_middleware: The middleware around every run.
         client: Pushes the jobs that other jobs enqueue, that come due, and that were interrupted.
-        extensions: The extensions to use; by default the program's.
+        extensions: The extensions to use.
         on_epoch: Called with the name of each owner that this process becomes, for a parent that watches it.
 
     Raises:
@@ -78,15 +80,15 @@ class WorkerParts:
         self,
         config: Config,
         *,
-        registry: Registry,
-        hooks: Hooks,
-        server_middleware: Chain[ServerMiddleware],
-        client: Client,
-        extensions: LoadedExtensions | None = None,
+        registry: Registry = program_registry,
+        hooks: Hooks = program.hooks,
+        server_middleware: Chain[ServerMiddleware] = program.server_middleware,
+        client: Client | None = None,
+        extensions: LoadedExtensions = program.extensions,
         on_epoch: Callable[[str], None] = lambda owner: None,
     ) -> None:
         _refuse_hard_limits(config, registry)
-        extensions = program.extensions if extensions is None else extensions
+        client = sync_client.current() if client is None else client
         extensions.load_installed()
         is_reliable = config.fetcher == "reliable"
         self.config = config

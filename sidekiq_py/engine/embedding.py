@@ -18,7 +18,6 @@ from types import TracebackType
 from typing import Any, Self
 
 from sidekiq_py import program
-from sidekiq_py.client import sync_client
 from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
 from sidekiq_py.engine.assembly import WorkerParts
 from sidekiq_py.engine.launcher import Launcher
@@ -73,15 +72,7 @@ class EmbeddedWorker:
                 return
             if not len(registry):
                 raise ConfigError("no job is declared; import the modules that declare your jobs before starting")
-            launcher = Launcher(
-                WorkerParts(
-                    self.config,
-                    registry=registry,
-                    hooks=program.hooks,
-                    server_middleware=program.server_middleware,
-                    client=sync_client.current(),
-                )
-            )
+            launcher = Launcher(WorkerParts(self.config))
             launcher.start()
             self._launcher = launcher
 

@@ -32,7 +32,6 @@ from sidekiq_py.worker import (
     Parent,
     Supervisor,
     WorkerParts,
-    registry,
     run_child,
     run_worker,
     server_middleware,
@@ -57,16 +56,7 @@ def make_launcher(worker: Any, config: Config, on_epoch: Callable[[str], None] =
         claims_all=True,
         consumer=worker.consumer,
     )
-    launcher = Launcher(
-        WorkerParts(
-            config,
-            registry=registry,
-            hooks=program_hooks,
-            server_middleware=server_middleware,
-            client=client_of(worker.app),
-            on_epoch=on_epoch,
-        )
-    )
+    launcher = Launcher(WorkerParts(config, client=client_of(worker.app), on_epoch=on_epoch))
     _watch_quit(launcher, float(worker.app.conf.worker_soft_shutdown_timeout or 0.0))
     return launcher
 

@@ -22,7 +22,7 @@ from sidekiq_celery.worker.pools import slots
 from sidekiq_celery.worker.processes import be_process_of_tasks
 from sidekiq_celery.worker.registering import register_tasks
 from sidekiq_py.extension import JobDefinition
-from sidekiq_py.worker import Hooks, Launcher, Registry, WorkerParts, server_middleware
+from sidekiq_py.worker import Hooks, Launcher, Registry, WorkerParts
 
 __all__ = (
     "TestWorkController",
@@ -152,7 +152,6 @@ class TestWorkController(WorkController):
                 replace(engine_config(self.app, slots(self.pool_name, self.concurrency)), embedded=True),
                 registry=self._registry,
                 hooks=self._hooks,
-                server_middleware=server_middleware,
                 client=client_of(self.app),
             )
         )

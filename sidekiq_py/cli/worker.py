@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import click
 
@@ -19,9 +19,6 @@ from sidekiq_py.config import Config
 from sidekiq_py.engine.prefork.memory import collect_less_often
 from sidekiq_py.errors import ConfigError, SidekiqError
 from sidekiq_py.logs import FORMAT_NAMES
-
-if TYPE_CHECKING:
-    from sidekiq_py.probes.worker import WorkerProbes  # imports an HTTP server, which most workers do not need
 
 _GONE = {
     "daemon": "-d was removed in Sidekiq 6: run the worker under systemd, in a container or under another supervisor",
@@ -164,7 +161,11 @@ def _work(options: Options, config: Config) -> NoReturn:
     from sidekiq_py.engine.prefork.memory import settle_memory
     from sidekiq_py.engine.upkeep.process_end import end_process
 
-    probes = None if config.probe_port is None else _start_probes(config.probe_port)
+    probes = None
+    if config.probe_port is not None:
+        from sidekiq_py.probes.worker import answer_probes  # imports an HTTP server, which most workers do not need
+
+        probes = answer_probes(config.probe_port)
     launcher = make_launcher(options)
     if probes is not None:
         probes.launcher = launcher
@@ -173,19 +174,6 @@ def _work(options: Options, config: Config) -> NoReturn:
         # HUP means that the terminal was closed. nohup sets it to be ignored, so that a program outlives its terminal.
         launcher.signals.call_at("HUP", lambda: launcher.signals.put("TERM"))
     end_process(run_worker(launcher))
-
-
-def _start_probes(port: int) -> "WorkerProbes":
-    """Start answering probes now, because importing the program may take a while."""
-    from sidekiq_py.metrics.job_metrics import JobMetrics
-    from sidekiq_py.probes.server import ProbeServer
-    from sidekiq_py.probes.worker import WorkerProbes
-
-    counts = JobMetrics()
-    counts.attach()
-    probes = WorkerProbes(counts)
-    ProbeServer(port, probes).start()
-    return probes
 
 
 def _supervise(options: Options, config: Config) -> int:

@@ -12,7 +12,7 @@ from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.errors import RedisError
 from sidekiq_py.metrics.job_metrics import JobMetrics, families
 from sidekiq_py.metrics.text import render
-from sidekiq_py.probes.server import Answer
+from sidekiq_py.probes.server import Answer, ProbeServer
 
 # Redis is asked once a second at most, because there may be many probes, and gets a second to answer.
 _REDIS_SECONDS = 1.0
@@ -69,3 +69,12 @@ class WorkerProbes:
                     self._redis_error = None
                 self._asked_at = monotonic()
             return self._redis_error
+
+
+def answer_probes(port: int) -> WorkerProbes:
+    """Answer probes on this port from now on, because importing the program may take a while."""
+    counts = JobMetrics()
+    counts.attach()
+    probes = WorkerProbes(counts)
+    ProbeServer(port, probes).start()
+    return probes

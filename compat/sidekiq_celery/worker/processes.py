@@ -26,6 +26,7 @@ from sidekiq_celery.worker.queue_commands import serve_present_queues
 from sidekiq_celery.worker.registering import register_tasks
 from sidekiq_celery.worker.scaling import ThreadScaler, scaling_policy
 from sidekiq_py.errors import SidekiqError
+from sidekiq_py.probes.worker import answer_probes
 from sidekiq_py.worker import (
     Config,
     Launcher,
@@ -70,7 +71,7 @@ def run_here(worker: Any, config: Config) -> int:
     if worker.pool_name == "solo":
         be_process_of_tasks(worker, program_hooks)
     program_hooks.on("exit")(worker.on_stopped)
-    probes = remote_control_host.answer_probes(worker)
+    probes = None if worker.probe_port is None else answer_probes(worker.probe_port)
     launcher = make_launcher(worker, config)
     if probes is not None:
         probes.launcher = launcher

@@ -14,14 +14,12 @@ from sidekiq_celery.worker import control  # noqa: F401
 from sidekiq_celery.worker.control_channel import OneProcess, OverPipes, Recipient, handle_message, text_of
 from sidekiq_celery.worker.remote_control import RemoteControl
 from sidekiq_py.extension import now_seconds
-from sidekiq_py.metrics.job_metrics import JobMetrics
 from sidekiq_py.probes import prefork
 from sidekiq_py.probes.server import ProbeServer, check_port
-from sidekiq_py.probes.worker import WorkerProbes
 from sidekiq_py.worker import Hooks, Launcher, Message, Parent, Role, Supervisor
 from sidekiq_py.worker import hooks as program_hooks
 
-__all__ = ("answer_probes", "beside", "in_child", "role", "send_counts")
+__all__ = ("beside", "in_child", "role", "send_counts")
 
 
 def beside(worker: Any, launcher: Launcher, hooks: Hooks = program_hooks) -> Callable[[], None]:
@@ -33,17 +31,6 @@ def beside(worker: Any, launcher: Launcher, hooks: Hooks = program_hooks) -> Cal
     remote_control.processes = OneProcess(here, here)
     hooks.on("exit")(remote_control.stop)
     return remote_control.start
-
-
-def answer_probes(worker: Any) -> WorkerProbes | None:
-    """In a worker with a single process: answer probes from now on. Returns None if no port is set."""
-    if worker.probe_port is None:
-        return None
-    counts = JobMetrics()
-    counts.attach()
-    probes = WorkerProbes(counts)
-    ProbeServer(worker.probe_port, probes).start()
-    return probes
 
 
 def role(worker: Any, supervisor: Callable[[], Supervisor]) -> Role | None:

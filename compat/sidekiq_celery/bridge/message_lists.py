@@ -88,7 +88,32 @@ class MessageList:
         ]
 
 
-class Unacked:
+class _Sifted:
+    """A store in which other messages stand among those of the given queues; a scan passes over them."""
+
+    def __init__(self, queues: Sequence[str]) -> None:
+        self._queues = frozenset(queues)
+        self._passed_over = 0
+
+    def begin(self) -> None:
+        """Begin a new scan; messages of other queues are checked again."""
+        self._passed_over = 0
+
+    def read(self, behind: int) -> Window:
+        """The next window, in the order in which messages were taken or jobs are due."""
+        while entries := self._entries(behind + self._passed_over):
+            found = [entry for entry in entries if entry is not None]
+            self._passed_over += len(entries) - len(found)
+            if found:
+                return found
+        return []
+
+    def _entries(self, start: int) -> Sequence[Found | None]:
+        """The entries from position *start*; None for one of another queue. Empty at the end."""
+        raise NotImplementedError
+
+
+class Unacked(_Sifted):
     """
     The messages of the given queues that Celery's workers have taken and not acknowledged.
 
@@ -97,35 +122,19 @@ class Unacked:
     """
 
     def __init__(self, side: Side, layout: CeleryLayout, queues: Sequence[str], after_seconds: float) -> None:
+        super().__init__(queues)
         self._side = side
         self._layout = layout
-        self._queues = frozenset(queues)
         self._after_seconds = after_seconds
-        self._passed_over = 0
 
-    def begin(self) -> None:
-        """Begin a new scan; messages of other queues are checked again."""
-        self._passed_over = 0
-
-    def read(self, behind: int) -> Window:
-        """The next window, in the order in which the messages were taken."""
+    def _entries(self, start: int) -> Sequence[Found | None]:
         hash_key, index = self._side.key(self._layout.unacked), self._side.key(self._layout.unacked_index)
-        while True:
-            tags = self._side.pool.command(
-                *("ZRANGEBYSCORE", index, "-inf", time.time() - self._after_seconds),
-                *("LIMIT", behind + self._passed_over, WINDOW_MESSAGES),
-            )
-            if not tags:
-                return []
-            found = []
-            for tag, record in zip(tags, self._side.pool.command("HMGET", hash_key, *tags), strict=True):
-                one = self._found(hash_key, index, tag, record)
-                if one is None:
-                    self._passed_over += 1
-                else:
-                    found.append(one)
-            if found:
-                return found
+        tags = self._side.pool.command(
+            *("ZRANGEBYSCORE", index, "-inf", time.time() - self._after_seconds),
+            *("LIMIT", start, WINDOW_MESSAGES),
+        )
+        records = self._side.pool.command("HMGET", hash_key, *tags) if tags else []
+        return [self._found(hash_key, index, *one) for one in zip(tags, records, strict=True)]
 
     def _found(self, hash_key: str, index: str, tag: bytes, record: bytes | None) -> Found | None:
         try:
@@ -145,7 +154,7 @@ class Unacked:
         return self._layout.bound_queue(sorted(members), routing_key)
 
 
-class JobSet:
+class JobSet(_Sifted):
     """
     The jobs of the given queues in Sidekiq's set `schedule` or `retry`.
 
@@ -154,36 +163,18 @@ class JobSet:
     """
 
     def __init__(self, side: Side, name: str, queues: Sequence[str], queue_of: Callable[[str], str]) -> None:
+        super().__init__(queues)
         self._pool = side.pool
         self._key = side.key(name)
-        self._queues = frozenset(queues)
         self._queue_of = queue_of
-        self._passed_over = 0
 
-    def begin(self) -> None:
-        """Begin a new scan; jobs of other queues are checked again."""
-        self._passed_over = 0
+    def _entries(self, start: int) -> Sequence[Found | None]:
+        reply = self._pool.command("ZRANGE", self._key, start, start + WINDOW_MESSAGES - 1, "WITHSCORES")
+        return [self._found(*one) for one in zip(reply[::2], reply[1::2], strict=True)]
 
-    def read(self, behind: int) -> Window:
-        """The next window, in the order in which the jobs are due."""
-        while True:
-            start = behind + self._passed_over
-            reply = self._pool.command("ZRANGE", self._key, start, start + WINDOW_MESSAGES - 1, "WITHSCORES")
-            if not reply:
-                return []
-            found = []
-            for member, score in zip(reply[::2], reply[1::2], strict=True):
-                queue = self._of_member(member)
-                if queue is None:
-                    self._passed_over += 1
-                else:
-                    found.append(Found(queue, member, ("ZREM", self._key, member), float(score)))
-            if found:
-                return found
-
-    def _of_member(self, member: bytes) -> str | None:
+    def _found(self, member: bytes, score: bytes) -> Found | None:
         try:
             queue = self._queue_of(str(payloads.parse_job(member).get("queue")))
         except (PayloadError, RecursionError):
             return None
-        return queue if queue in self._queues else None
+        return Found(queue, member, ("ZREM", self._key, member), float(score)) if queue in self._queues else None

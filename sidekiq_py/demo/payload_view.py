@@ -4,15 +4,13 @@ Formats a job's bytes for the screen: breaks them into lines between members, ea
 The text is exactly that of the bytes; only line breaks are added.
 """
 
-import json
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-Mark = Literal["new", "changed", "kept"]
+from sidekiq_py.wire import json_spans
 
-_BLANKS = re.compile(r"\s*")
+Mark = Literal["new", "changed", "kept"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,20 +86,7 @@ def _mark(name: str, value: str, was: Mapping[str, str]) -> Mark:
 
 def _walk(payload: str) -> Iterator[tuple[str, int, int, int]]:
     """For each member: its name, the start of the member, and the start and end of its value."""
-    decoder = json.JSONDecoder()
-    at = _skip(payload, 0)
-    if payload[at : at + 1] != "{":
-        raise ValueError(f"no JSON object: {payload[:40]!r}")
-    at = _skip(payload, at + 1)
-    while payload[at : at + 1] == '"':
-        begin = at
-        name, at = decoder.raw_decode(payload, at)
-        start = _skip(payload, _skip(payload, at) + 1)
-        _, end = decoder.raw_decode(payload, start)
-        yield name, begin, start, end
-        at = _skip(payload, _skip(payload, end) + 1)
-
-
-def _skip(text: str, at: int) -> int:
-    match = _BLANKS.match(text, at)
-    return match.end() if match else at
+    before = 0
+    for name, (start, end) in json_spans.members(payload).items():
+        yield name, payload.index('"', before), start, end
+        before = end

@@ -275,7 +275,7 @@ def _range_of(state: RowState) -> tuple[int, int]:
 
 
 def _row(number: int, job: bytes, track: bytes, error: bytes | None, score: Any, policy: Redaction) -> Row:
-    row = _object(job)
+    row = object_in(job)
     times, _, message = track.decode(errors="replace").partition("\n")
     parts = times.split(" ")
     attempts, enqueued, started, ended, at, total = parts if len(parts) == _TIMES else ["-"] * _TIMES
@@ -297,14 +297,14 @@ def _row(number: int, job: bytes, track: bytes, error: bytes | None, score: Any,
         at=_number(at),
         total=_number(total),
         message=message,
-        error=policy.apply(_object(error)) if error else None,
+        error=policy.apply(object_in(error)) if error else None,
     )
 
 
-def _object(text: bytes) -> dict[str, Any]:
+def object_in(text: bytes | None) -> dict[str, Any]:
     """Parse a JSON object; empty if another program has written something else."""
     try:
-        found = json.loads(text)
+        found = json.loads(text or b"{}")
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -11,7 +11,7 @@ from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.extensions.batches import steps
 from sidekiq_py.extensions.batches.errors import BatchGoneError
 from sidekiq_py.extensions.batches.pretending import pretending
-from sidekiq_py.extensions.batches.rows import Rows
+from sidekiq_py.extensions.batches.rows import Rows, object_in
 from sidekiq_py.redaction import current
 from sidekiq_py.redis_access.connection.pool import Pool
 
@@ -244,18 +244,9 @@ def members(pool: Pool, bid: str) -> Iterator[Member]:
         for number, text, error in zip(numbers, texts, errors, strict=True):
             state, _, jid = text.decode(errors="replace").partition(":")
             if number.isdigit() and len(number) <= _MOST_DIGITS:
-                yield Member(int(number), jid, state, _error(error))
+                yield Member(int(number), jid, state, object_in(error))
         if cursor == b"0":
             return
-
-
-def _error(text: bytes | None) -> dict[str, Any]:
-    """A member's last error; empty if another program has overwritten it."""
-    try:
-        facts = json.loads(text or b"{}")
-    except (ValueError, RecursionError):
-        return {}
-    return facts if isinstance(facts, dict) else {}
 
 
 def _texts(flat: Sequence[bytes] | RedisReplyError) -> dict[str, str]:

@@ -1,11 +1,19 @@
 """A filter that selects jobs, as a value: used by lists, bulk actions, the command line and the dashboard."""
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
+from typing import TypeVar
 
+from sidekiq_py.api.bulk import Progress, Stop
 from sidekiq_py.api.job_record import JobRecord
 from sidekiq_py.wire.json_writer import json_text
+
+J = TypeVar("J", bound=JobRecord)
+
+# Reporting the progress of a search takes longer than looking at a job.
+_LOOKED_AT_AT_ONCE = 200
 
 
 @dataclass(frozen=True)
@@ -98,3 +106,32 @@ class JobFilter:
         if job.error_class is None and job.error_message is None:
             return False
         return wanted.casefold() in f"{job.error_class}: {job.error_message}".casefold()
+
+
+def search(
+    jobs: Iterable[J],
+    wanted: JobFilter,
+    time_of: Callable[[J], float | None],
+    *,
+    looked_at: Progress | None,
+    stop: Stop | None,
+) -> Iterator[J]:
+    """
+    Yield the matching jobs.
+
+    Args:
+        time_of: The time of a job that the filter compares, in epoch seconds.
+        looked_at: Called now and then with the number of jobs looked at so far.
+        stop: Called as often; if it returns True, the search ends.
+    """
+    number = 0
+    for number, job in enumerate(jobs, 1):
+        if number % _LOOKED_AT_AT_ONCE == 0:
+            if looked_at is not None:
+                looked_at(number)
+            if stop is not None and stop():
+                return
+        if wanted.fits(job, time_of(job)):
+            yield job
+    if looked_at is not None:
+        looked_at(number)

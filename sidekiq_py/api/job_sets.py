@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
+from operator import attrgetter
 from typing import Any
 
 from sidekiq_py import program
 from sidekiq_py.api.bulk import BulkResult, Progress, Stop, Tally, slices
 from sidekiq_py.api.ends import ends_of_extensions
-from sidekiq_py.api.filters import JobFilter
+from sidekiq_py.api.filters import JobFilter, search
 from sidekiq_py.api.job_record import JobRecord
 from sidekiq_py.api.source import client_for
 from sidekiq_py.client.sync_client import Client
@@ -40,8 +41,6 @@ from sidekiq_py.wire.payload import dump, is_finite, parse_job, score_text, show
 _PAGE_JOBS = 200
 _SCAN_COUNT = 1000
 _SCORE = re.compile(r"[+-]?inf|-?\d{1,40}(?:\.\d{1,40})?(?:e[+-]?\d{1,3})?", re.ASCII)
-# Reporting the progress of a search takes longer than looking at an entry.
-_LOOKED_AT_AT_ONCE = 200
 
 Place = tuple[bytes, bytes]
 """The end of a page of a sorted set: the last member that was looked at, and its score as Redis writes it."""
@@ -275,17 +274,12 @@ class JobSet:
                 filter's times.
             stop: Called as often; if it returns True, the search ends.
         """
-        number = 0
-        for number, entry in enumerate(self._candidates(wanted, latest_first, looked_at), 1):
-            if number % _LOOKED_AT_AT_ONCE == 0:
-                if looked_at is not None and wanted.text is None:
-                    looked_at(number)
-                if stop is not None and stop():
-                    return
-            if wanted.fits(entry, entry.score):
-                yield entry
-        if looked_at is not None and wanted.text is None:
-            looked_at(number)
+        if wanted.text is None:
+            found, report = self._between(wanted, latest_first, None), looked_at
+        else:
+            # Redis reports the progress itself.
+            found, report = self._with_text(wanted.text, looked_at), None
+        return search(found, wanted, attrgetter("score"), looked_at=report, stop=stop)
 
     def page(
         self,
@@ -495,12 +489,9 @@ class JobSet:
                 yield SortedEntry(self, member, score)
             after = page[-1]
 
-    def _candidates(self, wanted: JobFilter, latest_first: bool, looked_at: Progress | None) -> Iterator[SortedEntry]:
+    def _with_text(self, text: str, looked_at: Progress | None) -> Iterator[SortedEntry]:
         """The entries that may match, narrowed down at little cost."""
-        if wanted.text is None:
-            yield from self._between(wanted, latest_first, None)
-            return
-        pattern = f"*{literal(wanted.text)}*"
+        pattern = f"*{literal(text)}*"
         for member, score in job_sets.scan(self._pool, self.name, pattern, _SCAN_COUNT, looked_at):
             yield SortedEntry(self, member, score)
 

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from sidekiq_py.api.bulk import BulkResult, Progress, Stop, Tally, slices
 from sidekiq_py.api.ends import ends_of_extensions, is_handled
-from sidekiq_py.api.filters import JobFilter
+from sidekiq_py.api.filters import JobFilter, search
 from sidekiq_py.api.job_record import JobRecord, latency, seconds_of
 from sidekiq_py.api.source import pool_for
 from sidekiq_py.client.sync_client import Client, of_pool
@@ -19,8 +19,6 @@ from sidekiq_py.redis_access.reads.queues import PlacedJob
 
 _PAGE_JOBS = 200
 _NEAR_PAGES = 25
-# Reporting the progress of a search takes longer than looking at a job.
-_LOOKED_AT_AT_ONCE = 200
 # This many steps over the jobs of a queue keep Redis busy for some milliseconds.
 _STEPS_AT_ONCE = 100_000
 
@@ -205,17 +203,7 @@ class Queue:
             looked_at: Called now and then with the number of jobs looked at so far.
             stop: Called as often; if it returns True, the search ends.
         """
-        number = 0
-        for number, job in enumerate(self._walk(oldest_first=oldest_first), 1):
-            if number % _LOOKED_AT_AT_ONCE == 0:
-                if looked_at is not None:
-                    looked_at(number)
-                if stop is not None and stop():
-                    return
-            if wanted.fits(job, _enqueued_at(job)):
-                yield job
-        if looked_at is not None:
-            looked_at(number)
+        return search(self._walk(oldest_first=oldest_first), wanted, _enqueued_at, looked_at=looked_at, stop=stop)
 
     def page(
         self,

@@ -69,13 +69,19 @@ def echo_table(
     cells = [tuple(headings), *[tuple(cut(plain(str(cell)[: _WIDEST + 1]), _WIDEST) for cell in row) for row in rows]]
     widths = [max(len(row[column]) for row in cells) for column in range(len(headings))]
     if sys.stdout.isatty():
-        _fit(widths, [headings.index(name) for name in elastic], shutil.get_terminal_size().columns)
+        fit(widths, [headings.index(name) for name in elastic], shutil.get_terminal_size().columns, _NARROWEST)
+    are_right = [heading in right for heading in headings]
     for row in cells:
-        parts = [
-            cell.rjust(width) if heading in right else cut(cell, width).ljust(width)
-            for heading, cell, width in zip(headings, row, widths, strict=True)
-        ]
-        click.echo("  ".join(parts).rstrip())
+        click.echo(table_line(row, widths, are_right))
+
+
+def table_line(cells: Iterable[str], widths: Iterable[int], are_right: Iterable[bool]) -> str:
+    """One line of a table; a cell is cut to the width of its column."""
+    aligned = (
+        cut(cell, width).rjust(width) if is_right else cut(cell, width).ljust(width)
+        for cell, width, is_right in zip(cells, widths, are_right, strict=True)
+    )
+    return "  ".join(aligned).rstrip()
 
 
 def echo_rest(shown: int, limit: int, total: int, *, is_filtered: bool) -> None:
@@ -147,12 +153,15 @@ def progress(label: str, length: int, *, hidden: bool) -> Iterator[Callable[[int
         yield lambda done: bar.update(max(0, min(done, length) - bar.pos))
 
 
-def _fit(widths: list[int], elastic: Sequence[int], room: int) -> None:
-    """Shrink the widest of the *elastic* columns, one character at a time, until the table fits into *room*."""
+def fit(widths: list[int], elastic: Sequence[int], room: int, narrowest: int) -> None:
+    """
+    Shrink the widest of the *elastic* columns, one character at a time, until the table fits into *room*, or they are
+    as narrow as *narrowest*.
+    """
     surplus = sum(widths) + 2 * (len(widths) - 1) - room
     while surplus > 0 and elastic:
         widest = max(elastic, key=widths.__getitem__)
-        if widths[widest] <= _NARROWEST:
+        if widths[widest] <= narrowest:
             return
         widths[widest] -= 1
         surplus -= 1

@@ -1,12 +1,12 @@
 """What `top` shows, as lines of text, for a terminal of any size or for none."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 from sidekiq_py.api import Overview, Process, QueueSummary, Work
-from sidekiq_py.cli.output import cut, plain, shortened, shown, span
+from sidekiq_py.cli.output import cut, fit, plain, shortened, shown, span, table_line
 from sidekiq_py.cli.running import language
 from sidekiq_py.wire.json_writer import json_text
 
@@ -18,7 +18,6 @@ _NARROWEST = 6
 _LEAST_ROWS = 12
 _SILENT_SECONDS = 25
 _ARGS_WIDTH = 200
-_GAP = 2
 
 HELP = (
     "Tab, Shift-Tab   the next section, the previous one",
@@ -197,32 +196,18 @@ def _shares(wanted: dict[str, int], room: int) -> dict[str, int]:
 
 def _table(overview: Overview, section: str, width: int) -> list[Line]:
     rows, columns = _columns(overview, section)
-    heading = f"{columns[0].heading} ({len(rows):,})"
-    cells = [
-        [heading, *(column.heading for column in columns[1:])],
-        *([_text(column, row) for column in columns] for row in rows),
-    ]
-    widths = [max(len(row[index]) for row in cells) for index in range(len(columns))]
-    left = sorted(range(len(columns)), key=lambda index: columns[index].keep, reverse=True)
-    while len(left) > 1 and _least(widths, columns, left) > width:
-        left.pop()
-    left.sort()
-    while _total(widths, left) > width:
-        elastic = [index for index in left if columns[index].is_elastic] or left
-        widest = max(elastic, key=widths.__getitem__)
-        if widths[widest] <= _NARROWEST:
-            break
-        widths[widest] -= 1
+    texts = {column: [column.heading, *(_text(column, row) for row in rows)] for column in columns}
+    texts[columns[0]][0] += f" ({len(rows):,})"
+    while len(texts) > 1 and _least(texts) > width:
+        del texts[min(texts, key=lambda column: column.keep)]
+    widths = [max(map(len, cells)) for cells in texts.values()]
+    elastic = [index for index, column in enumerate(texts) if column.is_elastic]
+    fit(widths, elastic or range(len(widths)), width, _NARROWEST)
+    are_right = [column.is_right for column in texts]
     lines = []
-    for number, row in enumerate(cells):
-        parts = [
-            cut(row[index], widths[index]).rjust(widths[index])
-            if columns[index].is_right
-            else cut(row[index], widths[index]).ljust(widths[index])
-            for index in left
-        ]
+    for number, cells in enumerate(zip(*texts.values(), strict=True)):
         style: Style = "heading" if number == 0 else _style(rows[number - 1], overview)
-        lines.append(Line(cut((" " * _GAP).join(parts).rstrip(), width), style))
+        lines.append(Line(cut(table_line(cells, widths, are_right), width), style))
     if not rows:
         lines.append(Line(cut(_NONE[section], width), "dim"))
     return lines
@@ -277,15 +262,13 @@ def _text(column: _Column, row: Any) -> str:
     return shortened(text, _ARGS_WIDTH) if column.is_elastic else plain(text)
 
 
-def _least(widths: Sequence[int], columns: Sequence[_Column], left: Sequence[int]) -> int:
+def _least(texts: Mapping[_Column, Sequence[str]]) -> int:
     """The width that these columns need at least, with the elastic ones cut."""
-    return sum(
-        min(widths[index], 3 * _NARROWEST) if columns[index].is_elastic else widths[index] for index in left
-    ) + _GAP * (len(left) - 1)
-
-
-def _total(widths: Sequence[int], left: Sequence[int]) -> int:
-    return sum(widths[index] for index in left) + _GAP * (len(left) - 1)
+    widths = [
+        min(max(map(len, cells)), 3 * _NARROWEST) if column.is_elastic else max(map(len, cells))
+        for column, cells in texts.items()
+    ]
+    return sum(widths) + 2 * (len(widths) - 1)
 
 
 def _state(process: Process, now: float) -> str:

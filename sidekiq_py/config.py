@@ -14,6 +14,7 @@ from typing import Any, Literal
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.options import closest, unseen_in
 from sidekiq_py.redis_access.connection.settings import RedisSettings
+from sidekiq_py.redis_access.job_path.failed_jobs import DeadLimits
 from sidekiq_py.wire.dialect import Dialect, FloatText
 from sidekiq_py.wire.extensions import EXTENSION_KEYS
 
@@ -244,6 +245,11 @@ class Config:
     def concurrency(self) -> int:
         """The number of threads in all capsules."""
         return sum(capsule.concurrency for capsule in self.capsules)
+
+    @property
+    def dead_limits(self) -> DeadLimits:
+        """The limits of the dead set, as what trims it takes them."""
+        return DeadLimits(self.dead_max_jobs, self.dead_timeout_seconds)
 
     def pinned_dialect(self) -> Dialect | None:
         """The configured dialect, or None if it is detected."""

@@ -183,7 +183,7 @@ class JobSet:
         self.name = name
         self._client = client_for(pool, client)
         self._pool = self._client.pool
-        self._limits = dead_limits or _default_limits()
+        self._limits = dead_limits or Config().dead_limits
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
@@ -621,11 +621,6 @@ class DeadSet(JobSet):
 def _announce_death(record: JobRecord) -> None:
     if record.item:
         program.hooks.announce_death(record.item, RuntimeError("Job killed by API"))
-
-
-def _default_limits() -> DeadLimits:
-    config = Config()
-    return DeadLimits(config.dead_max_jobs, config.dead_timeout_seconds)
 
 
 def _epoch(at: float | datetime) -> float:

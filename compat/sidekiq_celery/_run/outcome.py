@@ -20,7 +20,6 @@ from sidekiq_celery._wire.payload import KEY, task_headers_of
 from sidekiq_celery.exceptions import NotRegistered, Reject
 from sidekiq_py.extension import (
     Attempt,
-    DeadLimits,
     Effect,
     EndKind,
     Kind,
@@ -120,41 +119,20 @@ def _failure(run: TaskRun, attempt: Attempt, failed_tasks: FailedTasks) -> Outco
     task, app = run.plan.task, run.plan.app
     payload = parse_job(attempt.raw)
     _record(payload, run.retval, attempt, attempt.queue)
-    if isinstance(run.retval, NotRegistered) and KEY not in payload:
-        return _kept_for_others(run, attempt, payload)
+    may_be_no_task = isinstance(run.retval, NotRegistered) and KEY not in payload
     # A failed task that is tried again anyway, by `retry(throw=False)`, is not dead.
-    limit = 0 if run.again or is_expected(task, run.retval) else keep_limit(app, task)
-    if not limit:
+    limit = 0 if may_be_no_task or run.again or is_expected(task, run.retval) else keep_limit(app, task)
+    if not limit and not may_be_no_task:
         vital = (*run.effects, *_next_tries(run, attempt))
         return Outcome("discarded", payload, announce_death=not run.again, vital=vital, is_logged=True)
     member = dump(payload, dialect=attempt.dialect)
-    return Outcome(
-        "dead",
-        payload,
-        member,
-        attempt.now,
-        announce_death=True,
-        vital=(*run.effects, *failed_tasks.keep(member, attempt.now)),
-        afterwards=lambda: failed_tasks.trim(limit),
-        is_logged=True,
-    )
-
-
-def _kept_for_others(run: TaskRun, attempt: Attempt, payload: dict[str, Any]) -> Outcome:
-    """A job that may not be a task at all: kept by Sidekiq's own rules, whatever the setting for failed tasks."""
-    config = attempt.config
-    limits = DeadLimits(config.dead_max_jobs, config.dead_timeout_seconds)
-    member = dump(payload, dialect=attempt.dialect)
-    return Outcome(
-        "dead",
-        payload,
-        member,
-        attempt.now,
-        announce_death=True,
-        vital=(*run.effects, add_to_dead(member, attempt.now)),
-        trims=tuple(trim_dead(attempt.now, limits)),
-        is_logged=True,
-    )
+    dead = Outcome("dead", payload, member, attempt.now, announce_death=True, is_logged=True)
+    if may_be_no_task:
+        # It is kept by Sidekiq's own rules, whatever the setting for failed tasks.
+        trims = trim_dead(attempt.now, attempt.config.dead_limits)
+        return dead._replace(vital=(*run.effects, add_to_dead(member, attempt.now)), trims=tuple(trims))
+    kept = failed_tasks.keep(member, attempt.now)
+    return dead._replace(vital=(*run.effects, *kept), afterwards=lambda: failed_tasks.trim(limit))
 
 
 def _record(payload: dict[str, Any], error: Any, attempt: Attempt, queue: str) -> None:

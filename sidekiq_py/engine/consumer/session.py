@@ -40,7 +40,7 @@ from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.redis_access.extension import revoked
 from sidekiq_py.redis_access.job_path import in_flight, job_counts
-from sidekiq_py.redis_access.job_path.failed_jobs import DeadLimits, add_to_dead, trim_dead
+from sidekiq_py.redis_access.job_path.failed_jobs import add_to_dead, trim_dead
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.failure import error_class_name
 from sidekiq_py.wire.payload import dump, parse_job
@@ -326,8 +326,7 @@ class ConsumerSession:
         _forget(unit)
 
     def _dead_letter(self, unit: UnitOfWork, member: bytes, now: float) -> None:
-        limits = DeadLimits(self.config.dead_max_jobs, self.config.dead_timeout_seconds)
-        vital = [add_to_dead(member, now), *trim_dead(now, limits)]
+        vital = [add_to_dead(member, now), *trim_dead(now, self.config.dead_limits)]
         counters = [*job_counts.count_commands(utc_day(now), failed=True), in_flight.clear_suspect_command(unit.raw)]
         self.pool.run(lambda link: settled(link, unit, vital, counters))
         _forget(unit)

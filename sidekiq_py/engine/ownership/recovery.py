@@ -43,7 +43,7 @@ from sidekiq_py.loaded_extensions import LoadedExtensions
 from sidekiq_py.logs import counted, log_context
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.job_path import in_flight, recover
-from sidekiq_py.redis_access.job_path.failed_jobs import DeadLimits, add_to_dead, trim_dead
+from sidekiq_py.redis_access.job_path.failed_jobs import add_to_dead, trim_dead
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.failure import error_class_name
 from sidekiq_py.wire.payload import dump, parse_job_or_empty
@@ -350,7 +350,7 @@ class Recovery:
                 counters=[
                     *(death.commands if death is not None else ()),
                     in_flight.clear_suspect_command(entry.raw),
-                    *trim_dead(now, DeadLimits(self._config.dead_max_jobs, self._config.dead_timeout_seconds)),
+                    *trim_dead(now, self._config.dead_limits),
                 ],
                 listed=entry.raw if entry.is_listed else None,
             )

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 from sidekiq_py.config import Config
 from sidekiq_py.errors import JobFailed, PayloadError, Shutdown
 from sidekiq_py.outcome import Attempt, DecideOutcome, Outcome
-from sidekiq_py.redis_access.job_path.failed_jobs import DeadLimits, add_to_dead, add_to_retry, trim_dead
+from sidekiq_py.redis_access.job_path.failed_jobs import add_to_dead, add_to_retry, trim_dead
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.failure import backtrace_lines, error_class_name, error_text, record_failure
 from sidekiq_py.wire.payload import dump, parse_job
@@ -328,7 +328,6 @@ def _dead(failure: _Failure, payload: Payload, member: bytes, *, announce_death:
 
 
 def _in_dead(member: bytes, payload: Payload, config: Config, now: float, *, announce_death: bool) -> Outcome:
-    limits = DeadLimits(config.dead_max_jobs, config.dead_timeout_seconds)
     return Outcome(
         "dead",
         payload,
@@ -336,5 +335,5 @@ def _in_dead(member: bytes, payload: Payload, config: Config, now: float, *, ann
         now,
         announce_death,
         vital=(add_to_dead(member, now),),
-        trims=tuple(trim_dead(now, limits)),
+        trims=tuple(trim_dead(now, config.dead_limits)),
     )

@@ -46,7 +46,6 @@ from sidekiq_py.loaded_extensions import LoadedExtensions
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.job_path import promote
 from sidekiq_py.redis_access.job_path.due_watch import DueWatch
-from sidekiq_py.redis_access.job_path.failed_jobs import DeadLimits
 from sidekiq_py.redis_access.job_path.promote import Move, Moved
 from sidekiq_py.redis_access.job_path.push import Outgoing
 from sidekiq_py.redis_access.job_path.settle_script import Effect
@@ -178,7 +177,7 @@ class Poller:
         self._now = now
         self._monotonic = monotonic
         self._draw = draw
-        self._limits = DeadLimits(config.dead_max_jobs, config.dead_timeout_seconds)
+        self._limits = config.dead_limits
         self._end = clock.Wakeable()
         self._watch = DueWatch(pool)
         # True while nothing comes due soon and Redis would report a change.

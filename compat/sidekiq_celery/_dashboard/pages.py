@@ -35,37 +35,26 @@ Render = Callable[[Visit], Any]
 def pages() -> list[Page]:
     """All Celery pages of the dashboard."""
     templates = {path.name: path.read_text() for path in _TEMPLATES.iterdir()}
+    unlisted: list[tuple[str, str, Render, dict[str, Render]]] = [
+        ("Task", "/celery/task", _task, {}),
+        ("Workflows", "/celery/workflows", _workflows, {}),
+        ("Workflow", "/celery/workflow", _workflow, {}),
+        ("Workers", "/celery/workers", _workers, {}),
+        ("Worker", "/celery/worker", _worker, {"/celery/worker/act": _act_on_worker}),
+        ("Limits", "/celery/limits", _limits, {"/celery/limit": _set_limit, "/celery/time-limit": _set_time_limits}),
+    ]
+    revoke = PageAction("/celery/revoke", _with_error_page(_revoke))
     return [
-        Page(
-            "Celery",
-            "/celery",
-            _with_error_page(_tasks),
-            templates,
-            (PageAction("/celery/revoke", _with_error_page(_revoke)),),
-            job_links=_links,
-        ),
-        Page("Task", "/celery/task", _with_error_page(_task), is_listed=False),
-        Page("Workflows", "/celery/workflows", _with_error_page(_workflows), is_listed=False),
-        Page("Workflow", "/celery/workflow", _with_error_page(_workflow), is_listed=False),
-        Page("Workers", "/celery/workers", _with_error_page(_workers), is_listed=False),
-        Page(
-            "Worker",
-            "/celery/worker",
-            _with_error_page(_worker),
-            actions=(PageAction("/celery/worker/act", _with_error_page(_act_on_worker)),),
-            is_listed=False,
-        ),
-        Page(
-            "Limits",
-            "/celery/limits",
-            _with_error_page(_limits),
-            actions=(
-                PageAction("/celery/limit", _with_error_page(_set_limit)),
-                PageAction("/celery/time-limit", _with_error_page(_set_time_limits)),
-            ),
-            is_listed=False,
+        Page("Celery", "/celery", _with_error_page(_tasks), templates, (revoke,), job_links=_links),
+        *(
+            Page(title, path, _with_error_page(render), actions=_actions(actions), is_listed=False)
+            for title, path, render, actions in unlisted
         ),
     ]
+
+
+def _actions(actions: Mapping[str, Render]) -> tuple[PageAction, ...]:
+    return tuple(PageAction(path, _with_error_page(run)) for path, run in actions.items())
 
 
 def _with_error_page(render: Render) -> Render:

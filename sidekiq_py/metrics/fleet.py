@@ -4,15 +4,16 @@ Metrics of all processes in both languages, read from Redis, under sidekiq-prome
 Every scrape reads Redis, so only the dashboard exports them, and not each worker's own port.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
+from functools import partial
+from operator import add
 from typing import Any
 
 from sidekiq_py.api import ProcessSet, Stats, WorkSet
 from sidekiq_py.api.processes import Process
 from sidekiq_py.api.stats import QueueSummary
 from sidekiq_py.client.sync_client import Client
-from sidekiq_py.clock import now_seconds
 from sidekiq_py.metrics.text import Family, Labels, Sample, label, render
 
 MOST_QUEUES = 1000
@@ -69,55 +70,44 @@ def _of_queues(
 ) -> list[Family]:
     workers = [(name, process.concurrency) for process in processes for name in process.queues]
     read = [queue for queue in queues if queue.error is None]
-    now = datetime.fromtimestamp(now_seconds(), UTC)
-    ages = [
-        (work.queue, max(0.0, (now - work.run_at).total_seconds()))
-        for _, _, work in WorkSet(pool=pool, client=client)
-        if work.run_at is not None
-    ]
+    running = [work for _, _, work in WorkSet(pool=pool, client=client)]
+    ages = [(work.queue, age) for work in running if (age := work.elapsed_seconds) is not None]
+    by_queue = partial(_by_queue, names, most)
     return [
-        _by_queue(
+        by_queue(
             "sidekiq_queue_latency_seconds",
             "How long the job that runs next has waited.",
-            names,
-            most,
-            [(queue.name, max(0.0, queue.latency)) for queue in read],
             max,
+            [(queue.name, max(0.0, queue.latency)) for queue in read],
         ),
-        _by_queue(
+        by_queue(
             "sidekiq_queue_enqueued_jobs",
             "Jobs that wait in this queue.",
-            names,
-            most,
+            add,
             [(queue.name, queue.size) for queue in read],
-            lambda a, b: a + b,
         ),
-        _by_queue(
+        by_queue(
             "sidekiq_queue_max_processing_time_seconds",
             "How long the oldest running job of this queue has been running.",
-            names,
-            most,
-            [*((queue.name, 0.0) for queue in queues), *ages],
             max,
+            [*((queue.name, 0.0) for queue in queues), *ages],
         ),
-        _by_queue(
+        by_queue(
             "sidekiq_queue_workers",
             "Jobs that the processes serving this queue can run at once.",
-            names,
-            most,
+            add,
             [*((queue.name, 0) for queue in queues), *workers],
-            lambda a, b: a + b,
         ),
     ]
 
 
 def _by_queue(
-    name: str,
-    about: str,
     names: dict[str, str],
     most: int,
-    values: Iterable[tuple[str, float]],
+    name: str,
+    about: str,
     merge: Callable[[float, float], float],
+    values: Iterable[tuple[str, float]],
 ) -> Family:
     merged: dict[str, float] = {}
     for queue, value in values:
@@ -130,13 +120,12 @@ def _by_queue(
 
 
 def _host_processes(processes: list[Process]) -> Family:
-    counts: dict[tuple[str, bool], int] = {}
+    counts: Counter[tuple[str, bool]] = Counter()
     hosts: set[str] = set()
     for process in processes:
         host = label(process.hostname)
         hosts.add(host)
-        place = (host if len(hosts) <= MOST_HOSTS else OTHER, process.is_stopping)
-        counts[place] = counts.get(place, 0) + 1
+        counts[host if len(hosts) <= MOST_HOSTS else OTHER, process.is_stopping] += 1
     samples = [
         Sample({"host": host, "quiet": str(is_quiet).lower()}, count) for (host, is_quiet), count in counts.items()
     ]

@@ -78,8 +78,7 @@ class WorkerNotices:
 
 def rates_of(reply: Any) -> dict[str, RateSetting]:
     """The rates that were set at run time, from the reply to HGETALL of `RATES_KEY`."""
-    pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
-    return dict(_readable(pairs))
+    return dict(_readable(zip(reply[::2], reply[1::2], strict=True)))
 
 
 def countable_rate(limit: Any) -> float:

@@ -57,8 +57,7 @@ def entries(pool: Pool) -> Iterable[Mapping[str, Any]]:
 
 
 def _pairs(reply: Any) -> Iterable[tuple[str, bytes]]:
-    found = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
-    return [(key.decode(errors="replace"), value) for key, value in found]
+    return [(key.decode(errors="replace"), value) for key, value in zip(reply[::2], reply[1::2], strict=True)]
 
 
 def _last_run(text: bytes | None) -> str | None:

@@ -115,7 +115,7 @@ def add(pool: Pool, keys: TurnKeys, field: str, text: bytes, value: bytes) -> No
     pool.batch([("MULTI",), ("HSET", keys.added, field, text), ("HSETNX", keys.turns, field, value), ("EXEC",)])
 
 
-def _texts(reply: Sequence[bytes] | dict[bytes, bytes]) -> dict[str, bytes]:
-    pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
+def _texts(reply: Sequence[bytes]) -> dict[str, bytes]:
+    pairs = zip(reply[::2], reply[1::2], strict=True)
     # Any program may write to these hashes, and a name that is not UTF-8 must not stop the other entries.
     return {name.decode(errors="surrogateescape"): value for name, value in pairs}

@@ -14,6 +14,7 @@ from sidekiq_py.extensions.batches.pretending import pretending
 from sidekiq_py.extensions.batches.rows import Rows, object_in
 from sidekiq_py.redaction import current
 from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.replies import texts as texts_of
 
 State = Literal["open", "running", "complete", "success"]
 STATES: tuple[State, ...] = ("open", "running", "complete", "success")
@@ -254,8 +255,7 @@ def _texts(flat: Sequence[bytes] | RedisReplyError) -> dict[str, str]:
         if flat.code != "WRONGTYPE":
             raise flat
         return {"": "no hash"}
-    texts = [text.decode(errors="replace") for text in flat]
-    return dict(zip(texts[::2], texts[1::2], strict=True))
+    return texts_of(flat)
 
 
 def _status(pool: Pool, bid: str, texts: Mapping[str, str]) -> BatchStatus | None:

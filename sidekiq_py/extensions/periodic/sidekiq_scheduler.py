@@ -10,6 +10,7 @@ from typing import Any
 
 from sidekiq_py.errors import JsonParseError, RedisReplyError
 from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.replies import pairs
 from sidekiq_py.wire.json_dialect import loads
 
 # The ways to define a schedule.
@@ -47,5 +48,4 @@ def _first(value: Any) -> Any:
 
 
 def _pairs(reply: Any) -> dict[str, bytes]:
-    found = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
-    return {key.decode(errors="replace"): value for key, value in found}
+    return {key.decode(errors="replace"): value for key, value in pairs(reply)}

@@ -1,6 +1,6 @@
 """The timetable in Redis: it is read as a whole and changed one job at a time, each change in one script."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,7 +26,7 @@ from sidekiq_py.extensions.periodic.layout import (
 from sidekiq_py.extensions.periodic.ticks import previous_time
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.connection.replies import raise_first
+from sidekiq_py.redis_access.connection.replies import pairs, raise_first
 from sidekiq_py.redis_access.job_path import settle_script
 from sidekiq_py.redis_access.job_path.failed_jobs import Command
 from sidekiq_py.redis_access.job_path.settle_script import Effect
@@ -179,14 +179,14 @@ def find(
 
 
 def _stored(key: str, layout: Layout, hashed: Any, own: Any) -> StoredJob:
-    state = OwnState() if isinstance(own, RedisReplyError) else read_own(_pairs(own))
+    state = OwnState() if isinstance(own, RedisReplyError) else read_own(dict(pairs(own)))
     refusal = next((reply for reply in (hashed, own) if isinstance(reply, RedisReplyError)), None)
     if refusal is not None and refusal.code != "WRONGTYPE":
         return StoredJob(key, layout, None, state, problem=f"its keys cannot be read: {refusal}")
     if isinstance(hashed, RedisReplyError):
         return StoredJob(key, layout, None, state, problem=f"the key {key} is not a hash; delete it")
     try:
-        entry = read_entry(key, _pairs(hashed))
+        entry = read_entry(key, dict(pairs(hashed)))
     except DamagedJobError as error:
         return StoredJob(key, layout, None, state, problem=str(error))
     try:
@@ -217,10 +217,6 @@ def wrong_types(pool: Pool, jobs: Sequence[StoredJob]) -> list[str]:
     return [key for key, kind in zip(wanted, found, strict=True) if kind not in (wanted[key], b"none")]
 
 
-def _pairs(reply: Any) -> Mapping[bytes, bytes]:
-    return reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))
-
-
 def write(pool: Pool, *effects: Effect) -> None:
     """
     Change the timetable atomically.
@@ -240,7 +236,7 @@ def save_effect(layout: Layout, entry: CronEntry, own: OwnState, *, now: float) 
         *("by", own.by, "rival", own.rival, "cron", entry.cron, "overlap", own.overlap),
         *("catch_up", "" if own.catch_up_seconds is None else f"{own.catch_up_seconds:g}"),
         *("jitter", f"{own.jitter_seconds:g}", "once_on_dst", "1" if own.once_on_dst else "0"),
-        *("ours", "1", "copy", json_text(dict(_in_pairs(entry.fields(layout))))),
+        *("ours", "1", "copy", json_text(dict(pairs(entry.fields(layout))))),
     ]
     return (
         verbs.SAVE.name,
@@ -254,10 +250,6 @@ def save_effect(layout: Layout, entry: CronEntry, own: OwnState, *, now: float) 
         *mine,
         *entry.fields(layout),
     )
-
-
-def _in_pairs(words: Sequence[str]) -> Iterable[tuple[str, str]]:
-    return zip(words[::2], words[1::2], strict=True)
 
 
 def remove_effect(job: StoredJob) -> Effect:
@@ -285,7 +277,7 @@ def own_states(pool: Pool, keys: Sequence[str]) -> list[OwnState]:
     """Python's own data about each job."""
     if not keys:
         return []
-    return [read_own(_pairs(found)) for found in _replies(pool, [("HGETALL", OWN_PREFIX + key) for key in keys])]
+    return [read_own(dict(pairs(found))) for found in _replies(pool, [("HGETALL", OWN_PREFIX + key) for key in keys])]
 
 
 def restore_effect(key: str, own: OwnState, *, now: float) -> Effect | None:
@@ -385,8 +377,7 @@ _GRACE_SECONDS = 90.0
 
 def _pairs_of_scores(reply: Sequence[Any]) -> dict[int, float]:
     found = {}
-    pairs = reply if reply and isinstance(reply[0], (list, tuple)) else list(zip(reply[::2], reply[1::2], strict=True))
-    for member, score in pairs:
+    for member, score in pairs(reply):
         tick = tick_of(member.decode(errors="replace"))
         if tick is not None:
             found[tick] = float(score)

@@ -10,6 +10,7 @@ from sidekiq_py.client.sync_client import Client
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.extensions.status import keys
 from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.replies import texts
 from sidekiq_py.redis_access.job_path import settle_script
 from sidekiq_py.wire.number_text import to_finite
 
@@ -42,9 +43,7 @@ class JobStatus:
         if jid is None:
             return None
         links = pool_for(pool, client)
-        flat: list[bytes] = links.command("HGETALL", keys.of(jid))
-        texts = [part.decode(errors="replace") for part in flat]
-        fields = dict(zip(texts[::2], texts[1::2], strict=True))
+        fields = texts(links.command("HGETALL", keys.of(jid)))
         return cls(jid, fields, links) if fields else None
 
     @classmethod

@@ -3,11 +3,13 @@
 import re
 import ssl
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import redis
 
 from sidekiq_py.errors import RedisConnectionError, RedisReplyError
+
+T = TypeVar("T")
 
 # Error replies after which the same command may be sent again on a fresh connection: it was not executed, because the
 # server is no longer the primary. Source: Sidekiq 6.4.1 and later, redis_connection.rb / config.rb.
@@ -93,3 +95,13 @@ def _without(replies: Sequence[Any], is_left_out: Callable[[RedisReplyError], bo
         if isinstance(reply, RedisReplyError) and not is_left_out(reply):
             raise reply
     return [None if isinstance(reply, RedisReplyError) else reply for reply in replies]
+
+
+def pairs(flat: Sequence[T]) -> list[tuple[T, T]]:
+    """The fields and values, or members and scores, of a reply in which they alternate."""
+    return list(zip(flat[::2], flat[1::2], strict=True))
+
+
+def texts(flat: Sequence[bytes]) -> dict[str, str]:
+    """A hash as text, whatever other programs have written to it."""
+    return {field.decode(errors="replace"): value.decode(errors="replace") for field, value in pairs(flat)}

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.replies import pairs
 
 _SET_COUNT = 1000
 
@@ -43,7 +44,7 @@ def scored_members(
         number += count
         if looked_at is not None:
             looked_at(number)
-        yield from zip(flat[::2], flat[1::2], strict=True)
+        yield from pairs(flat)
         if cursor == b"0":
             return
 

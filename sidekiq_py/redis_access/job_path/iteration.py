@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.replies import pairs
 from sidekiq_py.wire import keys
 
 TTL_SECONDS = 30 * 24 * 3600
@@ -34,8 +35,7 @@ class State(NamedTuple):
 
 def load(pool: Pool, jid: str) -> State:
     """The saved state; an empty state for a job that never ran."""
-    flat = pool.command("HGETALL", keys.iteration(jid))
-    fields: dict[bytes, bytes] = dict(zip(flat[::2], flat[1::2], strict=True))
+    fields: dict[bytes, bytes] = dict(pairs(pool.command("HGETALL", keys.iteration(jid))))
     return State(
         executions=int(fields.get(b"ex", 0)),
         cursor=fields.get(b"c"),

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection.link import Link
-from sidekiq_py.redis_access.connection.replies import raise_first, readable
+from sidekiq_py.redis_access.connection.replies import pairs, raise_first, readable
 from sidekiq_py.redis_access.connection.scripts import Script
 from sidekiq_py.redis_access.job_path import in_flight
 from sidekiq_py.wire import keys
@@ -67,13 +67,13 @@ class Fate(NamedTuple):
 
 def owners(link: Link) -> dict[str, bytes]:
     """All registered owners: maps each name to its entry."""
-    return {name.decode(): about for name, about in _pairs(link.command("HGETALL", keys.OWNERS)) if _is_text(name)}
+    return {name.decode(): about for name, about in pairs(link.command("HGETALL", keys.OWNERS)) if _is_text(name)}
 
 
 def departed(link: Link) -> dict[str, tuple[float, bytes]]:
     """All owners that left or were fenced lately: maps each name to the time (epoch s) and its entry."""
     found = {}
-    for name, text in _pairs(link.command("HGETALL", keys.DEPARTED)):
+    for name, text in pairs(link.command("HGETALL", keys.DEPARTED)):
         left_at, _, about = text.partition(b" ")
         # Anything else there is not ours, and must not keep the other owners' jobs from being recovered.
         if _is_text(name) and (at := _number(left_at)) is not None:
@@ -233,7 +233,7 @@ def forget_suspects(link: Link, cursor: bytes, *, now: float) -> bytes:
     """
     following: bytes
     following, flat = link.command("HSCAN", keys.SUSPECTS, cursor, "COUNT", _PAGE)
-    stale = [pair for pair in zip(flat[::2], flat[1::2], strict=True) if _is_stale(pair[1], now)]
+    stale = [pair for pair in pairs(flat) if _is_stale(pair[1], now)]
     if stale:
         FORGET_SUSPECTS.run(link, [keys.SUSPECTS], [part for pair in stale for part in pair])
     return following
@@ -278,10 +278,6 @@ def _put_back(link: Link, owner: str, fates: Sequence[Fate]) -> list[bytes]:
         arguments += [entry.field, source, named, queue, f"{fate.deaths}:{fate.first:.3f}"]
     moved: list[bytes] = RECOVER.run(link, list(numbers), arguments)
     return moved
-
-
-def _pairs(flat: list[bytes]) -> Iterator[tuple[bytes, bytes]]:
-    return zip(flat[::2], flat[1::2], strict=True)
 
 
 def _parse_record(value: bytes | None) -> tuple[int, float] | None:

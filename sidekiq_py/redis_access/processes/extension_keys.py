@@ -6,6 +6,7 @@ extension leaves its jobs alone.
 from collections.abc import Mapping
 
 from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.replies import texts
 from sidekiq_py.wire import keys
 
 
@@ -19,13 +20,8 @@ def exchange(pool: Pool, own: Mapping[str, str]) -> dict[str, str]:
     Raises:
         RedisError: As `Pool.command`.
     """
-    announced = _read(pool)
+    announced = texts(pool.command("HGETALL", keys.EXTENSION_KEYS))
     if own.items() <= announced.items():
         return announced
     pool.command("HSET", keys.EXTENSION_KEYS, *(part for pair in own.items() for part in pair))
     return {**announced, **own}
-
-
-def _read(pool: Pool) -> dict[str, str]:
-    texts = [part.decode(errors="replace") for part in pool.command("HGETALL", keys.EXTENSION_KEYS)]
-    return dict(zip(texts[::2], texts[1::2], strict=True))

@@ -11,6 +11,7 @@ from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection import scan
 from sidekiq_py.redis_access.connection.link import Command
 from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.replies import pairs
 from sidekiq_py.redis_access.connection.scripts import Script
 from sidekiq_py.redis_access.connection.transaction import transact
 from sidekiq_py.wire import keys
@@ -168,6 +169,6 @@ def read_reply(name: str, replies: Sequence[Any]) -> tuple[Beat | None, list[tup
 def _rows(name: str, hashes: Sequence[list[bytes] | None]) -> list[tuple[str, str, bytes]]:
     found: dict[str, bytes] = {}
     for flat in hashes:
-        for thread, entry in zip((flat or [])[::2], (flat or [])[1::2], strict=True):
+        for thread, entry in pairs(flat or []):
             found.setdefault(thread.decode(errors="replace"), entry)
     return [(name, thread, entry) for thread, entry in found.items()]

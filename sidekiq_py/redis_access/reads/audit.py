@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.replies import texts
 from sidekiq_py.wire import keys
 
 Entry = tuple[str, dict[str, str]]
@@ -19,9 +20,4 @@ def page(pool: Pool, count: int, before: str | None) -> list[Entry]:
     """The latest *count* entries, or those before an id."""
     last = "+" if before is None else f"({before}"
     rows = pool.command("XREVRANGE", keys.AUDIT, last, "-", "COUNT", count)
-    return [(entry_id.decode(), _fields(flat)) for entry_id, flat in rows]
-
-
-def _fields(flat: list[bytes]) -> dict[str, str]:
-    texts = [part.decode(errors="replace") for part in flat]
-    return dict(zip(texts[::2], texts[1::2], strict=True))
+    return [(entry_id.decode(), texts(flat)) for entry_id, flat in rows]

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.replies import texts
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.payload import score_text
 
@@ -48,7 +49,7 @@ def ask_to_stop(pool: Pool, run_id: str) -> bool:
 
 def read(pool: Pool, run_id: str) -> dict[str, str]:
     """The fields of a run; empty if there is none."""
-    return _texts(pool.command("HGETALL", keys.bulk_run(run_id)))
+    return texts(pool.command("HGETALL", keys.bulk_run(run_id)))
 
 
 def latest(pool: Pool, count: int) -> list[tuple[str, dict[str, str]]]:
@@ -58,13 +59,8 @@ def latest(pool: Pool, count: int) -> list[tuple[str, dict[str, str]]]:
         return []
     # A key of the wrong type must not hide the other runs.
     rows = pool.readable([("HGETALL", keys.bulk_run(name)) for name in names])
-    return [(name, _texts(row)) for name, row in zip(names, rows, strict=True) if row]
+    return [(name, texts(row)) for name, row in zip(names, rows, strict=True) if row]
 
 
 def _flat(fields: Mapping[str, Any]) -> list[Any]:
     return [part for pair in fields.items() for part in pair]
-
-
-def _texts(flat: list[bytes]) -> dict[str, str]:
-    texts = [part.decode(errors="replace") for part in flat]
-    return dict(zip(texts[::2], texts[1::2], strict=True))

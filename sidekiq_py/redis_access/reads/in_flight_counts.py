@@ -1,12 +1,13 @@
 """How many jobs each owner has in flight, by queue: jobs that have left their queue and are not settled."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sidekiq_py.errors import PayloadError
 from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.replies import pairs
 from sidekiq_py.redis_access.job_path import in_flight
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.json_dialect import loads
@@ -82,8 +83,8 @@ def owners_of(entered: Sequence[bytes], departed: Sequence[bytes]) -> dict[str, 
     return {
         owner.decode(errors="surrogateescape"): queues_of(about)
         for owner, about in [
-            *_pairs(entered),
-            *((owner, about.partition(b" ")[2]) for owner, about in _pairs(departed)),
+            *pairs(entered),
+            *((owner, about.partition(b" ")[2]) for owner, about in pairs(departed)),
         ]
     }
 
@@ -91,7 +92,7 @@ def owners_of(entered: Sequence[bytes], departed: Sequence[bytes]) -> dict[str, 
 def jobs(pool: Pool, owner: str) -> list[tuple[str, bytes]]:
     """The queue and the bytes of each job that an owner has in flight. A key of the wrong type has none."""
     about, flat = pool.well_typed([("HGET", keys.OWNERS, owner), ("HGETALL", keys.in_flight(owner))])
-    found = [(in_flight.split_field(field)[2], raw) for field, raw in _pairs(flat or []) if in_flight.is_field(field)]
+    found = [(in_flight.split_field(field)[2], raw) for field, raw in pairs(flat or []) if in_flight.is_field(field)]
     queues = queues_of(about or b"")
     listed = pool.well_typed([("LRANGE", keys.inbox(owner, queue), 0, -1) for queue in queues])
     return found + [(queue, raw) for queue, raws in zip(queues, listed, strict=True) for raw in raws or ()]
@@ -105,7 +106,3 @@ def queues_of(about: bytes) -> list[str]:
         return []
     queues = noted.get("queues") if isinstance(noted, dict) else None
     return [queue for queue in queues if isinstance(queue, str)] if isinstance(queues, list) else []
-
-
-def _pairs(flat: Sequence[bytes]) -> Iterator[tuple[bytes, bytes]]:
-    return zip(flat[::2], flat[1::2], strict=True)

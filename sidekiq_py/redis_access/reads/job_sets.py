@@ -10,6 +10,7 @@ from typing import Any
 
 from sidekiq_py.redis_access.connection import scan as scanning
 from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.replies import pairs
 from sidekiq_py.redis_access.connection.scripts import Script
 from sidekiq_py.redis_access.connection.transaction import transact
 from sidekiq_py.redis_access.job_path.failed_jobs import DeadLimits, add_to_dead, trim_dead
@@ -42,25 +43,25 @@ def page(pool: Pool, key: str, count: int, *, after: ScoredMember | None, downwa
     arguments: list[Any] = ["down" if downward else "up", count]
     if after is not None:
         arguments += [after[1], after[0]]
-    return _pairs(pool.run(lambda link: PAGE_MEMBERS.run(link, [key], arguments)))
+    return pairs(pool.run(lambda link: PAGE_MEMBERS.run(link, [key], arguments)))
 
 
 def at_rank(pool: Pool, key: str, start: int, count: int, *, downward: bool) -> tuple[list[ScoredMember], int]:
     """The members from rank *start* on, and the size of the set."""
     read = "ZREVRANGE" if downward else "ZRANGE"
     flat, length = pool.batch([(read, key, start, start + count - 1, "WITHSCORES"), ("ZCARD", key)])
-    return _pairs(flat), length
+    return pairs(flat), length
 
 
 def pages_at(pool: Pool, key: str, scores: Sequence[str], start: int, count: int) -> list[list[ScoredMember]]:
     """For each score, up to *count* of the members that have it, from the *start*th of them on."""
     commands = [("ZRANGEBYSCORE", key, score, score, "WITHSCORES", "LIMIT", start, count) for score in scores]
-    return [_pairs(flat) for flat in pool.batch(commands)] if commands else []
+    return [pairs(flat) for flat in pool.batch(commands)] if commands else []
 
 
 def between(pool: Pool, key: str, low: str, high: str) -> list[ScoredMember]:
     """The members with scores from *low* to *high*, lowest first."""
-    return _pairs(pool.command("ZRANGEBYSCORE", key, low, high, "WITHSCORES"))
+    return pairs(pool.command("ZRANGEBYSCORE", key, low, high, "WITHSCORES"))
 
 
 def scan(
@@ -108,7 +109,3 @@ def kill(pool: Pool, member: bytes, *, now: float, limits: DeadLimits | None) ->
 def trim(pool: Pool, *, now: float, limits: DeadLimits) -> None:
     """Trim the dead set to its limits."""
     pool.batch(trim_dead(now, limits))
-
-
-def _pairs(flat: list[bytes]) -> list[ScoredMember]:
-    return list(zip(flat[::2], flat[1::2], strict=True))

@@ -9,6 +9,7 @@ from typing import Any
 
 from sidekiq_py.redis_access.connection.link import Command
 from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.replies import pairs
 from sidekiq_py.redis_access.connection.transaction import transact
 from sidekiq_py.wire import metrics_keys
 from sidekiq_py.wire.number_text import to_i
@@ -69,7 +70,7 @@ def marks(pool: Pool, days: Sequence[int]) -> list[dict[str, str]]:
     """For each day (given as any epoch second in it), the deploys: a time in ISO 8601 maps to its label."""
     replies = _in_slices(pool, [("HGETALL", metrics_keys.marks(day)) for day in days])
     return [
-        {time.decode(errors="replace"): label.decode(errors="replace") for time, label in _pairs(flat)}
+        {time.decode(errors="replace"): label.decode(errors="replace") for time, label in pairs(flat)}
         for flat in replies
     ]
 
@@ -89,7 +90,7 @@ def mark(pool: Pool, label: str, stamp: str, epoch_seconds: float) -> bool:
 
 def _counts(pool: Pool, names: Sequence[str]) -> list[Counts]:
     return [
-        {field.decode(errors="replace"): max(-_MOST, min(_MOST, to_i(value))) for field, value in _pairs(flat)}
+        {field.decode(errors="replace"): max(-_MOST, min(_MOST, to_i(value))) for field, value in pairs(flat)}
         for flat in _in_slices(pool, [("HGETALL", name) for name in names])
     ]
 
@@ -108,7 +109,3 @@ def _sum(hashes: Sequence[Counts]) -> Counts:
         for field, value in counts.items():
             total[field] = total.get(field, 0) + value
     return total
-
-
-def _pairs(flat: list[bytes]) -> list[tuple[bytes, bytes]]:
-    return list(zip(flat[::2], flat[1::2], strict=True))

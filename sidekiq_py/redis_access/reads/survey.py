@@ -14,7 +14,7 @@ from typing import Any
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection.link import Command
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.connection.replies import raise_first, well_typed
+from sidekiq_py.redis_access.connection.replies import pairs, raise_first, well_typed
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.number_text import to_i
 
@@ -205,7 +205,7 @@ def set_sample(pool: Pool, key: str, wanted: int) -> Iterator[list[tuple[bytes, 
     low, high = _batch(pool, [(name, key, 0, half - 1, "WITHSCORES") for name in ("ZRANGE", "ZREVRANGE")])
     seen: set[bytes] = set()
     for flat in (low or [], high or []):
-        page = [(member, float(score)) for member, score in zip(flat[::2], flat[1::2], strict=True)]
+        page = [(member, float(score)) for member, score in pairs(flat)]
         yield [entry for entry in page if entry[0] not in seen]
         seen.update(member for member, _ in page)
 
@@ -213,7 +213,7 @@ def set_sample(pool: Pool, key: str, wanted: int) -> Iterator[list[tuple[bytes, 
 def hash_of(pool: Pool, key: str) -> dict[str, bytes]:
     """All fields of a small hash."""
     flat = _batch(pool, [("HGETALL", key)])[0] or []
-    return {_name(name): value for name, value in zip(flat[::2], flat[1::2], strict=True)}
+    return {_name(name): value for name, value in pairs(flat)}
 
 
 def rename(pool: Pool, key: str, name: str) -> bool:

@@ -1,7 +1,7 @@
 """Is every job in flight held by a live process, or by one whose jobs will be recovered?"""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from sidekiq_py.doctor import families
 from sidekiq_py.doctor.facts import Facts
@@ -86,14 +86,8 @@ def of_ruby(facts: Facts) -> Iterator[Finding]:
 def _super_fetch(lists: list[str], facts: Facts) -> Iterator[Finding]:
     beating = {worker.identity for worker in facts.fleet.workers}
     gone = [name for name in lists if len(parts := name.split("|")) == 3 and parts[1] not in beating]
-    sizes = {name: size for name, size in facts.sizes(gone).items() if size}
-    if sizes:
-        yield warning(
-            f"{counted(sum(sizes.values()), 'job is', 'jobs are')} in private lists of Sidekiq Pro's super_fetch "
-            f"whose process is gone: {listed(sizes)}.",
-            "Start a Ruby process with super_fetch: only that recovers them, when it starts and then once an hour.",
-            sizes,
-        )
+    advice = "Start a Ruby process with super_fetch: only that recovers them, when it starts and then once an hour."
+    yield from _left_in("private lists of Sidekiq Pro's super_fetch", facts.sizes(gone), advice)
 
 
 def _gitlab(lists: list[str], facts: Facts) -> Iterator[Finding]:
@@ -101,14 +95,15 @@ def _gitlab(lists: list[str], facts: Facts) -> Iterator[Finding]:
     beats = {name: f"reliable-fetcher-heartbeat-{identity.replace(':', '-')}" for name, identity in identities.items()}
     alive = facts.existing(list(beats.values()))
     silent = [name for name, beat in beats.items() if beat not in alive]
-    sizes = {name: size for name, size in facts.sizes(silent).items() if size}
-    if sizes:
-        yield warning(
-            f"{counted(sum(sizes.values()), 'job is', 'jobs are')} in working lists of GitLab's reliable fetcher "
-            f"whose process is gone: {listed(sizes)}.",
-            "Start a Ruby process with that fetcher: only that recovers them, within the hour.",
-            sizes,
-        )
+    advice = "Start a Ruby process with that fetcher: only that recovers them, within the hour."
+    yield from _left_in("working lists of GitLab's reliable fetcher", facts.sizes(silent), advice)
+
+
+def _left_in(lists: str, sizes: Mapping[str, int], advice: str) -> Iterator[Finding]:
+    filled = [name for name, size in sizes.items() if size]
+    if filled:
+        count = counted(sum(sizes.values()), "job is", "jobs are")
+        yield warning(f"{count} in {lists} whose process is gone: {listed(filled)}.", advice, filled)
 
 
 def _listed(owners: list[OwnerFacts]) -> str:

@@ -19,7 +19,15 @@ from sidekiq_py.options import closest
 
 _RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?)(?:/([smh]))?")
 _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600}
+_TIMES = "2030-01-31T08:00:00Z, 2h (ago) or +2h (from now)"
 _FILTERS = ("job_class", "queue", "argument", "text", "error", "after", "before")
+
+_class_option = click.option("--class", "job_class", metavar="NAME", help="Only jobs of this class.")
+_queue_option = click.option("--queue", metavar="NAME", shell_complete=complete_queue, help="Only jobs of this queue.")
+_argument_option = click.option("--arg", "argument", metavar="TEXT", help="Only jobs with TEXT in their arguments.")
+_text_option = click.option("--match", "text", metavar="TEXT", help="Only jobs with TEXT anywhere in their payload.")
+
+_error_option = click.option("--error", metavar="TEXT", help="Only jobs with TEXT in their error's class or message.")
 
 
 def filter_options(
@@ -35,37 +43,17 @@ def filter_options(
     """
 
     def add(command: Callable[..., Any]) -> Callable[..., Any]:
-        options = [
-            click.option("--class", "job_class", metavar="NAME", help="Only jobs of this class."),
-            *(
-                [
-                    click.option(
-                        "--queue", metavar="NAME", shell_complete=complete_queue, help="Only jobs of this queue."
-                    )
-                ]
-                if queue
-                else []
-            ),
-            click.option("--arg", "argument", metavar="TEXT", help="Only jobs with TEXT in their arguments."),
-            click.option("--match", "text", metavar="TEXT", help="Only jobs with TEXT anywhere in their payload."),
-            *(
-                [click.option("--error", metavar="TEXT", help="Only jobs with TEXT in their error's class or message.")]
-                if error
-                else []
-            ),
-            click.option(
-                "--after",
-                callback=moment_seconds,
-                metavar="TIME",
-                help=f"Only jobs that {time} at TIME or later: 2030-01-31T08:00:00Z, 2h (ago) or +2h (from now).",
-            ),
-            click.option(
-                "--before", callback=moment_seconds, metavar="TIME", help=f"Only jobs that {time} before TIME."
-            ),
-        ]
-        for option in reversed(options):
-            command = option(command)
-        return command
+        # Help lists them in the opposite order.
+        before, after = f"Only jobs that {time} before TIME.", f"Only jobs that {time} at TIME or later: {_TIMES}."
+        command = click.option("--before", callback=moment_seconds, metavar="TIME", help=before)(command)
+        command = click.option("--after", callback=moment_seconds, metavar="TIME", help=after)(command)
+        if error:
+            command = _error_option(command)
+        command = _text_option(command)
+        command = _argument_option(command)
+        if queue:
+            command = _queue_option(command)
+        return _class_option(command)
 
     return add
 

@@ -132,13 +132,22 @@ class JobRun(TaskRun):
             error: The reason.
         """
         self.effects, self.again = [], []
-        if isinstance(error, HardTimeLimitError):
-            error = TimeLimitExceeded(self.definition.hard_timeout_seconds).with_traceback(error.__traceback__)
         if isinstance(error, TerminatedError):
             self.effects.append(keep_less_long(self.task_id))
             self.revoke("terminated", terminated=True, signum=error.signal_number)
-        else:
-            self.fail(error, calls_hook=False)
+            return
+        is_too_late = isinstance(error, HardTimeLimitError)
+        if is_too_late:
+            error = TimeLimitExceeded(self.definition.hard_timeout_seconds).with_traceback(error.__traceback__)
+        requests = self.plan.task.request_stack
+        requests.push(self.request)
+        try:
+            # Only a time limit calls the hooks, not a lost process. Source: Celery 5.7.0, worker/request.py.
+            self.fail(error, calls_hook=is_too_late)
+            if is_too_late:
+                self.after()
+        finally:
+            requests.pop()
 
     def revoke(self, reason: str, *, terminated: bool = False, signum: Any = None, expired: bool = False) -> None:
         """Revoke the task: it does not start, or does not continue."""

@@ -214,7 +214,7 @@ class TaskRun:
         Record that the task has failed for good with *error*.
 
         Args:
-            calls_hook: True to call `on_failure`; False if the task's process is gone.
+            calls_hook: True to call `on_failure`; False if the task's process has died, or the task is unknown.
         """
         task = self.plan.task
         error = without_exits(error)

@@ -15,7 +15,7 @@ from tests.support.worker_process import WorkerProcess
 TASKS = """
 import os, time
 import redis
-from sidekiq_celery import Celery
+from sidekiq_celery import Celery, Task, signals
 from sidekiq_celery.worker.registering import register_tasks
 
 URL = os.environ["REDIS_URL"]
@@ -41,10 +41,21 @@ def deadly():
 def told(task_id):
     client.set("told", task_id)
 
-@app.task(name="proj.endless", time_limit=0.5)
-def endless():
+class Noting(Task):
+    def on_failure(self, exc, task_id, args, kwargs, einfo):
+        client.rpush("hooks", f"on_failure {type(exc).__name__} {task_id == self.request.id} {args} {kwargs}")
+
+    def after_return(self, status, retval, task_id, args, kwargs, einfo):
+        client.rpush("hooks", f"after_return {status} {type(retval).__name__} {task_id == self.request.id}")
+
+@app.task(name="proj.endless", base=Noting, time_limit=0.5)
+def endless(number):
     client.incr("endless")
     time.sleep(60)
+
+@signals.task_failure.connect
+def failed(sender, task_id, **about):
+    client.rpush("signal", f"{sender.name} {sender.request.id == task_id}")
 
 register_tasks(app, has_hard_limits="HARD_LIMITS" in os.environ)
 """
@@ -104,26 +115,32 @@ def test_a_task_that_kills_its_worker_fails_at_the_fourth_death(
     meta = json.loads(redis_client.get(f"celery-task-meta-{result.id}") or b"{}")
     assert (meta["status"], meta["result"]["exc_type"]) == ("FAILURE", "WorkerLostError")
     assert redis_client.zcard("dead") == 1
+    assert redis_client.lrange("signal", 0, -1) == [b"proj.deadly True"]
     client_of(app).close()
 
 
 def test_a_task_past_its_time_limit_fails_and_its_process_is_killed(
     redis_url: str, redis_client: redis.Redis, start_worker: Callable[..., WorkerProcess], tmp_path: Path
 ) -> None:
-    """Its result says so; it is kept, not run again; and other tasks go on."""
+    """Its result and hooks say so, as in Celery; it is kept, not run again; and other tasks go on."""
     (tmp_path / "crash_tasks.py").write_text(TASKS)
     app = Celery("proj", broker=redis_url, backend=redis_url, set_as_current=False, fixups=[])
     # Two children: the one that goes on settles the job of the one that is killed.
     arguments = ["--processes", "2", "-c", "1", "-q", "celery"]
     start_worker("crash_tasks", arguments=arguments, environment={"HARD_LIMITS": "1"})
 
-    late = app.send_task("proj.endless", link_error=app.signature("proj.told"))
+    late = app.send_task("proj.endless", (1,), link_error=app.signature("proj.told"))
     fine = app.send_task("proj.work", (7,))
 
     eventually(lambda: redis_client.get("told") == late.id.encode(), 30)
     meta = json.loads(redis_client.get(f"celery-task-meta-{late.id}") or b"{}")
     assert (meta["status"], meta["result"]["exc_type"]) == ("FAILURE", "TimeLimitExceeded")
     assert redis_client.get("endless") == b"1"
+    assert redis_client.lrange("hooks", 0, -1) == [
+        b"on_failure TimeLimitExceeded True [1] {}",
+        b"after_return FAILURE TimeLimitExceeded True",
+    ]
+    assert redis_client.lrange("signal", 0, -1) == [b"proj.endless True"]
     assert redis_client.zcard("dead") == 1
     eventually(lambda: redis_client.exists(f"celery-task-meta-{fine.id}"))
     client_of(app).close()

@@ -1,6 +1,8 @@
 """`Task.request`: the details of the call that a task runs for."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from sidekiq_celery._wire.message import shown
 
 __all__ = ("Context", "get_actual_ignore_result")
 
@@ -95,10 +97,16 @@ class Context:
         """A field, or *default* for an unknown name."""
         return getattr(self, key, default)
 
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            """The caller's headers are fields, too."""
+    def __getattr__(self, name: str) -> Any:
+        """What Celery's messages always have and payloads do not: the arguments as text, and the language."""
+        if not (self.called_directly or self.is_eager):
+            if name == "argsrepr":
+                return shown(tuple(self.args))
+            if name == "kwargsrepr":
+                return shown(self.kwargs)
+            if name == "lang":
+                return "py"
+        raise AttributeError(f"'Context' object has no attribute {name!r}")
 
     def __repr__(self) -> str:
         return f"<Context: {vars(self)!r}>"

@@ -14,8 +14,8 @@ def printed_call(name: str, request: Any, args: Any, kwargs: Any) -> tuple[str, 
         name: The task's name.
         request: The call's request, with its headers.
     """
-    policy = current()
+    policy, given = current(), vars(request)
     return (
-        policy.value(request.get("argsrepr"), name) or safe_repr(policy.arguments(args, name)),
-        policy.value(request.get("kwargsrepr"), name) or safe_repr(policy.arguments(kwargs, name)),
+        policy.value(given.get("argsrepr"), name) or safe_repr(policy.arguments(args, name)),
+        policy.value(given.get("kwargsrepr"), name) or safe_repr(policy.arguments(kwargs, name)),
     )

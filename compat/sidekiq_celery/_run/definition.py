@@ -217,8 +217,6 @@ class JobRun(TaskRun):
         if len(args) != len(given) or not all(map(is_, args, given)):
             self._read_again(list(args))
         task_log.log_received(self.plan.task, self.request)
-        if signals.task_received.receivers:
-            self._guarded(self._send_received, "sending task_received")
         events = self.definition.events
         if events is not None and events.is_on:
             events.received(self)
@@ -233,9 +231,12 @@ class JobRun(TaskRun):
         if reason is not None:
             self.effects.append(keep_less_long(self.task_id))
             self.revoke(reason)
-        elif events is not None and events.is_on:
+            return False
+        if signals.task_received.receivers and not self.is_unknown:
+            self._guarded(self._send_received, "sending task_received")
+        if events is not None and events.is_on:
             events.started(self)
-        return reason is None
+        return True
 
     def _send_received(self) -> None:
         signals.task_received.send(sender=self.definition.consumer, request=request_of(self))

@@ -50,8 +50,8 @@ class Message:
             "retries": request.retries,
             "timelimit": list(request.timelimit or (None, None)),
             "parent_id": request.parent_id,
-            "argsrepr": repr(request.args),
-            "kwargsrepr": repr(request.kwargs),
+            "argsrepr": request.argsrepr,
+            "kwargsrepr": request.kwargsrepr,
             "origin": request.origin,
             "ignore_result": request.ignore_result,
             "replaced_task_nesting": request.replaced_task_nesting,
@@ -107,7 +107,7 @@ class Request:
         self.app = task.app
         self.task = task
         self.args, self.kwargs = run.args, run.kwargs
-        self.argsrepr, self.kwargsrepr = repr(run.args), repr(run.kwargs)
+        self.argsrepr, self.kwargsrepr = context.argsrepr, context.kwargsrepr
         self.message = Message(context)
         self.body = self.message.body
         self.content_type, self.content_encoding = Message.content_type, Message.content_encoding

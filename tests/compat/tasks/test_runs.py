@@ -761,7 +761,9 @@ def test_who_listens_to_receipts_is_given_celery_s_request(app: Celery, worker: 
     signals.task_received.connect(listen)
     try:
         worker.start(hostname="w@here", consumer=sender)
-        sent = task.apply_async((1,), {"y": 2}, expires=600, headers={"trace": "t"}, time_limit=50, shadow="shown")
+        sent = task.apply_async(
+            (1,), {"y": 2}, expires=600, headers={"trace": "t"}, time_limit=50, shadow="shown", kwargsrepr="<hidden>"
+        )
         assert sent.get(timeout=10) == 3
     finally:
         signals.task_received.disconnect(listen)
@@ -777,7 +779,8 @@ def test_who_listens_to_receipts_is_given_celery_s_request(app: Celery, worker: 
     assert request.request_dict["trace"] == "t"
     assert json.loads(request.body)[:2] == [[1], {"y": 2}]
     assert str(request).startswith(f"shown[{sent.id}]   expires:[")
-    assert repr(request) == f"<Request: shown[{sent.id}] [1] {{'y': 2}}>"
+    assert repr(request) == f"<Request: shown[{sent.id}] (1,) <hidden>>"
+    assert [request.message.headers[name] for name in ("argsrepr", "kwargsrepr")] == ["(1,)", "<hidden>"]
     assert request.info() == {
         "id": sent.id,
         "name": "shown",
@@ -790,7 +793,7 @@ def test_who_listens_to_receipts_is_given_celery_s_request(app: Celery, worker: 
         "delivery_info": {"exchange": "", "routing_key": "celery", "priority": 0, "redelivered": False},
         "worker_pid": None,
     }
-    assert request.info(safe=True)["args"] == "[1]"
+    assert [request.info(safe=True)[name] for name in ("args", "kwargs")] == ["(1,)", "<hidden>"]
     with pytest.raises(AttributeError, match="a request has no 'on_ack' here"):
         _ = request.on_ack
 

@@ -165,7 +165,7 @@ def _error_fields(error: Any, run: RunDetails) -> dict[str, Any]:
 
 def _why_revoked(reason: Any, error: BaseException | None) -> dict[str, Any]:
     why = str(reason.args[0]) if isinstance(reason, TaskRevokedError) and reason.args else ""
-    signum = str(error.signal_number) if isinstance(error, TerminatedError) else None
+    signum = error.signal_number if isinstance(error, TerminatedError) else None
     return {"terminated": why == "terminated", "signum": signum, "expired": why == "expired"}
 
 

@@ -67,6 +67,20 @@ def test_tasks_are_told_of_from_receiving_to_their_end(
     assert (revoked["expired"], revoked["terminated"], revoked["signum"]) == (True, False, None)
 
 
+def test_a_terminated_task_is_told_of_with_its_signal(
+    start: StartWorker, project: ModuleType, monitor: EventMonitor
+) -> None:
+    """As a number, as in Celery."""
+    start("-P", "prefork", "-c", "2", "-E", processes=2)
+
+    running = project.wait.delay()
+    monitor.wait_for("task-started", running.id)
+    running.revoke(terminate=True, signal="KILL")
+
+    revoked = monitor.wait_for("task-revoked", running.id)
+    assert (revoked["expired"], revoked["terminated"], revoked["signum"]) == (False, True, signal.SIGKILL)
+
+
 def test_events_go_out_in_lists_under_the_workers_name(
     start: StartWorker, project: ModuleType, monitor: EventMonitor
 ) -> None:

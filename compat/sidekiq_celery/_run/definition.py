@@ -232,7 +232,9 @@ class JobRun(TaskRun):
             self.effects.append(keep_less_long(self.task_id))
             self.revoke(reason)
             return False
-        if signals.task_received.receivers and not self.is_unknown:
+        if self.is_unknown:
+            return True
+        if signals.task_received.receivers:
             self._guarded(self._send_received, "sending task_received")
         if events is not None and events.is_on:
             events.started(self)

@@ -81,6 +81,18 @@ def test_a_terminated_task_is_told_of_with_its_signal(
     assert (revoked["expired"], revoked["terminated"], revoked["signum"]) == (False, True, signal.SIGKILL)
 
 
+def test_a_task_that_is_not_registered_never_started(
+    start: StartWorker, project: ModuleType, monitor: EventMonitor
+) -> None:
+    """Monitors hear that it arrived and failed."""
+    start("-P", "threads", "-c", "1", "-E")
+
+    unknown = project.app.send_task("proj.nowhere").id
+
+    monitor.wait_for("task-failed", unknown)
+    assert monitor.kinds(unknown) == ["task-received", "task-failed"]
+
+
 def test_events_go_out_in_lists_under_the_workers_name(
     start: StartWorker, project: ModuleType, monitor: EventMonitor
 ) -> None:

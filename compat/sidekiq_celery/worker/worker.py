@@ -263,6 +263,7 @@ class WorkController:
         self.consumer.blueprint.stop(self.consumer)
         self.blueprint.stop(self)
         self.timer.stop()
+        self.consumer.blueprint.send_all(self.consumer, "shutdown", propagate=False)
         if self._beat is not None:
             self._beat.stop()
         self.app.loader.shutdown_worker()

@@ -64,6 +64,9 @@ class Consumer(Noting):
 
     requires = ("celery.worker.consumer.tasks:Tasks", "celery.worker.consumer:Connection")
 
+    def shutdown(self, parent: Any) -> None:
+        note(f"{self.alias} shut down")
+
 
 class Left(Noting):
     """Not wanted."""

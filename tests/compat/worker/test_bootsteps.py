@@ -58,7 +58,7 @@ def test_steps_are_made_started_and_stopped_with_the_worker(
     assert [text for text in seen if text.startswith(("Consumer", "ready", "Worker s")) and "made" not in text] == [
         *("Consumer created", "Worker started", "Consumer started"),
         f"ready: w1@here stepping {pool}",
-        *("Consumer closed", "Consumer stopped", "Worker stopped"),
+        *("Consumer closed", "Consumer stopped", "Worker stopped", "Consumer shut down"),
     ]
 
 

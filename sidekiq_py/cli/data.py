@@ -13,7 +13,7 @@ from sidekiq_py.cli.queues import WHAT_TO_DO
 from sidekiq_py.cli.values import epoch_seconds, span_seconds
 from sidekiq_py.client import sync_client
 from sidekiq_py.clock import now_seconds
-from sidekiq_py.errors import JsonParseError
+from sidekiq_py.errors import ArgumentValueError, JsonParseError, PayloadError
 from sidekiq_py.options import complaint_about_queue
 from sidekiq_py.registry import registry
 from sidekiq_py.wire.json_dialect import loads
@@ -79,7 +79,10 @@ def push(
     item: dict[str, Any] = {"class": declared.job if declared else job_class, "args": _arguments(args)}
     options = {"queue": queue, "at": when, "jid": jid, "retry": retry}
     item.update({name: value for name, value in options.items() if value is not None})
-    pushed = sync_client.current().push(item)
+    try:
+        pushed = sync_client.current().push(item)
+    except (PayloadError, ArgumentValueError) as error:
+        raise click.UsageError(str(error)) from error
     if pushed is None:
         raise click.ClickException("a client middleware stopped the push; nothing was enqueued")
     if as_json:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from sidekiq_py.errors import ConfigError
-from sidekiq_py.options import closest, unseen_in
+from sidekiq_py.options import closest, complaint_about_queue
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.redis_access.job_path.failed_jobs import DeadLimits
 from sidekiq_py.wire.dialect import Dialect, FloatText
@@ -64,12 +64,8 @@ class QueueConfig:
         name, *rest = parts if isinstance(parts, list | tuple) and parts else (parts,)
         if name in (None, "", [], ()):
             raise ConfigError(f"{given!r} names no queue; name it, as in critical,3")
-        unseen = unseen_in(str(name))
-        if unseen is not None:
-            raise ConfigError(
-                f"queue {name!r} has the character {unseen} in its name; names have no whitespace or control "
-                "characters. Give each queue by itself, as in -q critical -q default"
-            )
+        if (complaint := complaint_about_queue(str(name), f"queue is {name!r}")) is not None:
+            raise ConfigError(f"{complaint}, and give each queue by itself, as in -q critical -q default")
         try:
             str(name).encode()
         except UnicodeEncodeError:

@@ -134,12 +134,6 @@ def warn_of_unknown(names: Collection[Any], known: Collection[str], owner: str, 
         )
 
 
-def unseen_in(queue: str) -> str | None:
-    """The first whitespace or control character in a queue's name, as its `repr`. Returns None if there is none."""
-    found = _UNSEEN.search(queue)
-    return None if found is None else repr(found[0])
-
-
 def complaint_about_queue(name: object, beginning: str) -> str | None:
     """
     The message of the error about a queue name that could not be given as a flag, or None if it could.
@@ -147,11 +141,11 @@ def complaint_about_queue(name: object, beginning: str) -> str | None:
     Args:
         beginning: The start of the message.
     """
-    unseen = unseen_in(name) if isinstance(name, str) else None
+    unseen = _UNSEEN.search(name) if isinstance(name, str) else None
     if unseen is None:
         return None
     return (
-        f"{beginning}, with the character {unseen}; queue names must not have whitespace or control characters; "
+        f"{beginning}, with the character {unseen[0]!r}; queue names must not have whitespace or control characters; "
         "use a name such as 'low-priority'"
     )
 

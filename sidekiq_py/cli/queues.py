@@ -36,7 +36,7 @@ from sidekiq_py.cli.output import (
     shown,
 )
 from sidekiq_py.clock import now_seconds
-from sidekiq_py.options import unseen_in
+from sidekiq_py.config import QueueConfig
 from sidekiq_py.wire.json_writer import json_text
 
 _ARGS_WIDTH = 60
@@ -214,8 +214,9 @@ def delete(name: str, yes: bool, dry_run: bool, as_json: bool) -> None:
 
 @queues.command("pause")
 @click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=complete_queue)
+@click.option("--create", is_flag=True, help="Allow queues that do not exist yet.")
 @reads_redis
-def pause(names: tuple[str, ...], as_json: bool) -> None:
+def pause(names: tuple[str, ...], create: bool, as_json: bool) -> None:
     """
     Stop workers from fetching from queues.
 
@@ -223,7 +224,8 @@ def pause(names: tuple[str, ...], as_json: bool) -> None:
     processes ignore the pause; the command names those that serve the queue.
     """
     done = []
-    for queue in [_known(name) for name in names]:
+    advice = "To pause a queue that does not exist yet, add --create."
+    for queue in [_known(name, create=create, advice=advice) for name in names]:
         was_running = queue.pause()
         # A quiet process fetches from no queue.
         ruby = [process.identity for process in ProcessSet().serving(queue.name) if not process.is_python]
@@ -284,9 +286,8 @@ def move(
     if source == target:
         raise click.UsageError("FROM and TO are the same queue")
     queue = _known(source)
-    _check_target(target, create)
-    # Before anything is done: one that is not a list, or that this user may not use, is named.
-    Queue(target).size  # noqa: B018 - raises
+    # Before anything is done: a target that is not a list, or that this user may not use, is named.
+    _known(target, create=create, advice="To move jobs to a new queue, add --create.").size  # noqa: B018 - raises
     wanted = take_filter(options)
     if dry_run:
         print_count(_count(queue, wanted), f"moved to {target}", as_json=as_json)
@@ -312,7 +313,7 @@ def add(names: tuple[str, ...], as_json: bool) -> None:
     """
     for name in names:
         if not Queue(name).size:
-            raise unknown("job in the queue", name, _names(), "Check the name; case matters.")
+            raise unknown("job in the queue", name, known_queues(), "Check the name; case matters.")
     added = [name for name in names if Queue(name).enter()]
     if as_json:
         echo_json({"added": added})
@@ -351,28 +352,21 @@ def _jobs_of(queue: Queue, wanted: JobFilter) -> str:
     return f"{counted(count, 'job')} of {queue.name}{fitting}"
 
 
-def _known(name: str) -> Queue:
+def _known(name: str, *, create: bool = False, advice: str = "sidekiq-py queues lists them.") -> Queue:
+    """
+    The queue *name*.
+
+    Args:
+        create: Allow a queue that does not exist yet, if workers could be told to serve it.
+        advice: What to do about an unknown one, for the error.
+    """
     queue = Queue(name)
-    names = _names()
+    names = known_queues()
     if name not in names and not queue.size:
-        raise unknown("queue", name, names, "sidekiq-py queues lists them.")
+        if not create:
+            raise unknown("queue", name, names, advice)
+        QueueConfig.parse([name])
     return queue
-
-
-def _names() -> tuple[str, ...]:
-    return known_queues()
-
-
-def _check_target(name: str, create: bool) -> None:
-    names = _names()
-    if name in names:
-        return
-    if not create:
-        raise unknown("queue", name, names, "To move jobs to a new queue, add --create.")
-    if (unseen := unseen_in(name)) is not None:
-        raise click.UsageError(
-            f"{name!r} contains the character {unseen}; queue names cannot contain whitespace or control characters"
-        )
 
 
 def _job_as_json(job: QueuedJob) -> dict[str, Any]:

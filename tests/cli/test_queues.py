@@ -246,11 +246,24 @@ def test_move_takes_what_filters_choose(run, push, redis_client):
     assert (jids(redis_client, "low"), jids(redis_client, "new")) == (["a", "c"], ["b"])
 
 
+def test_pause_takes_a_new_queue_with_create(run, redis_client):
+    """Before a deploy whose jobs must wait. Without --create, a misspelled name would seem to be paused."""
+    result = run("queues", "pause", "new", "--create")
+
+    assert (result.exit_code, result.output) == (0, "new is paused.\n")
+    assert redis_client.smembers("paused") == {b"new"}
+    assert run("queues", "unpause", "new").output == "new is no longer paused.\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "advice"),
     [
         (["move", "low", "low", "--yes"], "FROM and TO are the same queue"),
-        (["move", "low", "a b", "--yes", "--create"], "queue names cannot contain"),
+        (["move", "low", "a b", "--yes", "--create"], "queue is 'a b', with the character ' '; queue names must not"),
+        (["move", "low", "", "--yes", "--create"], "names no queue"),
+        (["move", "low", os.fsdecode(b"\xff"), "--yes", "--create"], "is not UTF-8; workers cannot serve it"),
+        (["pause", "new"], "To pause a queue that does not exist yet, add --create."),
+        (["pause", "", "--create"], "names no queue"),
         (["move", "low", "high", "--rate", "often"], "100/s, 600/m or 10/h"),
         (["show", "low", "--after", "soon"], "2030-01-31T08:00:00Z"),
         (["show", "low", "--after", "soon"], "2h (ago) or +2h (from now)"),

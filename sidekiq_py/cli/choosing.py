@@ -16,6 +16,7 @@ from sidekiq_py.cli.exit_codes import COULD_NOT, STOPPED
 from sidekiq_py.cli.output import echo_json, progress, shortened
 from sidekiq_py.cli.values import moment_seconds
 from sidekiq_py.options import closest
+from sidekiq_py.wire.control_characters import escaped
 
 _RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?)(?:/([smh]))?")
 _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600}
@@ -70,7 +71,7 @@ def warn_of_queue(wanted: JobFilter) -> None:
     names = [queue.name for queue in Queue.all()]
     close = None if wanted.queue in names else closest(wanted.queue, names)
     if close is not None:
-        click.echo(f"There is no queue {wanted.queue}. Did you mean {close}?", err=True)
+        click.echo(f"There is no queue {wanted.queue}. Did you mean {escaped(close)}?", err=True)
 
 
 def per_second(_ctx: click.Context, _parameter: click.Parameter, text: str | None) -> float | None:
@@ -192,7 +193,8 @@ def print_result(
         if result.refused:
             click.echo(f"{result.refused:,} could not be changed and were left in place:", err=True)
             for error in errors:
-                click.echo(f"  {error['jid'] or 'no jid'}: {shortened(str(error['error']), 200)}", err=True)
+                jid = shortened(str(error["jid"] or "no jid"), 200)
+                click.echo(f"  {jid}: {shortened(str(error['error']), 200)}", err=True)
     if stopped:
         click.echo("Stopped by Ctrl-C; the remaining jobs are where they were.", err=True)
         click.get_current_context().exit(STOPPED)
@@ -203,5 +205,5 @@ def print_result(
 def unknown(kind: str, name: str, known: Sequence[str], advice: str) -> click.UsageError:
     """The error for a name that does not exist; suggests the closest one that does."""
     close = closest(name, known)
-    meant = "" if close is None else f" Did you mean {close}?"
+    meant = "" if close is None else f" Did you mean {escaped(close)}?"
     return click.UsageError(f"there is no {kind} {name}.{meant} {advice}")

@@ -15,6 +15,7 @@ from sidekiq_py.cli.output import echo_json, echo_json_array, echo_table, relati
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.errors import RedisError, SidekiqError
 from sidekiq_py.redis_access.reads.in_flight_counts import totals
+from sidekiq_py.wire.control_characters import escaped
 
 
 @click.group(invoke_without_command=True)
@@ -187,7 +188,7 @@ def _wanted(command: str, identities: Sequence[str], everything: bool) -> list[P
 def _question(question: str, wanted: Sequence[Process]) -> str:
     busy = sum(process.busy for process in wanted)
     who = wanted[0].identity if len(wanted) == 1 else counted(len(wanted), "process", "processes")
-    return f"{question} {who} ({counted(busy, 'job')} running)"
+    return f"{question} {escaped(who)} ({counted(busy, 'job')} running)"
 
 
 def _send(wanted: Sequence[Process], signal: Callable[[Process], None], message: str, *, as_json: bool) -> None:
@@ -207,9 +208,9 @@ def _send(wanted: Sequence[Process], signal: Callable[[Process], None], message:
     else:
         for process in sent:
             host = process.hostname or "its host"
-            click.echo(message.format(identity=process.identity, hostname=host, pid=process.pid))
+            click.echo(escaped(message.format(identity=process.identity, hostname=host, pid=process.pid)))
         for _, reason in refused:
-            click.echo(reason, err=True)
+            click.echo(escaped(reason), err=True)
         if not wanted:
             click.echo("No worker process is running.")
     if refused:

@@ -37,6 +37,7 @@ from sidekiq_py.cli.output import (
 )
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.config import QueueConfig
+from sidekiq_py.wire.control_characters import escaped
 from sidekiq_py.wire.json_writer import json_text
 
 _ARGS_WIDTH = 60
@@ -236,8 +237,8 @@ def pause(names: tuple[str, ...], create: bool, as_json: bool) -> None:
         if ruby:
             keeps = "this Ruby process keeps" if len(ruby) == 1 else "these Ruby processes keep"
             click.echo(
-                f"Without Sidekiq Pro, {keeps} fetching from it: {', '.join(ruby)}\n"
-                f"To stop all fetching there: sidekiq-py processes quiet {' '.join(ruby)}"
+                f"Without Sidekiq Pro, {keeps} fetching from it: {escaped(', '.join(ruby))}\n"
+                f"To stop all fetching there: sidekiq-py processes quiet {escaped(' '.join(ruby))}"
             )
     if as_json:
         echo_json_array(done)

@@ -21,6 +21,7 @@ from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.job_path import recover as left_behind
 from sidekiq_py.redis_access.reads import in_flight_counts
+from sidekiq_py.wire.control_characters import escaped
 from sidekiq_py.wire.dialect import Dialect
 
 
@@ -77,12 +78,13 @@ def recover(everything: bool, as_json: bool) -> None:
     click.echo(f"{counted(moved, 'job')} returned to the queues.")
     for owner, jobs, seconds in waiting:
         click.echo(
-            f"{counted(jobs, 'job')} in flight at {owner}, whose lease is still valid: it expires in {seconds:.0f} s "
-            "unless its process is alive and renews it. If the process is gone, run this command again after that."
+            f"{counted(jobs, 'job')} in flight at {escaped(owner)}, whose lease is still valid: it expires "
+            f"in {seconds:.0f} s unless its process is alive and renews it. "
+            "If the process is gone, run this command again after that."
         )
     if alive:
         verbs = "is alive and keeps its jobs" if len(alive) == 1 else "are alive and keep their jobs"
-        click.echo(f"{counted(len(alive), 'owner')} {verbs}: {', '.join(alive)}")
+        click.echo(f"{counted(len(alive), 'owner')} {verbs}: {escaped(', '.join(alive))}")
 
 
 def _enter_lost_owners(link: Link, *, with_lease: bool) -> None:
@@ -100,7 +102,7 @@ def _enter_lost_owners(link: Link, *, with_lease: bool) -> None:
         return
     for name, queues in lost.items():
         if left_behind.enter_lost(link, name, queues, with_lease=with_lease):
-            click.echo(f"{name} has jobs in flight but was not registered; it is registered again.", err=True)
+            click.echo(f"{escaped(name)} has jobs in flight but was not registered; it is registered again.", err=True)
 
 
 def _waiting(pool: Pool, link: Link) -> list[tuple[str, int, float]]:

@@ -46,6 +46,30 @@ def test_a_process_is_told(run, fleet, command, sent, said):
     assert signals(fleet) == {"rails:1:aa": [sent]}
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["processes", "stop", "--all", "--yes"], r"\x1b[31mapp:4:dd will begin to stop"),
+        (["processes", "dump", "--all"], r"\x1b[31mapp:4:dd will log the backtraces"),
+        (["processes", "quiet", "[31mapp:4:d"], r"Did you mean \x1b[31mapp:4:dd?"),
+        (["queues", "pause", "mail"], r"keeps fetching from it: \x1b[31mapp:4:dd"),
+        (["recover"], r"1 owner is alive and keeps its jobs: \x1b[31mapp:4:dd:1"),
+        (["retries", "retry", "--all"], "  \ufffd[2J: "),
+    ],
+)
+def test_a_terminal_does_not_obey_what_a_name_says(run, redis_client, arguments, said):
+    """Names come from anything that may write to Redis. Tables show them without control characters, too."""
+    process(redis_client, "\x1b[31mapp:4:dd", "mail")
+    redis_client.hset("sidekiq_py:owners", "\x1b[31mapp:4:dd:1", '["mail"]')
+    redis_client.set("sidekiq_py:lease:\x1b[31mapp:4:dd:1", 1, ex=600)
+    redis_client.zadd("retry", {json.dumps({"class": "Boom", "args": 5, "jid": "\x1b[2J"}): 1})
+
+    output = run(*arguments, color=True).output
+
+    assert said in output
+    assert "\x1b" not in output
+
+
 def test_a_host_stands_for_its_processes(run, fleet):
     """So does host:pid for one process. An embedded process cannot be stopped from outside, and the command says so."""
     result = run("processes", "stop", "app", "--yes", "--json")

@@ -16,6 +16,7 @@ from sidekiq_py.extensions.batches.batch import Batch
 from sidekiq_py.extensions.batches.errors import BatchError
 from sidekiq_py.extensions.batches.state import STATES, BatchStatus
 from sidekiq_py.redaction import current
+from sidekiq_py.wire.control_characters import escaped
 
 _SHOWN = 20
 _WIDTH = 60
@@ -70,7 +71,7 @@ def show(bid: str, as_json: bool) -> None:
         return
     now = now_seconds()
     for name, value in _facts(status, now):
-        click.echo(f"{name:15} {value}")
+        click.echo(f"{name:15} {escaped(str(value))}")
     members = list(islice(state.members(status.pool, bid), _SHOWN))
     if members:
         click.echo()

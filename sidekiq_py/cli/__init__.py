@@ -5,6 +5,7 @@ Each command has its own module, which is imported only when the command runs, s
 completion answer at once. May import every layer below.
 """
 
+import os
 import sys
 from importlib import import_module
 from io import TextIOWrapper
@@ -102,6 +103,9 @@ class LazyGroup(click.Group):
         Ctrl-C ends every command with 130. click would exit with 1, as after the answer "no" or Ctrl-D.
         """
         _print_any_name()
+        if os.environ.get("NO_COLOR"):
+            # https://no-color.org, which click does not follow.
+            ctx.color = False
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as interrupt:

@@ -191,6 +191,14 @@ def test_what_a_payload_says_cannot_steer_the_terminal(run: Run, redis_client: r
     assert "Evil" in result.output
 
 
+@pytest.mark.parametrize(("value", "has_colours"), [("", True), ("1", False)])
+def test_no_color_turns_colours_off(run: Run, value: str, has_colours: bool) -> None:
+    """As https://no-color.org asks of every program, and as `worker` and `top` do."""
+    result = run("doctor", color=True, env={"NO_COLOR": value})
+
+    assert ("\x1b[" in result.output) is has_colours
+
+
 def test_the_help_tells_the_exit_codes(run: Run) -> None:
     """The list of commands has the doctor, too."""
     assert "1  there is a problem (with --strict: or a warning)" in run("doctor", "--help").output

@@ -202,6 +202,19 @@ def test_a_class_that_only_some_python_processes_declare(look: Look, redis_clien
     assert f"others do not ({other})" in found.seen
 
 
+@pytest.mark.parametrize("name", ["", "a b", "a\x1bb"])
+def test_a_queue_that_no_worker_can_be_told_to_serve(look: Look, redis_client: redis.Redis, name: str) -> None:
+    """The advice was a flag that `worker` refuses."""
+    python_process(redis_client)
+    push(redis_client, "Sum", name)
+
+    advice = look().the("unworked-queues").advice
+
+    assert "-q" not in advice
+    assert "Fix what pushes there: Python workers cannot serve" in advice
+    assert "Then move its jobs to a queue that is served: sidekiq-py" in advice
+
+
 def test_what_the_program_declares_counts_as_served(look: Look, redis_client: redis.Redis) -> None:
     """Before its workers are started anew."""
     python_process(redis_client, classes=())

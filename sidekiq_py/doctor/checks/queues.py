@@ -20,6 +20,7 @@ from sidekiq_py.doctor.finding import (
     warning,
 )
 from sidekiq_py.doctor.sampling import QueueFacts
+from sidekiq_py.options import complaint_about_queue
 from sidekiq_py.wire import keys
 
 LATENCY_SECONDS = 300.0
@@ -188,7 +189,8 @@ def _unworked(queue: QueueFacts, facts: Facts) -> Finding:
     marked = _marked_keys([queue.name], facts)
     advice = _start(facts, queue.name, marked)
     if not marked and is_writable(queue.name):
-        advice += f" Or move its jobs to a queue that is served: {facts.command('queues', 'move', queue.name)} TO"
+        move = "Or move" if _is_servable(queue.name) else "Then move"
+        advice += f" {move} its jobs to a queue that is served: {facts.command('queues', 'move', queue.name)} TO"
     return problem(seen, advice, [queue.name])
 
 
@@ -224,4 +226,14 @@ def _start(facts: Facts, name: str, marked: list[str]) -> str:
             "No worker can serve a queue whose name is not UTF-8. Fix what pushes there, then rename the queue to a "
             f"new NAME, in bash, with redis-cli's options for this Redis: {' && '.join(steps)}"
         )
+    if not _is_servable(name):
+        return (
+            "Fix what pushes there: Python workers cannot serve a queue whose name is empty, or has whitespace or "
+            "control characters."
+        )
     return f"Start a worker for it (-q {for_shell(name)}), or let a running worker serve it."
+
+
+def _is_servable(name: str) -> bool:
+    """True if a Python worker's -q takes this name."""
+    return name != "" and complaint_about_queue(name, "") is None

@@ -109,6 +109,16 @@ def test_busy_shows_processes_and_what_they_run(viewer, redis_client, payload):
     assert re.search(r'HardJob "bob", 5 default [34]\d\.\d s rb:1:aaa t0', shown)
 
 
+def test_a_running_job_without_an_id_has_no_link(viewer, redis_client, payload):
+    """It led to "Not found": only an id finds a job that runs. Another program may have pushed it without one."""
+    enter_process(redis_client, "rb:1:aaa", running=[payload("j1"), payload(None, args=["bob"])])
+
+    page = viewer.get("/busy")
+
+    assert 'HardJob "bob"' in page.shown
+    assert re.findall(r'href="(/job[^"]*)"', page.text) == ["/job?jid=j1"]
+
+
 def test_a_queue_shows_what_runs_next_first(viewer, redis_client, payload):
     """Or the newest first, if requested; fifty on a page."""
     fill(redis_client, payload, 60)

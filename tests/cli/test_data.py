@@ -79,6 +79,11 @@ def test_push_at_takes_epoch_seconds_and_iso_times(run, redis_client, at):
         (("HardWorker", "-r", "../../no/such_module"), "there is no ../../no/such_module (-r) in"),
         (("HardWorker", "--sidekiq-version", "four"), "sidekiq_version is 'four'"),
         (("HardWorker", "-u", "http://x"), "it must start with redis://"),
+        (
+            ("HardWorker", "-u", "redis://localhost:1/O"),
+            "'redis://localhost:1/O'; what follows the host and port must be",
+        ),
+        (("HardWorker", "-u", "redis://:a/b@localhost:1/0"), "redis://:***@localhost:1/0'; what follows the host and"),
     ],
 )
 def test_what_is_wrong_with_a_push_is_said_with_advice(run, redis_client, arguments, advice):

@@ -39,11 +39,23 @@ class RedisSettings:
                 f"redis_url is {redact(self.url)!r}; it must start with "
                 "redis://, rediss://, unix:// or redis+sentinel://"
             )
+        # redis-py takes database 0 in place of one that is not a number.
+        if scheme in ("redis", "rediss") and not _is_database(self.url.partition("://")[2]):
+            raise ConfigError(
+                f"redis_url is {redact(self.url)!r}; what follows the host and port must be the number of a database, "
+                "as in redis://host:6379/0. In a password, write %40 for @, %2F for / and %3A for :"
+            )
 
     @property
     def key_prefix(self) -> str:
         """The prefix of each key; empty without a namespace."""
         return f"{self.namespace}:" if self.namespace else ""
+
+
+def _is_database(address: str) -> bool:
+    """True if the path of *address* is empty or a number, as redis-py reads it."""
+    path = address.partition("#")[0].partition("?")[0].partition("/")[2].replace("/", "").strip()
+    return path == "" or path.isdecimal()
 
 
 def redact(url: str) -> str:

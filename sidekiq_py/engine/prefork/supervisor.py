@@ -235,7 +235,7 @@ class Supervisor:
 
     def _note_pause(self, pause_seconds: float | None) -> None:
         if pause_seconds is not None:
-            _log.warning("a child could not start, or died at once; the next one starts in %.1f s", pause_seconds)
+            _log.warning("a child died soon after its start; waiting %.1f s before another one starts", pause_seconds)
 
     # ---- messages and signals
 

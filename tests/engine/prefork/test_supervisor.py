@@ -143,6 +143,7 @@ def test_a_family_that_cannot_start_gives_up(family: Family, code: int, ends_wit
 
     assert family.parent.wait(60) == ends_with
     assert family.imports == 6
+    assert "a child died soon after its start; waiting 1.0 s before another one starts" in family.parent.log
     assert "no child has started in 6 tries" in family.parent.log
 
 

@@ -152,7 +152,13 @@ def _add_actions(action: Callable[..., None], made_of: type[JobSet]) -> None:
     else:
         action("retry", "Enqueue jobs now; this does not count as a retry.", "enqueued", JobSet.retry_many, asks=False)
     if made_of is not DeadSet:
-        action("kill", "Move jobs to the dead set.", "moved to the dead set", JobSet.kill_many, asks=True)
+        action(
+            "kill",
+            "Move jobs to the dead set, which keeps the latest 10,000.",
+            "moved to the dead set",
+            JobSet.kill_many,
+            asks=True,
+        )
     action("delete", "Delete jobs for good.", "deleted", JobSet.delete_many, asks=True)
 
 

@@ -335,6 +335,12 @@ def test_ctrl_c_ends_a_paced_run_between_two_jobs(redis_url, redis_client, put):
     assert redis_client.zcard("retry") == 300 - moved
 
 
+@pytest.mark.parametrize("name", ["retries", "scheduled"])
+def test_the_help_of_kill_says_how_many_dead_jobs_are_kept(run, name):
+    """Whoever kills 700,000 retries deletes 690,000 of them for good."""
+    assert "Move jobs to the dead set, which keeps the latest 10,000." in run(name, "kill", "--help").output
+
+
 @pytest.mark.parametrize("name", ["retries", "scheduled", "dead", "cron", "batches"])
 def test_a_bare_group_lists_and_takes_the_options_of_list(run, name):
     """As with `queues` and `processes`; a misspelled command is still reported."""

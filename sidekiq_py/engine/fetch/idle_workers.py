@@ -40,7 +40,9 @@ class IdleWorkers:
         """Wake all parked threads."""
         self.wake(len(self._parked))
 
-    def wake(self, count: int) -> None:
-        """Wake up to *count* of the parked threads."""
-        for _ in range(min(count, len(self._parked))):
+    def wake(self, count: int) -> int:
+        """Wake up to *count* of the parked threads. Returns how many were woken."""
+        woken = min(count, len(self._parked))
+        for _ in range(woken):
             self._parked.pop().release()
+        return woken

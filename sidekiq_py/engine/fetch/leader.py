@@ -3,6 +3,11 @@ Coordinates the idle processors of a capsule: one of them is the leader.
 
 The leader fetches jobs. If there are none, it waits on all queues at once. It runs the job that arrives itself, and
 another idle processor takes over as leader.
+
+While jobs arrive one at a time, a second processor waits beside the leader: the one whose job has just ended, on the
+connection that carries its acknowledgement. Whichever of the two gets the next job starts it at once, because the other
+one still waits. Waking a processor to take over as leader would delay the job by 20 µs, a tenth of the time from push
+to start.
 """
 
 import os
@@ -28,9 +33,10 @@ _AT_ONCE_SECONDS = 0.001
 _LATE_ARRIVAL_SECONDS = 0.010
 # How long `quiet` waits for the leader: one that waits for a reply from a hanging Redis cannot be interrupted.
 _LEADER_EXIT_SECONDS = 5.0
-# Messages to the leader through its pipe: check whether to go on, or send the pending acknowledgements.
+# Messages to a waiting processor through its pipe: check whether to go on, or only open the moves that are missing and
+# send the pending acknowledgements.
 _LOOK_UP = b"."
-_FLUSH = b"!"
+_LOOK_ON = b"!"
 
 
 class Leader:
@@ -75,11 +81,14 @@ class Leader:
         self.leaving = 0
         self.pulse = Pulse()
         self._is_led = False
+        # A second processor waits beside the leader.
+        self._is_accompanied = False
         # The queues may hold more jobs than the last request brought, so the next request is a fetch.
         self._has_backlog = True
         # While the leader waits, a blocking move is open on every queue.
         self._waits_for_all = False
-        self._wake_read, self._wake_write = wake_pipe(self)
+        self._leader_pipe = wake_pipe(self)
+        self._companion_pipe = wake_pipe(self)
         self.is_quiet = False
         self._quiet = threading.Event()
 
@@ -88,20 +97,19 @@ class Leader:
 
     # ---- for processors
 
-    def wait(self, before_waiting: Callable[[], None] | None = None) -> bool:
+    def wait(self, before_waiting: Callable[[], None] | None = None, *, may_accompany: bool = True) -> bool:
         """
         Block until the buffer has jobs. Returns False when the processor should exit. One of the waiting processors
         becomes the leader.
 
         Args:
             before_waiting: See `Fetcher.take`.
+            may_accompany: False if this processor has just waited beside the leader, and no job came.
         """
+        settler = self._settler
         # With a backlog the next fetch is close and carries the acknowledgements.
-        if self._is_led and self._settler.has_pending and not self._has_backlog:
-            if self._settler.has_ends_to_write:
-                self._flush()
-            else:
-                self._signal(_FLUSH)
+        if self._is_led and not self._has_backlog and settler.has_ends_to_write:
+            self._flush()
         if before_waiting is not None and self._is_led:
             # Not while the lock is held: it may run handlers of signals.
             before_waiting()
@@ -113,34 +121,66 @@ class Leader:
                     self.idle -= 1
                     if not self.idle:
                         self.pulse.rests()
-                    elif not self._is_led:
+                    elif not (self._is_led or self._is_accompanied):
                         # This processor may have been woken to lead and found a job that arrived meanwhile. Another one
                         # has to lead instead: without a leader, the idle processors would ignore a full queue until a
                         # busy processor finishes its job.
                         self._change.wake(1)
                     return not self.is_quiet
-                if not self._is_led:
+                leads = not self._is_led
+                if leads:
                     self._is_led = True
                     break
+                if settler.has_pending and not self._has_backlog:
+                    if may_accompany and self._has_room_beside:
+                        self._is_accompanied = True
+                        break
+                    _send(self._leader_pipe, _LOOK_ON)
                 self._change.park()
         try:
-            self._lead(before_waiting)
+            if leads:
+                self._lead(before_waiting)
+            else:
+                self._accompany(before_waiting)
         finally:
-            with self._change.lock:
+            self._leave(leads)
+        return leads or bool(jobs) or self.wait(before_waiting, may_accompany=False)
+
+    @property
+    def _has_room_beside(self) -> bool:
+        """True if a second processor may wait, and there is nothing to do for it but that."""
+        return (
+            not self._is_accompanied
+            and self._waits_for_all
+            and not self._settler.has_ends_to_write
+            and self._ownership.trusts(monotonic())
+        )
+
+    def _leave(self, leads: bool) -> None:
+        """Stop waiting. See to it that the other jobs in the buffer start, and that all queues are still waited on."""
+        with self._change.lock:
+            if leads:
                 self._is_led = False
-                self.idle -= 1
-                if self.idle:
-                    # One of them will lead or take a job.
-                    self.pulse.waits(0.0)
-                else:
-                    self.pulse.rests()
-                is_last = self.idle < max(1, len(jobs))
-                # Wake one processor per job, and always one to take the lead.
-                self._change.wake(max(1, len(jobs)))
-            if is_last and self._waiters.any_open:
+            else:
+                self._is_accompanied = False
+            self.idle -= 1
+            jobs = len(self._buffer.jobs)
+            is_waited = self._is_led or self._is_accompanied
+            # Wake one processor per job, and always one to take the lead.
+            wanted = jobs - 1 if is_waited else max(1, jobs)
+            woken = self._change.wake(wanted) if wanted > 0 else 0
+            is_last = self.idle < wanted
+            if not self.idle:
+                self.pulse.rests()
+            elif not is_waited:
+                # One of them will lead or take a job.
+                self.pulse.waits(0.0)
+        if not is_waited:
+            if is_last and self._waiters.any_unwatched:
                 # There is no leader until a job ends, and jobs from the other open moves must not wait that long.
                 self._alarm.arm()
-        return True
+        elif woken < wanted or not self._waits_for_all or self._waiters.closed or self._waiters.any_unwatched:
+            _send(self._leader_pipe if self._is_led else self._companion_pipe, _LOOK_ON)
 
     def may_leave(self) -> bool:
         """Returns True if the calling processor should exit, and counts it as gone."""
@@ -166,7 +206,8 @@ class Leader:
 
     def wake(self) -> None:
         """Make the leader check its state: the event loop has room again, or it is time to stop."""
-        self._signal(_LOOK_UP)
+        _send(self._leader_pipe, _LOOK_UP)
+        _send(self._companion_pipe, _LOOK_UP)
 
     def quiet(self) -> None:
         """Send all processors away. From here on the flusher handles late arrivals."""
@@ -176,19 +217,19 @@ class Leader:
         self._quiet.set()
         self.wake()
         give_up_at = monotonic() + _LEADER_EXIT_SECONDS
-        while self._is_led and monotonic() < give_up_at:
+        while (self._is_led or self._is_accompanied) and monotonic() < give_up_at:
             threading.Event().wait(0.001)
 
     @property
     def has_untended_moves(self) -> bool:
         """
-        True while blocking moves are open and there is no leader to read their replies.
+        True while blocking moves are open and there is nobody to read their replies.
 
         Checking for the leader matters even in shutdown: one that was asked to exit may still be opening a move.
         Another thread that reads its connection then takes its replies away, and the leader waits for them until a
         timeout.
         """
-        return not self._is_led and self._waiters.any_open
+        return not (self._is_led or self._is_accompanied) and self._waiters.any_unwatched
 
     def read_late_arrivals(self) -> None:
         """Collect the jobs that arrive while there is no leader, and so no free processor."""
@@ -258,21 +299,41 @@ class Leader:
                 self._redis_errors.offline(error, work)
                 self._quiet.wait(RETRY_SECONDS)
 
+    def _accompany(self, before_waiting: Callable[[], None] | None) -> None:
+        """Wait beside the leader, once, on the connection that carries the acknowledgements."""
+        try:
+            if before_waiting is not None:
+                before_waiting()
+            self._open_moves()
+            if self._waiters.any_unwatched and self._collect(self._companion_pipe, None):
+                self._has_backlog = True
+        except RedisError as error:
+            # The leader tries again, after a pause.
+            self._redis_errors.offline(error, "waiting")
+
     def _watch(self) -> bool:
         """Wait on the queues. Returns True if a fetch is due afterwards."""
+        self._waits_for_all = self._open_moves() and self._queues.are_all_waited_for
+        seconds = None if self._waits_for_all else self._poll_seconds
+        cool_until = self._waiters.cool_until
+        if cool_until:
+            seconds = min(seconds or 1.0, max(0.001, cool_until - monotonic()))
+        return self._collect(self._leader_pipe, seconds)
+
+    def _open_moves(self) -> bool:
+        """Open the blocking moves and send the acknowledgements. Returns False if some queues must not be waited on."""
         shut = self._buffer.shut_queues
         self._waiters.open(shut)
         if self._settler.has_pending:
             self._flush()
-        self._waits_for_all = not shut and self._queues.are_all_waited_for
-        seconds = None if self._waits_for_all else self._poll_seconds
+        return not shut
+
+    def _collect(self, pipe: tuple[int, int], seconds: float | None) -> bool:
+        """Wait for jobs for up to *seconds*. Returns True if a fetch is due afterwards."""
         asked_at = monotonic()
-        cool_until = self._waiters.cool_until
-        if cool_until:
-            seconds = min(seconds or 1.0, max(0.001, cool_until - monotonic()))
         self.pulse.waits(BLOCK_SECONDS if seconds is None else seconds)
-        units, is_signalled = self._waiters.collect(self._wake_read, seconds)
-        must_look_up = is_signalled and _LOOK_UP in self._signals()
+        units, is_signalled = self._waiters.collect(pipe[0], seconds)
+        must_look_up = is_signalled and _LOOK_UP in _received(pipe)
         has_come = self._buffer.keep(units)
         if has_come:
             # The queue already had jobs if the move did not have to wait.
@@ -282,17 +343,19 @@ class Leader:
     def _flush(self) -> None:
         self._redis_errors.attempt(self._settler.flush, "acknowledging")
 
-    def _signal(self, what: bytes) -> None:
-        try:
-            os.write(self._wake_write, what)
-        except BlockingIOError:
-            pass
 
-    def _signals(self) -> bytes:
-        found = b""
-        try:
-            while part := os.read(self._wake_read, 1024):
-                found += part
-        except BlockingIOError:
-            pass
-        return found
+def _send(pipe: tuple[int, int], message: bytes) -> None:
+    try:
+        os.write(pipe[1], message)
+    except BlockingIOError:
+        pass
+
+
+def _received(pipe: tuple[int, int]) -> bytes:
+    found = b""
+    try:
+        while part := os.read(pipe[0], 1024):
+            found += part
+    except BlockingIOError:
+        pass
+    return found

@@ -4,7 +4,8 @@ The fetcher that loses no job, and keeps a job from waiting for Redis round trip
 1. Processors take jobs from a local buffer (`buffer`). A processor that finds it empty becomes the leader (`leader`):
    it sends the pending acknowledgements and fetches the next batch in the same round trip (`exchange`).
 2. If there is nothing to fetch, the leader waits on all queues at once (`waiters`). It runs the job that arrives
-   itself, and another idle processor takes over as leader.
+   itself, and another idle processor takes over as leader. While jobs arrive one at a time, a second one waits beside
+   the leader, so that nobody has to be woken.
 3. While no processor is free, the flusher is on watch. It sends acknowledgements within milliseconds and puts back
    (`side_channel`) the jobs that were fetched ahead but do not start soon, as well as those that still arrive.
 4. Any part that hits a Redis error records it (`redis_errors`). The error is reported once, and the jobs in flight

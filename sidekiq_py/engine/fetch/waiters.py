@@ -42,7 +42,7 @@ class Waiter:
 
     __slots__ = (
         *("_is_answered", "_probed_on", "_skips", "acknowledgements", "batch", "cool_until", "link", "overdue_at"),
-        *("owner", "plan", "queue"),
+        *("owner", "plan", "queue", "watched_by"),
     )
 
     def __init__(self, link: Link, queue: str) -> None:
@@ -62,6 +62,8 @@ class Waiter:
         self.overdue_at = 0.0
         # After a job could not be claimed (paused, or must run alone), its queue is left alone until then.
         self.cool_until = 0.0
+        # The poll in which a thread waits for the reply.
+        self.watched_by: select.poll | None = None
 
     @property
     def is_open(self) -> bool:
@@ -194,7 +196,7 @@ class Waiter:
 
 class Waiters:
     """
-    The waiters of one capsule. Used by one thread at a time: the leader, or the flusher while there is no leader.
+    The waiters of one capsule. Safe to use from any thread: each open move is watched by one thread at a time.
 
     Args:
         queues: The queues to wait on. Each gets a connection, and up to two more while jobs arrive one at a time.
@@ -226,7 +228,8 @@ class Waiters:
         # Jobs from paused queues that have to go back.
         self._held: list[UnitOfWork] = []
         self._ended: set[str] = set()
-        self._opening = threading.Lock()
+        # Held while moves are sent and their replies are read, but not while a thread waits for a reply to begin.
+        self._lock = threading.Lock()
 
     def serve(self, queues: Iterable[str]) -> None:
         """
@@ -234,7 +237,7 @@ class Waiters:
         collected. Safe to call from any thread.
         """
         wanted = list(queues)
-        with self._opening:
+        with self._lock:
             known = {waiter.queue for waiter in self._waiters}
             free = [waiter for waiter in self._waiters if waiter.queue not in wanted and not waiter.is_open]
             for name in wanted:
@@ -263,8 +266,13 @@ class Waiters:
     @property
     def any_open(self) -> bool:
         """True while a blocking move is waiting for its reply."""
+        return any(waiter.is_open for waiter in self._waiters)
+
+    @property
+    def any_unwatched(self) -> bool:
+        """True if a blocking move is open and no thread waits for its reply."""
         for waiter in self._waiters:  # noqa: SIM110 — each job of a chain asks, and a generator would cost 0.3 µs
-            if waiter.is_open:
+            if waiter.owner is not None and waiter.watched_by is None:
                 return True
         return False
 
@@ -281,35 +289,35 @@ class Waiters:
         Raises:
             RedisError: Redis is out of reach.
         """
-        now = monotonic()
-        shut = {*paused, *[waiter.queue for waiter in self._waiters if now < waiter.cool_until]}
-        awaited = self._open_queues()
-        for waiter in self._waiters:
-            if waiter.is_open or now < waiter.cool_until:
-                continue
-            waiter.cool_until = 0.0
-            with self._opening:
+        with self._lock:
+            now = monotonic()
+            shut = {*paused, *[waiter.queue for waiter in self._waiters if now < waiter.cool_until]}
+            awaited = self._open_queues()
+            for waiter in self._waiters:
+                if waiter.is_open or now < waiter.cool_until:
+                    continue
+                waiter.cool_until = 0.0
                 if waiter.queue in self._ended:
                     waiter.link.close()
                 elif waiter.queue not in shut and waiter.queue not in awaited:
                     awaited.add(waiter.queue)
                     self._send(waiter)
-        settler = self._settler
-        if settler is not None and settler.has_pending and not settler.has_ends_to_write and self._served not in shut:
+            settler = self._settler
+            if settler is None or not settler.has_pending or settler.has_ends_to_write or self._served in shut:
+                return
             self._open_another(self._served)
 
     def _open_another(self, queue: str) -> None:
         """Open one more move on a queue, to carry the pending acknowledgements."""
-        with self._opening:
-            here = [waiter for waiter in self._waiters if waiter.queue == queue]
-            closed = [waiter for waiter in here if not waiter.is_open]
-            if queue in self._ended or not here:
-                return
-            if not closed and len(here) < _MOST_PER_QUEUE:
-                closed = [self._new_waiter(queue)]
-                self._waiters = [*self._waiters, *closed]
-            if closed:
-                self._send(closed[0])
+        here = [waiter for waiter in self._waiters if waiter.queue == queue]
+        closed = [waiter for waiter in here if not waiter.is_open]
+        if queue in self._ended or not here:
+            return
+        if not closed and len(here) < _MOST_PER_QUEUE:
+            closed = [self._new_waiter(queue)]
+            self._waiters = [*self._waiters, *closed]
+        if closed:
+            self._send(closed[0])
 
     def _open_queues(self) -> set[str]:
         return {waiter.queue for waiter in self._waiters if waiter.is_open}
@@ -329,7 +337,7 @@ class Waiters:
 
     def collect(self, wake_fd: int | None, seconds: float | None) -> tuple[list[UnitOfWork], bool]:
         """
-        Wait up to *seconds* for a job to arrive.
+        Wait up to *seconds* for a job to arrive by one of the open moves that no other thread watches.
 
         Args:
             wake_fd: A file descriptor that ends the wait when it becomes readable.
@@ -340,23 +348,39 @@ class Waiters:
         Raises:
             RedisError: A connection broke. A job that it was carrying will be found as an orphan.
         """
-        by_fd = {waiter.link.fileno(): waiter for waiter in self._waiters if self._is_alive(waiter)}
-        if by_fd:
-            patience = max(0.0, min(waiter.overdue_at for waiter in by_fd.values()) - monotonic())
-            seconds = patience if seconds is None else min(seconds, patience)
         poll = select.poll()
-        for fd in by_fd:
-            poll.register(fd, select.POLLIN)
         if wake_fd is not None:
             poll.register(wake_fd, select.POLLIN)
-        ready = [fd for fd, _ in poll.poll(None if seconds is None else max(0.0, seconds) * 1000)]
+        by_fd = self._watch(poll)
+        watched = list(by_fd.values())
         units: list[UnitOfWork] = []
         try:
-            self._read([by_fd.pop(fd) for fd in ready if fd != wake_fd], by_fd.values(), units)
+            while True:
+                if watched:
+                    patience = max(0.0, min(waiter.overdue_at for waiter in watched) - monotonic())
+                    seconds = patience if seconds is None else min(seconds, patience)
+                ready = [fd for fd, _ in poll.poll(None if seconds is None else max(0.0, seconds) * 1000)]
+                answered = [by_fd[fd] for fd in ready if fd != wake_fd]
+                is_signalled = len(answered) < len(ready)
+                with self._lock:
+                    self._read(answered, [waiter for waiter in watched if waiter not in answered], units)
+                    # If only acknowledgements were answered, the moves behind them are still open.
+                    if units or is_signalled or not answered or not all(waiter.is_open for waiter in answered):
+                        _unwatch(watched, poll)
+                        return units, is_signalled
         except BaseException:
+            _unwatch(watched, poll)
             remove_from_tables(units)
             raise
-        return units, wake_fd in ready
+
+    def _watch(self, poll: select.poll) -> dict[int, Waiter]:
+        """Begin to watch the open moves that nobody watches."""
+        with self._lock:
+            by_fd = {waiter.link.fileno(): waiter for waiter in self._waiters if self._can_be_watched(waiter)}
+            for fd, waiter in by_fd.items():
+                waiter.watched_by = poll
+                poll.register(fd, select.POLLIN)
+            return by_fd
 
     def _read(self, ready: Iterable[Waiter], others: Iterable[Waiter], units: list[UnitOfWork]) -> None:
         """Add the jobs that arrived to *units*, and give up on those of the *others* that are overdue."""
@@ -421,10 +445,16 @@ class Waiters:
             waiter.close_batch()
             waiter.link.close()
 
-    def _is_alive(self, waiter: Waiter) -> bool:
-        if not waiter.is_open:
+    def _can_be_watched(self, waiter: Waiter) -> bool:
+        if not waiter.is_open or waiter.watched_by is not None:
             return False
         if not waiter.link.is_open:
             waiter.close_batch()
             raise RedisConnectionError("a connection broke while waiting for jobs")
         return True
+
+
+def _unwatch(waiters: Iterable[Waiter], poll: select.poll) -> None:
+    for waiter in waiters:
+        if waiter.watched_by is poll:
+            waiter.watched_by = None

@@ -204,13 +204,14 @@ class FetchesMeanwhile(IdleWorkers):
         self._fetcher = fetcher
         self._fetches = 1
 
-    def wake(self, count: int) -> None:
+    def wake(self, count: int) -> int:
         """As it is; then fetch."""
-        super().wake(count)
+        woken = super().wake(count)
         if self._fetcher._buffer.jobs and self._fetches:
             self._fetches -= 1
             with self._fetcher._buffer.fetching:
                 self._fetcher._buffer.refill(2)
+        return woken
 
 
 def test_an_idle_processor_leads_though_the_one_that_was_woken_for_that_found_a_job(

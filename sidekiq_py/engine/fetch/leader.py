@@ -292,7 +292,7 @@ class Leader:
                 is_due = True
                 if before_waiting is not None:
                     before_waiting()
-                if isinstance(error, RedisReplyError) and error.code == "OOM":
+                if _is_out_of_memory(error):
                     # With its memory full, Redis refuses blocking moves, but the fetch script still works.
                     self._quiet.wait(self._poll_seconds)
                     continue
@@ -309,7 +309,8 @@ class Leader:
                 self._has_backlog = True
         except RedisError as error:
             # The leader tries again, after a pause.
-            self._redis_errors.offline(error, "waiting")
+            if not _is_out_of_memory(error):
+                self._redis_errors.offline(error, "waiting")
 
     def _watch(self) -> bool:
         """Wait on the queues. Returns True if a fetch is due afterwards."""
@@ -342,6 +343,10 @@ class Leader:
 
     def _flush(self) -> None:
         self._redis_errors.attempt(self._settler.flush, "acknowledging")
+
+
+def _is_out_of_memory(error: RedisError) -> bool:
+    return isinstance(error, RedisReplyError) and error.code == "OOM"
 
 
 def _send(pipe: tuple[int, int], message: bytes) -> None:

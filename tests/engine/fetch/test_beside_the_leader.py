@@ -97,6 +97,14 @@ def moves(client: redis.Redis) -> int:
 
 def run_one(processors: Processors, client: redis.Redis, name: str, queue: str = "default") -> None:
     """Have one job arrive, start and end, and wait until a processor waits beside the leader."""
+    start_one(processors, client, name, queue)
+    processors.end(job(name))
+    eventually(lambda: processors.fetcher._leader._is_accompanied)
+    eventually(lambda: not jobs_in_flight(client))
+
+
+def start_one(processors: Processors, client: redis.Redis, name: str, queue: str = "default") -> None:
+    """Have one job arrive and start, and wait until its processor would wait beside the leader if the job ended."""
     eventually(lambda: moves(client) >= 1)
     push(client, job(name), queue=queue)
     eventually(lambda: job(name).encode() in processors.started, SOON)
@@ -104,9 +112,6 @@ def run_one(processors: Processors, client: redis.Redis, name: str, queue: str =
     eventually(lambda: processors.fetcher._leader._is_led and processors.fetcher.awaits(queue))
     # It would be true if the job came within a millisecond, and then a fetch comes before the next wait.
     processors.fetcher._leader._has_backlog = False
-    processors.end(job(name))
-    eventually(lambda: processors.fetcher._leader._is_accompanied)
-    eventually(lambda: not jobs_in_flight(client))
 
 
 def test_two_processors_wait_with_a_move_each(start: Start, redis_client: redis.Redis) -> None:
@@ -226,6 +231,24 @@ def test_they_survive_a_restart_of_redis(start: Start, redis_client: redis.Redis
     processors.end(job("b"))
     push(redis_client, job("c"))
     eventually(lambda: job("c").encode() in processors.started)
+
+
+def test_a_full_redis_is_not_reported(start: Start, redis_client: redis.Redis) -> None:
+    """It refuses moves but carries out fetches, so this is no outage."""
+    processors = start(2)
+    reported: list[BaseException] = []
+    processors.fetcher._redis_errors.report = lambda error, context: reported.append(error)
+    start_one(processors, redis_client, "a")
+
+    redis_client.config_set("maxmemory", 1)
+    try:
+        processors.end(job("a"))
+        eventually(lambda: not jobs_in_flight(redis_client))
+        eventually(lambda: not processors.fetcher._leader._is_accompanied)
+    finally:
+        redis_client.config_set("maxmemory", 0)
+
+    assert not reported
 
 
 def test_no_processor_spins_whose_acknowledgement_stays(

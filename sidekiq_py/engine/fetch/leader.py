@@ -207,7 +207,8 @@ class Leader:
     def wake(self) -> None:
         """Make the leader check its state: the event loop has room again, or it is time to stop."""
         _send(self._leader_pipe, _LOOK_UP)
-        _send(self._companion_pipe, _LOOK_UP)
+        if self._is_accompanied:
+            _send(self._companion_pipe, _LOOK_UP)
 
     def quiet(self) -> None:
         """Send all processors away. From here on the flusher handles late arrivals."""
@@ -243,8 +244,8 @@ class Leader:
         if has_come:
             with self._change.lock:
                 self._change.wake(has_come)
-                is_led = self._is_led
-            if is_led:
+                is_waited = self._is_led or self._is_accompanied
+            if is_waited:
                 # A processor became the leader in between, and is waiting for other jobs.
                 self.wake()
 

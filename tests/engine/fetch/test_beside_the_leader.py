@@ -8,6 +8,7 @@ import redis
 
 from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
 from sidekiq_py.engine.downtime import Downtime
+from sidekiq_py.engine.fetch.leader import _received
 from sidekiq_py.engine.fetch.reliable import ReliableFetcher
 from sidekiq_py.engine.fetch.waiters import BLOCK_SECONDS
 from sidekiq_py.engine.ownership.owner import Ownership, UnitOfWork
@@ -108,10 +109,11 @@ def start_one(processors: Processors, client: redis.Redis, name: str, queue: str
     eventually(lambda: moves(client) >= 1)
     push(client, job(name), queue=queue)
     eventually(lambda: job(name).encode() in processors.started, SOON)
-    # Otherwise the next leader's fetch may take the acknowledgement along.
-    eventually(lambda: processors.fetcher._leader._is_led and processors.fetcher.awaits(queue))
+    # Otherwise the next leader may take the acknowledgement along.
+    fetcher = processors.fetcher
+    eventually(lambda: fetcher._leader._is_led and fetcher.awaits(queue) and not fetcher._waiters.any_unwatched)
     # It would be true if the job came within a millisecond, and then a fetch comes before the next wait.
-    processors.fetcher._leader._has_backlog = False
+    fetcher._leader._has_backlog = False
 
 
 def test_two_processors_wait_with_a_move_each(start: Start, redis_client: redis.Redis) -> None:
@@ -249,6 +251,38 @@ def test_a_full_redis_is_not_reported(start: Start, redis_client: redis.Redis) -
         redis_client.config_set("maxmemory", 0)
 
     assert not reported
+
+
+def test_a_call_to_the_leader_does_not_concern_one_that_comes_later(start: Start, redis_client: redis.Redis) -> None:
+    """It would leave at once, without waiting for a job. A full event loop calls the leader for each job that ends."""
+    processors = start(2)
+    eventually(lambda: processors.fetcher.awaits("default"))
+
+    processors.fetcher.wake()
+
+    assert not _received(processors.fetcher._leader._companion_pipe)
+
+
+def test_one_that_waits_alone_hears_of_a_late_arrival(
+    start: Start, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the flusher reads a job, a leader may come, be joined, and leave with a job of its own."""
+    fetcher = start(0).fetcher
+    leader, keep = fetcher._leader, fetcher._buffer.keep
+    with fetcher._buffer.fetching:
+        fetcher._buffer.refill(1)
+    leader._open_moves()
+    push(redis_client, job("a"))
+
+    def kept(units: list[UnitOfWork]) -> int:
+        leader._is_accompanied = True
+        return keep(units)
+
+    monkeypatch.setattr(fetcher._buffer, "keep", kept)
+    eventually(lambda: leader.read_late_arrivals() or fetcher.reserved)
+    leader._is_accompanied = False
+
+    assert _received(leader._companion_pipe)
 
 
 def test_no_processor_spins_whose_acknowledgement_stays(

@@ -101,7 +101,7 @@ def run_one(processors: Processors, client: redis.Redis, name: str, queue: str =
     start_one(processors, client, name, queue)
     processors.end(job(name))
     eventually(lambda: processors.fetcher._leader._is_accompanied)
-    eventually(lambda: not jobs_in_flight(client))
+    eventually(lambda: not jobs_in_flight(client) and not processors.fetcher._waiters.any_unwatched)
 
 
 def start_one(processors: Processors, client: redis.Redis, name: str, queue: str = "default") -> None:

@@ -260,8 +260,8 @@ class Waiters:
 
     @property
     def closed(self) -> int:
-        """The number of queues without an open blocking move."""
-        return len({waiter.queue for waiter in self._waiters} - self._open_queues())
+        """The number of queues to wait on that have no open blocking move."""
+        return len({waiter.queue for waiter in self._waiters} - self._open_queues() - self._ended)
 
     @property
     def any_open(self) -> bool:

@@ -165,6 +165,7 @@ def test_a_queue_that_is_ended_brings_what_is_under_way_and_is_waited_for_no_mor
     assert [unit.raw for unit in collected(group)] == [b"last"]
     group.open(())
     assert (group.awaits("default"), group.awaits("low")) == (False, True)
+    assert not group.closed
     group.close()
 
 

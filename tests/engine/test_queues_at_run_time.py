@@ -91,6 +91,23 @@ def test_a_queue_can_take_the_place_of_another(fetcher: ReliableFetcher, take: T
     assert redis_client.lrange("queue:high", 0, -1) == [b"h1"]
 
 
+def test_a_queue_that_was_served_before_is_waited_for_again(
+    fetcher: ReliableFetcher, take: Take, redis_client: redis.Redis
+) -> None:
+    """The registry still names it, so no fetch has to enter it there first."""
+    take()
+    eventually(lambda: waited_for(redis_client) == 2)
+    fetcher.serve({"low": 0})
+    # It ends the move that is open there, and goes back.
+    push(redis_client, "h1", queue="high")
+    eventually(lambda: not fetcher.awaits("high"))
+    eventually(lambda: redis_client.delete("queue:high"))
+
+    fetcher.serve({"high": 0, "low": 0})
+
+    assert eventually(lambda: fetcher.awaits("high"), 5)
+
+
 def test_what_was_fetched_ahead_from_a_queue_that_is_left_goes_back(
     fetcher: ReliableFetcher, redis_client: redis.Redis
 ) -> None:

@@ -83,7 +83,9 @@ class Exchange:
 
     def serve(self, queue_names: Collection[str], begun: Collection[str]) -> None:
         """Fetch from exactly these queues; *begun* are the new ones among them."""
-        self.fresh.update(begun)
+        owner = self._ownership.current
+        if owner.published != owner.about:
+            self.fresh.update(begun)
         self.fresh.intersection_update(queue_names)
         self._by_field = {**self._by_field, **{name.encode(): name for name in begun}}
         self._by_key = {keys.queue(name): name for name in queue_names}

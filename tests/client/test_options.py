@@ -90,7 +90,7 @@ def test_a_queue_whose_name_has_white_space_or_control_characters_is_refused(nam
         sidekiq.ruby_job("A").set(queue=name)
     with pytest.raises(JobDeclarationError, match="must not have whitespace"):
         sidekiq.ruby_job("A").set(retry_queue=name)
-    with pytest.raises(ConfigError, match="have no whitespace"):
+    with pytest.raises(ConfigError, match="must not have whitespace"):
         parse_queues([name], "queues", None)
 
 

@@ -120,6 +120,9 @@ class Context:
         """A field, or *default* for an unknown name."""
         return getattr(self, key, default)
 
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name not in _ALWAYS_SENT or hasattr(self, name)]
+
     if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
@@ -164,6 +167,7 @@ class Context:
         return options
 
 
+_ALWAYS_SENT = frozenset(name for name, field in vars(Context).items() if isinstance(field, _AlwaysSent))
 _KNOWN = frozenset({*vars(Context), *_OF_THE_MESSAGE})
 
 

@@ -14,6 +14,7 @@ from sidekiq_celery._run.coroutine_limits import within_limits
 from sidekiq_celery._run.failed_tasks import INDEX
 from sidekiq_celery._run.plan import Plan
 from sidekiq_celery.app import trace
+from sidekiq_celery.app.task import Context
 from sidekiq_celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded, TimeLimitExceeded, WorkerLostError
 from sidekiq_celery.worker.request import Request
 
@@ -84,6 +85,7 @@ def test_a_task_knows_its_call(app: Celery, worker: TaskWorker, redis_client: re
              request.called_directly, request.hostname, app.current_task.name, request.argsrepr, request.kwargsrepr,
              request.lang)
         )  # fmt: skip
+        assert {"argsrepr", "kwargsrepr", "lang"} <= set(dir(request))
         with pytest.raises(AttributeError):
             _ = request.no_such_field
 
@@ -95,6 +97,13 @@ def test_a_task_knows_its_call(app: Celery, worker: TaskWorker, redis_client: re
         id_, [1], {"b": 2}, "proj.look", id_, {"tenant": "a"}, "a", "celery", 3, False, "w@h", "proj.look",
         "(1,)", "{'b': 2}", "py",
     )  # fmt: skip
+
+
+def test_a_request_lists_the_fields_that_can_be_read() -> None:
+    """Some are only there in a worker: a debugger that reads all that `dir` lists gets no error without one."""
+    request = Context(id="a", args=[], kwargs={})
+
+    assert [name for name in dir(request) if not hasattr(request, name)] == []
 
 
 @pytest.mark.parametrize(

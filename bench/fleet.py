@@ -1,5 +1,5 @@
 """
-What does one job cost Redis in a fleet?
+What does a job cost Redis in a fleet?
 
 Processes with five threads each, ours and the real Sidekiq's, take turns on one Redis, which has its own core;
 everything else shares the other one. A `backlog` is pushed before the fleet sees it. A `trickle` of 200 jobs per second
@@ -76,6 +76,11 @@ class Cell:
     def __str__(self) -> str:
         """The cell's name."""
         return f"{self.processes}x{self.milliseconds}ms" if self.milliseconds else f"{self.processes}xnoop"
+
+    @property
+    def in_words(self) -> str:
+        """The cell as the page names it."""
+        return f"{self.processes} processes, {f'{self.milliseconds} ms' if self.milliseconds else 'no-op'}"
 
     @property
     def backlog(self) -> int:
@@ -212,10 +217,14 @@ def table(found: list[Finding]) -> list[tuple[str, str]]:
 
 def beside(found: list[Finding], value: Callable[[Finding], float], form: str) -> str:
     """The medians of both sides, and the ratio of ours to theirs."""
+    return in_words(_of_sides(found, value), form)
+
+
+def _of_sides(found: list[Finding], value: Callable[[Finding], float]) -> dict[str, list[float]]:
     values: dict[str, list[float]] = {}
-    for one in found:
+    for one in sorted(found, key=lambda one: one.side != "ours"):
         values.setdefault(one.side, []).append(value(one))
-    return in_words(values, form)
+    return values
 
 
 def in_words(values: dict[str, list[float]], form: str) -> str:
@@ -246,8 +255,11 @@ def together(plan: Plan, rounds: int) -> Iterator[tuple[str, str]]:
             )
 
 
-def counting(sides: tuple[str, ...], pairs: int, sizes: tuple[int, ...], count: int) -> list[tuple[str, str]]:
-    """Fleets with three threads per process whose jobs each send one HINCRBY: seconds until the last one is done."""
+def counting(sides: tuple[str, ...], pairs: int, sizes: tuple[int, ...], count: int) -> list[tuple[str, str, str]]:
+    """
+    Fleets with three threads per process whose jobs each send one HINCRBY: the seconds until the last one is done, on
+    each side, and the ratio.
+    """
     rows = []
     with pinned_server() as server:
         for processes in sizes:
@@ -257,39 +269,63 @@ def counting(sides: tuple[str, ...], pairs: int, sizes: tuple[int, ...], count: 
                     with fleet(side, Shape(processes, threads=3), server):
                         counting_seconds(server, 20 * processes)
                         seconds[side].append(counting_seconds(server, count))
-            rows.append(
-                (f"fleet of {processes} x 3 threads: {count:,} jobs of one HINCRBY", in_words(seconds, "{:.1f} s"))
-            )
+            name = f"{processes} x 3 threads, {count:,} jobs of one HINCRBY"
+            rows.append((name, *_compared(seconds, "{:.1f}", " s")))
     return rows
 
 
-def summary(found: list[Finding], what: str = "fleet") -> list[tuple[str, str]]:
-    """One row for each cell and load, and one for each size at rest."""
-    rows = []
+COLUMNS = (
+    "Fleet, job, load",
+    "Redis's CPU per job, ours / theirs",
+    "Ratio",
+    "… with the cost at rest",
+    "Ratio",
+    "Commands per job, ours / theirs",
+)
+
+
+def summary(found: list[Finding], what: str = "") -> list[tuple[str, ...]]:
+    """One row of the page for each cell and load, and one for each size at rest."""
+    rows: list[tuple[str, ...]] = []
     for cell, load in dict.fromkeys((finding.cell, finding.load) for finding in found):
         here = [finding for finding in found if (finding.cell, finding.load) == (cell, load)]
-        net, gross, sent = (
-            beside(here, attrgetter(f"cost.{measure}"), "{:.1f}") for measure in ("cpu_us", "gross_us", "sent")
+        rows.append(
+            (
+                f"{cell.in_words}{what}, {_LOADS_IN_WORDS[load]}",
+                *_compared(_of_sides(here, lambda one: one.cost.cpu_us), "{:.0f}", " µs"),
+                *_compared(_of_sides(here, lambda one: one.cost.gross_us), "{:.0f}", " µs"),
+                _compared(_of_sides(here, lambda one: one.cost.sent), "{:.1f}")[0],
+            )
         )
-        rows.append((f"{what} {cell}, {load}: µs of Redis's CPU per job", f"{net} (including cost at rest: {gross})"))
-        rows.append((f"{what} {cell}, {load}: commands sent per job", sent))
-    resting = [row for row in table(found) if "at rest" in row[0]]
-    return [*rows, *[(name.replace("fleet", what, 1), value) for name, value in resting]]
+    for processes in dict.fromkeys(map(_size, (finding.cell for finding in found))):
+        here = [finding for finding in found if finding.cell.processes == processes]
+        shares = _compared(_of_sides(here, lambda one: one.rest_share * 100), "{:.2f}", " % of a core")
+        rows.append((f"{processes} processes{what}, at rest", "", "", *shares, ""))
+    return rows
 
 
-def run() -> list[tuple[str, str]]:
+_LOADS_IN_WORDS = {"backlog": "backlog", "trickle": f"{TRICKLE_PER_SECOND} jobs per second and their pushes"}
+
+
+def _compared(values: dict[str, list[float]], form: str, unit: str = "") -> tuple[str, str]:
+    """The medians of the sides, ours first, and the ratio of ours to the other's."""
+    medians = " / ".join(form.format(interval(ones)[0]) for ones in values.values())
+    ours, *others = values.values()
+    return medians + unit, ratio(ours, others[0]) if others else ""
+
+
+def run() -> list[tuple[str, ...]]:
     """The rows of the table."""
     sides = SIDES if has_ruby() else SIDES[:1]
-    rows = summary(list(findings(Plan(sides=sides, pairs=2))))
+    rows = summary(list(findings(Plan(sides=sides, pairs=3))))
     middle = (Cell(20, 5),)
-    rows += summary(list(findings(Plan(middle, sides=sides, pairs=2, queues=THREE_QUEUES))), "fleet of three queues,")
-    rows += summary(list(findings(Plan(middle, sides=sides, pairs=2, per_parent=4))), "fleet of --processes 4,")
+    rows += summary(list(findings(Plan(middle, sides=sides, pairs=3, queues=THREE_QUEUES))), ", three weighted queues")
+    rows += summary(list(findings(Plan(middle, sides=sides, pairs=3, per_parent=4))), ", `--processes 4`")
     if find_spec("celery"):
         for task, what in (("nap", "without"), ("nap_kept", "with")):
             plan = Plan((Cell(2, 5),), sides=("ours", "celery"), pairs=2, scale=0.2, task=task)
-            rows += summary(list(findings(plan)), f"fleet of tasks {what} results,")
-    rows += counting(sides, 1, (20, 60), 50_000)
-    return rows + fleet_simulation.rows(sides, (100, 1_000, 5_000))
+            rows += summary(list(findings(plan)), f", Celery tasks {what} results (theirs: Celery)")
+    return rows + [(*row, "", "", "") for row in counting(sides, 1, (20, 60), 50_000)]
 
 
 def main() -> None:
@@ -315,7 +351,8 @@ def main() -> None:
     if "ruby" in sides:
         print(f"Ruby: Sidekiq {ruby_release()}", flush=True)
     if given.counting:
-        rows = counting(sides, given.pairs, (20, 60), int(50_000 * given.scale))
+        counted = counting(sides, given.pairs, (20, 60), int(50_000 * given.scale))
+        rows = [(name, f"{medians}, ratio {of_both}") for name, medians, of_both in counted]
     elif given.simulate:
         rows = fleet_simulation.rows(sides, tuple(map(int, given.simulate.split(","))))
     else:

@@ -28,7 +28,7 @@ import hiredis
 from bench.fleet_counters import Counters
 from bench.fleet_loads import at_rest, of_backlog, of_jobs, packed
 from bench.fleet_monitor import Seen, recorded
-from bench.fleet_sides import Server, Shape, fleet, pinned_server
+from bench.fleet_sides import SIDES, Server, Shape, fleet, has_ruby, pinned_server
 
 _NAPS = of_jobs("Nap", 5)
 _REST_SECONDS = 12
@@ -315,6 +315,11 @@ def rows(sides: tuple[str, ...], sizes: tuple[int, ...]) -> list[tuple[str, str]
             for size in sizes:
                 found.append((f"{size:,} simulated processes of {side}", _carried(server, script, size)))
     return found
+
+
+def run() -> list[tuple[str, str]]:
+    """The rows of the table."""
+    return rows(SIDES if has_ruby() else SIDES[:1], (100, 1_000, 5_000))
 
 
 def _carried(server: Server, script: Script, size: int) -> str:

@@ -1,5 +1,5 @@
 """
-The dashboard over 100 jobs and over 1,000,000: time, round trips and commands of each page.
+What does a page of the dashboard cost with 100 jobs, and with 1,000,000?
 
     python -m bench.web
 

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("starlette")
 
-from bench.__main__ import page
+from bench.__main__ import Section, notes_of, page
 from bench.fleet import Cell, Plan, findings, summary, table
 from bench.fleet_counters import Cost, Counters, interval, ratio
 from bench.fleet_monitor import Seen, parsed, sent_shares
@@ -86,14 +86,29 @@ def test_a_cell_is_named_by_processes_and_length() -> None:
         Cell.named("20 x five")
 
 
-def test_the_page_tells_of_fleets_in_a_section_of_its_own() -> None:
-    """With the load of the machine, on which their costs depend."""
-    text = page([("push", "5 µs")], [("fleet 2x5ms", "ours 1")], "3 before and 4 after")
+def test_each_question_has_a_section_of_the_page() -> None:
+    """With the columns of its own; the machine's load is told, on which all costs depend."""
+    sections = [
+        Section("How fast is a push?", ("", "Result"), [("push", "5 µs")]),
+        Section("What does a job cost?", ("Fleet", "Cost", "Ratio"), [("2 processes", "1 / 2 µs", "0.5")]),
+    ]
 
-    before, after = text.split("## What a job costs Redis in a fleet")
-    assert "| push | 5 µs |" in before
-    assert "load average\nof the machine was 3 before and 4 after" in after
-    assert "| fleet 2x5ms | ours 1 |" in after
+    text = page(sections, "3 before and 4 after")
+
+    assert "The load average was 3 before and 4 after." in text
+    assert "## How fast is a push?\n\n|  | Result |\n| --- | --- |\n| push | 5 µs |\n" in text
+    assert "## What does a job cost?\n\n| Fleet | Cost | Ratio |\n| --- | --- | --- |\n| 2 processes |" in text
+
+
+def test_notes_at_the_end_of_the_page_outlive_its_figures() -> None:
+    """Until somebody changes them."""
+    notes = "## Notes\n\nA push is fast.\n"
+    old = page([Section("How fast?", ("", "Result"), [("push", "7 µs")])], "1", notes)
+
+    new = page([Section("How fast?", ("", "Result"), [("push", "5 µs")])], "1", notes_of(old))
+
+    assert new.endswith("| push | 5 µs |\n\n" + notes)
+    assert notes_of(page([], "1")) == ""
 
 
 def test_a_tiny_fleet_is_measured() -> None:
@@ -110,4 +125,6 @@ def test_a_tiny_fleet_is_measured() -> None:
     assert all(one.cost.gross_us >= one.cost.cpu_us and one.cost.gross_us > 0 for one in found)
     assert all(one.rest_share > 0 and one.jobs_per_second > 0 for one in found)
     assert dict(table(found))["fleet 1x1ms, trickle: sent per job"] == f"ours {found[1].cost.sent:.2f}"
-    assert dict(summary(found))["fleet 1x1ms, trickle: commands sent per job"] == f"ours {found[1].cost.sent:.1f}"
+    rows = {name: cells for name, *cells in summary(found)}
+    assert rows["1 processes, 1 ms, 200 jobs per second and their pushes"][0] == f"{found[1].cost.cpu_us:.0f} µs"
+    assert rows["1 processes, 1 ms, 200 jobs per second and their pushes"][4] == f"{found[1].cost.sent:.1f}"

@@ -63,21 +63,20 @@ class Downtime:
 
     Redis may refuse one kind of work and carry out another. So a refusal is over when that kind of work succeeds, while
     a broken connection is over as soon as any work does.
+
+    Attributes:
+        is_on: True while something fails. Callers check this first, so that a successful fetch costs only this check.
     """
 
     def __init__(self, *, monotonic: Callable[[], float] = clock_monotonic) -> None:
         self._monotonic = monotonic
+        self.is_on = False
         self._failing: set[str] = set()
         self._began = 0.0
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
         return f"<Downtime {sorted(self._failing)}>"
-
-    @property
-    def is_on(self) -> bool:
-        """True while something fails. Callers check this first, so that a successful fetch costs only this check."""
-        return bool(self._failing)
 
     def is_failing(self, work: str) -> bool:
         """True if *work* fails, or everything."""
@@ -95,20 +94,20 @@ class Downtime:
             if is_first:
                 self._began = self._monotonic()
             self._failing.add(work if isinstance(error, RedisReplyError) else _ALL_WORK)
+            self.is_on = True
         if is_first and REDIS_OUTAGE.handlers:
             REDIS_OUTAGE.emit({"is_over": False, "seconds": 0.0, "error": error})
         return is_first
 
     def works(self, work: str) -> None:
         """Record that *work* succeeded. When nothing fails any more, log how long the outage was."""
-        if not self._failing:
+        if not self.is_on:
             return
         with self._lock:
-            if not self._failing:
-                return
             self._failing -= {_ALL_WORK, work}
-            if self._failing:
+            if self._failing or not self.is_on:
                 return
+            self.is_on = False
             seconds = self._monotonic() - self._began
             _log.info("Redis is online, %.1f sec downtime", seconds)
         if REDIS_OUTAGE.handlers:

@@ -14,8 +14,8 @@ from typing import Any
 from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.fetch.direct_handoff import direct_handoff_of
 from sidekiq_py.engine.fetch.fetcher import claimed
-from sidekiq_py.engine.fetch.settle import Acknowledgements, Ends, Settler, forget
-from sidekiq_py.engine.ownership.owner import Owner, Ownership, UnitOfWork, listed_among
+from sidekiq_py.engine.fetch.settle import Acknowledgements, Ends, Settler
+from sidekiq_py.engine.ownership.owner import Owner, Ownership, UnitOfWork, forget, listed_among
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.outcome import Question
 from sidekiq_py.redis_access.connection.link import Command, Link
@@ -224,7 +224,7 @@ class Exchange:
             return units
         except BaseException:
             # No processor will get these jobs. Once they are out of the table they go back as orphans.
-            forget(owner, [unit.field for unit in units])
+            forget(units)
             raise
         finally:
             owner.close_batch(batch)

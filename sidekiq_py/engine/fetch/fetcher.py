@@ -6,7 +6,7 @@ as Ruby does.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from sidekiq_py.clock import monotonic
@@ -57,16 +57,6 @@ def note_fetched(units: Collection[UnitOfWork]) -> None:
     """Emit the telemetry event for the jobs that one round trip brought."""
     if FETCH.handlers and units:
         FETCH.emit({"count": len(units), "queues": dict(Counter(unit.queue for unit in units))})
-
-
-def remove_from_tables(units: Iterable[UnitOfWork]) -> None:
-    """
-    Drop jobs from their owners' tables after something went wrong on their way to a processor. A job that is in flight
-    but not in its owner's table is an orphan, and goes back to its queue at the next comparison.
-    """
-    for unit in units:
-        if unit.owner is not None:
-            unit.owner.units.pop(unit.field, None)
 
 
 class Fetcher(Protocol):

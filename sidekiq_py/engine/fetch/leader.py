@@ -47,7 +47,7 @@ class Leader:
         waiters: The blocking moves. Used by the leader, or by the flusher while there is no leader.
         buffer: Receives the jobs.
         settler: Supplies the acknowledgements that travel with a fetch.
-        alarm: Armed when the flusher has to read the open moves.
+        alarm: Armed when the flusher has to read the open moves, or may have to send acknowledgements.
         poll_seconds: How often to check the queues that no connection blocks on.
 
     Attributes:
@@ -131,11 +131,14 @@ class Leader:
                 if leads:
                     self._is_led = True
                     break
-                if settler.has_pending and not self._has_backlog:
-                    if may_accompany and self._has_room_beside:
-                        self._is_accompanied = True
-                        break
-                    _send(self._leader_pipe, _LOOK_ON)
+                if settler.has_pending:
+                    if not self._has_backlog:
+                        if may_accompany and self._has_room_beside:
+                            self._is_accompanied = True
+                            break
+                        _send(self._leader_pipe, _LOOK_ON)
+                    # The leader may wait for a reply first.
+                    self._alarm.arm()
                 self._change.park()
         try:
             if leads:
@@ -179,7 +182,7 @@ class Leader:
             if is_last and self._waiters.any_unwatched:
                 # There is no leader until a job ends, and jobs from the other open moves must not wait that long.
                 self._alarm.arm()
-        elif woken < wanted or not self._waits_for_all or self._waiters.closed or self._waiters.any_unwatched:
+        elif woken < wanted or not (self._waits_for_all and self._waiters.are_complete):
             _send(self._leader_pipe if self._is_led else self._companion_pipe, _LOOK_ON)
 
     def may_leave(self) -> bool:

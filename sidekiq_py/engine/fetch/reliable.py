@@ -30,10 +30,10 @@ from sidekiq_py.engine.fetch.flusher import TICK_SECONDS, Alarm, Flusher
 from sidekiq_py.engine.fetch.leader import Leader
 from sidekiq_py.engine.fetch.redis_errors import RedisErrors
 from sidekiq_py.engine.fetch.served_queues import ServedQueues
-from sidekiq_py.engine.fetch.settle import Settler, forget
+from sidekiq_py.engine.fetch.settle import Settler
 from sidekiq_py.engine.fetch.side_channel import SideChannel
 from sidekiq_py.engine.fetch.waiters import Waiters
-from sidekiq_py.engine.ownership.owner import Ownership, UnitOfWork
+from sidekiq_py.engine.ownership.owner import Ownership, UnitOfWork, forget
 from sidekiq_py.engine.pulse import Pulse
 from sidekiq_py.errors import RedisError
 from sidekiq_py.outcome import Question
@@ -196,6 +196,9 @@ class ReliableFetcher:
                     continue
                 if now - unit.fetched_at > _FRESH_SECONDS:
                     self._side.refresh_notices(unit)
+                if not self._alarm.is_armed and self._settler.has_pending:
+                    # This thread has a job to run before it can send them.
+                    self._alarm.arm()
                 return unit
             except BaseException:
                 # Whatever happened, the next caller gets the job, or the flusher puts it back.
@@ -239,9 +242,7 @@ class ReliableFetcher:
         if unit.is_marked:
             self._settle_marked(unit)
             return
-        self._settler.acknowledge(unit)
-        if seconds >= _SLOW_SECONDS:
-            self._flush_at_once()
+        self._collect(unit, seconds)
 
     def finish(
         self,
@@ -259,9 +260,7 @@ class ReliableFetcher:
         # Few objects per job matter: while a large queue is drained, thousands of these are kept.
         unit.end = vital[0] if len(vital) == 1 and type(vital[0]) is Tally else (vital, counters)
         unit.question = question
-        self._settler.acknowledge(unit)
-        if seconds >= _SLOW_SECONDS:
-            self._flush_at_once()
+        self._collect(unit, seconds)
 
     def acknowledge_early(self, unit: UnitOfWork, *, hard_limit_seconds: float | None = None) -> bool:
         """Acknowledge a job that runs at most once, just before it starts."""
@@ -279,8 +278,7 @@ class ReliableFetcher:
             # It is unknown whether the job has left Redis. If not, it is an orphan and goes back.
             self._redis_errors.offline(error)
             was_ours = False
-        if unit.owner is not None:
-            forget(unit.owner, [unit.field])
+        forget([unit])
         unit.owner, unit.is_marked = None, False
         unit.is_acknowledged_early, unit.kept_by = True, kept_by
         return was_ours
@@ -347,11 +345,22 @@ class ReliableFetcher:
         counters = job_counts.count_commands(utc_day(now_seconds()), failed=False)
         self._settler.settle(unit, (), [*counters, in_flight.clear_suspect_command(unit.raw)])
 
-    def _flush_at_once(self) -> None:
-        """Acknowledge a slow job now, unless the calling processor is about to fetch: then it goes with the fetch."""
-        if self._buffer.jobs or self._leader.is_quiet or threading.get_ident() not in self._takers:
-            # If this fails, the settler keeps its acknowledgements, including the caller's.
+    def _collect(self, unit: UnitOfWork, seconds: float) -> None:
+        """
+        Collect the end of a job that took *seconds*. If the calling processor is about to fetch, it goes with that;
+        otherwise it is sent at once after a slow job, and soon after others.
+        """
+        self._settler.acknowledge(unit)
+        if self._alarm.is_armed and seconds < _SLOW_SECONDS:
+            return
+        if not (self._buffer.jobs or self._leader.is_quiet) and threading.get_ident() in self._takers:
+            self._alarm.remind()
+        elif seconds < _SLOW_SECONDS:
+            self._alarm.arm()
+        else:
             self._redis_errors.attempt(self._settler.flush, "acknowledging")
+            if self._settler.has_pending:
+                self._alarm.arm()
 
     # ---- for the flusher
 

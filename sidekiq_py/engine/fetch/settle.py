@@ -21,7 +21,7 @@ from typing import Any
 
 from sidekiq_py.clock import monotonic, now_seconds, utc_day
 from sidekiq_py.engine.fetch.deferred import Deferred
-from sidekiq_py.engine.ownership.owner import Owner, UnitOfWork
+from sidekiq_py.engine.ownership.owner import Owner, UnitOfWork, forget
 from sidekiq_py.errors import RedisConnectionError, RedisError, RedisReplyError, ReplyLostError
 from sidekiq_py.redis_access.connection.link import Command, Link
 from sidekiq_py.redis_access.connection.replies import raise_first
@@ -42,7 +42,7 @@ class Settler:
 
     Args:
         link: A connection that only this object uses.
-        on_pending: Called when an end was collected that no thread has undertaken to send yet.
+        on_pending: Called when a success has to be sent again.
         on_lost_connection: Called after a lost connection.
         count: Called with the number of jobs that have succeeded.
         trust_seconds: How long one reply counts as proof that Redis accepts acknowledgements. Jobs whose unanswered
@@ -79,9 +79,8 @@ class Settler:
         return bool(self._done)
 
     def acknowledge(self, unit: UnitOfWork) -> None:
-        """Collect a success."""
+        """Collect a success. The caller sees to it that it is sent."""
         self._done.append(unit)
-        self._on_pending()
 
     def drain(self) -> dict[Owner, list[UnitOfWork]]:
         """Remove and return all collected successes by owner. The caller has to send or `restore` them."""
@@ -299,7 +298,7 @@ class Settler:
         gone = len(units) - removed
         # A resent job that is gone was most likely removed by the first attempt, whose reply was lost. It counts now.
         self._count(removed + (min(sum(unit.is_sent_again for unit in units), gone) if gone else 0))
-        forget(owner, [unit.field for unit in units])
+        forget(units)
 
     def note_count(self, jobs: int) -> None:
         """Add to the number of succeeded jobs. A negative number takes back jobs that are in doubt again."""
@@ -407,8 +406,8 @@ class Acknowledgements:
 
     def note_accepted(self) -> None:
         """Drop the jobs: the command behind them was accepted, and so were they."""
-        for owner, units, _ in self._parts:
-            forget(owner, [unit.field for unit in units])
+        for _, units, _ in self._parts:
+            forget(units)
 
     def take_back(self) -> None:
         """Return the successes to the settler, because it is unknown whether they were accepted."""
@@ -505,10 +504,3 @@ def done_commands(owner: Owner, units: Sequence[UnitOfWork]) -> Sequence[Command
 def sliced(units: list[UnitOfWork]) -> Iterator[list[UnitOfWork]]:
     """Split *units* into slices of at most a thousand."""
     return (units[start : start + _SLICE] for start in range(0, len(units), _SLICE))
-
-
-def forget(owner: Owner, fields: Sequence[bytes]) -> None:
-    """Remove settled jobs from the owner's table."""
-    pop = owner.units.pop
-    for field in fields:
-        pop(field, None)

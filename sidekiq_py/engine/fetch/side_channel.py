@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.fetch.flusher import RETRY_SECONDS
 from sidekiq_py.engine.fetch.redis_errors import RedisErrors
-from sidekiq_py.engine.fetch.settle import forget
-from sidekiq_py.engine.ownership.owner import Owner, Ownership, UnitOfWork, listed_among
+from sidekiq_py.engine.ownership.owner import Owner, Ownership, UnitOfWork, forget, listed_among
 from sidekiq_py.errors import RedisError
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.extension import revoked
@@ -63,10 +62,9 @@ class SideChannel:
             else:
                 by_owner.setdefault(unit.owner, []).append(unit)
         for owner, theirs in by_owner.items():
-            fields = [unit.field for unit in theirs]
             try:
                 with self._lock:
-                    in_flight.give_back(self._link, owner.name, fields, listed_among(theirs))
+                    in_flight.give_back(self._link, owner.name, [unit.field for unit in theirs], listed_among(theirs))
             except RedisError as error:
                 self._redis_errors.offline(error)
             except Exception as error:  # noqa: BLE001 — the callers have no other place for the jobs
@@ -74,7 +72,7 @@ class SideChannel:
                 self._redis_errors.report(error, {"context": "giving jobs back; the rest goes back later"})
             finally:
                 # A job that is still in flight is an orphan from now on, and goes back once Redis replies again.
-                forget(owner, fields)
+                forget(theirs)
 
     def give_back_orphans(self) -> None:
         """

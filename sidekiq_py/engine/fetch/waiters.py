@@ -17,9 +17,9 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 
 from sidekiq_py.clock import monotonic
-from sidekiq_py.engine.fetch.fetcher import claimed, remove_from_tables
+from sidekiq_py.engine.fetch.fetcher import claimed
 from sidekiq_py.engine.fetch.settle import Acknowledgements, Settler
-from sidekiq_py.engine.ownership.owner import Owner, Ownership, UnitOfWork
+from sidekiq_py.engine.ownership.owner import Owner, Ownership, UnitOfWork, forget
 from sidekiq_py.errors import RedisConnectionError, RedisError, RedisReplyError, ReplyLostError
 from sidekiq_py.redis_access.connection.link import SKIP_PROBE, Link
 from sidekiq_py.redis_access.connection.pool import Pool
@@ -218,6 +218,8 @@ class Waiters:
     ) -> None:
         self._pool = pool
         self._waiters = [self._new_waiter(name) for name in queues]
+        # The queues to wait on. Moves that are still open on others bring the last jobs from there.
+        self._wanted = frozenset(queues)
         self._ownership = ownership
         self._cool_seconds = cool_seconds
         self._on_lost_connection = on_lost_connection
@@ -227,7 +229,6 @@ class Waiters:
         self._served = ""
         # Jobs from paused queues that have to go back.
         self._held: list[UnitOfWork] = []
-        self._ended: set[str] = set()
         # Held while moves are sent and their replies are read, but not while a thread waits for a reply to begin.
         self._lock = threading.Lock()
 
@@ -248,7 +249,7 @@ class Waiters:
                     waiter.queue, waiter.cool_until = name, 0.0
                 else:
                     self._waiters = [*self._waiters, self._new_waiter(name)]
-            self._ended = {waiter.queue for waiter in self._waiters}.difference(wanted)
+            self._wanted = frozenset(wanted)
 
     def _new_waiter(self, queue: str) -> Waiter:
         seconds = BLOCK_SECONDS + self._pool.settings.socket_timeout_seconds
@@ -261,7 +262,7 @@ class Waiters:
     @property
     def closed(self) -> int:
         """The number of queues to wait on that have no open blocking move."""
-        return len({waiter.queue for waiter in self._waiters} - self._open_queues() - self._ended)
+        return len(self._wanted - self._open_queues())
 
     @property
     def any_open(self) -> bool:
@@ -275,6 +276,17 @@ class Waiters:
             if waiter.owner is not None and waiter.watched_by is None:
                 return True
         return False
+
+    @property
+    def are_complete(self) -> bool:
+        """True if a blocking move is open on every queue, and threads wait for the replies to all open moves."""
+        awaited = set()
+        for waiter in self._waiters:
+            if waiter.owner is not None:
+                if waiter.watched_by is None:
+                    return False
+                awaited.add(waiter.queue)
+        return awaited.issuperset(self._wanted)
 
     @property
     def cool_until(self) -> float:
@@ -297,7 +309,7 @@ class Waiters:
                 if waiter.is_open or now < waiter.cool_until:
                     continue
                 waiter.cool_until = 0.0
-                if waiter.queue in self._ended:
+                if waiter.queue not in self._wanted:
                     waiter.link.close()
                 elif waiter.queue not in shut and waiter.queue not in awaited:
                     awaited.add(waiter.queue)
@@ -309,10 +321,10 @@ class Waiters:
 
     def _open_another(self, queue: str) -> None:
         """Open one more move on a queue, to carry the pending acknowledgements."""
+        if queue not in self._wanted:
+            return
         here = [waiter for waiter in self._waiters if waiter.queue == queue]
         closed = [waiter for waiter in here if not waiter.is_open]
-        if queue in self._ended or not here:
-            return
         if not closed and len(here) < _MOST_PER_QUEUE:
             closed = [self._new_waiter(queue)]
             self._waiters = [*self._waiters, *closed]
@@ -359,18 +371,18 @@ class Waiters:
                 if watched:
                     patience = max(0.0, min(waiter.overdue_at for waiter in watched) - monotonic())
                     seconds = patience if seconds is None else min(seconds, patience)
-                ready = [fd for fd, _ in poll.poll(None if seconds is None else max(0.0, seconds) * 1000)]
-                answered = [by_fd[fd] for fd in ready if fd != wake_fd]
+                ready = poll.poll(None if seconds is None else max(0.0, seconds) * 1000)
+                answered = [by_fd[fd] for fd, _ in ready if fd != wake_fd]
                 is_signalled = len(answered) < len(ready)
                 with self._lock:
-                    self._read(answered, [waiter for waiter in watched if waiter not in answered], units)
+                    self._read(answered, watched, units)
                     # If only acknowledgements were answered, the moves behind them are still open.
                     if units or is_signalled or not answered or not all(waiter.is_open for waiter in answered):
                         _unwatch(watched, poll)
                         return units, is_signalled
         except BaseException:
             _unwatch(watched, poll)
-            remove_from_tables(units)
+            forget(units)
             raise
 
     def _watch(self, poll: select.poll) -> dict[int, Waiter]:
@@ -382,10 +394,10 @@ class Waiters:
                 poll.register(fd, select.POLLIN)
             return by_fd
 
-    def _read(self, ready: Iterable[Waiter], others: Iterable[Waiter], units: list[UnitOfWork]) -> None:
-        """Add the jobs that arrived to *units*, and give up on those of the *others* that are overdue."""
+    def _read(self, answered: Iterable[Waiter], watched: Iterable[Waiter], units: list[UnitOfWork]) -> None:
+        """Add the jobs that arrived to *units*, and give up on those of the *watched* ones that are overdue."""
         failure: Exception | None = None
-        for waiter in ready:
+        for waiter in answered:
             try:
                 unit = waiter.receive(self._cool_seconds, self._on_notices, self._hold)
             except Exception as error:  # noqa: BLE001 — the other waiters' jobs must not be dropped with it
@@ -394,8 +406,9 @@ class Waiters:
             if unit is not None:
                 self._served = unit.queue
                 units.append(unit)
-        for waiter in others:
-            if monotonic() >= waiter.overdue_at:
+        now = monotonic()
+        for waiter in watched:
+            if waiter.owner is not None and now >= waiter.overdue_at:
                 waiter.give_up()
                 failure = ReplyLostError(f"no reply on {waiter.queue} for {waiter.link.timeout_seconds:g} seconds")
         if self._held:
@@ -436,11 +449,11 @@ class Waiters:
                 for (owner, queue), jobs in together.items():
                     in_flight.put_back(link, owner.name, queue, jobs)
         finally:
-            remove_from_tables(leaving)
+            forget(leaving)
 
     def close(self) -> None:
         """Close all connections."""
-        remove_from_tables(self._held)
+        forget(self._held)
         for waiter in self._waiters:
             waiter.close_batch()
             waiter.link.close()

@@ -361,6 +361,16 @@ class UnitOfWork:
         return self.raw if self.is_listed else None
 
 
+def forget(units: Iterable[UnitOfWork]) -> None:
+    """
+    Drop jobs from their owners' tables. A job that is still in flight is an orphan then, and goes back to its queue at
+    the next comparison.
+    """
+    for unit in units:
+        if unit.owner is not None:
+            unit.owner.units.pop(unit.field, None)
+
+
 def listed_among(units: Iterable[UnitOfWork]) -> dict[bytes, bytes]:
     """Return the bytes of those units that are in inboxes, by field."""
     return {unit.field: unit.raw for unit in units if unit.is_listed}

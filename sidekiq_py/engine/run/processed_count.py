@@ -84,7 +84,8 @@ class ProcessedCount:
         """Add to the count."""
         with self._lock:
             self._count += jobs
-        self._is_due.set()
+        if not self._is_due.is_set():
+            self._is_due.set()
 
     def flush(self) -> None:
         """

@@ -45,6 +45,8 @@ _MARK = b"skipped?"
 SKIP_PROBE: Sequence[Command] = (("CLIENT", "REPLY", "SKIP"), ("PING",), ("PING", _MARK))
 # The types of replies other than errors.
 _VALUES = frozenset({bytes, int, list, type(None)})
+# What hiredis returns if a reply is not complete yet.
+_NOT_YET = False
 
 
 class Link:
@@ -125,40 +127,35 @@ class Link:
 
     def receive_all(self, count: int) -> list[Any]:
         """The next *count* replies; an error reply is in the list as a `RedisReplyError`."""
+        replies: list[Any] = []
+        reply: Any = _NOT_YET
         try:
-            replies = self._replies(count)
-            self._used_at = time.monotonic()
-            return replies
+            while len(replies) < count:
+                # Usually the rest arrived with the first one, so it is taken directly, without redis-py's checks of
+                # each reply.
+                if replies:
+                    reply = self._connection._parser._reader.gets()
+                if type(reply) not in _VALUES:
+                    try:
+                        reply = self._refusal(reply) if isinstance(reply, redis.RedisError) else self.receive()
+                    except RedisReplyError as error:
+                        reply = error
+                replies.append(reply)
         except redis.InvalidResponse as error:
             raise self._refusal(error) from None
         except BaseException:
             # Unread replies would be mistaken for those to the next commands.
             self.close()
             raise
+        self._used_at = time.monotonic()
+        return replies
 
     def receive_skip_probe(self) -> bool:
         """Read the replies to `SKIP_PROBE`. Returns True if the server skips replies."""
         is_skipped = True
-        while self._reply_or_error() != _MARK:
+        while self.receive_all(1) != [_MARK]:
             is_skipped = False
         return is_skipped
-
-    def _replies(self, count: int) -> list[Any]:
-        replies = [self._reply_or_error()]
-        gets = self._connection._parser._reader.gets
-        while len(replies) < count:
-            # Usually it arrived with the one before, so it is taken directly, without redis-py's checks of each reply.
-            reply = gets()
-            if type(reply) not in _VALUES:
-                reply = self._refusal(reply) if isinstance(reply, redis.RedisError) else self._reply_or_error()
-            replies.append(reply)
-        return replies
-
-    def _reply_or_error(self) -> Any:
-        try:
-            return self.receive()
-        except RedisReplyError as error:
-            return error
 
     def transaction(self, commands: Sequence[Command]) -> list[Any]:
         """

@@ -158,9 +158,12 @@ class TakePlan:
 
     Args:
         wants_notices: True to also read the number of the notices.
+
+    Attributes:
+        look: The commands to send after the moves.
     """
 
-    __slots__ = ("_look", "_moves", "owner", "queue_names")
+    __slots__ = ("_moves", "look", "owner", "queue_names")
 
     def __init__(self, owner: str, queue_names: Sequence[str], *, wants_notices: bool) -> None:
         self.owner = owner
@@ -170,20 +173,15 @@ class TakePlan:
         look: list[Command] = [
             ("EXISTS", keys.PAUSED, keys.SUSPECTS, keys.REVOKED, *[keys.lease(owner)] * _LEASE_COUNT)
         ]
-        self._look = [*look, ("GET", keys.NOTICES)] if wants_notices else look
-
-    @property
-    def look(self) -> list[Command]:
-        """The commands to send after each move."""
-        return self._look
+        self.look = [*look, ("GET", keys.NOTICES)] if wants_notices else look
 
     def wait(self, queue_name: str, seconds: float) -> list[Command]:
         """The commands that wait for a job, move it, and look."""
-        return [("BLMOVE", *self._moves[queue_name], "RIGHT", "LEFT", seconds), *self._look]
+        return [("BLMOVE", *self._moves[queue_name], "RIGHT", "LEFT", seconds), *self.look]
 
     def take_from(self, queue_names: Sequence[str]) -> list[Command]:
         """The commands that move one job from each of these queues, if there is one, and look."""
-        return [*[("LMOVE", *self._moves[name], "RIGHT", "LEFT") for name in queue_names], *self._look]
+        return [*[("LMOVE", *self._moves[name], "RIGHT", "LEFT") for name in queue_names], *self.look]
 
     def take_in_order(self, orders: Sequence[Sequence[int]], *, has_script: bool = True) -> list[Command]:
         """
@@ -196,7 +194,7 @@ class TakePlan:
         names = [key for pair in self._moves.values() for key in pair]
         numbers = [number for order in orders for number in order]
         call = TAKE_IN_ORDER.call if has_script else TAKE_IN_ORDER.full_call
-        return [call(names, [len(self.queue_names), *numbers]), *self._look]
+        return [call(names, [len(self.queue_names), *numbers]), *self.look]
 
     def taken_in_order(self, reply: Any) -> list[tuple[str, bytes]]:
         """The queue and the bytes of each job in the reply to the script of `take_in_order`."""

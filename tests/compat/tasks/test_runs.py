@@ -498,7 +498,7 @@ def test_a_soft_time_limit_raises_celerys_error(app: Celery, worker: TaskWorker,
 def test_a_coroutine_runs_on_the_loop(app: Celery, worker: TaskWorker, redis_client: redis.Redis) -> None:
     """With its own request, its result, its soft limit, and its next try."""
 
-    @app.task(name="proj.coroutine", bind=True, soft_time_limit=0.2)
+    @app.task(name="proj.coroutine", bind=True)
     async def coroutine(self: Any, seconds: float) -> Any:
         own = self.request.id
         await asyncio.sleep(seconds)
@@ -510,7 +510,7 @@ def test_a_coroutine_runs_on_the_loop(app: Celery, worker: TaskWorker, redis_cli
 
     worker.start()
     fine = [coroutine.delay(0.01).id for _ in range(5)]
-    slow = coroutine.delay(30).id
+    slow = coroutine.apply_async((30,), soft_time_limit=0.2).id
     retried = coroutine_again.delay().id
 
     eventually(lambda: [state_of(redis_client, one) for one in fine] == ["SUCCESS"] * 5)

@@ -5,6 +5,7 @@ Each command has its own module, which is imported only when the command runs, s
 completion answer at once. May import every layer below.
 """
 
+import errno
 import os
 import sys
 from importlib import import_module
@@ -102,6 +103,7 @@ class LazyGroup(click.Group):
 
         Ctrl-C ends every command with 130. click would exit with 1, as after the answer "no" or Ctrl-D.
         """
+        _open_missing_streams()
         _print_any_name()
         if os.environ.get("NO_COLOR"):
             # https://no-color.org, which click does not follow.
@@ -121,6 +123,18 @@ class LazyGroup(click.Group):
             raise click.ClickException(f"{error}\n{_WHERE_IS_REDIS}") from error
         except SidekiqError as error:
             raise click.ClickException(str(error)) from error
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            raise click.ClickException(f"The output could not be written: {error.strerror}.") from error
+
+
+def _open_missing_streams() -> None:
+    """Discard what is written to a stream that was closed when the program started."""
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 — it stays open
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 — as above
 
 
 def _print_any_name() -> None:

@@ -179,3 +179,40 @@ def test_a_list_that_is_piped_is_not_cut_to_a_terminal(redis_url, redis_client):
     assert job["class"] in output
     assert "x" * 30 in output
     assert job["error_class"] in output
+
+
+@pytest.mark.parametrize("arguments", [["stats"], ["dead", "--json"]], ids=lambda arguments: arguments[0])
+def test_a_full_disk_is_told_in_one_sentence(redis_url, arguments):
+    """And by the exit code: a script must not take half the output for all of it."""
+    with open("/dev/full", "w") as full:
+        done = _run(redis_url, arguments, stdout=full)
+
+    assert done.returncode == 1
+    assert done.stderr == "Error: The output could not be written: No space left on device.\n"
+
+
+def test_a_command_runs_without_standard_output(redis_url, redis_client):
+    """As some daemons and cron jobs start programs."""
+    done = subprocess.run(
+        ["sh", "-c", f"exec {sys.executable} -m sidekiq_py push Report >&-"],
+        env={**os.environ, "REDIS_URL": redis_url},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert redis_client.llen("queue:default") == 1
+
+
+def _run(redis_url, arguments, **options):
+    return subprocess.run(
+        [sys.executable, "-m", "sidekiq_py", *arguments],
+        env={**os.environ, "REDIS_URL": redis_url},
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=30,
+        check=False,
+        **options,
+    )

@@ -19,6 +19,7 @@ from sidekiq_py.middleware.chain import Chain, ServerMiddleware
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.registry import FunctionDefinition, Registry
 from sidekiq_py.wire.process_info import parse_info
+from tests.support.in_flight import jobs_in_flight
 from tests.support.waiting import eventually
 
 Start = Callable[..., Launcher]
@@ -230,6 +231,34 @@ def test_a_slot_comes_free_whatever_fails_beside_the_job(
 
     eventually(lambda: program.ran == [2])
     eventually(lambda: redis_client.get("stat:processed") == b"2")
+
+
+@pytest.mark.parametrize("kind", ["fails", "decides its outcome", "runs at most once"])
+def test_no_async_job_waits_for_the_error_handlers_of_others(
+    program: Program, start: Start, redis_client: redis.Redis, kind: str
+) -> None:
+    """A kill would run a job again that has ended but is still in flight."""
+
+    async def fail(number: int) -> None:
+        raise ValueError("failed")
+
+    program.declare("fail", fail, is_async=True)
+    definition = program.registry.find("anote")
+    assert definition is not None
+    definition.decide_outcome = (lambda attempt: None) if kind == "decides its outcome" else None
+    definition.is_acknowledged_early = kind == "runs at most once"
+    called: list[BaseException] = []
+    program.hooks.on_error(lambda error, context: (called.append(error), program.release.wait()))
+    start(async_concurrency=20)
+    for number in range(4):
+        push(redis_client, "fail", number)
+    eventually(lambda: len(called) == 4)
+
+    push(redis_client, "fail" if kind == "fails" else "anote", 4)
+
+    eventually(lambda: redis_client.zcard("retry") == 5 if kind == "fails" else program.ran == [4])
+    eventually(lambda: not jobs_in_flight(redis_client))
+    assert not program.release.is_set()
 
 
 def test_the_heartbeat_counts_coroutines_among_the_jobs_that_may_run_at_once(

@@ -10,12 +10,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Set
 from dataclasses import dataclass, field
 
-from kill_report.stalls import Stall
+from kill_report.stalls import Stall, seconds_of
 from tests.support.ledger import Run
 
 RAN = "it ran when its process was killed"
 JUST_ENDED = "it had ended within a second before its process was killed"
 STOOD_STILL = "it had ended within a second before its process was killed, but for a time when the machine stood still"
+HAD_NO_CPU = "it had ended within a second before its process was killed, but for a time when the process had no CPU"
 UNEXPLAINED = "unexplained"
 # A success is acknowledged within milliseconds; a process that is short of CPU takes longer.
 JUST_BEFORE_SECONDS = 1.0
@@ -54,15 +55,13 @@ class Incidents:
         deaths: When each killed process was sent SIGKILL.
         excuses: Other reasons why a job may run again.
         stalls: When the machine was stalled.
+        waits: When a thread of a process waited for a CPU, by process id.
     """
 
     deaths: dict[int, float] = field(default_factory=dict)
     excuses: list[Excuse] = field(default_factory=list)
     stalls: list[Stall] = field(default_factory=list)
-
-    def stalled_seconds(self, begin: float, until: float) -> float:
-        """How long the machine was stalled between these two times."""
-        return sum(max(0.0, min(until, end) - max(begin, start)) for start, end in self.stalls)
+    waits: dict[int, list[Stall]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +132,10 @@ def reason(first: Run, second: Run, incidents: Incidents) -> str:
         had_seconds = death - first.end
         if had_seconds < JUST_BEFORE_SECONDS:
             return JUST_ENDED
-        if had_seconds - incidents.stalled_seconds(first.end, death) < JUST_BEFORE_SECONDS:
+        if had_seconds - seconds_of(incidents.stalls, first.end, death) < JUST_BEFORE_SECONDS:
             return STOOD_STILL
+        if had_seconds - seconds_of(incidents.waits.get(first.pid, ()), first.end, death) < JUST_BEFORE_SECONDS:
+            return HAD_NO_CPU
     # The process that was cut off may also be the one with the later run.
     for excuse in incidents.excuses:
         if excuse.covers(first) or excuse.covers(second):

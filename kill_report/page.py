@@ -90,8 +90,9 @@ that takes longer than everything else.
   good are in the set `dead`. A job that did neither is *lost*.
 - A repeat is *explained* if the job's first run was in progress, or had ended less than a second before, when one of
   three things happened: its process was killed, its machine was cut off for longer than its lease, or its server was
-  killed with an `appendfsync` that does not sync every write. All other repeats are *unexplained*, and so are two runs
-  of a job that overlap without such a reason.
+  killed with an `appendfsync` that does not sync every write. Time in which the machine stood still, or the process
+  waited for a CPU, does not count. All other repeats are *unexplained*, and so are two runs of a job that overlap
+  without such a reason.
 - Programs that enqueue are killed, too. Once a push has returned, its job must run.
 - Chains and chords, batches and periodic jobs have additional checks: each task runs once, each callback is enqueued
   once, and there is one tick for every second.

@@ -16,7 +16,7 @@ from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 
 from kill_report.books import Excuse, Incidents, Verdict, judge
-from kill_report.stalls import stalls, stalls_noted
+from kill_report.stalls import stalls, stalls_noted, waits
 from tests.kill.conftest import Fleet, KillWorker, children_of
 from tests.support.ledger import ENDED, STARTED, Ledger, job_text, number_of, push_jobs, stock
 from tests.support.redis_server import RedisServer
@@ -229,7 +229,7 @@ class Stage:
 
     def verdict(self, standing: set[int]) -> Verdict:
         """Settle the accounts."""
-        self.incidents.stalls = stalls(self._stalls)
+        self.incidents.stalls, self.incidents.waits = stalls(self._stalls), waits(self._stalls)
         if self.incidents.stalls:
             self.notes["the machine stood still, times"] = len(self.incidents.stalls)
         return judge(self.ledger.runs(), self.expected, standing, self.incidents)

@@ -2,13 +2,16 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from kill_report.books import JUST_ENDED, RAN, STOOD_STILL, UNEXPLAINED, Excuse, Incidents, judge
-from kill_report.stalls import stalls, stalls_noted
+from kill_report.books import HAD_NO_CPU, JUST_ENDED, RAN, STOOD_STILL, UNEXPLAINED, Excuse, Incidents, judge
+from kill_report.stalls import seconds_of, stalls, stalls_noted, waits
 from tests.support.ledger import Run
 from tests.support.waiting import eventually
 
@@ -69,6 +72,40 @@ def test_a_time_when_the_machine_stood_still_is_left_out(stall: tuple[float, flo
     verdict = judge(runs, {0}, set(), Incidents({7: 10.0}, stalls=[stall]))
 
     assert verdict.repeats == {why: 1}
+
+
+def test_a_time_when_the_process_had_no_cpu_is_left_out() -> None:
+    """Only the time of that process counts, and no moment counts twice."""
+    runs = [ran(0, 7, 8.0, 8.0), ran(0, 9, 15.0, 16.0), ran(1, 8, 8.0, 8.0), ran(1, 9, 15.0, 16.0)]
+    incidents = Incidents({7: 10.0, 8: 10.0}, waits={7: [(8.2, 9.0), (8.5, 9.4)], 8: [(8.2, 8.8), (8.3, 8.9)]})
+
+    verdict = judge(runs, {0, 1}, set(), incidents)
+
+    assert verdict.repeats == {HAD_NO_CPU: 1, UNEXPLAINED: 1}
+
+
+def test_it_is_noted_when_a_process_waits_for_a_cpu(tmp_path: Path) -> None:
+    """Here others have the same core and more weight; a process that sleeps waits for nothing."""
+    noted = tmp_path / "stalls"
+    core = min(os.sched_getaffinity(0))
+    with stalls_noted(noted), ExitStack() as exits:
+        before = time.monotonic()
+        for _ in range(2):
+            _run_python(f"import os; os.sched_setaffinity(0, {{{core}}})\nwhile True: pass", exits)
+        lesser = "os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))"
+        waiting = _run_python(f"import os; os.sched_setaffinity(0, {{{core}}}); {lesser}\nwhile True: pass", exits)
+        sleeping = _run_python("import time; time.sleep(3600)", exits)
+        eventually(lambda: seconds_of(waits(noted).get(waiting, []), before, time.monotonic()) > 0.5)
+
+        found = waits(noted)
+
+    assert seconds_of(found.get(sleeping, []), before, time.monotonic()) < 0.5
+
+
+def _run_python(code: str, exits: ExitStack) -> int:
+    process = exits.enter_context(subprocess.Popen([sys.executable, "-S", "-c", code]))
+    exits.callback(process.kill)
+    return process.pid
 
 
 def test_it_is_noted_when_the_machine_stands_still(tmp_path: Path) -> None:

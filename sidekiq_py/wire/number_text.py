@@ -5,13 +5,18 @@ from math import isfinite
 
 from sidekiq_py.wire.json_reader import read_integer
 
+_MOST = 2**63 - 1
 _LEADING_INTEGER = re.compile(rb"\s*(?:\+(?=[0-9]))?(-?[0-9]+(?:_[0-9]+)*)")
 
 
 def to_i(text: bytes | None) -> int:
-    """Ruby's `to_i`, with which Sidekiq reads counters: the integer at the start of the text, or 0 if there is none."""
+    """
+    Ruby's `to_i`, with which Sidekiq reads counters: the integer at the start of the text, or 0 if there is none.
+
+    Redis counts in 64 bits, so a larger number becomes the largest of these: floats and text could not hold it.
+    """
     found = _LEADING_INTEGER.match(text or b"")
-    return read_integer(found[1].replace(b"_", b"").decode()) if found else 0
+    return max(-_MOST, min(_MOST, read_integer(found[1].replace(b"_", b"").decode()))) if found else 0
 
 
 def to_finite(text: str | bytes | None) -> float:

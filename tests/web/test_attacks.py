@@ -3,6 +3,7 @@
 import json
 import random
 import re
+from datetime import UTC, datetime, timedelta
 from html import unescape
 from html.parser import HTMLParser
 
@@ -366,3 +367,20 @@ def test_a_copy_of_a_job_with_many_or_long_arguments_has_a_small_form(operator, 
     operator.post("/job/copy", {"at": "/retries", "key": key, "queue": "low", "argument-1": '"changed"'})
     [copy] = redis_client.lrange("queue:low", 0, -1)
     assert json.loads(copy)["args"] == ["x" * 200_000, "changed", *range(1, 20_000)]
+
+
+@pytest.mark.parametrize("count", ["9" * 400, "-" + "9" * 400, "9" * 5000])
+def test_a_count_of_any_length_breaks_no_page(operator, redis_client, count):
+    """Counters are text. A float holds 308 digits, and Python prints no integer of more than 4,300."""
+    today, yesterday = (f"{datetime.now(UTC) - timedelta(days=days):%Y-%m-%d}" for days in (0, 1))
+    numbers = ("1", count, "1")
+    for value, other in zip(numbers, ("1", "1", count), strict=True):
+        redis_client.mset({"stat:processed": value, "stat:failed": other})
+        redis_client.mset({f"stat:processed:{today}": value, f"stat:failed:{today}": other})
+        redis_client.mset({f"stat:processed:{yesterday}": 5, f"stat:failed:{yesterday}": count})
+        names = (("A|p", value), ("A|f", other), ("A|ms", other), ("B|p", other), ("B|ms", value), ("B|f", count))
+        redis_client.hset(now_minute(), mapping=dict(names))
+
+        for path in ("/", "/?period=day", "/?period=week", "/busy", "/queues", "/metrics", "/metrics/job?class=A"):
+            check(operator.get(path))
+        check(operator.get("/metrics", accept="text/plain"))

@@ -21,7 +21,8 @@ from sidekiq_py.redaction import Redaction
 from sidekiq_py.web.filters import PageFilter
 
 _LOOKED_AT = 10_000
-_AT_ONCE = 1000
+# Payloads can be large, and both Redis and this process hold a whole reply in memory.
+_AT_ONCE = 100
 _LONGEST_PLACE = 15
 
 

@@ -17,6 +17,7 @@ from sidekiq_py.web.visit import Visit
 
 _LONGEST_ID = 200
 _JOBS_LOOKED_AT = 20_000
+_AT_ONCE = 100
 _MOST_QUEUES = 20
 _MOST_EDITED = 100
 _LONGEST_EDITED = 100_000
@@ -117,7 +118,7 @@ def _find(visit: Visit, jid: str) -> Response:
 def _in_queue(queue: Queue, jid: str) -> tuple[str | None, int]:
     place = 0
     while place < _JOBS_LOOKED_AT:
-        page = queue.page(1000, after=place, oldest_first=True)
+        page = queue.page(_AT_ONCE, after=place, oldest_first=True)
         for found in page.jobs:
             if found.jid == jid:
                 return f"{found.key}-{place}", place + 1

@@ -4,7 +4,7 @@ import functools
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,7 +15,7 @@ from sidekiq_py import program
 from sidekiq_py.cli.connection import reads_redis
 from sidekiq_py.cli.output import echo_json, plain
 from sidekiq_py.cli.program_files import import_all
-from sidekiq_py.doctor import Check, Finding, Level, Report, examine
+from sidekiq_py.doctor import Finding, Level, Report, examine
 from sidekiq_py.errors import ConfigError, SidekiqError
 from sidekiq_py.registry import registry
 
@@ -24,8 +24,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 _FOUND = 1
 _COULD_NOT_LOOK = 2
 _WIDEST = 120
-# The most findings shown of one check and level.
-_OF_A_KIND = 20
 _COLOURS = {
     Level.PROBLEM: "red",
     Level.WARNING: "yellow",
@@ -128,8 +126,8 @@ def _document(report: Report, is_healthy: bool) -> dict[str, Any]:
 def _show(report: Report, *, verbose: bool) -> None:
     width = min(shutil.get_terminal_size((_WIDEST, 24)).columns, _WIDEST) if sys.stdout.isatty() else _WIDEST
     click.echo(_head(report))
-    levels = list(Level) if verbose else [level for level in Level if level is not Level.OK]
-    shown = [(check.group, finding) for check, finding in _firsts(report, levels)]
+    levels = [level for level in Level if level is not Level.UNSEEN and (verbose or level is not Level.OK)]
+    shown = [(check.group, finding) for check, finding in report.first_findings(*levels, rest="--json")]
     unseen = [("Not checked", finding) for finding in _unseen(report)]
     for group, found in groupby([*shown, *unseen], key=lambda pair: pair[0]):
         click.echo(f"\n{click.style(group, bold=True)}")
@@ -139,16 +137,6 @@ def _show(report: Report, *, verbose: bool) -> None:
     if not verbose:
         click.echo(_wrapped(_in_order(report), width))
     click.echo(_summary(report))
-
-
-def _firsts(report: Report, levels: Iterable[Level]) -> Iterator[tuple[Check, Finding]]:
-    """The first findings of each check and level, then a line with how many more there are."""
-    wanted = [level for level in levels if level is not Level.UNSEEN]
-    for (_, level), group in groupby(report.findings(*wanted), key=lambda found: (found[0].name, found[1].level)):
-        found = list(group)
-        yield from found[:_OF_A_KIND]
-        if len(found) > _OF_A_KIND:
-            yield found[0][0], Finding(level, f"… and {len(found) - _OF_A_KIND:,} more like this (--json lists all).")
 
 
 def _unseen(report: Report) -> Iterator[Finding]:

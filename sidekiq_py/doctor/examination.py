@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 from sidekiq_py import program
@@ -19,6 +20,7 @@ from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import place
 from sidekiq_py.registry import JobDefinition
 
+_OF_A_KIND = 20
 _ADVICE = {
     "NOPERM": "Let this user run that command, or run the doctor as a user who may.",
     "WRONGTYPE": "A key has a different type from the one Sidekiq gives it; see `types of keys`.",
@@ -56,6 +58,20 @@ class Report:
             for finding in examined.findings:
                 if not levels or finding.level in levels:
                     yield examined.check, finding
+
+    def first_findings(self, *levels: Level, rest: str) -> Iterator[tuple[Check, Finding]]:
+        """
+        Like `findings`, but of each check and level only the first twenty, then one that says how many more there are.
+
+        Args:
+            rest: What lists them all.
+        """
+        for (_, level), group in groupby(self.findings(*levels), key=lambda found: (found[0].name, found[1].level)):
+            found = list(group)
+            yield from found[:_OF_A_KIND]
+            if len(found) > _OF_A_KIND:
+                more = f"… and {len(found) - _OF_A_KIND:,} more like this ({rest} lists all)."
+                yield found[0][0], Finding(level, more)
 
     def count(self, level: Level) -> int:
         """The number of findings of this level."""

@@ -99,6 +99,21 @@ def test_the_doctor_s_findings_stand_at_the_top_of_the_overview(viewer, redis_cl
     assert eventually(lambda: viewer.get("/?live=1").shown.startswith("What needs attention Problem:"))
 
 
+def test_the_overview_shows_the_first_findings_of_each_kind(viewer, redis_client, payload):
+    """Any program may push to thousands of queues, or to one with a name of a megabyte."""
+    for name in ["a" * 1_000_000, *(f"q{number:02}" for number in range(49))]:
+        redis_client.sadd("queues", name)
+        redis_client.lpush(f"queue:{name}", payload())
+    enter_process(redis_client, "app:1:aaa")
+    viewer.get("/")
+
+    assert eventually(lambda: "Problem:" in viewer.get("/").shown)
+    page = viewer.get("/")
+    assert page.shown.count("1 job waits in `") == 20
+    assert "… and 30 more like this (sidekiq-py doctor --json lists all)." in page.shown
+    assert len(page.text) < 100_000
+
+
 def test_busy_shows_processes_and_what_they_run(viewer, redis_client, payload):
     """Language, version, load, memory and elapsed time."""
     enter_process(redis_client, "rb:1:aaa", queues=["low", "high"], running=[payload("j1", args=["bob", 5])])

@@ -1,4 +1,4 @@
-"""Numbers in text that any program may have written; the integers are what Ruby 3.1's `to_i` makes of it, within 64 bits."""
+"""Numbers in text that any program may have written; integers are what Ruby 3.1's `to_i` makes of it, in 64 bits."""
 
 import pytest
 

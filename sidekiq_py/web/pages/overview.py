@@ -31,7 +31,7 @@ def overview(visit: Visit) -> Response:
     rates = watch.rates()
     values = watch.recall(period, partial(_bars, visit, period), is_live=visit.is_live)
     report, trouble = visit.server.examiner.look()
-    findings = [] if report is None else list(report.findings(*_WORST_FIRST))
+    findings = [] if report is None else list(report.first_findings(*_WORST_FIRST, rest="sidekiq-py doctor --json"))
     findings.sort(key=lambda found: _WORST_FIRST.index(found[1].level))
     return visit.page(
         "overview.html",

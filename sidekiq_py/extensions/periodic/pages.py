@@ -13,6 +13,7 @@ from sidekiq_py.errors import ConfigError
 from sidekiq_py.extensions.periodic.cron_jobs import CronJob, CronJobs
 from sidekiq_py.web import Page, PageAction, Visit
 
+_JOBS_SHOWN = 100
 _TICKS_SHOWN = 10
 _RUNS_SHOWN = 100
 _LONGEST_REASON = 500
@@ -32,10 +33,19 @@ def _template(name: str) -> dict[str, str]:
 
 
 def _list(visit: Visit) -> Any:
-    jobs = CronJobs(pool=visit.pool)
-    now = visit.now.timestamp()
-    rows = [(job, _shown(visit, job), next(iter(job.next_ticks(after=now)), None)) for job in jobs]
-    return visit.page("cron.html", rows=rows, others=[_texts(entry) for entry in jobs.others()])
+    """A hundred of the periodic jobs, and as many of other schedulers' entries, on each page."""
+    jobs, now, start = CronJobs(pool=visit.pool), visit.now.timestamp(), visit.query_number("from", 0)
+    ours, others = list(jobs), jobs.others()
+    on_page = slice(start, start + _JOBS_SHOWN)
+    return visit.page(
+        "cron.html",
+        rows=[(job, _shown(visit, job), next(iter(job.next_ticks(after=now)), None)) for job in ours[on_page]],
+        others=[_texts(entry) for entry in others[on_page]],
+        is_empty=not ours,
+        total=max(len(ours), len(others)),
+        start=start,
+        shown=_JOBS_SHOWN,
+    )
 
 
 def _show(visit: Visit) -> Any:

@@ -118,6 +118,24 @@ def test_what_others_wrote_into_the_timetable_stays_text(visitor, redis_client):
         assert "<script>alert" not in page.text
 
 
+def test_a_page_shows_a_hundred_jobs_and_as_many_of_other_schedulers(visitor, redis_client):
+    """The page is read and sent every second while someone has it open."""
+    for number in range(150):
+        redis_client.sadd("cron_jobs", f"cron_job:j{number:03}")
+        redis_client.hset(
+            f"cron_job:j{number:03}", mapping={"name": f"j{number:03}", "klass": "X", "cron": "* * * * *"}
+        )
+    operator = visitor()
+
+    first, second, third = (operator.get(f"/cron{query}") for query in ("", "?from=100", "?from=200"))
+
+    assert re.findall(r"name=(j\d+)", first.text) == [f"j{number:03}" for number in range(100)]
+    assert 'href="/cron?from=100" rel="next"' in first.text
+    assert re.findall(r"name=(j\d+)", second.text) == [f"j{number:03}" for number in range(100, 150)]
+    assert 'rel="next"' not in second.text
+    assert "There are no periodic jobs" not in third.shown
+
+
 def test_an_empty_timetable_says_how_to_fill_it(visitor):
     """In either language."""
     assert "sidekiq.periodic" in visitor().get("/cron").shown

@@ -242,6 +242,28 @@ def test_chosen_jobs_of_a_queue_are_deleted_or_moved(operator, redis_client, pay
     assert [json.loads(raw)["args"][0] for raw in redis_client.lrange("queue:low", 0, -1)] == [5]
 
 
+@pytest.mark.parametrize("target", ["low priority", "low\x00"])
+def test_no_job_goes_to_a_queue_that_no_worker_can_be_told_to_serve(operator, redis_client, payload, failed, target):
+    """A queue of Ruby's that has such a name may still get jobs."""
+    failed()
+    fill(redis_client, payload, 2)
+    [key, _] = keys_on(operator.get("/queue?name=default"))
+    [copied] = keys_on(operator.get("/retries"))
+    move = {"name": "default", "action": "move", "target": target}
+    copy = {"at": "/retries", "key": copied, "queue": target}
+
+    for reply in (
+        operator.post("/queue/act", {**move, "key": key}),
+        operator.post("/queue/all", {**move, "all": "1"}),
+        operator.post("/job/copy", copy),
+    ):
+        assert "queue names must not have whitespace or control characters" in reply.shown
+    assert redis_client.keys("queue:*") == [b"queue:default"]
+
+    redis_client.sadd("queues", target)
+    assert "1 job was moved." in operator.post("/queue/act", {**move, "key": key}).shown
+
+
 def test_all_jobs_of_a_queue_that_fit_are_moved(operator, redis_client, payload):
     """In the background, too."""
     redis_client.sadd("queues", "default")

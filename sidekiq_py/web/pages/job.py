@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from sidekiq_py.api import DeadSet, JobDraft, JobRecord, Queue, RetrySet, ScheduledSet, SortedEntry, WorkSet
 from sidekiq_py.errors import PayloadError
+from sidekiq_py.options import complaint_about_queue
 from sidekiq_py.web.access import Need
 from sidekiq_py.web.handlers import Handler
 from sidekiq_py.web.places import Place, QueuePlace, set_place
@@ -69,6 +70,9 @@ def copy(visit: Visit) -> Response:
     queue = visit.field("queue").strip()
     if not queue:
         return _copy_page(visit, place, record, draft, "Enter the name of a queue.", 422)
+    complaint = complaint_about_queue(queue, f"The queue is {shortened(queue, 200)!r}")
+    if complaint and queue != draft.queue:
+        return _copy_page(visit, place, record, draft, f"{complaint}.", 422)
     title = visit.shown(record).title
     details = [f"arguments {', '.join(str(at + 1) for at in changes)} changed" if changes else "same arguments"]
     if more:

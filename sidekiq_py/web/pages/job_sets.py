@@ -10,6 +10,8 @@ from typing import Any
 from starlette.responses import Response
 
 from sidekiq_py.api import BulkRun, BulkRuns, JobRecord, OverviewScope
+from sidekiq_py.api.stats import known_queues
+from sidekiq_py.options import complaint_about_queue
 from sidekiq_py.web.access import Need
 from sidekiq_py.web.filters import PageFilter, filter_of
 from sidekiq_py.web.handlers import Handler
@@ -79,7 +81,7 @@ def act(visit: Visit, place_of: PlaceOf) -> Response:
     if not keys:
         return back("No job was chosen; nothing was done.")
     target = visit.field("target").strip()
-    problem = _target_problem(place, action, target)
+    problem = _target_problem(visit, place, action, target)
     if problem:
         return back(problem)
     if action.destroys and visit.field("sure") != "yes":
@@ -141,7 +143,7 @@ def act_on_all(visit: Visit, place_of: PlaceOf) -> Response:
         advice = "Send a filter, such as class=HardWorker, or all=1 for all jobs. Nothing was done."
         return visit.page("error.html", 400, title="Which jobs?", advice=advice)
     target = visit.field("target").strip()
-    problem = _target_problem(place, action, target)
+    problem = _target_problem(visit, place, action, target)
     if problem:
         return _back(visit, place, wanted, problem)
     pace = visit.field("per_second").strip()
@@ -183,12 +185,16 @@ def _action(visit: Visit, place: Place) -> Action | None:
     return next((action for action in place.actions if action.name == visit.field("action")), None)
 
 
-def _target_problem(place: Place, action: Action, target: str) -> str:
+def _target_problem(visit: Visit, place: Place, action: Action, target: str) -> str:
     if action.name != "move":
         return ""
     if not target:
         return "Enter the queue to move the jobs to; nothing was done."
-    return "The jobs are already in that queue; nothing was done." if target == place.name else ""
+    if target == place.name:
+        return "The jobs are already in that queue; nothing was done."
+    complaint = complaint_about_queue(target, f"Nothing was done: the queue is {shortened(target, 200)!r}")
+    # A queue of Ruby's may have such a name.
+    return f"{complaint}." if complaint and target not in known_queues(pool=visit.pool) else ""
 
 
 def _back(visit: Visit, place: Place, wanted: PageFilter, notice: str) -> Response:

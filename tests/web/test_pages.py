@@ -433,6 +433,22 @@ def test_an_extension_s_page_adds_links_to_the_page_of_a_job(visitor, failed):
     assert '<dt>Order</dt><dd><a href="/ops/orders?id=%3C7%3E">no. 7</a></dd>' in text
 
 
+@pytest.mark.parametrize("order", [42, 1.5, None, True, ["x"]])
+def test_a_link_s_text_may_be_any_value_of_a_payload(visitor, failed, order):
+    """As in the example of docs/dashboard.md, where an order's id may be a number."""
+    failed("j1", order=order)
+    page = Page(
+        "Orders",
+        "/orders",
+        lambda visit: visit.page("orders.html"),
+        job_links=lambda payload: [JobLink("Order", payload["order"], "/orders", {"id": payload["order"]})],
+    )
+
+    reply = visitor("viewer", pages=[page]).get("/job?jid=j1")
+
+    assert (reply.status, f"Order {order}" in reply.shown) == (200, True)
+
+
 def test_a_member_of_a_batch_links_to_its_batch(viewer, failed):
     """A malformed membership becomes no link."""
     failed("j1", sidekiq_py_batch=["B-1", 3])

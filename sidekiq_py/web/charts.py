@@ -6,7 +6,7 @@ from datetime import datetime
 
 from markupsafe import Markup
 
-from sidekiq_py.web.text import number
+from sidekiq_py.web.text import number, shortened
 
 _WIDTH, _HEIGHT, _BOTTOM = 720, 160, 22
 _LINE_WIDTH, _LINE_HEIGHT = 160, 32
@@ -130,5 +130,5 @@ def _rectangle(kind: str, x: float, y: float, width: float, height: float) -> Ma
 def _mark(mark: Mark, values: Sequence[Bar], step: float) -> Markup:
     place = max((index for index, bar in enumerate(values) if bar.at <= mark.at), default=0)
     return Markup('<g class="mark"><title>{}</title><line x1="{:.1f}" y1="0" x2="{:.1f}" y2="{}"/></g>').format(
-        f"Deploy: {mark.label}", place * step, place * step, _HEIGHT - _BOTTOM
+        f"Deploy: {shortened(mark.label, 200)}", place * step, place * step, _HEIGHT - _BOTTOM
     )

@@ -280,6 +280,19 @@ def test_metrics_show_each_class_with_deploys(viewer, redis_client):
     assert "Deploy: v42" in job.shown
 
 
+def test_metrics_show_the_latest_hundred_deploys(viewer, redis_client):
+    """A program may mark each minute; a label may have a megabyte."""
+    now = datetime.now(UTC)
+    for ago in range(150):
+        at = now - timedelta(seconds=ago)
+        redis_client.hset(f"{at:%Y%m%d}-marks", f"{at:%Y-%m-%dT%H:%M:%SZ}", f"v{ago:03} {'x' * 9000}")
+
+    for path in ("/metrics", "/metrics/job?class=A"):
+        page = viewer.get(path)
+        assert set(re.findall(r"v\d{3}", page.text)) == {f"v{ago:03}" for ago in range(100)}
+        assert len(page.text) < 100_000
+
+
 def test_prometheus_gets_text(viewer, redis_client):
     """The metrics of the whole fleet; a browser gets the page."""
     redis_client.set("stat:processed", 42)

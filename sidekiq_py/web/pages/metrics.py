@@ -45,7 +45,7 @@ def metrics(visit: Visit) -> Response:
         wanted=wanted,
         rows=rows,
         total=len(totals),
-        marks=result.marks,
+        marks=result.marks[-_SHOWN:],
     )
 
 
@@ -53,7 +53,7 @@ def metrics_of_job(visit: Visit) -> Response:
     """Show one class."""
     period, name = _period(visit), visit.query("class")[:_LONGEST_NAME]
     result = Metrics(pool=visit.pool).for_job(name, **_SPANS[period])
-    job = result.jobs[name]
+    job, marks = result.jobs[name], result.marks[-_SHOWN:]
     width = timedelta(seconds=result.bucket_seconds)
     values, at = [], result.starts_at
     while at <= result.ends_at:
@@ -71,11 +71,11 @@ def metrics_of_job(visit: Visit) -> Response:
         chart=bars(
             values,
             title=f"Attempts at {name} in the last {_PERIODS[period]}",
-            marks=[Mark(mark.at, mark.label) for mark in result.marks],
+            marks=[Mark(mark.at, mark.label) for mark in marks],
         ),
         buckets=buckets,
         histogram=histogram(buckets, title=f"Run times of {name}") if any(count for _, count in buckets) else "",
-        marks=result.marks,
+        marks=marks,
     )
 
 

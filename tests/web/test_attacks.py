@@ -340,7 +340,7 @@ def test_the_path_where_it_is_mounted_is_written_as_addresses_write_it(visitor, 
 
 
 def test_names_of_megabytes_make_no_page_of_megabytes(operator, redis_client, payload):
-    """Names of queues, processes and threads, tags and releases."""
+    """Names of queues, processes, threads and classes, tags and releases."""
     huge = "x" * 1_000_000
     redis_client.sadd("queues", huge)
     redis_client.lpush(f"queue:{huge}", payload())
@@ -348,8 +348,10 @@ def test_names_of_megabytes_make_no_page_of_megabytes(operator, redis_client, pa
     work = {"queue": huge, "run_at": 5, "payload": payload(jid=huge).decode()}
     redis_client.hset("h:1:a:work", huge, json.dumps(work))
     enter_process(redis_client, huge)
+    # Workers of both languages record what a payload names as the class that is wrapped.
+    redis_client.hset(now_minute(), mapping={f"{huge}|p": 1, f"{huge}|ms": 5})
 
-    for path in ("/", "/busy", "/queues"):
+    for path in ("/", "/busy", "/queues", "/metrics"):
         reply = operator.get(path)
 
         check(reply)

@@ -45,6 +45,7 @@ def metrics(visit: Visit) -> Response:
         wanted=wanted,
         rows=rows,
         total=len(totals),
+        longest_name=_LONGEST_NAME,
         marks=result.marks[-_SHOWN:],
     )
 

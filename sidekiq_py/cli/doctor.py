@@ -13,7 +13,7 @@ import click
 
 from sidekiq_py import program
 from sidekiq_py.cli.connection import reads_redis
-from sidekiq_py.cli.output import echo_json, plain
+from sidekiq_py.cli.output import cut, echo_json, plain
 from sidekiq_py.cli.program_files import import_all
 from sidekiq_py.doctor import Finding, Level, Report, examine
 from sidekiq_py.errors import ConfigError, SidekiqError
@@ -24,6 +24,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 _FOUND = 1
 _COULD_NOT_LOOK = 2
 _WIDEST = 120
+# Any program may push to a queue whose name is a megabyte long.
+_LONGEST = 4000
 _COLOURS = {
     Level.PROBLEM: "red",
     Level.WARNING: "yellow",
@@ -172,12 +174,9 @@ def _head(report: Report) -> str:
 def _show_finding(finding: Finding, width: int) -> None:
     label = click.style(f"  {finding.level:<{_LABEL_WIDTH}}", fg=_COLOURS[finding.level])
     indent = " " * (_LABEL_WIDTH + 2)
-    lines = _wrapped(plain(finding.seen), width - len(indent)).splitlines()
-    if finding.advice:
-        advice = textwrap.wrap(
-            plain(finding.advice), width - len(indent), initial_indent="→ ", subsequent_indent="  ", **_WRAPPING
-        )
-        lines += advice
+    seen, advice = (cut(plain(text), _LONGEST) for text in (finding.seen, finding.advice))
+    lines = _wrapped(seen, width - len(indent)).splitlines()
+    lines += textwrap.wrap(advice, width - len(indent), initial_indent="→ ", subsequent_indent="  ", **_WRAPPING)
     click.echo(label + f"\n{indent}".join(lines))
 
 

@@ -125,6 +125,21 @@ def test_thousands_of_processes_are_all_known(look: Look, redis_client: redis.Re
 
 
 @pytest.mark.usefixtures("look")
+def test_names_of_a_megabyte_do_not_fill_the_terminal(redis_url: str, redis_client: redis.Redis) -> None:
+    """Any program may push to such a queue. JSON has the whole name."""
+    huge = "x" * 1_000_000
+    ruby_process(redis_client)
+    redis_client.lpush(f"queue:{huge}", json.dumps(payload(queue=huge)))
+
+    shown = CliRunner().invoke(main, ["doctor", "-u", redis_url])
+    document = CliRunner().invoke(main, ["doctor", "-u", redis_url, "--json"])
+
+    assert "1 job waits in" in shown.stdout
+    assert len(shown.stdout) < 50_000
+    assert huge in document.stdout
+
+
+@pytest.mark.usefixtures("look")
 def test_many_findings_of_a_kind_are_counted(redis_url: str, redis_client: redis.Redis) -> None:
     """JSON has them all."""
     ruby_process(redis_client)

@@ -163,6 +163,9 @@ class Dashboard:
         if scope["type"] == "lifespan":
             await _live_on(receive, send)
             return
+        if scope["type"] == "websocket":
+            # Without an answer, servers respond with 500 and log an error.
+            await send({"type": "websocket.close"})
         if scope["type"] != "http":
             return
         request = Request(scope, receive)

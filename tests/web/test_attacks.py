@@ -1,5 +1,6 @@
 """What an attacker who can write to Redis or send requests may try: nothing executes and no page breaks."""
 
+import asyncio
 import json
 import random
 import re
@@ -13,6 +14,7 @@ import pytest
 pytest.importorskip("starlette")
 
 from sidekiq_py.clock import now_seconds
+from sidekiq_py.web import asgi_app
 from tests.web.test_pages import enter_process
 
 SCRIPT = "\"'><script>alert(1)</script><img src=x onerror=alert(1)>{{7*7}}${7*7}</textarea></title><svg/onload=1>"
@@ -406,3 +408,18 @@ def test_a_search_holds_few_jobs_in_memory_at_a_time(operator, redis_client, pay
 
     check(reply)
     assert peak < 60_000_000
+
+
+def test_a_websocket_is_refused():
+    """Without an answer, uvicorn would respond with 500 and log an error for anyone on the network."""
+    sent = []
+
+    async def receive():
+        return {"type": "websocket.connect"}
+
+    async def send(message):
+        sent.append(message)
+
+    asyncio.run(asgi_app()({"type": "websocket", "path": "/", "headers": []}, receive, send))
+
+    assert sent == [{"type": "websocket.close"}]

@@ -170,8 +170,12 @@ def mattrgetter(*attrs: str) -> Callable[[Any], dict[str, Any]]:
 
 
 def uniq(it: Iterable[T]) -> Iterator[T]:
-    """Yield each element once, keeping the order."""
-    return iter(dict.fromkeys(it))
+    """Yield each element once, keeping the order. Takes no more from *it* than is asked for."""
+    seen: set[T] = set()
+    for element in it:
+        if element not in seen:
+            seen.add(element)
+            yield element
 
 
 def lookahead(it: Iterable[T]) -> Iterator[tuple[T, T | None]]:

@@ -211,6 +211,15 @@ def test_defaults_can_be_added_behind_what_the_program_sets(app):
     assert app.conf.another == 2
 
 
+def test_looking_for_an_added_default_does_not_read_the_settings(app):
+    """RedBeat looks for its prefix so, and then reads it, before it has asked for any other setting."""
+    app.conf.add_defaults({"redbeat_key_prefix": "shop:"})
+
+    assert "redbeat_key_prefix" in iter(app.conf.keys())
+    assert not app.configured
+    assert app.conf.get("redbeat_key_prefix") == "shop:"
+
+
 def test_a_second_source_replaces_the_first(app):
     """Once settings are read, it is read at once."""
     app.config_from_object({"task_default_queue": "one"})

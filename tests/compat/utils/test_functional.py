@@ -119,6 +119,15 @@ def test_the_first_answer_counts():
     assert firstmethod("ask")([object(), Answers(None), Answers(3), Answers(4)]) == 3
 
 
+def test_elements_that_repeat_are_left_out_as_they_are_read():
+    """No further than somebody asks."""
+    seen = []
+    once = functional.uniq(reading(5, seen))
+
+    assert next(once) == 0
+    assert seen == [0]
+
+
 def test_small_helpers_do_what_their_names_say():
     """Each in one line."""
     assert list(chunks(iter(range(5)), 2)) == [[0, 1], [2, 3], [4]]

@@ -39,6 +39,8 @@ class solar(BaseSchedule):
         ValueError: The event or the location is invalid.
     """
 
+    # Celery's name: programs offer these as choices, as django-celery-beat does.
+    _all_events: ClassVar[frozenset[str]] = frozenset(_EVENTS)
     max_search_days: ClassVar[int] = 366
     """How far ahead to search if an event does not happen every day."""
 

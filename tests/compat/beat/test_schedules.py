@@ -214,6 +214,12 @@ def test_no_such_event_or_place_is_refused(arguments: tuple[Any, ...], message: 
         solar(*arguments)
 
 
+def test_a_program_can_offer_all_solar_events() -> None:
+    """Under Celery's name: django-celery-beat compares its choices with them."""
+    assert len(solar._all_events) == 9
+    assert {"sunrise", "solar_noon", "dusk_civil"} < solar._all_events
+
+
 def test_without_ephem_a_solar_schedule_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """The package is an extra."""
     monkeypatch.setitem(__import__("sys").modules, "ephem", None)

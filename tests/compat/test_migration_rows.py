@@ -8,7 +8,7 @@ import click
 import pytest
 import redis
 from click.testing import CliRunner
-from sidekiq_celery import Celery, Task, signals
+from sidekiq_celery import Celery, Task, bootsteps, signals
 from sidekiq_celery.bin.base import CeleryOption
 from sidekiq_celery.bin.celery import celery
 from sidekiq_celery.exceptions import ImproperlyConfigured
@@ -58,6 +58,41 @@ def test_preload_options_are_told_of(app: Celery, commands: dict[str, click.Comm
     try:
         with logging_kept():
             app.start(["call", "proj.any", "--site", "here"])
+    finally:
+        signals.user_preload_options.disconnect(listen)
+
+    assert calls == [{"site": "here"}]
+
+
+def test_preload_options_reach_the_bootsteps_of_a_worker(app: Celery, commands: dict[str, click.Command]) -> None:
+    """As keyword arguments, beside the worker's own options; celery-prometheus takes its address from there."""
+    given: dict[str, Any] = {}
+
+    class Exporter(bootsteps.Step):
+        def __init__(self, parent: Any, **options: Any) -> None:
+            given.update(options)
+            raise ImproperlyConfigured("that is enough of a worker")
+
+    app.user_options["preload"].add(CeleryOption(("--exporter-address",)))
+    app.steps["worker"].add(Exporter)
+    with logging_kept(), pytest.raises(click.ClickException, match="enough of a worker"):
+        app.start(["worker", "--exporter-address", "here:9000"])
+
+    assert given["exporter_address"] == "here:9000"
+
+
+def test_beat_tells_of_preload_options(app: Celery, commands: dict[str, click.Command]) -> None:
+    """As every other command does."""
+    calls: list[Any] = []
+
+    def listen(options: Any, **_: Any) -> None:
+        calls.append(options)
+
+    app.user_options["preload"].add(CeleryOption(("--site",)))
+    signals.user_preload_options.connect(listen)
+    try:
+        with logging_kept():
+            app.start(["beat", "--site", "here", "list"])
     finally:
         signals.user_preload_options.disconnect(listen)
 

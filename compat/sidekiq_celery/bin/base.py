@@ -31,6 +31,7 @@ __all__ = (
     "daemon_options",
     "handle_preload_options",
     "no_daemon",
+    "preload_options",
     "reaching_redis",
 )
 
@@ -107,14 +108,18 @@ def handle_preload_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(command)
     def call(ctx: click.Context, *args: Any, **kwargs: Any) -> Any:
-        app = ctx.obj.app
-        names = [option.name for option in app.user_options.get("preload", ())]
-        given = {name: kwargs.pop(name) for name in names if name in kwargs}
+        given = preload_options(ctx)
         if given:
-            user_preload_options.send(sender=command, app=app, options=given)
-        return command(ctx, *args, **kwargs)
+            user_preload_options.send(sender=command, app=ctx.obj.app, options=given)
+        return command(ctx, *args, **{name: value for name, value in kwargs.items() if name not in given})
 
     return call
+
+
+def preload_options(ctx: click.Context) -> dict[str, Any]:
+    """The values of the options that the app has added to all commands."""
+    names = [option.name for option in ctx.obj.app.user_options.get("preload", ())]
+    return {name: ctx.params[name] for name in names if name in ctx.params}
 
 
 @contextmanager

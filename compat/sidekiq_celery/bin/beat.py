@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from sidekiq_celery import beat_state
-from sidekiq_celery.bin.base import JSON_ARRAY, JSON_OBJECT, daemon_options
+from sidekiq_celery.bin.base import JSON_ARRAY, JSON_OBJECT, daemon_options, handle_preload_options
 from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_celery.schedules import ParseException, crontab
 from sidekiq_celery.schedules import schedule as interval
@@ -27,6 +27,7 @@ _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL", "FATAL")
 @click.option("--pidfile", help="File that contains the process id while beat runs.")
 @daemon_options
 @click.pass_context
+@handle_preload_options
 def beat(context: click.Context, /, **options: Any) -> None:
     """Send periodic tasks. You can run any number of beats. With a command: show or change the schedule."""
     if context.invoked_subcommand is None:

@@ -13,6 +13,7 @@ from sidekiq_celery.bin.base import (
     daemon_options,
     handle_preload_options,
     no_daemon,
+    preload_options,
     reaching_redis,
 )
 from sidekiq_celery.exceptions import ImproperlyConfigured
@@ -106,6 +107,8 @@ def worker(ctx: click.Context, hostname: str | None, pidfile: str | None, **opti
             no_color=ctx.obj.no_color or None,
             quiet=ctx.obj.quiet,
             **options,
+            # For the app's bootsteps.
+            **preload_options(ctx),
         )
         with reaching_redis():
             running.start()

@@ -296,6 +296,12 @@ class Terminated(Exception):
     """The task was revoked with `terminate` while it ran."""
 
 
+# Those that Celery takes from billiard.
+_FROM_BILLIARD = {
+    kind.__name__: kind for kind in (SoftTimeLimitExceeded, TimeLimitExceeded, WorkerLostError, Terminated)
+}
+
+
 class WorkerTerminate(SystemExit):
     """Stop the worker immediately."""
 

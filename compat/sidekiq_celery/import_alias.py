@@ -9,6 +9,8 @@
 4. Import hooks (wrapt's, and those of ddtrace and New Relic) see each module once under Celery's name. Modules here
    import each other by their own names, so from the first `import celery` on, each module that is loaded is imported
    under Celery's name as well.
+5. `billiard.exceptions`, if that package is installed, has our classes of the errors that Celery takes from it, so
+   that `except billiard.exceptions.SoftTimeLimitExceeded` catches what a worker raises.
 """
 
 import sys
@@ -23,12 +25,13 @@ from importlib.util import find_spec, spec_from_loader
 from types import ModuleType
 from typing import Any
 
-from sidekiq_celery.exceptions import ImproperlyConfigured
+from sidekiq_celery.exceptions import _FROM_BILLIARD, ImproperlyConfigured
 
 __all__ = ("install_as_celery", "own_name")
 
 _ALIAS = "celery"
 _OWN = "sidekiq_celery"
+_BILLIARDS_ERRORS = "billiard.exceptions"
 _GUIDE = "docs/migrating_from_celery.md"
 
 # They look for files or built-in modules, and ignore what other finders have found.
@@ -48,6 +51,8 @@ def install_as_celery() -> None:
         return
     _refuse_the_real_one()
     sys.meta_path.insert(0, CeleryFinder())
+    if _BILLIARDS_ERRORS in sys.modules:
+        vars(sys.modules[_BILLIARDS_ERRORS]).update(_FROM_BILLIARD)
 
 
 def own_name(module: str) -> str:
@@ -67,7 +72,7 @@ class CeleryFinder(MetaPathFinder):
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """
-        The spec of *fullname*. Returns None unless the module is Celery's or this package's own.
+        The spec of *fullname*. Returns None unless the module is Celery's, this package's own or billiard's errors.
 
         Raises:
             ModuleNotFoundError: This package has no such module.
@@ -75,7 +80,11 @@ class CeleryFinder(MetaPathFinder):
         own = own_name(fullname)
         if own != fullname:
             return self._of_celery(fullname, own, path, target)
-        return self._of_own(fullname, path, target) if _is_own(fullname) else None
+        if fullname == _BILLIARDS_ERRORS:
+            return self._of_others(fullname, path, target, _BilliardLoader)
+        if _is_own(fullname):
+            return self._of_others(fullname, path, target, lambda loader: _RecordingLoader(loader, self._loads))
+        return None
 
     def _of_celery(
         self, fullname: str, own: str, path: Sequence[str] | None, target: ModuleType | None
@@ -107,8 +116,14 @@ class CeleryFinder(MetaPathFinder):
             del asked[fullname]
         return spec
 
-    def _of_own(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None) -> ModuleSpec | None:
-        """The spec that the other finders return, with a loader that records when the module has been loaded."""
+    def _of_others(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,
+        target: ModuleType | None,
+        wrapped: Callable[[Any], Loader],
+    ) -> ModuleSpec | None:
+        """The spec that the other finders return, with its loader *wrapped*."""
         asked: dict[str, ModuleSpec | None] = self._asked.__dict__
         if fullname in asked:
             return None
@@ -118,7 +133,7 @@ class CeleryFinder(MetaPathFinder):
                 spec: ModuleSpec | None = find(fullname, path, target)
                 if spec is not None:
                     if spec.loader is not None:
-                        spec.loader = _RecordingLoader(spec.loader, self._loads)
+                        spec.loader = wrapped(spec.loader)
                     return spec
         finally:
             del asked[fullname]
@@ -157,12 +172,11 @@ class _Loads:
             _import_as_celery([name for name in sys.modules if _is_own(name)])
 
 
-class _RecordingLoader(Loader):
-    """Loads a module of this package as *loader* does, and records that it was loaded."""
+class _SameLoader(Loader):
+    """Loads a module as *loader* does."""
 
-    def __init__(self, loader: Any, loads: _Loads) -> None:
+    def __init__(self, loader: Any) -> None:
         self._loader = loader
-        self._loads = loads
 
     def __getattr__(self, name: str) -> Any:
         # runpy and others ask the loader for sources and files.
@@ -177,8 +191,27 @@ class _RecordingLoader(Loader):
         module.__loader__ = self._loader
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
+        self._loader.exec_module(module)
+
+
+class _RecordingLoader(_SameLoader):
+    """Records that a module of this package was loaded."""
+
+    def __init__(self, loader: Any, loads: _Loads) -> None:
+        super().__init__(loader)
+        self._loads = loads
+
+    def exec_module(self, module: ModuleType) -> None:
         with self._loads.loading(module.__name__):
-            self._loader.exec_module(module)
+            super().exec_module(module)
+
+
+class _BilliardLoader(_SameLoader):
+    """Puts our errors into the module with billiard's."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        super().exec_module(module)
+        vars(module).update(_FROM_BILLIARD)
 
 
 class _SameModule(Loader):

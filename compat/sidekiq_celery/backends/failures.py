@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from sidekiq_celery.exceptions import SecurityError, WorkerLostError
+from sidekiq_celery.exceptions import _FROM_BILLIARD, SecurityError, WorkerLostError
 from sidekiq_celery.utils.serialization import (
     create_exception_cls,
     ensure_serializable,
@@ -26,8 +26,6 @@ EXCEPTION_ABLE_CODECS = frozenset({"pickle"})
 _OWN_MODULE = "sidekiq_celery.exceptions"
 _CELERYS_MODULE = "celery.exceptions"
 _BILLIARDS_MODULE = "billiard.exceptions"
-# The exceptions that Celery takes from billiard.
-_BILLIARDS = frozenset({"SoftTimeLimitExceeded", "TimeLimitExceeded", "WorkerLostError", "Terminated"})
 
 
 def as_plain(exc: Any, serializer: str, encode: Callable[[Any], Any]) -> Any:
@@ -43,7 +41,7 @@ def as_plain(exc: Any, serializer: str, encode: Callable[[Any], Any]) -> Any:
     kind = type(exc)
     module = kind.__module__
     if module == _OWN_MODULE:
-        module = _BILLIARDS_MODULE if kind.__name__ in _BILLIARDS else _CELERYS_MODULE
+        module = _BILLIARDS_MODULE if kind.__name__ in _FROM_BILLIARD else _CELERYS_MODULE
     return {
         "exc_type": getattr(kind, "__qualname__", kind.__name__),
         "exc_message": ensure_serializable(exc.args, encode),
@@ -110,7 +108,9 @@ def _found(name: str, module: str | None) -> Any:
     """Look up *name* in *module*; a dotted name is a nested class. Creates a new class if there is none."""
     if module is None:
         return create_exception_cls(name, f"{__package__}.base")
-    own = _OWN_MODULE if module == _CELERYS_MODULE or (module == _BILLIARDS_MODULE and name in _BILLIARDS) else module
+    own = (
+        _OWN_MODULE if module == _CELERYS_MODULE or (module == _BILLIARDS_MODULE and name in _FROM_BILLIARD) else module
+    )
     try:
         found: Any = sys.modules[own]
         for part in name.split("."):

@@ -42,6 +42,25 @@ print(celery.__version__ >= "5.7", celery.VERSION >= (5, 7))
     assert printed(run("-c", program)) == ["True True"]
 
 
+@pytest.mark.parametrize("first", ["install", "import"])
+def test_billiard_s_errors_are_those_that_a_worker_raises(run: Run, first: str) -> None:
+    """Programs and packages catch them under that name, as Celery takes them from there."""
+    lines = [INSTALL, "import billiard.exceptions"]
+    program = (
+        "\n".join(lines if first == "install" else reversed(lines))
+        + """
+import celery.exceptions
+for name in ("SoftTimeLimitExceeded", "TimeLimitExceeded", "WorkerLostError", "Terminated"):
+    assert getattr(billiard.exceptions, name) is getattr(celery.exceptions, name)
+import inspect
+assert "RestartFreqExceeded" in inspect.getsource(billiard.exceptions)
+"""
+    )
+    pytest.importorskip("billiard")
+
+    assert printed(run("-c", program)) == []
+
+
 def test_nothing_is_patched_for_a_pool(run: Run) -> None:
     """Airflow asks for it before it starts a worker."""
     program = f"""

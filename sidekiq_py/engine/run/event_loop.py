@@ -38,8 +38,6 @@ _SETTLING_THREADS = 4
 # such as an error handler that talks to a slow service. With handlers that took 0.2 s, some jobs were acknowledged 6 s
 # after their end.
 _MOST_WAITING_SECONDS = 0.2
-# Each running job may need a thread for its end. Threads are created on demand.
-_MOST_THREADS = 4096
 
 
 class _Run:
@@ -93,7 +91,6 @@ class EventLoop:
         self._loop = asyncio.new_event_loop()
         self._thread = background_thread("sidekiq.loop", self._serve)
         self._settling = ThreadPoolExecutor(_SETTLING_THREADS, thread_name_prefix="sidekiq.settle")
-        self._settling_late = ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix="sidekiq.settle-late")
 
     def __repr__(self) -> str:
         return f"<EventLoop running={self.running} of {self._concurrency}>"
@@ -175,7 +172,6 @@ class EventLoop:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(timeout=1)
         self._settling.shutdown(wait=False)
-        self._settling_late.shutdown(wait=False)
 
     def task_lines(self) -> list[str]:
         """One line for each running job, for a thread dump."""
@@ -384,7 +380,13 @@ class EventLoop:
             await asyncio.wait((future,), timeout=_MOST_WAITING_SECONDS)
         if queued.cancel():
             # It had not begun.
-            future = self._loop.run_in_executor(self._settling_late, call)
+            try:
+                # A pool for this call alone, so that its thread ends with it.
+                queued = ThreadPoolExecutor(1, "sidekiq.settle-late").submit(call)
+            except RuntimeError:
+                # The system allows no more threads, so this pool is dropped without making the call.
+                queued = self._settling.submit(call)
+            future = asyncio.wrap_future(queued)
         return await _to_its_end(future)
 
     def _release(self, run: _Run) -> None:

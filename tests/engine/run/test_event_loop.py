@@ -4,7 +4,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from sidekiq_py.client.sync_client import Client
 from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
 from sidekiq_py.engine.assembly import WorkerParts
 from sidekiq_py.engine.launcher import Launcher
+from sidekiq_py.engine.run import event_loop
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.middleware.chain import Chain, ServerMiddleware
 from sidekiq_py.redis_access.connection.settings import RedisSettings
@@ -95,6 +96,16 @@ def start(program: Program, redis_url: str) -> Iterator[Start]:
             return launcher
 
         yield run
+
+
+@contextmanager
+def no_more_threads() -> Iterator[None]:
+    """In here the system creates no thread, because no process has so much memory for a stack."""
+    before = threading.stack_size(1 << 46)
+    try:
+        yield
+    finally:
+        threading.stack_size(before)
 
 
 def push(client: redis.Redis, job: str, *args: int, queue: str = "default") -> None:
@@ -247,18 +258,63 @@ def test_no_async_job_waits_for_the_error_handlers_of_others(
     assert definition is not None
     definition.decide_outcome = (lambda attempt: None) if kind == "decides its outcome" else None
     definition.is_acknowledged_early = kind == "runs at most once"
-    called: list[BaseException] = []
-    program.hooks.on_error(lambda error, context: (called.append(error), program.release.wait()))
+    program.hooks.on_error(lambda error, context: program.release.wait())
     start(async_concurrency=20)
     for number in range(4):
         push(redis_client, "fail", number)
-    eventually(lambda: len(called) == 4)
+    eventually(lambda: len(program.reported) == 4)
 
     push(redis_client, "fail" if kind == "fails" else "anote", 4)
 
     eventually(lambda: redis_client.zcard("retry") == 5 if kind == "fails" else program.ran == [4])
     eventually(lambda: not jobs_in_flight(redis_client))
     assert not program.release.is_set()
+
+
+@pytest.mark.parametrize("is_acknowledged_early", [False, True])
+def test_an_async_job_ends_once_while_the_system_allows_no_more_threads(
+    program: Program,
+    start: Start,
+    redis_client: redis.Redis,
+    monkeypatch: pytest.MonkeyPatch,
+    is_acknowledged_early: bool,
+) -> None:
+    """Its end then waits for the error handlers of others. A container may limit the number of threads."""
+
+    may_end = threading.Event()
+    failed: list[int] = []
+
+    async def fail(number: int) -> None:
+        program.ran.append(number)
+        while number >= 4 and not may_end.is_set():
+            await asyncio.sleep(0.01)
+        failed.append(number)
+        raise ValueError("failed")
+
+    program.declare("fail", fail, is_async=True)
+    definition = program.registry.find("fail")
+    assert definition is not None
+    definition.is_acknowledged_early = is_acknowledged_early
+    program.hooks.on_error(lambda error, context: program.release.wait())
+    start(async_concurrency=20)
+    for number in range(4):
+        push(redis_client, "fail", number)
+    eventually(lambda: len(program.reported) == 4)
+    monkeypatch.setattr(event_loop, "_MOST_WAITING_SECONDS", 0.0)
+    for number in range(4, 8):
+        push(redis_client, "fail", number)
+    eventually(lambda: len(program.ran) == 8)
+
+    with no_more_threads():
+        may_end.set()
+        eventually(lambda: len(failed) == 8)
+        # Once this job runs, the loop has asked for threads for the others.
+        push(redis_client, "anote", 8)
+        eventually(lambda: 8 in program.ran)
+    program.release.set()
+
+    eventually(lambda: len(program.reported) == 8 and not jobs_in_flight(redis_client))
+    assert (program.reported, redis_client.zcard("retry"), len(program.ran)) == (["ValueError"] * 8, 8, 9)
 
 
 def test_the_heartbeat_counts_coroutines_among_the_jobs_that_may_run_at_once(

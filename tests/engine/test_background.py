@@ -11,7 +11,7 @@ import redis
 from sidekiq_py.engine import background
 from sidekiq_py.engine.background import background_thread
 from sidekiq_py.engine.callback_thread import CallbackThread
-from sidekiq_py.engine.fetch.flusher import Flusher
+from sidekiq_py.engine.fetch.flusher import Alarm, Flusher
 from sidekiq_py.engine.ownership.housekeeper import Housekeeper
 from sidekiq_py.engine.ownership.lease_keeper import LeaseKeeper
 from sidekiq_py.engine.run.interrupts import Guard, SoftLimits
@@ -53,7 +53,6 @@ def test_a_loop_that_fails_is_told_of_and_run_again(error: BaseException, caplog
         (Housekeeper, "_turn"),
         (Heartbeat, "_turn"),
         (Poller, "_turn"),
-        (Flusher, "_tick_safely"),
     ],
     ids=lambda value: getattr(value, "__name__", value),
 )
@@ -79,6 +78,27 @@ def test_each_thread_of_a_worker_goes_on_after_an_error_beyond_measure(
     eventually(lambda: worker.ran == [1])
     assert len(set(calls[:2])) == 1
     worker.stop()
+
+
+def test_the_flusher_goes_on_with_what_it_was_only_reminded_of() -> None:
+    """Nothing else would announce it again until the next job ends."""
+    work = ["an acknowledgement"]
+    errors: list[BaseException] = [SystemExit()]
+
+    def tick() -> None:
+        if errors:
+            raise errors.pop()
+        work.clear()
+
+    alarm = Alarm()
+    flusher = Flusher(
+        "flusher", alarm, tick, lambda: bool(work), on_offline=lambda error: None, report=lambda error, context: None
+    )
+    alarm.remind()
+    flusher.start()
+
+    eventually(lambda: not work)
+    flusher.stop()
 
 
 def test_limits_hold_after_one_that_could_not_be_enforced(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,9 +99,8 @@ class Flusher:
 
     def _run(self) -> None:
         pause = threading.Event()
-        if self._alarm.is_armed:
-            # The alarm was armed when an earlier run of this thread failed.
-            self._alarm.ring()
+        # There may be work left from an earlier run of this thread, which failed.
+        self._alarm.ring()
         while not self._is_stopped:
             self._alarm.wait()
             while not self._is_stopped and (self._alarm.is_armed or self._is_needed()):

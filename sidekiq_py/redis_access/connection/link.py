@@ -45,8 +45,6 @@ _MARK = b"skipped?"
 SKIP_PROBE: Sequence[Command] = (("CLIENT", "REPLY", "SKIP"), ("PING",), ("PING", _MARK))
 # The types of replies other than errors.
 _VALUES = frozenset({bytes, int, list, type(None)})
-# What hiredis returns if a reply is not complete yet.
-_NOT_YET = False
 
 
 class Link:
@@ -128,18 +126,20 @@ class Link:
     def receive_all(self, count: int) -> list[Any]:
         """The next *count* replies; an error reply is in the list as a `RedisReplyError`."""
         replies: list[Any] = []
-        reply: Any = _NOT_YET
+        # For the first reply it returns what hiredis returns if a reply is not complete: False.
+        gets: Callable[[], Any] = bool
         try:
             while len(replies) < count:
-                # Usually the rest arrived with the first one, so it is taken directly, without redis-py's checks of
-                # each reply.
-                if replies:
-                    reply = self._connection._parser._reader.gets()
+                reply = gets()
                 if type(reply) not in _VALUES:
                     try:
                         reply = self._refusal(reply) if isinstance(reply, redis.RedisError) else self.receive()
                     except RedisReplyError as error:
                         reply = error
+                if not replies:
+                    # Usually the rest arrived with it, so that is taken directly, without redis-py's checks of each
+                    # reply.
+                    gets = self._connection._parser._reader.gets
                 replies.append(reply)
         except redis.InvalidResponse as error:
             raise self._refusal(error) from None

@@ -3,10 +3,10 @@
 import argparse
 import compileall
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from bench import (
     batches,
@@ -31,17 +31,15 @@ MODULES = (
 )
 QUESTIONS = {module.__name__.rpartition(".")[2]: module for module in MODULES}
 
-PAGE = """# Benchmarks
+INTRODUCTION = """# Benchmarks
 
-`make bench` wrote this page on {date}: {machine}. The load average was {load}.
+`make bench` writes this page, except for its notes; `python -m bench docs/benchmarks.md --only drain` measures one
+section.
 
 Both sides of a comparison were measured in the same run on the same Redis, in turns. Compare the ratios: absolute times
 differ from machine to machine, and on a shared machine from one minute to the next. The docstring at the top of each
-script in `bench/` says exactly what its rows measure, and `python -m bench --only drain` repeats one section.
-
-{sections}{notes}"""
-# What people wrote at the end of the page stays there.
-NOTES = "## Notes\n"
+script in `bench/` says exactly what its rows measure.
+"""
 COLUMNS = ("", "Result")
 
 Row = tuple[str, ...]
@@ -49,16 +47,19 @@ Row = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """The results of one benchmark: its question, and a table."""
+    """The results of one benchmark: its question, where and when it was answered, and a table."""
 
     question: str
+    origin: str
     columns: Row
     rows: list[Row]
 
     def __str__(self) -> str:
         """The section in Markdown."""
         lines = [self.columns, ("---",) * len(self.columns), *self.rows]
-        return f"## {self.question}\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+        return (
+            f"## {self.question}\n\n{self.origin}\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+        )
 
 
 def main() -> None:
@@ -69,41 +70,42 @@ def main() -> None:
         "--only", action="append", choices=QUESTIONS, help="run only this benchmark; may be given several times"
     )
     chosen = parser.parse_args()
-    if chosen.page and chosen.only:
-        parser.error("a page needs all benchmarks; omit either --only or the page")
     # Compile everything, as in an installed package. With PYTHONDONTWRITEBYTECODE each process would compile it again.
     for folder in ("sidekiq_py", "compat", "bench"):
         compileall.compile_dir(ground.ROOT / folder, quiet=1)
-    load_before = _load()
-    sections = []
-    for module in [QUESTIONS[name] for name in chosen.only or QUESTIONS]:
-        question = (module.__doc__ or "").strip().splitlines()[0]
-        print(f"\n{question}", flush=True)
-        section = Section(question, getattr(module, "COLUMNS", COLUMNS), [])
-        sections.append(section)
-        for name, *values in module.run():
-            section.rows.append((name, *values))
-            print(f"  {name:55} {' | '.join(values)}", flush=True)
-    if chosen.page:
-        before = chosen.page.read_text() if chosen.page.exists() else ""
-        chosen.page.write_text(page(sections, f"{load_before} before and {_load()} after", notes_of(before)))
+    for name in chosen.only or QUESTIONS:
+        section = _answered(QUESTIONS[name])
+        if chosen.page:
+            chosen.page.write_text(with_section(chosen.page.read_text() if chosen.page.exists() else "", section))
 
 
-def page(sections: Sequence[Section], load: str, notes: str = "") -> str:
-    """The text of `docs/benchmarks.md`."""
-    return PAGE.format(
-        date=datetime.now(UTC).date(),
-        machine=ground.machine(),
-        load=load,
-        sections="\n".join(map(str, sections)),
-        notes=f"\n{notes}" if notes else "",
+def _answered(module: Any) -> Section:
+    """Run one benchmark, and print its rows as they come."""
+    question, load_before = _question(module), _load()
+    print(f"\n{question}", flush=True)
+    rows = []
+    for name, *values in module.run():
+        rows.append((name, *values))
+        print(f"  {name:55} {' | '.join(values)}", flush=True)
+    origin = (
+        f"Measured on {datetime.now(UTC).date()}: {ground.machine()}. The load average was {load_before} before and "
+        f"{_load()} after."
     )
+    return Section(question, origin, getattr(module, "COLUMNS", COLUMNS), rows)
 
 
-def notes_of(text: str) -> str:
-    """The notes at the end of a page; empty if it has none."""
-    _, heading, notes = text.partition(NOTES)
-    return heading + notes
+def with_section(page: str, section: Section) -> str:
+    """The text of the page with this section new or replaced. What is no benchmark's section stays, at the end."""
+    _, *parts = page.split("\n## ")
+    found = {part.partition("\n")[0]: f"## {part.strip()}\n" for part in parts}
+    found[section.question] = str(section)
+    wanted = [question for question in map(_question, MODULES) if question in found]
+    others = [question for question in found if question not in wanted]
+    return "\n".join([INTRODUCTION, *[found[question] for question in (*wanted, *others)]])
+
+
+def _question(module: Any) -> str:
+    return (module.__doc__ or "").strip().splitlines()[0]
 
 
 def _load() -> str:

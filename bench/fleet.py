@@ -317,10 +317,10 @@ def _compared(values: dict[str, list[float]], form: str, unit: str = "") -> tupl
 def run() -> list[tuple[str, ...]]:
     """The rows of the table."""
     sides = SIDES if has_ruby() else SIDES[:1]
-    rows = summary(list(findings(Plan(sides=sides, pairs=3))))
+    rows = summary(list(findings(Plan(sides=sides, pairs=2))))
     middle = (Cell(20, 5),)
-    rows += summary(list(findings(Plan(middle, sides=sides, pairs=3, queues=THREE_QUEUES))), ", three weighted queues")
-    rows += summary(list(findings(Plan(middle, sides=sides, pairs=3, per_parent=4))), ", `--processes 4`")
+    rows += summary(list(findings(Plan(middle, sides=sides, pairs=2, queues=THREE_QUEUES))), ", three weighted queues")
+    rows += summary(list(findings(Plan(middle, sides=sides, pairs=2, per_parent=4))), ", `--processes 4`")
     if find_spec("celery"):
         for task, what in (("nap", "without"), ("nap_kept", "with")):
             plan = Plan((Cell(2, 5),), sides=("ours", "celery"), pairs=2, scale=0.2, task=task)

@@ -37,7 +37,8 @@ _WINDOW_SECONDS = 4
 _ONE_WRITE_SECONDS = 60e-6
 # What the light client can send besides its other work; a fleet at rest that sends more is replayed more slowly.
 _TURNS_PER_SECOND = 4_000
-_JOBS = 200_000
+# More than a fast core carries in a second and a window.
+_JOBS = 1_000_000
 # Longer than any run, so that leases and heartbeats of simulated processes do not expire.
 _TTL_MILLISECONDS = 3_600_000
 

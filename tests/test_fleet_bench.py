@@ -6,7 +6,8 @@ import pytest
 
 pytest.importorskip("starlette")
 
-from bench.__main__ import Section, notes_of, page
+from bench import drain, push
+from bench.__main__ import Section, with_section
 from bench.fleet import Cell, Plan, findings, summary, table
 from bench.fleet_counters import Cost, Counters, interval, ratio
 from bench.fleet_monitor import Seen, parsed, sent_shares
@@ -86,29 +87,32 @@ def test_a_cell_is_named_by_processes_and_length() -> None:
         Cell.named("20 x five")
 
 
+def section(question: str, cost: str) -> Section:
+    """A section with one row."""
+    return Section(question, "Measured here.", ("", "Result"), [("push", cost)])
+
+
+PUSH, DRAIN = ((module.__doc__ or "").strip().splitlines()[0] for module in (push, drain))
+
+
 def test_each_question_has_a_section_of_the_page() -> None:
-    """With the columns of its own; the machine's load is told, on which all costs depend."""
-    sections = [
-        Section("How fast is a push?", ("", "Result"), [("push", "5 µs")]),
-        Section("What does a job cost?", ("Fleet", "Cost", "Ratio"), [("2 processes", "1 / 2 µs", "0.5")]),
-    ]
+    """In the order of the benchmarks, whichever was run last."""
+    text = with_section(with_section("", section(PUSH, "5 µs")), section(DRAIN, "7 µs"))
 
-    text = page(sections, "3 before and 4 after")
-
-    assert "The load average was 3 before and 4 after." in text
-    assert "## How fast is a push?\n\n|  | Result |\n| --- | --- |\n| push | 5 µs |\n" in text
-    assert "## What does a job cost?\n\n| Fleet | Cost | Ratio |\n| --- | --- | --- |\n| 2 processes |" in text
+    assert text.startswith("# Benchmarks\n")
+    assert f"\n\n## {PUSH}\n\nMeasured here.\n\n|  | Result |\n| --- | --- |\n| push | 5 µs |\n" in text
+    assert text.index(DRAIN) < text.index(PUSH)
 
 
-def test_notes_at_the_end_of_the_page_outlive_its_figures() -> None:
-    """Until somebody changes them."""
-    notes = "## Notes\n\nA push is fast.\n"
-    old = page([Section("How fast?", ("", "Result"), [("push", "7 µs")])], "1", notes)
+def test_a_section_replaces_the_one_before_and_leaves_the_others() -> None:
+    """Notes that people wrote stay at the end of the page."""
+    notes = "## Notes\n\nA push is fast.\n\n### Why\n\nIt is short.\n"
+    old = with_section(with_section("", section(PUSH, "7 µs")), section(DRAIN, "7 µs")) + "\n" + notes
 
-    new = page([Section("How fast?", ("", "Result"), [("push", "5 µs")])], "1", notes_of(old))
+    new = with_section(old, section(PUSH, "5 µs"))
 
+    assert new == old.replace("| push | 7 µs |\n\n## Notes", "| push | 5 µs |\n\n## Notes")
     assert new.endswith("| push | 5 µs |\n\n" + notes)
-    assert notes_of(page([], "1")) == ""
 
 
 def test_a_tiny_fleet_is_measured() -> None:

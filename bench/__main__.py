@@ -81,7 +81,7 @@ def main() -> None:
 
 def _answered(module: Any) -> Section:
     """Run one benchmark, and print its rows as they come."""
-    question, load_before = _question(module), _load()
+    question, load_before = question_of(module), _load()
     print(f"\n{question}", flush=True)
     rows = []
     for name, *values in module.run():
@@ -99,12 +99,13 @@ def with_section(page: str, section: Section) -> str:
     _, *parts = page.split("\n## ")
     found = {part.partition("\n")[0]: f"## {part.strip()}\n" for part in parts}
     found[section.question] = str(section)
-    wanted = [question for question in map(_question, MODULES) if question in found]
+    wanted = [question for question in map(question_of, MODULES) if question in found]
     others = [question for question in found if question not in wanted]
     return "\n".join([INTRODUCTION, *[found[question] for question in (*wanted, *others)]])
 
 
-def _question(module: Any) -> str:
+def question_of(module: Any) -> str:
+    """The question that a benchmark answers: the first line of its docstring, and the heading of its section."""
     return (module.__doc__ or "").strip().splitlines()[0]
 
 

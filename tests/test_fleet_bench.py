@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("starlette")
 
 from bench import drain, push
-from bench.__main__ import Section, with_section
+from bench.__main__ import Section, question_of, with_section
 from bench.fleet import Cell, Plan, findings, summary, table
 from bench.fleet_counters import Cost, Counters, interval, ratio
 from bench.fleet_monitor import Seen, parsed, sent_shares
@@ -92,7 +92,7 @@ def section(question: str, cost: str) -> Section:
     return Section(question, "Measured here.", ("", "Result"), [("push", cost)])
 
 
-PUSH, DRAIN = ((module.__doc__ or "").strip().splitlines()[0] for module in (push, drain))
+PUSH, DRAIN = map(question_of, (push, drain))
 
 
 def test_each_question_has_a_section_of_the_page() -> None:

@@ -46,7 +46,10 @@ def test_an_app_adds_options_to_commands(app: Celery, commands: dict[str, click.
     assert asked == ["north"]
 
 
-def test_preload_options_are_told_of(app: Celery, commands: dict[str, click.Command]) -> None:
+@pytest.mark.parametrize(
+    "command", [["call", "proj.any", "--site", "here"], ["beat", "--site", "here", "list"]], ids=lambda words: words[0]
+)
+def test_preload_options_are_told_of(app: Celery, commands: dict[str, click.Command], command: list[str]) -> None:
     """By `user_preload_options`, before the command does anything."""
     calls: list[Any] = []
 
@@ -57,7 +60,7 @@ def test_preload_options_are_told_of(app: Celery, commands: dict[str, click.Comm
     signals.user_preload_options.connect(listen)
     try:
         with logging_kept():
-            app.start(["call", "proj.any", "--site", "here"])
+            app.start(command)
     finally:
         signals.user_preload_options.disconnect(listen)
 
@@ -79,24 +82,6 @@ def test_preload_options_reach_the_bootsteps_of_a_worker(app: Celery, commands: 
         app.start(["worker", "--exporter-address", "here:9000"])
 
     assert given["exporter_address"] == "here:9000"
-
-
-def test_beat_tells_of_preload_options(app: Celery, commands: dict[str, click.Command]) -> None:
-    """As every other command does."""
-    calls: list[Any] = []
-
-    def listen(options: Any, **_: Any) -> None:
-        calls.append(options)
-
-    app.user_options["preload"].add(CeleryOption(("--site",)))
-    signals.user_preload_options.connect(listen)
-    try:
-        with logging_kept():
-            app.start(["beat", "--site", "here", "list"])
-    finally:
-        signals.user_preload_options.disconnect(listen)
-
-    assert calls == [{"site": "here"}]
 
 
 def test_a_program_adds_a_command(commands: dict[str, click.Command]) -> None:

@@ -38,6 +38,12 @@ def fetcher(pool: Pool) -> Iterator[ReliableFetcher]:
 
 
 @pytest.fixture
+def unreminded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The flusher never looks for what it was only reminded of."""
+    monkeypatch.setattr(flusher, "REMINDER_SECONDS", NEVER)
+
+
+@pytest.fixture
 def take(fetcher: ReliableFetcher, redis_client: redis.Redis) -> Callable[[str], UnitOfWork]:
     """Takes a job with this id while the queue is empty, so that this thread has to wait for it."""
 
@@ -66,11 +72,11 @@ def test_a_job_is_acknowledged_while_something_keeps_its_thread_from_the_next_on
     eventually(lambda: not jobs_in_flight(redis_client))
 
 
+@pytest.mark.usefixtures("unreminded")
 def test_a_processor_that_fetches_next_does_not_wake_the_flusher(
     fetcher: ReliableFetcher, take: Callable[[str], UnitOfWork], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its acknowledgement goes with the fetch, also that of a slow job."""
-    monkeypatch.setattr(flusher, "REMINDER_SECONDS", NEVER)
     eventually(lambda: not fetcher._alarm.is_armed)
     ticks: list[None] = []
     monkeypatch.setattr(fetcher._flusher, "_tick", lambda: ticks.append(None))
@@ -81,14 +87,11 @@ def test_a_processor_that_fetches_next_does_not_wake_the_flusher(
     assert (ticks, fetcher._alarm.is_armed) == ([], False)
 
 
+@pytest.mark.usefixtures("unreminded")
 def test_a_job_is_acknowledged_while_its_thread_runs_the_next_one(
-    fetcher: ReliableFetcher,
-    take: Callable[[str], UnitOfWork],
-    redis_client: redis.Redis,
-    monkeypatch: pytest.MonkeyPatch,
+    fetcher: ReliableFetcher, take: Callable[[str], UnitOfWork], redis_client: redis.Redis
 ) -> None:
     """If another thread has fetched that one meanwhile, no fetch takes the acknowledgement along."""
-    monkeypatch.setattr(flusher, "REMINDER_SECONDS", NEVER)
     fetcher.acknowledge(take("a"), 0.001)
     owner = fetcher._ownership.current
     after = UnitOfWork(b'{"jid":"b"}', "default", owner, b"9.0@default", False, monotonic(), is_listed=True)
@@ -100,14 +103,11 @@ def test_a_job_is_acknowledged_while_its_thread_runs_the_next_one(
     eventually(lambda: not jobs_in_flight(redis_client))
 
 
+@pytest.mark.usefixtures("unreminded")
 def test_an_acknowledgement_of_another_thread_is_sent_soon(
-    fetcher: ReliableFetcher,
-    take: Callable[[str], UnitOfWork],
-    redis_client: redis.Redis,
-    monkeypatch: pytest.MonkeyPatch,
+    fetcher: ReliableFetcher, take: Callable[[str], UnitOfWork], redis_client: redis.Redis
 ) -> None:
     """The event loop's thread never fetches."""
-    monkeypatch.setattr(flusher, "REMINDER_SECONDS", NEVER)
     unit = take("a")
 
     loop = threading.Thread(target=fetcher.acknowledge, args=(unit, 0.0))

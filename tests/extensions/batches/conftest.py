@@ -36,8 +36,11 @@ class Program:
     worker: Any = None
 
     def events(self, bid: str) -> list[str]:
-        """Of the callbacks of one batch, in the order in which they ran."""
-        return [event for event, of, _ in self.calls if of == bid]
+        """
+        Of the callbacks of one batch, sorted: two that are enqueued together may start in either order, as the worker
+        has two threads.
+        """
+        return sorted(event for event, of, _ in self.calls if of == bid)
 
     def wait_until_idle(self) -> None:
         """No job is queued or in flight."""

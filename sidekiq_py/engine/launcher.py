@@ -118,6 +118,9 @@ class Launcher:
     def quiet(self) -> None:
         """Stop fetching and put back the jobs that have not started. Idempotent."""
         parts = self.parts
+        for manager in parts.managers:
+            manager.fetcher.begin_quiet()
+        # Only now, because it interrupts iterable jobs, and they would start here again.
         if not parts.life.begin_quiet():
             return
         _log.info("Fetching no more jobs")

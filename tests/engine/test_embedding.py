@@ -2,13 +2,15 @@
 
 import gc
 import json
+import logging
 import os
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -115,6 +117,45 @@ def test_quiet_lets_it_fetch_no_more(redis_client: redis.Redis) -> None:
         eventually(lambda: redis_client.hget(worker.identity, "quiet") == b"true")
     assert redis_client.llen("queue:default") == 1
     assert not ran.is_set()
+
+
+def test_a_job_that_a_stop_interrupts_does_not_start_here_again(
+    redis_client: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each start would count as one more execution. On a busy machine a stop may be held up anywhere."""
+    ran = threading.Event()
+
+    class Walk(sidekiq.IterableJob, name="Walk"):
+        def build_enumerator(self, *, cursor: Any) -> Iterable[tuple[int, int]]:
+            return self.array_enumerator(range(10_000), cursor)
+
+        def each_iteration(self, item: int) -> None:
+            ran.wait(0.01)
+            ran.set()
+
+    state = f"it-{Walk.perform_async()}"
+
+    def has_left_off(record: logging.LogRecord) -> bool:
+        if record.getMessage() == "Fetching no more jobs":
+            eventually(
+                lambda: redis_client.llen("queue:default") == 1 or redis_client.hget(state, "ex") not in (None, b"1")
+            )
+        return True
+
+    caplog.set_level(logging.INFO, "sidekiq")
+    with sidekiq.embed() as worker:
+        assert ran.wait(60)
+        assert worker._launcher is not None
+        [manager] = worker._launcher.parts.managers
+        eventually(lambda: manager.fetcher.awaits("default"))
+        logging.getLogger("sidekiq").addFilter(has_left_off)
+        try:
+            worker.quiet()
+        finally:
+            logging.getLogger("sidekiq").removeFilter(has_left_off)
+
+    assert redis_client.hget(state, "ex") == b"1"
+    assert redis_client.llen("queue:default") == 1
 
 
 def test_a_busy_job_is_cut_off_at_the_deadline_and_goes_back(redis_client: redis.Redis) -> None:

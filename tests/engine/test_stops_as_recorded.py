@@ -1,5 +1,6 @@
 """Jobs that go back to their queue at a stop, as each recorded release of real Sidekiq puts them back."""
 
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -10,8 +11,9 @@ from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
 from sidekiq_py.engine.fetch.basic import BasicFetcher
 from sidekiq_py.engine.fetch.fetcher import Fetcher
 from sidekiq_py.engine.fetch.reliable import ReliableFetcher
-from sidekiq_py.engine.ownership.owner import Ownership
+from sidekiq_py.engine.ownership.owner import Ownership, UnitOfWork
 from sidekiq_py.redis_access.connection.pool import Pool
+from tests.support.waiting import eventually
 
 CAPSULE = CapsuleConfig(queues=(QueueConfig("default"),))
 
@@ -41,3 +43,25 @@ def test_a_job_goes_back_to_the_tail_as_it_came(found: Recording, fetcher: Fetch
     fetcher.requeue([unit])
 
     assert database_of(redis_client)["queue:default"] == found.database["queue:default"]
+
+
+def test_a_job_that_arrives_at_a_stop_goes_back(fetcher: Fetcher, redis_client: redis.Redis) -> None:
+    """The stop may have interrupted it a moment ago."""
+    taken: list[UnitOfWork | None] = []
+    fetcher.start()
+    thread = threading.Thread(target=lambda: taken.append(fetcher.take()))
+    thread.start()
+    eventually(lambda: blocked_clients(redis_client) == 1)
+
+    fetcher.begin_quiet()
+    redis_client.lpush("queue:default", "job")
+    thread.join()
+    fetcher.quiet()
+
+    assert taken == [None]
+    eventually(lambda: redis_client.lrange("queue:default", 0, -1) == [b"job"])
+
+
+def blocked_clients(client: redis.Redis) -> int:
+    """How many connections wait for a job."""
+    return int(client.info("clients")["blocked_clients"])

@@ -217,9 +217,13 @@ class BasicFetcher:
         with self._leaving_lock:
             self._leaving += processors
 
+    def begin_quiet(self) -> None:
+        """Stop fetching. A job that is still on its way to a processor goes back."""
+        self._stopping.set()
+
     def quiet(self) -> None:
         """Stop fetching."""
-        self._stopping.set()
+        self.begin_quiet()
         self._has_room.set()
 
     def wake(self) -> None:

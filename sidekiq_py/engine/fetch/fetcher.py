@@ -139,6 +139,9 @@ class Fetcher(Protocol):
     def awaits(self, queue: str) -> bool:
         """True while a job from *queue*, which is no longer served, may still arrive here."""
 
+    def begin_quiet(self) -> None:
+        """Let no more jobs start, whatever still arrives. Does not block; `quiet`, which does the rest, may."""
+
     def quiet(self) -> None:
         """Stop fetching and requeue the jobs that have not started. Idempotent."""
 

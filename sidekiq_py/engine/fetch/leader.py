@@ -51,7 +51,7 @@ class Leader:
         poll_seconds: How often to check the queues that no connection blocks on.
 
     Attributes:
-        is_quiet: True once `quiet` was called; no processor leads after that.
+        is_quiet: True once the fetcher is to stop; no processor leads after that.
         idle: The number of waiting processors.
         leaving: The number of processors that still have to exit.
         pulse: The leader's pulse; at rest while no processor is idle.

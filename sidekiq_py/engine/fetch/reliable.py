@@ -132,9 +132,14 @@ class ReliableFetcher:
         """Start the flusher. The processors do the rest."""
         self._flusher.start()
 
+    def begin_quiet(self) -> None:
+        """Stop fetching. Jobs that still arrive go back."""
+        self._buffer.stop()
+        self._leader.is_quiet = True
+
     def quiet(self) -> None:
         """Stop fetching and put back the jobs that have not started."""
-        self._buffer.stop()
+        self.begin_quiet()
         self._side.quiet()
         self._leader.quiet()
         self._buffer.give_back(older_than=None)
@@ -181,6 +186,11 @@ class ReliableFetcher:
                     return None
                 continue
             try:
+                if leader.is_quiet:
+                    # It may be a job that the stop interrupted, and must not start here again.
+                    jobs.appendleft(unit)
+                    self._alarm.arm()
+                    return None
                 if len(jobs) < buffer.low_water:
                     buffer.refill_beside()
                 owner = unit.owner

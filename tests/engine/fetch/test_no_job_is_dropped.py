@@ -6,6 +6,7 @@ Where nothing real can be made to raise at the right instant, a part of the engi
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -139,11 +140,16 @@ def test_a_quiet_worker_does_not_keep_a_job_that_it_cannot_ask_redis_about(
         fill(fetcher, 1)
         proxy.swallow(True)
         ownership.current.confirmed_at = 0.0
+        taken: list[UnitOfWork | None] = []
+        thread = threading.Thread(target=lambda: taken.append(fetcher.take()))
+        thread.start()
+        eventually(lambda: not fetcher.reserved)
+
         fetcher._side.quiet()
         fetcher._leader.quiet()
+        thread.join()
 
-        assert fetcher.take() is None
-
+        assert taken == [None]
         proxy.swallow(False)
         with pool.link() as link:
             assert ownership.give_back_orphans(link) == 1

@@ -12,7 +12,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
@@ -44,8 +44,8 @@ class _Run:
     """One job on the loop."""
 
     __slots__ = (
-        *("definition", "ending", "fetcher", "has_ended", "has_started", "is_performing", "payload", "result", "slot"),
-        *("task", "unit"),
+        *("definition", "ending", "fetcher", "has_ended", "has_started", "is_performing", "payload", "result"),
+        *("return_task", "slot", "task", "unit"),
     )
 
     def __init__(
@@ -62,6 +62,8 @@ class _Run:
         self.has_ended = False
         self.is_performing = False
         self.task: asyncio.Task[None] | None = None
+        # Puts the job back. Kept here because the loop itself holds no tasks.
+        self.return_task: asyncio.Task[None] | None = None
         self.result: Any = None
 
 
@@ -106,7 +108,8 @@ class EventLoop:
         return None if free == self._concurrency else free
 
     def start(self) -> None:
-        """Start the loop's thread."""
+        """Start the loop's thread, and the first of those that settle; see `_queue`."""
+        self._settling.submit(lambda: None)
         self._thread.start()
 
     def submit(
@@ -216,13 +219,19 @@ class EventLoop:
         return task
 
     def _finish(self, run: _Run) -> None:
-        """Free the slot of a finished task, and return its job to the queue if the job has not ended."""
+        """Free the slot of a finished task. If its job has not ended, return the job to the queue first."""
+        if run.has_ended:
+            self._release(run)
+        else:
+            # Not with `create_task`: the program's task factory must not lose the job.
+            run.return_task = asyncio.Task(self._give_back(run), loop=self._loop)
+
+    async def _give_back(self, run: _Run) -> None:
+        give_back = partial(run.fetcher.requeue, [run.unit])
+        if not run.has_started:
+            give_back = partial(settle_or_leave, partial(run.ending.unstarted, run.unit), run.unit)
         try:
-            if not run.has_ended:
-                give_back = partial(run.fetcher.requeue, [run.unit])
-                if not run.has_started:
-                    give_back = partial(settle_or_leave, partial(run.ending.unstarted, run.unit), run.unit)
-                self._settling.submit(give_back)
+            await self._in_thread(give_back)
         finally:
             self._release(run)
 
@@ -374,7 +383,7 @@ class EventLoop:
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         """Call in another thread and return the result, even if the task is cancelled meanwhile."""
-        queued = self._settling.submit(call)
+        queued = self._queue(call)
         future = asyncio.wrap_future(queued)
         with suppress(asyncio.CancelledError):
             await asyncio.wait((future,), timeout=_MOST_WAITING_SECONDS)
@@ -385,9 +394,17 @@ class EventLoop:
                 queued = ThreadPoolExecutor(1, "sidekiq.settle-late").submit(call)
             except RuntimeError:
                 # The system allows no more threads, so this pool is dropped without making the call.
-                queued = self._settling.submit(call)
+                queued = self._queue(call)
             future = asyncio.wrap_future(queued)
         return await _to_its_end(future)
+
+    def _queue(self, call: Callable[[], T]) -> "Future[T]":
+        """Queue a call for one of the settling threads, which makes it once."""
+        future: Future[T] = Future()
+        # If the system allows no more threads, this queues the call and raises. The first thread makes the call then.
+        with suppress(RuntimeError):
+            self._settling.submit(_make, call, future)
+        return future
 
     def _release(self, run: _Run) -> None:
         self._runs.pop(run.unit, None)
@@ -397,6 +414,16 @@ class EventLoop:
             self._resize()
         elif was_full:
             self._on_room()
+
+
+def _make(call: Callable[[], T], future: "Future[T]") -> None:
+    """Make a call for a future, unless the future was cancelled."""
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        future.set_result(call())
+    except BaseException as error:  # noqa: BLE001 — whoever waits for the future gets it
+        future.set_exception(error)
 
 
 async def _to_its_end(future: "asyncio.Future[T]") -> T:

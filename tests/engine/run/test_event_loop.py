@@ -271,6 +271,65 @@ def test_no_async_job_waits_for_the_error_handlers_of_others(
     assert not program.release.is_set()
 
 
+def test_an_async_job_that_a_stop_cancels_before_its_start_does_not_wait_for_error_handlers(
+    program: Program, start: Start, redis_client: redis.Redis
+) -> None:
+    """It goes back at once, to be run elsewhere."""
+    blocks, may_go_on = threading.Event(), threading.Event()
+
+    async def fail(number: int) -> None:
+        raise ValueError("failed")
+
+    async def block() -> None:
+        blocks.set()
+        may_go_on.wait()
+
+    program.declare("fail", fail, is_async=True)
+    program.declare("block", block, is_async=True)
+    program.hooks.on_error(lambda error, context: program.release.wait())
+    launcher = start(async_concurrency=20)
+    loop = launcher.parts.loop
+    assert loop is not None
+    for number in range(4):
+        push(redis_client, "fail", number)
+    eventually(lambda: len(program.reported) == 4)
+    push(redis_client, "block")
+    eventually(blocks.is_set)
+    push(redis_client, "anote", 5)
+    eventually(lambda: loop.running == 6)
+
+    launcher.quiet()
+    loop.shut_down_jobs()
+    may_go_on.set()
+
+    eventually(lambda: redis_client.llen("queue:default") == 1)
+    assert not program.release.is_set()
+    assert program.ran == []
+
+
+@pytest.mark.parametrize("is_acknowledged_early", [False, True])
+def test_the_first_async_job_to_fail_ends_once_while_the_system_allows_no_more_threads(
+    program: Program, start: Start, redis_client: redis.Redis, is_acknowledged_early: bool
+) -> None:
+    """It has a thread to end in from the start."""
+
+    async def fail() -> None:
+        program.ran.append(0)
+        raise ValueError("failed")
+
+    program.declare("fail", fail, is_async=True)
+    definition = program.registry.find("fail")
+    assert definition is not None
+    definition.is_acknowledged_early = is_acknowledged_early
+    start()
+
+    with no_more_threads():
+        push(redis_client, "fail")
+        eventually(lambda: redis_client.zcard("retry") and not jobs_in_flight(redis_client), 10)
+
+    assert (program.reported, redis_client.zcard("retry"), program.ran) == (["ValueError"], 1, [0])
+
+
 @pytest.mark.parametrize("is_acknowledged_early", [False, True])
 def test_an_async_job_ends_once_while_the_system_allows_no_more_threads(
     program: Program,

@@ -629,6 +629,27 @@ def test_without_the_lease_a_process_polls_at_sidekiqs_pace(polling: Polling, re
     eventually(lambda: redis_client.llen("queue:default") == 2)
 
 
+def test_what_the_holder_of_the_lease_may_not_move_others_move_at_sidekiqs_pace(
+    restricted: tuple[Polling, redis.Redis],
+) -> None:
+    """A worker may be confined to the queues that it serves."""
+    polling, client = restricted
+    client.execute_command("ACL", "SETUSER", "worker", "~processes")
+    holder = polling.poller("holder")
+    holder.start()
+    eventually(lambda: holder.is_quick)
+    client.zadd("schedule", {job("of another queue", queue="forbidden"): LONG_AGO})
+    eventually(lambda: polling.reported)
+    polling.url = polling.url.replace("worker:secret@", "")
+
+    other = polling.poller("other", config=Config(poll_interval_average_seconds=0.05), draw=lambda: 0.01)
+    other.start()
+
+    eventually(lambda: jids(contents(client, "forbidden")) == ["of another queue"])
+    assert holder.is_quick
+    assert not other.is_quick
+
+
 def test_dead_processes_are_forgotten_after_the_initial_wait(polling: Polling, redis_client: redis.Redis) -> None:
     """Once, and by one process a minute."""
     redis_client.sadd("processes", "dead:1:x", "alive:2:y")

@@ -121,6 +121,9 @@ class Leader:
                     self.idle -= 1
                     if not self.idle:
                         self.pulse.rests()
+                        if self._waiters.any_unwatched:
+                            # This processor was woken to lead, but found the job of a leader that a resize let go.
+                            self._alarm.arm()
                     elif not (self._is_led or self._is_accompanied):
                         # This processor may have been woken to lead and found a job that arrived meanwhile. Another one
                         # has to lead instead: without a leader, the idle processors would ignore a full queue until a

@@ -183,6 +183,24 @@ def test_all_queues_are_waited_on_whoever_gets_the_next_job(
     assert processors.have_started(*map(job, names), job("x"), job("y"))
 
 
+def test_open_moves_are_read_after_a_resize_lets_the_leader_go_as_a_job_arrives(
+    start: Start, redis_client: redis.Redis
+) -> None:
+    """The processor that was woken to lead gets the job. What arrives on other queues must not wait until it ends."""
+    processors = start(2, "default", "low")
+    fetcher = processors.fetcher
+    fetcher.start()
+    eventually(lambda: moves(redis_client) == 2 and fetcher._leader.idle == 2)
+
+    # As by `release`, whose own call to wake the other one comes second.
+    fetcher._leader.leaving = 1
+    push(redis_client, job("a"))
+    assert processors.have_started(job("a"))
+    push(redis_client, job("b"), queue="low")
+
+    eventually(lambda: redis_client.llen("queue:low") == 1, SOON)
+
+
 def test_both_go_when_the_fetcher_is_told_to_stop(start: Start, redis_client: redis.Redis) -> None:
     """Neither waits for the end of its move."""
     processors = start(2)

@@ -106,7 +106,10 @@ class StartStopStep(Step):
         return self.obj.start() if self.obj else None
 
     def stop(self, parent: Any) -> Any:
-        """Called when the worker has stopped."""
+        """
+        Called when no task runs any more. If the step requires the pool, or another step that does, it is called before
+        the running tasks are waited for.
+        """
         return self.obj.stop() if self.obj else None
 
     def close(self, parent: Any) -> Any:
@@ -219,6 +222,13 @@ class Blueprint:
         self.state = TERMINATE
         self.shutdown_complete.set()
 
+    def stop_dependents(self, parent: Any, of: type[Step], terminate: bool = False) -> None:
+        """Stop the steps that were started and that require *of*, or another step that does, last one first."""
+        early = [step for step in parent.steps[: self.started] if _requires(type(step), of)]
+        _send(reversed(early), parent, "terminate" if terminate else "stop")
+        parent.steps = [step for step in parent.steps if step not in early]
+        self.started -= len(early)
+
     def send_all(
         self,
         parent: Any,
@@ -230,16 +240,7 @@ class Blueprint:
     ) -> None:
         """Call *method* on all started steps that have it."""
         steps = parent.steps[: self.started]
-        for step in reversed(steps) if reverse else steps:
-            call = getattr(step, method, None)
-            if call is None:
-                continue
-            try:
-                call(parent, *args)
-            except Exception as error:
-                if propagate:
-                    raise
-                logger.exception("Error on %s %s: %r", description or method, step.alias, error)
+        _send(reversed(steps) if reverse else steps, parent, method, description, propagate, args)
 
     def info(self, parent: Any) -> dict[str, Any]:
         """The details of all steps, merged into one dict."""
@@ -254,6 +255,30 @@ class Blueprint:
 
     def __getitem__(self, name: str) -> Any:
         return self.steps[name]
+
+
+def _send(
+    steps: Iterable[Any],
+    parent: Any,
+    method: str,
+    description: str | None = None,
+    propagate: bool = False,
+    args: Any = (),
+) -> None:
+    for step in steps:
+        call = getattr(step, method, None)
+        if call is None:
+            continue
+        try:
+            call(parent, *args)
+        except Exception as error:
+            if propagate:
+                raise
+            logger.exception("Error on %s %s: %r", description or method, step.alias, error)
+
+
+def _requires(step: Any, wanted: type[Step]) -> bool:
+    return any(one is wanted or _requires(one, wanted) for one in map(symbol_by_name, step.requires))
 
 
 def _in_order(types: Iterable[Any]) -> list[Any]:

@@ -33,6 +33,7 @@ from sidekiq_py.worker import (
     Parent,
     Supervisor,
     WorkerParts,
+    jobs_in_flight,
     run_child,
     run_worker,
     server_middleware,
@@ -58,7 +59,7 @@ def make_launcher(worker: Any, config: Config, on_epoch: Callable[[str], None] =
         consumer=worker.consumer,
     )
     launcher = Launcher(WorkerParts(config, client=client_of(worker.app), on_epoch=on_epoch))
-    _watch_quit(launcher, float(worker.app.conf.worker_soft_shutdown_timeout or 0.0))
+    _watch_quit(worker, launcher, float(worker.app.conf.worker_soft_shutdown_timeout or 0.0))
     return launcher
 
 
@@ -77,6 +78,7 @@ def run_here(worker: Any, config: Config) -> int:
         probes.launcher = launcher
     start_remote_control = remote_control_host.beside(worker, launcher)
     worker.thread_policy = scaling_policy(worker)
+    worker.state.running_jobs = lambda: [job.unit.raw for job in launcher.state.snapshot()]
 
     def on_ready() -> None:
         if worker.thread_policy is not None:
@@ -86,8 +88,13 @@ def run_here(worker: Any, config: Config) -> int:
         start_remote_control()
         worker.on_ready()
 
+    def on_stop(name: str) -> None:
+        # A bootstep that stops the running tasks should not meet new ones.
+        launcher.quiet()
+        worker.on_shutting_down(name)
+
     settle_memory()
-    return run_worker(launcher, on_ready=on_ready, on_stop=worker.on_shutting_down)
+    return run_worker(launcher, on_ready=on_ready, on_stop=on_stop)
 
 
 def run_prefork(worker: Any, config: Config) -> int:
@@ -133,6 +140,7 @@ def run_prefork(worker: Any, config: Config) -> int:
         sidecar=remote_control_host.role(worker, lambda: supervisor),
         scaling=scaling_policy(worker),
     )
+    worker.state.running_jobs = lambda: _in_flight(worker.app, supervisor)
     code = supervisor.run()
     worker.on_stopped()
     return code
@@ -170,6 +178,11 @@ def be_process_of_tasks(worker: Any, hooks: Any) -> None:
     hooks.on("exit")(lambda: prefork.process_destructor(os.getpid(), 0))
 
 
+def _in_flight(app: Any, supervisor: Supervisor) -> list[bytes]:
+    owners = [child.owners[-1] for child in supervisor.children if child.owners]
+    return [raw for owner in owners for _, raw in jobs_in_flight(client_of(app).pool, owner)]
+
+
 def _first_stop(report: Callable[[str], None]) -> Callable[[str], None]:
     reported: list[str] = []
 
@@ -181,9 +194,9 @@ def _first_stop(report: Callable[[str], None]) -> Callable[[str], None]:
     return on_signal
 
 
-def _watch_quit(launcher: Launcher, soft_seconds: float) -> None:
+def _watch_quit(worker: Any, launcher: Launcher, soft_seconds: float) -> None:
     """Let QUIT stop *launcher* coldly, after *soft_seconds* in which running tasks may still finish."""
-    is_cold, is_stopping = threading.Event(), threading.Event()
+    is_stopping = threading.Event()
 
     def hurry() -> None:
         if not soft_seconds:
@@ -194,7 +207,7 @@ def _watch_quit(launcher: Launcher, soft_seconds: float) -> None:
         timer.start()
 
     def on_quit() -> None:
-        is_cold.set()
+        worker.state.should_terminate = True
         if is_stopping.is_set():
             hurry()
         else:
@@ -202,7 +215,7 @@ def _watch_quit(launcher: Launcher, soft_seconds: float) -> None:
 
     def at_shutdown() -> None:
         is_stopping.set()
-        if is_cold.is_set():
+        if worker.state.should_terminate:
             hurry()
 
     program_hooks.on("shutdown")(at_shutdown)

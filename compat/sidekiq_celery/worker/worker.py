@@ -14,6 +14,8 @@ from sidekiq_celery.utils.log import mlevel
 from sidekiq_celery.utils.nodenames import default_nodename, worker_direct
 from sidekiq_celery.utils.pidfile import write_pidfile
 from sidekiq_celery.utils.text import str_to_list
+from sidekiq_celery.worker.active_requests import State
+from sidekiq_celery.worker.components import Pool
 from sidekiq_celery.worker.consumer import Consumer
 from sidekiq_celery.worker.engine_config import engine_config
 from sidekiq_celery.worker.pools import autoscale_range, cpu_count, pool_name, slots
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from sidekiq_celery.events.task_events import TaskEvents
     from sidekiq_py.worker import ScalingPolicy
 
-__all__ = ("WorkController",)
+__all__ = ("WorkController", "stop_steps")
 
 logger = logging.getLogger("celery.worker")
 
@@ -76,6 +78,7 @@ class WorkController:
         events: Sends task events, in a process that runs tasks.
         steps: The program's bootsteps that start once the worker is running and stop with it.
         timer: For the bootsteps.
+        state: Whether it stops, and the tasks that it runs.
     """
 
     app: ClassVar[Any] = None
@@ -84,7 +87,7 @@ class WorkController:
         self.app: Any = app or type(self).app  # type: ignore[misc]
         self.hostname = default_nodename(hostname)
         self.exitcode: int | None = None
-        self._has_failed = False
+        self.state = State()
         self.thread_policy: ScalingPolicy | None = None
         self.events: TaskEvents | None = None
         self.app.loader.init_worker()
@@ -160,6 +163,8 @@ class WorkController:
         self.on_init_blueprint()
         self.steps: list[Any] = []
         self.timer = Timer()
+        # The tasks' on_bound may add bootsteps.
+        self.app.finalize()
         self.blueprint = bootsteps.Blueprint(self.app.steps["worker"], name="Worker").apply(self, **kwargs)
         self.consumer = Consumer(self, **kwargs)
 
@@ -209,7 +214,6 @@ class WorkController:
         chosen = slots(self.pool_name, self.concurrency)
         # Reject an unusable broker before anything else happens.
         engine_config(self.app, chosen)
-        self.app.finalize()
         self._limit_tasks()
         self.on_start()
         if self._beat is not None:
@@ -219,7 +223,7 @@ class WorkController:
         run = run_prefork if chosen.processes else run_here
         restart = restart_on_hup()
         try:
-            self.exitcode = run(self, config) or int(self._has_failed)
+            self.exitcode = run(self, config) or self.exitcode or 0
         except SidekiqError as error:
             logger.critical("the worker cannot start: %s", error)
             self.exitcode = 1
@@ -233,6 +237,8 @@ class WorkController:
 
     def on_ready(self) -> None:
         """Called once all processes fetch. A bootstep that fails to start stops the worker."""
+        if self.state.should_stop:
+            return
         try:
             self.blueprint.start(self)
             self.consumer.blueprint.start(self.consumer)
@@ -244,7 +250,7 @@ class WorkController:
     def on_failed_step(self, error: Exception) -> None:
         """Called when a bootstep raised *error* while starting."""
         logger.critical("Unrecoverable error: a bootstep failed to start: %r", error, exc_info=error)
-        self._has_failed = True
+        self.exitcode = 1
         os.kill(os.getpid(), signal.SIGTERM)
 
     def on_consumer_ready(self, consumer: Any) -> None:
@@ -252,16 +258,17 @@ class WorkController:
 
     def on_shutting_down(self, name: str) -> None:
         """Called when a signal asks the worker to stop."""
-        how = "Cold" if name == "QUIT" else "Warm"
+        self.state.should_stop = True
+        self.state.should_terminate |= name == "QUIT"
+        name, how = ("QUIT", "Cold") if self.state.should_terminate else (name, "Warm")
         signals.worker_shutting_down.send(sender=self.hostname, sig=f"SIG{name}", how=how, exitcode=0)
-        self.blueprint.close(self)
-        self.consumer.blueprint.stop(self.consumer)
         logger.info("%s shutdown: %s", how, self.hostname)
+        stop_steps(self)
 
     def on_stopped(self) -> None:
         """Called when nothing is running any more."""
         self.consumer.blueprint.stop(self.consumer)
-        self.blueprint.stop(self)
+        self.blueprint.stop(self, terminate=self.state.should_terminate)
         self.timer.stop()
         self.consumer.blueprint.send_all(self.consumer, "shutdown", propagate=False)
         if self._beat is not None:
@@ -292,6 +299,13 @@ class WorkController:
             for name, (by_setting, wanted) in defaults.items():
                 if getattr(task, name) in (None, by_setting):
                     setattr(task, name, wanted)
+
+
+def stop_steps(worker: WorkController) -> None:
+    """Stop the bootsteps that Celery stops before it waits for running tasks."""
+    worker.blueprint.close(worker)
+    worker.consumer.blueprint.stop(worker.consumer)
+    worker.blueprint.stop_dependents(worker, Pool, terminate=worker.state.should_terminate)
 
 
 def _number(concurrency: Any) -> int:

@@ -75,7 +75,7 @@ class Supervisor:
         memory_limit_kb: A child with more resident memory than this is replaced; None means no limit.
         before_fork: Called in the parent before each child is forked.
         on_ready: Called in the parent once, when all children are ready.
-        on_signal: Called with the name of each signal to the parent, such as `TERM`, before it is handled.
+        on_signal: Called with the name of each signal to the parent, such as `TERM`, after the children have been told.
         more_signals: Names of signals to watch in addition to those of any worker: `HUP`, `QUIT`.
         sidecar: What the sidecar does; None means there is no sidecar.
         scaling: Changes the number of children by load.
@@ -311,8 +311,6 @@ class Supervisor:
             _log.info("child %d was stopped and is not replaced; %d remain", child.pid, self.size.wanted)
 
     def _handle_signal(self, name: str) -> None:
-        with _going_on():
-            self._on_signal(name)
         if name in ("TERM", "INT"):
             self._stop()
         elif name == "QUIT":
@@ -324,6 +322,8 @@ class Supervisor:
             if name in ("TSTP", "USR1") and not self._is_stopping:
                 self._phase = _Phase.QUIET
             self._send_to_ready(getattr(signal, f"SIG{name}"))
+        with _going_on():
+            self._on_signal(name)
 
     def _send_to_ready(self, number: int) -> None:
         # The signal would suspend or kill a child that still imports the program.

@@ -1,10 +1,12 @@
 """A program with bootsteps, which note in Redis what becomes of them."""
 
 import os
+import time
 from typing import Any
 
 import redis
 from sidekiq_celery import Celery, bootsteps, signals
+from sidekiq_celery.contrib.abortable import AbortableAsyncResult, AbortableTask
 
 URL = os.environ["REDIS_URL"]
 
@@ -68,6 +70,32 @@ class Consumer(Noting):
         note(f"{self.alias} shut down")
 
 
+class OfThePool(Noting):
+    """Ends what runs, as celery-eternal's step does."""
+
+    requires = ("celery.worker.components:Pool",)
+
+    def stop(self, parent: Any) -> None:
+        for request in parent.state.active_requests:
+            note(f"{request.name} aborted")
+            AbortableAsyncResult(request.task_id, app=app).abort()
+        super().stop(parent)
+
+    def terminate(self, parent: Any) -> None:
+        note(f"{self.alias} terminated")
+
+
+class Eternal(AbortableTask):
+    """A task that runs until its worker stops."""
+
+    abstract = True
+
+    @classmethod
+    def on_bound(cls, app: Any) -> None:
+        if "ETERNAL" in os.environ:
+            app.steps["worker"].add(OfThePool)
+
+
 class Left(Noting):
     """Not wanted."""
 
@@ -89,7 +117,22 @@ def tell(sender: Any, **about: Any) -> None:
     note(f"ready: {sender.hostname} {sender.app.main} {sender.controller.pool_name}")
 
 
+@signals.worker_shutting_down.connect
+def tell_the_stop(sig: str, how: str, **about: Any) -> None:
+    """What kind of stop it is."""
+    if "ETERNAL" in os.environ:
+        note(f"stopping by {sig}: {how}")
+
+
 @app.task
 def add(x: int, y: int) -> int:
     """A sum."""
     return x + y
+
+
+@app.task(base=Eternal, bind=True)
+def eternal(self: Any) -> None:
+    """Run until aborted."""
+    note("running")
+    while not self.is_aborted():
+        time.sleep(0.02)

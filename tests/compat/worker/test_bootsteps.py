@@ -1,5 +1,6 @@
 """Bootsteps of a program in a worker."""
 
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -60,6 +61,44 @@ def test_steps_are_made_started_and_stopped_with_the_worker(
         f"ready: w1@here stepping {pool}",
         *("Consumer closed", "Consumer stopped", "Worker stopped", "Consumer shut down"),
     ]
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_a_step_that_requires_the_pool_stops_before_running_tasks_are_waited_for(
+    start: StartWorker, redis_client: redis.Redis, redis_url: str, pool: str
+) -> None:
+    """It may end them, as the one of celery-eternal does; a step that does not require the pool stops afterwards."""
+    worker = start("-P", pool, "-c", "1", ETERNAL="1")
+    eventually(lambda: any(text.startswith("ready") for text in noted(redis_client)), within_seconds=_SECONDS)
+    app = Celery(broker=redis_url, set_as_current=False)
+    app.send_task("tests.compat.worker.stepping.eternal")
+    eventually(lambda: "running" in noted(redis_client), within_seconds=_SECONDS)
+    app.close()
+
+    assert worker.stop() == 0
+
+    stopped = [text for text in noted(redis_client) if text.endswith(("stopped", "aborted"))]
+    assert stopped == [
+        *("Consumer stopped", "tests.compat.worker.stepping.eternal aborted", "OfThePool stopped"),
+        *("Later stopped", "Worker stopped"),
+    ]
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_a_cold_stop_terminates_the_workers_steps(
+    start: StartWorker, redis_client: redis.Redis, redis_url: str, pool: str
+) -> None:
+    """As in Celery, which stops those of the consumer. `worker_shutting_down` says that it is cold."""
+    worker = start("-P", pool, "-c", "1", ETERNAL="1")
+    eventually(lambda: any(text.startswith("ready") for text in noted(redis_client)), within_seconds=_SECONDS)
+
+    worker.send_signal(signal.SIGQUIT)
+    assert worker.wait(_SECONDS) == 0
+
+    seen = noted(redis_client)
+    assert "stopping by SIGQUIT: Cold" in seen
+    assert "OfThePool terminated" in seen
+    assert "Consumer stopped" in seen
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from sidekiq_celery.worker.engine_config import engine_config
 from sidekiq_celery.worker.pools import slots
 from sidekiq_celery.worker.processes import be_process_of_tasks
 from sidekiq_celery.worker.registering import register_tasks
+from sidekiq_celery.worker.worker import stop_steps
 from sidekiq_py.extension import JobDefinition
 from sidekiq_py.worker import Hooks, Launcher, Registry, WorkerParts
 
@@ -117,8 +118,11 @@ class TestWorkController(WorkController):
             RuntimeError: A task is still running.
         """
         launcher, self._launcher = self._launcher, None
-        stubborn = launcher.stop(timeout_seconds=timeout_seconds) if launcher is not None else []
+        stubborn = []
         if launcher is not None:
+            launcher.quiet()
+            stop_steps(self)
+            stubborn = launcher.stop(timeout_seconds=timeout_seconds)
             self.on_stopped()
         self._wanted_end.set()
         if stubborn:
@@ -156,6 +160,7 @@ class TestWorkController(WorkController):
             )
         )
         start_remote_control = remote_control_host.beside(self, launcher, self._hooks)
+        self.state.running_jobs = lambda: [job.unit.raw for job in launcher.state.snapshot()]
         launcher.start()
         start_remote_control()
         return launcher

@@ -1,8 +1,12 @@
-"""Celery commands that are not available here, each with an alternative."""
+"""Commands that other packages add, and commands of Celery that are not available here, each with an alternative."""
 
-from typing import Any
+from importlib.metadata import EntryPoint
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 __all__ = ("Commands",)
 
@@ -14,14 +18,26 @@ _INSTEAD = {
     "amqp": "queues are Redis lists; use `sidekiq-py queues` or redis-cli",
     "migrate": "use `sidekiq-celery bridge`",
     "upgrade": "you do not need it, as old names of settings still work",
-    "flower": "Flower needs the real Celery; install both in an environment of their own, and run there "
-    "`celery --broker=redis://… flower`",
+    "flower": "Flower is not installed: `pip install flower`, or elsewhere `celery --broker=redis://… flower`",
     "logtool": "use any other tool for log files",
 }
 
 
 class Commands(click.Group):
-    """A command group that names an alternative for a missing command."""
+    """
+    A command group that names an alternative for a missing command.
+
+    Packages add commands with entry points in the group `celery.commands`, as in Celery. They are only looked up for
+    the help, and for a command that is not one of ours.
+    """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names of all commands."""
+        return sorted({*super().list_commands(ctx), *_added()})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name; None if there is none."""
+        return super().get_command(ctx, cmd_name) or _added().get(cmd_name)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         instead = _INSTEAD.get(args[0]) if args else None
@@ -38,3 +54,35 @@ class Commands(click.Group):
                 raise
             command = error.ctx.info_name
             error.ctx.fail(f"{error.option_name} goes before the command: sidekiq-celery -A proj {command}")
+
+
+class _Added(click.Command):
+    """A command of another package. It is imported when it is run, with this package under Celery's name."""
+
+    def __init__(self, entry: "EntryPoint") -> None:
+        package = f" {entry.dist.name}" if entry.dist else ""
+        super().__init__(entry.name, short_help=f"Added by the package{package}.")
+        self._entry = entry
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        return self._loaded().make_context(info_name, args, parent, **extra)
+
+    def _loaded(self) -> click.Command:
+        from sidekiq_celery.import_alias import install_as_celery
+
+        try:
+            install_as_celery()
+            command: click.Command = self._entry.load()
+        except Exception as error:
+            raise click.ClickException(
+                f"the command {self.name!r} ({self._entry.value}) cannot be loaded: {type(error).__name__}: {error}"
+            ) from error
+        return command
+
+
+def _added() -> dict[str, click.Command]:
+    from importlib.metadata import entry_points  # takes 50 ms, which only the help and these commands need
+
+    return {entry.name: _Added(entry) for entry in entry_points(group="celery.commands")}

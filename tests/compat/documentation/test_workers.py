@@ -131,14 +131,6 @@ def test_the_commands_that_are_not_known_say_what_to_do(run: Run) -> None:
     assert "systemd" in refused.stderr
 
 
-def test_flower_is_a_command_of_the_real_celery(run: Run) -> None:
-    """Guide "Monitoring and Management Guide", section "Flower"."""
-    refused = run("-A", "tests.compat.documentation.proj", "flower", "--port=5566")
-
-    assert refused.returncode != 0
-    assert "`celery --broker=" in refused.stderr
-
-
 def test_call_result_purge_report(
     run: Run, tasks: ModuleType, client: redis.Redis, noted: Callable[..., list[str]]
 ) -> None:

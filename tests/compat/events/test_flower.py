@@ -211,6 +211,19 @@ def test_a_flower_on_sidekiqs_queues_sends_jobs(
     assert (json.loads(job)["class"], json.loads(job)["jid"]) == ("shop.pay", task_id)
 
 
+def test_flower_is_a_command_of_ours_too(flower: Flower, flower_python: str) -> None:
+    """Its entry point adds it. It has the app of `-A`, so a task that it sends runs, and it shows the result."""
+    url, roots = flower.app.conf.broker_url, os.pathsep.join(map(str, SOURCE_ROOTS))
+    with ExitStack() as stack:
+        options = ("-A", PROJECT)
+        address = _start_flower(stack, flower_python, url, *options, program="sidekiq_celery", PYTHONPATH=roots)
+        ours = Flower(address, flower.app, flower.worker)
+
+        sent = ours.post(f"/api/task/apply/{PROJECT}.add", b'{"args": [3, 4]}')
+
+    assert (sent["state"], sent["result"]) == ("SUCCESS", 7)
+
+
 def test_a_worker_is_shut_down_by_a_button(flower: Flower) -> None:
     """The last test here: it ends warmly, and Flower sees that it is gone."""
     flower.post(f"/api/worker/shutdown/{NODE}")
@@ -219,11 +232,13 @@ def test_a_worker_is_shut_down_by_a_button(flower: Flower) -> None:
     eventually(lambda: flower.get("/api/workers?status=1") == {NODE: False}, LONG)
 
 
-def _start_flower(stack: ExitStack, python: str, url: str, *options: str, **variables: str) -> str:
+def _start_flower(
+    stack: ExitStack, python: str, url: str, *options: str, program: str = "celery", **variables: str
+) -> str:
     """Its address, once it answers there; *options* are those of `celery`."""
     for _ in range(5):
         port = free_port()
-        command = [python, "-m", "celery", *options, "flower", f"--port={port}", "--address=127.0.0.1"]
+        command = [python, "-m", program, *options, "flower", f"--port={port}", "--address=127.0.0.1"]
         surroundings = {"FLOWER_UNAUTHENTICATED_API": "true", **variables}
         monitor = SidekiqProcess(command, redis_url=url, environment=surroundings).start()
         stack.callback(monitor.print_log_tail)

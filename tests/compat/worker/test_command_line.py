@@ -402,3 +402,35 @@ def test_a_redis_out_of_reach_is_told_in_a_line(pool: str) -> None:
     assert done.returncode == 1
     assert "cannot start: Redis is out of reach" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_package_adds_a_command(tmp_path: Path, redis_url: str) -> None:
+    """By an entry point, as in Celery. It is named in the help without being imported, and has the app of `-A`."""
+    (tmp_path / "greeting-1.0.dist-info").mkdir()
+    (tmp_path / "greeting-1.0.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: greeting\nVersion: 1.0\n"
+    )
+    (tmp_path / "greeting-1.0.dist-info" / "entry_points.txt").write_text(
+        "[celery.commands]\ngreet = greeting:greet\nbroken = greeting_that_is_nowhere:greet\n"
+    )
+    (tmp_path / "greeting.py").write_text(
+        "import click\nfrom celery.bin.base import CeleryCommand\n\n"
+        "@click.command(cls=CeleryCommand)\n@click.option('--name')\n@click.pass_context\n"
+        "def greet(ctx, name):\n    print('hello', name, 'from', ctx.obj.app.main)\n"
+    )
+    surroundings = environment(REDIS_URL=redis_url)
+    surroundings["PYTHONPATH"] = os.pathsep.join([str(tmp_path), surroundings["PYTHONPATH"]])
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        words, env = command(*arguments), {**os.environ, **surroundings}
+        return subprocess.run(words, env=env, capture_output=True, text=True, timeout=60, check=False)
+
+    greeted, broken = run("-A", _PROJECT, "greet", "--name", "you"), run("-A", _PROJECT, "broken", "--option")
+    helped = run("--help")
+
+    assert greeted.stdout.startswith("hello you from "), greeted.stderr
+    assert "Added by the package greeting." in helped.stdout
+    assert broken.returncode == 1
+    assert (
+        "the command 'broken' (greeting_that_is_nowhere:greet) cannot be loaded: ModuleNotFoundError" in broken.stderr
+    )

@@ -81,6 +81,9 @@ class NameRouter(Router):
         self._bindings = [binding for name, queue in queues for binding in _bindings(name, queue, conf)]
         self._broadcasts = {name: queue.alias for name, queue in queues if _is_broadcast(queue)}
         self._logged: set[str] = set()
+        self._default_queue = conf.task_default_queue
+        # A routing key by itself belongs to the default exchange, where a direct one knows no key but the queue's name.
+        self._is_default_direct = conf.task_default_exchange_type == "direct"
 
     def route(
         self, options: Any, name: str, args: Any = (), kwargs: Any = None, task_type: Any = None
@@ -96,9 +99,11 @@ class NameRouter(Router):
         if bound is not None:
             return {**given, "queue": bound}
         routed = super().route(given, name, args, kwargs, task_type)
-        if "queue" not in given and routed.get("exchange"):
-            # The route names an exchange, and the default queue was added to it.
-            routed["queue"] = self._bound({**routed, "queue": None}) or routed["queue"]
+        if "queue" not in given and (routed.get("exchange") or not self._is_default_direct):
+            routed["queue"] = self._bound({**routed, "queue": None}) or routed.get("queue")
+        if not routed.get("queue"):
+            # The route names an exchange or a key that lead to no queue.
+            routed |= self.expand_destination(self._default_queue)
         return routed
 
     def find(

@@ -119,6 +119,25 @@ def test_a_route_may_name_an_exchange(make_app):
     assert queue_of(make_app(task_queues=TOPICS, task_routes=routes), "feed.tasks.import_feed") == "video"
 
 
+@pytest.mark.parametrize(
+    "route", [{"routing_key": "mail.key"}, {"exchange": "nowhere", "routing_key": "mail.key"}], ids=repr
+)
+def test_a_route_that_leads_to_no_queue_leads_to_the_default_one(make_app, route):
+    """As in Celery, where a direct default exchange knows no other key; it loses what goes to an unknown exchange."""
+    app = make_app(task_queues=TOPICS, task_routes={"tasks.add": route})
+
+    assert queue_of(app) == "celery"
+    assert queue_of(app, options={"queue": "mine"}) == "mine"
+
+
+def test_a_routes_key_belongs_to_the_default_exchange(make_app):
+    """If that is not direct."""
+    settings = {"task_default_exchange": "media", "task_default_exchange_type": "topic"}
+    app = make_app(task_queues=TOPICS, task_routes={"tasks.add": {"routing_key": "media.video.hd"}}, **settings)
+
+    assert queue_of(app) == "video"
+
+
 def test_queues_may_be_declared_by_a_dict(make_app):
     """Name to options."""
     queues = {"mail": {"exchange": "mail", "binding_key": "mail.key"}}

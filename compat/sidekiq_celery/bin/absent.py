@@ -1,6 +1,5 @@
 """Commands that other packages add, and commands of Celery that are not available here, each with an alternative."""
 
-from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING, Any
 
 import click

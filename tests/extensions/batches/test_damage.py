@@ -399,3 +399,31 @@ def test_a_row_whose_state_was_overwritten_hides_no_other(app: Program, score: f
 
     assert [row.number for row in batch.rows.page().rows] == [1]
     assert {row.number for row in batch.rows.page("enqueued").rows} <= {1}
+
+
+@pytest.mark.parametrize("cycle", [1, 2])
+def test_a_batch_that_is_its_own_ancestor_ends_as_ever(app: Program, cycle: int) -> None:
+    """A batch keeps its parent alive, and its parent's parent; this once went round until Redis gave up."""
+    batches = [sidekiq.Batch(track=True).on("complete", app.callback) for _ in range(cycle)]
+    for batch, parent in zip(batches, [*batches[1:], batches[0]], strict=True):
+        with batch.jobs():
+            for deed in ("ok", "fail"):
+                app.deed.perform_async(deed)
+        app.client.hset(steps.key(batch.bid), "parent", parent.bid)
+        app.client.sadd(f"{steps.key(parent.bid)}:children", batch.bid)
+
+    with sidekiq.embed(concurrency=2, buffer_seconds=0.01):
+        for batch in batches:
+            batch.wait(10)
+        app.wait_until_idle()
+
+    assert len(app.runs) == 2 * cycle
+    assert [app.events(batch.bid) for batch in batches] == [["complete"]] * cycle
+    looked_at(sync_client.current().pool)
+    assert batches[0].invalidate() == cycle
+    with batches[0].jobs():
+        app.deed.perform_async("ok")
+    for batch in batches:
+        batch.close()
+        batch.delete()
+    assert not app.client.keys("sidekiq_py:batch:*")

@@ -104,13 +104,7 @@ local function parent_of(batch, bid)
   return bid and batch_of(batch.prefix .. 'sidekiq_py:batch:' .. bid) or nil
 end
 
--- All keys expire together. EXPIRE is only sent if it moves the end by more than a twentieth, or for new keys. A batch waits for its
--- children, so it must live as long as they do.
-local live_on
-live_on = function(batch, now, has_new_key)
-  local fields = redis.call('HMGET', batch.key, 'expires_in', 'keep_until', 'success_at', 'parent')
-  local parent = parent_of(batch, fields[4])
-  if parent and redis.call('TYPE', parent.key).ok == 'hash' then live_on(parent, now, false) end
+local function expire_keys(batch, fields, now, has_new_key)
   local seconds = tonumber(fields[1] or 30 * DAY) or 30 * DAY
   if fields[3] then
     seconds = math.min(seconds, DAY)
@@ -121,6 +115,20 @@ live_on = function(batch, now, has_new_key)
   local left = redis.call('TTL', batch.key)
   if not has_new_key and left > 0 and math.abs(left - seconds) < seconds / 20 then return end
   for _, key in ipairs(keys_of(batch)) do redis.call('EXPIRE', key, seconds) end
+end
+
+-- All keys expire together. EXPIRE is only sent if it moves the end by more than a twentieth, or for new keys. A batch waits for its
+-- children, so it must live as long as they do.
+local function live_on(batch, now, has_new_key)
+  local seen = {}
+  while batch do
+    seen[batch.key] = true
+    local fields = redis.call('HMGET', batch.key, 'expires_in', 'keep_until', 'success_at', 'parent')
+    expire_keys(batch, fields, now, has_new_key)
+    batch, has_new_key = parent_of(batch, fields[4]), false
+    -- Another program may have made a batch its own ancestor.
+    if batch and (seen[batch.key] or redis.call('TYPE', batch.key).ok ~= 'hash') then return end
+  end
 end
 
 -- Ruby's `Float#to_s`, or whole milliseconds.

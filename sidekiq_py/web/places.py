@@ -17,12 +17,15 @@ from sidekiq_py.api import (
     ScheduledSet,
     SortedEntry,
 )
+from sidekiq_py.api.stats import known_queues
+from sidekiq_py.options import complaint_about_queue
 from sidekiq_py.redaction import Redaction
 from sidekiq_py.web.filters import PageFilter
+from sidekiq_py.web.text import shortened
 
-_LOOKED_AT = 10_000
 # Payloads can be large, and both Redis and this process hold a whole reply in memory.
-_AT_ONCE = 100
+READ_AT_ONCE = 100
+_LOOKED_AT = 10_000
 _LONGEST_PLACE = 15
 
 
@@ -127,7 +130,7 @@ class SetPlace:
         rows: list[tuple[str, JobRecord]] = []
         place, size, end = start, last, min(last, start + _LOOKED_AT)
         while place < end and len(rows) < limit:
-            entries, size = self._set.at_rank(place, min(_AT_ONCE, end - place), latest_first=latest_first)
+            entries, size = self._set.at_rank(place, min(READ_AT_ONCE, end - place), latest_first=latest_first)
             if not entries:
                 return Found(rows, None, place, size)
             for entry in entries:
@@ -211,7 +214,7 @@ class QueuePlace:
         end = start + (limit if wanted.is_empty else _LOOKED_AT)
         size = 0
         while place < end and len(rows) < limit and not is_end:
-            page = self._queue.page(min(_AT_ONCE, end - place), after=place, oldest_first=not latest_first)
+            page = self._queue.page(min(READ_AT_ONCE, end - place), after=place, oldest_first=not latest_first)
             is_end, size = page.next is None, page.size
             for job in page.jobs:
                 _, stood = job.placed
@@ -265,6 +268,21 @@ def set_place(path: str, pool: Any, redaction: Redaction) -> SetPlace:
     if path == "/scheduled":
         return SetPlace(ScheduledSet(pool=pool), "Scheduled", path, (RUN, KILL, DELETE), redaction)
     return SetPlace(DeadSet(pool=pool), "Dead", path, (RETRY, DELETE), redaction)
+
+
+def chosen_queue(given: str, pool: Any) -> tuple[str, str]:
+    """
+    The queue that a form names, and why no job may go there or an empty string.
+
+    No worker can be told to serve a queue with whitespace in its name, but Ruby may have one. Whitespace around the
+    name of any other queue is a slip.
+    """
+    trimmed = given.strip()
+    for name in (given, trimmed):
+        complaint = complaint_about_queue(name, f"the queue is {shortened(name, 200)!r}")
+        if complaint is None or name in known_queues(pool=pool):
+            return name, ""
+    return trimmed, complaint or ""
 
 
 def _enqueued_at(job: JobRecord) -> float | None:

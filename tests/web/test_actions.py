@@ -262,6 +262,27 @@ def test_no_job_goes_to_a_queue_that_no_worker_can_be_told_to_serve(operator, re
 
     redis_client.sadd("queues", target)
     assert "1 job was moved." in operator.post("/queue/act", {**move, "key": key}).shown
+    assert "The copy was enqueued" in operator.post("/job/copy", copy).shown
+    assert redis_client.llen(f"queue:{target}") == 2
+
+
+def test_spaces_around_the_name_of_a_queue_are_a_slip_unless_a_queue_has_them(operator, redis_client, payload, failed):
+    """A copy of a job of Ruby's queue " low" did not stay there."""
+    failed(queue=" low")
+    fill(redis_client, payload, 3)
+    first, second, _ = keys_on(operator.get("/queue?name=default"))
+    [copied] = keys_on(operator.get("/retries"))
+    move = {"name": "default", "action": "move", "target": " low"}
+    copy = {"at": "/retries", "key": copied, "queue": " low"}
+
+    operator.post("/queue/act", {**move, "key": first})
+    operator.post("/job/copy", copy)
+    assert redis_client.llen("queue:low") == 2
+
+    redis_client.sadd("queues", " low")
+    operator.post("/queue/act", {**move, "key": second})
+    operator.post("/job/copy", copy)
+    assert redis_client.llen("queue: low") == 2
 
 
 def test_all_jobs_of_a_queue_that_fit_are_moved(operator, redis_client, payload):

@@ -8,17 +8,15 @@ from starlette.responses import Response
 
 from sidekiq_py.api import DeadSet, JobDraft, JobRecord, Queue, RetrySet, ScheduledSet, SortedEntry, WorkSet
 from sidekiq_py.errors import PayloadError
-from sidekiq_py.options import complaint_about_queue
 from sidekiq_py.web.access import Need
 from sidekiq_py.web.handlers import Handler
-from sidekiq_py.web.places import Place, QueuePlace, set_place
+from sidekiq_py.web.places import READ_AT_ONCE, Place, QueuePlace, chosen_queue, set_place
 from sidekiq_py.web.text import json_text, shortened
 from sidekiq_py.web.tree import tree
 from sidekiq_py.web.visit import Visit
 
 _LONGEST_ID = 200
 _JOBS_LOOKED_AT = 20_000
-_AT_ONCE = 100
 _MOST_QUEUES = 20
 _MOST_EDITED = 100
 _LONGEST_EDITED = 100_000
@@ -67,12 +65,11 @@ def copy(visit: Visit) -> Response:
     delay = visit.field("in").strip()
     if delay and not (delay.isascii() and delay.isdigit() and len(delay) < 10):
         return _copy_page(visit, place, record, draft, "Enter the delay as a whole number of seconds.", 422)
-    queue = visit.field("queue").strip()
+    queue, problem = chosen_queue(visit.field("queue"), visit.pool)
     if not queue:
         return _copy_page(visit, place, record, draft, "Enter the name of a queue.", 422)
-    complaint = complaint_about_queue(queue, f"The queue is {shortened(queue, 200)!r}")
-    if complaint and queue != draft.queue:
-        return _copy_page(visit, place, record, draft, f"{complaint}.", 422)
+    if problem:
+        return _copy_page(visit, place, record, draft, f"The copy was not enqueued: {problem}.", 422)
     title = visit.shown(record).title
     details = [f"arguments {', '.join(str(at + 1) for at in changes)} changed" if changes else "same arguments"]
     if more:
@@ -122,7 +119,7 @@ def _find(visit: Visit, jid: str) -> Response:
 def _in_queue(queue: Queue, jid: str) -> tuple[str | None, int]:
     place = 0
     while place < _JOBS_LOOKED_AT:
-        page = queue.page(_AT_ONCE, after=place, oldest_first=True)
+        page = queue.page(READ_AT_ONCE, after=place, oldest_first=True)
         for found in page.jobs:
             if found.jid == jid:
                 return f"{found.key}-{place}", place + 1

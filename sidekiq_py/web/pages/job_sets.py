@@ -10,12 +10,10 @@ from typing import Any
 from starlette.responses import Response
 
 from sidekiq_py.api import BulkRun, BulkRuns, JobRecord, OverviewScope
-from sidekiq_py.api.stats import known_queues
-from sidekiq_py.options import complaint_about_queue
 from sidekiq_py.web.access import Need
 from sidekiq_py.web.filters import PageFilter, filter_of
 from sidekiq_py.web.handlers import Handler
-from sidekiq_py.web.places import Action, Place, QueuePlace, set_place
+from sidekiq_py.web.places import Action, Place, QueuePlace, chosen_queue, set_place
 from sidekiq_py.web.text import shortened
 from sidekiq_py.web.trends import charts_of
 from sidekiq_py.web.visit import Visit
@@ -80,8 +78,7 @@ def act(visit: Visit, place_of: PlaceOf) -> Response:
         return back("There is no such action; nothing was done.")
     if not keys:
         return back("No job was chosen; nothing was done.")
-    target = visit.field("target").strip()
-    problem = _target_problem(visit, place, action, target)
+    target, problem = _target(visit, place, action)
     if problem:
         return back(problem)
     if action.destroys and visit.field("sure") != "yes":
@@ -90,7 +87,7 @@ def act(visit: Visit, place_of: PlaceOf) -> Response:
         )
     found = place.find(keys)
     jobs = list(found.values())
-    visit.audit(action.name, place.title, _chosen(keys, found, target if action.name == "move" else ""))
+    visit.audit(action.name, place.title, _chosen(keys, found, target))
     result = place.act(action.name, jobs, target)
     notice = f"{_jobs(result.moved)} {'was' if result.moved == 1 else 'were'} {action.done}."
     gone = len(keys) - len(jobs) + result.gone
@@ -142,8 +139,7 @@ def act_on_all(visit: Visit, place_of: PlaceOf) -> Response:
     if wanted.is_empty and visit.field("all") != "1":
         advice = "Send a filter, such as class=HardWorker, or all=1 for all jobs. Nothing was done."
         return visit.page("error.html", 400, title="Which jobs?", advice=advice)
-    target = visit.field("target").strip()
-    problem = _target_problem(visit, place, action, target)
+    target, problem = _target(visit, place, action)
     if problem:
         return _back(visit, place, wanted, problem)
     pace = visit.field("per_second").strip()
@@ -151,7 +147,7 @@ def act_on_all(visit: Visit, place_of: PlaceOf) -> Response:
         return _back(visit, place, wanted, "The maximum must be a whole number of jobs per second; nothing was done.")
     total = visit.field("counted")
     details = wanted.in_words or "all jobs"
-    if action.name == "move":
+    if target:
         details += f", to {target}"
     visit.audit(f"{action.name} all", place.title, details)
     run = BulkRuns(pool=visit.pool).start(
@@ -185,16 +181,16 @@ def _action(visit: Visit, place: Place) -> Action | None:
     return next((action for action in place.actions if action.name == visit.field("action")), None)
 
 
-def _target_problem(visit: Visit, place: Place, action: Action, target: str) -> str:
+def _target(visit: Visit, place: Place, action: Action) -> tuple[str, str]:
+    """The queue to move jobs to, or an empty string for other actions; and why nothing is done, or an empty string."""
     if action.name != "move":
-        return ""
+        return "", ""
+    target, problem = chosen_queue(visit.field("target"), visit.pool)
     if not target:
-        return "Enter the queue to move the jobs to; nothing was done."
+        return target, "Enter the queue to move the jobs to; nothing was done."
     if target == place.name:
-        return "The jobs are already in that queue; nothing was done."
-    complaint = complaint_about_queue(target, f"Nothing was done: the queue is {shortened(target, 200)!r}")
-    # A queue of Ruby's may have such a name.
-    return f"{complaint}." if complaint and target not in known_queues(pool=visit.pool) else ""
+        return target, "The jobs are already in that queue; nothing was done."
+    return target, f"Nothing was done: {problem}." if problem else ""
 
 
 def _back(visit: Visit, place: Place, wanted: PageFilter, notice: str) -> Response:

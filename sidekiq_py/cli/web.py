@@ -112,7 +112,14 @@ def web(bind: str, port: int, config_file: Path | None, allow_host: tuple[str, .
         title=str(settings.get("title", "Sidekiq")),
         trace_url=str(settings.get("trace_url", "")),
     )
-    server = uvicorn.Server(
+
+    class Server(uvicorn.Server):
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            # uvicorn would wait for them in vain.
+            application.end_streams()
+            await super().shutdown(sockets)
+
+    server = Server(
         uvicorn.Config(
             application,
             host=bind,

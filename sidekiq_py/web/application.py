@@ -4,6 +4,7 @@ import asyncio
 import logging
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
 from typing import Any
@@ -175,6 +176,11 @@ class Dashboard:
         response.headers.setdefault("cache-control", "no-store")
         await response(scope, receive, send)
 
+    def end_streams(self) -> None:
+        """End the streams of all open pages at once, for a server that stops. Call it in the server's event loop."""
+        for is_ended in self.site.streams:
+            is_ended.set()
+
     async def _respond(self, request: Request) -> Response:
         base = request.scope.get("root_path", "").rstrip("/")
         # Servers disagree about whether `path` includes the prefix; `root_path` never ends in a slash.
@@ -293,7 +299,7 @@ class Dashboard:
         )
 
     def _stream(self, visit: Visit, found: Handler) -> Response:
-        if not visit.can_stream or self.site.streams >= _MOST_STREAMS:
+        if not visit.can_stream or len(self.site.streams) >= _MOST_STREAMS:
             # The page's script then polls instead.
             return Response("Too many pages are open; this one is updated less often.", 503, media_type="text/plain")
         query = "&".join(part for part in visit.request.url.query.split("&") if part != "live=stream")
@@ -304,9 +310,10 @@ class Dashboard:
         """
         Send the live part of a page whenever it has changed, checking once a second.
 
-        The stream ends after five minutes; the browser then reconnects by itself.
+        The stream ends after five minutes, or by `end_streams`; the browser then reconnects by itself.
         """
-        self.site.streams += 1
+        is_ended = asyncio.Event()
+        self.site.streams.add(is_ended)
         last = b""
         try:
             for _ in range(int(_STREAM_SECONDS / _LOOK_SECONDS)):
@@ -330,9 +337,11 @@ class Dashboard:
                         yield _event("page", body)
                     else:
                         yield b": nothing new\n\n"
-                await asyncio.sleep(_LOOK_SECONDS)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(is_ended.wait(), _LOOK_SECONDS)
+                    return
         finally:
-            self.site.streams -= 1
+            self.site.streams.remove(is_ended)
 
 
 _MISSING = {

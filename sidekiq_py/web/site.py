@@ -1,5 +1,6 @@
 """What all requests of one dashboard share: its settings, its templates, and recent readings of Redis."""
 
+import asyncio
 import hashlib
 import logging
 import re
@@ -345,7 +346,8 @@ class Site:
         self.access = access
         self.throttle = Throttle()
         self.pages = tuple(pages)
-        self.streams = 0
+        # One for each open stream; setting it ends the stream.
+        self.streams: set[asyncio.Event] = set()
         self.asset_version = hashlib.sha256(b"".join(map(_read, sorted(ASSETS.iterdir())))).hexdigest()[:12]
         self.templates = _environment({name: text for page in pages for name, text in page.templates.items()})
 

@@ -242,3 +242,13 @@ def test_a_page_is_sent_again_when_it_has_changed(web, redis_client):
         for line in stream:
             if b"a-new-one" in line:
                 break
+
+
+def test_the_command_stops_at_once_while_a_page_is_open(web):
+    """The stream of a live page ends by itself. It was cut off after two seconds, with an error in the log."""
+    with web() as server, urllib.request.urlopen(server.url("/queues?live=stream"), timeout=30) as stream:
+        assert stream.readline() == b"event: page\n"
+
+        assert server.stop() in (0, -15)
+
+        assert "Cancel" not in server.log

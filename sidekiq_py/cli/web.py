@@ -102,12 +102,9 @@ def web(bind: str, port: int, config_file: Path | None, allow_host: tuple[str, .
             f"the dashboard would listen on {bind} without knowing whom to let in; configure accounts or tokens in "
             "--config, or leave --bind at 127.0.0.1"
         )
-    servers = settings.get("servers")
-    if servers is not None and not isinstance(servers, Mapping):
-        raise ConfigError("servers in the configuration must map names to Redis URLs")
     application = build(
         access,
-        servers=servers,
+        servers=_servers(settings.get("servers")),
         redaction=_redaction(settings),
         title=str(settings.get("title", "Sidekiq")),
         trace_url=str(settings.get("trace_url", "")),
@@ -212,6 +209,14 @@ def _tokens(given: Any) -> dict[str, Any]:
         else:
             raise ConfigError("a token must map to a role, or to a mapping with name, role and may_edit")
     return tokens
+
+
+def _servers(given: Any) -> dict[str, str] | None:
+    if given is None:
+        return None
+    if not isinstance(given, dict) or not all(isinstance(url, str) for url in given.values()):
+        raise ConfigError("servers in the configuration must map names to Redis URLs")
+    return {str(name): url for name, url in given.items()}
 
 
 def _redaction(settings: Mapping[str, Any]) -> Redaction | None:

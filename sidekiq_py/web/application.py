@@ -16,6 +16,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from sidekiq_py import program
+from sidekiq_py.api.source import pool_for
 from sidekiq_py.errors import (
     ConfigError,
     PayloadError,
@@ -133,9 +134,17 @@ def build(
         raise ConfigError("pool and servers both say where Redis is; give one of them")
     if servers is not None and (not servers or not all(map(_SERVER_NAME.fullmatch, servers))):
         raise ConfigError("servers must map names (of letters, digits, dots and dashes) to Redis URLs")
+    shown = servers or {DEFAULT_SERVER: pool}
+    for name, given in shown.items():
+        try:
+            # The program's own Redis may be configured later.
+            if given is not None:
+                pool_for(given, None)
+        except ConfigError as error:
+            raise ConfigError(f"the server {name}: {error}" if name else str(error)) from None
     site = Site(
         title=title,
-        servers=servers or {DEFAULT_SERVER: pool},
+        servers=shown,
         redaction=redaction,
         access=access,
         trace_url=trace_url,

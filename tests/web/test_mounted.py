@@ -14,6 +14,7 @@ from sidekiq_py.web.passwords import is_password
 from tests.support.web_server import HttpClient, WebServer
 from tests.support.worker_process import REPOSITORY, SOURCE_ROOTS
 
+TOKEN = "tokens: {a-token-of-the-tests: viewer}\n"
 EXAMPLES = REPOSITORY / "examples"
 
 
@@ -187,6 +188,9 @@ def test_without_a_password_and_a_terminal_it_says_what_to_do(environment, given
         ("accounts: {ada: {password_hash: x}}", "the account ada: password_hash is not a hash"),
         ("accounts: {ada: {password: x}}", "must have password_hash"),
         ("tokens: {short: viewer}", "at least 16"),
+        (f"{TOKEN}servers: {{main: redis-1:6379}}", "the server main: redis_url is 'redis-1:6379'; it must start with"),
+        (f"{TOKEN}servers: {{main: [redis://redis-1]}}", "servers in the configuration must map names to Redis URLs"),
+        (f"{TOKEN}servers: {{main: }}", "servers in the configuration must map names to Redis URLs"),
         ("[", "cannot be read as YAML"),
     ],
 )

@@ -4,8 +4,8 @@ The parts for custom pushes: a program's settings for pushes, and the client tha
 Most programs need only `sidekiq.Client` or the hooks of an extension. An extension that builds payloads itself and
 sends them with its own commands, as `sidekiq_celery` does, must follow the same settings as every other push. In
 `program` these names are public: `is_plain`, `interceptor`, `after_commit`, `default_job_options`, and the methods
-`wants_pushes` and `explained` of `extensions`. `advised` adds to the refusal of a full Redis what to do. Importing this
-module does not load the engine. This module is public and its names are stable.
+`wants_pushes` and `explained` of `extensions`. `advised` adds to a refusal what to do if Redis is full or its user
+lacks a right. Importing this module does not load the engine. This module is public and its names are stable.
 """
 
 from sidekiq_py import program

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from sidekiq_py.cli.version import show_version
-from sidekiq_py.errors import ConfigError, RedisConnectionError, SidekiqError
+from sidekiq_py.errors import ConfigError, RedisConnectionError, RedisReplyError, SidekiqError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem  # only loaded when a shell asks for completions
 
 _WHERE_IS_REDIS = "Start Redis, or say where it is: REDIS_URL=redis://host:6379/0"
+_IS_LOADING = "Redis is still reading its data from disk. Try again when it has."
 
 # Command → its import path and its line in the help, so that the help can be shown without importing the command.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -119,14 +120,18 @@ class LazyGroup(click.Group):
             raise
         except ConfigError as error:
             raise click.UsageError(str(error)) from error
-        except RedisConnectionError as error:
-            raise click.ClickException(f"{error}\n{_WHERE_IS_REDIS}") from error
         except SidekiqError as error:
-            raise click.ClickException(str(error)) from error
+            raise click.ClickException(_with_advice(error)) from error
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise
             raise click.ClickException(f"The output could not be written: {error.strerror}.") from error
+
+
+def _with_advice(error: SidekiqError) -> str:
+    if isinstance(error, RedisReplyError) and error.code == "LOADING":
+        return f"{error}\n{_IS_LOADING}"
+    return f"{error}\n{_WHERE_IS_REDIS}" if isinstance(error, RedisConnectionError) else str(error)
 
 
 def _open_missing_streams() -> None:

@@ -406,6 +406,8 @@ def _described(error: SidekiqError) -> tuple[int, str, str]:
     if isinstance(error, RedisConnectionError):
         return 503, "Redis cannot be reached", f"{said}. The page works again as soon as Redis does."
     if isinstance(error, RedisReplyError):
+        if error.code == "LOADING":
+            return 503, "Redis is starting", "It is reading its data from disk. The page works again when it has."
         if error.code == "NOPERM":
             return 403, "Redis does not allow that", f"This dashboard's Redis user lacks a permission: {said}."
         return 502, "Redis refused that", f"{said}. `sidekiq-py doctor` may tell you why."

@@ -7,6 +7,7 @@ from click.testing import CliRunner
 
 from sidekiq_py.cli import COMMANDS, main
 from sidekiq_py.errors import ConfigError, ReplyLostError
+from tests.support.redis_server import LOADS_SLOWLY
 
 
 def test_help_lists_every_command_and_imports_none():
@@ -38,6 +39,19 @@ def test_an_error_of_ours_is_one_sentence_and_no_traceback(monkeypatch):
     result = CliRunner().invoke(main, ["completion", "bash"])
 
     assert (result.exit_code, result.output) == (1, "Error: the line is dead\n")
+
+
+def test_a_redis_that_loads_its_data_needs_time(new_redis_server):
+    """It has started already."""
+    server = new_redis_server(config=LOADS_SLOWLY)
+    with server.loading():
+        result = CliRunner().invoke(main, ["stats", "--redis-url", server.url])
+
+    assert (result.exit_code, result.output) == (
+        1,
+        "Error: LOADING Redis is loading the dataset in memory\n"
+        "Redis is still reading its data from disk. Try again when it has.\n",
+    )
 
 
 def test_a_setting_that_is_unusable_is_a_usage_error(monkeypatch):

@@ -1,8 +1,11 @@
 """Batches, status, periodic jobs and the dashboard, each by the user that the manual gives it."""
 
+import asyncio
 import json
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,6 +13,8 @@ pytest.importorskip("starlette")
 
 import sidekiq_py as sidekiq
 from sidekiq_py.api import JobStatus
+from sidekiq_py.errors import RedisReplyError
+from sidekiq_py.registry import registry
 from sidekiq_py.web import User, asgi_app
 from tests.redis_users.test_python_programs import PATIENCE_SECONDS, Confined, confined
 from tests.support.redis_users import rights_on_top
@@ -28,7 +33,28 @@ def watched():
 @sidekiq.job(name="Ended")
 def ended(bid, event, options): ...
 """
+NEEDS_MORE = {
+    "status": lambda job: job.perform_async(),
+    "statuses": lambda job: job.perform_bulk([[]] * 3),
+    "awaited": lambda job: asyncio.run(job.aperform_async()),
+    "batch": lambda job: sidekiq.Batch().jobs().__enter__(),
+}
 NOTE, FAIL = sidekiq.ruby_job("Note"), sidekiq.ruby_job("Fail", retry=0)
+
+
+@pytest.mark.parametrize("push", NEEDS_MORE.values(), ids=NEEDS_MORE)
+def test_a_push_that_needs_more_rights_says_where_to_find_them(confined: Confined, push: Callable[[Any], Any]) -> None:
+    """A user that may push plain jobs may not run the scripts of other pushes."""
+    confined.program("enqueue")
+    job = sidekiq.job(name="Watched", status=True)(lambda: None)
+    try:
+        with pytest.raises(RedisReplyError, match=r"user lacks a right that the push needs.*docs/redis\.md") as refused:
+            push(job)
+    finally:
+        registry.remove("Watched")
+        confined.users.admin.execute_command("ACL", "LOG", "RESET")
+
+    assert refused.value.code == "NOPERM"
 
 
 @pytest.mark.parametrize("track", [False, True])

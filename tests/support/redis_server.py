@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Thread
 from types import TracebackType
 from typing import Self
 
@@ -25,10 +26,17 @@ import redis
 from interop_tests import servers
 from interop_tests.servers import RedisProgram
 from tests.support.child_process import tail, tied_to_this_process
+from tests.support.waiting import eventually
 
 START_TIMEOUT_SECONDS = 10.0
 STOP_TIMEOUT_SECONDS = 5.0
 START_ATTEMPTS = 5
+# For `RedisServer.loading`: each key takes a millisecond, and clients are answered meanwhile.
+LOADS_SLOWLY = {
+    "enable-debug-command": "yes",
+    "key-load-delay": "1000",
+    "loading-process-events-interval-bytes": "1024",
+}
 
 
 class RedisServer:
@@ -152,6 +160,31 @@ class RedisServer:
             yield
         finally:
             self.resume()
+
+    @contextmanager
+    def loading(self) -> Iterator[None]:
+        """
+        Within the context, the server reads its data again and answers LOADING. Needs the config `LOADS_SLOWLY`.
+
+        Source: Redis 7.0, debug.c: DEBUG RELOAD saves and loads.
+        """
+        with self.client() as client:
+            client.mset({f"key {number}": "x" * 100 for number in range(3000)})
+            reload = Thread(target=lambda: client.execute_command("DEBUG", "RELOAD"))
+            reload.start()
+            try:
+                eventually(self._answers_loading)
+                yield
+            finally:
+                reload.join()
+
+    def _answers_loading(self) -> bool:
+        with self.client() as client:
+            try:
+                client.get("key 1")
+            except redis.exceptions.BusyLoadingError:
+                return True
+            return False
 
     def debug_sleep(self, seconds: float) -> None:
         """Make the server busy for *seconds* (`DEBUG SLEEP`) and return at once, not when it is over."""

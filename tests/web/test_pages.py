@@ -19,6 +19,7 @@ from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.errors import RedisError
 from sidekiq_py.web import JobLink, Page, Redaction, asgi_app, places, site
 from sidekiq_py.wire import metrics_keys
+from tests.support.redis_server import LOADS_SLOWLY
 from tests.support.waiting import eventually
 from tests.support.web_server import HttpClient, WebServer
 from tests.support.worker_process import REPOSITORY
@@ -678,6 +679,16 @@ def test_a_redis_that_is_away_is_told(visitor):
 
     assert reply.status == 503
     assert "Redis cannot be reached" in reply.shown
+
+
+def test_a_redis_that_loads_its_data_is_told(visitor, new_redis_server):
+    """There is nothing to do but wait."""
+    server = new_redis_server(config=LOADS_SLOWLY)
+    with server.loading():
+        reply = visitor("viewer", pool=server.url).get("/queues")
+
+    assert reply.status == 503
+    assert "Redis is starting" in reply.shown
 
 
 def test_a_user_of_redis_with_read_rights_sees_every_page(visitor, redis_client, redis_url, payload, failed):

@@ -130,6 +130,6 @@ def call(pool: Pool, step: str, bid: str, *words: Any, idempotent: bool = True) 
     try:
         return pool.run(lambda link: step_script().run(link, [key(bid)], [step, *words]), idempotent=idempotent)
     except RedisReplyError as refusal:
-        if refusal.code != "OOM" or step not in _BEFORE_PUSHES:
+        if step not in _BEFORE_PUSHES:
             raise
         raise advised(refusal) from refusal

@@ -28,6 +28,21 @@ if TYPE_CHECKING:
     from sidekiq_py.redis_access.job_path.watched_push import Watched
 
 
+# Code of a refusal -> its reason, and what to do.
+_ADVICE = {
+    "OOM": (
+        "This Redis is full",
+        "Let workers drain its queues or raise maxmemory, then push again; leave maxmemory-policy at noeviction, "
+        "because any other policy would evict jobs",
+    ),
+    "NOPERM": (
+        "This Redis user lacks a right that the push needs",
+        "docs/redis.md lists the rights of a user that pushes jobs, and those that a status, batches and workflows "
+        "need in addition",
+    ),
+}
+
+
 class Outgoing(NamedTuple):
     """
     A job that is ready to be sent.
@@ -419,13 +434,14 @@ def refused_for_good(refusals: Sequence[tuple[int, RedisReplyError]], *, count: 
 
 
 def advised(refusal: RedisReplyError) -> RedisReplyError:
-    """*refusal*, or an error that also says what to do if Redis is full. Nothing was pushed."""
-    if refusal.code != "OOM":
+    """*refusal*, with what to do if Redis is full or its user lacks a right. Nothing was pushed."""
+    advice = _ADVICE.get(refusal.code)
+    if advice is None:
         return refusal
+    reason, remedy = advice
     return RedisReplyError(
-        f"{str(refusal).rstrip('.')}. This Redis is full, and the job is not enqueued (of a bulk push: this slice and "
-        "those after it). Let workers drain its queues or raise maxmemory, then push again; leave maxmemory-policy at "
-        "noeviction, because any other policy would evict jobs"
+        f"{str(refusal).rstrip('.')}. {reason}, and the job is not enqueued (of a bulk push: this slice and those "
+        f"after it). {remedy}"
     )
 
 

@@ -45,7 +45,8 @@ def list_jobs(as_json: bool = False) -> None:
     of other schedulers in this Redis are listed below.
     """
     jobs = CronJobs()
-    found, others = list(jobs), jobs.others()
+    # `list(jobs)` would read all of them twice, once for their number.
+    found, others = list(iter(jobs)), jobs.others()
     if as_json:
         echo_json_array([*map(_as_dict, found), *others])
         return

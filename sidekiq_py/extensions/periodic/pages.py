@@ -35,7 +35,8 @@ def _template(name: str) -> dict[str, str]:
 def _list(visit: Visit) -> Any:
     """A hundred of the periodic jobs, and as many of other schedulers' entries, on each page."""
     jobs, now, start = CronJobs(pool=visit.pool), visit.now.timestamp(), visit.query_number("from", 0)
-    ours, others = list(jobs), jobs.others()
+    # `list(jobs)` would read all of them twice, once for their number.
+    ours, others = list(iter(jobs)), jobs.others()
     on_page = slice(start, start + _JOBS_SHOWN)
     return visit.page(
         "cron.html",

@@ -17,6 +17,9 @@ from sidekiq_py.web import Redaction, User, asgi_app
 from tests.support.waiting import eventually
 from tests.support.worker_process import REPOSITORY
 from tests.web.browsing import Visitor
+from tests.web.conftest import round_trips
+
+__all__ = ["round_trips"]
 
 SCRIPT = "\"'><script>alert(1)</script>"
 
@@ -46,6 +49,17 @@ def test_periodic_jobs_are_listed(visitor, report):
     assert 'report */5 * * * * Europe/Berlin Report "weekly", {"token": "[redacted]"} default Python' in page.shown
     assert "Run now</button>" not in page.text
     assert 'aria-current="page">Periodic<' in page.text
+
+
+def test_the_list_reads_periodic_jobs_once(visitor, report, round_trips):
+    """Their names, their hashes, and what other schedulers have; it once read the first two twice."""
+    viewer = visitor("viewer")
+    viewer.get("/cron")
+
+    with round_trips() as made:
+        viewer.get("/cron")
+
+    assert made.count == 4
 
 
 def test_entries_of_beat_are_rows_without_buttons(visitor, redis_url):

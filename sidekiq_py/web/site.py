@@ -386,6 +386,7 @@ def _environment(own: Mapping[str, str]) -> Environment:
             "shortened": text.shortened,
         }
     )
+    environment.tests.update({"linkable": text.is_linkable, "sendable": text.is_sendable})
     environment.globals["parts"] = environment.get_template("parts.html").module
     return environment
 

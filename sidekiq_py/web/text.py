@@ -16,11 +16,13 @@ from sidekiq_py.wire.json_writer import write_for_display
 
 NOTHING = "\N{EN DASH}"
 _LONGEST_NAME = 200
+_LONGEST_SENT = 1000
 _LONGEST_NUMBER = 40
 _LONGEST_ARGUMENTS = 300
 _LONGEST_TEXT = 100_000
 # Control characters, unpaired UTF-16 surrogates, and marks that change the direction of writing.
 _UNSAFE = re.compile(f"[\x00-\x08\x0b-\x1f{UNSEEN}\ud800-\udfff]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
 
@@ -30,6 +32,16 @@ def plain(value: Any) -> Any:
         # Text marked as HTML comes from our own templates, and its parts have already passed through here.
         return type(value)(_UNSAFE.sub(lambda found: spelled(found[0]), value))
     return "" if value is None else value
+
+
+def is_linkable(name: str) -> bool:
+    """True if an address can carry the name of a queue: it is not too long, and it is UTF-8."""
+    return len(name) <= _LONGEST_SENT and not _SURROGATE.search(name)
+
+
+def is_sendable(name: str) -> bool:
+    """True if a form can carry the name of a queue. In a form, unsafe characters are spelled out."""
+    return 0 < len(name) <= _LONGEST_SENT and not _UNSAFE.search(name)
 
 
 def number(value: float) -> str:

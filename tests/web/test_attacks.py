@@ -360,6 +360,25 @@ def test_names_of_megabytes_make_no_page_of_megabytes(operator, redis_client, pa
         assert len(reply.text) < 200_000, path
 
 
+@pytest.mark.parametrize(
+    ("name", "shown", "is_linked"),
+    [(b"", "(no name)", True), (b"caf\xe9", "caf\\udce9", False), ("\u202egnp".encode(), "\\u202egnp", True)],
+)
+def test_a_queue_that_no_form_can_name_has_no_buttons(operator, redis_client, payload, name, shown, is_linked):
+    """They did nothing, or led to another queue: `caf?`."""
+    redis_client.sadd("queues", name)
+    redis_client.lpush(b"queue:" + name, payload())
+
+    page = operator.get("/queues")
+
+    assert f"{shown} 1 " in page.shown
+    assert "/queue/clear" not in page.text
+    assert 'action="/queue/pause"' not in page.text
+    linked = re.findall(r'href="(/queue(?:\?[^"]*)?)"', page.text)
+    assert len(linked) == is_linked
+    assert all("/queue/clear" not in operator.get(unescape(link)).text for link in linked)
+
+
 def test_a_copy_of_a_job_with_many_or_long_arguments_has_a_small_form(operator, redis_client, failed):
     """A form can have only so many fields; what it does not show stays unchanged."""
     failed("a", args=["x" * 200_000, *range(20_000)])

@@ -105,22 +105,26 @@ class PersistentScheduler(Scheduler):
         return f"    . state -> {turn_keys_of(self.app).turns}"
 
     def setup_schedule(self) -> None:
-        """Read the entries and their state. The state of entries that are no longer described is removed."""
-        values, _, added = turns.read(self._pool, self._turn_keys)
-        self.refresh()
-        gone = values.keys() - self._described - added.keys()
-        if gone:
-            turns.remove(self._pool, self._turn_keys, sorted(gone))
+        """Read the entries and their state. During an outage of Redis, that is left to `tick`."""
+        try:
+            self.refresh()
+        except RedisError as error:
+            if error.is_lasting:
+                raise
+            self._try_later(error)
 
     def refresh(self) -> None:
         """
-        Read the settings and Redis again.
+        Read the settings and Redis. The first time, the state of entries that are no longer described is removed.
 
         Raises:
             RedisError: As `Pool.run` does.
         """
         values, self._paused, added = turns.read(self._pool, self._turn_keys)
         self.describe(added)
+        gone = values.keys() - self._described - added.keys()
+        if gone and self._shown is None:
+            turns.remove(self._pool, self._turn_keys, sorted(gone))
         new = {name: Runs(one.last_run_at).text() for name, one in self.schedule.items() if name not in values}
         if new:
             turns.start(self._pool, self._turn_keys, new)

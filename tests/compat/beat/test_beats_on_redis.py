@@ -16,6 +16,7 @@ from sidekiq_celery.beat import BeatLazyFunc, PersistentScheduler, SchedulingErr
 from sidekiq_celery.schedules import crontab
 
 from sidekiq_py import program
+from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.extension import Extension, PushSlice
 from tests.compat.beat.beats import TICK, beat_of, jobs, run_due
 from tests.compat.beat.clock import Clock
@@ -318,6 +319,36 @@ def test_beat_waits_for_a_redis_that_is_away(new_redis_server: Any, clock: Clock
     assert len(jobs(client)) == 1
     client.close()
     app.close()
+
+
+def test_beat_starts_while_redis_is_away(new_redis_server: Any, clock: Clock) -> None:
+    """It waits, as Celery's does. What was due meanwhile is sent, and the state of entries that are gone is removed."""
+    server = new_redis_server(appendonly=True)
+    app = Celery("proj", broker=server.url, set_as_current=False, fixups=[])
+    app.now = clock.now  # type: ignore[method-assign]
+    app.conf.result_expires = None
+    beat_of(app, tick=TICK, gone=TICK)
+    clock.advance(10)
+    server.stop()
+
+    beat = beat_of(app, tick=TICK)
+    assert beat.tick() == 5.0
+    server.start()
+    run_due(beat)
+
+    client = server.client()
+    assert len(jobs(client)) == 1
+    assert client.hkeys(STATE) == [b"tick"]
+    client.close()
+    app.close()
+
+
+def test_an_error_that_lasts_ends_a_beat_that_starts(app: Celery, redis_client: redis.Redis) -> None:
+    """Waiting mends nothing there, so whoever starts it is told."""
+    redis_client.set(STATE, "of another program")
+
+    with pytest.raises(RedisReplyError, match="WRONGTYPE"):
+        beat_of(app, tick=TICK)
 
 
 @pytest.mark.parametrize("options", [{}, {"unique_for": 60}], ids=["plain", "unique"])

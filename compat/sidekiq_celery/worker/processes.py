@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from sidekiq_celery import signals
 from sidekiq_celery._send.clients import client_of
@@ -31,6 +31,7 @@ from sidekiq_py.worker import (
     Config,
     Launcher,
     Parent,
+    Role,
     Supervisor,
     WorkerParts,
     jobs_in_flight,
@@ -138,12 +139,39 @@ def run_prefork(worker: Any, config: Config) -> int:
         on_signal=_first_stop(worker.on_shutting_down),
         more_signals=("QUIT",),
         sidecar=remote_control_host.role(worker, lambda: supervisor),
+        second_sidecar=None if worker.beat is None else _beat_role(worker),
         scaling=scaling_policy(worker),
     )
     worker.state.running_jobs = lambda: _in_flight(worker.app, supervisor)
     code = supervisor.run()
     worker.on_stopped()
     return code
+
+
+def _beat_role(worker: Any) -> Role:
+    return Role(run=lambda parent: _run_beat(worker, parent), handle=lambda text: "", name="beat")
+
+
+def _run_beat(worker: Any, parent: Parent) -> int:
+    def end(*_: Any) -> NoReturn:
+        raise SystemExit
+
+    # Leave the terminal's foreground group, so that Ctrl-C reaches only the parent.
+    os.setpgid(0, 0)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, end)
+    multiprocessing.current_process().name = "Beat"
+    worker.app.set_default()
+    worker.app.set_current()
+    parent.listen(lambda message: None, on_end=worker.beat.service.stop)
+    try:
+        worker.beat.service.start(embedded_process=True)
+    except Exception as error:
+        # The parent starts another beat.
+        logger.critical("beat raised exception %s: %r", type(error), error, exc_info=True)
+        return 1
+    return 0
 
 
 def restart_on_hup() -> Callable[[], None]:

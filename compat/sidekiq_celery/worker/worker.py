@@ -156,7 +156,7 @@ class WorkController:
         self.ready_callback = ready_callback or self.on_consumer_ready
         self.setup_queues(queues, exclude_queues)
         self.setup_includes(str_to_list(include))
-        self._beat = _beat_beside(self, schedule_filename, scheduler) if beat else None
+        self.beat = _beat_beside(self, schedule_filename, scheduler) if beat else None
         self._remove_pidfile: Callable[[], None] | None = None
         self._options = kwargs
         signals.worker_init.send(sender=self)
@@ -216,8 +216,8 @@ class WorkController:
         engine_config(self.app, chosen)
         self._limit_tasks()
         self.on_start()
-        if self._beat is not None:
-            self._beat.start()
+        if self.beat is not None and not chosen.processes:
+            self.beat.start()
         # Receivers of `celeryd_after_setup` may have changed the queues.
         config = replace(engine_config(self.app, chosen), tag=self.hostname)
         run = run_prefork if chosen.processes else run_here
@@ -271,8 +271,8 @@ class WorkController:
         self.blueprint.stop(self, terminate=self.state.should_terminate)
         self.timer.stop()
         self.consumer.blueprint.send_all(self.consumer, "shutdown", propagate=False)
-        if self._beat is not None:
-            self._beat.stop()
+        if self.beat is not None and self.beat.is_alive():
+            self.beat.stop()
         self.app.loader.shutdown_worker()
         signals.worker_shutdown.send(sender=self)
         if self._remove_pidfile is not None:

@@ -39,10 +39,12 @@ class Role:
         run: Called in the sidecar; returns its exit code. It must return when the parent's pipe ends.
         handle: Called in the parent with each message or question from the sidecar; returns the answer. It must not
             block, and must never connect to Redis.
+        name: What the log calls it.
     """
 
     run: Callable[[Parent], int]
     handle: Callable[[str], str]
+    name: str = "sidecar"
 
 
 class Sidecar:
@@ -78,16 +80,17 @@ class Sidecar:
             self.process = self._forks.fork(self._role.run)
         except OSError as error:
             pause = self._starts.note_death(was_ready=False, age_seconds=0.0, now=monotonic())
-            _log.error("the sidecar process could not be started (%s); trying again in %.1f s", error, pause)
+            name = self._role.name
+            _log.error("the %s process could not be started (%s); trying again in %.1f s", name, error, pause)
 
     def note_end(self, code: int) -> None:
         """The sidecar has ended; another one is started soon."""
         process, self.process = self.process, None
-        if process is None:
+        if process is None or self._role is None:
             return
         now = monotonic()
         self._starts.note_death(was_ready=True, age_seconds=now - process.born_at, now=now)
-        _log.warning("the sidecar process %d ended (%d) and is replaced", process.pid, code)
+        _log.warning("the %s process %d ended (%d) and is replaced", self._role.name, process.pid, code)
 
     def stop(self) -> None:
         """Ask the sidecar to exit, and kill it if it does not. Blocks until it has ended."""

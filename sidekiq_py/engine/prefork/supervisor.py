@@ -19,7 +19,7 @@ child does, the parent goes on.
   killed and replaced (`hard_limits.py`).
 - The wanted number of children may change at any time (`pool_size.py`): missing ones are started; if there are too
   many, idle ones exit first, and busy ones finish their jobs before they exit.
-- A sidecar, if there is one, is kept running beside the children (`sidecar.py`).
+- Sidecars, up to two, are kept running beside the children (`sidecar.py`).
 """
 
 import logging
@@ -78,6 +78,7 @@ class Supervisor:
         on_signal: Called with the name of each signal to the parent, such as `TERM`, after the children have been told.
         more_signals: Names of signals to watch in addition to those of any worker: `HUP`, `QUIT`.
         sidecar: What the sidecar does; None means there is no sidecar.
+        second_sidecar: What another one does. The children do not answer it.
         scaling: Changes the number of children by load.
     """
 
@@ -93,6 +94,7 @@ class Supervisor:
         on_signal: Callable[[str], None] = lambda name: None,
         more_signals: Sequence[str] = ("HUP",),
         sidecar: Role | None = None,
+        second_sidecar: Role | None = None,
         scaling: ScalingPolicy | None = None,
     ) -> None:
         self._phase = _Phase.WORKING
@@ -111,6 +113,7 @@ class Supervisor:
         self._rolling = RollingRestart(self._fleet)
         self._memory = MemoryLimit(self._fleet, memory_limit_kb)
         self._sidecar = Sidecar(sidecar, self._forks, self._fleet)
+        self._sidecars = (self._sidecar, Sidecar(second_sidecar, self._forks, self._fleet))
         self._service = ParentService(os.environ, os.getpid())
 
     def __repr__(self) -> str:
@@ -146,7 +149,7 @@ class Supervisor:
             prepare_to_fork()
         while not self._is_over:
             for step in (
-                self._sidecar.keep,
+                *(sidecar.keep for sidecar in self._sidecars),
                 self._start_missing,
                 self._wait,
                 self._reap,
@@ -161,7 +164,8 @@ class Supervisor:
             ):
                 with _going_on():
                     step()
-        self._sidecar.stop()
+        for sidecar in self._sidecars:
+            sidecar.stop()
         return self._exit_code
 
     @property
@@ -189,10 +193,14 @@ class Supervisor:
     def _reap(self) -> None:
         for ended in self._forks.reap():
             with _going_on():
-                if ended.process is self._sidecar.process:
-                    self._sidecar.note_end(ended.exit_code)
+                sidecar = self._sidecar_of(ended.process)
+                if sidecar is not None:
+                    sidecar.note_end(ended.exit_code)
                 else:
                     self._handle_exit(ended)
+
+    def _sidecar_of(self, process: ChildProcess) -> Sidecar | None:
+        return next((sidecar for sidecar in self._sidecars if sidecar.process is process), None)
 
     def _handle_exit(self, ended: Ended) -> None:
         child = ended.process
@@ -253,7 +261,7 @@ class Supervisor:
             self._dead_owners.next_at(),
             self._memory.next_at,
             self._service.next_at,
-            self._sidecar.next_start_at,
+            *(sidecar.next_start_at for sidecar in self._sidecars),
             self._starts.next_at if self._are_missing else None,
             None if self._is_stopping else self.size.due_at(self._may_go(), may_scale=self._may_scale),
         ]
@@ -263,8 +271,9 @@ class Supervisor:
     def _handle_message(self, process: ChildProcess, message: Message) -> None:
         """Handle a message, which may be anything: a job can write to every file that its process has open."""
         try:
-            if process is self._sidecar.process:
-                self._sidecar.handle_message(message)
+            sidecar = self._sidecar_of(process)
+            if sidecar is not None:
+                sidecar.handle_message(message)
             else:
                 self._handle_child_message(process, message)
         except Exception as error:  # noqa: BLE001 — no message may stop the parent

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -303,6 +304,31 @@ def test_beat_runs_beside_a_worker(
     assert worker.stop() == 0
 
 
+def _helpers_of(pid: int) -> set[int]:
+    """The processes of a prefork worker that run no tasks: remote control and beat. Each leads a process group."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return {child for child in map(int, children) if os.getpgid(child) == child}
+
+
+@pytest.mark.kill
+def test_a_beat_beside_a_worker_is_replaced_when_it_is_killed(
+    start: StartWorker, redis_client: redis.Redis, project: ModuleType
+) -> None:
+    """Like a child of the worker, so that periodic tasks go on. When the worker is killed, its beat ends too."""
+    worker = start("-B", "-c", "1", "-P", "prefork", EVERY_SECONDS="0.2")
+    eventually(lambda: redis_client.llen("noted:ticks") > 1, within_seconds=60)
+
+    for helper in _helpers_of(worker.pid):
+        os.kill(helper, signal.SIGKILL)
+
+    eventually(lambda: "the beat process" in worker.log and len(_helpers_of(worker.pid)) == 2, within_seconds=60)
+    redis_client.delete("noted:ticks")
+    eventually(lambda: redis_client.llen("noted:ticks") > 1, within_seconds=60)
+    family = _helpers_of(worker.pid)
+    worker.kill()
+    eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in family), within_seconds=60)
+
+
 @pytest.mark.parametrize("by", ["a setting", "the namespace of Django", "an option"])
 def test_beat_beside_a_worker_has_the_scheduler_that_was_chosen(by: str) -> None:
     """The option goes before the setting."""
@@ -317,7 +343,7 @@ def test_beat_beside_a_worker_has_the_scheduler_that_was_chosen(by: str) -> None
 
         worker = app.WorkController(beat=True, pool_cls="solo", scheduler=chosen if by == "an option" else None)
 
-    assert type(worker._beat.service.get_scheduler(lazy=True)) is Scheduler
+    assert type(worker.beat.service.get_scheduler(lazy=True)) is Scheduler
 
 
 def test_an_app_runs_the_command_line_itself(

@@ -22,7 +22,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
-from itertools import groupby
+from itertools import groupby, product
 from operator import attrgetter
 
 from bench import fleet_simulation, fleet_together
@@ -255,21 +255,25 @@ def together(plan: Plan, rounds: int) -> Iterator[tuple[str, str]]:
             )
 
 
+# Job -> what sets its row apart.
+_COUNTING_JOBS = {"Count": "", "CountBare": ", here over a bare connection"}
+
+
 def counting(sides: tuple[str, ...], pairs: int, sizes: tuple[int, ...], count: int) -> list[tuple[str, str, str]]:
     """
     Fleets with three threads per process whose jobs each send one HINCRBY: the seconds until the last one is done, on
-    each side, and the ratio.
+    each side, and the ratio. Once with redis-py's client, and once over a bare connection.
     """
     rows = []
     with pinned_server() as server:
-        for processes in sizes:
+        for processes, (job, how) in product(sizes, _COUNTING_JOBS.items()):
             seconds: dict[str, list[float]] = {side: [] for side in sides}
             for number in range(pairs):
                 for side in sides if number % 2 == 0 else sides[::-1]:
                     with fleet(side, Shape(processes, threads=3), server):
-                        counting_seconds(server, 20 * processes)
-                        seconds[side].append(counting_seconds(server, count))
-            name = f"{processes} x 3 threads, {count:,} jobs of one HINCRBY"
+                        counting_seconds(server, 20 * processes, job)
+                        seconds[side].append(counting_seconds(server, count, job))
+            name = f"{processes} x 3 threads, {count:,} jobs of one HINCRBY{how}"
             rows.append((name, *_compared(seconds, "{:.1f}", " s")))
     return rows
 

@@ -144,9 +144,9 @@ def _read_integers(pusher: socket.socket, count: int) -> None:
         raise RuntimeError(f"a push was refused: {received.decode()}")
 
 
-def counting_seconds(server: Server, count: int) -> float:
+def counting_seconds(server: Server, count: int, job: str = "Count") -> float:
     """The seconds that a fleet takes for jobs that each increment a field, until the last one is done."""
-    work = of_jobs("Count", 0)
+    work = of_jobs(job, 0)
     work.prepare(server, count)
     server.client.delete("bench:counted")
     began = time.monotonic()

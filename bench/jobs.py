@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import threading
 import time
 from functools import cache
 from typing import Any
@@ -11,6 +12,8 @@ import redis
 import sidekiq_py as sidekiq
 
 _stamps = os.open(os.environ["BENCH_STAMPS"], os.O_WRONLY | os.O_APPEND) if "BENCH_STAMPS" in os.environ else None
+
+_of_thread = threading.local()
 
 
 @sidekiq.job(name="NoOp")
@@ -41,9 +44,23 @@ def count(number: int, text: str) -> None:
     _redis().hincrby("bench:counted", "jobs", 1)
 
 
+@sidekiq.job(name="CountBare")
+def count_bare(number: int, text: str) -> None:
+    """Send the same command without what redis-py does around it, which is most of what such a job computes."""
+    connection = _connection()
+    connection.send_command("HINCRBY", "bench:counted", "jobs", 1)
+    connection.read_response()
+
+
 @cache
 def _redis() -> "redis.Redis[bytes]":
     return redis.Redis.from_url(os.environ["REDIS_URL"])
+
+
+def _connection() -> Any:
+    if not hasattr(_of_thread, "connection"):
+        _of_thread.connection = _redis().connection_pool.get_connection()
+    return _of_thread.connection
 
 
 @sidekiq.job(name="Stamp")

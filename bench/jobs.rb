@@ -17,3 +17,7 @@ class Count
   include Sidekiq::Worker
   def perform(number, text) = Sidekiq.redis { |connection| connection.hincrby("bench:counted", "jobs", 1) }
 end
+
+# What differs is the Python job of this name.
+class CountBare < Count
+end

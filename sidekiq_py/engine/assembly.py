@@ -167,9 +167,9 @@ class WorkerParts:
             processed.flush()
             metrics.flush(pool, now=now_seconds(), dialect=dialect())
 
-        def after_beat() -> None:
+        def after_beat(was_known: bool) -> None:
             flush_counts()
-            declared.keep()
+            declared.keep(was_known=was_known)
             self.extension_start.exchange_keys()
 
         def take_remote_signal(name: str) -> None:

@@ -47,7 +47,7 @@ class Heartbeat:
         is_quiet: Returns True once no more jobs are fetched.
         hooks: Fires `heartbeat` and `beat`, and reports errors.
         on_signal: Called with a signal's name: `TSTP` or `USR1` (quiet), `TERM` (stop), `TTIN` (thread dump).
-        on_beat: Called after each successful beat.
+        on_beat: Called after each successful beat, with True if Redis still knew the process.
         period_seconds: The time between two beats; `None` for the release's own.
         now: Returns the seconds since the epoch.
         downtime: The process's record of outages, which it shares with other parts.
@@ -66,7 +66,7 @@ class Heartbeat:
         is_quiet: Callable[[], bool],
         hooks: Hooks,
         on_signal: Callable[[str], None],
-        on_beat: Callable[[], None] = lambda: None,
+        on_beat: Callable[[bool], None] = lambda was_known: None,
         period_seconds: float | None = None,
         now: Callable[[], float] = clock.now_seconds,
         downtime: Downtime | None = None,
@@ -150,7 +150,7 @@ class Heartbeat:
         if not reply.was_known:
             self._hooks.fire("heartbeat")
         self._hooks.fire("beat")
-        self._after_beat()
+        self._after_beat(reply.was_known)
         if reply.signal is not None:
             self._on_signal(reply.signal)
 
@@ -196,9 +196,9 @@ class Heartbeat:
             self._info = (process, dialect, info_json(published, dialect))
         return self._info[2]
 
-    def _after_beat(self) -> None:
+    def _after_beat(self, was_known: bool) -> None:
         try:
-            self._on_beat()
+            self._on_beat(was_known)
         except Exception as error:  # noqa: BLE001 - the beat itself succeeded
             self._hook_outage.failed(error)
         else:

@@ -1,27 +1,28 @@
 """
 Which classes each of our processes can run, as published by the process itself.
 
-Ruby's processes do not publish this. The keys expire like the heartbeat, a minute after the last beat.
+Ruby's processes do not publish this. A key expires unless the process keeps it alive.
 """
 
 from collections.abc import Sequence
 
 from sidekiq_py.errors import PayloadError
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.processes.beats import BEAT_TTL_SECONDS
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.dialect import FloatText
 from sidekiq_py.wire.json_dialect import dumps, loads
 
+TTL_SECONDS = 180
+
 
 def renew(pool: Pool, identity: str) -> bool:
-    """Keep the published classes for another minute. Returns False if there are none (any more)."""
-    return bool(pool.command("EXPIRE", keys.declared(identity), BEAT_TTL_SECONDS))
+    """Keep the published classes for another `TTL_SECONDS`. Returns False if there are none (any more)."""
+    return bool(pool.command("EXPIRE", keys.declared(identity), TTL_SECONDS))
 
 
 def publish(pool: Pool, identity: str, classes: Sequence[str]) -> None:
-    """Publish the classes that the process can run, for a minute."""
-    pool.command("SET", keys.declared(identity), dumps(list(classes), FloatText.RUBY), "EX", BEAT_TTL_SECONDS)
+    """Publish the classes that the process can run, for `TTL_SECONDS`."""
+    pool.command("SET", keys.declared(identity), dumps(list(classes), FloatText.RUBY), "EX", TTL_SECONDS)
 
 
 def read(pool: Pool, identities: Sequence[str]) -> dict[str, frozenset[str] | None]:

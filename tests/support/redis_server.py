@@ -168,7 +168,8 @@ class RedisServer:
 
         Source: Redis 7.0, debug.c: DEBUG RELOAD saves and loads.
         """
-        with self.client() as client:
+        # Loading takes longer on a busy machine.
+        with self.client(socket_timeout=None) as client:
             client.mset({f"key {number}": "x" * 100 for number in range(3000)})
             reload = Thread(target=lambda: client.execute_command("DEBUG", "RELOAD"))
             reload.start()

@@ -84,6 +84,10 @@ class Forks:
         finally:
             end_process(code)
 
+    def has(self, process: ChildProcess) -> bool:
+        """True until the process has been reaped."""
+        return self._by_pid.get(process.pid) is process
+
     def exchange(self, wake_fd: int, seconds: float | None) -> list[tuple[ChildProcess, Message]]:
         """
         Wait until a process sends a message or *wake_fd* is readable, for *seconds* at most (None: without a limit).

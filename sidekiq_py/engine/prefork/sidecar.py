@@ -95,11 +95,14 @@ class Sidecar:
     def stop(self) -> None:
         """Ask the sidecar to exit, and kill it if it does not. Blocks until it has ended."""
         process, self.process = self.process, None
-        if process is None:
+        if process is None or not self._forks.has(process):
             return
         process.send_signal(signal.SIGTERM)
         deadline = monotonic() + _END_SECONDS
-        while not any(ended.process is process for ended in self._forks.reap()):
+        while self._forks.has(process):
+            # This may reap another sidecar, too.
+            for _ in self._forks.reap():
+                pass
             if monotonic() >= deadline:
                 process.send_signal(signal.SIGKILL)
                 deadline = float("inf")

@@ -225,6 +225,8 @@ class EventLoop:
         else:
             # Not with `create_task`: the program's task factory must not lose the job.
             run.return_task = asyncio.Task(self._give_back(run), loop=self._loop)
+            # If the program cancels it before its first step, as one does that cancels all tasks, it never ran.
+            run.return_task.add_done_callback(lambda task: self._finish(run) if task.cancelled() else None)
 
     async def _give_back(self, run: _Run) -> None:
         give_back = partial(run.fetcher.requeue, [run.unit])

@@ -395,3 +395,38 @@ def concurrency_of(client: redis.Redis, launcher: Launcher) -> int | None:
     """What the process says of itself."""
     info = parse_info(client.hget(launcher.identity, "info") or b"")
     return None if info is None else info.concurrency
+
+
+def test_a_job_that_cancels_all_tasks_of_the_loop_does_not_keep_another_from_going_back(
+    program: Program, start: Start, redis_client: redis.Redis
+) -> None:
+    """As `asyncio.run` does at its end, and programs copy that."""
+    blocks, may_go_on = threading.Event(), threading.Event()
+
+    async def block() -> None:
+        blocks.set()
+        may_go_on.wait()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            for _ in range(5):
+                for task in asyncio.all_tasks() - {asyncio.current_task()}:
+                    task.cancel()
+                await asyncio.sleep(0)
+
+    program.declare("block", block, is_async=True)
+    launcher = start(async_concurrency=20)
+    loop = launcher.parts.loop
+    assert loop is not None
+    push(redis_client, "block")
+    eventually(blocks.is_set)
+    for number in range(3):
+        push(redis_client, "anote", number)
+    eventually(lambda: loop.running == 4)
+
+    launcher.quiet()
+    loop.shut_down_jobs()
+    may_go_on.set()
+
+    eventually(lambda: redis_client.llen("queue:default") == 4 and loop.running == 0, 10)
+    assert program.ran == []

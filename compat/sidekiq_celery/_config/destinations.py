@@ -99,7 +99,7 @@ class NameRouter(Router):
         if bound is not None:
             return {**given, "queue": bound}
         routed = super().route(given, name, args, kwargs, task_type)
-        if "queue" not in given and (routed.get("exchange") or not self._is_default_direct):
+        if "queue" not in given and (routed.get("exchange") or not (routed.get("queue") or self._is_default_direct)):
             routed["queue"] = self._bound({**routed, "queue": None}) or routed.get("queue")
         if not routed.get("queue"):
             # The route names an exchange or a key that lead to no queue.

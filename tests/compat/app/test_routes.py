@@ -222,3 +222,13 @@ def test_a_broadcast_is_refused(make_app):
 
     with pytest.raises(ImproperlyConfigured, match="'everywhere', which is not known here"):
         queue_of(app, options={"queue": "everywhere"})
+
+
+@pytest.mark.parametrize("queue", ["mail", "created"])
+def test_a_route_that_names_a_queue_leads_there_whatever_its_key(make_app, queue):
+    """Also if the default exchange is not direct: the key belongs to the queue's own exchange."""
+    settings = {"task_default_exchange": "media", "task_default_exchange_type": "topic"}
+    route = {"queue": queue, "routing_key": "media.video.hd"}
+    app = make_app(task_queues=TOPICS, task_routes={"tasks.add": route}, **settings)
+
+    assert queue_of(app) == queue

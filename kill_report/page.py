@@ -93,6 +93,8 @@ that takes longer than everything else.
   killed with an `appendfsync` that does not sync every write. Time in which the machine stood still, or the process
   waited for a CPU, does not count. All other repeats are *unexplained*, and so are two runs of a job that overlap
   without such a reason.
+- A Redis that was killed while it wrote its append-only file rewrites the file when it is back, as
+  [Delivery](delivery.md#what-rediss-settings-decide) advises.
 - Programs that enqueue are killed, too. Once a push has returned, its job must run.
 - Chains and chords, batches and periodic jobs have additional checks: each task runs once, each callback is enqueued
   once, and there is one tick for every second.

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from kill_report.books import Excuse
 from kill_report.campaigns.process_kills import QUEUES, finish
 from kill_report.stage import Stage
 from tests.kill.conftest import Fleet, KillWorker
@@ -22,6 +23,7 @@ JOBS_PER_STEP = 400
 REACH_SECONDS = 40.0
 # The steps that are part of a worker's shutdown.
 AT_A_STOP = "give_back"
+OUTLASTED = "it ran for longer than its process had time to stop"
 
 
 def named_steps(stage: Stage) -> set[int]:
@@ -43,15 +45,15 @@ def _lead_to(stage: Stage, fleet: Fleet, worker: KillWorker, fault: str) -> None
     """Give the worker all kinds of work until it has died; sometimes it also has to wait for jobs."""
     stage.push(fleet, stage.scaled(JOBS_PER_STEP))
     give_up_at = time.monotonic() + REACH_SECONDS
-    is_stopping = False
+    told_at: float | None = None
     while worker.is_running and time.monotonic() < give_up_at:
         _push_one(stage, fleet, seconds=stage.draw.choice([0, 0, 0.006]))
-        if fault.startswith(AT_A_STOP) and not is_stopping and fleet.in_flight_of(worker.pid):
+        if fault.startswith(AT_A_STOP) and told_at is None and fleet.in_flight_of(worker.pid):
             for _ in range(10):
                 _push_one(stage, fleet, seconds=0.5)
             with suppress(ProcessLookupError):
                 worker.send_signal(signal.SIGTERM)
-            is_stopping = True
+            told_at = time.monotonic()
         time.sleep(0.02)
     pid = worker.pid
     if worker.is_running:
@@ -63,6 +65,9 @@ def _lead_to(stage: Stage, fleet: Fleet, worker: KillWorker, fault: str) -> None
         stage.faults[f"SIGKILL: at a step: {fault}"] += 1
     else:
         stage.notes["steps that were not reached"] += 1
+        if told_at is not None:
+            # It has stopped as it should, and gave back the jobs that take longer than its shutdown timeout.
+            stage.incidents.excuses.append(Excuse(pid, told_at, time.monotonic(), OUTLASTED))
 
 
 def _push_one(stage: Stage, fleet: Fleet, seconds: float) -> None:

@@ -131,12 +131,34 @@ class RedisServer:
         self._end_with(signal.SIGKILL)
 
     def restart(self, *, kill: bool = False) -> Self:
-        """Stop (or kill) the server and start it again on the same port; its data are back only with `appendonly`."""
-        if kill:
-            self.kill()
-        else:
+        """
+        Stop (or kill) the server and start it again on the same port; its data are back only with `appendonly`.
+
+        If the kill has cut off the append-only file, it is written anew, as docs/delivery.md advises.
+        """
+        if not kill:
             self.stop()
-        return self.start()
+            return self.start()
+        self.kill()
+        known = self.log_path.stat().st_size
+        self.start()
+        if self._appendonly:
+            with self.client() as client:
+                eventually(lambda: not client.info("persistence")["loading"])
+            if b"short read while loading the AOF" in self.log_path.read_bytes()[known:]:
+                self.rewrite_aof()
+        return self
+
+    def rewrite_aof(self) -> None:
+        """Write the append-only file anew."""
+        with self.client() as client:
+            client.bgrewriteaof()
+
+            def is_written() -> bool:
+                found = client.info("persistence")
+                return not (found["aof_rewrite_in_progress"] or found["aof_rewrite_scheduled"])
+
+            eventually(is_written)
 
     def close(self) -> None:
         """Stop the server and remove its directory. It cannot be started again."""

@@ -63,13 +63,19 @@ def test_steps_are_made_started_and_stopped_with_the_worker(
     ]
 
 
+def started_with_a_step_of_the_pool(start: StartWorker, client: redis.Redis, pool: str) -> SidekiqProcess:
+    """A worker that is ready, one of whose steps requires the pool."""
+    worker = start("-P", pool, "-c", "1", ETERNAL="1")
+    eventually(lambda: any(text.startswith("ready") for text in noted(client)), within_seconds=_SECONDS)
+    return worker
+
+
 @pytest.mark.parametrize("pool", ["prefork", "threads"])
 def test_a_step_that_requires_the_pool_stops_before_running_tasks_are_waited_for(
     start: StartWorker, redis_client: redis.Redis, redis_url: str, pool: str
 ) -> None:
     """It may end them, as the one of celery-eternal does; a step that does not require the pool stops afterwards."""
-    worker = start("-P", pool, "-c", "1", ETERNAL="1")
-    eventually(lambda: any(text.startswith("ready") for text in noted(redis_client)), within_seconds=_SECONDS)
+    worker = started_with_a_step_of_the_pool(start, redis_client, pool)
     app = Celery(broker=redis_url, set_as_current=False)
     app.send_task("tests.compat.worker.stepping.eternal")
     eventually(lambda: "running" in noted(redis_client), within_seconds=_SECONDS)
@@ -89,8 +95,7 @@ def test_a_cold_stop_terminates_the_workers_steps(
     start: StartWorker, redis_client: redis.Redis, redis_url: str, pool: str
 ) -> None:
     """As in Celery, which stops those of the consumer. `worker_shutting_down` says that it is cold."""
-    worker = start("-P", pool, "-c", "1", ETERNAL="1")
-    eventually(lambda: any(text.startswith("ready") for text in noted(redis_client)), within_seconds=_SECONDS)
+    worker = started_with_a_step_of_the_pool(start, redis_client, pool)
 
     worker.send_signal(signal.SIGQUIT)
     assert worker.wait(_SECONDS) == 0

@@ -153,7 +153,8 @@ class Config:
             no job comes due before its next check.
         lease_seconds: An owner that has not been heard from for longer may be recovered.
         beat_seconds: How often to renew the lease and the heartbeat; None means a sixth of the lease.
-        buffer_seconds: Jobs are fetched ahead only if they will probably start within this time.
+        buffer_seconds: Jobs are fetched ahead only if they will probably start within this time, or within that of four
+            round trips to Redis.
         buffer_bytes: The most bytes that one batch may hold.
         processes: How many child processes the parent keeps running; None runs jobs in this process.
         max_memory_mb: A child whose resident memory exceeds this stops gracefully and is replaced; None means no limit.

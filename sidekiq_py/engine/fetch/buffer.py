@@ -28,7 +28,7 @@ class Buffer:
     Args:
         side: The connection over which jobs go back.
         alarm: Armed when there are jobs that may have to go back.
-        buffer_seconds: The time within which a job that was fetched ahead should start.
+        buffer_seconds: The time within which a job that was fetched ahead should start, while round trips are short.
 
     Attributes:
         jobs: The jobs, in the order in which they run.
@@ -102,6 +102,7 @@ class Buffer:
         self._left = len(self.jobs)
         self.low_water = self._left // 4 if ahead else 0
         self._refilled_at = monotonic()
+        self.size.fetched(self._refilled_at - now)
         if self.jobs:
             self._alarm.arm()
 

@@ -44,6 +44,7 @@ from sidekiq_py.registry import OnNotices
 
 _log = logging.getLogger("sidekiq")
 
+# Both grow with the time of a round trip (`BatchSize.stretch`).
 # A job that ran this long is acknowledged by itself: the round trip costs little, and a kill would repeat real work.
 _SLOW_SECONDS = 0.005
 # A job that was fetched ahead and has not started after this long goes back.
@@ -361,11 +362,12 @@ class ReliableFetcher:
         otherwise it is sent at once after a slow job, and soon after others.
         """
         self._settler.acknowledge(unit)
-        if self._alarm.is_armed and seconds < _SLOW_SECONDS:
+        is_slow = seconds >= _SLOW_SECONDS * self._buffer.size.stretch
+        if self._alarm.is_armed and not is_slow:
             return
         if not (self._buffer.jobs or self._leader.is_quiet) and threading.get_ident() in self._takers:
             self._alarm.remind()
-        elif seconds < _SLOW_SECONDS:
+        elif not is_slow:
             self._alarm.arm()
         else:
             self._redis_errors.attempt(self._settler.flush, "acknowledging")
@@ -393,4 +395,4 @@ class ReliableFetcher:
         if self._leader.is_quiet:
             self._buffer.give_back(older_than=None)
         elif self._buffer.jobs:
-            self._buffer.give_back(older_than=_GIVE_BACK_SECONDS)
+            self._buffer.give_back(older_than=_GIVE_BACK_SECONDS * self._buffer.size.stretch)

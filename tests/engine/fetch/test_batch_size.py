@@ -1,4 +1,8 @@
-"""How many jobs are fetched ahead: what will start within the buffer's time, and nothing while jobs are slow."""
+"""
+How many jobs are fetched ahead: what will start within the buffer's time, and nothing while jobs are slow.
+
+Jobs are slow compared with a round trip.
+"""
 
 import pytest
 
@@ -47,6 +51,38 @@ def test_a_rare_slow_job_is_forgotten() -> None:
     for _ in range(100):
         size.ran(0.0001)
     assert size.refilled(100, 0.010) == 100
+
+
+def test_jobs_of_a_few_round_trips_are_fetched_ahead() -> None:
+    """Without the buffer, each would wait for a fetch as well."""
+    size = BatchSize(0.010)
+    for _ in range(100):
+        size.ran(0.030)
+        size.fetched(0.020)
+
+    assert size.stretch == pytest.approx(8, rel=0.05)
+    # 100 a second, and four round trips of 20 ms.
+    assert size.refilled(10, 0.100) in (7, 8)
+
+
+def test_a_single_late_reply_changes_little() -> None:
+    """A hundred quick ones later, nothing is left of it."""
+    size = BatchSize(0.010)
+    size.fetched(30.0)
+    assert size.stretch == 2
+
+    for _ in range(100):
+        size.fetched(0.0002)
+    assert size.stretch == 1
+
+
+def test_the_time_in_the_buffer_has_an_end() -> None:
+    """However slow Redis is: another process may have a better connection."""
+    size = BatchSize(0.010)
+    for _ in range(100):
+        size.fetched(2.0)
+
+    assert size.stretch == 50
 
 
 @pytest.mark.parametrize(("consumed", "seconds"), [(0, 1.0), (0, 0.0), (5, 0.0)])

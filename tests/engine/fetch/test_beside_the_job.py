@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import redis
 
+from sidekiq_py import telemetry
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.config import CapsuleConfig, Config
 from sidekiq_py.engine.assembly import WorkerParts
@@ -262,3 +263,26 @@ def test_a_poison_pill_is_reported_under_its_name(
     [reported] = lines.with_text("Poison pill")
     assert (" class=run jid=" in reported) == text.startswith(b"{")
     assert PoisonPillError.__name__ in reported
+
+
+def test_short_jobs_of_a_distant_redis_are_fetched_ahead(
+    worker: Worker, redis_server: RedisServer, redis_client: redis.Redis
+) -> None:
+    """Those of 8 ms are, while a round trip takes 20; they would have to take less than 5 if Redis were near."""
+    worker.declare("nap", lambda number: (time.sleep(0.008), worker.ran.append(number)))
+    push_jobs(redis_client, [job_text(number, "nap") for number in range(100)])
+    brought: list[int] = []
+    with CuttingProxy(redis_server.port) as proxy:
+        proxy.delay_seconds = 0.02
+        worker.url = proxy.url
+        telemetry.attach("brought", "sidekiq.fetch", lambda name, measurements: brought.append(measurements["count"]))
+        try:
+            worker.start()
+            eventually(lambda: redis_client.get("stat:processed") == b"100", 20)
+            worker.stop()
+        finally:
+            telemetry.detach("brought")
+
+    assert sorted(worker.ran) == list(range(100))
+    assert max(brought) >= 4
+    assert len(brought) <= 60

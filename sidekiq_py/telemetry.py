@@ -136,43 +136,21 @@ class Event:
 
 _PAYLOAD = "the parsed job; other handlers see the same dict, so do not change it"
 _QUEUE = "name of the queue the job came from"
-_IDENTITY = "identity of the worker process, as in Redis's set `processes`"
+_JOB = {"payload": _PAYLOAD, "queue": _QUEUE}
+_RUN = {**_JOB, "identity": "identity of the worker process, as in Redis's set `processes`"}
+_ENDED_RUN = {**_RUN, "seconds": "how long it ran, including middleware"}
 
-JOB_START = Event(
-    "sidekiq.job.start",
-    {
-        "payload": _PAYLOAD,
-        "queue": _QUEUE,
-        "identity": _IDENTITY,
-    },
-)
-JOB_STOP = Event(
-    "sidekiq.job.stop",
-    {
-        "payload": _PAYLOAD,
-        "queue": _QUEUE,
-        "identity": _IDENTITY,
-        "seconds": "how long it ran, including middleware",
-    },
-)
+JOB_START = Event("sidekiq.job.start", _RUN)
+JOB_STOP = Event("sidekiq.job.stop", _ENDED_RUN)
 JOB_EXCEPTION = Event(
     "sidekiq.job.exception",
     {
-        "payload": _PAYLOAD,
-        "queue": _QUEUE,
-        "identity": _IDENTITY,
-        "seconds": "how long it ran, including middleware",
+        **_ENDED_RUN,
         "error": "the exception",
         "is_failure": "False if the job was only interrupted: by a shutdown, or an `IterableJob` that continues later",
     },
 )
-JOB_EXPIRED = Event(
-    "sidekiq.job.expired",
-    {
-        "payload": _PAYLOAD,
-        "queue": _QUEUE,
-    },
-)
+JOB_EXPIRED = Event("sidekiq.job.expired", _JOB)
 PUSH = Event(
     "sidekiq.push",
     {

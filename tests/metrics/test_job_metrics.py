@@ -13,7 +13,6 @@ pytest.importorskip("prometheus_client")
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from sidekiq_py.clock import monotonic
-from sidekiq_py.engine.report import job_events
 from sidekiq_py.engine.run import run_times
 from sidekiq_py.engine.run.metrics import ExecutionMetrics
 from sidekiq_py.engine.run.run_times import PROMETHEUS_BOUNDS
@@ -39,9 +38,10 @@ def run(job_class: Any = "Mail", queue: str = "default", *, seconds: float = 0.2
     ExecutionMetrics().success_counter()(payload, queue, seconds, monotonic() - seconds)
 
 
-def fail(*, is_failure: bool = True) -> None:
+def fail(payload: dict[str, Any] | None = None, error: Exception | None = None, *, is_failure: bool = True) -> None:
     """A job that raises, or is interrupted."""
-    job_events.raised({"class": "Mail"}, "default", "me:1:abc", 0.2, ValueError(), is_failure=is_failure)
+    run = {"payload": payload or {"class": "Mail"}, "queue": "default", "identity": "me:1:abc", "seconds": 0.2}
+    JOB_EXCEPTION.emit({**run, "error": error or ValueError(), "is_failure": is_failure})
 
 
 def values(metrics: JobMetrics) -> dict[tuple[str, str, str], float]:
@@ -123,9 +123,7 @@ def test_a_stamp_that_is_no_moment_spoils_no_sum(metrics: JobMetrics, stamp: obj
     count_success = ExecutionMetrics().success_counter()
     for enqueued_at in (stamp, time.time() - 2.1, stamp):
         count_success({"class": "Mail", "enqueued_at": enqueued_at}, "default", 0.1, monotonic() - 0.1)
-        job_events.raised(
-            {"class": "Mail", "enqueued_at": stamp}, "default", "me:1:abc", 0.1, ValueError(), is_failure=True
-        )
+        fail({"class": "Mail", "enqueued_at": stamp})
 
     there = from_text(as_text(metrics.counts()))
     [row] = summed([there, there]).values()
@@ -238,8 +236,7 @@ def test_counting_ends_with_detach() -> None:
 def test_classes_that_nobody_declares_take_no_place_of_those_that_run(metrics: JobMetrics) -> None:
     """Any program may push any class, and each such job fails once here."""
     for number in range(10):
-        error = JobNotFoundError(f"Made::Up{number}")
-        job_events.raised({"class": f"Made::Up{number}"}, "default", "me:1:abc", 0.0, error, is_failure=True)
+        fail({"class": f"Made::Up{number}"}, JobNotFoundError(f"Made::Up{number}"))
     run("Mail")
 
     found = values(metrics)

@@ -17,7 +17,6 @@ from sidekiq_py.config import Config
 from sidekiq_py.engine.fetch.fetcher import Fetcher
 from sidekiq_py.engine.ownership.owner import UnitOfWork
 from sidekiq_py.engine.ownership.pending_deaths import PendingDeath, PendingDeaths
-from sidekiq_py.engine.report import job_events
 from sidekiq_py.engine.report.job_context import JobContext
 from sidekiq_py.engine.run import retry
 from sidekiq_py.engine.run.foreign_features import ForeignFeatures
@@ -164,7 +163,7 @@ class Surroundings:
             if outcome.kind == "done" and error is None:
                 raise
             self.hooks.report(failure, {"context": "The job is kept in dead", "job": payload, "jobstr": raw})
-            return retry.dead_letter_untouched(raw, payload, self.config, now)
+            return retry.dead_letter(raw, payload, self.config, now)
 
     def carry_out(self, ended: Ended, outcome: Outcome, settle: Settle, *, is_reported: bool = False) -> bool:
         """
@@ -185,7 +184,7 @@ class Surroundings:
         if not settle(outcome.vital, others):
             return False
         if SETTLE.handlers:
-            job_events.settled(outcome.kind, payload, raw, queue)
+            _emit_settled(outcome.kind, payload, raw, queue)
         if payload and has_failed and error is not None and not is_reported:
             # Bytes that are not a job have no payload, and were reported on the way here.
             report = self.hooks.call_error_handlers if outcome.is_logged else self.hooks.report
@@ -214,7 +213,8 @@ class Surroundings:
         """Emit `sidekiq.job.exception`: the job raised or was interrupted. Its outcome is decided after this."""
         if JOB_EXCEPTION.handlers:
             is_failure = not (is_success(error) or retry.is_caused_by_shutdown(error))
-            job_events.raised(payload, queue, self.identity, seconds, error, is_failure=is_failure)
+            run = {"payload": payload, "queue": queue, "identity": self.identity, "seconds": seconds}
+            JOB_EXCEPTION.emit({**run, "error": error, "is_failure": is_failure})
 
     def pending_death(self, outcome: Outcome, raw: bytes, error: BaseException | None) -> PendingDeath | None:
         """The record to write along with this outcome, so that the death handlers run even if this process dies."""
@@ -253,7 +253,7 @@ class AttemptEnd:
     def dead_lettered(self, unit: UnitOfWork, payload: Payload, error: SidekiqError) -> None:
         """Settle a job that must not run here: it goes to `dead` unchanged."""
         now = now_seconds()
-        outcome = retry.dead_letter_untouched(unit.raw, payload, self._around.config, now)
+        outcome = retry.dead_letter(unit.raw, payload, self._around.config, now)
         self._end(unit, Ended(unit.raw, payload, unit.queue, error, now), outcome)
 
     def too_large(self, unit: UnitOfWork) -> None:
@@ -266,8 +266,8 @@ class AttemptEnd:
             text, effects = around.registry.on_too_large(unit.raw)
         context = {"context": "A job is kept in dead, unread", "jobstr": unit.raw[:_SHOWN_BYTES]}
         around.hooks.report(JobTooLargeError(text), context)
-        outcome = retry.dead_letter_untouched(unit.raw, {}, around.config, now)
-        outcome = outcome._replace(announce_death=False, vital=(*effects, *outcome.vital))
+        outcome = retry.dead_letter(unit.raw, {}, around.config, now, announce_death=False)
+        outcome = outcome._replace(vital=(*effects, *outcome.vital))
         self._end(unit, Ended(unit.raw, self._payload_if_handled(unit), unit.queue, None, now), outcome)
 
     def postponed(self, unit: UnitOfWork, at: float) -> None:
@@ -393,7 +393,7 @@ class AttemptEnd:
     ) -> None:
         self._fetcher.finish(unit, vital, counters, seconds, question)
         if SETTLE.handlers:
-            job_events.settled("done", payload, unit.raw, unit.queue)
+            _emit_settled("done", payload, unit.raw, unit.queue)
 
     def tallied(self, unit: UnitOfWork, payload: Payload, handled_by: Sequence[Extension], seconds: float) -> bool:
         """
@@ -419,7 +419,7 @@ class AttemptEnd:
         """Settle a success that needs nothing but its acknowledgement."""
         self._fetcher.acknowledge(unit, seconds)
         if SETTLE.handlers:
-            job_events.settled("done", payload, unit.raw, unit.queue)
+            _emit_settled("done", payload, unit.raw, unit.queue)
 
     def rescued(self, unit: UnitOfWork, error: BaseException) -> None:
         """
@@ -482,7 +482,7 @@ class AttemptEnd:
         if outcome.kind == "requeue":
             self._requeue(unit, ended.error, outcome.vital)
             if SETTLE.handlers:
-                job_events.settled("requeue", ended.payload, unit.raw, unit.queue)
+                _emit_settled("requeue", ended.payload, unit.raw, unit.queue)
         elif not self._around.carry_out(ended, outcome, partial(self._fetcher.settle, unit), is_reported=is_reported):
             _log.info("a job ended after another process had taken it over; nothing was written: %s", unit)
 
@@ -517,7 +517,7 @@ class AttemptEnd:
         # Counted as processed and as failed, as in Ruby, where the interruption reaches the counters as an exception.
         self._fetcher.settle(unit, [*ends, *vital], job_counts.count_commands(utc_day(now_seconds()), failed=True))
         if SETTLE.handlers:
-            job_events.settled("interrupted", payload, unit.raw, unit.queue)
+            _emit_settled("interrupted", payload, unit.raw, unit.queue)
 
     def _ends_of_interrupted(
         self, unit: UnitOfWork, payload: Payload, seconds: float, kind: EndKind
@@ -528,6 +528,15 @@ class AttemptEnd:
         now = now_seconds()
         end = JobEnd(kind, payload, unit.raw, unit.queue, now, around.dialect(), seconds=seconds)
         return around.extensions.end_effects(end)
+
+
+def _emit_settled(outcome: str, payload: Payload, raw: bytes, queue: str) -> None:
+    """
+    Emit that an attempt was settled. Successes are queued then, and written with others within milliseconds.
+
+    Check for handlers first: `if SETTLE.handlers`.
+    """
+    SETTLE.emit({"outcome": outcome, "payload": payload, "raw": raw, "queue": queue})
 
 
 def push_back(queue: str, raw: bytes) -> Sequence[settle_script.Effect]:

@@ -114,16 +114,25 @@ def after_failure(
         return _keep_as_it_is(failure, payload, problem, "The failure cannot be recorded; the job is kept in dead")
 
 
-def dead_letter_untouched(raw: bytes, payload: Payload, config: Config, now: float) -> Outcome:
+def dead_letter(member: bytes, payload: Payload, config: Config, now: float, *, announce_death: bool = True) -> Outcome:
     """
-    The outcome of a job that must not run here: its bytes go to `dead` unchanged.
+    The outcome of a job that goes to `dead`.
 
     Args:
-        raw: The bytes as they were fetched.
+        member: The bytes to keep: those that were fetched, if the job must not run here.
         payload: The parsed payload, for death handlers.
         now: Seconds since the epoch.
+        announce_death: False calls no death handlers.
     """
-    return _in_dead(raw, payload, config, now, announce_death=True)
+    return Outcome(
+        "dead",
+        payload,
+        member,
+        now,
+        announce_death,
+        vital=(add_to_dead(member, now),),
+        trims=tuple(trim_dead(now, config.dead_limits)),
+    )
 
 
 def is_caused_by_shutdown(error: BaseException) -> bool:
@@ -310,7 +319,7 @@ def _discard(failure: _Failure, payload: Payload, *, announce_death: bool) -> Ou
 
 
 def _dead_letter(failure: _Failure, payload: Payload) -> Outcome:
-    return _dead(failure, payload, dump(payload, dialect=failure.dialect), announce_death=True)
+    return dead_letter(dump(payload, dialect=failure.dialect), payload, failure.config, failure.now)
 
 
 def _keep_as_it_is(failure: _Failure, payload: Payload, problem: BaseException, context: str) -> Outcome:
@@ -320,20 +329,4 @@ def _keep_as_it_is(failure: _Failure, payload: Payload, problem: BaseException, 
     If they are not even a job, no death handlers are called, as in Ruby.
     """
     failure.report_problem(problem, context, jobstr=failure.raw)
-    return _dead(failure, payload, failure.raw, announce_death=bool(payload))
-
-
-def _dead(failure: _Failure, payload: Payload, member: bytes, *, announce_death: bool) -> Outcome:
-    return _in_dead(member, payload, failure.config, failure.now, announce_death=announce_death)
-
-
-def _in_dead(member: bytes, payload: Payload, config: Config, now: float, *, announce_death: bool) -> Outcome:
-    return Outcome(
-        "dead",
-        payload,
-        member,
-        now,
-        announce_death,
-        vital=(add_to_dead(member, now),),
-        trims=tuple(trim_dead(now, config.dead_limits)),
-    )
+    return dead_letter(failure.raw, payload, failure.config, failure.now, announce_death=bool(payload))

@@ -8,7 +8,7 @@ import redis
 from interop_tests.support.recordings import Recording, bytes_of, database_of, named, recordings, recordings_of
 from sidekiq_py.config import Config
 from sidekiq_py.engine.run import retry
-from sidekiq_py.engine.run.retry import after_failure, dead_letter_untouched
+from sidekiq_py.engine.run.retry import after_failure, dead_letter
 from sidekiq_py.outcome import Outcome
 from sidekiq_py.redis_access.connection.link import Command
 from sidekiq_py.redis_access.connection.pool import Pool
@@ -179,7 +179,7 @@ def test_a_death_trims_the_dead_set_as_ruby_does(found: Recording, pool: Pool, r
     [(_, rank_from, rank_to)] = [command[1:] for command in found.sent("ZREMRANGEBYRANK")]
     config = Config(dead_max_jobs=found.input["dead_max_jobs"])
 
-    pool.batch(commands_of(dead_letter_untouched(found.members[-1], {}, config, found.input["now"])))
+    pool.batch(commands_of(dead_letter(found.members[-1], {}, config, found.input["now"])))
 
     assert (rank_from, rank_to) == (b"0", b"-4")
     assert database_of(redis_client)["dead"] == found.database["dead"]

@@ -18,6 +18,7 @@ from sidekiq_py.clock import monotonic, now_seconds, utc_day
 from sidekiq_py.config import CapsuleConfig
 from sidekiq_py.engine.fetch.deferred import Deferred
 from sidekiq_py.engine.fetch.fetcher import note_fetched
+from sidekiq_py.engine.fetch.served_queues import ServedQueues
 from sidekiq_py.engine.ownership.owner import UnitOfWork
 from sidekiq_py.engine.pulse import Pulse
 from sidekiq_py.errors import RedisError, ReplyLostError
@@ -49,11 +50,8 @@ class BasicFetcher:
     ) -> None:
         self._pool = pool
         self._report = report
-        self._room = room
         self._is_strict = capsule.mode == "strict"
-        self._draws = _draws(capsule.weights)
-        self._async_queues: set[str] = set()
-        self._unserved: frozenset[str] = frozenset()
+        self._queues = ServedQueues(capsule.weights, 0, room)
         self._stopping = threading.Event()
         self._has_room = threading.Event()
         self._local = threading.local()
@@ -68,7 +66,7 @@ class BasicFetcher:
         self._deferred = Deferred(lambda: self._is_closed)
 
     def __repr__(self) -> str:
-        return f"<BasicFetcher {sorted(set(self._draws))}>"
+        return f"<BasicFetcher {sorted(self._queues.names)}>"
 
     def start(self) -> None:
         """Nothing to start: each processor fetches for itself."""
@@ -193,16 +191,15 @@ class BasicFetcher:
 
     def note_async(self, queue: str) -> None:
         """Record that *queue* brings `async def` jobs, so that it is skipped while the event loop is full."""
-        self._async_queues.add(queue)
+        self._queues.note_async(queue)
 
     def stop_serving(self, queue: str) -> None:
         """Stop fetching from *queue*. A job that is still on its way to a processor goes back."""
-        self._unserved |= {queue}
+        self._queues.change({name: weight for name, weight in self._queues.weights if name != queue})
 
     def serve(self, weights: Mapping[str, int]) -> None:
         """Fetch from exactly these queues, in this order."""
-        self._unserved = (self._unserved | set(self._draws)) - weights.keys()
-        self._draws = _draws(weights)
+        self._queues.change(weights)
         self._has_room.set()
 
     def awaits(self, queue: str) -> bool:
@@ -259,23 +256,19 @@ class BasicFetcher:
         queue = found[0].removeprefix(b"queue:").decode(errors="surrogateescape")
         unit = UnitOfWork(found[1], queue, None, b"", False, monotonic())
         # The job has left Redis. Nothing may raise from here on until the caller or `requeue` holds it.
-        if queue in self._unserved or self._stopping.is_set():
+        if queue in self._queues.unserved or self._stopping.is_set():
             self.requeue([unit])
             return None
         note_fetched((unit,))
         return unit
 
     def _open_queues(self, link: Link) -> list[str]:
-        order = self._draws if self._is_strict else random.sample(self._draws, len(self._draws))
-        names = list(dict.fromkeys(order))
+        order = [name for name, weight in self._queues.with_room() for _ in range(max(weight, 1))]
+        if not self._is_strict:
+            random.shuffle(order)
         # A name that is not valid UTF-8 is not ours and must not cause an error.
         paused = {name.decode(errors="replace") for name in link.command("SMEMBERS", keys.PAUSED)}
-        shut = paused | self._full_queues() | self._unserved
-        return [name for name in names if name not in shut] if shut else names
-
-    def _full_queues(self) -> set[str]:
-        room = self._room() if self._async_queues else None
-        return self._async_queues if room is not None and room <= 0 else set()
+        return [name for name in dict.fromkeys(order) if name not in paused]
 
     def _link(self) -> Link:
         link: Link | None = getattr(self._local, "link", None)
@@ -289,7 +282,3 @@ class BasicFetcher:
 def _may_be_repeated(vital: Sequence[Effect]) -> bool:
     """True if all commands are ZADD, as for a retry or a dead job: a second ZADD changes nothing."""
     return bool(vital) and all(effect[0] == "ZADD" for effect in vital)
-
-
-def _draws(weights: Mapping[str, int]) -> list[str]:
-    return [name for name, weight in weights.items() for _ in range(max(weight, 1))]

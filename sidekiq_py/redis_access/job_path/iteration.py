@@ -5,9 +5,11 @@ Fields: `ex` executions so far, `c` the cursor of the next item as JSON, `rt` ru
 epoch seconds. Source: Sidekiq 7.3.2 and 8.1.7, job/iterable.rb; client.rb `cancel!`.
 """
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from sidekiq_py.errors import RedisReplyError
+from sidekiq_py.redis_access.connection.link import Command
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.replies import pairs
 from sidekiq_py.wire import keys
@@ -60,16 +62,8 @@ def save(pool: Pool, jid: str, *, executions: int, cursor: bytes, runtime_text: 
     key = keys.iteration(jid)
     fields = ("HSET", key, "ex", executions, "c", cursor, "rt", runtime_text)
     cancelled = ("HGET", key, "cancelled")
-    if not keep_first_ttl:
-        return pool.batch([("MULTI",), fields, _expire(key), cancelled, ("EXEC",)])[-1][-1] is not None
-    try:
-        return pool.batch([("MULTI",), fields, (*_expire(key), "NX"), cancelled, ("EXEC",)])[-1][-1] is not None
-    except RedisReplyError as error:
-        if not _knows_no_condition(error):
-            raise
-    is_cancelled = pool.batch([("MULTI",), fields, cancelled, ("EXEC",)])[-1][-1] is not None
-    _expire_unless_set(pool, key)
-    return is_cancelled
+    replies = _with_ttl(pool, key, [("MULTI",), fields], [cancelled, ("EXEC",)], keep_first_ttl=keep_first_ttl)
+    return replies[-1][-1] is not None
 
 
 def clear(pool: Pool, jid: str) -> None:
@@ -94,28 +88,28 @@ def cancel(pool: Pool, jid: str, *, now: int, keep_first_ttl: bool) -> int:
     key = keys.iteration(jid)
     asked, when = ("HSETNX", key, "cancelled", now), ("HGET", key, "cancelled")
     from_the_start = ("HSETNX", key, "c", FIRST_CURSOR)
+    replies = _with_ttl(pool, key, [asked, when, from_the_start], keep_first_ttl=keep_first_ttl)
+    return int(replies[1])
+
+
+def _with_ttl(
+    pool: Pool, key: str, before: Sequence[Command], after: Sequence[Command] = (), *, keep_first_ttl: bool
+) -> list[Any]:
+    """
+    Run commands and, between *before* and *after*, set the key's time to live; return the replies.
+
+    EXPIRE has NX since Redis 7. Sidekiq 8 requires that; we accept 6.2.
+    """
+    expire = ("EXPIRE", key, TTL_SECONDS)
     if not keep_first_ttl:
-        return int(pool.batch([asked, when, from_the_start, _expire(key)])[1])
+        return pool.batch([*before, expire, *after])
     try:
-        return int(pool.batch([asked, when, from_the_start, (*_expire(key), "NX")])[1])
+        return pool.batch([*before, (*expire, "NX"), *after])
     except RedisReplyError as error:
-        if not _knows_no_condition(error):
+        if "'expire'" not in str(error):
             raise
-    first = int(pool.batch([asked, when, from_the_start])[1])
-    _expire_unless_set(pool, key)
-    return first
-
-
-def _expire(key: str) -> tuple[str | int, ...]:
-    return ("EXPIRE", key, TTL_SECONDS)
-
-
-def _knows_no_condition(error: RedisReplyError) -> bool:
-    """True if the error says that EXPIRE has no NX, as before Redis 7. Sidekiq 8 requires Redis 7; we accept 6.2."""
-    return "'expire'" in str(error)
-
-
-def _expire_unless_set(pool: Pool, key: str) -> None:
-    """Set the time to live if there is none. Two concurrent saves may both set it, to the same value."""
+    replies = pool.batch([*before, *after])
+    # Two concurrent saves may both set it, to the same value.
     if int(pool.command("PTTL", key)) < 0:
-        pool.command(*_expire(key))
+        pool.command(*expire)
+    return replies

@@ -80,12 +80,15 @@ def describe(facts: dict[str, str]) -> ServerInfo:
     )
 
 
+def lines_of(info: bytes) -> dict[str, str]:
+    """The lines of INFO."""
+    lines = [line.partition(":") for line in info.decode("utf-8", "replace").splitlines() if not line.startswith("#")]
+    return {name: value.strip() for name, colon, value in lines if colon}
+
+
 def _info(pool: Pool) -> dict[str, str]:
     text = _ask(pool, "INFO")
-    if not isinstance(text, bytes):
-        return {}
-    lines = [line.partition(":") for line in text.decode("utf-8", "replace").splitlines() if not line.startswith("#")]
-    return {name: value.strip() for name, colon, value in lines if colon}
+    return lines_of(text) if isinstance(text, bytes) else {}
 
 
 def _hello(pool: Pool) -> dict[str, str]:

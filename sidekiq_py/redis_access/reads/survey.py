@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sidekiq_py.errors import RedisReplyError
+from sidekiq_py.redis_access.connection import scan, server_info
 from sidekiq_py.redis_access.connection.link import Command
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.replies import pairs, raise_first, well_typed
@@ -75,8 +76,7 @@ class BeatTime:
 
 def info(pool: Pool) -> dict[str, str]:
     """The lines of INFO."""
-    lines = [line.partition(":") for line in pool.command("INFO").decode("utf-8", "replace").splitlines()]
-    return {name: value.strip() for name, colon, value in lines if colon and not name.startswith("#")}
+    return server_info.lines_of(pool.command("INFO"))
 
 
 def setting(pool: Pool, name: str) -> str | None:
@@ -140,16 +140,12 @@ def walk(
 
 def members(pool: Pool, key: str) -> list[str]:
     """The members of a set of names, sorted."""
-    found: set[bytes] = set()
-    cursor = b"0"
-    while True:
-        reply = _batch(pool, [("SSCAN", key, cursor, "COUNT", _SCAN_COUNT)])[0]
-        if reply is None:
-            return []
-        cursor, page = reply
-        found.update(page)
-        if cursor == b"0":
-            return sorted(map(_name, found))
+    try:
+        return scan.members(pool, key)
+    except RedisReplyError as error:
+        if error.code != "WRONGTYPE":
+            raise
+        return []
 
 
 def kinds(pool: Pool, names: Sequence[str]) -> dict[str, str]:

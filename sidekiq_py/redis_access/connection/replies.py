@@ -77,6 +77,14 @@ def raise_first(replies: list[Any]) -> list[Any]:
     return replies
 
 
+def of_transaction(replies: list[Any]) -> list[Any]:
+    """Return the reply to EXEC, or raise the first error in it."""
+    for reply in replies:
+        if isinstance(reply, redis.RedisError):
+            raise reply_error(reply)
+    return replies
+
+
 def well_typed(replies: Sequence[Any]) -> list[Any]:
     """
     *replies*, with None in place of a key of the wrong type. Other errors are raised: a key that this user may not read

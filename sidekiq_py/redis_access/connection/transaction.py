@@ -3,11 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-import redis
-
 from sidekiq_py.redis_access.connection.link import Command
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.connection.replies import reply_error
+from sidekiq_py.redis_access.connection.replies import of_transaction
 
 
 def transact(pool: Pool, commands: Sequence[Command]) -> list[Any]:
@@ -20,8 +18,4 @@ def transact(pool: Pool, commands: Sequence[Command]) -> list[Any]:
     Raises:
         RedisReplyError: One of them failed; those before and after it were executed.
     """
-    replies: list[Any] = pool.batch([("MULTI",), *commands, ("EXEC",)])[-1]
-    for reply in replies:
-        if isinstance(reply, redis.RedisError):
-            raise reply_error(reply)
-    return replies
+    return of_transaction(pool.batch([("MULTI",), *commands, ("EXEC",)])[-1])

@@ -16,11 +16,9 @@ push.
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import redis
-
 from sidekiq_py.errors import RedisConnectionError, RedisError, RedisReplyError, ReplyLostError
 from sidekiq_py.redis_access.connection.link import Link
-from sidekiq_py.redis_access.connection.replies import reply_error
+from sidekiq_py.redis_access.connection.replies import of_transaction
 from sidekiq_py.redis_access.job_path.failed_jobs import Command
 from sidekiq_py.wire import keys
 
@@ -115,9 +113,7 @@ class WatchedPushes:
         self._note_look(watched.key, queue, looked)
         if not isinstance(done, list):
             return False
-        for reply in done:
-            if isinstance(reply, redis.RedisError):
-                raise reply_error(reply)
+        of_transaction(done)
         return True
 
     def end(self) -> bool:

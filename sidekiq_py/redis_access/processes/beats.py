@@ -2,14 +2,12 @@
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
-
-import redis
 
 from sidekiq_py.redis_access.connection.link import Command, Link
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.connection.replies import raise_first, reply_error
+from sidekiq_py.redis_access.connection.replies import of_transaction, raise_first
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.payload import score_text
@@ -93,8 +91,8 @@ def _beat(link: Link, beat: Beat, dialect: Dialect) -> BeatReply:
     rtt_us = _round_trip_us(link) if dialect.has_rtt else 0
     work = _work_commands(beat, dialect)
     replies = raise_first(link.batch([*work, *_identity_commands(beat, rtt_us, dialect)]))
-    _exec_reply(replies[len(work) - 1])
-    _, existed, _, _, signal = _exec_reply(replies[-1])
+    of_transaction(replies[len(work) - 1])
+    _, existed, _, _, signal = of_transaction(replies[-1])
     return BeatReply(signal.decode(errors="replace") if signal else None, bool(existed), rtt_us)
 
 
@@ -144,11 +142,3 @@ def _fields(beat: Beat, rtt_us: int, dialect: Dialect) -> list[Any]:
 
 def _work_keys(identity: str, dialect: Dialect) -> list[str]:
     return [keys.work(identity, suffix=suffix) for suffix in dialect.work_suffixes]
-
-
-def _exec_reply(replies: Sequence[Any]) -> Sequence[Any]:
-    """Return the replies of a transaction, or raise the first error among them."""
-    for reply in replies:
-        if isinstance(reply, redis.RedisError):
-            raise reply_error(reply)
-    return replies

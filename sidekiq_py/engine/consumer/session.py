@@ -32,7 +32,7 @@ from sidekiq_py.engine.notices import Notices
 from sidekiq_py.engine.ownership.housekeeper import Housekeeper
 from sidekiq_py.engine.ownership.identity import new_identity
 from sidekiq_py.engine.ownership.lease_keeper import LeaseKeeper
-from sidekiq_py.engine.ownership.owner import Owner, Ownership, UnitOfWork, listed_among
+from sidekiq_py.engine.ownership.owner import Owner, Ownership, UnitOfWork, forget, listed_among
 from sidekiq_py.engine.ownership.recovery import Recovery
 from sidekiq_py.engine.upkeep.poller import Poller
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, PayloadError, RedisError, RedisReplyError
@@ -251,7 +251,7 @@ class ConsumerSession:
                 self.pool.run(ownership.renew)
             except RedisError:
                 # The job stays in flight, and is requeued once Redis answers.
-                _forget(unit)
+                forget([unit])
                 return False
         return unit.owner is ownership.current
 
@@ -294,8 +294,7 @@ class ConsumerSession:
             except RedisError as error:
                 # The housekeeper requeues jobs that are in flight and unknown here.
                 _log.warning("jobs could not be requeued yet: %s", error)
-            for field in fields:
-                owner.units.pop(field, None)
+            forget(theirs)
 
     def put_last(self, unit: UnitOfWork, change: Change) -> None:
         """
@@ -310,7 +309,7 @@ class ConsumerSession:
         vital = [("SADD", keys.QUEUES, unit.queue), ("LPUSH", keys.queue(unit.queue), raw)]
         counters = [in_flight.clear_suspect_command(unit.raw)] if unit.is_marked else []
         self.pool.run(lambda link: settled(link, unit, vital, counters))
-        _forget(unit)
+        forget([unit])
 
     def _acknowledge(self, unit: UnitOfWork) -> None:
         owner = unit.owner
@@ -323,13 +322,13 @@ class ConsumerSession:
             [removed] = self.pool.batch(done_commands(owner, [unit]))
             if removed:
                 self.pool.run(lambda link: job_counts.count_processed(link, day, 1), idempotent=False)
-        _forget(unit)
+        forget([unit])
 
     def _dead_letter(self, unit: UnitOfWork, member: bytes, now: float) -> None:
         vital = [add_to_dead(member, now), *trim_dead(now, self.config.dead_limits)]
         counters = [*job_counts.count_commands(utc_day(now), failed=True), in_flight.clear_suspect_command(unit.raw)]
         self.pool.run(lambda link: settled(link, unit, vital, counters))
-        _forget(unit)
+        forget([unit])
 
     def _dead_member(self, raw: bytes, reason: str, error_class: str) -> bytes:
         """The job's bytes with the reason why it is dead, for the Web UI."""
@@ -366,11 +365,6 @@ def _units(owner: Owner, reply: Sequence[Any]) -> list[UnitOfWork]:
         unit = owner.units[field] = UnitOfWork(raw, queue, owner, field, is_marked, now)
         units.append(unit)
     return units
-
-
-def _forget(unit: UnitOfWork) -> None:
-    if unit.owner is not None:
-        unit.owner.units.pop(unit.field, None)
 
 
 def _report(error: BaseException, context: dict[str, Any]) -> None:

@@ -56,13 +56,9 @@ def run_child(
             launcher.termination.send_signal_to_job(int(message.details[0]), launcher.signals.send_to_job)
         elif message.word == "KILLED":
             limit, owner, field = message.details[0], message.details[1], " ".join(message.details[2:])
-            answers = {True: "yes", False: "no", None: "later"}
-            parent.say(
-                "SETTLED",
-                answers[launcher.termination.settle_past_time_limit(owner, _bytes_of(field), limit)],
-                owner,
-                field,
-            )
+            job = field.encode(errors="surrogateescape")
+            settled = launcher.termination.settle_past_time_limit(owner, job, limit)
+            parent.say("SETTLED", {True: "yes", False: "no", None: "later"}[settled], owner, field)
 
     parent.listen(handle_message, on_end=lambda: launcher.signals.put("TERM"))
     settle_memory()
@@ -72,10 +68,6 @@ def run_child(
         # A child that ends without this message has crashed: a job may end its process with exit code 0.
         on_stop=lambda name: parent.say("LEAVING", name),
     )
-
-
-def _bytes_of(field: str) -> bytes:
-    return field.encode(errors="surrogateescape")
 
 
 class _Watch:

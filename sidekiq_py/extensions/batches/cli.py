@@ -6,14 +6,12 @@ from typing import Any
 
 import click
 
-from sidekiq_py.cli.choosing import ask, counted, limit_option
+from sidekiq_py.cli.choosing import ask, counted, limit_option, yes_option
 from sidekiq_py.cli.connection import pushes_jobs, reads_redis
 from sidekiq_py.cli.output import DefaultsToList, echo_json, echo_json_array, echo_table, relative, shortened
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.extensions.batches import state
 from sidekiq_py.extensions.batches.api import Batches
-from sidekiq_py.extensions.batches.batch import Batch
-from sidekiq_py.extensions.batches.errors import BatchError
 from sidekiq_py.extensions.batches.state import STATES, BatchStatus
 from sidekiq_py.redaction import current
 from sidekiq_py.wire.control_characters import escaped
@@ -65,7 +63,7 @@ def list_batches(as_json: bool, wanted: Any, limit: int) -> None:
 @reads_redis
 def show(bid: str, as_json: bool) -> None:
     """Show a batch, who may still add to it, and the jobs that did not succeed."""
-    status = _found(bid).status()
+    status = Batches().find(bid).status()
     if as_json:
         echo_json(status.as_dict())
         return
@@ -85,16 +83,9 @@ def show(bid: str, as_json: bool) -> None:
 @reads_redis
 def close(bid: str, as_json: bool) -> None:
     """Close a batch that stayed open because the program that added jobs has failed or died."""
-    count = _done(bid, Batch.close)
-    _print(
-        bid,
-        as_json,
-        "closed",
-        count,
-        f"{bid} is closed; until now {counted(count, 'block')} could add jobs."
-        if count
-        else f"{bid} was already closed.",
-    )
+    count = Batches().find(bid).close()
+    outcome = f"is closed; until now {counted(count, 'block')} could add jobs" if count else "was already closed"
+    _print(bid, as_json, "closed", count, f"{bid} {outcome}.")
 
 
 @batches.command()
@@ -103,37 +94,37 @@ def close(bid: str, as_json: bool) -> None:
 @reads_redis
 def retry(bid: str, as_json: bool) -> None:
     """Return the failed and dead jobs of a batch to their queues."""
-    count = _done(bid, Batch.retry_failed)
+    count = Batches().find(bid).retry_failed()
     text = "1 job went back to its queue." if count == 1 else f"{count:,} jobs went back to their queues."
     _print(bid, as_json, "retried", count, text)
 
 
 @batches.command()
 @click.argument("bid")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @pushes_jobs
 @reads_redis
 def invalidate(bid: str, yes: bool, as_json: bool) -> None:
     """Make the remaining jobs of a batch and of its children end without running."""
-    _found(bid)
+    batch = Batches().find(bid)
     if not yes:
         ask(lambda: f"Let the remaining jobs of batch {bid} end without running", what="invalidate")
-    count = _done(bid, Batch.invalidate)
+    count = batch.invalidate()
     text = f"{counted(count, 'batch', 'batches')} invalidated." if count else f"{bid} was already invalidated."
     _print(bid, as_json, "invalidated", count, text)
 
 
 @batches.command()
 @click.argument("bid")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @pushes_jobs
 @reads_redis
 def delete(bid: str, yes: bool, as_json: bool) -> None:
     """Delete a batch. Its jobs still run, but its callbacks are never enqueued."""
-    _found(bid)
+    batch = Batches().find(bid)
     if not yes:
         ask(lambda: f"Delete batch {bid}, whose callbacks will never be enqueued", what="delete")
-    _done(bid, Batch.delete)
+    batch.delete()
     _print(bid, as_json, "deleted", 1, f"{bid} deleted.")
 
 
@@ -142,20 +133,6 @@ def _print(bid: str, as_json: bool, verb: str, count: int, text: str) -> None:
         echo_json({"bid": bid, verb: count})
     else:
         click.echo(text)
-
-
-def _found(bid: str) -> Batch:
-    try:
-        return Batches().find(bid)
-    except BatchError as error:
-        raise click.ClickException(str(error)) from error
-
-
-def _done(bid: str, act: Any) -> Any:
-    try:
-        return act(_found(bid))
-    except BatchError as error:
-        raise click.ClickException(str(error)) from error
 
 
 def _facts(status: BatchStatus, now: float) -> list[tuple[str, object]]:

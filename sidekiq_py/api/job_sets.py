@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 from operator import attrgetter
-from typing import Any
+from typing import Any, ClassVar
 
 from sidekiq_py import program
 from sidekiq_py.api.bulk import BulkResult, Progress, Stop, Tally, slices
@@ -208,15 +208,14 @@ class JobSet:
 
     def scan(self, match: str, count: int = 100) -> Iterator[SortedEntry]:
         """
-        Yield the entries whose bytes contain *match*. Redis does the search; the order is undefined.
+        The entries whose bytes contain *match*. Redis does the search; the order is undefined.
 
         Args:
             match: A glob pattern; without a `*`, a text to find anywhere.
             count: How many entries Redis looks at per round trip.
         """
         pattern = match if "*" in match else f"*{match}*"
-        for member, score in job_sets.scan(self._pool, self.name, pattern, count):
-            yield SortedEntry(self, member, score)
+        return self._scan(pattern, count)
 
     def at_rank(self, start: int, count: int, *, latest_first: bool = False) -> tuple[list[SortedEntry], int]:
         """
@@ -278,7 +277,7 @@ class JobSet:
             found, report = self._between(wanted, latest_first, None), looked_at
         else:
             # Redis reports the progress itself.
-            found, report = self._with_text(wanted.text, looked_at), None
+            found, report = self._scan(f"*{literal(wanted.text)}*", _SCAN_COUNT, looked_at), None
         return search(found, wanted, attrgetter("score"), looked_at=report, stop=stop)
 
     def page(
@@ -327,8 +326,7 @@ class JobSet:
         """The entry with this job id. Redis searches the whole set, so this is for people, not for programs."""
         # Characters that JSON can escape in more than one way cannot be searched for as bytes; compare after parsing.
         pattern = f"*{literal(jid)}*" if jid.isascii() and jid.isprintable() and not set(jid) & set('"\\/') else None
-        for member, score in job_sets.scan(self._pool, self.name, pattern, _SCAN_COUNT):
-            entry = SortedEntry(self, member, score)
+        for entry in self._scan(pattern, _SCAN_COUNT):
             if entry.jid == jid:
                 return entry
         return None
@@ -489,10 +487,8 @@ class JobSet:
                 yield SortedEntry(self, member, score)
             after = page[-1]
 
-    def _with_text(self, text: str, looked_at: Progress | None) -> Iterator[SortedEntry]:
-        """The entries that may match, narrowed down at little cost."""
-        pattern = f"*{literal(text)}*"
-        for member, score in job_sets.scan(self._pool, self.name, pattern, _SCAN_COUNT, looked_at):
+    def _scan(self, pattern: str | None, count: int, looked_at: Progress | None = None) -> Iterator[SortedEntry]:
+        for member, score in job_sets.scan(self._pool, self.name, pattern, count, looked_at):
             yield SortedEntry(self, member, score)
 
     def _between(self, wanted: JobFilter, downward: bool, after: Place | None) -> Iterator[SortedEntry]:
@@ -561,31 +557,31 @@ class JobSet:
         return self._client.detection.dialect(now_seconds())
 
 
-class ScheduledSet(JobSet):
+class _NamedSet(JobSet):
+    _KEY: ClassVar[str]
+
+    def __init__(
+        self, *, pool: Any = None, client: Client | None = None, dead_limits: DeadLimits | None = None
+    ) -> None:
+        super().__init__(self._KEY, pool=pool, client=client, dead_limits=dead_limits)
+
+
+class ScheduledSet(_NamedSet):
     """Scheduled jobs: they wait for their time."""
 
-    def __init__(
-        self, *, pool: Any = None, client: Client | None = None, dead_limits: DeadLimits | None = None
-    ) -> None:
-        super().__init__(keys.SCHEDULE, pool=pool, client=client, dead_limits=dead_limits)
+    _KEY = keys.SCHEDULE
 
 
-class RetrySet(JobSet):
+class RetrySet(_NamedSet):
     """Jobs that failed and wait for their next retry."""
 
-    def __init__(
-        self, *, pool: Any = None, client: Client | None = None, dead_limits: DeadLimits | None = None
-    ) -> None:
-        super().__init__(keys.RETRY, pool=pool, client=client, dead_limits=dead_limits)
+    _KEY = keys.RETRY
 
 
-class DeadSet(JobSet):
+class DeadSet(_NamedSet):
     """Jobs that are not retried unless a person does it; also entries that could not be read as a job."""
 
-    def __init__(
-        self, *, pool: Any = None, client: Client | None = None, dead_limits: DeadLimits | None = None
-    ) -> None:
-        super().__init__(keys.DEAD, pool=pool, client=client, dead_limits=dead_limits)
+    _KEY = keys.DEAD
 
     def kill(self, member: bytes | str, *, notify_failure: bool = True, trim: bool = True) -> None:
         """

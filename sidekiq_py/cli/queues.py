@@ -43,6 +43,9 @@ from sidekiq_py.wire.json_writer import json_text
 _ARGS_WIDTH = 60
 WHAT_TO_DO = "To find out what to do about queues that cannot be read: sidekiq-py doctor"
 
+_Action = Callable[..., BulkResult]
+"""Takes jobs of the queue, a report of the progress, `per_second` and `stop`."""
+
 
 class _Queues(click.Group):
     """A group that, given a queue's name instead of a command, says how to show that queue."""
@@ -182,11 +185,7 @@ def clear(name: str, yes: bool, dry_run: bool, rate: float | None, as_json: bool
         result = BulkResult(queue.clear(keep_name=True), 0, 0, ())
         print_result(result, "deleted", as_json=as_json)
         return
-
-    def delete(jobs: Iterator[QueuedJob], report: Callable[[int], None], stop: Callable[[], bool]) -> BulkResult:
-        return queue.delete_many(jobs, report, per_second=rate, stop=stop)
-
-    _act(queue, wanted, delete, "Delete", "deleted", as_json=as_json)
+    _act(queue, wanted, queue.delete_many, "Delete", "deleted", rate, as_json=as_json)
 
 
 @queues.command("delete")
@@ -296,11 +295,10 @@ def move(
     if not yes:
         ask(lambda: f"Move {_jobs_of(queue, wanted)} to {target}", what="move")
 
-    def move(jobs: Iterator[QueuedJob], report: Callable[[int], None], stop: Callable[[], bool]) -> BulkResult:
-        chosen = None if wanted.is_empty else jobs
-        return queue.move_to(target, chosen, report, per_second=rate, stop=stop)
+    def move(jobs: Iterator[QueuedJob], report: Callable[[int], None], **pace: Any) -> BulkResult:
+        return queue.move_to(target, None if wanted.is_empty else jobs, report, **pace)
 
-    _act(queue, wanted, move, "Move", f"moved to {target}", as_json=as_json)
+    _act(queue, wanted, move, "Move", f"moved to {target}", rate, as_json=as_json)
 
 
 @queues.command("add")
@@ -323,19 +321,13 @@ def add(names: tuple[str, ...], as_json: bool) -> None:
 
 
 def _act(
-    queue: Queue,
-    wanted: JobFilter,
-    act: Callable[[Iterator[QueuedJob], Callable[[int], None], Callable[[], bool]], BulkResult],
-    label: str,
-    done: str,
-    *,
-    as_json: bool,
+    queue: Queue, wanted: JobFilter, act: _Action, label: str, done: str, rate: float | None, *, as_json: bool
 ) -> None:
     size = queue.size
     with stopped_by_ctrl_c() as is_stopped, progress(label, size, hidden=as_json) as report:
         looked_at, dealt_with = (None, report) if wanted.is_empty else (report, lambda number: None)
         jobs = islice(queue.find(wanted, oldest_first=True, looked_at=looked_at, stop=is_stopped), size)
-        result = act(jobs, dealt_with, is_stopped)
+        result = act(jobs, dealt_with, per_second=rate, stop=is_stopped)
         stopped = is_stopped()
     print_result(result, done, as_json=as_json, stopped=stopped)
 

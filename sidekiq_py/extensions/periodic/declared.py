@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import islice, pairwise
 from math import inf, isfinite
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, JobDeclarationError
 from sidekiq_py.extensions.periodic.cron_text import CronText, CronTextError, parse
@@ -87,40 +87,27 @@ declarations = Declarations()
 """The declarations of this program."""
 
 
-@overload
-def periodic(
-    cron: str,
-    job: None = None,
-    *,
-    args: Sequence[Any] = (),
-    name: str | None = None,
-    tz: str | None = None,
-    overlap: Overlap = "allow",
-    catch_up: timedelta | float | None = None,
-    jitter: float = 0,
-    description: str = "",
-    queue: str | None = None,
-    namespace: str = DEFAULT_NAMESPACE,
-    once_on_dst: bool = False,
-) -> Callable[[J], J]: ...
+class PeriodicOptions(TypedDict, total=False):
+    """The options of `periodic`, which says what they mean."""
+
+    args: Sequence[Any]
+    name: str | None
+    tz: str | None
+    overlap: Overlap
+    catch_up: timedelta | float | None
+    jitter: float
+    description: str
+    queue: str | None
+    namespace: str
+    once_on_dst: bool
 
 
 @overload
-def periodic(
-    cron: str,
-    job: J,
-    *,
-    args: Sequence[Any] = (),
-    name: str | None = None,
-    tz: str | None = None,
-    overlap: Overlap = "allow",
-    catch_up: timedelta | float | None = None,
-    jitter: float = 0,
-    description: str = "",
-    queue: str | None = None,
-    namespace: str = DEFAULT_NAMESPACE,
-    once_on_dst: bool = False,
-) -> J: ...
+def periodic(cron: str, job: None = None, **given: Unpack[PeriodicOptions]) -> Callable[[J], J]: ...
+
+
+@overload
+def periodic(cron: str, job: J, **given: Unpack[PeriodicOptions]) -> J: ...
 
 
 def periodic(cron: str, job: Any = None, **given: Any) -> Any:
@@ -154,12 +141,13 @@ def periodic(cron: str, job: Any = None, **given: Any) -> Any:
         JobDeclarationError: Another argument is invalid, or the name is taken.
         TypeError: An option does not exist.
     """
-    unknown = sorted(given.keys() - _OPTIONS)
+    options = PeriodicOptions.__annotations__
+    unknown = sorted(given.keys() - options)
     if unknown:
-        near = closest(unknown[0], _OPTIONS)
+        near = closest(unknown[0], options)
         raise TypeError(
             f"periodic() has no option {unknown[0]!r}; "
-            + (f"did you mean {near!r}?" if near else f"it has {', '.join(sorted(_OPTIONS))}")
+            + (f"did you mean {near!r}?" if near else f"it has {', '.join(sorted(options))}")
         )
     if job is None:
 
@@ -292,10 +280,6 @@ def _zoned(cron: str, tz: str | None) -> str:
         if own not in (None, tz):
             raise JobDeclarationError(f"{cron!r} names the zone {own}, and tz={tz!r} another one; give one of them")
     return str(parse(stripped, zone=tz))
-
-
-_OPTIONS = frozenset(make.__kwdefaults__ or ()) - {"by", "date_as_argument", "status", "retry"}
-"""The options of `periodic`. The other ones belong to the file format, or say what declares the job."""
 
 
 def _class_and_options(job: Any) -> tuple[str, dict[str, Any]]:

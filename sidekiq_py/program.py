@@ -143,12 +143,10 @@ def configure(
     global _settings
     if redis_url is not None and redis is not None:
         raise ConfigError("redis_url and redis both say where Redis is; give one of them")
-    changes: dict[str, Any] = {}
     if redis_url is not None:
         known = namespace_from_environment() if _settings is None else _settings.redis.namespace
-        changes["redis"] = RedisSettings(redis_url, namespace=known)
-    if redis is not None:
-        changes["redis"] = redis
+        redis = RedisSettings(redis_url, namespace=known)
+    changes: dict[str, Any] = {"redis": redis, "sidekiq_version": sidekiq_version}
     if float_text is not None:
         changes["float_text"] = _float_text(float_text)
     if strict_args is not None:
@@ -156,13 +154,13 @@ def configure(
     if default_job_options is not None:
         warn_of_unknown(default_job_options, OF_JOBS, "default_job_options", only_near=True)
         changes["default_job_options"] = _default_job_options(default_job_options)
-    if sidekiq_version is not None:
-        changes["sidekiq_version"] = sidekiq_version
     # If Redis is given, the environment is not read, so an invalid value there does no harm.
-    present = Settings(changes["redis"]) if _settings is None and "redis" in changes else settings()
+    present = Settings(redis) if _settings is None and redis is not None else settings()
     if extension_keys is not None:
-        changes["extension_keys"] = {**present.extension_keys, **_extension_keys(extension_keys)}
-    changed = replace(present, **changes)
+        from sidekiq_py.config import check_extension_keys  # a worker's settings, which a push does not need
+
+        changes["extension_keys"] = {**present.extension_keys, **check_extension_keys(extension_keys)}
+    changed = replace(present, **{name: value for name, value in changes.items() if value is not None})
     if namespace is not None:
         changed = replace(changed, redis=replace(changed.redis, namespace=namespace))
     changed.pinned_dialect()
@@ -222,17 +220,11 @@ def _take_stock() -> None:
 
 
 def _redis_from_environment() -> RedisSettings:
-    from sidekiq_py.config import redis_url_from_environment  # a worker's settings, which a push does not need
+    from sidekiq_py.config import redis_url_from_environment  # as above
 
     settings = RedisSettings(namespace=namespace_from_environment())
     url = redis_url_from_environment()
     return replace(settings, url=url) if url else settings
-
-
-def _extension_keys(given: Mapping[str, Any]) -> "Mapping[str, ExtensionPolicy]":
-    from sidekiq_py.config import check_extension_keys  # as above
-
-    return check_extension_keys(given)
 
 
 def namespace_from_environment() -> str:

@@ -161,23 +161,15 @@ def families(counts: Counts) -> list[Family]:
             "sidekiq_job_runtime_seconds",
             "histogram",
             "How long jobs ran.",
-            [sample for labels, row in labelled for sample in _runtimes(labels, row)],
+            [one for labels, row in labelled for one in _histogram(labels, prometheus_buckets(row), row[RUNTIME])],
         ),
         Family(
             "sidekiq_job_latency_seconds",
             "histogram",
             "How long jobs waited since they were last enqueued.",
-            [sample for labels, row in labelled for sample in _latencies(labels, row)],
+            [one for labels, row in labelled for one in _histogram(labels, row[FIRST_LATENCY:], row[LATENCY])],
         ),
     ]
-
-
-def _runtimes(labels: Mapping[str, str], row: Row) -> list[Sample]:
-    return _histogram(labels, prometheus_buckets(row), row[RUNTIME])
-
-
-def _latencies(labels: Mapping[str, str], row: Row) -> list[Sample]:
-    return _histogram(labels, row[FIRST_LATENCY:], row[LATENCY])
 
 
 def _histogram(labels: Mapping[str, str], counts: Sequence[float], total: float) -> list[Sample]:

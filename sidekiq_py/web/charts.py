@@ -9,6 +9,7 @@ from markupsafe import Markup
 from sidekiq_py.web.text import number, shortened
 
 _WIDTH, _HEIGHT, _BOTTOM = 720, 160, 22
+_ROOM = _HEIGHT - _BOTTOM - 12
 _LINE_WIDTH, _LINE_HEIGHT = 160, 32
 # Do not break the line at two minutes without samples, as happens when another process of the fleet takes them over.
 _MOST_APART_SECONDS = 200
@@ -41,15 +42,12 @@ class Mark:
 def bars(values: Sequence[Bar], *, title: str, marks: Sequence[Mark] = ()) -> Markup:
     """A bar chart; empty bars keep their space."""
     top = max((bar.succeeded + bar.failed for bar in values), default=0)
-    room = _HEIGHT - _BOTTOM - 12
     step = _WIDTH / max(1, len(values))
     width = max(1.0, step * 0.8)
-    parts = [
-        Markup('<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">').format(_WIDTH, _HEIGHT, title)
-    ]
+    parts: list[Markup] = []
     for index, bar in enumerate(values):
         if top and bar.succeeded + bar.failed:
-            good, bad = bar.succeeded / top * room, bar.failed / top * room
+            good, bad = bar.succeeded / top * _ROOM, bar.failed / top * _ROOM
             x, base = index * step, _HEIGHT - _BOTTOM
             caption = f"{bar.label}: {number(bar.succeeded)} succeeded, {number(bar.failed)} failed"
             parts.append(Markup("<g><title>{}</title>").format(caption))
@@ -57,7 +55,6 @@ def bars(values: Sequence[Bar], *, title: str, marks: Sequence[Mark] = ()) -> Ma
             parts.append(_rectangle("bad", x, base - good - bad, width, bad))
             parts.append(Markup("</g>"))
     parts += [_mark(mark, values, step) for mark in marks]
-    parts.append(Markup('<line class="axis" x1="0" y1="{0}" x2="{1}" y2="{0}"/>').format(_HEIGHT - _BOTTOM, _WIDTH))
     parts.append(Markup('<text x="0" y="10">{}</text>').format(number(top)))
     for x, bar_at, anchor in ((0, 0, "start"), (_WIDTH, -1, "end")):
         if values:
@@ -65,8 +62,7 @@ def bars(values: Sequence[Bar], *, title: str, marks: Sequence[Mark] = ()) -> Ma
             parts.append(
                 Markup('<text x="{}" y="{}" text-anchor="{}">{}</text>').format(x, _HEIGHT - 6, anchor, caption)
             )
-    parts.append(Markup("</svg>"))
-    return Markup("").join(parts)
+    return _chart(title, parts)
 
 
 def line(values: Sequence[float], *, title: str) -> Markup:
@@ -104,21 +100,24 @@ def histogram(counts: Sequence[tuple[str, int]], *, title: str) -> Markup:
     """A bar chart with a label for each bar."""
     top = max((count for _, count in counts), default=0)
     step = _WIDTH / max(1, len(counts))
-    room = _HEIGHT - _BOTTOM - 12
-    parts = [
-        Markup('<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">').format(_WIDTH, _HEIGHT, title)
-    ]
+    parts: list[Markup] = []
     for index, (label, count) in enumerate(counts):
-        x, height = index * step, count / top * room if top else 0.0
+        x, height = index * step, count / top * _ROOM if top else 0.0
         caption = f"{label}: {number(count)}"
         parts.append(Markup("<g><title>{}</title>").format(caption))
         parts.append(_rectangle("good", x, _HEIGHT - _BOTTOM - height, step * 0.85, height))
         if index % 5 == 0 and index + 2 < len(counts):
             parts.append(Markup('<text x="{:.1f}" y="{}">{}</text>').format(x, _HEIGHT - 6, label))
         parts.append(Markup("</g>"))
-    parts.append(Markup('<line class="axis" x1="0" y1="{0}" x2="{1}" y2="{0}"/>').format(_HEIGHT - _BOTTOM, _WIDTH))
-    parts.append(Markup("</svg>"))
-    return Markup("").join(parts)
+    return _chart(title, parts)
+
+
+def _chart(title: str, parts: Sequence[Markup]) -> Markup:
+    """The parts and the axis below them."""
+    axis = Markup('<line class="axis" x1="0" y1="{0}" x2="{1}" y2="{0}"/>').format(_HEIGHT - _BOTTOM, _WIDTH)
+    return Markup('<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>').format(
+        _WIDTH, _HEIGHT, title, Markup("").join([*parts, axis])
+    )
 
 
 def _rectangle(kind: str, x: float, y: float, width: float, height: float) -> Markup:

@@ -8,7 +8,7 @@ back from the day on which the clocks went forward, it misses the last hour of t
 Source: fugit 1.5.2, cron.rb, `previous_time`, `day_match?` and `TimeCursor`; et-orbi 1.2.2, `wday_in_month`, `rweek`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import datetime, timedelta
 
 from sidekiq_py.extensions.periodic.cron_text import CronText
@@ -33,13 +33,13 @@ def previous_time(cron: CronText, now: float) -> int | None:
     for _ in range(_MOST_STEPS):
         local = _local(cron, at)
         since_midnight = local.hour * _HOUR + local.minute * 60 + local.second
-        if not _is_month(cron, local):
+        if not _allows(cron.months, local.month):
             at -= (local.day - 1) * _DAY + since_midnight + 1
         elif not _is_day(cron, at, local):
             at -= since_midnight + 1
-        elif not _is_hour(cron, local):
+        elif not _allows(cron.hours, local.hour):
             at -= local.minute * 60 + local.second + 1
-        elif not _is_minute(cron, local):
+        elif not _allows(cron.minutes, local.minute):
             at -= local.second + 1
         elif cron.seconds is not None and local.second not in cron.seconds:
             earlier = [second for second in cron.seconds if second < local.second]
@@ -62,13 +62,13 @@ def next_time(cron: CronText, now: float) -> int | None:
     at = int(now // 1) + 1
     for _ in range(_MOST_STEPS):
         local = _local(cron, at)
-        if not _is_month(cron, local):
+        if not _allows(cron.months, local.month):
             at = max(at + 1, _first_of_next_month(cron, local))
         elif not _is_day(cron, at, local):
             at = max(at + 1, _midnight(cron, local.replace(tzinfo=None) + timedelta(days=1)))
-        elif not _is_hour(cron, local):
+        elif not _allows(cron.hours, local.hour):
             at += _HOUR - local.minute * 60 - local.second
-        elif not _is_minute(cron, local):
+        elif not _allows(cron.minutes, local.minute):
             at += 60 - local.second
         elif cron.seconds is not None and local.second not in cron.seconds:
             later = [second for second in cron.seconds if second > local.second]
@@ -95,16 +95,8 @@ def _local(cron: CronText, at: int) -> datetime:
     return datetime.fromtimestamp(at, cron.tz)
 
 
-def _is_month(cron: CronText, local: datetime) -> bool:
-    return cron.months is None or local.month in cron.months
-
-
-def _is_hour(cron: CronText, local: datetime) -> bool:
-    return cron.hours is None or local.hour in cron.hours
-
-
-def _is_minute(cron: CronText, local: datetime) -> bool:
-    return cron.minutes is None or local.minute in cron.minutes
+def _allows(wanted: Collection[int] | None, value: int) -> bool:
+    return wanted is None or value in wanted
 
 
 def _is_day(cron: CronText, at: int, local: datetime) -> bool:

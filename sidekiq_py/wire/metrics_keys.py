@@ -9,35 +9,15 @@ from datetime import UTC, datetime
 MINUTE_TTL_SECONDS = 8 * 3600
 TEN_MINUTES_TTL_SECONDS = 3 * 24 * 3600
 
-# A job counts in the first bucket whose bound, in ms, is above its run time.
+# A job counts in the first bucket whose bound, in ms, is above its run time. Laid out as in Ruby's source.
 BUCKET_BOUNDS_MS = (
-    20,
-    30,
-    45,
-    65,
-    100,
-    150,
-    225,
-    335,
-    500,
-    750,
-    1100,
-    1700,
-    2500,
-    3800,
-    5750,
-    8500,
-    13_000,
-    20_000,
-    30_000,
-    45_000,
-    65_000,
-    100_000,
-    150_000,
-    225_000,
-    335_000,
+    20, 30, 45, 65, 100,
+    150, 225, 335, 500, 750,
+    1100, 1700, 2500, 3800, 5750,
+    8500, 13_000, 20_000, 30_000, 45_000,
+    65_000, 100_000, 150_000, 225_000, 335_000,
     1e20,
-)
+)  # fmt: skip
 
 
 def minute(epoch_seconds: float, generation: int) -> str:

@@ -272,9 +272,9 @@ class ConsumerSession:
 
     def dead_letter(self, unit: UnitOfWork, reason: str, error_class: str) -> None:
         """Move a job to `dead`, so that it is not delivered again. Does not raise."""
-        self._ends.write(
-            partial(self._dead_letter, unit, self._dead_member(unit.raw, reason, error_class), now_seconds())
-        )
+        # With the reason why it is dead, for the Web UI.
+        dead = self._rewritten(unit.raw, lambda job: {**job, "error_message": reason, "error_class": error_class})
+        self._ends.write(partial(self._dead_letter, unit, dead, now_seconds()))
 
     def give_back(self, units: Sequence[UnitOfWork]) -> None:
         """
@@ -329,10 +329,6 @@ class ConsumerSession:
         counters = [*job_counts.count_commands(utc_day(now), failed=True), in_flight.clear_suspect_command(unit.raw)]
         self.pool.run(lambda link: settled(link, unit, vital, counters))
         forget([unit])
-
-    def _dead_member(self, raw: bytes, reason: str, error_class: str) -> bytes:
-        """The job's bytes with the reason why it is dead, for the Web UI."""
-        return self._rewritten(raw, lambda job: {**job, "error_message": reason, "error_class": error_class})
 
     def _rewritten(self, raw: bytes, change: Change) -> bytes:
         """The changed job's bytes; the original ones if they cannot be parsed or the change cannot be written."""

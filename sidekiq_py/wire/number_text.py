@@ -19,11 +19,16 @@ def to_i(text: bytes | None) -> int:
     return max(-_MOST, min(_MOST, read_integer(found[1].replace(b"_", b"").decode()))) if found else 0
 
 
+def finite(text: str | bytes) -> float | None:
+    """*text* as a number; None if it is not a finite one."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    # `float` knows words such as "nan" and "inf", of which no integer can be made.
+    return number if isfinite(number) else None
+
+
 def to_finite(text: str | bytes | None) -> float:
     """*text* as a number; 0 if it is not one."""
-    try:
-        number = float(text or 0)
-    except ValueError:
-        return 0.0
-    # `float` knows words such as "nan" and "inf", of which no integer can be made.
-    return number if isfinite(number) else 0.0
+    return finite(text or b"") or 0.0

@@ -5,7 +5,6 @@ The scripts that push and settle jobs write them (`lua/batch.lua`). They are rea
 """
 
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
@@ -18,6 +17,7 @@ from sidekiq_py.redis_access.connection.link import Command
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.wire.dialect import FloatText
 from sidekiq_py.wire.json_dialect import dumps
+from sidekiq_py.wire.number_text import finite
 
 RowState = Literal[
     "enqueued", "working", "finished", "failed", "error", "dead", "interrupted", "invalidated", "deleted", "lost"
@@ -289,13 +289,13 @@ def _row(number: int, job: bytes, track: bytes, error: bytes | None, score: Any,
         args=args,
         queue=row.get("queue"),
         state=ROW_STATES[int(float(score)) // _STRIDE],
-        attempts=int(_number(attempts) or 0),
+        attempts=int(finite(attempts) or 0),
         scheduled_at=row.get("at"),
-        enqueued_at=_number(enqueued),
-        started_at=_number(started),
-        ended_at=_number(ended),
-        at=_number(at),
-        total=_number(total),
+        enqueued_at=finite(enqueued),
+        started_at=finite(started),
+        ended_at=finite(ended),
+        at=finite(at),
+        total=finite(total),
         message=message,
         error=policy.apply(object_in(error)) if error else None,
     )
@@ -308,11 +308,3 @@ def object_in(text: bytes | None) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _number(text: str) -> float | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None

@@ -7,7 +7,6 @@ Reads are plain commands. Each move back is one script, which writes nothing unl
 import hashlib
 import itertools
 import json
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -18,6 +17,7 @@ from sidekiq_py.redis_access.connection.replies import pairs, raise_first, reada
 from sidekiq_py.redis_access.connection.scripts import Script
 from sidekiq_py.redis_access.job_path import in_flight
 from sidekiq_py.wire import keys
+from sidekiq_py.wire.number_text import finite
 
 RECOVER = Script("recover")
 FORGET_SUSPECTS = Script("forget_suspects")
@@ -76,7 +76,7 @@ def departed(link: Link) -> dict[str, tuple[float, bytes]]:
     for name, text in pairs(link.command("HGETALL", keys.DEPARTED)):
         left_at, _, about = text.partition(b" ")
         # Anything else there is not ours, and must not keep the other owners' jobs from being recovered.
-        if _is_text(name) and (at := _number(left_at)) is not None:
+        if _is_text(name) and (at := finite(left_at)) is not None:
             found[name.decode()] = (at, about)
     return found
 
@@ -284,17 +284,8 @@ def _parse_record(value: bytes | None) -> tuple[int, float] | None:
     if value is None:
         return None
     deaths, _, first = value.partition(b":")
-    count, at = _number(deaths), _number(first)
+    count, at = finite(deaths), finite(first)
     return None if count is None or at is None else (int(count), at)
-
-
-def _number(text: bytes) -> float | None:
-    """*text* as a number. Returns None if it is not a finite number, because another program wrote it."""
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None
 
 
 def _is_text(name: bytes) -> bool:

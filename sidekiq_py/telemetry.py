@@ -77,9 +77,13 @@ class _Attachment:
             _report(error, context)
 
 
+EVENTS: dict[str, "Event"] = {}
+"""All events, by name."""
+
+
 class Event:
     """
-    One kind of event.
+    One kind of event. Each is in `EVENTS`.
 
     Args:
         name: The name that handlers attach to.
@@ -99,6 +103,7 @@ class Event:
         self.measurements = measurements
         self._happens_in_jobs = happens_in_jobs
         self.listen(())
+        EVENTS[name] = self
 
     def __repr__(self) -> str:
         return f"<Event {self.name} handlers={[attachment.id for attachment in self.handlers]}>"
@@ -216,25 +221,6 @@ BATCH = Event(
         "event": "`created`, `complete`, `success` or `death`, as its callbacks",
     },
 )
-
-EVENTS: Mapping[str, Event] = {
-    event.name: event
-    for event in (
-        JOB_START,
-        JOB_STOP,
-        JOB_EXCEPTION,
-        JOB_EXPIRED,
-        PUSH,
-        FETCH,
-        SETTLE,
-        PROMOTE,
-        RECOVER,
-        REDIS_OUTAGE,
-        QUEUE,
-        BATCH,
-    )
-}
-"""All events, by name."""
 
 _attachments: dict[str, _Attachment] = {}
 _lock = threading.Lock()

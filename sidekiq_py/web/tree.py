@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from sidekiq_py.logs import counted
 from sidekiq_py.web.text import json_text, shortened
 
 _MOST_NODES = 2000
@@ -41,10 +42,10 @@ class _Builder:
     def node(self, value: Any, depth: int) -> Node:
         self._left -= 1
         if isinstance(value, dict):
-            return self._container(f"object, {_counted(len(value), 'key')}", list(value.items()), depth, value)
+            return self._container(f"object, {counted(len(value), 'key')}", list(value.items()), depth, value)
         if isinstance(value, list):
             named = [(str(place), part) for place, part in enumerate(value[:_MOST_CHILDREN])]
-            return self._container(f"array, {_counted(len(value), 'element')}", named, depth, value)
+            return self._container(f"array, {counted(len(value), 'element')}", named, depth, value)
         if isinstance(value, str):
             return Node("string", shortened(json_text(value), _LONGEST_TEXT))
         kind = "literal" if value is None or isinstance(value, bool) else "number"
@@ -59,7 +60,3 @@ class _Builder:
                 break
             shown.append((shortened(name, 200), self.node(part, depth + 1)))
         return Node("container", text, shown, len(value) - len(shown))
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"1 {noun}" if count == 1 else f"{count:,} {noun}s"

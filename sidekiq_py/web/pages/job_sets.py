@@ -10,6 +10,7 @@ from typing import Any
 from starlette.responses import Response
 
 from sidekiq_py.api import BulkRun, BulkRuns, JobRecord, OverviewScope
+from sidekiq_py.logs import counted
 from sidekiq_py.web.access import Need
 from sidekiq_py.web.filters import PageFilter, filter_of
 from sidekiq_py.web.handlers import Handler
@@ -89,13 +90,13 @@ def act(visit: Visit, place_of: PlaceOf) -> Response:
     jobs = list(found.values())
     visit.audit(action.name, place.title, _chosen(keys, found, target))
     result = place.act(action.name, jobs, target)
-    notice = f"{_jobs(result.moved)} {'was' if result.moved == 1 else 'were'} {action.done}."
+    notice = f"{counted(result.moved, 'job')} {'was' if result.moved == 1 else 'were'} {action.done}."
     gone = len(keys) - len(jobs) + result.gone
     if gone:
-        notice += f" {_jobs(gone)} had already left."
+        notice += f" {counted(gone, 'job')} had already left."
     if result.refused:
         _, reason = result.errors[0]
-        notice += f" {_jobs(result.refused)} could not be changed: {reason}"
+        notice += f" {counted(result.refused, 'job')} could not be changed: {reason}"
     return back(notice)
 
 
@@ -202,10 +203,6 @@ def _address(visit: Visit, place: Place, wanted: PageFilter) -> dict[str, str]:
     name = {"name": place.name} if place.path == "/queue" else {}
     order = visit.field("order") or visit.query("order")
     return {**name, **wanted.given, **({"order": order} if order in ("first", "latest") else {})}
-
-
-def _jobs(count: int) -> str:
-    return "1 job" if count == 1 else f"{count:,} jobs"
 
 
 def _of_set(path: str) -> PlaceOf:

@@ -28,7 +28,7 @@ from sidekiq_py.errors import PayloadError
 from sidekiq_py.redis_access.job_path.push import Outgoing, PushBatch, UnrenderedBatch, push_batches_of
 from sidekiq_py.registry import JobDefinition
 from sidekiq_py.wire import payload as payloads
-from sidekiq_py.wire.dialect import Dialect
+from sidekiq_py.wire.dialect import BULK_SLICE, Dialect
 from sidekiq_py.wire.json_dialect import dump_args_many
 from sidekiq_py.wire.payload import DEFAULT_OPTIONS
 from sidekiq_py.wire.push_template import PushTemplate
@@ -168,7 +168,7 @@ def slices(order: BulkOrder, *, dialect: Dialect, chain: ClientChain, fit: Fit |
         ArgumentValueError: An argument is not JSON.
     """
     is_scheduled = order.at is not None or order.spread_seconds is not None
-    size = order.batch_size or (dialect.scheduled_bulk_slice if is_scheduled else dialect.bulk_slice)
+    size = order.batch_size or (dialect.scheduled_bulk_slice if is_scheduled else BULK_SLICE)
     if program.extensions.wants_pushes(order.options):
         size = min(size, _MOST_IN_A_SCRIPT)
     moments = iter(order.at) if isinstance(order.at, list) else None

@@ -44,6 +44,9 @@ _VERSION_TEXT = re.compile(
     r"\s*v?(\d{1,4})(?:\.(\d{1,4}))?(?:\.(\d{1,4}))?(?:[.-]?(?:alpha|beta|rc|pre)[\w.]*)?\s*", re.A
 )
 
+BULK_SLICE = 1000
+"""How many jobs one bulk push has at most."""
+
 OLD_WRAPPER = "ActiveJob::QueueAdapters::SidekiqAdapter::JobWrapper"
 NEW_WRAPPER = "Sidekiq::ActiveJob::Wrapper"
 
@@ -235,14 +238,9 @@ class Dialect:
         return self.version >= (7, 1, 2)
 
     @property
-    def bulk_slice(self) -> int:
-        """How many jobs one bulk push has at most."""
-        return 1000
-
-    @property
     def scheduled_bulk_slice(self) -> int:
         """How many jobs one scheduled bulk push has at most: 100 since 8.1.2."""
-        return 100 if self.version >= (8, 1, 2) else 1000
+        return 100 if self.version >= (8, 1, 2) else BULK_SLICE
 
     @property
     def current_attributes_as_pairs(self) -> bool:

@@ -44,7 +44,8 @@ class Settler:
         link: A connection that only this object uses.
         on_pending: Called when a success has to be sent again.
         on_lost_connection: Called after a lost connection.
-        count: Called with the number of jobs that have succeeded.
+        count: Called with the number of jobs that have succeeded. A negative number takes back jobs that are in doubt
+            again.
         trust_seconds: How long one reply counts as proof that Redis accepts acknowledgements. Jobs whose unanswered
             acknowledgement is refused run again.
     """
@@ -64,7 +65,7 @@ class Settler:
         self._done: deque[UnitOfWork] = deque()
         self._on_pending = on_pending
         self._on_lost_connection = on_lost_connection
-        self._count = count
+        self.count = count
         self._is_given_up = False
         self._deferred = Deferred(lambda: self._is_given_up)
         # Refusals that were logged already; cleared when an end goes through.
@@ -297,12 +298,8 @@ class Settler:
         self._accepted_at = monotonic()
         gone = len(units) - removed
         # A resent job that is gone was most likely removed by the first attempt, whose reply was lost. It counts now.
-        self._count(removed + (min(sum(unit.is_sent_again for unit in units), gone) if gone else 0))
+        self.count(removed + (min(sum(unit.is_sent_again for unit in units), gone) if gone else 0))
         forget(units)
-
-    def note_count(self, jobs: int) -> None:
-        """Add to the number of succeeded jobs. A negative number takes back jobs that are in doubt again."""
-        self._count(jobs)
 
     def note_tallied(self, link: Link, units: Sequence[UnitOfWork], reply: Any) -> None:
         """Process the reply to ends that were sent as one command. If it was refused, each end is sent by itself."""
@@ -402,7 +399,7 @@ class Acknowledgements:
         """Count the jobs after sending them without a reply: `note_accepted` may come seconds later."""
         self._is_counted = True
         for _, units, _ in self._parts:
-            self._settler.note_count(len(units))
+            self._settler.count(len(units))
 
     def note_accepted(self) -> None:
         """Drop the jobs: the command behind them was accepted, and so were they."""
@@ -413,7 +410,7 @@ class Acknowledgements:
         """Return the successes to the settler, because it is unknown whether they were accepted."""
         for owner, units, _ in self._parts:
             if self._is_counted:
-                self._settler.note_count(-len(units))
+                self._settler.count(-len(units))
             self._settler.take_back({owner: units})
 
 

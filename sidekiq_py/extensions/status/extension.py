@@ -1,7 +1,8 @@
 """The hooks that write a job's status at each stage."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sidekiq_py import program
@@ -45,7 +46,7 @@ class StatusExtension(Extension):
 
     def __init__(self) -> None:
         self.runs = Runs(lambda payload: program.extensions.handle_run(payload, self))
-        self.job_attributes = {"progress": self._progress, "aprogress": self._aprogress}
+        self.job_attributes = {"progress": partial(progress, self.runs), "aprogress": partial(aprogress, self.runs)}
 
     def push(self, jobs: PushSlice) -> None:
         """Write `queued`, for jobs that are declared with a status."""
@@ -79,12 +80,6 @@ class StatusExtension(Extension):
     def forget_run(self, payload: Payload) -> None:
         """Drop progress that was not written yet: it is no longer needed, or the next run reports it again."""
         self.runs.forget(payload)
-
-    def _progress(self, job: Any) -> Callable[..., None]:
-        return progress(self.runs, job)
-
-    def _aprogress(self, job: Any) -> Callable[..., Awaitable[None]]:
-        return aprogress(self.runs, job)
 
 
 class _Working:

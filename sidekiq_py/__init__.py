@@ -71,7 +71,30 @@ _HOMES = {
     "use": "sidekiq_py.program",
 }
 
-__all__ = list(_HOMES)
+__all__ = [
+    "AsyncClient",
+    "Client",
+    "CurrentJob",
+    "IterableJob",
+    "Job",
+    "JobFailed",
+    "Shutdown",
+    "SidekiqError",
+    "SoftTimeLimitError",
+    "Stopped",
+    "cancel",
+    "client_middleware",
+    "configure",
+    "current_job",
+    "embed",
+    "job",
+    "on",
+    "on_death",
+    "on_error",
+    "ruby_job",
+    "server_middleware",
+    "use",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -72,8 +72,11 @@ class Rails:
 
     @property
     def has_time_zone(self) -> bool:
-        """True if a TimeWithZone carries the name of its zone (since 7.1); else it is read in the reader's own zone."""
-        return self.version >= (7, 1)
+        """
+        True if a TimeWithZone carries the name of its zone (since 7.0.9 and 7.1.3, and ignored before); else it is read
+        in the reader's own zone.
+        """
+        return self.version >= (7, 0)
 
     @property
     def has_scheduled_at(self) -> bool:

@@ -20,7 +20,7 @@ class RubyTime(datetime):
 
     Attributes:
         kind: "Time", "DateTime" or "TimeWithZone"; None for a derived time.
-        time_zone: The name of a TimeWithZone's zone, if Rails (7.1) sent it.
+        time_zone: The name of a TimeWithZone's zone, if Rails (7.0.9, 7.1.3) sent it.
         text: The text it was read from; None for one created here.
     """
 
@@ -125,7 +125,7 @@ def _offset_text(moment: datetime) -> str:
 
 
 def _zone(name: str) -> tzinfo | None:
-    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # only Rails 7.1 and later name zones
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # only Rails 7.0.9 and later name zones
 
     try:
         return ZoneInfo(name)

@@ -131,7 +131,7 @@ def test_what_is_computed_from_a_time_of_ruby_is_written_anew():
 
 
 def test_a_datetime_in_a_named_zone_is_a_time_with_zone():
-    """Rails 7.1 is told the zone; before, the reader's own zone is taken, for the same moment."""
+    """Rails 7.0 (since 7.0.9) and later is told the zone; 6.1 takes the reader's own zone, for the same moment."""
     noon = datetime(2024, 7, 1, 12, tzinfo=ZoneInfo("Europe/Berlin"))
 
     assert written(noon) == {
@@ -139,6 +139,7 @@ def test_a_datetime_in_a_named_zone_is_a_time_with_zone():
         "value": "2024-07-01T12:00:00.000000000+02:00",
         "time_zone": "Europe/Berlin",
     }
+    assert written(noon, Rails.pinned("7.0.10")) == written(noon)
     assert "time_zone" not in written(noon, RAILS_6_1)
     assert read(written(noon)).tzinfo is ZoneInfo("Europe/Berlin")
 

@@ -76,7 +76,8 @@ class QueueConfig:
             raise ConfigError(
                 f"{given!r} is more than a name and a weight; give each queue by itself, as in -q critical,3 -q default"
             )
-        weight = str(rest[0]) if rest else "0"
+        # Blanks around it are ignored, as by Ruby's `to_i`: `- critical, 2` in a sidekiq.yml.
+        weight = str(rest[0]).strip() if rest else "0"
         if not weight.isdecimal():
             raise ConfigError(f"queue {name!r} has weight {weight!r}; weights are whole numbers, 0 or more")
         return cls(str(name), int(weight))

@@ -49,8 +49,8 @@ def test_queues_are_strict_weighted_or_random_by_their_weights(tmp_path: Path) -
     ]
 
     assert modes == ["strict", "weighted", "random", "strict"]
-    [capsule] = config(tmp_path, "queues: ['a,3', [b, 2], c]").capsules
-    assert capsule.queues == (QueueConfig("a", 3), QueueConfig("b", 2), QueueConfig("c"))
+    [capsule] = config(tmp_path, "queues: ['a,3', [b, 2], c, 'd, 4']").capsules
+    assert capsule.queues == (QueueConfig("a", 3), QueueConfig("b", 2), QueueConfig("c"), QueueConfig("d", 4))
 
 
 def test_capsules_have_queues_and_threads_of_their_own(tmp_path: Path) -> None:

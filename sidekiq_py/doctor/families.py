@@ -2,7 +2,8 @@
 Keys that do not belong to open-source Sidekiq: which product they belong to, and what that means for Python.
 
 Source: wiki and change logs of Sidekiq Pro and Enterprise (no code of theirs is public); sidekiq-cron 1.12 and 2.3,
-sidekiq-scheduler 6.0, sidekiq-unique-jobs 8.0, gitlab-sidekiq-fetcher 0.9, sidekiq-status 4.0, sidekiq-throttled 1.
+sidekiq-scheduler 6.0, sidekiq-unique-jobs 8.0, gitlab-sidekiq-fetcher 0.9, sidekiq-status 4.0, sidekiq-throttled 1,
+sidekiq-limit_fetch 4.4, activejob-uniqueness 0.4.
 """
 
 import re
@@ -106,6 +107,18 @@ FAMILIES = (
         "sidekiq-throttled",
         r"throttled:.*",
         "Its limits apply only in Ruby processes",
+    ),
+    Family(
+        "sidekiq-limit_fetch",
+        r"limit_fetch:.*|limit:processes|limit:heartbeat:.*",
+        "Its limits and pauses apply only in Ruby processes",
+        "To pause a queue in Python as well: sidekiq-py queues pause NAME",
+    ),
+    Family(
+        "activejob-uniqueness",
+        r"activejob_uniqueness:.*",
+        "Jobs pushed from Python take no lock, and for jobs that Python runs the lock stays until it expires",
+        "Let Ruby run and push jobs that are `unique`.",
     ),
 )
 

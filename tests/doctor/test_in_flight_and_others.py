@@ -148,6 +148,9 @@ def test_working_lists_of_gitlab_whose_process_is_gone(look: Look, redis_client:
         ("BID-abc-jids", "sidekiq-batch (not Sidekiq Pro's)"),
         ("sidekiq:status:abc", "sidekiq-status"),
         ("throttled:api", "sidekiq-throttled"),
+        ("limit_fetch:pause:default", "sidekiq-limit_fetch"),
+        ("limit:heartbeat:0a0b", "sidekiq-limit_fetch"),
+        ("activejob_uniqueness:billing/invoice_job:0a0b", "activejob-uniqueness"),
     ],
 )
 def test_a_key_of_another_product_is_recognized(key: str, title: str) -> None:

@@ -3,8 +3,11 @@
 import asyncio
 import inspect
 import json
+import os
+import resource
 import time
 from collections.abc import Awaitable
+from contextlib import ExitStack
 
 import pytest
 import redis
@@ -67,6 +70,26 @@ def test_a_loop_that_ends_leaves_no_connection_behind(redis_client: redis.Redis)
 
     # Those that an earlier test has just closed may have been counted.
     assert eventually(lambda: len(redis_client.client_list(_type="normal")) <= before)
+
+
+def test_a_push_works_with_more_than_a_thousand_files_open(pushed: Pushed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a web server with many clients: `select` refuses a descriptor above 1023."""
+    monkeypatch.setattr("sidekiq_py.redis_access.job_path.async_pool.SUSPECT_IDLE_SECONDS", 0.0)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
+
+    async def push() -> None:
+        client = sidekiq.AsyncClient()
+        await client.push({"class": "A", "args": [1]})
+        await client.push({"class": "A", "args": [2]})
+
+    with ExitStack() as files:
+        files.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        for _ in range(1024):
+            files.enter_context(open(os.devnull))
+        asyncio.run(push())
+
+    assert len(pushed.queue()) == 2
 
 
 def test_many_pushes_side_by_side(pushed: Pushed) -> None:

@@ -100,7 +100,10 @@ class AsyncLink:
             return True
         if time.monotonic() - self.released_at < SUSPECT_IDLE_SECONDS:
             return False
-        return bool(select.select([writer.get_extra_info("socket").fileno()], [], [], 0)[0])
+        # Not `select`, which refuses a file descriptor above 1023: a web server has thousands of connections.
+        poll = select.poll()
+        poll.register(writer.get_extra_info("socket").fileno(), select.POLLIN)
+        return bool(poll.poll(0))
 
     def abort(self) -> None:
         """Close the socket immediately; the next command opens a new one."""

@@ -1,11 +1,13 @@
 """The client that is awaited, on real loops."""
 
 import asyncio
+import gc
 import inspect
 import json
 import os
 import resource
 import time
+import warnings
 from collections.abc import Awaitable
 from contextlib import ExitStack
 
@@ -90,6 +92,24 @@ def test_a_push_works_with_more_than_a_thousand_files_open(pushed: Pushed, monke
         asyncio.run(push())
 
     assert len(pushed.queue()) == 2
+
+
+def test_loops_that_are_only_closed_leave_no_connections_behind(redis_client: redis.Redis) -> None:
+    """Without `shutdown_asyncgens`, as where a program makes a loop for each call."""
+    client = sidekiq.AsyncClient()
+    before = len(redis_client.client_list(_type="normal"))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        for _ in range(5):
+            loop = asyncio.new_event_loop()
+            loop.run_until_complete(client.push({"class": "A", "args": []}))
+            loop.close()
+        asyncio.run(client.push({"class": "A", "args": []}))
+        del loop
+        gc.collect()
+
+    assert eventually(lambda: len(redis_client.client_list(_type="normal")) <= before)
 
 
 def test_many_pushes_side_by_side(pushed: Pushed) -> None:

@@ -252,10 +252,22 @@ class AsyncPool:
         loop = asyncio.get_running_loop()
         links = self._loops.get(loop)
         if links is None:
+            self._forget_closed_loops()
             self._loops[loop] = links = _LoopLinks(self.settings.pool_size)
             # The loop's shutdown closes a generator that was started, and its links with it.
             await anext(links.closer)
         return links
+
+    def _forget_closed_loops(self) -> None:
+        """
+        Drop the connections of loops that were closed without `shutdown_asyncgens`.
+
+        They refer to their loop, so the weak keys alone would keep each of them open for good.
+        """
+        for reference in self._loops.keyrefs():
+            loop = reference()
+            if loop is not None and loop.is_closed():
+                self._loops.pop(loop, None)
 
     async def _connection(self) -> aio.AbstractConnection:
         """A connection that is not open yet."""

@@ -11,7 +11,13 @@ from typing import Any
 import pytest
 import redis
 
-from sidekiq_py.errors import ConfigError, RedisConnectionError, RedisReplyError, ReplyLostError
+from sidekiq_py.errors import (
+    ConfigError,
+    RedisConnectionError,
+    RedisReplyError,
+    ReplyLostError,
+    SoftTimeLimitError,
+)
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
@@ -423,3 +429,23 @@ def test_a_surrogate_that_stands_for_no_byte_is_refused(redis_url: str, redis_cl
         assert pool.command("PING") == b"PONG"
 
     assert redis_client.keys() == []
+
+
+@pytest.mark.parametrize("method", ["receive", "receive_all"])
+def test_a_time_limit_between_a_command_and_its_reply_leaves_no_reply_behind(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """It closes the connection of the job that it strikes: the next user of the pool reads its own replies."""
+    pool = Pool(RedisSettings(redis_url))
+    pool.command("PING")
+
+    def strike(link: Link, *args: object) -> object:
+        raise SoftTimeLimitError("the job's time is up")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Link, method, strike)
+        with pytest.raises(SoftTimeLimitError):
+            pool.command("ECHO", "lost") if method == "receive" else pool.batch([("ECHO", "lost")])
+
+    assert pool.command("ECHO", "mine") == b"mine"
+    pool.close()

@@ -15,7 +15,7 @@ import hiredis
 import redis
 from redis.connection import AbstractConnection
 
-from sidekiq_py.errors import RedisConnectionError, RedisReplyError, ReplyLostError
+from sidekiq_py.errors import RedisConnectionError, RedisError, RedisReplyError, ReplyLostError
 from sidekiq_py.redis_access.connection.namespace import Namespace
 from sidekiq_py.redis_access.connection.replies import FAILOVER_CODES, out_of_reach, reply_error
 
@@ -97,8 +97,16 @@ class Link:
     def command(self, *args: Any) -> Any:
         """Send one command and return its reply."""
         self.drop_if_idle()
-        self.send(self.pack((args,)))
-        reply = self.receive()
+        packed = self.pack((args,))
+        try:
+            self.send(packed)
+            reply = self.receive()
+        except RedisError:
+            raise
+        except BaseException:
+            # A time limit may be raised between the two; the unread reply must not answer the next command.
+            self.close()
+            raise
         self._used_at = time.monotonic()
         return reply
 
@@ -117,11 +125,17 @@ class Link:
         self.connect()
         try:
             self.send(packed)
+            return self.receive_all(count)
         except RedisConnectionError as error:
             if count > 1:
                 raise ReplyLostError(f"{error}; the first of {count} commands may have been executed") from error
             raise
-        return self.receive_all(count)
+        except RedisError:
+            raise
+        except BaseException:
+            # As in `command`.
+            self.close()
+            raise
 
     def receive_all(self, count: int) -> list[Any]:
         """The next *count* replies; an error reply is in the list as a `RedisReplyError`."""

@@ -61,6 +61,19 @@ def test_members_bear_the_batch_s_id_and_a_number(app: Program) -> None:
     assert "sidekiq_py_batch" not in outside
 
 
+def test_a_job_may_be_scheduled_for_any_time(app: Program) -> None:
+    """In nanoseconds by mistake: Redis refused the batch's new end, after its counters had been written."""
+    batch = sidekiq.Batch()
+
+    with batch.jobs():
+        app.deed.perform_at(1.7e18, "ok")
+
+    [(job, score)] = app.client.zrange("schedule", 0, -1, withscores=True)
+    assert (json.loads(job)["sidekiq_py_batch"], score) == ([batch.bid, 0], 1.7e18)
+    assert batch.status().total == 1
+    assert app.client.ttl(f"sidekiq_py:batch:{batch.bid}") > 900 * 365 * 24 * 3600
+
+
 def test_complete_comes_with_the_first_attempt_of_all(app: Program, worker: Any) -> None:
     """A job that failed and waits for its retry holds back `success` alone."""
     batch = watched(app)

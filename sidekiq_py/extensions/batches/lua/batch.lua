@@ -111,7 +111,8 @@ local function expire_keys(batch, fields, now, has_new_key)
   elseif fields[2] then
     seconds = math.max(seconds, (tonumber(fields[2]) or 0) - now)
   end
-  seconds = math.max(1, math.floor(seconds))
+  -- Redis refuses an end beyond the year 292,000,000, as for a job that is scheduled in nanoseconds. A thousand years are enough.
+  seconds = math.max(1, math.floor(math.min(seconds, 2 ^ 35)))
   local left = redis.call('TTL', batch.key)
   if not has_new_key and left > 0 and math.abs(left - seconds) < seconds / 20 then return end
   for _, key in ipairs(keys_of(batch)) do redis.call('EXPIRE', key, seconds) end

@@ -1,8 +1,9 @@
 """Validates declarations: a job's name, its options and its time limits."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
+from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from math import isfinite
 from typing import Any
 
@@ -82,6 +83,18 @@ def limit_seconds(name: str, value: Any, owner: str) -> float | None:
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not isfinite(seconds) or seconds <= 0:
         raise JobDeclarationError(f"{owner} has {name}={value!r}; give seconds above 0, or a timedelta")
     return float(seconds)
+
+
+def is_async(function: Callable[..., Any], owner: str) -> bool:
+    """
+    True if the job is an `async def`.
+
+    Raises:
+        JobDeclarationError: It is a generator, of which a run would only make an object.
+    """
+    if isgeneratorfunction(function) or isasyncgenfunction(function):
+        raise JobDeclarationError(f"{owner} has a yield, so calling it would run none of it; take the yield out")
+    return iscoroutinefunction(function)
 
 
 def _checked(name: str, value: Any, owner: str) -> Any:

@@ -8,7 +8,6 @@ written to each payload in the order in which they are declared.
 import functools
 from collections.abc import Callable
 from datetime import timedelta
-from inspect import iscoroutinefunction
 from typing import Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
 from sidekiq_py import program
@@ -119,7 +118,7 @@ def _declare(
         function,
         function,
         origin=declaration.origin(function.__module__, function.__qualname__),
-        is_async=iscoroutinefunction(function),
+        is_async=declaration.is_async(function, own_name),
         pool=pool,
     )
     definition.timeout_seconds = declaration.limit_seconds("timeout", timeout, own_name)

@@ -13,7 +13,6 @@ Each run has its own instance. `async def perform` works, too.
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import timedelta
-from inspect import iscoroutinefunction
 from typing import Any, ClassVar, Concatenate, ParamSpec, Protocol, TypeVar, Unpack
 
 from sidekiq_py.client.sync_client import Jids
@@ -266,7 +265,7 @@ def _declare(
         declaration.checked_options(sidekiq_options, own_name),
         cls,
         origin=declaration.origin(cls.__module__, cls.__qualname__),
-        is_async=iscoroutinefunction(entry[0]),
+        is_async=declaration.is_async(entry[0], own_name),
         pool=whole.get("pool"),
     )
     definition.timeout_seconds = declaration.limit_seconds("timeout", whole.get("timeout"), own_name)

@@ -14,6 +14,7 @@ Source: Sidekiq 8.1.7, middleware/chain.rb.
 """
 
 from collections.abc import Awaitable, Callable, Iterator
+from inspect import isasyncgenfunction, isgeneratorfunction
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from sidekiq_py.errors import ConfigError
@@ -118,6 +119,10 @@ class Chain(Generic[M]):
     def _entry(self, middleware: Callable[..., Any], arguments: tuple[Any, ...], options: dict[str, Any]) -> _Entry:
         if not callable(middleware):
             raise ConfigError(f"{middleware!r} is not a middleware: give a callable (job, payload, queue, call_next)")
+        # Of a class or an object, `__call__` is the function.
+        given: Any = middleware
+        if any(isgeneratorfunction(one) or isasyncgenfunction(one) for one in (given, given.__call__)):
+            raise ConfigError(f"{middleware!r} has a yield, so none of it would run; use call_next() instead")
         return _Entry(middleware, arguments, tuple(options.items()))
 
     def _without(self, middleware: Callable[..., Any]) -> tuple[_Entry, ...]:

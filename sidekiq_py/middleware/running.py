@@ -7,10 +7,12 @@ kind works around jobs of either kind (`mixed_chain`).
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
+from types import CoroutineType
 from typing import Any
 
+from sidekiq_py.errors import JobDeclarationError
 from sidekiq_py.middleware import mixed_chain
 from sidekiq_py.middleware.chain import Chain, ServerMiddleware
 from sidekiq_py.registry import JobDefinition, Payload, never_stopping
@@ -60,10 +62,14 @@ def run(
     try:
         call = definition.bind(payload, stopping)
         if not chain:
-            return call(*(payload.get("args") or ()))
-        return mixed_chain.invoke(
-            chain.make(), definition.subject(call), payload, queue, lambda: call(*(payload.get("args") or ()))
-        )
+            result = call(*(payload.get("args") or ()))
+        else:
+            result = mixed_chain.invoke(
+                chain.make(), definition.subject(call), payload, queue, lambda: call(*(payload.get("args") or ()))
+            )
+        if type(result) is CoroutineType:
+            _refuse_coroutine(definition, result)
+        return result
     finally:
         _current.reset(token)
 
@@ -81,9 +87,28 @@ async def arun(
     try:
         call = definition.bind(payload, stopping)
         if not chain:
-            return await call(*(payload.get("args") or ()))
-        return await mixed_chain.ainvoke(
-            chain.make(), definition.subject(call), payload, queue, lambda: call(*(payload.get("args") or ()))
-        )
+            result = await call(*(payload.get("args") or ()))
+        else:
+            result = await mixed_chain.ainvoke(
+                chain.make(), definition.subject(call), payload, queue, lambda: call(*(payload.get("args") or ()))
+            )
+        if type(result) is CoroutineType:
+            _refuse_coroutine(definition, result)
+        return result
     finally:
         _current.reset(token)
+
+
+def _refuse_coroutine(definition: JobDefinition, coroutine: Coroutine[Any, Any, Any]) -> None:
+    """
+    Raises:
+        JobDeclarationError: The job has not run, or not all of it, because nothing awaits the coroutine. A job that
+            decides its own outcome, as a Celery task does, decides about this, too.
+    """
+    if definition.decide_outcome is not None:
+        return
+    coroutine.close()
+    raise JobDeclarationError(
+        f"{definition.name}, or a middleware around it, returned a coroutine that nothing awaits; declare both as "
+        "`async def`, also where a decorator wraps them, and await what they call"
+    )

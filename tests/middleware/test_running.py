@@ -11,6 +11,7 @@ import pytest
 
 import sidekiq_py as sidekiq
 from sidekiq_py import program
+from sidekiq_py.errors import ConfigError, JobDeclarationError
 from sidekiq_py.middleware.chain import Chain
 from sidekiq_py.middleware.running import arun, run
 from sidekiq_py.registry import JobDefinition
@@ -293,3 +294,67 @@ def test_an_empty_chain_costs_a_plain_job_next_to_nothing() -> None:
     ]
 
     assert min(ran / bare for bare, ran in rounds) < 25
+
+
+def _hidden(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A decorator for plain functions, around an `async def`."""
+
+    def decorated(*args: Any) -> Any:
+        return function(*args)
+
+    return decorated
+
+
+def test_a_coroutine_that_nothing_awaits_fails_the_job() -> None:
+    """A plain decorator around an `async def`: the job would count as done, and had not run."""
+
+    async def work(n: int) -> int:
+        return n
+
+    with pytest.raises(JobDeclarationError, match="A, or a middleware around it, returned a coroutine"):
+        run_plain(plain(_hidden(work)))
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["plain", "async"])
+def test_a_middleware_whose_coroutine_nothing_awaits_fails_the_job(*, is_async: bool) -> None:
+    """The job behind it has not run either."""
+    ran: list[int] = []
+
+    async def work(n: int) -> None:
+        ran.append(n)
+
+    sidekiq.server_middleware.add(_hidden(awatch([], "outer")))
+
+    with pytest.raises(JobDeclarationError, match="a middleware around it"):
+        run_async(plain(work)) if is_async else run_plain(plain(ran.append))
+
+    assert ran == []
+
+
+def _yields(job: Any, payload: dict[str, Any], queue: str, call_next: CallNext) -> Any:
+    yield
+
+
+async def _ayields(job: Any, payload: dict[str, Any], queue: str, call_next: CallNext) -> Any:
+    yield
+
+
+class _Yields:
+    def __call__(self, job: Any, payload: dict[str, Any], queue: str, call_next: CallNext) -> Any:
+        yield
+
+
+@pytest.mark.parametrize(
+    "middleware", [_yields, _ayields, _Yields, _Yields()], ids=["function", "async", "class", "object"]
+)
+def test_a_middleware_with_a_yield_is_refused(middleware: Any) -> None:
+    """As Ruby's has one. Its jobs would count as done, and none of them had run."""
+    with pytest.raises(ConfigError, match="has a yield"):
+        sidekiq.server_middleware.add(middleware)
+
+
+@pytest.mark.parametrize("function", [_yields, _ayields], ids=["plain", "async"])
+def test_a_job_with_a_yield_is_refused(function: Any) -> None:
+    """A run would only make a generator."""
+    with pytest.raises(JobDeclarationError, match="A has a yield"):
+        plain(function)

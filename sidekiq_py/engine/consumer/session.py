@@ -16,7 +16,6 @@ Here, connections of several threads each name their own queues with each call. 
 import logging
 import math
 import os
-import random
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -25,6 +24,7 @@ from typing import Any
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.clock import monotonic, now_seconds, utc_day
 from sidekiq_py.config import Config
+from sidekiq_py.engine import draws
 from sidekiq_py.engine.callback_thread import CallbackThread
 from sidekiq_py.engine.consumer.ends import Ends
 from sidekiq_py.engine.fetch.settle import done_commands, settled
@@ -219,7 +219,7 @@ class ConsumerSession:
             queues=queues,
             max_jobs=most,
             max_bytes=self.config.buffer_bytes,
-            seed=random.getrandbits(31),
+            seed=draws.bits(31),
             may_take_marked=takes_exclusive,
         )
         asked_at = monotonic()

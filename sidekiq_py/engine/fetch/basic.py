@@ -7,7 +7,6 @@ reliable fetcher, but without the check that the job is still ours.
 """
 
 import logging
-import random
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +15,7 @@ from typing import Any
 
 from sidekiq_py.clock import monotonic, now_seconds, utc_day
 from sidekiq_py.config import CapsuleConfig
+from sidekiq_py.engine import draws
 from sidekiq_py.engine.fetch.deferred import Deferred
 from sidekiq_py.engine.fetch.fetcher import note_fetched
 from sidekiq_py.engine.fetch.served_queues import ServedQueues
@@ -265,7 +265,7 @@ class BasicFetcher:
     def _open_queues(self, link: Link) -> list[str]:
         order = [name for name, weight in self._queues.with_room() for _ in range(max(weight, 1))]
         if not self._is_strict:
-            random.shuffle(order)
+            order = draws.sample(order, len(order))
         # A name that is not valid UTF-8 is not ours and must not cause an error.
         paused = {name.decode(errors="replace") for name in link.command("SMEMBERS", keys.PAUSED)}
         return [name for name in dict.fromkeys(order) if name not in paused]

@@ -6,12 +6,12 @@ ended, its end pushes exactly one job, and no other job is available, not even a
 """
 
 import logging
-import random
 from collections.abc import Collection, Sequence
 from itertools import islice
 from typing import Any
 
 from sidekiq_py.clock import monotonic
+from sidekiq_py.engine import draws
 from sidekiq_py.engine.fetch.direct_handoff import direct_handoff_of
 from sidekiq_py.engine.fetch.fetcher import claimed
 from sidekiq_py.engine.fetch.settle import Acknowledgements, Ends, Settler
@@ -293,7 +293,7 @@ class Exchange:
                 queues=queues,
                 max_jobs=wanted,
                 max_bytes=self._max_bytes,
-                seed=random.getrandbits(31),
+                seed=draws.bits(31),
                 may_take_marked=takes_exclusive,
             )
             [reply] = self._flush_with(drained, [in_flight.FETCH.call(*plan.command_parts())])
@@ -390,7 +390,7 @@ def _drawn_order(queues: Sequence[tuple[str, int]]) -> list[int]:
     if len(queues) == 1 or not any(weight for _, weight in queues):
         return numbers
     # Efraimidis and Spirakis: sorting by these keys gives the order of weighted draws without replacement.
-    return sorted(numbers, key=lambda number: random.random() ** (1 / max(queues[number][1], 1)), reverse=True)
+    return sorted(numbers, key=lambda number: draws.draw() ** (1 / max(queues[number][1], 1)), reverse=True)
 
 
 def _pass_answer(question: Question, answer: Any) -> None:

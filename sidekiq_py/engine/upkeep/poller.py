@@ -22,7 +22,6 @@ due since are checked first.
 
 import logging
 import math
-import random
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from typing import Any
 
 from sidekiq_py import clock
 from sidekiq_py.config import Config
+from sidekiq_py.engine import draws
 from sidekiq_py.engine.background import background_thread
 from sidekiq_py.engine.downtime import Outage, Report
 from sidekiq_py.engine.pulse import Pulse
@@ -165,7 +165,7 @@ class Poller:
         extensions: LoadedExtensions | None = None,
         now: Callable[[], float] = clock.now_seconds,
         monotonic: Callable[[], float] = clock.monotonic,
-        draw: Callable[[], float] = random.random,
+        draw: Callable[[], float] = draws.draw,
     ) -> None:
         self._config = config
         self._pool = pool

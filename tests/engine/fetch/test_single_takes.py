@@ -1,6 +1,7 @@
 """Jobs of ordinary length are taken one by one: by plain moves into an inbox, and by no script."""
 
 import math
+import random
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -365,3 +366,22 @@ def test_what_a_dead_process_had_in_its_inbox_comes_back_as_a_suspect(
     assert {key.decode() for key in redis_client.hkeys(keys.SUSPECTS)} == {digest(b"a"), digest(b"b")}
     assert jobs_in_flight(redis_client) == []
     recovery.close()
+
+
+def test_a_job_that_seeds_the_random_numbers_does_not_choose_the_next_queue(
+    make_fetcher: MakeFetcher, redis_client: redis.Redis
+) -> None:
+    """As machine learning does at the start of each job: the same queue was asked first for as long as it had jobs."""
+    fetcher = make_fetcher({"a": 1, "b": 1})
+    for name in ("a", "b"):
+        for number in range(40):
+            redis_client.lpush(f"queue:{name}", f'{{"jid":"{name}{number}"}}')
+
+    queues = set()
+    for _ in range(40):
+        random.seed(42)
+        [unit] = refill(fetcher, 1)
+        queues.add(unit.queue)
+        fetcher.acknowledge(unit, 1.0)
+
+    assert queues == {"a", "b"}

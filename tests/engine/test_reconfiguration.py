@@ -124,6 +124,24 @@ def test_a_worker_runs_more_jobs_at_once_and_fewer(
     eventually(lambda: sum(processor.is_alive for processor in manager._processors) == 1)
 
 
+def test_a_worker_that_shrinks_keeps_no_connections_of_threads_that_are_gone(
+    start: Start, redis_client: redis.Redis
+) -> None:
+    """With the basic fetcher each has one: a worker that is resized with its load used up those of the server."""
+    launcher = start("one", fetcher="basic")
+
+    def waiting() -> int:
+        return sum(client["cmd"] == "brpop" for client in redis_client.client_list(_type="normal"))
+
+    eventually(lambda: waiting() == 1)
+
+    launcher.reconfiguration.resize(4)
+    eventually(lambda: waiting() == 4)
+    launcher.reconfiguration.resize(1)
+
+    eventually(lambda: waiting() == 1)
+
+
 def test_a_quiet_worker_is_not_resized(start: Start, redis_client: redis.Redis) -> None:
     """It is on its way out."""
     launcher = start("one")

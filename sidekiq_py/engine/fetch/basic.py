@@ -77,6 +77,7 @@ class BasicFetcher:
             before_waiting()
         while not self._stopping.is_set():
             if self._leaving and self._may_leave():
+                self._hang_up()
                 return None
             try:
                 unit = self._fetch()
@@ -234,7 +235,7 @@ class BasicFetcher:
         self._closing.set()
         self._deferred.stop()
         self.requeue(())
-        for link in self._links:
+        for link in list(self._links):
             link.close()
 
     def _may_leave(self) -> bool:
@@ -277,6 +278,13 @@ class BasicFetcher:
             link = self._local.link = self._pool.new_link(timeout_seconds=seconds)
             self._links.append(link)
         return link
+
+    def _hang_up(self) -> None:
+        """Close the connection of the calling thread, which exits."""
+        link: Link | None = self._local.__dict__.pop("link", None)
+        if link is not None:
+            self._links.remove(link)
+            link.close()
 
 
 def _may_be_repeated(vital: Sequence[Effect]) -> bool:

@@ -54,6 +54,9 @@ class ExecutionMetrics:
     def __init__(self) -> None:
         self._mine = threading.local()
         self._tables: list[_Table] = []
+        # The thread that counts in each table.
+        self._counting: list[threading.Thread] = []
+        self._table_lock = threading.Lock()
         # The latencies that are not in their buckets yet, by the `id` of their row; rows are never freed. Each is the
         # start by the monotonic clock minus the time stamp, so all of them lack the same `_offset`.
         self._latencies: dict[int, list[float]] = {}
@@ -178,11 +181,19 @@ class ExecutionMetrics:
             self._note_written(totals, changes)
 
     def _table(self) -> _Table:
-        """The calling thread's table."""
+        """The calling thread's table. A new thread goes on with that of one that has ended, as after a resize."""
         table: _Table | None = getattr(self._mine, "table", None)
         if table is None:
-            table = self._mine.table = {}
-            self._tables.append(table)
+            with self._table_lock:
+                ended = [place for place, thread in enumerate(self._counting) if not thread.is_alive()]
+                if ended:
+                    table = self._tables[ended[0]]
+                    self._counting[ended[0]] = threading.current_thread()
+                else:
+                    table = {}
+                    self._tables.append(table)
+                    self._counting.append(threading.current_thread())
+            self._mine.table = table
         return table
 
     def _new_row(self, job_class: str, queue: str | None) -> Row:

@@ -123,6 +123,22 @@ def test_nothing_is_miscounted_while_threads_count_and_another_flushes(pool: Poo
     }
 
 
+def test_threads_that_come_and_go_leave_no_tables_behind(pool: Pool, redis_client: redis.Redis) -> None:
+    """As in a worker that is resized with its load for months: a new thread goes on counting where one has ended."""
+    metrics = ExecutionMetrics()
+
+    for _ in range(20):
+        threads = [threading.Thread(target=count, args=(metrics, 4)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    metrics.flush(pool, now=AT, dialect=V7)
+
+    assert len(metrics._tables) <= 2
+    assert redis_client.hget("j|20250204|8:3", "HardJob|p") == b"160"
+
+
 def test_a_run_that_a_flush_reads_halfway_keeps_its_time(pool: Pool, redis_client: redis.Redis) -> None:
     """Its time is added before it is counted: a flush in between writes neither, and notes neither as written."""
     metrics = ExecutionMetrics()

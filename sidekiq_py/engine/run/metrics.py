@@ -82,13 +82,14 @@ class ExecutionMetrics:
             return rows.setdefault(queue, {}).setdefault(name, (row, self._latencies.setdefault(id(row), [])))
 
         def count(payload: dict[str, Any], queue: str, seconds: float, started: float) -> None:
-            job_class = payload["class"]
-            if "wrapped" in payload:
-                job_class = payload["wrapped"] or job_class
             try:
+                job_class = payload["class"]
+                if "wrapped" in payload:
+                    job_class = payload["wrapped"] or job_class
                 row, latencies = rows[queue][job_class]
             except (KeyError, TypeError):
-                row, latencies = row_of(job_class, queue)
+                # The first one; or the job has changed its payload.
+                row, latencies = row_of(payload.get("wrapped") or payload.get("class"), queue)
             # Inlined from `add_run`: the extra call cost 1 % of a no-op job.
             row[RUNTIME] += seconds
             row[0 if seconds <= _LEAST else bisect_left(BOUNDS, seconds)] += 1
@@ -124,7 +125,7 @@ class ExecutionMetrics:
             seconds: How long it ran. Counted for successes only, because a failure may come at any point.
             is_success: True for an iterable job that was interrupted or stopped.
         """
-        row = self._new_row(_name_of(payload.get("wrapped") or payload["class"]), None)
+        row = self._new_row(_name_of(payload.get("wrapped") or payload.get("class")), None)
         if is_success:
             add_run(row, seconds)
         else:

@@ -1,6 +1,7 @@
 """`async def` jobs and what they share a process with."""
 
 import asyncio
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 import redis
 
+from sidekiq_py import current_job
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
 from sidekiq_py.engine.assembly import WorkerParts
@@ -430,3 +432,33 @@ def test_a_job_that_cancels_all_tasks_of_the_loop_does_not_keep_another_from_goi
 
     eventually(lambda: redis_client.llen("queue:default") == 4 and loop.running == 0, 10)
     assert program.ran == []
+
+
+@pytest.mark.parametrize("raises", [False, True], ids=["success", "failure"])
+@pytest.mark.parametrize("name", ["empty", "aempty"], ids=["thread", "loop"])
+def test_a_job_that_empties_its_payload_ends_as_any_other(
+    program: Program, start: Start, redis_client: redis.Redis, name: str, *, raises: bool
+) -> None:
+    """It counted as failed on the loop, with an error that was not its own."""
+
+    def empty() -> None:
+        job = current_job()
+        assert job is not None
+        job.payload.clear()
+        program.ran.append(1)
+        if raises:
+            raise ZeroDivisionError("its own")
+
+    async def aempty() -> None:
+        empty()
+
+    program.declare("empty", empty)
+    program.declare("aempty", aempty, is_async=True)
+    start()
+
+    push(redis_client, name)
+    eventually(lambda: program.ran == [1] and not jobs_in_flight(redis_client))
+
+    failed = [json.loads(raw)["error_message"] for raw in redis_client.zrange("retry", 0, -1)]
+    assert failed == (["its own"] if raises else [])
+    assert [error for error in program.reported if error != "ZeroDivisionError"] == []

@@ -98,6 +98,9 @@ class Audit:
                 self._delay_next_look(bid)
         for bid in self._suspicions.keys() - missing.keys():
             del self._suspicions[bid]
+        # A look that is overdue belongs to a batch that has ended since.
+        now = time.monotonic()
+        self._next_looks = {bid: look for bid, look in self._next_looks.items() if look[0] > now}
         return min(self._quiet_seconds, 60.0) if found_none else None
 
     def _candidates(self, pool: Pool) -> Iterator[tuple[BatchStatus, bytes, set[int]]]:

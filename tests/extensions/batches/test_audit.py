@@ -40,6 +40,18 @@ def opened(app: Program, *names: str) -> Batch:
     return batch
 
 
+def test_batches_that_have_ended_are_forgotten(app: Program, pool: Pool, audit: Audit) -> None:
+    """A process that has checked a batch remembered it for as long as it ran."""
+    batch = opened(app, "ok")
+    audit.run(pool)
+    with sidekiq.embed(concurrency=1):
+        batch.wait(10, until="success")
+
+    audit.run(pool)
+
+    assert audit._next_looks == {}
+
+
 def test_a_job_that_is_nowhere_is_lost(app: Program, pool: Pool, audit: Audit) -> None:
     """After two looks; that is a death, and `complete` follows."""
     batch = opened(app, "ok", "taken")

@@ -44,23 +44,21 @@ def test_a_job_cannot_end_while_it_is_terminated() -> None:
     said: list[str] = []
     is_notified = threading.Event()
 
-    def end() -> None:
-        is_notified.wait()
-        guard.performing = None
-        if guard.is_requested:
-            guard.absorb()
-        said.append("end")
-
-    thread = threading.Thread(target=end)
-    thread.start()
-
     def notify() -> None:
         is_notified.set()
-        thread.join(timeout=0.05)
+        threading.Event().wait(0.05)
         said.append("terminate")
 
-    assert guard.terminate(running, notify)
+    thread = threading.Thread(target=guard.terminate, args=(running, notify))
+    thread.start()
+    is_notified.wait()
+    guard.performing = None
+    if guard.is_requested:
+        guard.absorb()
+    said.append("end")
     thread.join()
+
+    assert guard.terminated is running
     assert said == ["terminate", "end"]
 
 

@@ -220,3 +220,18 @@ def test_limits_of_jobs_that_ended_are_not_kept(limits: SoftLimits) -> None:
 
     assert limits.watched < 1000
     guard.performing = None
+
+
+def test_a_job_that_ended_before_it_was_struck_leaves_debuggers_working() -> None:
+    """Python 3.11 looped at the next call under one, while it looked for an exception that had been cancelled."""
+    Guard().absorb()
+
+    def debugged() -> None:
+        sys.settrace(lambda frame, event, argument: None)
+        new_unit()
+
+    thread = threading.Thread(target=debugged, daemon=True)
+    thread.start()
+    thread.join(10)
+
+    assert not thread.is_alive()

@@ -181,7 +181,10 @@ class SoftLimits:
     """Interrupts jobs that run past their soft limit. Its thread starts with the first such job."""
 
     def __init__(self) -> None:
-        self._change = threading.Condition()
+        # Shutdown may strike in a job that takes it. `with` on the Condition itself, which is written in Python, would
+        # then leave it taken.
+        self._lock = threading.RLock()
+        self._change = threading.Condition(self._lock)
         self._heap: list[tuple[float, int, Guard, UnitOfWork, type[SoftTimeLimitError]]] = []
         self._clear_at = _MANY_LIMITS
         self._order = itertools.count()
@@ -197,7 +200,7 @@ class SoftLimits:
         self, guard: Guard, unit: UnitOfWork, seconds: float, error: type[SoftTimeLimitError] = SoftTimeLimitError
     ) -> None:
         """Raise *error* in *unit* if *guard*'s thread still performs it after *seconds*."""
-        with self._change:
+        with self._lock:
             if len(self._heap) >= self._clear_at:
                 self._drop_ended()
             heapq.heappush(self._heap, (monotonic() + seconds, next(self._order), guard, unit, error))
@@ -208,7 +211,7 @@ class SoftLimits:
 
     def close(self) -> None:
         """Ask the thread to exit."""
-        with self._change:
+        with self._lock:
             self._is_closed = True
             self._change.notify()
 
@@ -219,7 +222,7 @@ class SoftLimits:
         self._clear_at = max(_MANY_LIMITS, 2 * len(self._heap))
 
     def _run(self) -> None:
-        with self._change:
+        with self._lock:
             while not self._is_closed:
                 # Jobs that ended in time are dropped here rather than searched for when they end.
                 while self._heap and self._heap[0][2].performing is not self._heap[0][3]:

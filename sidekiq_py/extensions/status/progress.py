@@ -110,7 +110,10 @@ class Runs:
         self._monotonic = monotonic
         self._runs: dict[str, Run] = {}
         self._late: set[str] = set()
-        self._wake = threading.Condition()
+        # A time limit may strike in a job that takes it. `with` on the Condition itself, which is written in Python,
+        # would then leave it taken.
+        self._lock = threading.RLock()
+        self._wake = threading.Condition(self._lock)
         self._thread: threading.Thread | None = None
         self._has_warned = False
 
@@ -214,7 +217,7 @@ class Runs:
             self._failed(run, error)
 
     def _later(self, run: Run) -> None:
-        with self._wake:
+        with self._lock:
             self._late.add(run.jid)
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._flush_late, name="sidekiq.status", daemon=True)
@@ -224,7 +227,7 @@ class Runs:
     def _flush_late(self) -> None:
         """The thread's loop; it ends after a while with nothing to write."""
         while True:
-            with self._wake:
+            with self._lock:
                 if not self._late and not self._wake.wait(5):
                     self._thread = None
                     return
@@ -232,7 +235,7 @@ class Runs:
             self._wait_a_moment()
             too_soon = {jid for jid in late if not self._is_flushed(jid)}
             if too_soon:
-                with self._wake:
+                with self._lock:
                     self._late |= too_soon
 
     def _is_flushed(self, jid: str) -> bool:

@@ -15,6 +15,7 @@ from sidekiq_py.engine.ownership.owner import UnitOfWork
 from sidekiq_py.engine.run.interrupts import INTERRUPTS, Guard, SoftLimits
 from sidekiq_py.engine.signals import WAKE
 from sidekiq_py.errors import Shutdown, SoftTimeLimitError
+from tests.support.strikes import strike_everywhere
 from tests.support.waiting import eventually
 
 
@@ -235,3 +236,21 @@ def test_a_job_that_ended_before_it_was_struck_leaves_debuggers_working() -> Non
     thread.join(10)
 
     assert not thread.is_alive()
+
+
+def test_a_job_that_is_struck_while_its_limit_is_noted_leaves_the_limits_to_others() -> None:
+    """Shutdown may strike just then."""
+    limits = SoftLimits()
+    guard, other = Guard(), Guard()
+    long = guard.performing = new_unit()
+    limits.watch(guard, long, 3600)
+
+    def others_note_theirs() -> None:
+        noted = threading.Thread(target=limits.watch, args=(other, new_unit(), 3600), daemon=True)
+        noted.start()
+        noted.join(10)
+        assert not noted.is_alive()
+
+    assert strike_everywhere(lambda: limits.watch(guard, long, 3600), others_note_theirs) > 1
+    guard.performing = None
+    limits.close()

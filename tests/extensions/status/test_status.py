@@ -20,6 +20,7 @@ from sidekiq_py.api import JobStatus  # type: ignore[attr-defined]
 from sidekiq_py.extensions.status.progress import Run, Runs
 from sidekiq_py.registry import registry
 from sidekiq_py.testing import fake
+from tests.support.strikes import strike_everywhere
 from tests.support.waiting import eventually
 
 FIXTURES = Path(__file__).parents[3] / "ruby_fixtures"
@@ -411,6 +412,30 @@ def test_a_key_of_another_type_costs_no_job(
     assert redis_client.get("stat:failed") is None
     assert redis_client.get(f"sidekiq:status:{jid}") == b"x"
     assert len([line for line in caplog.records if "status of jobs" in line.getMessage()]) == 1
+
+
+def test_a_time_limit_that_strikes_in_a_report_leaves_the_reports_of_others() -> None:
+    """The lock of the reports that are written a moment later is free again."""
+    runs = Runs(lambda payload: None, monotonic=lambda: 0.0)
+
+    def run() -> Run:
+        # Reports of a run that has just written wait for the thread.
+        one = Run({"jid": "1"}, has_status=True, audiences=())
+        one.next_at = 1.0
+        return one
+
+    runs.say(run(), {"at": 1})
+
+    def others_report() -> None:
+        report = threading.Thread(target=runs.say, args=(run(), {"at": 1}), daemon=True)
+        report.start()
+        report.join(10)
+        assert not report.is_alive()
+
+    def struck() -> None:
+        runs.say(run(), {"at": 1})
+
+    assert strike_everywhere(struck, others_report) > 1
 
 
 def test_an_outage_costs_no_job(redis_client: redis.Redis, redis_url: str, caplog: pytest.LogCaptureFixture) -> None:

@@ -89,6 +89,9 @@ def celery(
         if value:
             os.environ[name] = value
     found = _load(ctx, app) if isinstance(app, str) else app
+    if any(kind.__module__ == "celery.app.base" for kind in type(found).__mro__):
+        # Its commands would run Celery's worker, which serves Celery's queues.
+        ctx.fail(f"{app} is an app of the real Celery; {_USE_OUR_NAME}")
     ctx.obj = CLIContext(app=found, no_color=no_color, workdir=workdir, quiet=quiet)
     _add_user_options(ctx.obj.app)
 

@@ -23,6 +23,7 @@ from sidekiq_celery.utils.pidfile import write_pidfile
 from tests.compat.log.kept import logging_kept
 from tests.compat.worker.conftest import PROJECT
 from tests.support.celery_program import StartWorker, command, environment
+from tests.support.real_celery import python_with_celery
 from tests.support.waiting import eventually
 
 Call = Callable[..., Result]
@@ -410,6 +411,19 @@ def test_a_program_that_still_imports_celery_is_told_what_to_do(
     assert done.exit_code == 2
     assert f"not_moved.py, line 1: {line}: there is no Celery here; change the imports" in done.output
     assert "Traceback" not in done.output
+
+
+def test_an_app_of_the_real_celery_is_refused(tmp_path: Path) -> None:
+    """Its worker would be Celery's, which does not look where our programs send."""
+    (tmp_path / "not_moved.py").write_text("from celery import Celery\n\napp = Celery('not_moved')\n")
+    words = [python_with_celery(), "-m", "sidekiq_celery", "-A", "not_moved", "report"]
+
+    done = subprocess.run(
+        words, cwd=tmp_path, env={**os.environ, **environment()}, capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 2
+    assert "not_moved is an app of the real Celery; change the imports from `celery`" in done.stderr
 
 
 @pytest.mark.parametrize("pool", ["prefork", "solo"])

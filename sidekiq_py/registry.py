@@ -129,6 +129,9 @@ class JobDefinition:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name} {self.options}>"
 
+    def report_timeout(self, payload: Payload) -> None:
+        """Called when the soft limit has been raised in a run of *payload*, in another thread than the job's."""
+
     def classes(self) -> Iterable[str]:
         """The names of the classes that it runs: its own, or those behind a wrapper."""
         return (self.name,)

@@ -7,14 +7,22 @@ hard limit cancels the coroutine, because its process cannot be killed: other ta
 
 import asyncio
 from collections.abc import Coroutine, Generator
-from typing import Any
+from typing import Any, Protocol
 
 from sidekiq_celery.exceptions import SoftTimeLimitExceeded, TimeLimitExceeded
 
 __all__ = ("within_limits",)
 
 
-async def within_limits(coroutine: Coroutine[Any, Any, Any], hard: float | None, soft: float | None) -> Any:
+class Report(Protocol):
+    """Called when a limit has been reached."""
+
+    def __call__(self, seconds: float, *, is_hard: bool) -> None: ...
+
+
+async def within_limits(
+    coroutine: Coroutine[Any, Any, Any], hard: float | None, soft: float | None, report: Report
+) -> Any:
     """
     Await the coroutine within its time limits, and return its result.
 
@@ -25,13 +33,14 @@ async def within_limits(coroutine: Coroutine[Any, Any, Any], hard: float | None,
         TimeLimitExceeded: The hard limit cancelled the coroutine.
         SoftTimeLimitExceeded: The soft limit passed, and the coroutine did not catch the error.
     """
-    limited: Any = _SoftLimited(coroutine, soft) if soft else coroutine
+    limited: Any = _SoftLimited(coroutine, soft, report) if soft else coroutine
     scope = asyncio.timeout(hard or None)
     try:
         async with scope:
             return await limited
     except TimeoutError:
         if scope.expired():
+            report(hard or 0.0, is_hard=True)
             raise TimeLimitExceeded(hard) from None
         raise
 
@@ -44,9 +53,10 @@ class _SoftLimited:
     it.
     """
 
-    def __init__(self, coroutine: Coroutine[Any, Any, Any], seconds: float) -> None:
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], seconds: float, report: Report) -> None:
         self._coroutine = coroutine
         self._seconds = seconds
+        self._report = report
         self._is_due = False
         self._cancelled_before = 0
 
@@ -82,5 +92,6 @@ class _SoftLimited:
                     # If other code has cancelled the task as well, both arrive as one cancellation, and that one wins.
                     if task.uncancel() <= self._cancelled_before:
                         error = SoftTimeLimitExceeded()
+                        self._report(self._seconds, is_hard=False)
             except BaseException as other:  # noqa: BLE001 - the coroutine handles whatever is raised in it
                 error = other

@@ -138,6 +138,8 @@ class JobRun(TaskRun):
             return
         is_too_late = isinstance(error, HardTimeLimitError)
         if is_too_late:
+            seconds = self.definition.hard_timeout_seconds or 0.0
+            task_log.log_time_limit(self.plan.task.name, self.task_id, seconds, is_hard=True)
             error = TimeLimitExceeded(self.definition.hard_timeout_seconds).with_traceback(error.__traceback__)
         requests = self.plan.task.request_stack
         requests.push(self.request)
@@ -308,6 +310,10 @@ class TaskDefinition(JobDefinition):
         # On the event loop the run enforces the soft limit itself, so that the task can catch the error.
         self.timeout_seconds = None if self.is_async else soft
         self.hard_timeout_seconds = hard if self.has_hard_limits and not self.is_async else None
+
+    def report_timeout(self, payload: dict[str, Any]) -> None:
+        """Log that a run has reached its soft limit; called by the engine, in another thread than the task's."""
+        task_log.log_time_limit(self.name, payload.get("jid"), self.timeout_seconds or 0.0, is_hard=False)
 
     def take_limits(self) -> None:
         """Apply the task's changed limits to runs that start from now on."""

@@ -2,12 +2,13 @@
 The log lines that a worker writes about tasks. The texts are Celery's, because log readers search for them;
 `extra["data"]` holds their values.
 
-Source: Celery 5.7.0, `celery.app.trace`.
+Source: Celery 5.7.0, `celery.app.trace`; `celery.worker.request` for time limits.
 """
 
 import logging
 from typing import Any, NamedTuple
 
+from sidekiq_celery._run.unknown_tasks import UnknownTask
 from sidekiq_celery._wire.message import shortened
 from sidekiq_celery._wire.printed_call import printed_call
 from sidekiq_celery.exceptions import Ignore, Reject
@@ -15,11 +16,22 @@ from sidekiq_celery.utils.einfo import ExceptionInfo
 from sidekiq_celery.utils.serialization import safe_repr
 from sidekiq_py.redaction import current
 
-__all__ = ("LogPolicy", "get_log_policy", "log_end", "log_received", "log_retry", "log_revoked", "log_success")
+__all__ = (
+    "LogPolicy",
+    "get_log_policy",
+    "log_end",
+    "log_received",
+    "log_retry",
+    "log_revoked",
+    "log_success",
+    "log_time_limit",
+)
 
 logger = logging.getLogger("celery.app.trace")
 # The logger on which Celery's workers log that a task was received.
 incoming = logging.getLogger("celery.worker.strategy")
+# The logger on which they log time limits.
+requests = logging.getLogger("celery.worker.request")
 
 LOG_RECEIVED = "Task %(name)s[%(id)s] received"
 LOG_SUCCESS = "Task %(name)s[%(id)s] succeeded in %(runtime)ss: %(return_value)s"
@@ -29,6 +41,8 @@ LOG_IGNORED = "Task %(name)s[%(id)s] %(description)s"
 LOG_REJECTED = "Task %(name)s[%(id)s] %(exc)s"
 LOG_RETRY = "Task %(name)s[%(id)s] retry: %(exc)s"
 LOG_REVOKED = "Discarding revoked task: %(name)s[%(id)s]"
+LOG_UNREGISTERED = "Received unregistered task of type '%(name)s': task %(id)s has failed."
+LOG_TIME_LIMIT = "%(limit)s time limit (%(seconds)ss) exceeded for %(name)s[%(id)s]"
 
 
 class LogPolicy(NamedTuple):
@@ -45,6 +59,7 @@ _IGNORED = LogPolicy(LOG_IGNORED, "ignored", logging.INFO, False)
 _INTERNAL = LogPolicy(LOG_INTERNAL_ERROR, "INTERNAL ERROR", logging.CRITICAL, True)
 _EXPECTED = LogPolicy(LOG_FAILURE, "raised expected", logging.INFO, False)
 _UNEXPECTED = LogPolicy(LOG_FAILURE, "raised unexpected", logging.ERROR, True)
+_UNREGISTERED = LogPolicy(LOG_UNREGISTERED, "unregistered", logging.ERROR, True)
 
 
 def is_expected(task: Any, exc: Any) -> bool:
@@ -62,6 +77,8 @@ def get_log_policy(task: Any, einfo: ExceptionInfo, exc: Any) -> LogPolicy:
         return _IGNORED
     if einfo.internal:
         return _INTERNAL
+    if isinstance(task, UnknownTask):
+        return _UNREGISTERED
     return _EXPECTED if is_expected(task, exc) else _UNEXPECTED
 
 
@@ -95,6 +112,13 @@ def log_revoked(task: Any, request: Any) -> None:
     """Log that the task was revoked."""
     data = _whose(task, request)
     logger.info(LOG_REVOKED, data, extra={"data": data})
+
+
+def log_time_limit(task_name: str, task_id: Any, seconds: float, *, is_hard: bool) -> None:
+    """Log that the task ran past a time limit."""
+    limit = "Hard" if is_hard else "Soft"
+    data = {"id": task_id, "name": task_name, "limit": limit, "seconds": f"{seconds:g}"}
+    requests.log(logging.ERROR if is_hard else logging.WARNING, LOG_TIME_LIMIT, data, extra={"data": data})
 
 
 def log_end(task: Any, request: Any, einfo: ExceptionInfo) -> None:

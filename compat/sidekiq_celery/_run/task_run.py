@@ -10,6 +10,7 @@ Hooks are called before that.
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from inspect import isawaitable
 from typing import Any
 
@@ -150,7 +151,10 @@ class TaskRun:
         returned = self.plan.fun(*self.args, **self.kwargs)
         if not isawaitable(returned):
             return returned
-        return await (within_limits(returned, hard, soft) if hard or soft else returned)  # type: ignore[arg-type]
+        if not hard and not soft:
+            return await returned
+        report = partial(task_log.log_time_limit, task.name, self.task_id)
+        return await within_limits(returned, hard, soft, report)  # type: ignore[arg-type]
 
     # ---- the steps
 

@@ -185,7 +185,7 @@ class SoftLimits:
         # then leave it taken.
         self._lock = threading.RLock()
         self._change = threading.Condition(self._lock)
-        self._heap: list[tuple[float, int, Guard, UnitOfWork, type[SoftTimeLimitError]]] = []
+        self._heap: list[tuple[float, int, Guard, UnitOfWork, type[SoftTimeLimitError], Callable[[], None] | None]] = []
         self._clear_at = _MANY_LIMITS
         self._order = itertools.count()
         self._thread: threading.Thread | None = None
@@ -197,13 +197,18 @@ class SoftLimits:
         return len(self._heap)
 
     def watch(
-        self, guard: Guard, unit: UnitOfWork, seconds: float, error: type[SoftTimeLimitError] = SoftTimeLimitError
+        self,
+        guard: Guard,
+        unit: UnitOfWork,
+        seconds: float,
+        error: type[SoftTimeLimitError] = SoftTimeLimitError,
+        report: Callable[[], None] | None = None,
     ) -> None:
-        """Raise *error* in *unit* if *guard*'s thread still performs it after *seconds*."""
+        """Raise *error* in *unit* if *guard*'s thread still performs it after *seconds*, and then call *report*."""
         with self._lock:
             if len(self._heap) >= self._clear_at:
                 self._drop_ended()
-            heapq.heappush(self._heap, (monotonic() + seconds, next(self._order), guard, unit, error))
+            heapq.heappush(self._heap, (monotonic() + seconds, next(self._order), guard, unit, error, report))
             if self._thread is None:
                 self._thread = background_thread("sidekiq.limits", self._run)
                 self._thread.start()
@@ -230,10 +235,11 @@ class SoftLimits:
                 if not self._heap:
                     self._change.wait()
                     continue
-                due, _, guard, unit, error = self._heap[0]
+                due, _, guard, unit, error, report = self._heap[0]
                 pause = due - monotonic()
                 if pause > 0:
                     self._change.wait(pause)
                     continue
                 heapq.heappop(self._heap)
-                guard.interrupt(unit, error)
+                if guard.interrupt(unit, error) and report is not None:
+                    report()

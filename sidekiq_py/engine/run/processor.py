@@ -10,6 +10,7 @@ import math
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from sidekiq_py import tid
@@ -417,7 +418,8 @@ class Processor:
             guard.performing = unit
             deadline = None
             if definition.timeout_seconds is not None:
-                self._limits.watch(guard, unit, definition.timeout_seconds, definition.timeout_error)
+                report = partial(definition.report_timeout, payload)
+                self._limits.watch(guard, unit, definition.timeout_seconds, definition.timeout_error, report)
                 deadline = now_seconds() + definition.timeout_seconds
             try:
                 self._result = run(definition, payload, unit.queue, chain, self._around.is_stopping, deadline)

@@ -521,8 +521,10 @@ def test_a_coroutine_runs_on_the_loop(app: Celery, worker: TaskWorker, redis_cli
     assert redis_client.zcard("retry") == 1
 
 
-def test_a_coroutine_can_clean_up_at_its_soft_limit(app: Celery, worker: TaskWorker, redis_client: redis.Redis) -> None:
-    """The error is raised in it, where it waits; at its time limit it is cancelled."""
+def test_a_coroutine_can_clean_up_at_its_soft_limit(
+    app: Celery, worker: TaskWorker, redis_client: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The error is raised in it, where it waits; at its time limit it is cancelled. The log says both, as in Celery."""
 
     @app.task(name="proj.cleaning", soft_time_limit=0.1)
     async def cleaning() -> str:
@@ -548,6 +550,8 @@ def test_a_coroutine_can_clean_up_at_its_soft_limit(app: Celery, worker: TaskWor
     assert stored(redis_client, cleaned)["result"] == "cleaned up"
     eventually(lambda: state_of(redis_client, late) == "FAILURE")
     assert stored(redis_client, late)["result"]["exc_type"] == "TimeLimitExceeded"
+    assert f"Soft time limit (0.1s) exceeded for proj.cleaning[{cleaned}]" in caplog.messages
+    assert f"Hard time limit (0.3s) exceeded for proj.stubborn[{late}]" in caplog.messages
 
 
 def test_a_hard_limit_is_kept_where_both_come_due_at_once() -> None:
@@ -562,7 +566,7 @@ def test_a_hard_limit_is_kept_where_both_come_due_at_once() -> None:
 
     async def stalled() -> None:
         asyncio.get_running_loop().call_soon(time.sleep, 0.05)
-        await within_limits(stubborn(), 0.02, 0.01)
+        await within_limits(stubborn(), 0.02, 0.01, lambda seconds, *, is_hard: None)
 
     with pytest.raises(TimeLimitExceeded):
         asyncio.run(asyncio.wait_for(stalled(), 20))
@@ -723,9 +727,13 @@ def test_a_task_that_replaces_itself_goes_on_under_its_id(
 
 
 def test_a_task_that_nobody_has_registered_fails_at_once(
-    app: Celery, worker: TaskWorker, redis_client: redis.Redis
+    app: Celery, worker: TaskWorker, redis_client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is kept, with its result; where the worker is not the app's alone, Ruby's jobs go by Sidekiq's rules."""
+    """
+    It is kept, with its result; where the worker is not the app's alone, Ruby's jobs go by Sidekiq's rules.
+
+    The log's first words are Celery's, for which people search.
+    """
     told: list[Any] = []
 
     def listen(name: str = "", id: str = "", message: Any = None, exc: Any = None, **_: Any) -> None:
@@ -750,6 +758,7 @@ def test_a_task_that_nobody_has_registered_fails_at_once(
 
     assert stored(redis_client, result.id)["result"]["exc_type"] == "NotRegistered"
     assert told == [("proj.nowhere", result.id, result.id, "proj.nowhere", "NotRegistered")]
+    assert f"Received unregistered task of type 'proj.nowhere': task {result.id} has failed." in caplog.messages
     assert redis_client.zcard("dead") == 1
     [retried] = eventually(lambda: redis_client.zrange("retry", 0, -1))
     assert json.loads(retried)["class"] == "Nowhere"

@@ -128,22 +128,28 @@ def test_a_second_term_does_not_wait(start: StartWorker, redis_client: redis.Red
 
 
 def test_a_task_past_its_time_limit_is_killed(start: StartWorker, project: ModuleType) -> None:
-    """By the worker's own limit, or the call's; the child is replaced and works on."""
+    """By the worker's own limit, or the call's; the child is replaced and works on. The log says it as in Celery."""
     worker = start("-c", "1", "--time-limit", "1")
 
+    killed = project.sleep_long.delay()
     with pytest.raises(TimeLimitExceeded):
-        project.sleep_long.delay().get(timeout=_SECONDS)
+        killed.get(timeout=_SECONDS)
     with pytest.raises(TimeLimitExceeded):
         project.sleep_long.apply_async(time_limit=0.5).get(timeout=_SECONDS)
     assert project.add.delay(1, 2).get(timeout=_SECONDS) == 3
     assert worker.stop() == 0
+    assert f"Hard time limit (1s) exceeded for {project.sleep_long.name}[{killed.id}]" in worker.log
 
 
 def test_a_soft_limit_is_raised_in_the_task(start: StartWorker, project: ModuleType) -> None:
-    """It can clean up."""
-    start("-c", "1", "--soft-time-limit", "0.5")
+    """It can clean up. The log says it as in Celery, as the task may tell nobody."""
+    worker = start("-c", "1", "--soft-time-limit", "0.5")
 
-    assert project.cleaned_up.delay().get(timeout=_SECONDS) == "cleaned up"
+    sent = project.cleaned_up.delay()
+
+    assert sent.get(timeout=_SECONDS) == "cleaned up"
+    assert worker.stop() == 0
+    assert f"Soft time limit (0.5s) exceeded for {project.cleaned_up.name}[{sent.id}]" in worker.log
 
 
 def test_a_soft_limit_interrupts_a_sleep_in_a_child(start: StartWorker, project: ModuleType) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from sidekiq_celery import bootsteps, signals
 from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import ImproperlyConfigured
+from sidekiq_celery.platforms import EX_FAILURE, EX_OK
 from sidekiq_celery.utils.log import mlevel
 from sidekiq_celery.utils.nodenames import default_nodename, worker_direct
 from sidekiq_celery.utils.pidfile import write_pidfile
@@ -261,7 +262,11 @@ class WorkController:
         self.state.should_stop = True
         self.state.should_terminate |= name == "QUIT"
         name, how = ("QUIT", "Cold") if self.state.should_terminate else (name, "Warm")
-        signals.worker_shutting_down.send(sender=self.hostname, sig=f"SIG{name}", how=how, exitcode=0)
+        # As in Celery, where only TERM counts as a success. A cold stop nevertheless ends with 0 there.
+        code = EX_OK if name == "TERM" else EX_FAILURE
+        if name == "INT":
+            self.exitcode = code
+        signals.worker_shutting_down.send(sender=self.hostname, sig=f"SIG{name}", how=how, exitcode=code)
         logger.info("%s shutdown: %s", how, self.hostname)
         stop_steps(self)
 

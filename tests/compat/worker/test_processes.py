@@ -100,6 +100,19 @@ def test_a_term_lets_a_task_finish(start: StartWorker, redis_client: redis.Redis
 
 
 @pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_an_interrupted_worker_ends_with_one(
+    pool: str, start: StartWorker, redis_client: redis.Redis, project: ModuleType
+) -> None:
+    """As in Celery, so that a script that starts a worker sees that someone pressed Ctrl-C."""
+    worker = start("-c", "1", "-P", pool)
+
+    worker.send_signal(signal.SIGINT)
+
+    assert worker.wait(_SECONDS) == 1
+    assert noted(redis_client, "how") == ["SIGINT Warm"]
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
 def test_a_quit_puts_a_task_back(pool: str, start: StartWorker, redis_client: redis.Redis, project: ModuleType) -> None:
     """The job is in its queue again when the worker has ended."""
     worker = start("-c", "1", "-P", pool)

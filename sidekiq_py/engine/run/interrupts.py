@@ -177,6 +177,10 @@ class Guard:
             pass
 
 
+# When it is due, its number, and the arguments of `SoftLimits.watch`.
+_Limit = tuple[float, int, Guard, UnitOfWork, type[SoftTimeLimitError], Callable[[], None] | None]
+
+
 class SoftLimits:
     """Interrupts jobs that run past their soft limit. Its thread starts with the first such job."""
 
@@ -185,7 +189,7 @@ class SoftLimits:
         # then leave it taken.
         self._lock = threading.RLock()
         self._change = threading.Condition(self._lock)
-        self._heap: list[tuple[float, int, Guard, UnitOfWork, type[SoftTimeLimitError], Callable[[], None] | None]] = []
+        self._heap: list[_Limit] = []
         self._clear_at = _MANY_LIMITS
         self._order = itertools.count()
         self._thread: threading.Thread | None = None
@@ -227,6 +231,14 @@ class SoftLimits:
         self._clear_at = max(_MANY_LIMITS, 2 * len(self._heap))
 
     def _run(self) -> None:
+        while (limit := self._next_due()) is not None:
+            _, _, guard, unit, error, report = limit
+            # Without the lock, because a report may take its time.
+            if guard.interrupt(unit, error) and report is not None:
+                report()
+
+    def _next_due(self) -> _Limit | None:
+        """Wait until a job reaches its limit. Returns None when the thread is to exit."""
         with self._lock:
             while not self._is_closed:
                 # Jobs that ended in time are dropped here rather than searched for when they end.
@@ -235,11 +247,8 @@ class SoftLimits:
                 if not self._heap:
                     self._change.wait()
                     continue
-                due, _, guard, unit, error, report = self._heap[0]
-                pause = due - monotonic()
-                if pause > 0:
-                    self._change.wait(pause)
-                    continue
-                heapq.heappop(self._heap)
-                if guard.interrupt(unit, error) and report is not None:
-                    report()
+                pause = self._heap[0][0] - monotonic()
+                if pause <= 0:
+                    return heapq.heappop(self._heap)
+                self._change.wait(pause)
+        return None

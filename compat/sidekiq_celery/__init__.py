@@ -53,26 +53,16 @@ if TYPE_CHECKING:
     current_task: Task[..., Any]
 
 
-_CANVAS = "sidekiq_celery.canvas"
+# All other names are those of workflows, in `canvas`.
 _HOMES = {
     "Celery": "sidekiq_celery.app.base",
-    "Signature": _CANVAS,
     "Task": "sidekiq_celery.app.task",
     "bugreport": "sidekiq_celery.app.bug_report",
-    "chain": _CANVAS,
-    "chord": _CANVAS,
-    "chunks": _CANVAS,
     "current_app": "sidekiq_celery._state",
     "current_task": "sidekiq_celery._state",
-    "group": _CANVAS,
     "install_as_celery": "sidekiq_celery.import_alias",
-    "maybe_signature": _CANVAS,
     "shared_task": "sidekiq_celery.app",
-    "signature": _CANVAS,
-    "subtask": _CANVAS,
     "uuid": "sidekiq_celery.utils.ids",
-    "xmap": _CANVAS,
-    "xstarmap": _CANVAS,
 }
 
 __all__ = [
@@ -115,10 +105,9 @@ def maybe_patch_concurrency(
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
+    if name not in __all__:
         raise AttributeError(f"module 'sidekiq_celery' has no attribute {name!r}")
-    value = getattr(import_module(home), name)
+    value = getattr(import_module(_HOMES.get(name, "sidekiq_celery.canvas")), name)
     globals()[name] = value
     return value
 

@@ -9,6 +9,7 @@ outcome.
 import logging
 import time
 from collections.abc import Callable, Mapping
+from copy import copy
 from functools import lru_cache
 from operator import is_
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from sidekiq_celery._admission.revokes import keep_less_long
 from sidekiq_celery._run import task_log
 from sidekiq_celery._run.failed_tasks import FailedTasks
 from sidekiq_celery._run.outcome import decide_outcome
-from sidekiq_celery._run.received import message_of, request_of
+from sidekiq_celery._run.received import Message, request_of
 from sidekiq_celery._run.task_run import TaskRun
 from sidekiq_celery._run.time_limits import seconds_of
 from sidekiq_celery._run.tracer import Traced, call_through
@@ -111,9 +112,9 @@ class JobRun(TaskRun):
         consumer = self.definition.consumer
         if isinstance(error, NotRegistered):
             name, task_id = self.plan.task.name, self.task_id
-            signals.task_unknown.send(sender=consumer, message=message_of(self), exc=error, name=name, id=task_id)
+            signals.task_unknown.send(sender=consumer, message=Message(self.request), exc=error, name=name, id=task_id)
         elif signals.task_rejected.receivers:
-            signals.task_rejected.send(sender=consumer, message=message_of(self), exc=error)
+            signals.task_rejected.send(sender=consumer, message=Message(self.request), exc=error)
 
     def fail(self, error: BaseException, *, calls_hook: bool = True) -> None:
         """Record that the task has failed for good with *error*. An unregistered task has no hooks."""
@@ -159,7 +160,7 @@ class JobRun(TaskRun):
             self._guarded(lambda: self.store(self.retval, states.REVOKED, None), "storing the state")
         if self.is_part:
             error = self.retval
-            self._guarded(lambda: self._add_errbacks(error), "errbacks")
+            self._guarded(lambda: self._buffer_errbacks(error, None), "errbacks")
         if signals.task_revoked.receivers:
             signals.task_revoked.send(
                 sender=task, request=self.request, terminated=terminated, signum=signum, expired=expired
@@ -178,9 +179,6 @@ class JobRun(TaskRun):
         is_given_back = isinstance(self.retval, Reject) and self.retval.requeue
         if not is_given_back:
             self.effects.append(unique.at_end(self.lock, self.task_id, self.again, now))
-
-    def _add_errbacks(self, error: TaskRevokedError) -> None:
-        self.effects += flow.after_failure(self.plan.app, self.request, error, None)
 
     def _request_of(self, raw_args: list[Any]) -> Context:
         definition, payload = self.definition, self.payload
@@ -266,7 +264,7 @@ class TaskDefinition(JobDefinition):
 
     __slots__ = (
         *("_limited", "app", "consumer", "events", "failed_tasks", "gate", "has_hard_limits", "orders_priorities"),
-        *("plan", "task", "traced", "tracer"),
+        *("plan", "task", "tracer"),
     )
 
     def __init__(
@@ -283,7 +281,6 @@ class TaskDefinition(JobDefinition):
         self.task = task
         self.consumer = consumer
         self.app: App = task.app
-        self.traced = traced
         self.plan, self.tracer = traced
         self.plan.broker = client_of(task.app).pool.settings
         super().__init__(task.name, {}, task, origin=f"{type(task).__qualname__}", is_async=self.plan.is_async)
@@ -336,15 +333,8 @@ class TaskDefinition(JobDefinition):
         return limited
 
     def _with_limits(self, hard: float | None, soft: float | None) -> "TaskDefinition":
-        limited = TaskDefinition(
-            self.task,
-            self.failed_tasks,
-            self.traced,
-            has_hard_limits=self.has_hard_limits,
-            gate=self.gate,
-            events=self.events,
-            consumer=self.consumer,
-        )
+        limited = copy(self)
+        limited.decide_outcome = limited._decide_outcome
         limited._limit(hard or self.task.time_limit, soft or self.task.soft_time_limit)
         return limited
 

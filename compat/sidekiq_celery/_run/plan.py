@@ -1,6 +1,5 @@
 """What all runs of a task have in common, looked up once."""
 
-import logging
 from collections.abc import Callable
 from inspect import iscoroutinefunction
 from typing import Any
@@ -30,32 +29,16 @@ class Plan:
     Args:
         task: The task, created and bound to its app.
         hostname: The worker's name; by default the machine's.
-        broker: The Redis that holds the worker's jobs; None for a run in the caller's process.
 
     Attributes:
+        broker: The Redis that holds the worker's jobs; None for a run in the caller's process.
         fun: The callable to run: `run`, or the task itself if its class defines `__call__`.
         before_start, on_success, after_return: The hooks that the task defines, or None.
         stores: True if there is a result backend.
         cleans_up: Called after each run, in addition to the hooks.
     """
 
-    __slots__ = (
-        "after_return",
-        "app",
-        "before_start",
-        "broker",
-        "cleans_up",
-        "fun",
-        "hostname",
-        "is_async",
-        "logger",
-        "on_success",
-        "on_task_init",
-        "stores",
-        "task",
-    )
-
-    def __init__(self, task: Any, hostname: str | None = None, broker: RedisSettings | None = None) -> None:
+    def __init__(self, task: Any, hostname: str | None = None) -> None:
         self.task = task
         self.app: App = task.app
         self.hostname = hostname or gethostname()
@@ -64,9 +47,8 @@ class Plan:
         self.before_start = _own_hook(task, "before_start")
         self.on_success = _own_hook(task, "on_success")
         self.after_return = _own_hook(task, "after_return")
-        self.logger = logging.getLogger("celery.app.trace")
-        self.broker = broker
-        self.stores = _stores(task.backend)
+        self.broker: RedisSettings | None = None
+        self.stores = type(task.backend).__name__ != "DisabledBackend"
         self.on_task_init = _changed(self.app.loader, "on_task_init")
         self.cleans_up: list[Callable[[], Any]] = [
             call
@@ -84,7 +66,3 @@ def _changed(part: Any, name: str) -> Any:
     found = getattr(part, name, None)
     owner = getattr(found, "__func__", found)
     return None if getattr(owner, "__module__", "") in _OF_BASES else found
-
-
-def _stores(backend: Any) -> bool:
-    return type(backend).__name__ != "DisabledBackend"

@@ -11,15 +11,15 @@ from typing import Any
 from sidekiq_celery._send.running_task import RunDetails
 from sidekiq_celery._wire.context import Context
 from sidekiq_celery._wire.message import aware
+from sidekiq_celery._wire.payload import EMBEDDED
 from sidekiq_celery.exceptions import InvalidTaskError
 
-__all__ = ("Message", "Request", "message_of", "request_of")
+__all__ = ("Message", "Request", "request_of")
 
 # Fields of a run that are not message headers.
 _OF_THE_RUN = frozenset(
     {"args", "called_directly", "chain", "correlation_id", "delivery_info", "headers", "hostname", "kwargs"}
 )
-_EMBEDDED = ("callbacks", "errbacks", "chain", "chord")
 _NOT_HERE = (
     "the engine fetches and acknowledges jobs here; use the task's own `request`, its hooks, such as on_failure, or "
     "signals, such as task_revoked"
@@ -64,7 +64,7 @@ class Message:
             "reply_to": request.reply_to,
             "priority": self.delivery_info.get("priority"),
         }
-        self.payload = (request.args, request.kwargs, {name: fields.get(name) for name in _EMBEDDED})
+        self.payload = (request.args, request.kwargs, {name: fields.get(name) for name in EMBEDDED})
 
     @property
     def body(self) -> bytes:
@@ -194,8 +194,3 @@ def request_of(run: RunDetails) -> Request:
         return Request.__new__(Request)._fill(run)
     except (ValueError, TypeError) as error:
         raise InvalidTaskError(f"invalid ETA or expiry: {error}") from error
-
-
-def message_of(run: RunDetails) -> Message:
-    """The message for a run."""
-    return Message(run.request)

@@ -79,10 +79,6 @@ class TaskRun:
         self.task_id: str = request.id
         self.args: Any = request.args
         self.kwargs: Any = request.kwargs
-        self.reset()
-
-    def reset(self) -> None:
-        """Return to the state before the run."""
         self.state: str | None = None
         self.retval: Any = None
         self.einfo: ExceptionInfo | None = None
@@ -333,10 +329,10 @@ class TaskRun:
                 self._guarded(lambda: self.store_now(error, states.FAILURE, einfo.traceback), "storing the failure")
             self._guarded(lambda: self.store(error, states.FAILURE, einfo.traceback), "storing the failure")
         if self.is_part:
-            self._guarded(lambda: self._buffer_errbacks(error, einfo), "errbacks")
+            self._guarded(lambda: self._buffer_errbacks(error, einfo.traceback), "errbacks")
 
-    def _buffer_errbacks(self, error: BaseException, einfo: ExceptionInfo) -> None:
-        self.effects += flow.after_failure(self.plan.app, self.request, error, einfo.traceback)
+    def _buffer_errbacks(self, error: BaseException, traceback: str | None) -> None:
+        self.effects += flow.after_failure(self.plan.app, self.request, error, traceback)
 
     def _taken_away(self, error: Reject | Ignore) -> None:
         self.state = states.REJECTED if isinstance(error, Reject) else states.IGNORED
@@ -386,7 +382,7 @@ class TaskRun:
 
     def _report(self, name: str, error: Exception) -> None:
         task = self.plan.task
-        self.plan.logger.error(
+        task_log.logger.error(
             "Task %s[%s] %s raised: %r", self.request.shadow or task.name, self.task_id, name, error, exc_info=error
         )
         run_signals.send_internal_error(self, error, _info(error))

@@ -9,17 +9,22 @@ __all__ = ("NO_WORKFLOW", "Call", "WorkflowPosition")
 class WorkflowPosition(NamedTuple):
     """A call's position in the workflow that it is part of; all None for most calls."""
 
-    task_id: str | None
-    group_id: str | None
-    group_index: int | None
-    root_id: str | None
-    parent_id: str | None
-    chord: Any
-    chain: Any
-    reply_to: str | None
+    task_id: str | None = None
+    group_id: str | None = None
+    group_index: int | None = None
+    root_id: str | None = None
+    parent_id: str | None = None
+    chord: Any = None
+    chain: Any = None
+    reply_to: str | None = None
+
+    def below(self, request: Any) -> "WorkflowPosition":
+        """The position of a call that the task with *request* makes: root and parent, unless they are given."""
+        root_id = self.root_id or request.root_id or request.id
+        return self._replace(root_id=root_id, parent_id=self.parent_id or request.id)
 
 
-NO_WORKFLOW = WorkflowPosition(None, None, None, None, None, None, None, None)
+NO_WORKFLOW = WorkflowPosition()
 
 
 class Call(NamedTuple):

@@ -117,9 +117,7 @@ def send(app: App, call: Call) -> Any:
     if client.middleware:
         return None
     if parent is not None and not (position.root_id and position.parent_id):
-        request = parent.request
-        root_id = position.root_id or request.root_id or request.id
-        position = position._replace(root_id=root_id, parent_id=position.parent_id or request.id)
+        position = position.below(parent.request)
     try:
         # The default queue is usually set. Read together with the others, it would force a lookup of each by itself.
         plain = _plain_call_of(app, client, task, call.options, conf["task_default_queue"])

@@ -66,28 +66,19 @@ def send_task(app: App, call: Call) -> Any:
     given = {key: value for key, value in options.items() if value is not None}
     queue, options = app.amqp.destinations.find(given, call.route_name or name, args, kwargs, task, call.router)
     _warn_of_the_past(app, task_id, limits["expires"])
-    root_id, parent_id = position.root_id, position.parent_id
     parent = app.current_worker_task
     if parent is not None:
-        root_id = root_id or parent.request.root_id or parent.request.id
-        parent_id = parent_id or parent.request.id
+        position = position.below(parent.request)
         if conf.task_inherit_parent_priority:
             options.setdefault("priority", (parent.request.delivery_info or {}).get("priority"))
     message = create_message(
         app,
-        task_id,
-        name,
-        args,
-        kwargs,
+        **{**position._asdict(), "task_id": task_id},
+        name=name,
+        args=args,
+        kwargs=kwargs,
         **limits,
         **message_fields,
-        group_id=position.group_id,
-        group_index=position.group_index,
-        chord=position.chord,
-        chain=position.chain,
-        reply_to=position.reply_to,
-        root_id=root_id,
-        parent_id=parent_id,
         create_sent_event=conf.task_send_sent_event,
         ignore_result=ignore_result,
         **options,
@@ -104,10 +95,9 @@ def send_task(app: App, call: Call) -> Any:
     return result
 
 
-def create_message(app: App, *args: Any, **kwargs: Any) -> TaskMessage:
+def create_message(app: App, **fields: Any) -> TaskMessage:
     """The message for a call. The arguments' text is only generated if a receiver sees it."""
-    is_seen = signals.has_publish_receivers()
-    return as_task_v2(app, *args, **{"shows_arguments": is_seen, **kwargs})
+    return as_task_v2(app, **{"shows_arguments": signals.has_publish_receivers(), **fields})
 
 
 def send_message(

@@ -18,9 +18,7 @@ from sidekiq_celery.contract import App
 __all__ = ("call_step",)
 
 # The options that a signature has only because of its position in a workflow.
-_OF_A_POSITION = frozenset(
-    {"chord", "group_id", "group_index", "parent_id", "reply_to", "root_id", "task_id"},
-)
+_OF_A_POSITION = frozenset(WorkflowPosition._fields) - {"chain"}
 
 
 def call_step(app: App, signature: Any, result: Any, request: Context, chain: Any = None, nesting: int = 0) -> None:
@@ -52,16 +50,8 @@ def _is_sent_plainly(app: App, signature: Any, result: Any, request: Context, ch
     args = tuple(signature["args"]) if signature.get("immutable") else (result, *signature["args"])
     kwargs = signature["kwargs"]
     task._check_call(args, kwargs)
-    position = WorkflowPosition(
-        options.get("task_id"),
-        options.get("group_id"),
-        options.get("group_index"),
-        request.root_id or request.id,
-        request.id,
-        options.get("chord"),
-        chain,
-        options.get("reply_to"),
-    )
+    place = {"root_id": request.root_id or request.id, "parent_id": request.id, "chain": chain}
+    position = WorkflowPosition(**{**options, **place})
     own = {**task._get_exec_options(), "ignore_result": task.ignore_result}
     return plain_calls.send(app, Call(task.name, args, kwargs, task, position, own, {}, task.AsyncResult)) is not None
 

@@ -12,40 +12,38 @@ from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import TaskRevokedError
 from sidekiq_py.extension import Effect
 
-__all__ = ("Chains",)
+__all__ = ("after_failure", "after_success")
 
 logger = logging.getLogger("celery.app.trace")
 
 
-class Chains:
-    """Calls the steps that follow a request in its chain. They are in Redis, or in a real Celery client's message."""
-
-    def after_success(self, app: App, request: Context, retval: Any) -> list[Effect]:
-        """Publish the next step."""
-        if not request.chain:
+def after_success(app: App, request: Context, retval: Any) -> list[Effect]:
+    """Publish the next step."""
+    if not request.chain:
+        return []
+    *rest, following = request.chain
+    taken: list[Effect] = []
+    nesting = 0
+    if flow_store.is_chain_position(following):
+        step = flow_store.read_step(app, following, request._next_step)
+        if step is None:
+            logger.warning("%s: the next step of its workflow was taken before, or is forgotten", request.id)
             return []
-        *rest, following = request.chain
-        taken: list[Effect] = []
-        nesting = 0
-        if flow_store.is_chain_position(following):
-            step = flow_store.read_step(app, following, request._next_step)
-            if step is None:
-                logger.warning("%s: the next step of its workflow was taken before, or is forgotten", request.id)
-                return []
-            taken += flow_store.take_step(following)
-            rest, following = [step.behind] if step.behind else [], step.signature
-            # The position was written when the workflow was sent, before a step may have been replaced.
-            nesting = request.replaced_task_nesting
-        call_step(app, following, retval, request, rest, nesting)
-        if taken and rest:
-            request._question = flow_store.question_of(rest[0], pipeline_buffer.current())
-        return taken
+        taken += flow_store.take_step(following)
+        rest, following = [step.behind] if step.behind else [], step.signature
+        # The position was written when the workflow was sent, before a step may have been replaced.
+        nesting = request.replaced_task_nesting
+    call_step(app, following, retval, request, rest, nesting)
+    if taken and rest:
+        request._question = flow_store.question_of(rest[0], pipeline_buffer.current())
+    return taken
 
-    def after_failure(self, app: App, request: Context, exc: BaseException, traceback: str | None) -> list[Effect]:
-        """Write the failure for every later step, so that callers waiting for one see it."""
-        state = states.REVOKED if isinstance(exc, TaskRevokedError) else states.FAILURE
-        return [
-            effect
-            for step in flow_store.walk(app, request.chain)
-            for effect in never_runs(app, request, step, exc, state, traceback, is_step=True)
-        ]
+
+def after_failure(app: App, request: Context, exc: BaseException, traceback: str | None) -> list[Effect]:
+    """Write the failure for every later step, so that callers waiting for one see it."""
+    state = states.REVOKED if isinstance(exc, TaskRevokedError) else states.FAILURE
+    return [
+        effect
+        for step in flow_store.walk(app, request.chain)
+        for effect in never_runs(app, request, step, exc, state, traceback, is_step=True)
+    ]

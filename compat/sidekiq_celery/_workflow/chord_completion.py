@@ -25,7 +25,7 @@ from sidekiq_celery.utils.ids import uuid
 from sidekiq_py.errors import JsonParseError
 from sidekiq_py.extension import Command, Effect, Join
 
-__all__ = ("Chords",)
+__all__ = ("START_TASK", "after_failure", "after_success")
 
 START_TASK = "celery.chord_start"
 
@@ -33,34 +33,32 @@ START_TASK = "celery.chord_start"
 _PLACEHOLDER = f"sidekiq_celery:{uuid()}"
 
 
-class Chords:
-    """Updates the chord that a request is part of."""
+def after_success(app: App, request: Context, retval: Any) -> list[Effect]:
+    """Write the part's result, and prepare the body in case this part is the last one."""
+    chord = request.chord
+    chord_id = _id_of(request)
+    if chord_id is None:
+        return []
+    record = flow_store.recall_chord(app, chord_id)
+    if record.is_done:
+        return []
+    if is_part(chord):
+        number, parts, body = chord[NUMBER], record.parts, record.body
+    else:
+        number, parts, body = request.group_index or 0, _celerys_size(app, chord, chord_id), chord
+    key = flow_store.chord_key(chord_id)
+    effects: list[Effect] = [("HSET", key, number, _part(app, chord, retval))]
+    if not is_part(chord):
+        effects.append(("EXPIRE", key, flow_store.TTL_SECONDS))
+    if parts and body is not None:
+        then = (*_body_commands(app, request, body), *_swept(key))
+        effects.append(Join(key, flow_store.DONE, parts, f'"{_PLACEHOLDER}"'.encode(), then))
+    return effects
 
-    def after_success(self, app: App, request: Context, retval: Any) -> list[Effect]:
-        """Write the part's result, and prepare the body in case this part is the last one."""
-        chord = request.chord
-        chord_id = _id_of(request)
-        if chord_id is None:
-            return []
-        record = flow_store.recall_chord(app, chord_id)
-        if record.is_done:
-            return []
-        if is_part(chord):
-            number, parts, body = chord[NUMBER], record.parts, record.body
-        else:
-            number, parts, body = request.group_index or 0, _celerys_size(app, chord, chord_id), chord
-        key = flow_store.chord_key(chord_id)
-        effects: list[Effect] = [("HSET", key, number, _part(app, chord, retval))]
-        if not is_part(chord):
-            effects.append(("EXPIRE", key, flow_store.TTL_SECONDS))
-        if parts and body is not None:
-            then = (*_body_commands(app, request, body), *_swept(key))
-            effects.append(Join(key, flow_store.DONE, parts, f'"{_PLACEHOLDER}"'.encode(), then))
-        return effects
 
-    def after_failure(self, app: App, request: Context, exc: BaseException, traceback: str | None) -> list[Effect]:
-        """Fail the chord."""
-        return chord_failed(app, request, request.chord, request.group, request.id, exc)
+def after_failure(app: App, request: Context, exc: BaseException, traceback: str | None) -> list[Effect]:
+    """Fail the chord."""
+    return chord_failed(app, request, request.chord, request.group, request.id, exc)
 
 
 def _id_of(request: Context) -> str | None:

@@ -6,7 +6,7 @@ and adds them to the script that ends the job. Anything published within `buffer
 signatures can be called as usual: `apply_async` writes nothing by itself then, and `request.children` is complete when
 the result is made.
 
-Each kind of effect is a `Flow`; `FLOWS` lists them in the order in which they run.
+Each kind of effect is a module, a `Flow`; `FLOWS` lists them in the order in which they run.
 """
 
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ class Flow(Protocol):
         """The effects if the task has failed for good, was revoked or has expired."""
 
 
-FLOWS: list[Flow] = [links.Links(), chain_continuation.Chains(), chord_completion.Chords()]
+FLOWS: tuple[Flow, ...] = (links, chain_continuation, chord_completion)
 
 
 def is_part(task_headers: Mapping[str, Any]) -> bool:

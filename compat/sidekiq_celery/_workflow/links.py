@@ -16,7 +16,7 @@ from sidekiq_celery.exceptions import NotRegistered, TaskRevokedError
 from sidekiq_celery.utils.functional import arity_greater
 from sidekiq_py.extension import Effect
 
-__all__ = ("Links", "calls_errbacks", "lineage")
+__all__ = ("after_failure", "after_success", "calls_errbacks", "lineage")
 
 # Celery calls a chain with the request, which cannot be put into a message, so it never runs there.
 _WORKFLOWS = frozenset({kinds.CHAIN, kinds.CHORD, kinds.GROUP})
@@ -24,33 +24,31 @@ _WORKFLOWS = frozenset({kinds.CHAIN, kinds.CHORD, kinds.GROUP})
 logger = logging.getLogger("celery.backends.base")
 
 
-class Links:
-    """Calls the callbacks and errbacks of a request."""
-
-    def after_success(self, app: App, request: Context, retval: Any) -> list[Effect]:
-        """Publish the callbacks, each with the result before its arguments. Several tasks are sent as one group."""
-        if not request.callbacks:
-            return []
-        for callback in _grouped(app, [app.signature(each) for each in request.callbacks]):
-            callback.apply_async((retval,), **lineage(app, request))
+def after_success(app: App, request: Context, retval: Any) -> list[Effect]:
+    """Publish the callbacks, each with the result before its arguments. Several tasks are sent as one group."""
+    if not request.callbacks:
         return []
+    for callback in _grouped(app, [app.signature(each) for each in request.callbacks]):
+        callback.apply_async((retval,), **lineage(app, request))
+    return []
 
-    def after_failure(self, app: App, request: Context, exc: BaseException, traceback: str | None) -> list[Effect]:
-        """Call the errbacks, or publish them with the id of the task that failed."""
-        if isinstance(exc, TaskRevokedError):
-            # A revoked task has not failed.
-            return []
-        for errback in request.errbacks or ():
-            signature = app.signature(errback)
-            # An errback that cannot be called must not prevent the others.
-            try:
-                if _is_called_here(signature):
-                    signature(request, exc, traceback)
-                else:
-                    signature.apply_async((request.id,), parent_id=request.id, root_id=request.root_id or request.id)
-            except Exception:
-                logger.exception("Errback %r raised an exception", signature.name)
+
+def after_failure(app: App, request: Context, exc: BaseException, traceback: str | None) -> list[Effect]:
+    """Call the errbacks, or publish them with the id of the task that failed."""
+    if isinstance(exc, TaskRevokedError):
+        # A revoked task has not failed.
         return []
+    for errback in request.errbacks or ():
+        signature = app.signature(errback)
+        # An errback that cannot be called must not prevent the others.
+        try:
+            if _is_called_here(signature):
+                signature(request, exc, traceback)
+            else:
+                signature.apply_async((request.id,), parent_id=request.id, root_id=request.root_id or request.id)
+        except Exception:
+            logger.exception("Errback %r raised an exception", signature.name)
+    return []
 
 
 def _grouped(app: App, callbacks: list[Any]) -> list[Any]:

@@ -17,9 +17,8 @@ from sidekiq_celery._wire.context import Context
 from sidekiq_celery._wire.passed_values import handed_on
 from sidekiq_celery._wire.payload import request_fields
 from sidekiq_celery._wire.ruby_headers import ENDED_TASK
-from sidekiq_celery._workflow import flow, kinds
+from sidekiq_celery._workflow import flow, kinds, links
 from sidekiq_celery._workflow.chord_completion import START_TASK
-from sidekiq_celery._workflow.links import Links
 from sidekiq_celery._workflow.never import FAIL_TASK, never_runs, result_stored
 from sidekiq_celery._workflow.signature import maybe_signature
 from sidekiq_celery.contract import App
@@ -138,7 +137,7 @@ def _call_errbacks(app: App, body: Any, reason: BaseException, of_group: Sequenc
 
 def _call_for(app: App, sig: Any, errbacks: Any, reason: BaseException) -> None:
     request = Context({**sig, "id": sig.id, "errbacks": errbacks, "delivery_info": {}, "root_id": sig.root_id})
-    Links().after_failure(app, request, reason, None)
+    links.after_failure(app, request, reason, None)
 
 
 def _with_the_end(task: Any, publish: Any) -> None:

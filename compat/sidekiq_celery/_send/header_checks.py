@@ -65,28 +65,16 @@ def _is_span(value: Any) -> bool:
     return type(value) in (int, float) and 0 <= value <= _MOST_SECONDS
 
 
-def _is_text(value: Any) -> bool:
-    return type(value) is str
+def _exactly(*kinds: type) -> Callable[[Any], bool]:
+    return lambda value: type(value) in kinds
 
 
 def _is_id(value: Any) -> bool:
     return type(value) is str or isinstance(_read(value), UUID)
 
 
-def _is_flag(value: Any) -> bool:
-    return type(value) is bool
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float)
-
-
 def _is_count(value: Any) -> bool:
     return type(value) is int and value >= 0
-
-
-def _is_object(value: Any) -> bool:
-    return type(value) is dict
 
 
 def _is_moment(value: Any) -> bool:
@@ -134,10 +122,6 @@ def _is_lock(value: Any) -> bool:
     return unique.mark_of({UNIQUE: value}) is not None and value.get("until") in (None, *unique.UNTIL)
 
 
-def _is_elsewhere(value: Any) -> bool:
-    return False
-
-
 def _read(value: Any) -> Any:
     """Decode a value of a type that JSON lacks, which is written as an object."""
     try:
@@ -146,15 +130,15 @@ def _read(value: Any) -> Any:
         return value
 
 
-_TEXT = (_is_text, "a text")
+_TEXT = (_exactly(str), "a text")
 _ID = (_is_id, "an id")
-_FLAG = (_is_flag, "true or false")
+_FLAG = (_exactly(bool), "true or false")
 _COUNT = (_is_count, "a whole number from 0")
-_OBJECT = (_is_object, "an object")
+_OBJECT = (_exactly(dict), "an object")
 _MOMENT = (_is_moment, "a time in ISO 8601")
 _SIGNATURES = (_are_signatures, "a list of signatures")
 # These come from the job or the worker. If they were allowed here, they would replace those values in the request.
-_ELSEWHERE = (_is_elsewhere, "nothing")
+_ELSEWHERE = (_exactly(), "nothing")
 
 _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("retries", "replaced_task_nesting", "group_index"), _COUNT),
@@ -165,7 +149,7 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("kw", "embeds", "slot", "ignore_result"), _FLAG),
     **dict.fromkeys(("headers", "properties", "stamps", "delivery_info"), _OBJECT),
     **dict.fromkeys(("callbacks", "errbacks"), _SIGNATURES),
-    "priority": (_is_number, "a number"),
+    "priority": (_exactly(int, float), "a number"),
     "timelimit": (are_limits, "a list of two numbers of seconds"),
     "stamped_headers": (_are_names, "a list of names"),
     "chain": (_is_chain, "a list of signatures"),

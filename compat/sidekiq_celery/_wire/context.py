@@ -8,8 +8,6 @@ from sidekiq_celery._wire.message import shown
 __all__ = ("Context", "get_actual_ignore_result")
 
 _UNSET = object()
-# Fields of a message that are not the caller's own headers.
-_OF_THE_MESSAGE = ("lang", "task", "argsrepr", "kwargsrepr", "compression")
 # RabbitMQ assumes that a message with these headers is going in circles.
 _OF_DEAD_LETTERS = frozenset(
     {
@@ -168,7 +166,8 @@ class Context:
 
 
 _ALWAYS_SENT = frozenset(name for name, field in vars(Context).items() if isinstance(field, _AlwaysSent))
-_KNOWN = frozenset({*vars(Context), *_OF_THE_MESSAGE})
+# The last two are fields of a message, and no headers of the caller either.
+_KNOWN = frozenset({*vars(Context), "task", "compression"})
 
 
 def get_actual_ignore_result(task: Any, req: Context | None) -> Any:

@@ -31,7 +31,7 @@ from sidekiq_celery._send.running_task import running
 from sidekiq_celery._wire.context import Context
 from sidekiq_celery._wire.message import aware
 from sidekiq_celery._wire.payload import EMBEDS, KEY, arguments_of, request_fields, task_headers_of, with_embedded
-from sidekiq_celery._wire.priorities import base_queue
+from sidekiq_celery._wire.priorities import base_queue, steps
 from sidekiq_celery._workflow import flow
 from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import NotRegistered, Reject, SoftTimeLimitExceeded, TaskRevokedError, TimeLimitExceeded
@@ -196,8 +196,8 @@ class JobRun(TaskRun):
         self.has_effects = bool(task_headers) and flow.is_part(task_headers)
         self.lock = unique.mark_of(task_headers) if task_headers else None
         queue = payload.get("queue") or ""
-        if definition.orders_priorities:
-            queue = base_queue(definition.app, str(queue))
+        if definition.priority_steps:
+            queue = base_queue(str(queue), definition.priority_steps)
         request = Context.__new__(Context)
         request.__dict__ = request_fields(
             definition.name, payload, task_headers, queue, args, kwargs, definition.plan.hostname
@@ -263,8 +263,8 @@ class TaskDefinition(JobDefinition):
     """
 
     __slots__ = (
-        *("_limited", "app", "consumer", "events", "failed_tasks", "gate", "has_hard_limits", "orders_priorities"),
-        *("plan", "task", "tracer"),
+        *("_limited", "app", "consumer", "events", "failed_tasks", "gate", "has_hard_limits", "plan"),
+        *("priority_steps", "task", "tracer"),
     )
 
     def __init__(
@@ -288,7 +288,7 @@ class TaskDefinition(JobDefinition):
         self.gate = gate
         self.events = events
         self.has_hard_limits = has_hard_limits
-        self.orders_priorities = bool((self.app.conf.broker_transport_options or {}).get("queue_order_strategy"))
+        self.priority_steps = steps(self.app)
         self.is_acknowledged_early = task._is_acknowledged_early
         self.timeout_error = SoftTimeLimitExceeded
         self.decide_outcome = self._decide_outcome

@@ -7,7 +7,7 @@ from sidekiq_celery._send.clients import refuse
 from sidekiq_celery._send.header_checks import sorted_out
 from sidekiq_celery._wire.message import TaskMessage, aware
 from sidekiq_celery._wire.payload import KEY, encoded_arguments, task_headers_of_message
-from sidekiq_celery._wire.priorities import priority_queue
+from sidekiq_celery._wire.priorities import step_queue, steps
 from sidekiq_celery._wire.ruby_headers import RUBY_OPTION, report_of
 from sidekiq_celery.contract import App
 
@@ -70,8 +70,9 @@ def item_of_message(app: App, name: str, message: TaskMessage, queue: str, task:
         task: The task; None if only its name is known.
     """
     headers, properties, _, _ = message
+    priority = properties.get("priority")
     item: dict[str, Any] = {
-        "queue": priority_queue(app, queue, properties.get("priority")),
+        "queue": step_queue(queue, priority, steps(app)) if priority else queue,
         "class": name if task is None else task,
         "args": [],
         "jid": headers["id"],

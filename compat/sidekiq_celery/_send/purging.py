@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from sidekiq_celery._send.clients import client_of, fail
 from sidekiq_celery._send.emptying import empty
-from sidekiq_celery._wire.priorities import priority_queues
+from sidekiq_celery._wire.priorities import levels, steps
 from sidekiq_celery.contract import App
 from sidekiq_py.errors import RedisError
 
@@ -18,8 +18,8 @@ def purge(app: App, names: Iterable[str]) -> int:
     Raises:
         kombu.exceptions.OperationalError: Redis cannot be reached, or refused.
     """
-    levels = (level for name in names for level in priority_queues(app, name))
+    queues = (level for name in names for level in levels(name, steps(app)))
     try:
-        return sum(empty(client_of(app).pool, level) for level in levels)
+        return sum(empty(client_of(app).pool, queue) for queue in queues)
     except RedisError as error:
         fail(error)

@@ -12,7 +12,7 @@ from typing import Any
 
 from sidekiq_celery.contract import App
 
-__all__ = ("base_queue", "levels", "priority_queue", "priority_queues", "step_queue", "steps", "steps_of")
+__all__ = ("base_queue", "levels", "step_queue", "steps", "steps_of")
 
 _STEPS = (0, 3, 6, 9)
 
@@ -29,11 +29,6 @@ def steps_of(options: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(sorted(int(step) for step in options.get("priority_steps") or _STEPS))
 
 
-def priority_queue(app: App, queue: str, priority: int | None) -> str:
-    """The queue for a task with that priority."""
-    return step_queue(queue, priority, steps(app)) if priority else queue
-
-
 def step_queue(queue: str, priority: int | None, ordered: tuple[int, ...]) -> str:
     """The queue for a task with that priority, given the steps."""
     if not priority or not ordered:
@@ -42,17 +37,12 @@ def step_queue(queue: str, priority: int | None, ordered: tuple[int, ...]) -> st
     return f"{queue}:{step}" if step else queue
 
 
-def priority_queues(app: App, queue: str) -> list[str]:
-    """All queues that *queue* stands for, most urgent first."""
-    return levels(queue, steps(app))
-
-
 def levels(queue: str, ordered: tuple[int, ...]) -> list[str]:
     """All queues that *queue* stands for, given the steps."""
     return list(dict.fromkeys([queue, *(f"{queue}:{step}" for step in ordered if step)]))
 
 
-def base_queue(app: App, queue: str) -> str:
-    """The queue's name as the program knows it, for a name from `priority_queues`."""
+def base_queue(queue: str, ordered: tuple[int, ...]) -> str:
+    """The queue's name as the program knows it, for a name from `levels`."""
     name, _, step = queue.rpartition(":")
-    return name if name and step.isdigit() and int(step) in steps(app) else queue
+    return name if name and step.isdigit() and int(step) in ordered else queue

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from sidekiq_celery._config.broker import REDIS_SCHEMES, default_broker_url, of_redis, redis_settings
-from sidekiq_celery._wire.priorities import base_queue, priority_queues
+from sidekiq_celery._wire.priorities import base_queue, levels, steps
 from sidekiq_celery.bridge import moves
 from sidekiq_celery.bridge.backward import Backward
 from sidekiq_celery.bridge.fates import Judge
@@ -246,9 +246,9 @@ class Bridge:
         stores: list[MessageStore] = [
             MessageList(side, side.key(keys.queue(level)), queue, plan.most_bytes)
             for queue in plan.queues
-            for level in priority_queues(app, queue)
+            for level in levels(queue, steps(app))
         ]
-        sets = (JobSet(side, name, plan.queues, lambda queue: base_queue(app, queue)) for name in _SETS)
+        sets = (JobSet(side, name, plan.queues, lambda queue: base_queue(queue, steps(app))) for name in _SETS)
         return [*stores, *sets]
 
     @property

@@ -19,7 +19,7 @@ from kombu.transport import redis as kombu_redis
 from kombu.transport import virtual
 
 from sidekiq_celery._send.emptying import empty
-from sidekiq_celery._wire.priorities import levels, step_queue, steps_of
+from sidekiq_celery._wire.priorities import base_queue, levels, step_queue, steps_of
 from sidekiq_celery.exceptions import InvalidTaskError
 from sidekiq_celery.transport.address import redis_pool, settings_of
 from sidekiq_celery.transport.errors import as_kombus
@@ -203,7 +203,7 @@ class Channel(kombu_redis.Channel):
         unit = self._reader.take()
         if unit is None or not self.session.may_deliver(unit):
             return False
-        queue = self._name_of(unit.queue)
+        queue = base_queue(unit.queue, self._steps)
         if queue not in self._active_queues or not self.qos.can_consume():
             self.session.give_back([unit])
             return False
@@ -265,11 +265,6 @@ class Channel(kombu_redis.Channel):
     def _read_field(self, key: str, field: str) -> bytes | None:
         found: bytes | None = self.session.pool.command("HGET", key, field)
         return found
-
-    def _name_of(self, queue: str) -> str:
-        """The queue name that the program uses, for the queue of one priority step."""
-        name, _, step = queue.rpartition(":")
-        return name if name and step.isdigit() and int(step) in self._steps else queue
 
     # ---- settling
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from sidekiq_celery._config.broker import redis_settings
-from sidekiq_celery._wire.priorities import priority_queues, steps
+from sidekiq_celery._wire.priorities import levels, steps
 from sidekiq_celery.contract import App
 from sidekiq_celery.worker.pools import Slots
 from sidekiq_py.worker import CapsuleConfig, Config, QueueConfig
@@ -18,10 +18,8 @@ _WARM_SECONDS = 7 * 24 * 3600.0
 def queue_names(app: App) -> list[str]:
     """The queues to fetch from. With priorities, all queues of one level come before those of the next."""
     names = list(app.amqp.queues.consume_from)
-    if not steps(app):
-        return names
-    levels = zip(*(priority_queues(app, name) for name in names), strict=True)
-    return [name for level in levels for name in level]
+    by_level = zip(*(levels(name, steps(app)) for name in names), strict=True)
+    return [name for level in by_level for name in level]
 
 
 def queue_configs(app: App) -> list[QueueConfig]:

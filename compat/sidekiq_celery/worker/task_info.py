@@ -6,7 +6,7 @@ from typing import Any
 
 from sidekiq_celery._send.clients import client_of
 from sidekiq_celery._wire.payload import arguments_of, task_headers_of
-from sidekiq_celery._wire.priorities import base_queue
+from sidekiq_celery._wire.priorities import base_queue, steps
 from sidekiq_celery.contract import App
 from sidekiq_celery.worker.plain_values import plain
 from sidekiq_py.api import JobSet, RetrySet, ScheduledSet
@@ -58,7 +58,7 @@ def job_info(
         "acknowledged": is_acknowledged,
         "delivery_info": {
             "exchange": "",
-            "routing_key": base_queue(app, queue or str(payload.get("queue") or "")),
+            "routing_key": base_queue(queue or str(payload.get("queue") or ""), steps(app)),
             "priority": task_headers.get("priority") or 0,
             "redelivered": False,
         },

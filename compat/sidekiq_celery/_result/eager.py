@@ -108,25 +108,6 @@ class EagerResult(AsyncResult[R]):
         return f"<EagerResult: {self.id}>"
 
     @property
-    def result(self) -> Any:
-        """The task's return value, or the exception it raised."""
-        return self._result
-
-    info = result
-
-    @property
-    def state(self) -> str:
-        """The task's state."""
-        return self._state
-
-    status = state
-
-    @property
-    def traceback(self) -> Any:
-        """The traceback of a failed task, as text."""
-        return self._traceback
-
-    @property
     def supports_native_join(self) -> Any:
         """Always False: the result is not in a backend."""
         return False

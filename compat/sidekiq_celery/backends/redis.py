@@ -258,10 +258,6 @@ class RedisBackend(Awaiting, BaseKeyValueStoreBackend):
         """Let *key* expire in *value* seconds."""
         return self._pool.command("EXPIRE", key, value)
 
-    def on_task_call(self, producer: Any, task_id: str) -> Any:
-        """Do nothing: the listener starts when something waits."""
-        return {}
-
     def __reduce__(self, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         return super().__reduce__(args, {**(kwargs or {}), "expires": self.expires})
 

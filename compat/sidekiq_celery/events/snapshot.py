@@ -17,35 +17,20 @@ __all__ = ("Polaroid", "evcam")
 logger = get_logger("celery.evcam")
 
 
-class Repeated:
-    """
-    Calls a function at an interval, in a thread of its own.
-
-    Args:
-        seconds: The interval.
-        fun: The function.
-    """
-
-    def __init__(self, seconds: float, fun: Callable[[], Any]) -> None:
-        self._seconds = seconds
-        self._fun = fun
-        self._is_cancelled = threading.Event()
-        threading.Thread(target=self._run, name="sidekiq_celery.camera", daemon=True).start()
+class Repeated(threading.Timer):
+    """Calls a function at an interval, until it is cancelled."""
 
     def __call__(self) -> Any:
         """Call the function now."""
-        return self._fun()
+        return self.function()
 
-    def cancel(self) -> None:
-        """Stop calling the function."""
-        self._is_cancelled.set()
-
-    def _run(self) -> None:
-        while not self._is_cancelled.wait(self._seconds):
+    def run(self) -> None:
+        """Call the function after each interval; the thread does this."""
+        while not self.finished.wait(self.interval):
             try:
-                self._fun()
+                self.function()
             except Exception:
-                logger.exception("%r failed", self._fun)
+                logger.exception("%r failed", self.function)
 
 
 class Timer:
@@ -53,7 +38,10 @@ class Timer:
 
     def call_repeatedly(self, secs: float, fun: Callable[[], Any]) -> Repeated:
         """Call *fun* every *secs* seconds, until the returned handle is cancelled."""
-        return Repeated(secs, fun)
+        repeated = Repeated(secs, fun)
+        repeated.name, repeated.daemon = "sidekiq_celery.camera", True
+        repeated.start()
+        return repeated
 
 
 class Polaroid:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import cached_property, partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery._config import routes as _routes
@@ -22,6 +23,10 @@ def __getattr__(name: str) -> Any:
 
         return Queues
     raise AttributeError(f"module 'sidekiq_celery.app.amqp' has no attribute {name!r}")
+
+
+def _of_kombu(name: str) -> property:
+    return property(lambda self: getattr(import_module("kombu"), name), doc=f"kombu's `{name}` class.")
 
 
 class AMQP:
@@ -50,26 +55,7 @@ class AMQP:
         if any(name in changed for name in names):
             self.flush_routes()
 
-    @property
-    def Connection(self) -> Any:
-        """kombu's `Connection` class."""
-        from kombu import Connection
-
-        return Connection
-
-    @property
-    def Consumer(self) -> Any:
-        """kombu's `Consumer` class."""
-        from kombu import Consumer
-
-        return Consumer
-
-    @property
-    def Producer(self) -> Any:
-        """kombu's `Producer` class."""
-        from kombu import Producer
-
-        return Producer
+    Connection, Consumer, Producer = map(_of_kombu, ("Connection", "Consumer", "Producer"))
 
     @cached_property
     def queues(self) -> Any:

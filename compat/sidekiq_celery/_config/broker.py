@@ -12,7 +12,7 @@ from sidekiq_celery.utils.functional import maybe_list
 from sidekiq_py.config import redis_url_from_environment
 from sidekiq_py.extension import RedisSettings, redact
 
-__all__ = ("REDIS_SCHEMES", "default_broker_url", "kombu_url", "of_redis", "own_url", "redis_settings")
+__all__ = ("REDIS_SCHEMES", "default_broker_url", "kombu_url", "of_redis", "own_url", "redis_settings", "timeouts")
 
 _LOCAL = "redis://localhost:6379/0"
 REDIS_SCHEMES = ("redis", "rediss", "unix", "redis+socket", "sentinel")
@@ -74,7 +74,10 @@ def redis_settings(app: App, url: str | None = None) -> RedisSettings:
         raise ImproperlyConfigured(_no_redis(wanted, scheme))
     namespace = str(options.get("global_keyprefix") or "").removesuffix(":")
     engine_url = own_url(wanted, scheme, options, conf.broker_use_ssl)
-    return replace(RedisSettings(engine_url, namespace=namespace), **_timeouts(conf, options))
+    reply = options.get("socket_timeout")
+    connect = options.get("socket_connect_timeout", reply)
+    limits = timeouts(reply, conf.broker_connection_timeout if connect is None else connect)
+    return replace(RedisSettings(engine_url, namespace=namespace), **limits)
 
 
 def _no_redis(url: str, scheme: str) -> str:
@@ -96,13 +99,9 @@ def _no_redis(url: str, scheme: str) -> str:
     )
 
 
-def _timeouts(conf: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The timeouts for replies and for connecting, in seconds, as far as they are set."""
-    connect = options.get("socket_connect_timeout", options.get("socket_timeout"))
-    given = {
-        "socket_timeout_seconds": options.get("socket_timeout"),
-        "connect_timeout_seconds": connect if connect is not None else conf.broker_connection_timeout,
-    }
+def timeouts(reply: Any, connect: Any) -> dict[str, Any]:
+    """The settings for the timeouts in seconds, as far as they are given."""
+    given = {"socket_timeout_seconds": reply, "connect_timeout_seconds": connect}
     return {name: float(seconds) for name, seconds in given.items() if seconds}
 
 

@@ -4,7 +4,7 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
-from sidekiq_celery._config.broker import own_url
+from sidekiq_celery._config.broker import own_url, timeouts
 from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_py.extension import RedisSettings
@@ -42,18 +42,10 @@ def result_settings(app: App, url: str | None) -> RedisSettings:
             "result_backend is sentinel://…; name the master: "
             "result_backend_transport_options = {'master_name': 'mymaster'}"
         )
-    timeouts: dict[str, Any] = {
-        name: float(conf.get(setting))
-        for name, setting in (
-            ("socket_timeout_seconds", "redis_socket_timeout"),
-            ("connect_timeout_seconds", "redis_socket_connect_timeout"),
-        )
-        if conf.get(setting)
-    }
     return RedisSettings(
         own_url(wanted, scheme, options, conf.get("redis_backend_use_ssl")),
         pool_size=conf.get("redis_max_connections") or _POOL_SIZE,
-        **timeouts,
+        **timeouts(conf.get("redis_socket_timeout"), conf.get("redis_socket_connect_timeout")),
     )
 
 

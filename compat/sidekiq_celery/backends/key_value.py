@@ -161,14 +161,16 @@ class BaseKeyValueStoreBackend(Backend):
     def _store_result(
         self, task_id: str, result: Any, state: str, traceback: Any = None, request: Any = None, **kwargs: Any
     ) -> Any:
-        if self._get_task_meta_for(task_id)["status"] == states.SUCCESS:
-            return result
         value = self._value_of(task_id, result, state, traceback, request)
         try:
-            self._set_with_state(self.get_key_for_task(task_id), value, state)
+            self._store_value(task_id, value, state)
         except BackendStoreError as error:
             raise BackendStoreError(str(error), state=state, task_id=task_id) from error
         return result
+
+    def _store_value(self, task_id: str, value: Any, state: str) -> None:
+        if self._get_task_meta_for(task_id)["status"] != states.SUCCESS:
+            self._set_with_state(self.get_key_for_task(task_id), value, state)
 
     def _value_of(self, task_id: str, result: Any, state: str, traceback: Any, request: Any) -> Any:
         """Encode what is stored under a task's key."""

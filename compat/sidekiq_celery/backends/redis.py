@@ -158,15 +158,8 @@ class RedisBackend(Awaiting, BaseKeyValueStoreBackend):
             return None
         return prefix
 
-    def _store_result(
-        self, task_id: str, result: Any, state: str, traceback: Any = None, request: Any = None, **kwargs: Any
-    ) -> Any:
-        value = self._value_of(task_id, result, state, traceback, request)
-        try:
-            self._write(self._effects(task_id, self.get_key_for_task(task_id).decode(), value, state))
-        except BackendStoreError as error:
-            raise BackendStoreError(str(error), state=state, task_id=task_id) from error
-        return result
+    def _store_value(self, task_id: str, value: Any, state: str) -> None:
+        self._write(self._effects(task_id, self.get_key_for_task(task_id).decode(), value, state))
 
     def _effects(self, task_id: str, key: str, value: str | bytes, state: str) -> list[Effect]:
         commands = self._commands(key, value, self._ttl_of(state))

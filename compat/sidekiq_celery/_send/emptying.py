@@ -1,20 +1,37 @@
-"""Removing all waiting jobs from a queue, along with their locks."""
+"""Removing all waiting jobs from queues, along with their locks."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from sidekiq_celery._send import locks
+from sidekiq_celery._send.clients import client_of, fail
 from sidekiq_celery._send.unique import lock_key, mark_of
 from sidekiq_celery._wire.payload import task_headers_of
+from sidekiq_celery._wire.priorities import levels, steps
+from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import InvalidTaskError
 from sidekiq_py.api import Queue
 from sidekiq_py.errors import PayloadError, RedisError
 from sidekiq_py.extension import Held, Pool, write
 from sidekiq_py.payloads import parse_job
 
-__all__ = ("empty",)
+__all__ = ("empty", "purge")
 
 _log = logging.getLogger("sidekiq")
+
+
+def purge(app: App, names: Iterable[str]) -> int:
+    """
+    Remove all waiting jobs from queues, and return their number. Running and scheduled jobs stay.
+
+    Raises:
+        kombu.exceptions.OperationalError: Redis cannot be reached, or refused.
+    """
+    queues = (queue for name in names for queue in levels(name, steps(app)))
+    try:
+        return sum(empty(client_of(app).pool, queue) for queue in queues)
+    except RedisError as error:
+        fail(error)
 
 
 def empty(pool: Pool, queue: str) -> int:

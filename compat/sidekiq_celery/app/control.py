@@ -72,7 +72,7 @@ class Control:
 
     def purge(self, connection: Any = None) -> int:
         """Remove all waiting tasks from the app's queues. Returns how many there were."""
-        from sidekiq_celery._send.purging import purge
+        from sidekiq_celery._send.emptying import purge
 
         return purge(self.app, list(self.app.amqp.queues.consume_from))
 

@@ -69,7 +69,7 @@ def result(ctx: click.Context, task_id: str, task: str | None, traceback: bool) 
 @handle_preload_options
 def purge(ctx: click.Context, force: bool, queues: Any, exclude_queues: Any) -> None:
     """Delete all waiting tasks from queues. This cannot be undone."""
-    from sidekiq_celery._send.purging import purge as empty
+    from sidekiq_celery._send.emptying import purge as empty
 
     app = ctx.obj.app
     names = sorted(set(queues or app.amqp.queues.keys()) - set(exclude_queues or ()))

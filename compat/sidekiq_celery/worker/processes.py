@@ -156,12 +156,7 @@ def _run_beat(worker: Any, parent: Parent) -> int:
     def end(*_: Any) -> NoReturn:
         raise SystemExit
 
-    # Leave the terminal's foreground group, so that Ctrl-C reaches only the parent.
-    os.setpgid(0, 0)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    signal.signal(signal.SIGTERM, end)
-    multiprocessing.current_process().name = "Beat"
+    remote_control_host.be_sidecar("Beat", end)
     worker.app.set_default()
     worker.app.set_current()
     parent.listen(lambda message: None, on_end=worker.beat.service.stop)

@@ -19,7 +19,7 @@ from sidekiq_py.probes.server import ProbeServer, check_port
 from sidekiq_py.worker import Hooks, Launcher, Message, Parent, Role, Supervisor
 from sidekiq_py.worker import hooks as program_hooks
 
-__all__ = ("beside", "in_child", "role", "send_counts")
+__all__ = ("be_sidecar", "beside", "in_child", "role", "send_counts")
 
 
 def beside(worker: Any, launcher: Launcher, hooks: Hooks = program_hooks) -> Callable[[], None]:
@@ -70,14 +70,19 @@ def send_counts(launcher: Launcher, parent: Parent) -> None:
     parent.say("SAY", text_of("gone", {"counts": launcher.metrics.attempts()}))
 
 
-def _serve_remote_control(worker: Any, started_at: float, parent: Parent) -> int:
+def be_sidecar(name: str, end: Callable[..., Any]) -> None:
+    """Name this process, which runs beside the children, and let only the parent's TERM end it, by *end*."""
     # Leave the terminal's foreground group, so that Ctrl-C reaches only the parent.
     os.setpgid(0, 0)
-    is_over = threading.Event()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    signal.signal(signal.SIGTERM, lambda *_: is_over.set())
-    multiprocessing.current_process().name = "RemoteControl"
+    signal.signal(signal.SIGTERM, end)
+    multiprocessing.current_process().name = name
+
+
+def _serve_remote_control(worker: Any, started_at: float, parent: Parent) -> int:
+    is_over = threading.Event()
+    be_sidecar("RemoteControl", lambda *_: is_over.set())
     remote_control = RemoteControl(worker, started_at)
     pipes = remote_control.processes = OverPipes(parent, remote_control.recipient)
     if worker.probe_port is None:

@@ -136,8 +136,8 @@ class AsyncResult(Tree, Generic[R]):
             for check in checks:
                 check()
 
-        def wait() -> Any:
-            return self.backend.wait_for_pending(
+        try:
+            return self.backend.wait_for_pending(  # type: ignore[no-any-return]
                 self,
                 timeout=timeout,
                 interval=interval,
@@ -147,9 +147,6 @@ class AsyncResult(Tree, Generic[R]):
                 callback=callback,
                 on_message=on_message,
             )
-
-        try:
-            return wait()  # type: ignore[no-any-return]
         except TimeoutError:
             raise
         except Exception:

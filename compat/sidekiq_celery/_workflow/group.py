@@ -298,7 +298,7 @@ class group(Signature[Any]):
         results: Any
         if isinstance(self.tasks, _regen):
             # Members of a lazy iterable are frozen as they are read. Both consumers need them, so each gets a copy.
-            first, second = tee(self._copies(self.tasks))
+            first, second = tee(maybe_signature(task, app=self._app).clone() for task in self.tasks)
             results = regen(self._freeze_each(first, group_id, chord, root_id, parent_id))
             self.tasks = regen(second)
         else:
@@ -312,9 +312,6 @@ class group(Signature[Any]):
             self.tasks[:] = members
         else:
             self.tasks = members
-
-    def _copies(self, tasks: Any) -> Iterator[Any]:
-        return (maybe_signature(task, app=self._app).clone() for task in tasks)
 
     def _unrolled(self) -> Iterator[Any]:
         """Copies of the members, with inner groups replaced by their members."""

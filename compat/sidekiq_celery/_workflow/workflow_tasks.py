@@ -74,7 +74,9 @@ def add_ended_task(app: App) -> Any:
     def step_ended(self: Any, name: str, task_id: str, task_headers: Any, state: str, result: Any) -> None:
         from sidekiq_celery.backends import failures
 
-        request = Context(_ruby_request(name, task_id, task_headers, self.request.delivery_info["routing_key"]))
+        # The report's queue is where the next tasks belong: they are for Python workers.
+        queue = self.request.delivery_info["routing_key"]
+        request = Context(request_fields(name, {"class": name, "jid": task_id}, task_headers, queue, (), {}, None))
         failed = state != states.SUCCESS
         outcome = failures.as_exception(result, "json") if failed else result
         effects: list[Effect] = []
@@ -89,17 +91,6 @@ def add_ended_task(app: App) -> Any:
             run.effects += effects  # type: ignore[attr-defined]
 
     return step_ended
-
-
-def _ruby_request(name: str, task_id: str, task_headers: Any, queue: str) -> dict[str, Any]:
-    """
-    The request of a step that Ruby has run.
-
-    Args:
-        queue: The queue that its report came from. The next tasks are for Python workers.
-    """
-    payload = {"class": name, "jid": task_id}
-    return request_fields(name, payload, task_headers, queue, (), {}, None)
 
 
 def _fail(task: Any, body: Any, error: BaseException, cause: BaseException) -> None:

@@ -24,7 +24,7 @@ from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_celery.loaders import get_loader_cls
 from sidekiq_celery.local import PromiseProxy, maybe_evaluate
 from sidekiq_celery.utils.dispatch import Signal
-from sidekiq_celery.utils.functional import first, maybe_list
+from sidekiq_celery.utils.functional import first, head_from_fun, maybe_list
 from sidekiq_celery.utils.imports import gen_task_name, instantiate, symbol_by_name
 from sidekiq_celery.utils.objects import FallbackContext, mro_lookup
 from sidekiq_celery.utils.time import timezone
@@ -441,8 +441,8 @@ class Celery(_state.AppType):
         return filter(task) if filter else task
 
     def type_checker(self, fun: Callable[..., Any], bound: bool = False) -> Any:
-        """Return the function that checks the arguments of calls of *fun*."""
-        return task_making.type_checker(fun, bound)
+        """Return the function that checks the arguments of calls of *fun* before they are sent."""
+        return staticmethod(head_from_fun(fun, bound=bound))
 
     def _task_from_fun(self, fun: Callable[..., Any], name: str | None = None, **options: Any) -> Any:
         return task_making.make_task(self, fun, name, **options)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import DuplicateTaskNameWarning
-from sidekiq_celery.utils.functional import head_from_fun
 from sidekiq_celery.utils.imports import qualname
 
 if TYPE_CHECKING:
@@ -125,11 +124,6 @@ def register_class(app: Maker, task: Any, options: dict[str, Any]) -> Any:
     instance._app = app
     instance.bind(app)
     return instance
-
-
-def type_checker(fun: Callable[..., Any], bound: bool = False) -> Any:
-    """Return the function that checks a call's arguments before it is sent."""
-    return staticmethod(head_from_fun(fun, bound=bound))
 
 
 def _annotations(fun: Callable[..., Any]) -> dict[str, Any]:

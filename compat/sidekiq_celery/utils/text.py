@@ -77,10 +77,8 @@ def abbr(S: str | None, max: int, ellipsis: str | bool = "...") -> str:
 
 def abbrtask(S: str | None, max: int) -> str:
     """Shorten the module in a task's name."""
-    if S is None:
-        return "???"
-    if len(S) <= max:
-        return S
+    if S is None or len(S) <= max:
+        return abbr(S, max)
     module, _, name = S.rpartition(".")
     return f"{abbr(module, max - len(name) - 3, False)}[.]{name}"
 

@@ -8,7 +8,7 @@ something was set.
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery._admission import revokes
@@ -77,8 +77,22 @@ class WorkerNotices:
 
 
 def rates_of(reply: Any) -> dict[str, RateSetting]:
-    """The rates that were set at run time, from the reply to HGETALL of `RATES_KEY`."""
-    return dict(_readable(zip(reply[::2], reply[1::2], strict=True)))
+    """
+    The rates that were set at run time, from the reply to HGETALL of `RATES_KEY`. Invalid ones, whoever wrote them, are
+    logged and skipped.
+    """
+    found = {}
+    for name, text in zip(reply[::2], reply[1::2], strict=True):
+        try:
+            limit, declared = json.loads(text)
+            countable_rate(limit)
+        except Exception as error:  # noqa: BLE001 - a row may contain anything, and must not affect the others
+            logger.error(
+                "%s: %r is no rate limit for %r, which keeps its own: %s", RATES_KEY, text[:200], name[:200], error
+            )
+        else:
+            found[name.decode(errors="replace")] = limit, declared
+    return found
 
 
 def countable_rate(limit: Any) -> float:
@@ -97,17 +111,3 @@ def countable_rate(limit: Any) -> float:
     if per_second and not _SLOWEST_PER_SECOND <= per_second <= _FASTEST_PER_SECOND:
         raise ValueError(f"{limit!r} cannot be counted; give from one in 366 days to 1000000/s, or 0 for no limit")
     return per_second
-
-
-def _readable(rows: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[str, RateSetting]]:
-    """Yield the valid rows. Invalid ones, whoever wrote them, are logged and skipped."""
-    for name, text in rows:
-        try:
-            limit, declared = json.loads(text)
-            countable_rate(limit)
-        except Exception as error:  # noqa: BLE001 - a row may contain anything, and must not affect the others
-            logger.error(
-                "%s: %r is no rate limit for %r, which keeps its own: %s", RATES_KEY, text[:200], name[:200], error
-            )
-        else:
-            yield name.decode(errors="replace"), (limit, declared)

@@ -24,7 +24,7 @@ from sidekiq_celery.bridge.fates import Fate, Found, Left, Moved
 from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import InvalidTaskError
 from sidekiq_celery.utils.ids import uuid
-from sidekiq_py import Client, payloads
+from sidekiq_py import payloads
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, PayloadError
 from sidekiq_py.payloads import keys, record_failure
 
@@ -63,13 +63,12 @@ class Forward:
     Args:
         app: The app whose client middleware, priorities and tasks apply.
         renames: A mapping from queue names to new names.
-        client: The client whose Sidekiq dialect is written; by default the app's.
     """
 
-    def __init__(self, app: App, renames: Mapping[str, str], client: Client | None = None) -> None:
+    def __init__(self, app: App, renames: Mapping[str, str]) -> None:
         self._app = app
         self._renames = renames
-        self._client = client or pushing_client(app)
+        self._client = pushing_client(app)
         self._unreadable_left = int(app.conf.task_keep_failed)
 
     def judge(self, found: Found) -> Fate:

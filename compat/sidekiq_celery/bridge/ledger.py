@@ -30,9 +30,9 @@ class Ledger:
         if note and (note in self.notes or len(self.notes) < _MOST_NOTES):
             self.notes[note] += 1
 
-    def leave(self, queue: str, reason: str, count: int = 1) -> None:
-        """Count messages that were left where they are."""
-        self.left[queue][reason] += count
+    def leave(self, queue: str, reason: str) -> None:
+        """Count a message that was left where it is."""
+        self.left[queue][reason] += 1
 
     @property
     def count_moved(self) -> int:

@@ -4,6 +4,7 @@ from typing import Any
 
 __all__ = (
     "NUMBER",
+    "chord_id_of",
     "is_part",
     "nth_part",
     "part",
@@ -27,6 +28,16 @@ def part(chord_id: str, number: int) -> dict[str, Any]:
 def is_part(chord: Any) -> bool:
     """Whether a `chord` option belongs to a part; otherwise it is a body, or nothing."""
     return isinstance(chord, dict) and NUMBER in chord
+
+
+def chord_id_of(chord: Any, group_id: str | None) -> str | None:
+    """
+    The id of the chord that a task is a part of; None if it is not.
+
+    Args:
+        chord: The task's option. If a real Celery client sent it, it is the body, and the chord has its group's id.
+    """
+    return chord["id"] if is_part(chord) else group_id if chord else None
 
 
 def nth_part(chord: Any, offset: int) -> Any:

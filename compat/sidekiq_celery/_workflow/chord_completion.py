@@ -10,7 +10,7 @@ from typing import Any
 from sidekiq_celery import signals
 from sidekiq_celery._send import flow_store, pipeline_buffer
 from sidekiq_celery._send.running_task import payload_of
-from sidekiq_celery._wire.chord_part import NUMBER, is_part
+from sidekiq_celery._wire.chord_part import NUMBER, chord_id_of, is_part
 from sidekiq_celery._wire.context import Context
 from sidekiq_celery._wire.json_values import for_payload
 from sidekiq_celery._workflow import kinds
@@ -36,7 +36,7 @@ _PLACEHOLDER = f"sidekiq_celery:{uuid()}"
 def after_success(app: App, request: Context, retval: Any) -> list[Effect]:
     """Write the part's result, and prepare the body in case this part is the last one."""
     chord = request.chord
-    chord_id = _id_of(request)
+    chord_id = chord_id_of(chord, request.group)
     if chord_id is None:
         return []
     record = flow_store.recall_chord(app, chord_id)
@@ -59,14 +59,6 @@ def after_success(app: App, request: Context, retval: Any) -> list[Effect]:
 def after_failure(app: App, request: Context, exc: BaseException, traceback: str | None) -> list[Effect]:
     """Fail the chord."""
     return chord_failed(app, request, request.chord, request.group, request.id, exc)
-
-
-def _id_of(request: Context) -> str | None:
-    chord = request.chord
-    if not chord:
-        return None
-    chord_id: str | None = chord["id"] if is_part(chord) else request.group
-    return chord_id
 
 
 def _part(app: App, chord: dict[str, Any], retval: Any) -> bytes:

@@ -5,7 +5,7 @@ from typing import Any
 from sidekiq_celery import states
 from sidekiq_celery._send import flow_store, pipeline_buffer
 from sidekiq_celery._send.running_task import payload_of
-from sidekiq_celery._wire.chord_part import is_part
+from sidekiq_celery._wire.chord_part import chord_id_of, is_part
 from sidekiq_celery._wire.context import Context
 from sidekiq_celery._wire.json_values import for_payload, with_marked_floats
 from sidekiq_celery._workflow import kinds
@@ -92,9 +92,7 @@ def chord_failed(
         chord: The part's `chord` option; the body itself if a real Celery client sent it.
         task_id: The part's task id.
     """
-    if not chord:
-        return []
-    chord_id = chord["id"] if is_part(chord) else group_id
+    chord_id = chord_id_of(chord, group_id)
     if chord_id is None:
         return []
     record = flow_store.read_chord(app, chord_id)

@@ -283,7 +283,6 @@ def _requires(step: Any, wanted: type[Step]) -> bool:
 
 def _in_order(types: Iterable[Any]) -> list[Any]:
     """The step classes and the ones they require, each after its requirements."""
-    graph = DependencyGraph()
     waiting = [_found(step, None) for step in types]
     required: dict[Any, list[Any]] = {}
     while waiting:
@@ -291,12 +290,7 @@ def _in_order(types: Iterable[Any]) -> list[Any]:
         if step not in required:
             required[step] = [_found(path, step) for path in step.requires]
             waiting += required[step]
-            graph.add_arc(step)
-    for step, before in required.items():
-        for one in before:
-            graph.add_edge(step, one)
-    ordered = graph.topsort()
-    return sorted(ordered, key=lambda step: step.last)
+    return sorted(DependencyGraph(required.items()).topsort(), key=lambda step: step.last)
 
 
 def _found(path: Any, wanted_by: Any) -> Any:

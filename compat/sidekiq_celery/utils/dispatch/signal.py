@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from typing import Any
 
 from sidekiq_celery.local import PromiseProxy, Proxy
@@ -45,23 +45,16 @@ def _weakly(receiver: Any) -> "weakref.ref[Any]":
 _ANY_SENDER = _make_id(None)
 
 
-def _pauses_seconds() -> Iterator[float]:
-    """Yield pauses that grow by two seconds each time, up to half a minute."""
-    pause = 2.0
-    while True:
-        yield pause
-        pause = min(pause + 2.0, 30.0)
-
-
 def _until_it_succeeds(receiver: Receiver, sleep: Callable[[float], None]) -> Receiver:
     def tried_again(*args: Any, **kwargs: Any) -> Any:
-        for pause in _pauses_seconds():
+        pause = 2.0
+        while True:
             try:
                 return receiver(*args, **kwargs)
             except Exception:  # noqa: BLE001 - a program's receiver may raise anything
                 logger.error("Could not process signal receiver %r. Retrying in %s seconds...", receiver, pause)
             sleep(pause)
-        return None  # pragma: no cover - the pauses never end
+            pause = min(pause + 2.0, 30.0)
 
     return tried_again
 

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Callable
 from datetime import timedelta
+from operator import attrgetter
 from typing import Any
 
 from sidekiq_celery import _state, states
@@ -113,30 +114,11 @@ class Values:
             meta |= fields
         return meta
 
-    @property
-    def content_type(self) -> str:
-        """The content type of stored results."""
-        return self._codec.kombus.content_type  # type: ignore[no-any-return]
-
-    @property
-    def content_encoding(self) -> str:
-        """The content encoding of stored results."""
-        return self._codec.kombus.content_encoding  # type: ignore[no-any-return]
-
-    @property
-    def encoder(self) -> Any:
-        """kombu's encoder."""
-        return self._codec.kombus.encoder
-
-    @property
-    def accept(self) -> Any:
-        """The content types that may be read."""
-        return self._codec.accept
-
-    @property
-    def compression(self) -> str | None:
-        """How results are compressed."""
-        return self._codec.compression
+    content_type = property(attrgetter("_codec.kombus.content_type"), doc="The content type of stored results.")
+    content_encoding = property(attrgetter("_codec.kombus.content_encoding"), doc="Their content encoding.")
+    encoder = property(attrgetter("_codec.kombus.encoder"), doc="kombu's encoder.")
+    accept = property(attrgetter("_codec.accept"), doc="The content types that may be read.")
+    compression = property(attrgetter("_codec.compression"), doc="How results are compressed.")
 
     def prepare_compression(self, compression: str | None) -> str | None:
         """Return *compression*, or None if the backend does not support it."""

@@ -13,6 +13,7 @@ from typing import Any
 from sidekiq_celery._wire.json_values import from_plain, to_plain
 from sidekiq_celery._wire.message import TaskMessage, shown
 from sidekiq_celery.contract import App
+from sidekiq_celery.exceptions import InvalidTaskError
 
 __all__ = (
     "EMBEDDED",
@@ -77,8 +78,6 @@ def task_headers_of(payload: Mapping[str, Any]) -> Mapping[str, Any]:
     if task_headers is None:
         return _NOTHING
     if type(task_headers) is not dict:
-        from sidekiq_celery.exceptions import InvalidTaskError
-
         raise InvalidTaskError(f"the key 'celery' holds {task_headers!r}, where an object should stand")
     return task_headers
 
@@ -184,8 +183,6 @@ def arguments_of(app: App, args: list[Any], task_headers: Mapping[str, Any]) -> 
     read: list[Any] = from_plain(args)
     if task_headers.get("kw"):
         if not read or type(read[-1]) is not dict:
-            from sidekiq_celery.exceptions import InvalidTaskError
-
             raise InvalidTaskError(f"celery.kw says that keyword arguments come last, and args is {args!r}")
         return read[:-1], read[-1]
     return read, {}
@@ -208,8 +205,6 @@ def with_embedded(app: App, task_headers: Mapping[str, Any]) -> Mapping[str, Any
 
 
 def _read_body(app: App, task_headers: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    from sidekiq_celery.exceptions import InvalidTaskError
-
     body = _loaded_body(app, task_headers)
     try:
         args, kwargs = body[0], body[1]
@@ -234,8 +229,6 @@ def _raw_body(text: Any) -> bytes:
     except (TypeError, ValueError):
         raw = b""
     if not raw:
-        from sidekiq_celery.exceptions import InvalidTaskError
-
         raise InvalidTaskError(f"celery.body is {shown(text)}; it must be the base64 of a serialized body")
     return raw
 

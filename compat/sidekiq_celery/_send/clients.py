@@ -78,13 +78,16 @@ def operational(error: RedisError) -> Exception:
     return made
 
 
-def refuse(error: Exception) -> NoReturn:
+def refuse(error: Exception, text: str | None = None) -> NoReturn:
     """
     Report that something cannot be sent, in the way that Celery programs expect.
+
+    Args:
+        text: The reason, if it is not that of *error*.
 
     Raises:
         kombu.exceptions.EncodeError: Always.
     """
     from kombu.exceptions import EncodeError
 
-    raise EncodeError(str(error)) from error
+    raise EncodeError(text or str(error)) from error

@@ -19,6 +19,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from sidekiq_celery._send import locks
+from sidekiq_celery._send.clients import refuse
 from sidekiq_celery._wire.json_values import to_plain
 from sidekiq_celery._wire.payload import UNIQUE
 from sidekiq_py.extension import Effect, Outgoing, Pool, write
@@ -204,6 +205,4 @@ def _canonical(value: Any) -> str:
     try:
         return json.dumps(to_plain(value), sort_keys=True)
     except (TypeError, ValueError) as error:
-        from kombu.exceptions import EncodeError
-
-        raise EncodeError(f"{error}; a unique task whose arguments are not JSON needs a unique_key") from error
+        refuse(error, f"{error}; a unique task whose arguments are not JSON needs a unique_key")

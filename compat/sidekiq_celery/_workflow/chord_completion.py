@@ -9,6 +9,7 @@ from typing import Any
 
 from sidekiq_celery import signals
 from sidekiq_celery._send import flow_store, pipeline_buffer
+from sidekiq_celery._send.clients import pushing_client, refuse
 from sidekiq_celery._send.running_task import payload_of
 from sidekiq_celery._wire.chord_part import NUMBER, chord_id_of, is_part
 from sidekiq_celery._wire.context import Context
@@ -72,9 +73,7 @@ def _part(app: App, chord: dict[str, Any], retval: Any) -> bytes:
         value = app.backend.prepare_value(retval) if hasattr(retval, "as_tuple") else retval
         text = for_payload(flow_store.as_text(value))
     except (TypeError, UnicodeEncodeError, JsonParseError) as error:
-        from kombu.exceptions import EncodeError
-
-        raise EncodeError(f"the result cannot be a part of a chord: {error}") from error
+        refuse(error, f"the result cannot be a part of a chord: {error}")
     return enclosed(chord, text)
 
 
@@ -100,8 +99,6 @@ def _is_pushed_as_it_is(app: App, sig: Any) -> bool:
 
     False if that is expensive, if the body is not sent as JSON, or if a receiver or middleware must see it only once.
     """
-    from sidekiq_celery._send.clients import pushing_client
-
     if kinds.is_group(sig) or kinds.is_chord(sig) or kinds.is_chain(sig):
         return False
     options = sig.options

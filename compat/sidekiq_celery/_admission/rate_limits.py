@@ -117,9 +117,7 @@ def set_rate_limit(app: App, task_name: str, limit: Any) -> bool:
         return False
     client.pool.batch([("MULTI",), ("HSET", RATES_KEY, task_name, text), ("INCRBY", keys.NOTICES, 1), ("EXEC",)])
     slots.start_afresh(client.pool, rate_key(task_name))
-    now = time.time()
-    members = waiting.find(client.pool, keys.SCHEDULE, "class", [task_name])
-    waiting.call_up(client.pool, keys.SCHEDULE, members, dialect=client.detection.dialect(now), now=now, change=_unmark)
+    waiting.call_up(client, keys.SCHEDULE, "class", [task_name], _unmark)
     return True
 
 

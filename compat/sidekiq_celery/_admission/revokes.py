@@ -152,19 +152,10 @@ def matches(stamps: Mapping[str, Any], revoked_stamps: Mapping[str, float], now:
 
 def _call_up(app: App, task_ids: list[str]) -> None:
     client = client_of(app)
-    now = time.time()
     for name in (keys.RETRY, keys.SCHEDULE):
         if 0 < waiting.size(client.pool, name) <= MOST_SEARCHED:
-            members = waiting.find(client.pool, name, "jid", task_ids)
             # A Ruby job would run, because Ruby processes do not check revokes.
-            waiting.call_up(
-                client.pool,
-                name,
-                members,
-                dialect=client.detection.dialect(now),
-                now=now,
-                change=lambda payload: payload.get("class") in app.tasks,
-            )
+            waiting.call_up(client, name, "jid", task_ids, lambda payload: payload.get("class") in app.tasks)
 
 
 def _checked(task_id: Any) -> str:

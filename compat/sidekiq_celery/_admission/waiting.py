@@ -1,15 +1,17 @@
 """Finding jobs in `schedule` or `retry`, and moving them to their queues before they are due."""
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib.resources import files
 from typing import Any
 
+from sidekiq_py import Client
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, SidekiqError
 from sidekiq_py.extension import DeadLimits, Link, Pool, Script, move, move_to
-from sidekiq_py.payloads import Dialect, for_queue, parse_job
+from sidekiq_py.payloads import for_queue, parse_job
 
-__all__ = ("call_up", "find", "size")
+__all__ = ("call_up", "size")
 
 _LUA = files("sidekiq_celery._admission") / "lua"
 FIND = Script.of_text("find_members", (_LUA / "find_members.lua").read_text("utf-8"))
@@ -27,7 +29,7 @@ def size(pool: Pool, set_key: str) -> int:
     return count
 
 
-def find(pool: Pool, set_key: str, field: str, texts: Sequence[str]) -> list[bytes]:
+def _find(pool: Pool, set_key: str, field: str, texts: Sequence[str]) -> list[bytes]:
     """
     The members of a set whose *field* is one of *texts*, earliest first. Each slice is a separate script, so Redis can
     do other work in between. A member that moves in the meantime may be missed.
@@ -44,34 +46,24 @@ def find(pool: Pool, set_key: str, field: str, texts: Sequence[str]) -> list[byt
     return [member for member in dict.fromkeys(found) if _read(member).get(field) in wanted]
 
 
-def call_up(
-    pool: Pool,
-    set_key: str,
-    members: Sequence[bytes],
-    *,
-    dialect: Dialect,
-    now: float,
-    change: Callable[[Payload], bool] = lambda payload: True,
-) -> int:
+def call_up(client: Client, set_key: str, field: str, texts: Sequence[str], change: Callable[[Payload], bool]) -> None:
     """
-    Move members to their queues, each only if it is still in the set.
+    Move the jobs whose *field* is one of *texts* to their queues, each only if it is still in the set.
 
     Args:
-        now: Seconds since the epoch.
-        change: Changes a payload before it is moved. If it returns False, the member stays where it is.
-
-    Returns:
-        The number of members moved.
+        change: Changes a payload before it is moved. If it returns False, the job stays where it is.
     """
+    now = time.time()
+    dialect = client.detection.dialect(now)
     moves = []
-    for member in members:
+    for member in _find(client.pool, set_key, field, texts):
         payload = _read(member)
         queue = payload.get("queue")
         if isinstance(queue, str) and change(payload):
             # A value that can be read but not written (1E400) keeps the job where it is.
             with suppress(ArgumentTypeError, ArgumentValueError):
                 moves.append(move_to(member, queue, for_queue(payload, dialect=dialect, now=now), None))
-    return sum(moved.done for moved in move(pool, set_key, moves, now=now, limits=_NO_LIMITS))
+    move(client.pool, set_key, moves, now=now, limits=_NO_LIMITS)
 
 
 def _read(member: bytes) -> Payload:

@@ -3,9 +3,7 @@
 import redis
 from sidekiq_celery._admission import waiting
 
-from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.connection.settings import RedisSettings
-from sidekiq_py.wire.dialect import Dialect
+from sidekiq_py import Client
 
 GOOD = b'{"class":"A","args":[],"queue":"default","jid":"good"}'
 # Ruby reads it, and nobody can write it again.
@@ -17,11 +15,10 @@ def test_one_that_cannot_be_written_again_stays_and_holds_up_no_other(
 ) -> None:
     """Only the good one goes to its queue."""
     redis_client.zadd("schedule", {UNWRITABLE: 1, GOOD: 2})
-    pool = Pool(RedisSettings(redis_url))
+    client = Client(redis_url)
 
-    moved = waiting.call_up(pool, "schedule", [UNWRITABLE, GOOD], dialect=Dialect.unknown(), now=1.5)
+    waiting.call_up(client, "schedule", "class", ["A"], lambda payload: True)
 
-    pool.close()
-    assert moved == 1
+    client.close()
     assert redis_client.zrange("schedule", 0, -1) == [UNWRITABLE]
     assert redis_client.llen("queue:default") == 1

@@ -12,7 +12,7 @@ cannot be detected, so a member of any group stays.
 import time
 from base64 import b64encode
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from sidekiq_celery._send.clients import pushing_client
@@ -24,6 +24,7 @@ from sidekiq_celery.bridge.fates import Fate, Found, Left, Moved
 from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import InvalidTaskError
 from sidekiq_celery.utils.ids import uuid
+from sidekiq_celery.utils.time import maybe_make_aware
 from sidekiq_py import payloads
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, PayloadError
 from sidekiq_py.payloads import keys, record_failure
@@ -211,13 +212,8 @@ def _of_protocol_1(body: Mapping[str, Any]) -> dict[str, Any]:
     if body.get("utc", True):
         for key in ("eta", "expires"):
             if headers.get(key):
-                headers[key] = _in_utc(headers[key])
+                headers[key] = maybe_make_aware(datetime.fromisoformat(headers[key])).isoformat()
     return headers
-
-
-def _in_utc(text: str) -> str:
-    moment = datetime.fromisoformat(text)
-    return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).isoformat()
 
 
 def _check(headers: Mapping[str, Any], args: Any, kwargs: Any, embedded: Any) -> None:

@@ -8,12 +8,13 @@ it: it is for kombu's consumers.
 
 import json
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from sidekiq_celery._wire.json_values import to_plain
 from sidekiq_celery._wire.message import TaskMessage
 from sidekiq_celery._wire.payload import EMBEDDED, EMBEDS, KEY, sealed, task_headers_of_message
+from sidekiq_celery.utils.time import maybe_make_aware
 
 __all__ = ("FOREIGN_CLASS", "FOREIGN_KEY", "REDELIVERED", "item_of", "opaque_item_of", "redelivered")
 
@@ -149,10 +150,9 @@ def _moment(eta: Any) -> float | None:
     if not isinstance(eta, str):
         return None
     try:
-        when = datetime.fromisoformat(eta)
+        return maybe_make_aware(datetime.fromisoformat(eta)).timestamp()
     except ValueError:
         return None
-    return (when if when.tzinfo is not None else when.replace(tzinfo=UTC)).timestamp()
 
 
 def _foreign_item(message: Mapping[str, Any]) -> Item:

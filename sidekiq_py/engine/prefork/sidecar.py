@@ -83,14 +83,16 @@ class Sidecar:
             name = self._role.name
             _log.error("the %s process could not be started (%s); trying again in %.1f s", name, error, pause)
 
-    def note_end(self, code: int) -> None:
-        """The sidecar has ended; another one is started soon."""
+    def note_end(self, code: int, *, is_stopping: bool) -> None:
+        """The sidecar has ended. Another one is started soon, unless the worker is stopping."""
         process, self.process = self.process, None
         if process is None or self._role is None:
             return
         now = monotonic()
         self._starts.note_death(was_ready=True, age_seconds=now - process.born_at, now=now)
-        _log.warning("the %s process %d ended (%d) and is replaced", self._role.name, process.pid, code)
+        if not is_stopping:
+            # systemd, by default, sends TERM to all processes of a worker.
+            _log.warning("the %s process %d ended (%d) and is replaced", self._role.name, process.pid, code)
 
     def stop(self) -> None:
         """Ask the sidecar to exit, and kill it if it does not. Blocks until it has ended."""

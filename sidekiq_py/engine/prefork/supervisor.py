@@ -19,7 +19,7 @@ child does, the parent goes on.
   killed and replaced (`hard_limits.py`).
 - The wanted number of children may change at any time (`pool_size.py`): missing ones are started; if there are too
   many, idle ones exit first, and busy ones finish their jobs before they exit.
-- Sidecars, up to two, are kept running beside the children (`sidecar.py`).
+- Sidecars, up to two, are kept running beside the children until the worker is asked to stop (`sidecar.py`).
 """
 
 import logging
@@ -149,7 +149,7 @@ class Supervisor:
             prepare_to_fork()
         while not self._is_over:
             for step in (
-                *(sidecar.keep for sidecar in self._sidecars),
+                self._keep_sidecars,
                 self._start_missing,
                 self._wait,
                 self._reap,
@@ -195,9 +195,14 @@ class Supervisor:
             with _going_on():
                 sidecar = self._sidecar_of(ended.process)
                 if sidecar is not None:
-                    sidecar.note_end(ended.exit_code)
+                    sidecar.note_end(ended.exit_code, is_stopping=self._is_stopping)
                 else:
                     self._handle_exit(ended)
+
+    def _keep_sidecars(self) -> None:
+        if not self._is_stopping:
+            for sidecar in self._sidecars:
+                sidecar.keep()
 
     def _sidecar_of(self, process: ChildProcess) -> Sidecar | None:
         return next((sidecar for sidecar in self._sidecars if sidecar.process is process), None)
@@ -261,7 +266,7 @@ class Supervisor:
             self._dead_owners.next_at(),
             self._memory.next_at,
             self._service.next_at,
-            *(sidecar.next_start_at for sidecar in self._sidecars),
+            *(() if self._is_stopping else (sidecar.next_start_at for sidecar in self._sidecars)),
             self._starts.next_at if self._are_missing else None,
             None if self._is_stopping else self.size.due_at(self._may_go(), may_scale=self._may_scale),
         ]

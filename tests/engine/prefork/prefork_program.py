@@ -27,7 +27,7 @@ def append(path: Path, line: str) -> None:
 
 
 def be_child(folder: Path, parent: Parent) -> int:
-    """Answer until told to stop."""
+    """Answer until told to stop, and then for as long as the file `busy` exists."""
     is_over = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: is_over.set())
 
@@ -42,6 +42,9 @@ def be_child(folder: Path, parent: Parent) -> int:
     parent.say("READY")
     parent.say("SAY", "I am here")
     is_over.wait()
+    append(folder / "stopping", str(os.getpid()))
+    while (folder / "busy").exists():
+        time.sleep(0.01)
     return 0
 
 

@@ -24,7 +24,8 @@ class Family:
         self.folder = folder
         self._said = 0
         command = tied_to_this_process([sys.executable, "-m", "tests.engine.prefork.prefork_program", str(folder)])
-        self.parent = subprocess.Popen(command, cwd=REPOSITORY)
+        with (folder / "log").open("wb") as log:
+            self.parent = subprocess.Popen(command, cwd=REPOSITORY, stderr=log)
 
     def lines(self, name: str) -> list[str]:
         """What a file holds so far, without a line that is still being written: a long one takes several writes."""
@@ -134,6 +135,22 @@ def test_a_sidecar_that_dies_is_replaced(family: Family) -> None:
 
     assert len(family.received("ANSWER 2", times=2)) == 2
     assert family.stop() == 0
+
+
+def test_a_sidecar_that_ends_during_a_stop_is_not_replaced(family: Family) -> None:
+    """systemd sends TERM to all processes of a worker at once. Its log should not speak of a replacement then."""
+    busy = family.folder / "busy"
+    busy.touch()
+    family.parent.send_signal(signal.SIGTERM)
+    eventually(lambda: len(family.lines("stopping")) == 2, within_seconds=_SECONDS)
+
+    pid = family.sidecar
+    os.kill(pid, signal.SIGTERM)
+    eventually(lambda: not Path(f"/proc/{pid}").exists(), within_seconds=_SECONDS)
+    busy.unlink()
+
+    assert family.parent.wait(_SECONDS) == 0
+    assert (len(family.lines("sidecars")), family.lines("log")) == (1, [])
 
 
 def test_a_child_that_dies_is_told_of(family: Family) -> None:

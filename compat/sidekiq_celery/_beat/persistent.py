@@ -16,7 +16,7 @@ from sidekiq_celery._beat.scheduler import Scheduler, SchedulingError, logger
 from sidekiq_celery._send import pipeline_buffer
 from sidekiq_celery.schedules import schedstate, schedule
 from sidekiq_celery.utils.time import maybe_make_aware
-from sidekiq_py.errors import RedisError
+from sidekiq_py.errors import RedisError, RedisReplyError
 from sidekiq_py.extension import Pool
 
 __all__ = ("PersistentScheduler", "Runs", "read_runs", "turn_keys_of")
@@ -105,11 +105,16 @@ class PersistentScheduler(Scheduler):
         return f"    . state -> {turn_keys_of(self.app).turns}"
 
     def setup_schedule(self) -> None:
-        """Read the entries and their state. During an outage of Redis, that is left to `tick`."""
+        """
+        Read the entries and their state. During an outage of Redis, that is left to `tick`.
+
+        Raises:
+            RedisError: Redis refuses the user or the commands.
+        """
         try:
             self.refresh()
         except RedisError as error:
-            if error.is_lasting:
+            if error.is_lasting or (isinstance(error, RedisReplyError) and error.code == "NOAUTH"):
                 raise
             self._try_later(error)
 

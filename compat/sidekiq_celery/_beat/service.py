@@ -11,6 +11,7 @@ from sidekiq_celery import signals
 from sidekiq_celery._beat.persistent import PersistentScheduler
 from sidekiq_celery.utils.imports import load_extension_class_names, symbol_by_name
 from sidekiq_celery.utils.time import humanize_seconds
+from sidekiq_py.errors import RedisError
 
 __all__ = ("EmbeddedService", "Service")
 
@@ -57,9 +58,20 @@ class Service:
         return type(self), (*given, self.remote_control, self.hostname)
 
     def start(self, embedded_process: bool = False) -> None:
-        """Run the scheduler; returns when it is stopped."""
+        """
+        Run the scheduler; returns when it is stopped.
+
+        Raises:
+            SystemExit: Redis refuses the user, or something that the scheduler needs; it is logged.
+        """
         logger.info("beat: Starting...")
-        logger.debug("beat: Ticking with max interval->%s", humanize_seconds(self.scheduler.max_interval))
+        try:
+            max_interval = self.scheduler.max_interval
+        except RedisError as error:
+            # A traceback would say no more.
+            logger.critical("beat cannot start: %s", error)
+            raise SystemExit(1) from error
+        logger.debug("beat: Ticking with max interval->%s", humanize_seconds(max_interval))
         if self.remote_control:
             warnings.warn(
                 "beat answers no remote control here; unset beat_enable_remote_control; `beat list` shows its state",

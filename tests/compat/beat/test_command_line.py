@@ -275,6 +275,28 @@ beat(["--pidfile", "beat.pid", "-l", "info", "-s", "file"], obj=SimpleNamespace(
     assert not (tmp_path / "beat.pid").exists()
 
 
+def test_a_beat_with_a_wrong_password_ends(redis_server: RedisServer, tmp_path: Path) -> None:
+    """Waiting would not help, so it says so in one line."""
+    program = f"""
+from types import SimpleNamespace
+from sidekiq_celery import Celery
+from sidekiq_celery.bin.beat import beat
+app = Celery("proj", broker={redis_server.url.replace("//", "//:wrong@")!r}, fixups=[])
+beat(["--pidfile", "beat.pid"], obj=SimpleNamespace(app=app))
+"""
+    environment = {**os.environ, "PYTHONPATH": f"{REPOSITORY}:{REPOSITORY / 'compat'}"}
+
+    ran = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+
+    [line] = ran.stderr.splitlines()
+    assert ran.returncode == 1
+    assert "beat cannot start: NOAUTH " in line
+    assert "check the user and password in the URL" in line
+    assert not (tmp_path / "beat.pid").exists()
+
+
 def test_a_name_that_is_not_utf_8_is_listed_beside_the_others(
     app: Celery, call: Call, redis_client: redis.Redis
 ) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, TypeVar
 
-from sidekiq_py.errors import ConfigError
+from sidekiq_py.errors import ConfigError, ExtensionError, RedisError
 from sidekiq_py.logs import error_fields
 from sidekiq_py.redaction import current
 
@@ -105,7 +105,8 @@ class Hooks:
         """
         is_a_jobs = "job" in context or "jobstr" in context
         redacted = current().error(error, context.get("job"))
-        shown = (type(redacted), redacted, _traceback_in_the_program(error)) if is_a_jobs else None
+        is_shown = is_a_jobs and not _is_of_an_outage(error)
+        shown = (type(redacted), redacted, _traceback_in_the_program(error)) if is_shown else None
         fields = error_fields(error, context.get("job"))
         _log.warning(
             "%s: %s: %s",
@@ -134,6 +135,12 @@ class Hooks:
                 handler(payload, error)
             except BaseException as failure:  # noqa: BLE001 — as above
                 self.report(failure, {"context": "Error calling death handler", "job": payload})
+
+
+def _is_of_an_outage(error: BaseException) -> bool:
+    """True if an extension failed because Redis is away; no traceback says more than that."""
+    cause = error.__cause__
+    return isinstance(error, ExtensionError) and isinstance(cause, RedisError) and not cause.is_lasting
 
 
 def _traceback_in_the_program(error: BaseException) -> TracebackType | None:

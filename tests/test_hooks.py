@@ -4,7 +4,13 @@ import logging
 
 import pytest
 
-from sidekiq_py.errors import SoftTimeLimitError
+from sidekiq_py.errors import (
+    ExtensionError,
+    RedisConnectionError,
+    RedisError,
+    RedisReplyError,
+    SoftTimeLimitError,
+)
 from sidekiq_py.hooks import Hooks
 
 
@@ -58,6 +64,26 @@ def test_an_error_that_is_no_jobs_takes_one_line(caplog: pytest.LogCaptureFixtur
         Hooks().report(raised_in_the_program(), {"context": "Redis is out of reach"})
 
     assert "raised_in_the_program" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("cause", "has_traceback"),
+    [(RedisConnectionError("Connection refused"), False), (RedisReplyError("NOPERM no right to 'zrange'"), True)],
+    ids=["outage", "refusal"],
+)
+def test_a_job_that_an_extension_holds_up_in_an_outage_takes_one_line(
+    caplog: pytest.LogCaptureFixture, cause: RedisError, has_traceback: bool
+) -> None:
+    """Otherwise each member of a batch would log three chained tracebacks that say "Connection refused"."""
+    error = ExtensionError("batches", "admit", cause)
+    error.__cause__ = cause
+
+    with caplog.at_level(logging.WARNING, "sidekiq"):
+        Hooks().report(error, {"context": "The job waits and is tried again", "job": {"class": "A"}})
+
+    [record] = caplog.records
+    assert f"failed in admit: {type(cause).__name__}: {cause}" in record.getMessage()
+    assert bool(record.exc_info) is has_traceback
 
 
 def test_a_soft_limit_says_what_it_is_without_being_told() -> None:

@@ -182,6 +182,16 @@ def test_alerts_and_board_ask_for_metrics_that_are_exported(redis_url: str) -> N
     assert asked <= known
 
 
+def test_rates_on_the_board_suit_any_scrape_interval() -> None:
+    """With Prometheus's default of one minute, `rate(…[1m])` sees one sample and returns nothing."""
+    board = json.loads((DEPLOY / "grafana" / "sidekiq.json").read_text())
+    asked = "\n".join(target["expr"] for panel in board["panels"] for target in panel["targets"])
+
+    windows = re.findall(r"\[(.*?)\]", asked)
+
+    assert set(windows) == {"$__rate_interval"}
+
+
 def test_each_alert_leads_to_its_situation() -> None:
     """The page has that heading."""
     [alerts] = documents(DEPLOY / "prometheus" / "alerts.yaml")

@@ -105,7 +105,8 @@ class Hooks:
         """
         is_a_jobs = "job" in context or "jobstr" in context
         redacted = current().error(error, context.get("job"))
-        is_shown = is_a_jobs and not _is_of_an_outage(error)
+        # Without a traceback, the lines would only repeat the message.
+        is_shown = is_a_jobs and (error.__traceback__ or error.__cause__) and not _is_of_an_outage(error)
         shown = (type(redacted), redacted, _traceback_in_the_program(error)) if is_shown else None
         fields = error_fields(error, context.get("job"))
         _log.warning(

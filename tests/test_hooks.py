@@ -6,6 +6,7 @@ import pytest
 
 from sidekiq_py.errors import (
     ExtensionError,
+    JobNotFoundError,
     RedisConnectionError,
     RedisError,
     RedisReplyError,
@@ -84,6 +85,16 @@ def test_a_job_that_an_extension_holds_up_in_an_outage_takes_one_line(
     [record] = caplog.records
     assert f"failed in admit: {type(cause).__name__}: {cause}" in record.getMessage()
     assert bool(record.exc_info) is has_traceback
+
+
+def test_an_error_without_a_traceback_takes_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody raised it: the lines below would only repeat the message."""
+    with caplog.at_level(logging.WARNING, "sidekiq"):
+        Hooks().report(JobNotFoundError("Gone"), {"context": "Job raised exception", "job": {"class": "Gone"}})
+
+    [record] = caplog.records
+    assert record.getMessage().startswith("Job raised exception: JobNotFoundError: no job is declared as 'Gone'")
+    assert record.exc_info is None
 
 
 def test_a_soft_limit_says_what_it_is_without_being_told() -> None:

@@ -150,9 +150,12 @@ def test_an_exception_comes_out_with_its_traceback() -> None:
 
 def test_an_error_of_a_job_names_class_and_queue_in_json(caplog: pytest.LogCaptureFixture) -> None:
     """As fields beside Ruby's, so that a log tool can group failures by job and by queue."""
+    with pytest.raises(json.JSONDecodeError) as raised:
+        json.loads("")
+
     with caplog.at_level(logging.WARNING, "sidekiq"):
         Hooks().report(
-            json.JSONDecodeError("Expecting value", "", 0),
+            raised.value,
             {"context": "Job raised exception", "job": {"class": "Import", "jid": "7", "queue": "low", "args": []}},
         )
 
@@ -165,7 +168,8 @@ def test_an_error_of_a_job_names_class_and_queue_in_json(caplog: pytest.LogCaptu
         "job_class": "Import",
         "queue": "low",
     }
-    assert parsed["error_backtrace"].startswith("json.decoder.JSONDecodeError: Expecting value")
+    assert parsed["error_backtrace"].startswith("Traceback (most recent call last):")
+    assert "json.decoder.JSONDecodeError: Expecting value" in parsed["error_backtrace"]
 
 
 def test_an_outage_has_error_fields_and_no_job_in_json(caplog: pytest.LogCaptureFixture) -> None:

@@ -116,7 +116,6 @@ class PersistentScheduler(Scheduler):
         except RedisError as error:
             if error.is_lasting or (isinstance(error, RedisReplyError) and error.code == "NOAUTH"):
                 raise
-            self._try_later(error)
 
     def refresh(self) -> None:
         """

@@ -304,7 +304,9 @@ class Link:
         try:
             self._connection.connect()
         except (redis.exceptions.AuthenticationError, redis.exceptions.AuthenticationWrongNumberOfArgsError) as error:
-            raise RedisReplyError(f"NOAUTH {str(error).rstrip('.')}; check the user and password in the URL") from error
+            raise RedisReplyError(
+                f"NOAUTH {str(error).rstrip('.?')}; check the user and password in the URL"
+            ) from error
         except redis.ResponseError as error:
             self.close()
             raise reply_error(error) from None

@@ -82,7 +82,9 @@ class AsyncLink:
         try:
             await connection.connect()
         except redis.exceptions.AuthenticationError as error:
-            raise RedisReplyError(f"NOAUTH {error}; check the user and password in the URL") from error
+            raise RedisReplyError(
+                f"NOAUTH {str(error).rstrip('.?')}; check the user and password in the URL"
+            ) from error
         except redis.ResponseError as error:
             self.abort()
             raise reply_error(error) from None

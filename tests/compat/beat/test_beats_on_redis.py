@@ -321,7 +321,7 @@ def test_beat_waits_for_a_redis_that_is_away(new_redis_server: Any, clock: Clock
     app.close()
 
 
-def test_beat_starts_while_redis_is_away(new_redis_server: Any, clock: Clock) -> None:
+def test_beat_starts_while_redis_is_away(new_redis_server: Any, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     """It waits, as Celery's does. What was due meanwhile is sent, and the state of entries that are gone is removed."""
     server = new_redis_server(appendonly=True)
     app = Celery("proj", broker=server.url, set_as_current=False, fixups=[])
@@ -333,6 +333,7 @@ def test_beat_starts_while_redis_is_away(new_redis_server: Any, clock: Clock) ->
 
     beat = beat_of(app, tick=TICK)
     assert beat.tick() == 5.0
+    assert caplog.text.count("Trying again in 5 seconds") == 1
     server.start()
     run_due(beat)
 

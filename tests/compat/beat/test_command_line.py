@@ -293,7 +293,7 @@ beat(["--pidfile", "beat.pid"], obj=SimpleNamespace(app=app))
     [line] = ran.stderr.splitlines()
     assert ran.returncode == 1
     assert "beat cannot start: NOAUTH " in line
-    assert "check the user and password in the URL" in line
+    assert "correct; check the user and password in the URL" in line
     assert not (tmp_path / "beat.pid").exists()
 
 

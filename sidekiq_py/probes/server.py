@@ -91,8 +91,10 @@ def _listening(port: int) -> socket.socket:
     try:
         return socket.create_server(("", port), backlog=_MOST_REQUESTS)
     except OSError as error:
+        # Python adds the address, which stands here already.
+        reason = (error.strerror or str(error)).partition(" (while")[0]
         raise ConfigError(
-            f"the probe port {port} cannot be used: {error.strerror}; give another one with --probe-port"
+            f"the probe port {port} cannot be used: {reason}; give another one with --probe-port"
         ) from error
 
 

@@ -248,7 +248,7 @@ def test_a_port_in_use_is_said_at_the_start(
         ).start()
 
         assert worker.wait(60) == 2
-        assert f"the probe port {taken.port} cannot be used: Address already in use" in worker.log
+        assert f"the probe port {taken.port} cannot be used: Address already in use; give another" in worker.log
         assert "as in --probe-port" not in worker.log, "an example may be the very port that is taken"
 
 

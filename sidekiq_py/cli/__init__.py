@@ -15,13 +15,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from sidekiq_py.cli.version import show_version
-from sidekiq_py.errors import ConfigError, RedisConnectionError, RedisReplyError, SidekiqError
+from sidekiq_py.errors import ConfigError, SidekiqError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem  # only loaded when a shell asks for completions
-
-_WHERE_IS_REDIS = "Start Redis, or say where it is: REDIS_URL=redis://host:6379/0"
-_IS_LOADING = "Redis is still reading its data from disk. Try again when it has."
 
 # Command → its import path and its line in the help, so that the help can be shown without importing the command.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -70,6 +67,20 @@ class LazyGroup(click.Group):
         module_name, _, attribute = found[0].partition(":")
         command: click.Command = getattr(import_module(module_name), attribute)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Suggest the closest command for one that does not exist. click does so from 8.5 on, but not for ours."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError:
+            import difflib  # for this advice alone
+
+            near = difflib.get_close_matches(args[0], all_commands(), 1)
+            if not near:
+                raise
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {near[0]!r}?")
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands, from the tables alone."""
@@ -121,17 +132,13 @@ class LazyGroup(click.Group):
         except ConfigError as error:
             raise click.UsageError(str(error)) from error
         except SidekiqError as error:
-            raise click.ClickException(_with_advice(error)) from error
+            from sidekiq_py.cli.advice import with_advice  # only needed here
+
+            raise click.ClickException(with_advice(error)) from error
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise
             raise click.ClickException(f"The output could not be written: {error.strerror}.") from error
-
-
-def _with_advice(error: SidekiqError) -> str:
-    if isinstance(error, RedisReplyError) and error.code == "LOADING":
-        return f"{error}\n{_IS_LOADING}"
-    return f"{error}\n{_WHERE_IS_REDIS}" if isinstance(error, RedisConnectionError) else str(error)
 
 
 def _open_missing_streams() -> None:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from sidekiq_py import program
+from sidekiq_py.cli.advice import with_advice
 from sidekiq_py.cli.connection import reads_redis
 from sidekiq_py.cli.output import cut, echo_json, plain
 from sidekiq_py.cli.program_files import import_all
@@ -64,7 +65,7 @@ def _looks_as_a_program(command: F) -> F:
         except ConfigError as error:
             raise click.UsageError(str(error)) from error
         except SidekiqError as error:
-            raise _CouldNotLook(str(error)) from error
+            raise _CouldNotLook(with_advice(error)) from error
         except click.UsageError:
             raise
         except click.ClickException as error:

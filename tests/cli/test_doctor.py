@@ -124,6 +124,7 @@ def test_the_release_can_be_set(run: Run, redis_client: redis.Redis) -> None:
     ("arguments", "said"),
     [
         (("-u", "redis://127.0.0.1:1/0"), "Redis is out of reach"),
+        (("-u", "redis://127.0.0.1:1/0"), "Start Redis, or say where it is: REDIS_URL=redis://host:6379/0"),
         (("-u", "http://x"), "it must start with redis://"),
         (("-r", "no_such_module"), "no module 'no_such_module'"),
         (("--sidekiq-version", "four"), "sidekiq_version is 'four'"),

@@ -29,7 +29,16 @@ def test_an_unknown_command_gets_a_usage_error():
     result = CliRunner().invoke(main, ["quues"])
 
     assert result.exit_code == 2
-    assert "No such command 'quues'" in result.output
+    assert "No such command 'quues'. Did you mean 'queues'?" in result.output
+
+
+def test_a_command_like_no_other_gets_no_suggestion():
+    """A wrong one would mislead."""
+    result = CliRunner().invoke(main, ["xyz"])
+
+    assert result.exit_code == 2
+    assert "No such command 'xyz'." in result.output
+    assert "Did you mean" not in result.output
 
 
 def test_an_error_of_ours_is_one_sentence_and_no_traceback(monkeypatch):

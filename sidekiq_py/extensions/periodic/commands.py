@@ -239,6 +239,10 @@ def _cron_text(jobs: CronJobs, text: str, zone: str | None) -> CronText:
     try:
         return parse(text, zone=zone)
     except CronTextError as error:
+        if error.text == zone:
+            raise ConfigError(f"--tz: {error.reason}") from error
+        if text[:1] in set("*0123456789"):
+            raise
         raise ConfigError(f"{_missing(jobs, text)}. And it cannot be read as a cron text: {error}") from error
 
 

@@ -184,7 +184,9 @@ def zone_at(text: str, name: str, position: int) -> tzinfo:
             return ZoneInfo(name[:end])
         except (LookupError, ValueError, OSError):
             continue
-    raise CronTextError(text, position, f"{name} is not a time zone; if it should be one, pip install tzdata")
+    raise CronTextError(
+        text, position, f"{name} is not a time zone, such as Europe/Berlin; if it should be one, pip install tzdata"
+    )
 
 
 def _no_fields(text: str) -> str:

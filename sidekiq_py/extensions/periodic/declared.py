@@ -273,7 +273,7 @@ def _zoned(cron: str, tz: str | None) -> str:
         try:
             found = parse(f"* * * * * {tz}").zone
         except CronTextError as error:
-            raise JobDeclarationError(f"tz={tz!r}: {error.reason}") from error
+            raise JobDeclarationError(f"tz={tz!r}: {error.reason}") from None
         if found != tz:
             raise JobDeclarationError(f"tz={tz!r}: it is not a time zone; did you mean {found}?")
         own = parse(stripped).zone

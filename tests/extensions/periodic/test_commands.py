@@ -102,7 +102,12 @@ def test_ticks_to_come_are_shown(run: Callable[..., Any], start: Start) -> None:
 
     assert len(run("next", "report", "-n", "3", "--json")) == 3
     assert run("next", "0 9 * * *", "--tz", "Europe/Berlin", "-n", "1").split()[1] == "09:00:00"
-    assert "is not a valid minute" in run("next", "61 * * * *", exit_code=2)
+    assert "Error: cron text '61 * * * *', character 1: '61' is not a valid minute" in run(
+        "next", "61 * * * *", exit_code=2
+    )
+    assert "Error: --tz: Berlin is not a time zone, such as Europe/Berlin" in run(
+        "next", "0 9 * * *", "--tz", "Berlin", exit_code=2
+    )
 
 
 def test_next_says_of_a_mistyped_name_that_there_is_no_such_job(run: Callable[..., Any], start: Start) -> None:

@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sidekiq_celery.exceptions import ImproperlyConfigured
+
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
@@ -45,7 +47,10 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Invoke as click does. If `-A` is given after the command, as before Celery 5, say where it goes."""
+        """
+        Invoke as click does. Settings that cannot be used are reported in one sentence. If `-A` is given after the
+        command, as before Celery 5, say where it goes.
+        """
         try:
             return super().invoke(ctx)
         except click.NoSuchOption as error:
@@ -53,6 +58,8 @@ class Commands(click.Group):
                 raise
             command = error.ctx.info_name
             error.ctx.fail(f"{error.option_name} goes before the command: sidekiq-celery -A proj {command}")
+        except ImproperlyConfigured as error:
+            raise click.ClickException(str(error)) from error
 
 
 class _Added(click.Command):

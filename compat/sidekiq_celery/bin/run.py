@@ -4,6 +4,7 @@ import os
 import runpy
 import sys
 import warnings
+from importlib.util import find_spec
 
 import click
 
@@ -31,10 +32,23 @@ def run(is_module: bool, program: str, args: tuple[str, ...]) -> None:
         sys.argv = [program, *args]
         # With `run -m celery`, the module is loaded already, as this program started from it. runpy would warn.
         warnings.filterwarnings("ignore", message=".* found in sys.modules", category=RuntimeWarning, module="runpy")
-        runpy.run_module(own_name(program), run_name="__main__", alter_sys=True)
+        name = own_name(program)
+        if not _exists(name):
+            raise click.UsageError(f"there is no module {program!r}, seen from {os.getcwd()}")
+        runpy.run_module(name, run_name="__main__", alter_sys=True)
         return
     if not os.path.exists(program):
         raise click.UsageError(f"there is no file {program!r}; name a script, or a module with -m")
     sys.path.insert(0, os.path.dirname(os.path.abspath(program)))
     sys.argv = [program, *args]
     runpy.run_path(program, run_name="__main__")
+
+
+def _exists(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError as error:
+        # The package that should contain it, or something that this package imports, is missing.
+        if error.name is None or not module.startswith(f"{error.name}."):
+            raise
+        return False

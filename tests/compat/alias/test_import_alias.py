@@ -207,6 +207,16 @@ def test_run_says_when_there_is_no_such_script(run: Run) -> None:
     assert "there is no file 'nowhere.py'; name a script, or a module with -m" in done.stderr
 
 
+@pytest.mark.parametrize("name", ["nowhere", "nowhere.at_all", "json.nowhere"])
+def test_run_says_when_there_is_no_such_module(run: Run, name: str) -> None:
+    """A sentence, not a traceback."""
+    done = run("-m", "sidekiq_celery", "run", "-m", name)
+
+    assert done.returncode == 2
+    assert f"there is no module {name!r}, seen from " in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_run_of_a_module_that_is_loaded_already_warns_of_nothing(run: Run) -> None:
     """The command line consists of such modules; Python would warn of each, and fail where warnings are errors."""
     done = run("-W", "error", "-m", "sidekiq_celery", "run", "-m", "celery.bin.celery")

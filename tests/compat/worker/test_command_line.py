@@ -50,6 +50,20 @@ def test_a_task_is_called_by_its_name(call: Call, redis_client: redis.Redis) -> 
     assert done.output.strip().encode() in job
 
 
+def test_settings_that_cannot_be_used_take_no_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever part of a command reads them first."""
+    (tmp_path / "mixed.py").write_text(
+        "from sidekiq_celery import Celery\napp = Celery('mixed')\n"
+        "app.conf.update(task_time_limit=5, CELERY_ACKS_LATE=True)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+
+    done = CliRunner().invoke(celery, ["-A", "mixed", "worker"])
+
+    assert done.exit_code == 1
+    assert done.output.startswith("Error: Cannot mix new and old setting keys")
+
+
 def test_a_result_is_printed(call: Call, project: ModuleType) -> None:
     """Or its traceback."""
     project.app.backend.store_result("the-id", 42, "SUCCESS")

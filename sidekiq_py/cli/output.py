@@ -33,6 +33,9 @@ class DefaultsToList(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Insert `list` if no command is given."""
+        if not args and ctx.resilient_parsing:
+            # A shell asks for the commands of this group, to complete them.
+            return super().parse_args(ctx, args)
         is_bare = not args or (args[0].startswith("-") and args[0] not in self.get_help_option_names(ctx))
         return super().parse_args(ctx, ["list", *args] if is_bare else args)
 

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 from sidekiq_py.cli import COMMANDS, main
@@ -88,6 +90,14 @@ def test_commands_are_completed_without_importing_them():
     items = main.shell_complete(context, "st")
 
     assert [(item.value, item.help) for item in items] == [("stats", "Show counters and sizes.")]
+
+
+@pytest.mark.parametrize("group", ["queues", "processes", "retries", "scheduled", "dead", "cron", "batches"])
+def test_the_commands_of_a_group_are_completed(group):
+    """Also those of a group that lists its jobs if no command is given."""
+    offered = ShellComplete(main, {}, "sidekiq-py", "_SIDEKIQ_PY_COMPLETE").get_completions([group], "l")
+
+    assert [item.value for item in offered] == ["list"]
 
 
 def _raise(error):

@@ -94,7 +94,8 @@ class CeleryCommand(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         groups: dict[str, list[tuple[str, str]]] = {}
-        for parameter in self.get_params(ctx):
+        # Since click 8.5, arguments have a record, too; the usage line shows them.
+        for parameter in (one for one in self.get_params(ctx) if isinstance(one, click.Option)):
             record = parameter.get_help_record(ctx)
             if record is not None:
                 groups.setdefault(getattr(parameter, "help_group", None) or "Options", []).append(record)

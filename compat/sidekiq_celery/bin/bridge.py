@@ -71,10 +71,11 @@ def bridge(
     as_json: bool,
 ) -> None:
     """
-    Move messages from Celery's own queues into Sidekiq's layout, while old producers still publish.
+    Move messages from Celery's queues to Sidekiq's.
 
-    Messages with an ETA become scheduled jobs. Parts of chords that were called under Celery are left to a Celery
-    worker. You can run any number of bridges, and kill them: no message is lost, and none is moved twice.
+    Run it while old producers still publish. Messages with an ETA become scheduled jobs. Parts of chords that were
+    called under Celery are left to a Celery worker. You can run any number of bridges, and kill them: no message is
+    lost, and none is moved twice.
     """
     from sidekiq_celery.bridge.run import MOST_BYTES, Bridge, BridgePlan, is_redis
 

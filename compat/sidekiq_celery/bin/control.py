@@ -103,7 +103,7 @@ def status(ctx: click.Context, timeout: float, destination: Any, as_json: bool) 
 @click.pass_context
 @handle_preload_options
 def inspect(ctx: click.Context, command: str, timeout: float, destination: Any, as_json: bool) -> None:
-    """Send workers the inspect command COMMAND, and print their replies."""
+    """Print the replies of workers to the inspect command COMMAND."""
     _check(ctx, "inspect", command)
     arguments = _arguments(command, ctx.args)
     callback = None if as_json else _reply_printer(ctx, shows_reply=True)

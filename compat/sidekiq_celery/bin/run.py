@@ -19,7 +19,7 @@ __all__ = ("run",)
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def run(is_module: bool, program: str, args: tuple[str, ...]) -> None:
     """
-    Run a Python program in which `import celery` imports sidekiq_celery.
+    Run a Python program with this package as `celery`.
 
     \b
     sidekiq-celery run manage.py migrate

@@ -50,6 +50,15 @@ def test_a_task_is_called_by_its_name(call: Call, redis_client: redis.Redis) -> 
     assert done.output.strip().encode() in job
 
 
+@pytest.mark.parametrize("name", ["call", "result", "inspect", "control"])
+def test_the_help_of_a_command_lists_its_options_alone(call: Call, name: str) -> None:
+    """Its arguments stand in the first line, with nothing to say about them."""
+    shown = call(name, "--help").output
+
+    [options] = [part for part in shown.split("\n\n") if part.startswith("Options:")]
+    assert all(line.startswith("  -") or line.startswith("   ") for line in options.splitlines()[1:])
+
+
 def test_settings_that_cannot_be_used_take_no_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whichever part of a command reads them first."""
     (tmp_path / "mixed.py").write_text(

@@ -1,10 +1,10 @@
-"""The settings that have no effect here, and logging them once."""
+"""The settings that have no effect here or are misspelled, and logging them once."""
 
 import logging
 from typing import Any
 
 from sidekiq_celery import signals
-from sidekiq_celery._config.defaults import OPTIONS
+from sidekiq_celery._config.defaults import _TO_NEW_KEY, OPTIONS
 from sidekiq_celery.contract import App
 from sidekiq_celery.utils.imports import own_name
 
@@ -55,6 +55,9 @@ _REASONS = {
 }
 _REASON_BY_NAME = {name: reason for reason, names in _REASONS.items() for name in names}
 
+# How similar a name must be to a setting. Settings of other packages and of programs are further away.
+_NEAR = 0.9
+
 _logged: set[str] = set()
 
 
@@ -75,8 +78,30 @@ def settings_without_effect(app: App) -> dict[str, str]:
     return found
 
 
+def misspelled_settings(app: App) -> dict[str, str]:
+    """The settings of the program that do not exist, but nearly so, each with the name that was probably meant."""
+    from difflib import get_close_matches
+
+    names = app.conf.table(censored=False)
+    # Known once the settings are loaded.
+    prefix = app.conf.prefix or ""
+    found = {}
+    for name in names:
+        in_namespace = bool(prefix) and name.startswith(prefix)
+        bare = name.removeprefix(prefix).lower() if in_namespace else name
+        is_known = bare in OPTIONS or name in _TO_NEW_KEY
+        if not is_known and (near := get_close_matches(bare, OPTIONS, 1, _NEAR)):
+            found[name] = prefix + near[0].upper() if in_namespace else near[0]
+    return found
+
+
 def log_settings_without_effect(app: App) -> None:
-    """Log the settings without effect, each once per process."""
+    """Log the settings without effect and those that are misspelled, each once per process."""
+    wrong = {name: near for name, near in misspelled_settings(app).items() if name not in _logged}
+    _logged.update(wrong)
+    if wrong:
+        named = "; ".join(f"{name} (did you mean {near}?)" for name, near in wrong.items())
+        logger.warning("there are no such settings: %s", named)
     found = {name: reason for name, reason in settings_without_effect(app).items() if name not in _logged}
     _logged.update(found)
     if found:

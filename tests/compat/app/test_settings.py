@@ -326,6 +326,38 @@ def test_settings_without_effect_are_named_once(app, caplog):
     assert "task_acks_late" not in record.message
 
 
+def test_a_misspelled_setting_is_named_once(app, caplog):
+    """Celery ignores it. Settings of other packages and of the program are none of our business."""
+    app.conf.update(task_soft_time_limt=5, redbeat_key_prefix="r", my_limit=1, task_time_limit=9)
+    effects._logged.clear()
+
+    effects.log_settings_without_effect(app)
+    effects.log_settings_without_effect(app)
+
+    [record] = caplog.records
+    assert record.message == "there are no such settings: task_soft_time_limt (did you mean task_soft_time_limit?)"
+
+
+def test_a_misspelled_setting_in_a_namespace_is_named_as_it_stands_there(make_app):
+    """Django's own settings stand beside it."""
+    app = make_app()
+    app.config_from_object(
+        as_module(CELERY_TASK_ALWAYS_EAGAR=True, CELERY_TIMEZONE="UTC", TIME_ZON="UTC"), namespace="CELERY"
+    )
+
+    assert effects.misspelled_settings(app) == {"CELERY_TASK_ALWAYS_EAGAR": "CELERY_TASK_ALWAYS_EAGER"}
+
+
+@pytest.mark.parametrize("namespace", [None, "CELERY"])
+def test_no_old_name_of_a_setting_counts_as_misspelled(make_app, namespace):
+    """Projects may use them until they move."""
+    old = [key for key in defaults._TO_NEW_KEY if namespace is None or key.startswith("CELERY_")]
+    for name in old:
+        app = make_app()
+        app.config_from_object(as_module(**{name: None}), namespace=namespace)
+        assert effects.misspelled_settings(app) == {}
+
+
 def test_an_autoscaler_of_ones_own_has_no_effect(app):
     """Celery's own stands for the one that there is."""
     app.conf.worker_autoscaler = "celery.worker.autoscale:Autoscaler"

@@ -1,6 +1,7 @@
 """Shared by all commands: the app that was named, and types of options."""
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -33,6 +34,7 @@ __all__ = (
     "no_daemon",
     "preload_options",
     "reaching_redis",
+    "writing",
 )
 
 if TYPE_CHECKING:
@@ -142,6 +144,24 @@ def reaching_redis(setting: str = "broker_url (-b)") -> Iterator[None]:
         raise CeleryCommandException(
             f"Could not connect to Redis; check that it is running and that {setting} is right. Reason: {error}",
             exit_code=EX_UNAVAILABLE,
+        ) from error
+
+
+@contextmanager
+def writing(*files: str | None) -> Iterator[None]:
+    """
+    Turn a file of the command line that cannot be written into a one-sentence error.
+
+    Raises:
+        ClickException: One of *files* cannot be written.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.filename not in {os.path.abspath(file) for file in files if file} | {*files} - {None}:
+            raise
+        raise click.ClickException(
+            f"{error.filename} cannot be written: {error.strerror}; name another file, or leave the option out"
         ) from error
 
 

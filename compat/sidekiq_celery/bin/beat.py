@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from sidekiq_celery import beat_state
-from sidekiq_celery.bin.base import JSON_ARRAY, JSON_OBJECT, daemon_options, handle_preload_options
+from sidekiq_celery.bin.base import JSON_ARRAY, JSON_OBJECT, daemon_options, handle_preload_options, writing
 from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_celery.schedules import ParseException, crontab
 from sidekiq_celery.schedules import schedule as interval
@@ -32,7 +32,8 @@ def beat(context: click.Context, /, **options: Any) -> None:
     """Send periodic tasks. You can run any number of beats. With a command: show or change the schedule."""
     if context.invoked_subcommand is None:
         try:
-            context.obj.app.Beat(quiet=bool(getattr(context.obj, "quiet", False)), **options).run()
+            with writing(options["pidfile"], options["logfile"]):
+                context.obj.app.Beat(quiet=bool(getattr(context.obj, "quiet", False)), **options).run()
         except ImproperlyConfigured as error:
             raise click.ClickException(str(error)) from error
         return

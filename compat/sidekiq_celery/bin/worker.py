@@ -15,6 +15,7 @@ from sidekiq_celery.bin.base import (
     no_daemon,
     preload_options,
     reaching_redis,
+    writing,
 )
 from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_celery.utils.nodenames import default_nodename, host_format, node_format
@@ -100,17 +101,18 @@ def worker(ctx: click.Context, hostname: str | None, pidfile: str | None, **opti
         except (KeyError, ValueError) as error:
             raise click.UsageError(f"{' '.join(ctx.args)}: these are not settings: {error}", ctx) from error
     name = host_format(default_nodename(hostname))
+    pidfile = pidfile and node_format(pidfile, name)
     try:
-        running = app.Worker(
-            hostname=name,
-            pidfile=pidfile and node_format(pidfile, name),
-            no_color=ctx.obj.no_color or None,
-            quiet=ctx.obj.quiet,
-            **options,
-            # For the app's bootsteps.
-            **preload_options(ctx),
-        )
-        with reaching_redis():
+        with writing(pidfile, options["logfile"]), reaching_redis():
+            running = app.Worker(
+                hostname=name,
+                pidfile=pidfile,
+                no_color=ctx.obj.no_color or None,
+                quiet=ctx.obj.quiet,
+                **options,
+                # For the app's bootsteps.
+                **preload_options(ctx),
+            )
             running.start()
     except ImproperlyConfigured as error:
         raise click.ClickException(str(error)) from error

@@ -59,6 +59,19 @@ def test_the_help_of_a_command_lists_its_options_alone(call: Call, name: str) ->
     assert all(line.startswith("  -") or line.startswith("   ") for line in options.splitlines()[1:])
 
 
+@pytest.mark.parametrize("name", ["worker", "beat"])
+@pytest.mark.parametrize("option", ["--pidfile", "--logfile"])
+def test_a_file_that_cannot_be_written_takes_no_traceback(call: Call, name: str, option: str) -> None:
+    """In a container, for example, whose file system is read-only."""
+    done = call(name, option, "/proc/none/file")
+
+    assert done.exit_code == 1
+    assert done.output.endswith(
+        "Error: /proc/none/file cannot be written: No such file or directory; name another file, or leave the option "
+        "out\n"
+    )
+
+
 def test_settings_that_cannot_be_used_take_no_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whichever part of a command reads them first."""
     (tmp_path / "mixed.py").write_text(

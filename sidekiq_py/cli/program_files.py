@@ -15,10 +15,11 @@ from types import TracebackType
 
 import click
 
-from sidekiq_py.errors import ConfigError
+from sidekiq_py.errors import ConfigError, SidekiqError
 
 _JOBS = "jobs"
 _OUR_FOLDER = str(Path(__file__).parent)
+_OUR_PACKAGE = str(Path(__file__).parents[1])
 
 
 def import_all(names: tuple[str, ...], directory: Path) -> None:
@@ -168,7 +169,11 @@ def _failure(what: str, error: Exception) -> click.ClickException:
         trace = trace.tb_next
     # A syntax error names its place even if no frame is left.
     if trace is not None or isinstance(error, SyntaxError):
-        sys.stderr.write("".join(traceback.format_exception(type(error), error, trace)))
+        shown = traceback.TracebackException(type(error), error, trace)
+        while isinstance(error, SidekiqError) and shown.stack and shown.stack[-1].filename.startswith(_OUR_PACKAGE):
+            # The line of the program that is wrong comes last.
+            shown.stack.pop()
+        sys.stderr.write("".join(shown.format()))
     return click.ClickException(f"{what}: {type(error).__name__}: {error}")
 
 

@@ -177,3 +177,16 @@ def test_an_error_in_the_settings_shows_where_it_is(application: Path) -> None:
     _, first, *_, last = ran.stderr.splitlines()
     assert first.strip().startswith(f'File "{application}/shop/settings.py", line 1')
     assert last == "Error: Django could not be set up (DJANGO_SETTINGS_MODULE=shop.settings): OSError: no .env"
+
+
+def test_a_wrong_declaration_shows_the_line_of_the_program_alone(application: Path) -> None:
+    """The frames of this library below it explain nothing to whoever wrote the line."""
+    (application / "tasks.py").write_text(
+        "import sidekiq_py as sidekiq\n\n@sidekiq.periodic('61 * * * *')\n@sidekiq.job(name='A')\ndef a():\n    pass\n"
+    )
+
+    refusal, trace = load(application, "tasks")
+
+    assert "CronTextError: cron text '61 * * * *', character 1: '61' is not a valid minute" in refusal
+    assert f'File "{application}/tasks.py", line 3' in trace
+    assert trace.count("  File ") == 1

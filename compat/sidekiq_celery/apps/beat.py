@@ -37,6 +37,8 @@ class Beat:
 
     Service: ClassVar[Any] = beat.Service
     app: Any = None
+    is_error_logged = False
+    """True once an error that ends beat is in the log, with its traceback."""
 
     def __init__(
         self,
@@ -114,6 +116,7 @@ class Beat:
             service.start()
         except Exception as error:
             logger.critical("beat raised exception %s: %r", type(error), error, exc_info=True)
+            self.is_error_logged = True
             raise
 
     def setup_logging(self, colorize: bool | None = None) -> None:

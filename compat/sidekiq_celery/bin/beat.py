@@ -31,11 +31,17 @@ _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL", "FATAL")
 def beat(context: click.Context, /, **options: Any) -> None:
     """Send periodic tasks. You can run any number of beats. With a command: show or change the schedule."""
     if context.invoked_subcommand is None:
+        running = context.obj.app.Beat(quiet=bool(getattr(context.obj, "quiet", False)), **options)
         try:
             with writing(options["pidfile"], options["logfile"]):
-                context.obj.app.Beat(quiet=bool(getattr(context.obj, "quiet", False)), **options).run()
+                running.run()
         except ImproperlyConfigured as error:
             raise click.ClickException(str(error)) from error
+        except Exception:
+            if not running.is_error_logged:
+                raise
+            # Python would write the traceback again, piece by piece, to a stream that is redirected to the log.
+            context.exit(1)
         return
     app = context.obj.app
     app.loader.import_default_modules()

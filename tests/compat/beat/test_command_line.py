@@ -297,6 +297,28 @@ beat(["--pidfile", "beat.pid"], obj=SimpleNamespace(app=app))
     assert not (tmp_path / "beat.pid").exists()
 
 
+def test_an_entry_that_cannot_be_used_ends_beat_with_one_traceback(redis_server: RedisServer, tmp_path: Path) -> None:
+    """Not with a line for each piece of another one."""
+    program = f"""
+from types import SimpleNamespace
+from sidekiq_celery import Celery
+from sidekiq_celery.bin.beat import beat
+app = Celery("proj", broker={redis_server.socket_url!r}, fixups=[])
+app.conf.beat_schedule = {{"tick": {{"tsk": "proj.tick", "schedule": 5}}}}
+beat([], obj=SimpleNamespace(app=app))
+"""
+    environment = {**os.environ, "PYTHONPATH": f"{REPOSITORY}:{REPOSITORY / 'compat'}"}
+
+    ran = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+
+    assert ran.returncode == 1
+    assert "unexpected keyword argument 'tsk'" in ran.stderr.splitlines()[-1]
+    assert ran.stderr.count("Traceback") == 1
+    assert ran.stderr.count("MainProcess") == 1
+
+
 def test_a_name_that_is_not_utf_8_is_listed_beside_the_others(
     app: Celery, call: Call, redis_client: redis.Redis
 ) -> None:

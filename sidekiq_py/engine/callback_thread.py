@@ -9,6 +9,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 
 from sidekiq_py.engine.background import background_thread
 from sidekiq_py.logs import counted
@@ -33,8 +34,11 @@ class CallbackThread:
         with self._change:
             self._calls.append(handler)
             if self._thread is None:
-                self._thread = background_thread("sidekiq.handlers", self._run)
-                self._thread.start()
+                thread = background_thread("sidekiq.handlers", self._run)
+                # If the system allows no more threads, the next call tries again and takes this one along.
+                with suppress(RuntimeError):
+                    thread.start()
+                    self._thread = thread
             self._change.notify()
 
     def stop(self, within_seconds: float) -> None:

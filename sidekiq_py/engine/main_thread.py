@@ -129,7 +129,12 @@ def _stop_while_handling_signals(launcher: Launcher) -> list[str]:
 
     stopping = threading.Thread(target=stop, name="sidekiq.stop")
     _log.info("Shutting down")
-    stopping.start()
+    try:
+        stopping.start()
+    except RuntimeError:
+        # The system allows no more threads. Without this one, a second signal cannot hurry the stop.
+        stop()
+        return stubborn
     asked_at = monotonic()
     while stopping.is_alive():
         name = launcher.signals.next(0.05)

@@ -139,9 +139,8 @@ class BasicFetcher:
                     counters = ()
                 if self._is_closed:
                     raise
-                if error.is_lasting:
+                if error.is_lasting and self._deferred.add(partial(self._write, vital, counters)):
                     _log.error("the result of a job stays in this process until this error is fixed: %s", error)
-                    self._deferred.add(partial(self._write, vital, counters))
                     return True
                 if pause == _FIRST_PAUSE_SECONDS:
                     _log.warning("could not settle a job, trying again until it works: %s", error)

@@ -38,13 +38,23 @@ class Deferred:
     def __len__(self) -> int:
         return len(self._ends)
 
-    def add(self, end: Callable[[], object]) -> None:
-        """Retry *end* from now on. It may raise any error."""
+    def add(self, end: Callable[[], object]) -> bool:
+        """
+        Retry *end* from now on. It may raise any error.
+
+        Returns:
+            False if the system allows no more threads: the caller has to retry it.
+        """
         with self._lock:
-            self._ends.append(end)
             if self._thread is None:
-                self._thread = background_thread("sidekiq.deferred", self._run)
-                self._thread.start()
+                thread = background_thread("sidekiq.deferred", self._run)
+                try:
+                    thread.start()
+                except RuntimeError:
+                    return False
+                self._thread = thread
+            self._ends.append(end)
+            return True
 
     def stop(self) -> None:
         """End the thread. Jobs whose end is still deferred stay in flight."""

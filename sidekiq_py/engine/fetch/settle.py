@@ -196,8 +196,7 @@ class Settler:
                     self._on_lost_connection()
                 time.sleep(_PAUSE_SECONDS[min(tries, len(_PAUSE_SECONDS) - 1)])
                 tries += 1
-                if tries == _TRIES_BEFORE_DEFERRING and error.is_lasting:
-                    self._defer(unit, end, error)
+                if tries >= _TRIES_BEFORE_DEFERRING and error.is_lasting and self._defer(unit, end, error):
                     return True
         self._logged.clear()
         # After a lost reply, "not in flight" most likely means that the first attempt went through.
@@ -255,8 +254,13 @@ class Settler:
             settle_script.write(self._link, vital, counters)
         return True
 
-    def _defer(self, unit: UnitOfWork, end: Callable[[], object], refusal: RedisError) -> None:
-        """Retry *end* in the background from now on. A series of refusals of the same kind is logged once."""
+    def _defer(self, unit: UnitOfWork, end: Callable[[], object], refusal: RedisError) -> bool:
+        """
+        Retry *end* in the background from now on. A series of refusals of the same kind is logged once.
+
+        Returns:
+            False if the system allows no more threads: the caller has to retry it.
+        """
         is_here_to_stay = refusal.is_lasting
         what = str(refusal) if is_here_to_stay else type(refusal).__name__ + getattr(refusal, "code", "")
         if what not in self._logged:
@@ -268,7 +272,7 @@ class Settler:
                 )
             else:
                 _log.error("finished jobs stay in flight until %s: %s", until, refusal)
-        self._deferred.add(end)
+        return self._deferred.add(end)
 
     def _acknowledge(self, owner: Owner, units: list[UnitOfWork]) -> None:
         for part in sliced([unit for unit in units if unit.end is not None]):
@@ -335,6 +339,9 @@ class Settler:
     def _ended_by_itself(self, link: Link, owner: Owner, unit: UnitOfWork, refusal: RedisError) -> bool | None:
         """
         Send a refused end by itself, with its script if Redis does not know it. Returns None if the end was deferred.
+
+        Raises:
+            RedisError: It was refused and cannot be deferred; all ends are sent again.
         """
         vital, counters = written_with(unit)
         if isinstance(refusal, RedisReplyError) and refusal.code == "NOSCRIPT":
@@ -342,7 +349,8 @@ class Settler:
                 return settled(link, unit, vital, counters)
             except RedisError as error:
                 refusal = error
-        self._defer(unit, partial(self._end, owner, unit, vital, counters), refusal)
+        if not self._defer(unit, partial(self._end, owner, unit, vital, counters), refusal):
+            raise refusal
         return None
 
 

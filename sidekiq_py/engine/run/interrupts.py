@@ -85,7 +85,11 @@ class Guard:
                 return False
             thread_count: int = _set_async_exception(ctypes.c_ulong(self._thread_id), ctypes.py_object(kind))
         if self._is_main_thread:
-            threading.Thread(target=self._wake, args=(unit,), name="sidekiq.wake", daemon=True).start()
+            try:
+                threading.Thread(target=self._wake, args=(unit,), name="sidekiq.wake", daemon=True).start()
+            except RuntimeError:
+                # The system allows no more threads, so a single signal has to do.
+                signal.pthread_kill(self._thread_id, WAKE)
         return thread_count == 1
 
     def _wake(self, unit: UnitOfWork) -> None:
@@ -208,14 +212,20 @@ class SoftLimits:
         error: type[SoftTimeLimitError] = SoftTimeLimitError,
         report: Callable[[], None] | None = None,
     ) -> None:
-        """Raise *error* in *unit* if *guard*'s thread still performs it after *seconds*, and then call *report*."""
+        """
+        Raise *error* in *unit* if *guard*'s thread still performs it after *seconds*, and then call *report*.
+
+        Raises:
+            RuntimeError: The system allows no more threads, so the limit could not be enforced.
+        """
         with self._lock:
+            if self._thread is None:
+                thread = background_thread("sidekiq.limits", self._run)
+                thread.start()
+                self._thread = thread
             if len(self._heap) >= self._clear_at:
                 self._drop_ended()
             heapq.heappush(self._heap, (monotonic() + seconds, next(self._order), guard, unit, error, report))
-            if self._thread is None:
-                self._thread = background_thread("sidekiq.limits", self._run)
-                self._thread.start()
             self._change.notify()
 
     def close(self) -> None:

@@ -16,6 +16,8 @@ from typing import NoReturn
 # The time for all `atexit` handlers together.
 _HANDLERS_SECONDS = 3.0
 
+_log = logging.getLogger("sidekiq")
+
 
 def end_process(code: int) -> NoReturn:
     """Call the program's `atexit` handlers, flush the output streams, and exit. Call it from the main thread."""
@@ -36,7 +38,11 @@ def call_exit_handlers_while_jobs_run() -> None:
     They run in a thread of their own, because the main thread may be one that a job keeps.
     """
     calling = threading.Thread(target=_call_exit_handlers, name="sidekiq.exit_handlers", daemon=True)
-    calling.start()
+    try:
+        calling.start()
+    except RuntimeError as error:
+        _log.error("the program's exit handlers cannot be called: %s", error)
+        return
     calling.join(_HANDLERS_SECONDS)
 
 

@@ -10,6 +10,7 @@ once, as if Redis were down. Another worker then recovers the jobs of this proce
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -46,14 +47,17 @@ class ShutdownWatchdog:
         self._thread = threading.Thread(target=self._run, name="sidekiq.shutdown_watchdog", daemon=True)
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        # If the system allows no more threads, the stop has to do without it.
+        with suppress(RuntimeError):
+            self._thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._end.wake()
-        self._thread.join(timeout=_PAUSE_SECONDS)
+        if self._thread.is_alive():
+            self._thread.join(timeout=_PAUSE_SECONDS)
 
     def _run(self) -> None:
         pause = 0.0

@@ -63,14 +63,11 @@ class Listener:
     def watch(self, keys: Iterable[bytes], deliver: Deliver) -> None:
         """Call *deliver* with each text that is, or will be, stored under *keys*. A text may be delivered twice."""
         with self._lock:
+            if self._thread is None:
+                self._start()
             for key in keys:
                 self._waiting.setdefault(key, []).append(deliver)
                 self._fresh.add(key)
-            if self._thread is None:
-                self._wake_reader, self._wake_writer = os.pipe()
-                os.set_blocking(self._wake_writer, False)
-                self._thread = threading.Thread(target=self._run, name="sidekiq_celery.results", daemon=True)
-                self._thread.start()
             self._wake()
 
     def unwatch(self, keys: Iterable[bytes], deliver: Deliver) -> None:
@@ -85,6 +82,23 @@ class Listener:
             if self._thread is not None:
                 self._wake()
 
+    def _start(self) -> None:
+        self._wake_reader, self._wake_writer = os.pipe()
+        os.set_blocking(self._wake_writer, False)
+        thread = threading.Thread(target=self._run, name="sidekiq_celery.results", daemon=True)
+        try:
+            thread.start()
+        except BaseException:
+            # The system allows no more threads. The next waiter tries again.
+            self._close_pipe()
+            raise
+        self._thread = thread
+
+    def _close_pipe(self) -> None:
+        os.close(self._wake_reader)
+        os.close(self._wake_writer)
+        self._wake_reader = self._wake_writer = -1
+
     def _forget_threads(self) -> None:
         self._lock = threading.RLock()
         self._waiting: dict[bytes, list[Deliver]] = {}
@@ -96,8 +110,7 @@ class Listener:
 
     def _after_fork(self) -> None:
         if self._wake_reader >= 0:
-            os.close(self._wake_reader)
-            os.close(self._wake_writer)
+            self._close_pipe()
         self._forget_threads()
 
     def _wake(self) -> None:
@@ -181,9 +194,7 @@ class Listener:
         with self._lock:
             if self._waiting:
                 return False
-            os.close(self._wake_reader)
-            os.close(self._wake_writer)
-            self._wake_reader = self._wake_writer = -1
+            self._close_pipe()
             self._thread = None
             self._idle_since = None
             return True

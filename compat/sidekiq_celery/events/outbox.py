@@ -137,8 +137,14 @@ class Outbox:
     def _start(self) -> None:
         with self._lock:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="sidekiq_celery.events", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="sidekiq_celery.events", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError:
+                    # The system allows no more threads. The next event tries again and takes this one along.
+                    self._is_wanted.clear()
+                else:
+                    self._thread = thread
 
     def close(self) -> None:
         """Send the waiting events, for a few seconds at most, as the process is ending. Later events are dropped."""

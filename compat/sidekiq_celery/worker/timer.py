@@ -91,10 +91,11 @@ class Timer:
 
     def _enter(self, seconds: float, entry: Entry) -> Entry:
         with self._changed:
-            heapq.heappush(self._due, (time.monotonic() + seconds, next(self._numbers), entry))
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="celery.timer", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="celery.timer", daemon=True)
+                thread.start()
+                self._thread = thread
+            heapq.heappush(self._due, (time.monotonic() + seconds, next(self._numbers), entry))
             self._changed.notify()
         return entry
 

@@ -149,7 +149,7 @@ class Launcher:
         parts = self.parts
         parts.jobs.set_deadline(self.config.shutdown_timeout_seconds if timeout_seconds is None else timeout_seconds)
         parts.life.is_stopping = True
-        with ShutdownWatchdog(parts.pool, parts.jobs.may_be_left):
+        with ShutdownWatchdog(parts.pool, parts.jobs.may_be_left, on_giving_up=parts.jobs.hurry):
             self.quiet()
             with self._stop_once:
                 return self._stop(on_jobs_left)

@@ -4,8 +4,10 @@ import signal
 import time
 from collections.abc import Callable
 
+import pytest
+
 from tests.kill.conftest import Fleet
-from tests.support.ledger import CUT_OFF, STARTED, job_text, push_jobs
+from tests.support.ledger import CUT_OFF, ENDED, STARTED, job_text, push_jobs
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
 
@@ -94,6 +96,31 @@ def test_a_worker_that_stops_in_order_leaves_nothing_behind(fleet: Fleet, report
     assert (books.again, books.lost, books.doubled) == (0, (), ())
     assert books.waiting == fleet.client.llen("queue:default") == 5000 - books.once
     eventually(lambda: int(fleet.client.get("stat:processed") or 0) == books.once)
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["thread", "loop"])
+def test_a_job_that_ends_in_a_stop_while_redis_refuses_writes_runs_once(
+    fleet: Fleet, report: Callable[[object], None], is_async: bool
+) -> None:
+    """As in a deploy during a failover. The stop has time, so it waits until Redis accepts the acknowledgement."""
+    worker = fleet.start(concurrency=1, shutdown_timeout_seconds=60, has_async_jobs=True)
+    push_jobs(fleet.client, [job_text(0, "atick" if is_async else "tick", [0.5])])
+    eventually(lambda: fleet.ledger.count(STARTED) == 1)
+    fleet.client.config_set("min-replicas-to-write", 1)
+    try:
+        worker.send_signal(signal.SIGTERM)
+        eventually(lambda: fleet.ledger.count(ENDED) == 1)
+        with pytest.raises(AssertionError, match="still runs"):
+            worker.wait(1)
+    finally:
+        fleet.client.config_set("min-replicas-to-write", 0)
+
+    assert worker.wait(30) == 0
+
+    books = fleet.books(1)
+    report(books)
+    assert (books.once, books.again, books.lost, books.doubled) == (1, 0, (), ())
+    assert fleet.in_flight + fleet.waiting == 0
 
 
 def test_a_worker_stops_though_redis_is_gone(

@@ -99,6 +99,11 @@ class BasicFetcher:
         """See `Fetcher`."""
         return []
 
+    @property
+    def has_unacknowledged(self) -> bool:
+        """Always False: a success is written before the next job starts, and none runs again."""
+        return False
+
     def acknowledge(self, unit: UnitOfWork, seconds: float) -> None:
         """Count the job. No key in Redis holds it any more."""
         self.settle(unit, (), job_counts.count_commands(utc_day(now_seconds()), failed=False))

@@ -87,6 +87,10 @@ class Fetcher(Protocol):
     def reserved(self) -> list[UnitOfWork]:
         """The jobs that have left their queues and not started yet."""
 
+    @property
+    def has_unacknowledged(self) -> bool:
+        """True while Redis does not know yet that a job has succeeded. The job would run again."""
+
     def acknowledge(self, unit: UnitOfWork, seconds: float) -> None:
         """Acknowledge a job that succeeded after *seconds*."""
 

@@ -244,6 +244,11 @@ class ReliableFetcher:
         """See `Fetcher`."""
         return list(self._buffer.jobs)
 
+    @property
+    def has_unacknowledged(self) -> bool:
+        """See `Fetcher`."""
+        return self._settler.has_pending
+
     def acknowledge(self, unit: UnitOfWork, seconds: float) -> None:
         """Acknowledge a job that succeeded after *seconds*."""
         self._buffer.size.ran(seconds)

@@ -18,6 +18,8 @@ _log = logging.getLogger("sidekiq")
 
 # How long a job may take to react to Shutdown. Source: Sidekiq 6.4 and later, manager.rb.
 _GRACE_SECONDS = 3.0
+# How long Redis may take to accept acknowledgements. A Celery worker's deadline is a week away.
+_ACKNOWLEDGE_SECONDS = 30.0
 _LOOK_SECONDS = 0.02
 
 
@@ -54,8 +56,15 @@ class RunningJobs:
         self._deadline = 0.0
 
     def stop(self) -> None:
-        """Wait for the jobs until the deadline, then raise Shutdown in those that are left and wait 3 more seconds."""
-        if self._wait_until_idle(lambda: self._deadline):
+        """
+        Wait for the jobs until the deadline, then raise Shutdown in those that are left and wait 3 more seconds.
+
+        Before the deadline, it also waits for Redis to accept the acknowledgements of jobs that have ended: during a
+        failover it refuses them for some seconds, and without them these jobs would run again.
+        """
+        if self._wait_until(lambda: not self._is_busy, lambda: self._deadline):
+            give_up_at = monotonic() + _ACKNOWLEDGE_SECONDS
+            self._wait_until(lambda: not self._has_unacknowledged, lambda: min(self._deadline, give_up_at))
             return
         if self._state.busy:
             _log.info("The time for jobs to finish is up: raising Shutdown in %s", counted(self._state.busy, "job"))
@@ -64,7 +73,7 @@ class RunningJobs:
         if self._loop is not None:
             self._loop.shut_down_jobs()
         end = monotonic() + _GRACE_SECONDS
-        if not self._wait_until_idle(lambda: end) and self._state.busy:
+        if not self._wait_until(lambda: not self._is_busy, lambda: end) and self._state.busy:
             count = counted(self._state.busy, "job")
             _log.warning("%s did not stop on Shutdown; unfinished work goes back to its queue", count)
 
@@ -73,9 +82,10 @@ class RunningJobs:
         is_running = self._state.busy > 0 or self._is_loop_busy
         return not is_running or monotonic() >= self._deadline + _GRACE_SECONDS
 
-    def _wait_until_idle(self, deadline: Callable[[], float]) -> bool:
+    @staticmethod
+    def _wait_until(is_done: Callable[[], bool], deadline: Callable[[], float]) -> bool:
         pause = threading.Event()
-        while self._is_busy:
+        while not is_done():
             if monotonic() >= deadline():
                 return False
             pause.wait(_LOOK_SECONDS)
@@ -85,6 +95,10 @@ class RunningJobs:
     def _is_busy(self) -> bool:
         # A job that was handed to the loop is not in `state` until a moment later.
         return self._is_loop_busy or self._state.busy > 0 or not all(manager.is_idle for manager in self._managers)
+
+    @property
+    def _has_unacknowledged(self) -> bool:
+        return any(manager.fetcher.has_unacknowledged for manager in self._managers)
 
     @property
     def _is_loop_busy(self) -> bool:

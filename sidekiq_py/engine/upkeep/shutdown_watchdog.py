@@ -34,12 +34,16 @@ class ShutdownWatchdog:
         pool: The connections to abandon.
         may_give_up: Returns True when no job runs any more or the jobs' time is over. Before that, it is still worth
             waiting for Redis to come back.
+        on_giving_up: Called when every call fails from then on.
     """
 
-    def __init__(self, pool: Pool, may_give_up: Callable[[], bool]) -> None:
+    def __init__(
+        self, pool: Pool, may_give_up: Callable[[], bool], *, on_giving_up: Callable[[], object] = lambda: None
+    ) -> None:
         self._pool = pool
         self._link = pool.new_link()
         self._may_give_up = may_give_up
+        self._on_giving_up = on_giving_up
         self._patience_seconds = min(_MOST_PATIENCE_SECONDS, pool.settings.socket_timeout_seconds)
         self._end = Wakeable()
         self._answered_at = monotonic()
@@ -70,6 +74,7 @@ class ShutdownWatchdog:
                     self._patience_seconds,
                 )
                 self._pool.abandon()
+                self._on_giving_up()
                 break
         self._link.close()
 

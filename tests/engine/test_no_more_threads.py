@@ -13,7 +13,7 @@ from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.callback_thread import CallbackThread
 from sidekiq_py.engine.fetch.deferred import Deferred
 from sidekiq_py.engine.run.interrupts import Guard, SoftLimits
-from sidekiq_py.errors import SoftTimeLimitError
+from sidekiq_py.errors import RedisReplyError, SoftTimeLimitError
 from tests.engine.run.test_interrupts import Runner, new_unit, spin
 from tests.support.in_flight import jobs_in_flight
 from tests.support.no_more_threads import IMPOSSIBLE_STACK_BYTES, no_more_threads
@@ -50,11 +50,11 @@ def test_handlers_are_called_once_a_thread_can_start() -> None:
 
 def test_ends_of_jobs_are_deferred_once_a_thread_can_start() -> None:
     """Else the ends of all later jobs would wait for a thread that never runs."""
-    deferred, done = Deferred(lambda: False), []
+    deferred, done, refusal = Deferred(lambda: False), [], RedisReplyError("NOPERM no")
     with no_more_threads():
-        assert not deferred.add(lambda: done.append(1))
+        assert not deferred.add(lambda: done.append(1), refusal)
 
-    assert deferred.add(lambda: done.append(2))
+    assert deferred.add(lambda: done.append(2), refusal)
 
     eventually(lambda: done == [2])
     deferred.stop()
@@ -92,6 +92,13 @@ def test_a_worker_without_threads_stops_in_order(
     """A job may have leaked threads up to the limit. The next deploy must not turn into a crash."""
     (tmp_path / "exhausting_jobs.py").write_text(JOBS)
     worker = start_worker("exhausting_jobs", arguments=["-t", "0.2", *arguments])
+
+    def has_started() -> bool:
+        # Signals are handled once all of its own threads run.
+        worker.send_signal(signal.SIGTTIN)
+        return "/processor" in worker.log
+
+    eventually(has_started)
     client = Client(redis_url, sidekiq_version="7")
     client.push({"class": "Exhaust", "args": []})
     eventually(lambda: not redis_client.llen("queue:default") and not jobs_in_flight(redis_client))

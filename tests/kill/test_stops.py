@@ -3,13 +3,17 @@
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+import redis
 
+from sidekiq_py.client.sync_client import Client
 from tests.kill.conftest import Fleet
 from tests.support.ledger import CUT_OFF, ENDED, STARTED, job_text, push_jobs
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
+from tests.support.worker_process import WorkerProcess
 
 
 def test_jobs_that_ignore_shutdown_run_once_more_and_never_twice_at_a_time(
@@ -121,6 +125,42 @@ def test_a_job_that_ends_in_a_stop_while_redis_refuses_writes_runs_once(
     report(books)
     assert (books.once, books.again, books.lost, books.doubled) == (1, 0, (), ())
     assert fleet.in_flight + fleet.waiting == 0
+
+
+MEMBER = """
+import time
+import sidekiq_py as sidekiq
+
+@sidekiq.job(name="Member")
+def run():
+    print("begins", flush=True)
+    time.sleep(0.5)
+    print("ends", flush=True)
+"""
+
+
+def test_an_end_that_was_refused_before_the_stop_is_written_before_the_process_ends(
+    start_worker: Callable[..., WorkerProcess], redis_client: redis.Redis, redis_url: str, tmp_path: Path
+) -> None:
+    """
+    The end of a batch's member is tried again once a second. The stop must not come between two tries: the job would
+    run again although Redis accepts writes.
+    """
+    (tmp_path / "member_jobs.py").write_text(MEMBER)
+    worker = start_worker("member_jobs", arguments=["-c", "1", "-t", "60"])
+    Client(redis_url, sidekiq_version="7").push({"class": "Member", "args": [], "sidekiq_py_batch": ["gone", 0]})
+    eventually(lambda: "begins" in worker.log)
+    redis_client.config_set("min-replicas-to-write", 1)
+    try:
+        eventually(lambda: "finished jobs stay in flight until Redis accepts writes again" in worker.log)
+    finally:
+        redis_client.config_set("min-replicas-to-write", 0)
+
+    worker.send_signal(signal.SIGTERM)
+
+    assert worker.wait(30) == 0
+    assert worker.log.count("begins") == worker.log.count("ends\n") == 1
+    assert not redis_client.llen("queue:default")
 
 
 def test_a_worker_stops_though_redis_is_gone(

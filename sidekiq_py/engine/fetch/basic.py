@@ -100,9 +100,9 @@ class BasicFetcher:
         return []
 
     @property
-    def has_unacknowledged(self) -> bool:
-        """Always False: a success is written before the next job starts, and none runs again."""
-        return False
+    def is_waiting_for_redis(self) -> bool:
+        """See `Fetcher`."""
+        return self._deferred.is_waiting_for_redis
 
     def acknowledge(self, unit: UnitOfWork, seconds: float) -> None:
         """Count the job. No key in Redis holds it any more."""
@@ -144,7 +144,7 @@ class BasicFetcher:
                     counters = ()
                 if self._is_closed:
                     raise
-                if error.is_lasting and self._deferred.add(partial(self._write, vital, counters)):
+                if error.is_lasting and self._deferred.add(partial(self._write, vital, counters), error):
                     _log.error("the result of a job stays in this process until this error is fixed: %s", error)
                     return True
                 if pause == _FIRST_PAUSE_SECONDS:
@@ -169,7 +169,7 @@ class BasicFetcher:
                 self._lose(error)
                 return
             _log.warning("jobs could not be put back, trying again until it works: %s", error)
-            self._deferred.add(self._return_all)
+            self._deferred.add(self._return_all, error)
 
     def _return_all(self) -> None:
         """

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from sidekiq_py.clock import Wakeable
 from sidekiq_py.engine.background import background_thread
+from sidekiq_py.errors import RedisError
 
 _log = logging.getLogger("sidekiq")
 
@@ -30,7 +31,8 @@ class Deferred:
 
     def __init__(self, is_given_up: Callable[[], bool]) -> None:
         self._is_given_up = is_given_up
-        self._ends: list[Callable[[], object]] = []
+        # Each with whether its last refusal passes by itself, as during a failover.
+        self._ends: list[tuple[Callable[[], object], bool]] = []
         self._lock = threading.Lock()
         self._pause = Wakeable()
         self._thread: threading.Thread | None = None
@@ -38,9 +40,14 @@ class Deferred:
     def __len__(self) -> int:
         return len(self._ends)
 
-    def add(self, end: Callable[[], object]) -> bool:
+    @property
+    def is_waiting_for_redis(self) -> bool:
+        """True while one of the ends is refused for a reason that passes by itself."""
+        return any(passes for _, passes in self._ends)
+
+    def add(self, end: Callable[[], object], refusal: RedisError) -> bool:
         """
-        Retry *end* from now on. It may raise any error.
+        Retry *end*, which Redis refused with *refusal*, from now on. It may raise any error.
 
         Returns:
             False if the system allows no more threads: the caller has to retry it.
@@ -53,7 +60,7 @@ class Deferred:
                 except RuntimeError:
                     return False
                 self._thread = thread
-            self._ends.append(end)
+            self._ends.append((end, not refusal.is_lasting))
             return True
 
     def stop(self) -> None:
@@ -64,7 +71,11 @@ class Deferred:
         while not self._pause.wait(_PAUSE_SECONDS) and not self._is_given_up():
             with self._lock:
                 ends = list(self._ends)
-            left = [end for end in ends if not self._is_done(end)]
+            left = []
+            for end, _ in ends:
+                failure = self._tried(end)
+                if failure is not None:
+                    left.append((end, isinstance(failure, RedisError) and not failure.is_lasting))
             with self._lock:
                 self._ends = left + self._ends[len(ends) :]
                 if not self._ends:
@@ -72,10 +83,10 @@ class Deferred:
                     return
 
     @staticmethod
-    def _is_done(end: Callable[[], object]) -> bool:
+    def _tried(end: Callable[[], object]) -> Exception | None:
         try:
             end()
         except Exception as error:  # noqa: BLE001 — any error leads to another try
             _log.debug("a job's result is still refused: %s", error)
-            return False
-        return True
+            return error
+        return None

@@ -88,8 +88,11 @@ class Fetcher(Protocol):
         """The jobs that have left their queues and not started yet."""
 
     @property
-    def has_unacknowledged(self) -> bool:
-        """True while Redis does not know yet that a job has succeeded. The job would run again."""
+    def is_waiting_for_redis(self) -> bool:
+        """
+        True while what the end of a job writes is not in Redis, which may accept it before long. If the process ended
+        now, the job would run again, or with the basic fetcher be lost.
+        """
 
     def acknowledge(self, unit: UnitOfWork, seconds: float) -> None:
         """Acknowledge a job that succeeded after *seconds*."""

@@ -245,9 +245,9 @@ class ReliableFetcher:
         return list(self._buffer.jobs)
 
     @property
-    def has_unacknowledged(self) -> bool:
+    def is_waiting_for_redis(self) -> bool:
         """See `Fetcher`."""
-        return self._settler.has_pending
+        return self._settler.is_waiting_for_redis
 
     def acknowledge(self, unit: UnitOfWork, seconds: float) -> None:
         """Acknowledge a job that succeeded after *seconds*."""

@@ -79,6 +79,12 @@ class Settler:
         """True while successes are waiting to be sent."""
         return bool(self._done)
 
+    @property
+    def is_waiting_for_redis(self) -> bool:
+        """True while the end of a job is not written and Redis may accept it before long."""
+        # While the lock is held, ends are on their way and in none of the two.
+        return bool(self._done) or self._lock.locked() or self._deferred.is_waiting_for_redis
+
     def acknowledge(self, unit: UnitOfWork) -> None:
         """Collect a success. The caller sees to it that it is sent."""
         self._done.append(unit)
@@ -272,7 +278,7 @@ class Settler:
                 )
             else:
                 _log.error("finished jobs stay in flight until %s: %s", until, refusal)
-        return self._deferred.add(end)
+        return self._deferred.add(end, refusal)
 
     def _acknowledge(self, owner: Owner, units: list[UnitOfWork]) -> None:
         for part in sliced([unit for unit in units if unit.end is not None]):

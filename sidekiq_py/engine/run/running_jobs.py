@@ -18,8 +18,8 @@ _log = logging.getLogger("sidekiq")
 
 # How long a job may take to react to Shutdown. Source: Sidekiq 6.4 and later, manager.rb.
 _GRACE_SECONDS = 3.0
-# How long Redis may take to accept acknowledgements. A Celery worker's deadline is a week away.
-_ACKNOWLEDGE_SECONDS = 30.0
+# How long Redis may take to accept the ends of jobs. A Celery worker's deadline is a week away.
+_ACCEPT_SECONDS = 30.0
 _LOOK_SECONDS = 0.02
 
 
@@ -59,12 +59,12 @@ class RunningJobs:
         """
         Wait for the jobs until the deadline, then raise Shutdown in those that are left and wait 3 more seconds.
 
-        Before the deadline, it also waits for Redis to accept the acknowledgements of jobs that have ended: during a
-        failover it refuses them for some seconds, and without them these jobs would run again.
+        Before the deadline, it also waits for Redis to accept the ends of jobs that have ended: during a failover it
+        refuses them for some seconds, and without them these jobs would run again.
         """
         if self._wait_until(lambda: not self._is_busy, lambda: self._deadline):
-            give_up_at = monotonic() + _ACKNOWLEDGE_SECONDS
-            self._wait_until(lambda: not self._has_unacknowledged, lambda: min(self._deadline, give_up_at))
+            give_up_at = monotonic() + _ACCEPT_SECONDS
+            self._wait_until(lambda: not self._is_waiting_for_redis, lambda: min(self._deadline, give_up_at))
             return
         if self._state.busy:
             _log.info("The time for jobs to finish is up: raising Shutdown in %s", counted(self._state.busy, "job"))
@@ -97,8 +97,8 @@ class RunningJobs:
         return self._is_loop_busy or self._state.busy > 0 or not all(manager.is_idle for manager in self._managers)
 
     @property
-    def _has_unacknowledged(self) -> bool:
-        return any(manager.fetcher.has_unacknowledged for manager in self._managers)
+    def _is_waiting_for_redis(self) -> bool:
+        return any(manager.fetcher.is_waiting_for_redis for manager in self._managers)
 
     @property
     def _is_loop_busy(self) -> bool:

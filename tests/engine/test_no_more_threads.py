@@ -16,7 +16,7 @@ from sidekiq_py.engine.run.interrupts import Guard, SoftLimits
 from sidekiq_py.errors import RedisReplyError, SoftTimeLimitError
 from tests.engine.run.test_interrupts import Runner, new_unit, spin
 from tests.support.in_flight import jobs_in_flight
-from tests.support.no_more_threads import IMPOSSIBLE_STACK_BYTES, no_more_threads
+from tests.support.no_more_threads import IMPOSSIBLE_STACK_BYTES, without_more_threads
 from tests.support.waiting import eventually
 from tests.support.worker_process import WorkerProcess
 
@@ -39,8 +39,7 @@ def run_until_the_stop():
 def test_handlers_are_called_once_a_thread_can_start() -> None:
     """The lease keeper must not fail because its report cannot be made now."""
     callbacks, called = CallbackThread(), []
-    with no_more_threads():
-        callbacks.call(lambda: called.append(1))
+    without_more_threads(lambda: callbacks.call(lambda: called.append(1)))
 
     callbacks.call(lambda: called.append(2))
 
@@ -51,8 +50,7 @@ def test_handlers_are_called_once_a_thread_can_start() -> None:
 def test_ends_of_jobs_are_deferred_once_a_thread_can_start() -> None:
     """Else the ends of all later jobs would wait for a thread that never runs."""
     deferred, done, refusal = Deferred(lambda: False), [], RedisReplyError("NOPERM no")
-    with no_more_threads():
-        assert not deferred.add(lambda: done.append(1), refusal)
+    assert not without_more_threads(lambda: deferred.add(lambda: done.append(1), refusal))
 
     assert deferred.add(lambda: done.append(2), refusal)
 
@@ -63,8 +61,8 @@ def test_ends_of_jobs_are_deferred_once_a_thread_can_start() -> None:
 def test_soft_limits_are_enforced_once_a_thread_can_start() -> None:
     """The job that meets the shortage fails; those after it have their limits."""
     limits, runner = SoftLimits(), Runner()
-    with no_more_threads(), pytest.raises(RuntimeError, match="thread"):
-        limits.watch(Guard(), new_unit(), 60)
+    with pytest.raises(RuntimeError, match="thread"):
+        without_more_threads(lambda: limits.watch(Guard(), new_unit(), 60))
     assert limits.watched == 0
     unit = new_unit()
 

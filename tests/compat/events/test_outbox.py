@@ -16,7 +16,7 @@ from sidekiq_celery.events import Event
 from sidekiq_celery.events.outbox import MOST_EVENTS, Outbox, outbox_of
 
 from tests.compat.events.event_monitor import LONG, EventMonitor
-from tests.support.no_more_threads import no_more_threads
+from tests.support.no_more_threads import without_more_threads
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
 from tests.support.worker_process import SOURCE_ROOTS
@@ -33,8 +33,7 @@ def put(outbox: Outbox, count: int, **fields: Any) -> None:
 def test_events_of_a_time_without_threads_go_with_the_next(app: Celery, monitor: EventMonitor) -> None:
     """No task fails for it, and monitors are not blind from then on."""
     outbox = outbox_of(app)
-    with no_more_threads():
-        put(outbox, 3)
+    without_more_threads(lambda: put(outbox, 3))
 
     put(outbox, 1)
 

@@ -3,15 +3,15 @@
 import pytest
 from sidekiq_celery.worker.timer import Timer
 
-from tests.support.no_more_threads import no_more_threads
+from tests.support.no_more_threads import without_more_threads
 from tests.support.waiting import eventually
 
 
 def test_after_a_shortage_of_threads_calls_are_made_again() -> None:
     """Who schedules one meanwhile is told; later ones are made."""
     timer, called = Timer(), []
-    with no_more_threads(), pytest.raises(RuntimeError, match="thread"):
-        timer.call_after(0, called.append, (1,))
+    with pytest.raises(RuntimeError, match="thread"):
+        without_more_threads(lambda: timer.call_after(0, called.append, (1,)))
 
     timer.call_after(0, called.append, (2,))
 

@@ -15,6 +15,8 @@ cost even more CPU: 60 processes on one core took 17 s for 30,000 jobs of one HI
 _USUAL_ROUND_TRIP_SECONDS = 0.0025
 # With the default of 10 ms for the buffer, a job is never to wait longer than half a second.
 _MOST_STRETCH = 50.0
+# Before so many jobs have started, their percentile says nothing.
+_LEAST_JOBS = 20
 _MAX_AHEAD = 1000
 _GROWTH = 4
 _LEAST_SECONDS = 1e-6
@@ -33,7 +35,7 @@ class BatchSize:
         stretch: How many times longer than usual a job may wait, because a round trip takes long. At least 1.
     """
 
-    __slots__ = ("_buffer_seconds", "_round_trip_seconds", "ahead", "high_seconds", "stretch")
+    __slots__ = ("_buffer_seconds", "_jobs", "_round_trip_seconds", "ahead", "high_seconds", "stretch")
 
     def __init__(self, buffer_seconds: float) -> None:
         self._buffer_seconds = buffer_seconds
@@ -44,6 +46,8 @@ class BatchSize:
         self._round_trip_seconds = _USUAL_ROUND_TRIP_SECONDS
         self.stretch = 1.0
         self.ahead = 0
+        # How many jobs have started.
+        self._jobs = 0
 
     def ran(self, seconds: float) -> None:
         """Record that a job took *seconds*."""
@@ -69,7 +73,8 @@ class BatchSize:
         Args:
             consumed: The number of jobs started since the last refill, which was *seconds* ago.
         """
-        buffer_seconds = self._buffer_seconds * self.stretch
+        self._jobs += consumed
+        buffer_seconds = self._buffer_seconds * (self.stretch if self._jobs >= _LEAST_JOBS else 1.0)
         if self.high_seconds > buffer_seconds / 2 or consumed == 0:
             self.ahead = 0
         else:

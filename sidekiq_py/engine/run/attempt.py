@@ -6,6 +6,7 @@ shutdown.
 """
 
 import logging
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -13,7 +14,6 @@ from typing import Any, NamedTuple, Protocol
 
 from sidekiq_py.clock import now_seconds, utc_day
 from sidekiq_py.config import Config
-from sidekiq_py.engine import draws
 from sidekiq_py.engine.fetch.fetcher import Fetcher
 from sidekiq_py.engine.ownership.owner import UnitOfWork
 from sidekiq_py.engine.ownership.pending_deaths import PendingDeath, PendingDeaths
@@ -234,7 +234,7 @@ class Surroundings:
             config=self.config,
             dialect=self.dialect(),
             now=now,
-            draw=draws.draw,
+            draw=random.random,
             report=self.hooks.report,
         )
 

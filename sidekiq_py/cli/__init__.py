@@ -72,15 +72,16 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Suggest the closest command for one that does not exist. click does so from 8.5 on, but not for ours."""
+        name = args[0]  # click empties the list if it looks like an option
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError:
             import difflib  # for this advice alone
 
-            near = difflib.get_close_matches(args[0], all_commands(), 1)
+            near = difflib.get_close_matches(name, all_commands(), 1)
             if not near:
                 raise
-            ctx.fail(f"No such command {args[0]!r}. Did you mean {near[0]!r}?")
+            ctx.fail(f"No such command {name!r}. Did you mean {near[0]!r}?")
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands, from the tables alone."""

@@ -26,12 +26,13 @@ def test_help_lists_every_command_and_imports_none():
     assert all(f"  {name} " in shown for name in COMMANDS)
 
 
-def test_an_unknown_command_gets_a_usage_error():
-    """A mistyped command is reported and exits with 2, as shells expect."""
-    result = CliRunner().invoke(main, ["quues"])
+@pytest.mark.parametrize("words", [["quues"], ["--", "quues"], ["--", "--queues"]])
+def test_an_unknown_command_gets_a_usage_error(words):
+    """A mistyped command is reported and exits with 2, as shells expect. `--` before it, too."""
+    result = CliRunner().invoke(main, words)
 
     assert result.exit_code == 2
-    assert "No such command 'quues'. Did you mean 'queues'?" in result.output
+    assert f"No such command {words[-1]!r}. Did you mean 'queues'?" in result.output
 
 
 def test_a_command_like_no_other_gets_no_suggestion():

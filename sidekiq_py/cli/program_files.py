@@ -6,6 +6,7 @@ directory with a `jobs` module in it. If a package has a `jobs` module, that is 
 on the import path, as with `python -m`.
 """
 
+import os
 import sys
 import traceback
 from importlib import import_module, invalidate_caches
@@ -19,7 +20,7 @@ from sidekiq_py.errors import ConfigError, SidekiqError
 
 _JOBS = "jobs"
 _OUR_FOLDER = str(Path(__file__).parent)
-_OUR_PACKAGE = str(Path(__file__).parents[1])
+_OUR_PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
 
 
 def import_all(names: tuple[str, ...], directory: Path) -> None:

@@ -190,3 +190,17 @@ def test_a_wrong_declaration_shows_the_line_of_the_program_alone(application: Pa
     assert "CronTextError: cron text '61 * * * *', character 1: '61' is not a valid minute" in refusal
     assert f'File "{application}/tasks.py", line 3' in trace
     assert trace.count("  File ") == 1
+
+
+def test_a_program_beside_this_library_whose_name_begins_like_it_has_its_line_shown(tmp_path: Path) -> None:
+    """Both are in one folder if they are installed. The line of such a program was taken for one of the library."""
+    (tmp_path / "sidekiq_py").symlink_to(ROOT / "sidekiq_py")
+    (tmp_path / "sidekiq_py_shop").mkdir()
+    (tmp_path / "sidekiq_py_shop" / "jobs.py").write_text(
+        "import sidekiq_py\n\nsidekiq_py.periodic('61 * * * *', 'A')\n"
+    )
+
+    refusal, trace = load(tmp_path, "sidekiq_py_shop", path=str(tmp_path))
+
+    assert "'61' is not a valid minute" in refusal
+    assert f'File "{tmp_path}/sidekiq_py_shop/jobs.py", line 3' in trace

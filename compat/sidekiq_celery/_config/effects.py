@@ -82,16 +82,18 @@ def misspelled_settings(app: App) -> dict[str, str]:
     """The settings of the program that do not exist, but nearly so, each with the name that was probably meant."""
     from difflib import get_close_matches
 
-    names = app.conf.table(censored=False)
-    # Known once the settings are loaded.
-    prefix = app.conf.prefix or ""
+    conf = app.conf.finalize()
+    prefix = conf.prefix or ""
     found = {}
-    for name in names:
+    # Their values are not read: an object with settings may have properties that cannot be read now.
+    for name in conf.without_defaults():
         in_namespace = bool(prefix) and name.startswith(prefix)
         bare = name.removeprefix(prefix).lower() if in_namespace else name
-        is_known = bare in OPTIONS or name in _TO_NEW_KEY
-        if not is_known and (near := get_close_matches(bare, OPTIONS, 1, _NEAR)):
-            found[name] = prefix + near[0].upper() if in_namespace else near[0]
+        is_known = bare in OPTIONS or name in _TO_NEW_KEY or name.startswith("_")
+        near = "" if is_known else next(iter(get_close_matches(bare, OPTIONS, 1, _NEAR)), "")
+        # `task_router` beside `task_routes` is a name of the program's own.
+        if near and not conf.value_set_for(near):
+            found[name] = conf.names_of(near)[0] if in_namespace else near
     return found
 
 

@@ -338,14 +338,44 @@ def test_a_misspelled_setting_is_named_once(app, caplog):
     assert record.message == "there are no such settings: task_soft_time_limt (did you mean task_soft_time_limit?)"
 
 
-def test_a_misspelled_setting_in_a_namespace_is_named_as_it_stands_there(make_app):
-    """Django's own settings stand beside it."""
+@pytest.mark.parametrize("in_case", [str.upper, str.lower])
+def test_a_misspelled_setting_in_a_namespace_is_named_as_it_stands_there(make_app, in_case):
+    """In the namespace's case. Django's own settings stand beside it."""
+    app = make_app()
+    given = {in_case(name): "UTC" for name in ("celery_task_always_eagar", "celery_timezone", "time_zon")}
+    app.config_from_object(as_module(**given), namespace=in_case("celery"))
+
+    assert effects.misspelled_settings(app) == {
+        in_case("celery_task_always_eagar"): in_case("celery_task_always_eager")
+    }
+
+
+def test_a_name_beside_the_setting_that_it_resembles_is_the_programs_own(make_app):
+    """Such as a router that a module of settings defines for its routes."""
     app = make_app()
     app.config_from_object(
-        as_module(CELERY_TASK_ALWAYS_EAGAR=True, CELERY_TIMEZONE="UTC", TIME_ZON="UTC"), namespace="CELERY"
+        as_module(CELERY_TASK_ROUTER=len, CELERY_TASK_ROUTES=[len], CELERY_RESULT_BACKEND_DB=2, CELERY_TASK_QUEUE="a"),
+        namespace="CELERY",
     )
+    app.conf.result_backend = "redis://localhost/2"
 
-    assert effects.misspelled_settings(app) == {"CELERY_TASK_ALWAYS_EAGAR": "CELERY_TASK_ALWAYS_EAGER"}
+    assert effects.misspelled_settings(app) == {"CELERY_TASK_QUEUE": "CELERY_TASK_QUEUES"}
+
+
+def test_looking_for_misspelled_settings_reads_no_values(make_app):
+    """An object with settings may have properties that cannot be read. In a worker's log, that was a traceback."""
+
+    class Conf:
+        task_soft_time_limt = 5
+
+        @property
+        def later(self):
+            raise RuntimeError("not now")
+
+    app = make_app()
+    app.config_from_object(Conf())
+
+    assert effects.misspelled_settings(app) == {"task_soft_time_limt": "task_soft_time_limit"}
 
 
 @pytest.mark.parametrize("namespace", [None, "CELERY"])

@@ -34,7 +34,8 @@ def run(is_module: bool, program: str, args: tuple[str, ...]) -> None:
         warnings.filterwarnings("ignore", message=".* found in sys.modules", category=RuntimeWarning, module="runpy")
         name = own_name(program)
         if not _exists(name):
-            raise click.UsageError(f"there is no module {program!r}, seen from {os.getcwd()}")
+            hint = "; leave out -m to run a file" if program.endswith(".py") else ""
+            raise click.UsageError(f"there is no module {program!r}, seen from {os.getcwd()}{hint}")
         runpy.run_module(name, run_name="__main__", alter_sys=True)
         return
     if not os.path.exists(program):
@@ -48,7 +49,7 @@ def _exists(module: str) -> bool:
     try:
         return find_spec(module) is not None
     except ModuleNotFoundError as error:
-        # The package that should contain it, or something that this package imports, is missing.
-        if error.name is None or not module.startswith(f"{error.name}."):
+        # There is no such package (with `-m program.py`, it is a module), or it imports something that is missing.
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise
         return False

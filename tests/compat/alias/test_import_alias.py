@@ -207,7 +207,7 @@ def test_run_says_when_there_is_no_such_script(run: Run) -> None:
     assert "there is no file 'nowhere.py'; name a script, or a module with -m" in done.stderr
 
 
-@pytest.mark.parametrize("name", ["nowhere", "nowhere.at_all", "json.nowhere"])
+@pytest.mark.parametrize("name", ["nowhere", "nowhere.at_all", "json.nowhere", "json.decoder.at_all"])
 def test_run_says_when_there_is_no_such_module(run: Run, name: str) -> None:
     """A sentence, not a traceback."""
     done = run("-m", "sidekiq_celery", "run", "-m", name)
@@ -215,6 +215,15 @@ def test_run_says_when_there_is_no_such_module(run: Run, name: str) -> None:
     assert done.returncode == 2
     assert f"there is no module {name!r}, seen from " in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_run_says_how_to_run_a_file(run: Run) -> None:
+    """`-m` and a file name are often mixed up."""
+    done = run("-m", "sidekiq_celery", "run", "-m", "mailbox.py")
+
+    assert done.returncode == 2
+    assert "there is no module 'mailbox.py', seen from " in done.stderr
+    assert done.stderr.endswith("; leave out -m to run a file\n")
 
 
 def test_run_of_a_module_that_is_loaded_already_warns_of_nothing(run: Run) -> None:

@@ -102,8 +102,9 @@ def worker(ctx: click.Context, hostname: str | None, pidfile: str | None, **opti
             raise click.UsageError(f"{' '.join(ctx.args)}: these are not settings: {error}", ctx) from error
     name = host_format(default_nodename(hostname))
     pidfile = pidfile and node_format(pidfile, name)
+    logfile = options["logfile"]
     try:
-        with writing(pidfile, options["logfile"]), reaching_redis():
+        with writing(pidfile, logfile and node_format(logfile, name)), reaching_redis():
             running = app.Worker(
                 hostname=name,
                 pidfile=pidfile,

@@ -72,6 +72,14 @@ def test_a_file_that_cannot_be_written_takes_no_traceback(call: Call, name: str,
     )
 
 
+def test_the_name_of_such_a_log_file_may_be_made_of_the_workers(call: Call) -> None:
+    """As in Celery's files for systemd."""
+    done = call("worker", "-n", "w1@host", "--logfile", "/proc/none/%n%I.log")
+
+    assert done.exit_code == 1
+    assert "Error: /proc/none/w1.log cannot be written" in done.output
+
+
 def test_settings_that_cannot_be_used_take_no_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whichever part of a command reads them first."""
     (tmp_path / "mixed.py").write_text(

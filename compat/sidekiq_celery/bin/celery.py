@@ -89,7 +89,8 @@ def celery(
         if value:
             os.environ[name] = value
     found = _load(ctx, app) if isinstance(app, str) else app
-    if any(kind.__module__ == "celery.app.base" for kind in type(found).__mro__):
+    # Not `type(found)`: it may be a proxy, such as `current_app`.
+    if any(kind.__module__ == "celery.app.base" for kind in found.__class__.__mro__):
         # Its commands would run Celery's worker, which serves Celery's queues.
         ctx.fail(f"{app} is an app of the real Celery; {_USE_OUR_NAME}")
     ctx.obj = CLIContext(app=found, no_color=no_color, workdir=workdir, quiet=quiet)

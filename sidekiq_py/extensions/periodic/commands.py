@@ -241,7 +241,8 @@ def _cron_text(jobs: CronJobs, text: str, zone: str | None) -> CronText:
     except CronTextError as error:
         if error.text == zone:
             raise ConfigError(f"--tz: {error.reason}") from error
-        if text[:1] in set("*0123456789"):
+        # A name may begin with a digit, too.
+        if text[:1] in set("*0123456789") and " " in text:
             raise
         raise ConfigError(f"{_missing(jobs, text)}. And it cannot be read as a cron text: {error}") from error
 

@@ -110,15 +110,18 @@ def test_ticks_to_come_are_shown(run: Callable[..., Any], start: Start) -> None:
     )
 
 
-def test_next_says_of_a_mistyped_name_that_there_is_no_such_job(run: Callable[..., Any], start: Start) -> None:
+@pytest.mark.parametrize("name", ["reprot", "2nd_report"])
+def test_next_says_of_a_mistyped_name_that_there_is_no_such_job(
+    name: str, run: Callable[..., Any], start: Start
+) -> None:
     """It may also have been meant as a cron text, so both are said."""
     sidekiq.periodic("0 9 * * *", sidekiq.ruby_job("Report"), name="report")
     start()
 
-    said = run("next", "reprot", exit_code=2)
+    said = run("next", name, exit_code=2)
 
-    assert "there is no periodic job 'reprot'; there are: report." in said
-    assert "it cannot be read as a cron text: cron text 'reprot', character 1: " in said
+    assert f"there is no periodic job {name!r}; there are: report." in said
+    assert f"it cannot be read as a cron text: cron text {name!r}, character 1: " in said
 
 
 def test_a_job_is_added_shown_and_removed(run: Callable[..., Any], redis_client: redis.Redis) -> None:

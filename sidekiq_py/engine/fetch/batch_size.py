@@ -15,7 +15,7 @@ cost even more CPU: 60 processes on one core took 17 s for 30,000 jobs of one HI
 _USUAL_ROUND_TRIP_SECONDS = 0.0025
 # With the default of 10 ms for the buffer, a job is never to wait longer than half a second.
 _MOST_STRETCH = 50.0
-# Before so many jobs have started, their percentile says nothing.
+# Before so many jobs have ended, their percentile says nothing.
 _LEAST_JOBS = 20
 _MAX_AHEAD = 1000
 _GROWTH = 4
@@ -46,11 +46,12 @@ class BatchSize:
         self._round_trip_seconds = _USUAL_ROUND_TRIP_SECONDS
         self.stretch = 1.0
         self.ahead = 0
-        # How many jobs have started.
+        # How many jobs have ended.
         self._jobs = 0
 
     def ran(self, seconds: float) -> None:
         """Record that a job took *seconds*."""
+        self._jobs += 1
         high = self.high_seconds
         if seconds > high:
             self.high_seconds = min(seconds, high * 2)
@@ -73,7 +74,6 @@ class BatchSize:
         Args:
             consumed: The number of jobs started since the last refill, which was *seconds* ago.
         """
-        self._jobs += consumed
         buffer_seconds = self._buffer_seconds * (self.stretch if self._jobs >= _LEAST_JOBS else 1.0)
         if self.high_seconds > buffer_seconds / 2 or consumed == 0:
             self.ahead = 0

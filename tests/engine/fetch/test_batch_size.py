@@ -17,6 +17,8 @@ def test_nothing_is_fetched_ahead_before_jobs_are_known() -> None:
     for _ in range(10):
         size.fetched(0.1)
     assert size.refilled(10, 0.001) == 0
+    # Thirty processors have started a job each, and none has ended.
+    assert size.refilled(20, 0.1) == 0
 
 
 def test_short_jobs_are_fetched_as_fast_as_they_go() -> None:

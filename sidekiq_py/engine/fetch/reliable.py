@@ -44,7 +44,7 @@ from sidekiq_py.registry import OnNotices
 
 _log = logging.getLogger("sidekiq")
 
-# Both grow with the time of a round trip (`BatchSize.stretch`).
+# Both grow with the time of a round trip (`BatchSize.stretch`), the second one only while jobs are fetched ahead.
 # A job that ran this long is acknowledged by itself: the round trip costs little, and a kill would repeat real work.
 _SLOW_SECONDS = 0.005
 # A job that was fetched ahead and has not started after this long goes back.
@@ -400,4 +400,6 @@ class ReliableFetcher:
         if self._leader.is_quiet:
             self._buffer.give_back(older_than=None)
         elif self._buffer.jobs:
-            self._buffer.give_back(older_than=_GIVE_BACK_SECONDS * self._buffer.size.stretch)
+            size = self._buffer.size
+            # If nothing was fetched ahead, it came by a move that was left open, and jobs may take long.
+            self._buffer.give_back(older_than=_GIVE_BACK_SECONDS * (size.stretch if size.ahead else 1.0))

@@ -72,3 +72,25 @@ def test_what_is_in_time_stays(fetcher: ReliableFetcher, redis_client: redis.Red
     fetcher._buffer.give_back(None)
     assert len(fetcher._buffer.jobs) == 0
     assert redis_client.rpop("queue:high", 9) == [b"h1", b"h2"]
+
+
+@pytest.mark.parametrize(("seconds", "left"), [(0.001, [b"h2"]), (5.0, [])])
+def test_on_a_slow_connection_only_short_jobs_wait_longer(
+    fetcher: ReliableFetcher, redis_client: redis.Redis, seconds: float, left: list[bytes]
+) -> None:
+    """Behind long jobs, one that has arrived would only wait before it goes back to where others find it."""
+    size = fetcher._buffer.size
+    for _ in range(100):
+        size.fetched(0.1)
+        size.ran(seconds)
+    push(redis_client, "h1", "h2", queue="high")
+    fetch(fetcher, 1)
+    fetcher._buffer.jobs.popleft()
+    fetch(fetcher, 1)
+    for unit in fetcher._buffer.jobs:
+        unit.fetched_at -= 0.1
+
+    fetcher._tick()
+
+    assert [unit.raw for unit in fetcher._buffer.jobs] == left
+    assert redis_client.llen("queue:high") == 1 - len(left)

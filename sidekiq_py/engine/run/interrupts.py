@@ -175,10 +175,9 @@ class Guard:
     def _raise_absorbed(self) -> NoReturn:
         # Cancelled with NULL instead, the flag "there is an exception to raise" would stay set in the whole process, up
         # to Python 3.12. Function calls are then slower by half in 3.12, and 3.11 loops for good at the next one under
-        # a debugger or a coverage tool.
-        _set_async_exception(ctypes.c_ulong(self._thread_id), ctypes.py_object(_Absorbed))
+        # a debugger or a coverage tool. Again and again, because it is lost if it is raised in a finalizer.
         while True:
-            pass
+            _set_async_exception(ctypes.c_ulong(self._thread_id), ctypes.py_object(_Absorbed))
 
 
 # When it is due, its number, and the arguments of `SoftLimits.watch`.

@@ -1,5 +1,6 @@
 """Exceptions from outside strike a job while it runs: not its settling, not the next job."""
 
+import ctypes
 import gc
 import random
 import select
@@ -12,7 +13,7 @@ import pytest
 
 from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.ownership.owner import UnitOfWork
-from sidekiq_py.engine.run.interrupts import INTERRUPTS, Guard, SoftLimits
+from sidekiq_py.engine.run.interrupts import INTERRUPTS, Guard, SoftLimits, _set_async_exception
 from sidekiq_py.engine.signals import WAKE
 from sidekiq_py.errors import Shutdown, SoftTimeLimitError
 from tests.support.strikes import strike_everywhere
@@ -189,6 +190,34 @@ def test_jobs_of_the_main_thread_that_end_just_at_their_limit_are_struck_themsel
 
     assert runner.stray == []
     assert {type(failure) for _, failure in runner.ended} == {type(None), SoftTimeLimitError}
+
+
+def test_an_exception_that_is_lost_in_a_finalizer_does_not_hold_up_the_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python prints what a finalizer raises, and nothing is left to end the wait for it."""
+    lost: list[type[BaseException]] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda failure: lost.append(failure.exc_type))
+    guard, finalized = Guard(), dict[int, object]()
+
+    class Finalizer:
+        def __del__(self) -> None:
+            pass
+
+    main_id = threading.get_ident()
+    give_up = threading.Timer(20, lambda: _set_async_exception(ctypes.c_ulong(main_id), ctypes.py_object(TimeoutError)))
+    # Replacing an entry finalizes the one before, in the middle of whatever the signal interrupts.
+    before = signal.signal(signal.SIGALRM, finalized.__setitem__)
+    give_up.start()
+    signal.setitimer(signal.ITIMER_REAL, 0.00005, 0.00005)
+    try:
+        while len(lost) < 10:
+            finalized[signal.SIGALRM] = Finalizer()
+            guard.absorb()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        give_up.cancel()
+        signal.signal(signal.SIGALRM, before)
+
+    assert {kind.__name__ for kind in lost} == {"_Absorbed"}
 
 
 @pytest.mark.usefixtures("_wakeable")

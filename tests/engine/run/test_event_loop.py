@@ -327,7 +327,7 @@ def test_the_first_async_job_to_fail_ends_once_while_the_system_allows_no_more_t
 
     with no_more_threads():
         push(redis_client, "fail")
-        eventually(lambda: redis_client.zcard("retry") and not jobs_in_flight(redis_client), 10)
+        eventually(lambda: program.reported and redis_client.zcard("retry") and not jobs_in_flight(redis_client), 10)
 
     assert (program.reported, redis_client.zcard("retry"), program.ran) == (["ValueError"], 1, [0])
 

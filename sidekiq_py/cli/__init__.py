@@ -76,12 +76,12 @@ class LazyGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError:
-            import difflib  # for this advice alone
+            from sidekiq_py.options import closest  # for this advice alone
 
-            near = difflib.get_close_matches(name, all_commands(), 1)
-            if not near:
+            near = closest(name, all_commands(), least=0.6)
+            if near is None:
                 raise
-            ctx.fail(f"No such command {name!r}. Did you mean {near[0]!r}?")
+            ctx.fail(f"No such command {name!r}. Did you mean {near!r}?")
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands, from the tables alone."""

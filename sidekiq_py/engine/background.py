@@ -32,3 +32,14 @@ def background_thread(name: str, loop: Callable[[], None]) -> threading.Thread:
             time.sleep(_PAUSE_SECONDS)
 
     return threading.Thread(target=run, name=name, daemon=True)
+
+
+def started(thread: threading.Thread) -> threading.Thread:
+    """
+    Start *thread* and return it, so that an attribute holds only a thread that runs: `self._thread = started(…)`.
+
+    Raises:
+        RuntimeError: The system allows no more threads.
+    """
+    thread.start()
+    return thread

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
-from sidekiq_py.engine.background import background_thread
+from sidekiq_py.engine.background import background_thread, started
 from sidekiq_py.logs import counted
 
 _log = logging.getLogger("sidekiq")
@@ -34,11 +34,9 @@ class CallbackThread:
         with self._change:
             self._calls.append(handler)
             if self._thread is None:
-                thread = background_thread("sidekiq.handlers", self._run)
                 # If the system allows no more threads, the next call tries again and takes this one along.
                 with suppress(RuntimeError):
-                    thread.start()
-                    self._thread = thread
+                    self._thread = started(background_thread("sidekiq.handlers", self._run))
             self._change.notify()
 
     def stop(self, within_seconds: float) -> None:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 
 from sidekiq_py.clock import Wakeable
-from sidekiq_py.engine.background import background_thread
+from sidekiq_py.engine.background import background_thread, started
 from sidekiq_py.errors import RedisError
 
 _log = logging.getLogger("sidekiq")
@@ -54,12 +54,10 @@ class Deferred:
         """
         with self._lock:
             if self._thread is None:
-                thread = background_thread("sidekiq.deferred", self._run)
                 try:
-                    thread.start()
+                    self._thread = started(background_thread("sidekiq.deferred", self._run))
                 except RuntimeError:
                     return False
-                self._thread = thread
             self._ends.append((end, not refusal.is_lasting))
             return True
 

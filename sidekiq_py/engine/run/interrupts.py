@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from sidekiq_py.clock import monotonic
-from sidekiq_py.engine.background import background_thread
+from sidekiq_py.engine.background import background_thread, started
 from sidekiq_py.engine.ownership.owner import UnitOfWork
 from sidekiq_py.engine.signals import WAKE, has_handler_of_program, is_watched
 from sidekiq_py.errors import Shutdown, SoftTimeLimitError
@@ -219,9 +219,7 @@ class SoftLimits:
         """
         with self._lock:
             if self._thread is None:
-                thread = background_thread("sidekiq.limits", self._run)
-                thread.start()
-                self._thread = thread
+                self._thread = started(background_thread("sidekiq.limits", self._run))
             if len(self._heap) >= self._clear_at:
                 self._drop_ended()
             heapq.heappush(self._heap, (monotonic() + seconds, next(self._order), guard, unit, error, report))

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from sidekiq_py import clock
-from sidekiq_py.engine.background import background_thread
+from sidekiq_py.engine.background import background_thread, started
 from sidekiq_py.engine.downtime import Downtime, Outage
 from sidekiq_py.engine.pulse import Pulse
 from sidekiq_py.engine.run.work_state import RunningJob
@@ -98,8 +98,7 @@ class Heartbeat:
     def start(self) -> None:
         """Start the thread. The first beat comes at once."""
         if self._thread is None:
-            self._thread = background_thread("sidekiq.heartbeat", self._run)
-            self._thread.start()
+            self._thread = started(background_thread("sidekiq.heartbeat", self._run))
 
     def beat_soon(self) -> None:
         """Beat now, before the period is over, because something that the Web UI shows has changed."""

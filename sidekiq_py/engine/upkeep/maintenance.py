@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable
 
 from sidekiq_py import clock
-from sidekiq_py.engine.background import background_thread
+from sidekiq_py.engine.background import background_thread, started
 from sidekiq_py.engine.downtime import Outage, Report
 from sidekiq_py.extension import Maintenance
 from sidekiq_py.redis_access.connection.pool import Pool
@@ -54,8 +54,7 @@ class MaintenanceThread:
     def start(self) -> None:
         """Start the thread if there are any tasks."""
         if self._thread is None and self._due:
-            self._thread = background_thread(f"sidekiq.maintenance.{self._name}", self._run)
-            self._thread.start()
+            self._thread = started(background_thread(f"sidekiq.maintenance.{self._name}", self._run))
 
     def end(self) -> None:
         """End the thread after the task that runs now. Does not block."""

@@ -30,7 +30,7 @@ from typing import Any
 from sidekiq_py import clock
 from sidekiq_py.config import Config
 from sidekiq_py.engine import draws
-from sidekiq_py.engine.background import background_thread
+from sidekiq_py.engine.background import background_thread, started
 from sidekiq_py.engine.downtime import Outage, Report
 from sidekiq_py.engine.pulse import Pulse
 from sidekiq_py.engine.upkeep.backoff import Backoffs
@@ -205,8 +205,7 @@ class Poller:
         """Start the thread. It tries to get the lease at once; without the lease it waits as Sidekiq does."""
         if self._thread is None:
             self._begin()
-            self._thread = background_thread("sidekiq.poller", self._run)
-            self._thread.start()
+            self._thread = started(background_thread("sidekiq.poller", self._run))
 
     def terminate(self) -> None:
         """Ask the thread to end after the current slice. Returns at once."""

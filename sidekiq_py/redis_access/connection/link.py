@@ -96,18 +96,9 @@ class Link:
 
     def command(self, *args: Any) -> Any:
         """Send one command and return its reply."""
-        self.drop_if_idle()
-        packed = self.pack((args,))
-        try:
-            self.send(packed)
-            reply = self.receive()
-        except RedisError:
-            raise
-        except BaseException:
-            # A time limit may be raised between the two; the unread reply must not answer the next command.
-            self.close()
-            raise
-        self._used_at = time.monotonic()
+        reply = self._exchange(self.pack((args,)), 1)[0]
+        if isinstance(reply, RedisReplyError):
+            raise reply
         return reply
 
     def batch(self, commands: Sequence[Command]) -> list[Any]:
@@ -133,7 +124,7 @@ class Link:
         except RedisError:
             raise
         except BaseException:
-            # As in `command`.
+            # A time limit may be raised between the two; the unread replies must not answer the next commands.
             self.close()
             raise
 

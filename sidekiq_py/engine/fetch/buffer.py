@@ -102,7 +102,7 @@ class Buffer:
         self._left = len(self.jobs)
         self.low_water = self._left // 4 if ahead else 0
         self._refilled_at = monotonic()
-        self.size.fetched(self._refilled_at - now)
+        self.size.fetched(self._refilled_at - now, is_full=len(fetched) >= wanted)
         if self.jobs:
             self._alarm.arm()
 

@@ -46,7 +46,7 @@ _log = logging.getLogger("sidekiq")
 
 # Both grow with the time of a round trip (`BatchSize.stretch`), the second one only while jobs are fetched ahead.
 # A job that ran this long is acknowledged by itself: the round trip costs little, and a kill would repeat real work.
-_SLOW_SECONDS = 0.005
+_SLOW_SECONDS = 0.010
 # A job that was fetched ahead and has not started after this long goes back.
 _GIVE_BACK_SECONDS = 0.020
 # A job fetched longer ago may have been revoked since. A revoke of a job in flight waits this long before it returns.

@@ -15,7 +15,7 @@ def test_nothing_is_fetched_ahead_before_jobs_are_known() -> None:
 
     size = BatchSize(0.010)
     for _ in range(10):
-        size.fetched(0.1)
+        size.fetched(0.1, is_full=False)
     assert size.refilled(10, 0.001) == 0
     # Thirty processors have started a job each, and none has ended.
     assert size.refilled(20, 0.1) == 0
@@ -65,21 +65,48 @@ def test_jobs_of_a_few_round_trips_are_fetched_ahead() -> None:
     size = BatchSize(0.010)
     for _ in range(100):
         size.ran(0.030)
-        size.fetched(0.020)
+        size.fetched(0.020, is_full=False)
 
     assert size.stretch == pytest.approx(8, rel=0.05)
     # 100 a second, and four round trips of 20 ms.
     assert size.refilled(20, 0.200) in (7, 8)
 
 
+def test_jobs_that_are_not_short_are_fetched_ahead_from_a_backlog() -> None:
+    """Elsewhere another process may start them sooner."""
+    size = BatchSize(0.010)
+    for _ in range(100):
+        size.ran(0.008)
+    assert size.refilled(5, 0.008) == 0
+
+    for _ in range(50):
+        size.fetched(0.0002, is_full=True)
+    # 5 of 8 ms on five threads: six start within 10 ms.
+    assert size.refilled(5, 0.008) == 6
+
+    # The queue was empty.
+    size.fetched(0.0002, is_full=False)
+    assert size.refilled(5, 0.008) == 0
+
+
+def test_jobs_longer_than_the_buffer_s_time_are_not_fetched_ahead() -> None:
+    """Not from a backlog either."""
+    size = BatchSize(0.010)
+    for _ in range(100):
+        size.ran(0.011)
+        size.fetched(0.0002, is_full=True)
+
+    assert size.refilled(5, 0.011) == 0
+
+
 def test_a_single_late_reply_changes_little() -> None:
     """A hundred quick ones later, nothing is left of it."""
     size = BatchSize(0.010)
-    size.fetched(30.0)
+    size.fetched(30.0, is_full=False)
     assert size.stretch == 2
 
     for _ in range(100):
-        size.fetched(0.0002)
+        size.fetched(0.0002, is_full=False)
     assert size.stretch == 1
 
 
@@ -87,7 +114,7 @@ def test_the_time_in_the_buffer_has_an_end() -> None:
     """However slow Redis is: another process may have a better connection."""
     size = BatchSize(0.010)
     for _ in range(100):
-        size.fetched(2.0)
+        size.fetched(2.0, is_full=False)
 
     assert size.stretch == 50
 

@@ -268,7 +268,7 @@ def test_a_poison_pill_is_reported_under_its_name(
 def test_short_jobs_of_a_distant_redis_are_fetched_ahead(
     worker: Worker, redis_server: RedisServer, redis_client: redis.Redis
 ) -> None:
-    """Those of 8 ms are, while a round trip takes 20; they would have to take less than 5 if Redis were near."""
+    """Those of 8 ms are, while a round trip takes 20; if Redis were near, only from a longer backlog."""
     worker.declare("nap", lambda number: (time.sleep(0.008), worker.ran.append(number)))
     push_jobs(redis_client, [job_text(number, "nap") for number in range(100)])
     brought: list[int] = []
@@ -286,3 +286,21 @@ def test_short_jobs_of_a_distant_redis_are_fetched_ahead(
     assert sorted(worker.ran) == list(range(100))
     assert max(brought) >= 4
     assert len(brought) <= 60
+
+
+def test_jobs_of_a_backlog_are_fetched_ahead(worker: Worker, redis_client: redis.Redis) -> None:
+    """Those of 6 ms are, after some fetches; they would have to take less than 5 without a backlog."""
+    worker.declare("nap", lambda number: (time.sleep(0.006), worker.ran.append(number)))
+    push_jobs(redis_client, [job_text(number, "nap") for number in range(1000)])
+    brought: list[int] = []
+    telemetry.attach("brought", "sidekiq.fetch", lambda name, measurements: brought.append(measurements["count"]))
+    try:
+        worker.start()
+        eventually(lambda: redis_client.get("stat:processed") == b"1000", 20)
+        worker.stop()
+    finally:
+        telemetry.detach("brought")
+
+    assert sorted(worker.ran) == list(range(1000))
+    # Without it, nearly every job is fetched alone.
+    assert len(brought) <= 700

@@ -81,7 +81,7 @@ def test_on_a_slow_connection_only_short_jobs_wait_longer(
     """Behind long jobs, one that has arrived would only wait before it goes back to where others find it."""
     size = fetcher._buffer.size
     for _ in range(100):
-        size.fetched(0.1)
+        size.fetched(0.1, is_full=False)
         size.ran(seconds)
     push(redis_client, "h1", "h2", queue="high")
     fetch(fetcher, 1)

@@ -36,12 +36,11 @@ class BatchSize:
         buffer_seconds: The time within which a job that was fetched ahead should start, while round trips are short.
 
     Attributes:
-        ahead: How many jobs were last to be fetched ahead.
         high_seconds: About the 95th percentile of the run times.
         stretch: How many times longer than usual a job may wait, because a round trip takes long. At least 1.
     """
 
-    __slots__ = ("_buffer_seconds", "_full_fetches", "_jobs", "_round_trip_seconds", "ahead", "high_seconds", "stretch")
+    __slots__ = ("_buffer_seconds", "_full_fetches", "_jobs", "_round_trip_seconds", "high_seconds", "stretch")
 
     def __init__(self, buffer_seconds: float) -> None:
         self._buffer_seconds = buffer_seconds
@@ -51,7 +50,6 @@ class BatchSize:
         # The same of the round trips.
         self._round_trip_seconds = _USUAL_ROUND_TRIP_SECONDS
         self.stretch = 1.0
-        self.ahead = 0
         # How many jobs have ended.
         self._jobs = 0
         # How many of the last fetches brought all the jobs they asked for.
@@ -92,8 +90,6 @@ class BatchSize:
         buffer_seconds = self._buffer_seconds * (self.stretch if self._jobs >= _LEAST_JOBS else 1.0)
         is_backlog = self._full_fetches >= _BACKLOG_FETCHES
         if self.high_seconds > (buffer_seconds if is_backlog else buffer_seconds / 2) or consumed == 0:
-            self.ahead = 0
-        else:
-            startable = int(consumed / max(seconds, _LEAST_SECONDS) * buffer_seconds)
-            self.ahead = max(0, min(startable, _GROWTH * consumed, _MAX_AHEAD))
-        return self.ahead
+            return 0
+        startable = int(consumed / max(seconds, _LEAST_SECONDS) * buffer_seconds)
+        return max(0, min(startable, _GROWTH * consumed, _MAX_AHEAD))

@@ -34,6 +34,8 @@ class Buffer:
         jobs: The jobs, in the order in which they run.
         low_water: The next batch is due when fewer jobs than this are left.
         size: Decides how many jobs to fetch ahead.
+        is_ahead: True if the jobs were fetched ahead. False if they were meant for idle processors, or came by a move
+            that was left open: jobs may take long, so others should find these soon.
         fetching: Held by the thread that fetches, or by one that has to keep others from fetching.
     """
 
@@ -54,6 +56,7 @@ class Buffer:
         self.jobs: deque[UnitOfWork] = deque()
         self.low_water = 0
         self.size = BatchSize(buffer_seconds)
+        self.is_ahead = False
         self.fetching = threading.Lock()
         # The size of the buffer after the last jobs arrived, and when that was.
         self._left = 0
@@ -99,6 +102,8 @@ class Buffer:
             raise
         self._redis_errors.online("fetching")
         note_fetched(fetched)
+        if fetched:
+            self.is_ahead = ahead > 0
         self._left = len(self.jobs)
         self.low_water = self._left // 4 if ahead else 0
         self._refilled_at = monotonic()
@@ -129,6 +134,8 @@ class Buffer:
         unserved = self._queues.unserved
         served = [unit for unit in units if unit.queue not in unserved] if unserved else units
         note_fetched(served)
+        if not self.jobs:
+            self.is_ahead = False
         self.jobs.extend(served)
         if len(served) < len(units):
             self._side.give_back([unit for unit in units if unit.queue in unserved])

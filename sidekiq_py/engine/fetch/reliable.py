@@ -400,6 +400,5 @@ class ReliableFetcher:
         if self._leader.is_quiet:
             self._buffer.give_back(older_than=None)
         elif self._buffer.jobs:
-            size = self._buffer.size
-            # If nothing was fetched ahead, it came by a move that was left open, and jobs may take long.
-            self._buffer.give_back(older_than=_GIVE_BACK_SECONDS * (size.stretch if size.ahead else 1.0))
+            stretch = self._buffer.size.stretch if self._buffer.is_ahead else 1.0
+            self._buffer.give_back(older_than=_GIVE_BACK_SECONDS * stretch)

@@ -135,7 +135,8 @@ def test_a_job_past_its_hard_limit_fails_once_and_its_child_is_replaced(
     assert (books.once, books.lost, books.doubled) == (99, (), ())
     assert fleet.client.get("stat:failed") == b"1"
     assert fleet.client.exists("sidekiq_py:suspects") == 0
-    assert "was killed by SIGKILL" in parent.log
+    # The kernel may take longer to end it than the replacement takes for fifty jobs.
+    eventually(lambda: "was killed by SIGKILL" in parent.log)
 
 
 def test_children_that_are_killed_for_a_hard_limit_are_replaced_without_a_pause(fleet: Fleet) -> None:

@@ -375,6 +375,8 @@ def test_ruby_s_jobs_are_left_to_ruby(look: Look, pool: Pool, redis_client: redi
     """Unless all of them are asked for; one that needs Ruby never."""
     _save_as_ruby(redis_client, "plain", message='{"retry":true,"queue":"default","class":"R","args":[]}')
     _save_as_ruby(redis_client, "no_retry", message='{"queue":"default","class":"R","args":[]}')
+    # As sidekiq-cron 2.3.1 saves an Active Job for which the schedule sets `retry: 3`, but not `active_job`.
+    _save_as_ruby(redis_client, "rails_retry", message='{"queue":"default","class":"R","args":[],"retry":3}', retry="3")
     _save_as_ruby(redis_client, "rails", message='{"retry":true,"class":"R","args":[]}', active_job="1")
     _save_as_ruby(redis_client, "symbols", message='{"retry":true,"class":"R","args":[]}', symbolize_args="true")
     record = '[{"_sc_globalid":"gid://shop/Order/1"}]'

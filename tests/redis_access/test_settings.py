@@ -1,9 +1,15 @@
 """URLs of Redis: what is refused before anything connects."""
 
-import pytest
+import asyncio
 
+import pytest
+import redis
+
+from sidekiq_py.client.async_client import AsyncClient
+from sidekiq_py.client.sync_client import Client
 from sidekiq_py.errors import ConfigError
-from sidekiq_py.redis_access.connection.settings import RedisSettings
+from sidekiq_py.redis_access.connection.settings import RedisSettings, place
+from tests.support.redis_server import RedisServer
 
 
 @pytest.mark.parametrize("path", ["", "/", "/0", "/15", "/0/", "/0\n", "/3 ", "/0?db=1", "?db=2", "/0#note"])
@@ -27,3 +33,31 @@ def test_a_password_with_a_slash_is_not_printed():
         RedisSettings("redis://user:hush/hush@localhost:6379/0")
 
     assert "hush" not in str(refused.value)
+
+
+def test_a_word_before_the_host_is_the_password():
+    """As for Ruby's redis-client and redis-cli, which may share the REDIS_URL; redis-py takes it for a user."""
+    with RedisServer() as server, redis.Redis.from_url(server.url) as admin:
+        admin.config_set("requirepass", "hush")
+        url = f"redis://hush@127.0.0.1:{server.port}/0"
+
+        assert Client(url).push({"class": "R", "args": []})
+        assert asyncio.run(AsyncClient(url).push({"class": "R", "args": []}))
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://hush@host/0", "redis://:***@host/0"),
+        ("redis+sentinel://hush@a:1,b:2/main", "redis+sentinel://:***@a:1,b:2/main"),
+        ("redis://user:@host/0", "redis://user:***@host/0"),
+    ],
+)
+def test_a_password_without_a_user_is_not_shown(url, shown):
+    """A user without a password has a colon behind it."""
+    assert place(RedisSettings(url)) == shown
+
+
+def test_an_at_sign_in_a_path_is_no_password():
+    """It may be in the name of a socket."""
+    assert RedisSettings("unix:///run/a@b.sock").url == "unix:///run/a@b.sock"

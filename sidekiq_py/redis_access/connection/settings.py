@@ -1,8 +1,12 @@
 """The settings for connections to Redis."""
 
+import re
 from dataclasses import dataclass
 
 from sidekiq_py.errors import ConfigError
+
+# The password of a URL without a user, as Ruby's redis-client and redis-cli read it; redis-py would take it for a user.
+_LONE_PASSWORD = re.compile(r"^([a-z+]+://)(?=[^:/?#]+@)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,7 +15,8 @@ class RedisSettings:
     Where Redis is and how long to wait for it.
 
     Args:
-        url: `redis://`, `rediss://`, `unix://`, or `redis+sentinel://[:password@]host:port,host:port/service[/db]`.
+        url: `redis://`, `rediss://`, `unix://`, or `redis+sentinel://[:password@]host:port,host:port/service[/db]`. A
+            word alone before the `@` is the password and gets a colon in front.
         socket_timeout_seconds: How long to wait for a reply; blocking commands add their own time.
         connect_timeout_seconds: How long to wait for a new connection.
         pool_size: How many idle links stay open. For awaited calls, it is also the most links that one event loop
@@ -33,6 +38,7 @@ class RedisSettings:
                 f"namespace is {self.namespace!a}, which has a character that UTF-8 cannot encode; use a plain name, "
                 "such as 'myapp'"
             )
+        object.__setattr__(self, "url", _LONE_PASSWORD.sub(r"\1:", self.url))
         scheme = self.url.split("://", 1)[0]
         if scheme not in ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel"):
             raise ConfigError(

@@ -283,7 +283,7 @@ def redis_url_from_environment() -> str | None:
     The URL from the variable that `REDIS_PROVIDER` names, or else from `REDIS_URL`; None if neither is set.
 
     Raises:
-        ConfigError: `REDIS_PROVIDER` holds a URL, or names a variable that is not set.
+        ConfigError: `REDIS_PROVIDER` holds a URL, or names a variable that is not set, and neither is `REDIS_URL`.
 
     Source: Sidekiq 8.1.7, redis_connection.rb.
     """
@@ -295,6 +295,7 @@ def redis_url_from_environment() -> str | None:
             "REDIS_PROVIDER names the variable that holds the URL (REDIS_PROVIDER=MY_REDIS_URL); "
             "put the URL itself in REDIS_URL"
         )
-    if provider not in os.environ:
+    url = os.environ.get(provider, os.environ.get("REDIS_URL"))
+    if url is None:
         raise ConfigError(f"REDIS_PROVIDER names {provider}, which is not set; set it to the Redis URL")
-    return os.environ[provider]
+    return url

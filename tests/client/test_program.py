@@ -26,6 +26,22 @@ def test_without_configuration_the_environment_decides(
     assert len(pushed.queue()) == 1
 
 
+def test_redis_url_counts_if_the_variable_that_redis_provider_names_is_not_set(
+    monkeypatch: pytest.MonkeyPatch, redis_url: str, pushed: Pushed
+) -> None:
+    """As in Ruby since Sidekiq 7; if that is not set either, no job goes to another Redis by accident."""
+    monkeypatch.setenv("REDIS_PROVIDER", "MY_REDIS")
+    monkeypatch.setenv("REDIS_URL", redis_url)
+
+    sidekiq.ruby_job("A").perform_async()
+
+    assert len(pushed.queue()) == 1
+    monkeypatch.delenv("REDIS_URL")
+    program.reset()
+    with pytest.raises(ConfigError, match="names MY_REDIS, which is not set"):
+        sidekiq.ruby_job("A").perform_async()
+
+
 def test_a_later_setting_leaves_the_others(redis_url: str) -> None:
     """Only what is given changes."""
     sidekiq.configure(redis_url=redis_url, sidekiq_version="8")

@@ -30,6 +30,12 @@ class _Symbol:
 class _RubyLoader(yaml.SafeLoader):
     """Loads YAML as Ruby's `safe_load` does with symbols and aliases allowed: no tag creates an object."""
 
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Compose a node. An anchor may be given again, as YAML allows; PyYAML refuses that."""
+        if not self.check_event(yaml.AliasEvent):
+            self.anchors.pop(self.peek_event().anchor, None)
+        return super().compose_node(parent, index)
+
 
 def read_options(path: Path, *, section: str, environment: Mapping[str, str]) -> dict[str, Any]:
     """
@@ -53,17 +59,13 @@ def read_options(path: Path, *, section: str, environment: Mapping[str, str]) ->
 
 def parse_options(text: str, *, section: str, source: str) -> dict[str, Any]:
     """Parse the options in *text*, whose ERB has been rendered; arguments as for `read_options`."""
-    try:
-        loaded = yaml.load(text, Loader=_RubyLoader)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{source}{_place_of(error)}: {_reason_of(error)}") from error
-    if loaded is None or loaded is False:
+    options = parse(text, source=source)
+    if options is None or options is False:
         return {}
-    if not isinstance(loaded, dict):
+    if not isinstance(options, dict):
         raise ConfigError(
-            f"{source} holds a value of type {type(loaded).__name__}; it must be a mapping of options to values"
+            f"{source} holds a value of type {type(options).__name__}; it must be a mapping of options to values"
         )
-    options = _by_name(loaded)
     own = options.pop(section, None)
     if own is not None and not isinstance(own, dict):
         raise ConfigError(f"{source}: {section} must hold options, as it is the name of the environment")
@@ -73,11 +75,29 @@ def parse_options(text: str, *, section: str, source: str) -> dict[str, Any]:
     return options
 
 
+def parse(text: str, *, source: str) -> Any:
+    """
+    Parse YAML as Ruby does, with the names of symbols in their place.
+
+    Args:
+        source: The file's name, for messages.
+
+    Raises:
+        ConfigError: It cannot be parsed.
+    """
+    try:
+        return _plain(yaml.load(text, Loader=_RubyLoader))
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{source}{_place_of(error)}: {_reason_of(error)}") from error
+
+
 def _by_name(mapping: dict[Any, Any]) -> dict[Any, Any]:
     """Turn symbols into plain names, recursively. If a name occurs both ways, Ruby uses the plain key's value."""
-    symbols = {key.name: _plain(value) for key, value in mapping.items() if isinstance(key, _Symbol)}
-    others = {key: _plain(value) for key, value in mapping.items() if not isinstance(key, _Symbol)}
-    return {**symbols, **others}
+    return {
+        key.name if isinstance(key, _Symbol) else key: _plain(value)
+        for key, value in mapping.items()
+        if not isinstance(key, _Symbol) or key.name not in mapping
+    }
 
 
 def _plain(value: Any) -> Any:

@@ -69,14 +69,13 @@ def read(
     Raises:
         ConfigError: It cannot be read; the message names the job.
     """
-    import yaml  # neither is loaded by a worker without such a file
-
-    from sidekiq_py.cli import erb
+    from sidekiq_py.cli import erb, yaml_file  # neither is loaded by a worker without such a file
 
     try:
-        loaded = yaml.safe_load(erb.render(path.read_text(encoding="utf-8"), environment, source=str(path)))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
+    loaded = yaml_file.parse(erb.render(text, environment, source=str(path)), source=str(path))
     return [
         _job(path, name, fields, by)
         for name, fields in _jobs(path, loaded)

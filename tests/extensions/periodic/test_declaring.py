@@ -222,6 +222,30 @@ def test_a_schedule_file_declares_jobs(start: Start, tmp_path: Path, monkeypatch
     assert report.declared_by == "shop:jobs.yml"
 
 
+def test_symbols_and_repeated_anchors_are_read_as_by_the_gem(tmp_path: Path) -> None:
+    """sidekiq-cron 2.3.1 makes `["low",{"c":1,"a":"b"}]` of these arguments."""
+    path = tmp_path / "jobs.yml"
+    path.write_text("""
+:weekly: &default
+  :cron: "0 9 * * *"
+  :class: Report
+  :args:
+    - :low
+    - c: 1
+      :a: :b
+monthly: &default
+  cron: "@monthly"
+  class: Report
+again:
+  <<: *default
+""")
+
+    weekly, monthly, again = (one.entry for one in schedule_file.read(path, environment={}, by="x"))
+
+    assert (weekly.name, weekly.klass, weekly.args) == ("weekly", "Report", '["low",{"c":1,"a":"b"}]')
+    assert again.cron == monthly.cron
+
+
 def test_a_job_that_leaves_the_file_is_removed(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a worker that starts with it."""
     monkeypatch.chdir(tmp_path)
@@ -263,7 +287,7 @@ def test_of_a_file_that_nobody_named_only_our_own_jobs_are_read(
         ("a: {cron: '* * * * *', class: R, active_job: true}", "active_job needs Rails"),
         ("- {name: a, cron: '* * * * *', class: R}\n- {name: a, cron: '* * * * *', class: R}", "two periodic jobs"),
         ("'text'", "must map names to periodic jobs"),
-        ("a: [", "cannot be read"),
+        ("a: [", "jobs.yml, line 1: expected"),
     ],
 )
 def test_a_bad_file_says_where(tmp_path: Path, text: str, part: str) -> None:

@@ -315,8 +315,10 @@ def _validate(item: Mapping[str, Any]) -> None:
         raise PayloadError(f"class is {shown(item['class'])}; give the name under which workers know the job")
     if "at" in item:
         _validate_at(item["at"])
-    if item.get("tags") and type(item["tags"]) is not list:
-        raise PayloadError(f"tags is {shown(item['tags'])}; give a list of strings")
+    tags = item.get("tags")
+    # An empty text is true in Ruby, too, and its Web UI could not show the job.
+    if tags is not None and tags is not False and type(tags) is not list:
+        raise PayloadError(f"tags is {shown(tags)}; give a list of strings")
     jid = item.get("jid")
     if jid is not None and (type(jid) is not str or not jid):
         raise PayloadError(f"jid is {shown(jid)}; give a string that no other job has, or leave it out")

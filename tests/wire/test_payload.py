@@ -146,6 +146,7 @@ def test_retry_for_becomes_whole_seconds() -> None:
         ({**ITEM, "at": float("nan")}, "at is nan"),
         ({**ITEM, "at": datetime(2025, 1, 1, tzinfo=UTC)}, r"for a datetime its \.timestamp\(\)"),
         ({**ITEM, "tags": "a"}, "tags is 'a'; give a list of strings"),
+        ({**ITEM, "tags": ""}, "tags is ''; give a list of strings"),
         ({**ITEM, "queue": ""}, "queue is ''; give the queue's name"),
         ({**ITEM, "queue": None}, "queue is None"),
         ({**ITEM, "jid": 5}, "jid is 5; give a string that no other job has"),

@@ -65,7 +65,7 @@ FAMILIES = (
     ),
     Family(
         "Sidekiq Enterprise's unique jobs",
-        r"unique:.*",
+        r"unique:(?!keys$).*",
         "Jobs pushed from Python take no lock, and for jobs that Python runs the lock stays until it expires",
         "Let Ruby run and push jobs with `unique_for`.",
     ),
@@ -81,7 +81,7 @@ FAMILIES = (
     ),
     Family(
         "sidekiq-unique-jobs",
-        r"uniquejobs:.*",
+        r"uniquejobs:.*|unique:keys",
         "Jobs pushed from Python take no lock. If Python runs a job with `lock_digest`, its lock stays until "
         "the gem's reaper removes it or it expires",
         "Let Ruby run and push jobs with a `lock`.",

@@ -34,6 +34,10 @@ EXTENSION_KEYS: Mapping[str, ExtensionKey] = {
     "lock_digest": ExtensionKey(
         "a unique job's lock (sidekiq-unique-jobs)", "its lock stays until it expires or is reaped"
     ),
+    # Source: sidekiq-unique-jobs 6.0.25, run with Sidekiq 6.0.4.
+    "unique_digest": ExtensionKey(
+        "a unique job's lock (sidekiq-unique-jobs up to 6)", "its lock stays, as a rule for good"
+    ),
 }
 """The meaning of each key."""
 

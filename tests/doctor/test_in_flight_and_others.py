@@ -144,6 +144,7 @@ def test_working_lists_of_gitlab_whose_process_is_gone(look: Look, redis_client:
         ("schedules", "sidekiq-scheduler"),
         ("sidekiq-scheduler:pushed:nightly", "sidekiq-scheduler"),
         ("uniquejobs:digests", "sidekiq-unique-jobs"),
+        ("unique:keys", "sidekiq-unique-jobs"),
         ("working:queue:default:web:7:0123456789ab", "GitLab's reliable fetcher"),
         ("BID-abc-jids", "sidekiq-batch (not Sidekiq Pro's)"),
         ("sidekiq:status:abc", "sidekiq-status"),

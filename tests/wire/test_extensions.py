@@ -15,6 +15,7 @@ from sidekiq_py.wire.extensions import extension_keys_of
         {"unique_token": "unique:abc"},
         {"overrated": 1},
         {"lock_digest": "uniquejobs:abc"},
+        {"unique_digest": "uniquejobs:abc"},
         {"bid": ""},
         {"encrypt": 0},
     ],
@@ -30,6 +31,7 @@ def test_a_key_counts_with_whatever_ruby_takes_for_true(payload: dict[str, Any])
         {"bid": None, "encrypt": False, "unique_token": None, "lock_digest": None, "overrated": None},
         {"overrated": 0},
         {"unique_for": 60, "unique_until": "start", "lock": "until_executed", "expiry": 1.5},
+        {"unique_digest": None, "unique_args": [1], "unique_prefix": "uniquejobs"},
     ],
 )
 def test_a_key_without_meaning_binds_nobody(payload: dict[str, Any]) -> None:

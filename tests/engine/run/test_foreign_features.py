@@ -246,6 +246,7 @@ def test_no_capsule_serves_the_queue_any_more(
         {"unique_token": "unique:9f2c", "unlocks_at": "1700000000.5"},
         {"overrated": 3},
         {"lock_digest": "uniquejobs:6e47d668", "lock": "until_executed"},
+        {"unique_digest": "uniquejobs:d0ed14fb", "lock": "until_executed", "unique_args": [1]},
     ],
     ids=lambda more: next(iter(more)),
 )

@@ -108,9 +108,9 @@ def _vanished(pool: Pool, jobs: list[StoredJob]) -> Iterator[Finding]:
     if names:
         yield warning(
             f"{counted(len(names), 'declared periodic job is', 'declared periodic jobs are')} gone from the gem's "
-            f"keys: {listed(names)}. sidekiq-cron 1.10 and 1.11 delete at each start every job that is not in their "
-            "own file.",
-            "A Python worker restores them within a minute. Use another release of the gem.",
+            f"keys: {listed(names)}. Before sidekiq-cron 1.11, `load_from_hash!` deletes every job that is not in its "
+            "file; 1.10 calls it at each start.",
+            "A Python worker restores them within a minute. Update sidekiq-cron, or call `load_from_hash`.",
             names,
         )
 

@@ -154,9 +154,9 @@ def restore(pool: Pool, namespaces: Iterable[str] = (DEFAULT_NAMESPACE,)) -> Non
     """
     Write declared jobs again that were deleted.
 
-    Releases 1.10 and 1.11 of the gem delete at each start every job that is not in their own file. Release 2 moves the
-    jobs that it finds of 1.x: they are Python's again when the next worker starts. A job that was added by hand stays
-    deleted.
+    The gem's `load_from_hash!`, which 1.10 calls at each start, deletes every job that is not in its file; from 1.11 on
+    only those that came from it. Release 2 moves the jobs that it finds of 1.x: they are Python's again when the next
+    worker starts. A job that was added by hand stays deleted.
     """
     known = {job.key for job in store.read_all(pool, namespaces=namespaces)}
     gone = [key for key in sorted(store.declared_keys(pool)) if known.isdisjoint((key, store.other_key(key)))]

@@ -159,7 +159,7 @@ def test_a_changed_text_starts_anew(start: Start, look: Callable[[float], list[s
 def test_a_declared_job_that_others_delete_is_written_again(
     start: Start, pool: Pool, redis_client: redis.Redis
 ) -> None:
-    """As sidekiq-cron 1.10 and 1.11 do when they start; one that was added by hand stays deleted."""
+    """As sidekiq-cron 1.10 does when it starts; one that was added by hand stays deleted."""
     sidekiq.periodic("0 9 * * *", sidekiq.ruby_job("R"), name="declared", args=[1])
     start()
     CronJobs().add("0 9 * * *", "R", name="added")

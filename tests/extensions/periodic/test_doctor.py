@@ -110,7 +110,7 @@ def test_a_tick_that_ruby_took_and_never_pushed_is_a_warning(start: Start, redis
 
 
 def test_a_declared_job_that_is_gone_is_a_warning(start: Start, redis_client: redis.Redis) -> None:
-    """As sidekiq-cron 1.10 and 1.11 leave it until a worker writes it again."""
+    """As sidekiq-cron 1.10 leaves it until a worker writes it again."""
     sidekiq.periodic("0 9 * * *", sidekiq.ruby_job("R"), name="n")
     sidekiq.periodic("0 9 * * *", sidekiq.ruby_job("R"), name="m")
     start()

@@ -394,6 +394,11 @@ class Dialect:
             return 8
         return 7 if self.version >= (6, 5, 2) else None
 
+    @property
+    def has_older_status_gem(self) -> bool:
+        """True if sidekiq-status can only be 3.0.3 or older, because 4.0.0 needs Sidekiq 7."""
+        return self.version < (7, 0, 0)
+
 
 def _is_known(version: Version) -> bool:
     """

@@ -165,6 +165,7 @@ TURNS = [
     ("metrics_generation", "6.5.1", None, "6.5.2", 7),
     ("beat_seconds", "6.5.12", 5, "7.0.0", 10),
     ("knows_namespaces", "6.5.12", True, "7.0.0", False),
+    ("has_older_status_gem", "6.5.12", True, "7.0.0", False),
     ("info_has_weights", "7.0.1", False, "7.0.2", True),
     ("info_has_version", "7.0.1", False, "7.0.2", True),
     ("info_has_embedded", "7.0.2", False, "7.0.3", True),

@@ -11,7 +11,7 @@ from sidekiq_py.extension import Effect, EndKind, Extension, JobEnd, Payload, Pu
 from sidekiq_py.extensions.status import keys
 from sidekiq_py.extensions.status.progress import Run, Runs, aprogress, progress
 from sidekiq_py.middleware.chain import ServerMiddleware
-from sidekiq_py.wire.dialect import FloatText
+from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.json_dialect import dumps
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class StatusExtension(Extension):
         for job in jobs:
             record = JobRecord(job.raw)
             if record.get(OPTION) is True and not job.is_stopped:
-                jobs.write(keys.write(job.jid, now, _first_fields(record, jobs.dialect.float_text, now)))
+                jobs.write(keys.write(job.jid, now, _first_fields(record, jobs.dialect, now)))
 
     def around(self) -> ServerMiddleware | None:
         """Write `working` before the job starts. A failure to write it does not fail the job."""
@@ -99,13 +99,15 @@ class _Working:
         return await call_next()
 
 
-def _first_fields(record: "JobRecord", float_text: FloatText, now: float) -> dict[str, Any]:
+def _first_fields(record: "JobRecord", dialect: Dialect, now: float) -> dict[str, Any]:
     """Source: sidekiq-status 4.0.0, client_middleware.rb, which writes an empty object if there are no arguments."""
     args = record.display_args
+    older = {"update_time": int(now)} if dialect.has_older_status_gem else {}
     return {
         "jid": record.jid,
         "status": "queued",
         "worker": record.display_class or record.klass,
-        "args": dumps(args, float_text).decode() if args else "{}",
+        "args": dumps(args, dialect.float_text).decode() if args else "{}",
         "enqueued_at": int(now),
+        **older,
     }

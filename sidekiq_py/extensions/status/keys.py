@@ -1,8 +1,11 @@
 """
 The hash of a job's status, and the command that writes to it.
 
-Source: sidekiq-status 4.0.0, storage.rb, client_middleware.rb, server_middleware.rb, worker.rb. All values are strings;
-    all times are whole seconds since the epoch.
+Up to 3.0.3, the gem has two other times: `update_time`, which each write sets, and `working_at`, the start of a run. A
+hash that has the former gets both.
+
+Source: sidekiq-status 3.0.3 and 4.0.0, storage.rb, client_middleware.rb, server_middleware.rb, worker.rb. All values
+    are strings; all times are whole seconds since the epoch.
 """
 
 from typing import Any
@@ -28,6 +31,12 @@ WRITE = Verb(
   end,
   run = function(key, words)
     redis.call('HSET', key, unpack(words, 2))
+    if redis.call('HGET', key, 'update_time') then
+      redis.call('HSET', key, 'update_time', words[3])
+      for at = 4, #words, 2 do
+        if words[at] == 'started_at' then redis.call('HSET', key, 'working_at', words[at + 1]) end
+      end
+    end
     if redis.call('TTL', key) < tonumber(words[1]) then redis.call('EXPIRE', key, words[1]) end
     local from, to = string.find(key, 'sidekiq:status:', 1, true)
     return redis.call('PUBLISH', string.sub(key, 1, from - 1) .. 'status_updates', string.sub(key, to + 1))

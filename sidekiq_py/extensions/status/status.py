@@ -15,6 +15,8 @@ from sidekiq_py.redis_access.job_path import settle_script
 from sidekiq_py.wire.number_text import to_finite
 
 _PAGE = 500
+# The names of these times in the gem up to 3.0.3.
+_OLDER_NAMES = {"started_at": "working_at", "updated_at": "update_time"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,7 @@ class JobStatus:
     @property
     def seconds_left(self) -> float | None:
         """An estimate from the pace so far; None before the first progress."""
-        began = to_finite(self.fields.get("started_at")) or to_finite(self.fields.get("enqueued_at"))
+        began = self._seconds("started_at") or self._seconds("enqueued_at")
         if not self.at or not began:
             return None
         return (now_seconds() - began) / self.at * max(0.0, self.total - self.at)
@@ -144,12 +146,19 @@ class JobStatus:
             "total": self.total,
             "percent": self.percent,
             "message": self.message,
-            **{name: int(to_finite(self.fields[name])) if name in self.fields else None for name in times},
+            **{name: int(self._seconds(name)) if self._has(name) else None for name in times},
             "fields": dict(self.fields),
         }
 
+    def _has(self, name: str) -> bool:
+        return name in self.fields or _OLDER_NAMES.get(name) in self.fields
+
+    def _seconds(self, name: str) -> float:
+        """A time in epoch seconds, 0.0 if there is none. The later one counts, as both languages may have run it."""
+        return max(to_finite(self.fields.get(name)), to_finite(self.fields.get(_OLDER_NAMES.get(name, ""))))
+
     def _moment(self, name: str) -> datetime | None:
-        seconds = to_finite(self.fields.get(name))
+        seconds = self._seconds(name)
         try:
             return datetime.fromtimestamp(seconds, UTC) if seconds else None
         except (OverflowError, ValueError, OSError):

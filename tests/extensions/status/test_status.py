@@ -76,6 +76,33 @@ def test_a_push_writes_what_the_gem_would(redis_client: redis.Redis, args: tuple
     assert RECORDED["ttl_seconds"] - 60 <= redis_client.ttl(f"sidekiq:status:{jid}") <= RECORDED["ttl_seconds"]
 
 
+@pytest.mark.parametrize("pushed_by", ["ruby", "python"])
+def test_times_are_written_for_the_gem_before_4_too(
+    pushed_by: str, redis_client: redis.Redis, work: Callable[[], None]
+) -> None:
+    """Up to 3.0.3, its page reads `update_time` and `working_at`. Beside Sidekiq 6 there is no later release."""
+    sidekiq.configure(sidekiq_version="6.4.1")
+
+    @sidekiq.job(name="Import", status=pushed_by == "python")
+    def run() -> None:
+        sidekiq.current_job().progress(at=5, total=10)  # type: ignore[union-attr]
+
+    if pushed_by == "ruby":
+        jid: str | None = "a" * 24
+        written = {"update_time": "1700000000", "jid": jid, "status": "queued", "worker": "Import", "args": "{}"}
+        redis_client.hset(f"sidekiq:status:{jid}", mapping=written)
+        sidekiq.Client().push({"class": "Import", "args": [], "jid": jid})
+    else:
+        jid = run.perform_async()
+        assert status_of(redis_client, jid)["update_time"] == status_of(redis_client, jid)["updated_at"]
+    work()
+
+    eventually(lambda: status_of(redis_client, jid).get("status") == "complete")
+    found = status_of(redis_client, jid)
+    assert found["working_at"] == found["started_at"]
+    assert int(found["update_time"]) == int(found["updated_at"]) > 1_700_000_000
+
+
 @pytest.mark.parametrize("declared", ["job(name='Import', status=True)(print)", "ruby_job('Import', status=True)"])
 def test_a_program_that_only_pushes_writes_the_status(declared: str, redis_client: redis.Redis, redis_url: str) -> None:
     """It has no other reason to load an extension."""
@@ -384,6 +411,19 @@ def test_a_status_can_be_read_listed_and_forgotten(redis_client: redis.Redis) ->
     assert found.seconds_left is not None
     assert found.delete()
     assert JobStatus.find("c") is None
+
+
+def test_times_of_the_gem_before_4_are_read(redis_client: redis.Redis) -> None:
+    """Where both languages have run the job, the later ones count."""
+    times = {"update_time": "300", "updated_at": "200", "working_at": "100", "started_at": "150"}
+    redis_client.hset("sidekiq:status:a", mapping={"update_time": "200", "working_at": "100", "at": "1", "total": "2"})
+    redis_client.hset("sidekiq:status:b", mapping=times)
+
+    first, second = (JobStatus.find(jid).to_dict() for jid in ("a", "b"))
+
+    assert (first["started_at"], first["updated_at"], first["ended_at"]) == (100, 200, None)
+    assert (second["started_at"], second["updated_at"]) == (150, 300)
+    assert JobStatus.find("a").seconds_left > 0
 
 
 @pytest.mark.parametrize("options", [{"status": True}, {}])

@@ -119,6 +119,8 @@ def test_a_unit_of_systemd_starts_what_there_is(name: str) -> None:
         # HUP kills a worker without children in the middle of its jobs.
         assert "ExecReload" not in service or "--processes" in words
         assert float(service["TimeoutStopSec"]) >= timeout_of(words) + _AFTER_THE_TIMEOUT_SECONDS
+        # It exits at once while Redis is away, and systemd must not give up before Redis is back.
+        assert (service["Restart"], unit["Unit"].get("StartLimitIntervalSec")) == ("always", "0")
 
 
 def dashboard_command(where: str) -> list[str]:

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from sidekiq_py.api import OverviewReader
+from sidekiq_py.errors import RedisReplyError
 
 
 @pytest.fixture
@@ -93,3 +94,22 @@ def test_keys_of_a_wrong_type_hide_nothing_else(pool, fleet):
 
     assert [(queue.name, queue.size) for queue in overview.queues] == [("default", 1), ("low", 0), ("odd", 0)]
     assert [queue.name for queue in overview.queues if queue.error] == ["odd"]
+
+
+@pytest.mark.parametrize("key", ["queues", "processes", "paused", "retry", "dead", "schedule", "stat:processed"])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_what_this_user_may_not_read_is_no_zero(pool, fleet, redis_url, key, is_first):
+    """The read fails and says why, as it does for `Stats`: "0 retries" would be a lie."""
+    others = {"queues", "processes", "paused", "retry", "dead", "schedule", "stat:processed", "stat:failed"} - {key}
+    allowed = [*(f"~{other}" for other in others), "~queue:*", "~*:*:*", "~sidekiq_py:*"]
+    fleet.execute_command("ACL", "SETUSER", "few", "reset", "on", ">secret", "+@all", "~*")
+    try:
+        reader = OverviewReader(pool=redis_url.replace("redis://", "redis://few:secret@"))
+        if not is_first:
+            reader.read()
+        fleet.execute_command("ACL", "SETUSER", "few", "resetkeys", *allowed)
+
+        with pytest.raises(RedisReplyError, match="NOPERM"):
+            reader.read()
+    finally:
+        fleet.execute_command("ACL", "DELUSER", "few")

@@ -12,7 +12,7 @@ from typing import Any
 
 from sidekiq_py.redis_access.connection.link import Command
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.connection.replies import readable
+from sidekiq_py.redis_access.connection.replies import readable, well_typed
 from sidekiq_py.redis_access.processes import process_set
 from sidekiq_py.redis_access.processes.process_set import Beat
 from sidekiq_py.redis_access.reads import queue_trends
@@ -120,9 +120,12 @@ def read(
         known: `Look.names` of the previous look; None to start, which takes a second round trip.
         now: Epoch s.
         trends_of: Chooses the queues whose trends to read; None for none.
+
+    Raises:
+        RedisReplyError: This user may not read a counter, a set, or the names of queues or processes.
     """
     if known is None:
-        known = _names(pool.readable(_NAMES))
+        known = _names(pool.well_typed(_NAMES))
     chosen = known.queues if scope.queues is None else scope.queues(known.queues)
     charted = [] if trends_of is None else list(trends_of(known.queues))
     processes = known.processes if scope.processes else ()
@@ -135,10 +138,11 @@ def read(
     commands += [("LLEN", keys.inbox(owner, queue)) for owner, queue in inboxes]
     commands += queue_trends.commands_of(charted)
     raw = pool.run(lambda link: link.batch(commands))
-    replies = iter(readable(raw))
+    first = len(_NAMES) + len(_TOTALS)
+    # To show 0 retries to a user who may not read them would be a lie; one queue or process may be out of bounds.
+    replies = iter([*well_typed(raw[:first]), *readable(raw[first:])])
     names = _names([next(replies) for _ in _NAMES])
     processed, failed, scheduled, retries, dead = (_number(next(replies)) for _ in _TOTALS)
-    first = len(_NAMES) + len(_TOTALS)
     queues = tuple(
         QueueState(name, _number(next(replies)), next(replies), name in names.paused, error_of(*raw[at : at + 2]))
         for name, at in zip(chosen, range(first, len(raw), 2), strict=False)

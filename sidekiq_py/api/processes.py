@@ -19,6 +19,14 @@ from sidekiq_py.wire.number_text import to_finite
 from sidekiq_py.wire.process_info import CapsuleFacts, ProcessInfo, parse_info
 from sidekiq_py.wire.work import parse_work
 
+# Both languages beat every ten seconds at most, and their entries expire after sixty.
+_SILENT_SECONDS = 25
+
+
+def is_silent(process: "Process", now: float) -> bool:
+    """True if a process has missed two heartbeats: it died, hangs or has lost Redis, unless its clock is wrong."""
+    return now - process.beat_at.timestamp() > _SILENT_SECONDS
+
 
 class Process:
     """

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from sidekiq_py.api import Overview, Process, QueueSummary, Work
+from sidekiq_py.api.processes import is_silent
 from sidekiq_py.cli.output import cut, fit, plain, shortened, shown, span, table_line
 from sidekiq_py.cli.running import language
 from sidekiq_py.wire.json_writer import json_text
@@ -16,7 +17,6 @@ SECTIONS = ("processes", "queues", "jobs")
 _NARROWEST = 6
 # A lower screen shows only the selected section.
 _LEAST_ROWS = 12
-_SILENT_SECONDS = 25
 _ARGS_WIDTH = 200
 
 HELP = (
@@ -272,7 +272,7 @@ def _least(texts: Mapping[_Column, Sequence[str]]) -> int:
 
 
 def _state(process: Process, now: float) -> str:
-    if now - process.beat_at.timestamp() > _SILENT_SECONDS:
+    if is_silent(process, now):
         return "silent"
     return "quiet" if process.is_stopping else ""
 

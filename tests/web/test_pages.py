@@ -127,6 +127,18 @@ def test_busy_shows_processes_and_what_they_run(viewer, redis_client, payload):
     assert re.search(r'HardJob "bob", 5 default [34]\d\.\d s rb:1:aaa t0', shown)
 
 
+def test_a_process_that_has_stopped_beating_is_silent(viewer, redis_client):
+    """As in `top`: it looks busy until its entry expires."""
+    enter_process(redis_client, "rb:1:aaa")
+    enter_process(redis_client, "rb:2:bbb")
+    redis_client.hset("rb:1:aaa", "beat", now_seconds() - 30)
+
+    shown = viewer.get("/busy").shown
+
+    assert re.search(r"rb:1:aaa .* 30\.\d s ago silent rb:2:bbb", shown)
+    assert shown.count("silent") == 1
+
+
 def test_a_running_job_without_an_id_has_no_link(viewer, redis_client, payload):
     """It led to "Not found": only an id finds a job that runs. Another program may have pushed it without one."""
     enter_process(redis_client, "rb:1:aaa", running=[payload("j1"), payload(None, args=["bob"])])

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from starlette.responses import Response
 
 from sidekiq_py.api import OverviewScope, Process, ProcessSet
+from sidekiq_py.api.processes import is_silent
 from sidekiq_py.errors import SidekiqError
 from sidekiq_py.web.access import Need
 from sidekiq_py.web.handlers import Handler
@@ -27,7 +28,9 @@ def busy(visit: Visit) -> Response:
     return visit.page(
         "busy.html",
         seen=seen,
-        processes=[(process, seen.in_flight_of(process.identity)) for process in processes],
+        processes=[
+            (process, seen.in_flight_of(process.identity), is_silent(process, seen.at)) for process in processes
+        ],
         works=[(work, visit.shown(work.job)) for work in works],
         start=start,
         works_start=works_start,

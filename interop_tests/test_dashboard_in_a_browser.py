@@ -240,6 +240,26 @@ def test_a_question_is_asked_before_a_job_is_deleted(
     assert redis_client.zcard("schedule") == 0
 
 
+def test_a_question_is_asked_once_before_a_periodic_job_is_removed(
+    browser: Browser, visit: Callable[[str], str], shop: None, redis_url: str
+) -> None:
+    """By the script, or without it by a page about which axe reports nothing; the browser accepts the script's."""
+    for has_script in (False, True):
+        CronJobs(pool=redis_url).add("*/5 * * * * Europe/Berlin", "Report", name="report")
+        visit("/cron/job?name=report")
+        button = 'button[value="remove"]'
+        if not has_script:
+            browser.driver.execute_script(f"document.querySelector('{button}').removeAttribute('data-ask')")
+            assert "Remove report?" in browser.press(button)
+            assert axe.complaints(browser) == []
+            button = "button.danger"
+
+        assert "report was removed." in browser.press(button)
+
+    visit("/busy")
+    assert "will finish running jobs and exit" in browser.press('button[aria-label="Stop rb:1:aaa"]')
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_people_sign_in(
     browser: Browser, redis_client: redis.Redis, redis_url: str, tmp_path: Path, theme: str

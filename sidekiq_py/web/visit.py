@@ -148,6 +148,24 @@ class Visit:
             return self.redirect("/")
         return self.redirect(path, **dict(parse_qsl(query)))
 
+    def question(self, question: str, advice: str = "", *, path: str, back: str) -> Response | None:
+        """
+        Ask before an action that cannot be undone: a page that sends this form again, or None to go on.
+
+        It goes on if the user has said yes: here, or in a browser with JavaScript to the `data-ask` of the form or its
+        button. A program that shows a token is not asked.
+
+        Args:
+            question: What will be done, such as `Remove report?`.
+            advice: What that means; may be empty.
+            path: Where the form is sent.
+            back: The path of the page that has the form.
+        """
+        if self.field("sure") == "yes" or self.site.access.has_bearer_token(self.request):
+            return None
+        fields = [(name, value) for name, values in self.form.items() if name != "form_token" for value in values]
+        return self.page("question.html", question=question, advice=advice, path=path, back=back, fields=fields)
+
     def set_cookie(self, name: str, value: str, seconds: int | None = None) -> None:
         """Set a cookie in the response; 0 seconds removes it."""
         self._cookies.append((name, value, seconds))

@@ -253,13 +253,14 @@ def test_a_session_of_one_account_is_none_of_another(password_hash):
 
 
 def test_a_program_shows_its_token(redis_client):
-    """It needs no form token, because no browser sends this header by itself."""
+    """It needs no form token, because no browser sends this header by itself, and is not asked whether it is sure."""
     dashboard = asgi_app(tokens={TOKEN: "operator"})
     program = Visitor(dashboard, headers={"authorization": f"Bearer {TOKEN}"})
 
     redis_client.sadd("queues", "low")
     assert program.get("/retries").status == 200
     assert program.send("POST", "/queue/pause", b"name=low&action=pause").status == 303
+    assert "process has exited" in program.post("/busy/signal", {"action": "stop", "identity": "rb:1:aaa"}).shown
     assert Visitor(dashboard, headers={"authorization": "Bearer wrong"}).send("GET", "/retries").status in (303, 401)
 
 
@@ -287,7 +288,7 @@ def test_the_host_program_s_callable_decides(visitor):
 
 
 ACTIONS = [
-    ("/busy/signal", {"action": "stop", "all": "1"}),
+    ("/busy/signal", {"action": "stop", "all": "1", "sure": "yes"}),
     ("/queue/pause", {"name": "low", "action": "pause"}),
     ("/queue/clear", {"name": "low"}),
     ("/retries/act", {"action": "delete", "key": "1", "sure": "yes"}),
@@ -300,8 +301,8 @@ ACTIONS = [
     ("/queue/all", {"action": "delete", "name": "low", "all": "1"}),
     ("/bulk/stop", {"id": "1"}),
     ("/job/copy", {"at": "/retries"}),
-    ("/cron/act", {"name": "report", "action": "remove"}),
-    ("/batches/act", {"bid": "b", "action": "delete"}),
+    ("/cron/act", {"name": "report", "action": "remove", "sure": "yes"}),
+    ("/batches/act", {"bid": "b", "action": "delete", "sure": "yes"}),
     ("/celery/revoke", {"id": "a", "action": "terminate"}),
     ("/celery/worker/act", {"name": "w1@here", "action": "shutdown"}),
     ("/celery/limit", {"task": "shop.add", "limit": "1/h"}),

@@ -303,13 +303,34 @@ def test_processes_are_quieted_stopped_and_dumped(operator, redis_client):
     enter_process(redis_client, "app:1:ccc", embedded=True)
 
     operator.post("/busy/signal", {"action": "quiet", "identity": "rb:1:aaa"})
-    reply = operator.post("/busy/signal", {"action": "stop", "all": "1"})
+    reply = operator.post("/busy/signal", {"action": "stop", "all": "1", "sure": "yes"})
 
     assert redis_client.lrange("rb:1:aaa-signals", 0, -1) == [b"TERM", b"TSTP"]
     assert redis_client.lrange("py:1:bbb-signals", 0, -1) == [b"TERM"]
     assert redis_client.exists("app:1:ccc-signals") == 0
     assert "2 processes will finish running jobs and exit" in reply.shown
     assert "1 cannot be controlled" in reply.shown
+
+
+@pytest.mark.parametrize(
+    ("fields", "question"),
+    [
+        ({"action": "stop", "identity": "rb:1:aaa"}, "Stop rb:1:aaa?"),
+        ({"action": "stop", "all": "1"}, "Stop all processes?"),
+        ({"action": "quiet", "all": "1"}, "Quiet all processes?"),
+    ],
+)
+def test_stopping_asks_before(operator, redis_client, fields, question):
+    """Without JavaScript, a page does; its form sends the same again, with the answer."""
+    enter_process(redis_client, "rb:1:aaa")
+
+    asked = operator.post("/busy/signal", fields)
+
+    assert question in asked.shown
+    assert redis_client.exists("rb:1:aaa-signals") == 0
+    assert AuditLog().page() == []
+    sent = dict(re.findall(r'type="hidden" name="(?!form_token)(\w+)" value="([^"]*)"', asked.text))
+    assert sent == {**fields, "sure": "yes"}
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,12 @@ from sidekiq_py.web import JobLink, Page, PageAction, Visit
 
 _SHOWN = 50
 _TEMPLATES = Path(__file__).with_name("templates")
+_QUESTIONS = {
+    "close": "Close this batch? No more jobs can be added.",
+    "retry": "Retry its failed jobs?",
+    "invalidate": "Invalidate this batch? Its remaining jobs end without running.",
+    "delete": "Delete this batch? Its jobs still run, but its callbacks do not.",
+}
 _ACTIONS = {
     "close": "No more jobs can be added.",
     "retry": "Its failed jobs were enqueued again.",
@@ -104,6 +110,7 @@ def _show(visit: Visit) -> Any:
         members=members,
         wanted=wanted if wanted in ROW_STATES else "",
         moment=moment,
+        questions=_QUESTIONS,
         error_text=partial(_error_text, visit.site.redaction),
     )
 
@@ -124,6 +131,9 @@ def _act(visit: Visit) -> Any:
     bid, action = visit.field("bid"), visit.field("action")
     if action not in _ACTIONS:
         return visit.redirect("/batches", "There is no such action; nothing was done.")
+    asked = visit.question(_QUESTIONS[action], bid, path="/batches/act", back="/batches")
+    if asked is not None:
+        return asked
     visit.audit(action, f"batch {bid}", "")
     try:
         batch = Batches(pool=visit.pool).find(bid)

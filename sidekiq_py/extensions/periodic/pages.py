@@ -17,6 +17,7 @@ _JOBS_SHOWN = 100
 _TICKS_SHOWN = 10
 _RUNS_SHOWN = 100
 _LONGEST_REASON = 500
+_REMOVAL = "If a program declares the job, it comes back after you remove it. Disable it instead."
 _TEMPLATES = Path(__file__).with_name("templates")
 
 
@@ -71,6 +72,7 @@ def _show(visit: Visit) -> Any:
         lost=job.lost_ticks(),
         runs=runs,
         history=job.history(),
+        removal=_REMOVAL,
     )
 
 
@@ -79,6 +81,10 @@ def _act(visit: Visit) -> Any:
     job = CronJobs(pool=visit.pool).find(name, namespace or None)
     if job is None or action not in ("run", "enable", "disable", "remove"):
         return visit.redirect("/cron", "There is no such periodic job or action; nothing was done.")
+    if action == "remove":
+        asked = visit.question(f"Remove {job.name}?", _REMOVAL, path="/cron/act", back="/cron")
+        if asked is not None:
+            return asked
     reason = visit.field("reason").strip()[:_LONGEST_REASON]
     visit.audit(action, f"periodic job {name}", reason)
     try:

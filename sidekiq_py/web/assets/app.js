@@ -238,6 +238,14 @@ countOn().catch(() => { /* The link stays, and the user can click it. */ });
 // --- Questions ------------------------------------------------------------------------------------------------------
 
 document.addEventListener("submit", (event) => {
-  const question = event.target.dataset.ask;
-  if (question && !window.confirm(question)) event.preventDefault();
+  const question = event.submitter?.dataset.ask ?? event.target.dataset.ask;
+  if (!question) return;
+  if (!window.confirm(question)) {
+    event.preventDefault();
+    return;
+  }
+  // Without this answer, the server asks on a page of its own.
+  const sure = document.createElement("input");
+  Object.assign(sure, { type: "hidden", name: "sure", value: "yes" });
+  event.target.append(sure);
 });

@@ -50,6 +50,11 @@ def signal(visit: Visit) -> Response:
     if bool(identity) == everything:
         advice = "Send the identity of one process, or all=1 for all processes. Nothing was done."
         return visit.page("error.html", 400, title="Which process?", advice=advice)
+    if action == "stop" or (action == "quiet" and everything):
+        question = f"{action.capitalize()} {identity if identity else 'all processes'}?"
+        asked = visit.question(question, path="/busy/signal", back="/busy")
+        if asked is not None:
+            return asked
     processes = ProcessSet(clean=False, pool=visit.pool)
     if identity:
         found = processes.find(identity)

@@ -100,7 +100,7 @@ def test_its_buttons_do_what_they_say(visitor, redis_client):
     """Each is noted; a viewer does none of it."""
     operator = visitor()
     batch = batch_of(2)
-    where = {"bid": batch.bid}
+    where = {"bid": batch.bid, "sure": "yes"}
 
     assert visitor("viewer").post("/batches/act", {**where, "action": "invalidate"}).status == 403
     assert "without running" in operator.post("/batches/act", {**where, "action": "invalidate"}).shown
@@ -109,6 +109,26 @@ def test_its_buttons_do_what_they_say(visitor, redis_client):
     assert "nothing was done" in operator.post("/batches/act", {**where, "action": "explode"}).shown
     assert "Nothing was done" in operator.post("/batches/act", {**where, "action": "retry"}).shown
     assert [entry.action for entry in AuditLog().page()] == ["retry", "delete", "invalidate"]
+
+
+@pytest.mark.parametrize(
+    ("action", "question"),
+    [
+        ("invalidate", "Invalidate this batch? Its remaining jobs end without running."),
+        ("delete", "Delete this batch? Its jobs still run, but its callbacks do not."),
+    ],
+)
+def test_each_button_asks_before(visitor, redis_client, action, question):
+    """With a question that says what will happen, and also without JavaScript."""
+    operator = visitor()
+    batch = batch_of(2)
+
+    asked = operator.post("/batches/act", {"bid": batch.bid, "action": action})
+
+    assert question in asked.shown
+    assert batch.is_valid
+    assert AuditLog().page() == []
+    assert f'data-ask="{question}"' in operator.get(f"/batches/one?bid={batch.bid}").text
 
 
 def test_one_that_has_gone_is_told(visitor, redis_client):

@@ -100,9 +100,27 @@ def test_it_is_run_disabled_enabled_and_removed(visitor, report, redis_client):
     operator.post("/cron/act", {**where, "action": "enable"})
     assert CronJobs().find("report").is_enabled
     assert visitor("viewer").post("/cron/act", {**where, "action": "remove"}).status == 403
-    assert "report was removed." in operator.post("/cron/act", {**where, "action": "remove"}).shown
+    assert "report was removed." in operator.post("/cron/act", {**where, "action": "remove", "sure": "yes"}).shown
     assert CronJobs().find("report") is None
     assert [entry.action for entry in AuditLog().page()] == ["remove", "enable", "disable", "run"]
+
+
+def test_removing_one_asks_before(visitor, report):
+    """Also without JavaScript, because a job that no program declares would be lost."""
+    operator = visitor()
+    where = {"name": "report", "namespace": "default", "action": "remove"}
+
+    asked = operator.post("/cron/act", where)
+
+    assert asked.status == 200
+    assert "Remove report?" in asked.shown
+    assert CronJobs().find("report") is not None
+    assert AuditLog().page() == []
+    assert dict(re.findall(r'type="hidden" name="(?!form_token)(\w+)" value="([^"]*)"', asked.text)) == {
+        **where,
+        "sure": "yes",
+    }
+    assert 'value="remove" class="danger" data-ask="Remove report?' in operator.get("/cron/job?name=report").text
 
 
 def test_one_that_has_gone_is_told(visitor):

@@ -599,6 +599,23 @@ def test_a_page_of_queues_shows_its_hundred_and_how_many_there_are(viewer, redis
     assert ("q099" in first, "q100" in first, "q100" in second, "q149" in second) == (True, False, True, True)
 
 
+def test_a_queue_is_found_by_a_part_of_its_name(viewer, redis_client, payload):
+    """Among hundreds, nobody wants to turn pages; the pages and the updates of what matches match, too."""
+    for number in range(150):
+        fill(redis_client, payload, 1, f"q{number:03}")
+
+    found = viewer.get("/queues?name=Q14")
+    many = viewer.get("/queues?name=q&from=0").text
+
+    assert "10 queues, 10 jobs waiting Queue" in found.shown
+    assert ("q140" in found.shown, "q139" in found.shown) == (True, False)
+    assert "10 queues, 10 jobs waiting Queue" in viewer.get("/queues?name=Q14&live=1").shown
+    assert 'href="/queues?name=q&amp;from=100"' in many
+    assert "There are no queues with such a name." in viewer.get("/queues?name=zzz").shown
+    assert 'value="&lt;b&gt;"' in viewer.get("/queues?name=<b>").text
+    assert 'name="name"' in viewer.get("/queues").text
+
+
 def test_a_queue_that_was_cleared_while_its_jobs_were_in_flight_is_listed_last(viewer, redis_client, payload):
     """Its name is in no set any more, until a job comes back to it."""
     fill(redis_client, payload, 2)

@@ -14,21 +14,26 @@ from sidekiq_py.web.trends import charts_of
 from sidekiq_py.web.visit import Visit
 
 _SHOWN = 100
+_LONGEST_NAME = 200
 
 
 def queues(visit: Visit) -> Response:
-    """All queues, a hundred on a page."""
-    start = visit.query_number("from", 0)
+    """All queues, or those whose names contain a text, a hundred on a page."""
+    start, wanted = visit.query_number("from", 0), visit.query("name").strip()[:_LONGEST_NAME]
     watch = visit.server.watch
 
+    def matching(names: Sequence[str]) -> Sequence[str]:
+        return [name for name in names if wanted.casefold() in name.casefold()] if wanted else names
+
     def on_page(names: Sequence[str]) -> Sequence[str]:
-        return names[start : start + _SHOWN]
+        return matching(names)[start : start + _SHOWN]
 
     scope = OverviewScope(queues=on_page, processes=False, running=False)
-    seen = watch.look(f"/queues {start}", scope, is_live=visit.is_live, trends_of=on_page)
+    seen = watch.look(f"/queues {start} {wanted}", scope, is_live=visit.is_live, trends_of=on_page)
     names = set(on_page(seen.queue_names))
     rows = [(queue, charts_of(watch, queue, seen)) for queue in seen.queues if queue.name in names]
-    return visit.page("queues.html", rows=rows, total=len(seen.queue_names), start=start, shown=_SHOWN)
+    total = len(matching(seen.queue_names))
+    return visit.page("queues.html", rows=rows, total=total, wanted=wanted, start=start, shown=_SHOWN)
 
 
 def pause(visit: Visit) -> Response:

@@ -1,12 +1,14 @@
 """Renders charts as SVG on the server. Colours come from the style sheet, so they follow the dark or light theme."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from markupsafe import Markup
 
 from sidekiq_py.web.text import number, shortened
+
+Spell = Callable[[float], str]
 
 _WIDTH, _HEIGHT, _BOTTOM = 720, 160, 22
 _ROOM = _HEIGHT - _BOTTOM - 12
@@ -65,17 +67,26 @@ def bars(values: Sequence[Bar], *, title: str, marks: Sequence[Mark] = ()) -> Ma
     return _chart(title, parts)
 
 
-def line(values: Sequence[float], *, title: str) -> Markup:
-    """A small line without axes, for a trend; empty for fewer than two values."""
-    return _line(list(enumerate(values)), title)
+def line(values: Sequence[float], *, title: str, spell: Spell = number) -> Markup:
+    """
+    A small line without axes, for a trend; empty for fewer than two values.
+
+    Its lowest value is at the bottom and its highest at the top, and only the title says what they are.
+
+    Args:
+        spell: Formats a value.
+    """
+    return _line(list(enumerate(values)), title, spell)
 
 
-def trend(points: Sequence[tuple[datetime, float]], *, title: str) -> Markup:
-    """A line over time, with gaps where minutes are missing; empty for fewer than two points."""
-    return _line([(at.timestamp(), value) for at, value in points], title, most_apart=_MOST_APART_SECONDS)
+def trend(points: Sequence[tuple[datetime, float]], *, title: str, spell: Spell = number) -> Markup:
+    """Like `line`, over time, with gaps where minutes are missing."""
+    return _line([(at.timestamp(), value) for at, value in points], title, spell, most_apart=_MOST_APART_SECONDS)
 
 
-def _line(points: Sequence[tuple[float, float]], title: str, *, most_apart: float | None = None) -> Markup:
+def _line(
+    points: Sequence[tuple[float, float]], title: str, spell: Spell, *, most_apart: float | None = None
+) -> Markup:
     if len(points) < 2:
         return Markup("")
     values = [value for _, value in points]
@@ -91,9 +102,10 @@ def _line(points: Sequence[tuple[float, float]], title: str, *, most_apart: floa
         x = (at - first) / width * _LINE_WIDTH
         parts[-1].append(f"{x:.1f},{_LINE_HEIGHT - 2 - (value - low) / spread * (_LINE_HEIGHT - 4):.1f}")
     lines = Markup("").join(Markup('<polyline points="{}"/>').format(" ".join(part)) for part in parts)
-    return Markup('<svg class="line" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>').format(
-        _LINE_WIDTH, _LINE_HEIGHT, title, lines
-    )
+    between = spell(low) if spell(low) == spell(high) else f"{spell(low)} to {spell(high)}"
+    return Markup(
+        '<svg class="line" viewBox="0 0 {} {}" role="img" aria-label="{title}"><title>{title}</title>{}</svg>'
+    ).format(_LINE_WIDTH, _LINE_HEIGHT, lines, title=f"{title}: {between}")
 
 
 def histogram(counts: Sequence[tuple[str, int]], *, title: str) -> Markup:

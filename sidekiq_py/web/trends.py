@@ -9,6 +9,7 @@ from markupsafe import Markup
 from sidekiq_py.api import Overview, QueueSummary, TrendPoint
 from sidekiq_py.web.charts import line, trend
 from sidekiq_py.web.site import Watch
+from sidekiq_py.web.text import duration
 
 
 class QueueCharts(NamedTuple):
@@ -31,5 +32,5 @@ def charts_of(watch: Watch, queue: QueueSummary, seen: Overview) -> QueueCharts:
     upto_now = [*points, now] if queue.error is None else points
     return QueueCharts(
         trend([(point.at, point.size) for point in upto_now], title="Size in the last two hours"),
-        trend([(point.at, point.latency) for point in upto_now], title="Latency in the last two hours"),
+        trend([(point.at, point.latency) for point in upto_now], title="Latency in the last two hours", spell=duration),
     )

@@ -652,8 +652,8 @@ def test_the_trend_of_a_queue_reaches_back_to_before_anybody_looked(visitor, red
 
     text = visitor("viewer").get(path).text
 
-    for name in ("Size", "Latency"):
-        [chart] = re.findall(rf'<svg [^>]*aria-label="{name} in the last two hours">(.*?)</svg>', text)
+    for name in ("Size in the last two hours: 1 to 90", "Latency in the last two hours: 1.5 s to 1 m 30 s"):
+        [chart] = re.findall(rf'<svg [^>]*aria-label="{name}"><title>{name}</title>(.*?)</svg>', text)
         assert [len(line.split()) for line in re.findall(r'points="([^"]*)"', chart)] == [3, 4]
 
 

@@ -18,6 +18,7 @@ _PERIODS = {"hour": "the last hour", "day": "the last day", "week": "the last we
 _WORST_FIRST = (Level.PROBLEM, Level.WARNING)
 _QUEUES_SHOWN = 20
 _PATH = "/"
+_rate = "{:.1f}".format
 
 
 def overview(visit: Visit) -> Response:
@@ -36,8 +37,8 @@ def overview(visit: Visit) -> Response:
     return visit.page(
         "overview.html",
         seen=seen,
-        rate_line=line([rate for rate, _ in rates], title="Jobs per second, in the last minute"),
-        failure_line=line([rate for _, rate in rates], title="Failures per second, in the last minute"),
+        rate_line=line([rate for rate, _ in rates], title="Jobs per second, in the last minute", spell=_rate),
+        failure_line=line([rate for _, rate in rates], title="Failures per second, in the last minute", spell=_rate),
         period=period,
         periods=_PERIODS,
         chart=bars(values, title=f"Jobs that ended in {_PERIODS[period]}"),

@@ -260,6 +260,14 @@ def test_a_question_is_asked_once_before_a_periodic_job_is_removed(
     assert "will finish running jobs and exit" in browser.press('button[aria-label="Stop rb:1:aaa"]')
 
 
+def test_a_button_leads_back_to_its_page(browser: Browser, visit: Callable[[str], str], shop: None) -> None:
+    """A browser says which page has sent the form, with its parameters."""
+    visit("/queue?name=default")
+
+    assert "default is paused." in browser.press('button[value="pause"]')
+    assert browser.driver.current_url.endswith("/queue?name=default")
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_people_sign_in(
     browser: Browser, redis_client: redis.Redis, redis_url: str, tmp_path: Path, theme: str

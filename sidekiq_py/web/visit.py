@@ -4,10 +4,11 @@ import base64
 import binascii
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
@@ -140,6 +141,16 @@ class Visit:
             text = shortened(notice, _LONGEST_NOTICE).encode(errors="backslashreplace")
             self._cookies.append((NOTICE_COOKIE, base64.urlsafe_b64encode(text).decode(), 60))
         return self._with_cookies(Response(status_code=303, headers={"location": self.url(path, **query)}))
+
+    def redirect_back(self, notice: str, *pages: str) -> Response:
+        """Redirect to the page that has sent the form, as it was, if it is one of *pages*; otherwise to the first."""
+        address = self.request.headers.get("referer", "")
+        with suppress(ValueError):
+            here = urlsplit(address) if len(address) <= _LONGEST_ADDRESS else urlsplit("")
+            for page in pages:
+                if here.path == self.url(page):
+                    return self.redirect(page, notice, **dict(parse_qsl(here.query)))
+        return self.redirect(pages[0], notice)
 
     def redirect_within(self, address: str) -> Response:
         """Redirect to *address*, a path with parameters on this dashboard; to the overview if it is anything else."""

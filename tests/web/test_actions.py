@@ -3,6 +3,7 @@
 import json
 import re
 from html import unescape
+from urllib.parse import urlencode
 
 import pytest
 
@@ -214,6 +215,32 @@ def test_a_queue_is_paused_and_goes_on(operator, redis_client, payload):
 
     operator.post("/queue/pause", {"name": "low", "action": "unpause"})
     assert not Queue("low").paused
+
+
+@pytest.mark.parametrize(
+    ("referer", "back"),
+    [
+        ("http://localhost:4567/jobs/queues?from=100&name=a+b", "/jobs/queues?from=100&name=a+b"),
+        ("http://localhost:4567/jobs/queue?name=low", "/jobs/queue?name=low"),
+        ("http://localhost:4567/jobs/busy", "/jobs/queues"),
+        ("http://localhost:4567/queue?name=low", "/jobs/queues"),
+        ("http://localhost:4567/jobs//evil.example/queue", "/jobs/queues"),
+        ("http://[", "/jobs/queues"),
+        ("", "/jobs/queues"),
+        (f"http://localhost:4567/jobs/queues?name={'x' * 3000}", "/jobs/queues"),
+    ],
+)
+def test_an_action_leads_back_to_the_page_with_its_button(visitor, redis_client, payload, referer, back):
+    """Among hundreds of queues nobody wants to turn the pages again."""
+    fill(redis_client, payload, 1, "low")
+    operator = visitor(base="/jobs")
+    form = urlencode({"form_token": operator.form_token, "name": "low", "action": "pause"}).encode()
+
+    sent = {"origin": "http://localhost:4567", "sec-fetch-site": "same-origin", "referer": referer}
+    reply = operator.send("POST", "/queue/pause", form, headers=sent)
+
+    assert (reply.status, reply.headers["location"]) == (303, back)
+    assert redis_client.sismember("paused", "low")
 
 
 def test_a_queue_is_cleared_after_a_count(operator, redis_client, payload):

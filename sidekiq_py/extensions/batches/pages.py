@@ -147,7 +147,12 @@ def _act(visit: Visit) -> Any:
             batch.delete()
     except SidekiqError as error:
         return visit.redirect("/batches", f"Nothing was done: {error}")
-    return visit.redirect("/batches", f"{bid}: {_ACTIONS[action]}")
+    notice = f"{bid}: {_ACTIONS[action]}"
+    return (
+        visit.redirect("/batches", notice)
+        if action == "delete"
+        else visit.redirect_back(notice, "/batches", "/batches/one")
+    )
 
 
 def _number(text: str) -> int:

@@ -91,7 +91,7 @@ def _act(visit: Visit) -> Any:
         if action == "run":
             jid = job.run()
             notice = f"{name} was pushed as {jid}." if jid else "A client middleware stopped it; nothing was pushed."
-            return visit.redirect("/cron", notice)
+            return visit.redirect_back(notice, "/cron", "/cron/job")
         if action == "remove":
             job.remove()
             return visit.redirect("/cron", f"{name} was removed.")
@@ -101,7 +101,7 @@ def _act(visit: Visit) -> Any:
             job.disable(reason)
     except ConfigError as error:
         return visit.redirect("/cron", f"Nothing was done: {error}")
-    return visit.redirect("/cron", f"{name} is {action}d.")
+    return visit.redirect_back(f"{name} is {action}d.", "/cron", "/cron/job")
 
 
 def _texts(entry: Mapping[str, Any]) -> dict[str, str]:

@@ -77,7 +77,7 @@ def signal(visit: Visit) -> Response:
     notice = f"{what}, starting at the next heartbeat." if done else "Nothing was done."
     if refused:
         notice += f" {refused} cannot be controlled from here: embedded in another program."
-    return visit.redirect("/busy", notice)
+    return visit.redirect_back(notice, "/busy")
 
 
 HANDLERS = (

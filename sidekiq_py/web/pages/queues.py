@@ -59,7 +59,7 @@ def pause(visit: Visit) -> Response:
     else:
         target.unpause()
         notice = f"{name} is no longer paused."
-    return visit.redirect("/queues", notice)
+    return visit.redirect_back(notice, "/queues", "/queue")
 
 
 def _unknown(visit: Visit, name: str, known: Sequence[str]) -> Response:

@@ -105,6 +105,17 @@ def test_it_is_run_disabled_enabled_and_removed(visitor, report, redis_client):
     assert [entry.action for entry in AuditLog().page()] == ["remove", "enable", "disable", "run"]
 
 
+@pytest.mark.parametrize("page", ["/cron?from=0", "/cron/job?name=report"])
+def test_disabling_one_leads_back_to_the_page_with_the_button(visitor, report, page):
+    """There the operator sees the new state."""
+    fields = {"name": "report", "action": "disable", "reason": "too loud"}
+
+    reply = visitor().post("/cron/act", fields, referer=f"http://localhost:4567{page}")
+
+    assert "report is disabled." in reply.shown
+    assert ("All periodic jobs" in reply.shown) is page.startswith("/cron/job")
+
+
 def test_removing_one_asks_before(visitor, report):
     """Also without JavaScript, because a job that no program declares would be lost."""
     operator = visitor()

@@ -16,9 +16,13 @@ from sidekiq_py.extensions.periodic.cron_jobs import CronJob, CronJobs
 from sidekiq_py.extensions.periodic.cron_text import CronText, CronTextError, parse
 from sidekiq_py.extensions.periodic.declared import OVERLAPS, make
 from sidekiq_py.extensions.periodic.layout import tick_text
+from sidekiq_py.options import closest
 from sidekiq_py.redaction import current
 from sidekiq_py.wire.json_dialect import loads
 from sidekiq_py.wire.json_writer import json_text
+
+# In an error about a name that no job has.
+_MOST_NAMED = 20
 
 _TIME = "%Y-%m-%d %H:%M:%S %z"
 
@@ -231,7 +235,12 @@ def _found(name: str) -> CronJob:
 
 
 def _missing(jobs: CronJobs, name: str) -> str:
-    return f"there is no periodic job {name!r}; there are: {', '.join(job.name for job in jobs) or 'none'}"
+    names = [job.name for job in jobs]
+    if len(names) <= _MOST_NAMED:
+        return f"there is no periodic job {name!r}; there are: {', '.join(names) or 'none'}"
+    close = closest(name, names)
+    meant = f". Did you mean {close}?" if close is not None else f" among {len(names):,}."
+    return f"there is no periodic job {name!r}{meant} sidekiq-py cron list shows all"
 
 
 def _cron_text(jobs: CronJobs, text: str, zone: str | None) -> CronText:

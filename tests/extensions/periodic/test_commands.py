@@ -197,6 +197,18 @@ def test_a_name_that_nobody_has_says_which_there_are(run: Callable[..., Any], st
     assert "there is no periodic job 'reprot'; there are: report" in run("show", "reprot", exit_code=2)
 
 
+def test_among_many_names_the_closest_is_suggested(run: Callable[..., Any], redis_client: redis.Redis) -> None:
+    """An error that lists two thousand names hides what is wrong."""
+    for number in range(21):
+        redis_client.sadd("cron_jobs", f"cron_job:report-{number}")
+        redis_client.hset(f"cron_job:report-{number}", mapping={"klass": "X", "cron": "* * * * *"})
+
+    assert "there is no periodic job 'reprot-7'. Did you mean report-7? sidekiq-py cron list shows all" in run(
+        "show", "reprot-7", exit_code=2
+    )
+    assert "there is no periodic job 'xyz' among 21. sidekiq-py cron list shows all" in run("show", "xyz", exit_code=2)
+
+
 def test_the_history_tells_how_runs_ended(
     run: Callable[..., Any], start: Start, look: Look, redis_client: redis.Redis
 ) -> None:

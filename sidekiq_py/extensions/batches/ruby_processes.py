@@ -6,6 +6,9 @@ from sidekiq_py.api.processes import ProcessSet
 from sidekiq_py.errors import RedisError
 from sidekiq_py.redis_access.connection.pool import Pool
 
+# With hundreds, each program that opens a batch would log hundreds of lines.
+_MOST_NAMED = 5
+
 _log = logging.getLogger("sidekiq")
 
 LABEL = "sidekiq_py"
@@ -24,7 +27,7 @@ def without_support(pool: Pool) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def warn_once(pool: Pool) -> None:
-    """Log a warning for each of them, once for each Redis in which this process opens a batch."""
+    """Log a warning for each of them, or the first few, once for each Redis in which this process opens a batch."""
     if pool.settings.url in _looked:
         return
     _looked.add(pool.settings.url)
@@ -33,10 +36,17 @@ def warn_once(pool: Pool) -> None:
     except RedisError:
         # A user who only enqueues may lack the right to look.
         return
-    for identity, queues in found:
+    for identity, queues in found[:_MOST_NAMED]:
         _log.warning(
             "the Ruby process %s does not know batches: batch jobs that it fetches from %s are not counted. Load the "
             "file that `sidekiq-py ruby-support` prints there, or push the jobs to other queues",
             identity,
             ", ".join(queues),
+        )
+    more = len(found) - _MOST_NAMED
+    if more > 0:
+        _log.warning(
+            "the same goes for %s more Ruby process%s; `sidekiq-py doctor --json` names all of them",
+            f"{more:,}",
+            "" if more == 1 else "es",
         )

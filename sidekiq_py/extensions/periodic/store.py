@@ -297,8 +297,15 @@ def restore_effect(key: str, own: OwnState, *, now: float) -> Effect | None:
 
 def runs(pool: Pool, key: str) -> list[Run]:
     """The last hundred ticks of a job that Python has fired, newest first."""
+    return _runs_in(_replies(pool, [_runs_of(key)])[0])
+
+
+def _runs_of(key: str) -> Command:
+    return ("LRANGE", RUNS_PREFIX + key, 0, -1)
+
+
+def _runs_in(rows: Iterable[bytes]) -> list[Run]:
     found = []
-    [rows] = _replies(pool, [("LRANGE", RUNS_PREFIX + key, 0, -1)])
     for row in rows:
         words = row.decode(errors="replace").split(" ")
         try:
@@ -330,8 +337,15 @@ def was_pushed(pool: Pool, key: str, jid: str) -> bool:
 
 def jid_history(pool: Pool, key: str) -> list[dict[str, Any]]:
     """The gem's list of the last pushes, newest first."""
+    return _pushes_in(_replies(pool, [_pushes_of(key)])[0])
+
+
+def _pushes_of(key: str) -> Command:
+    return ("LRANGE", f"{key}:jid_history", 0, -1)
+
+
+def _pushes_in(lines: Iterable[bytes]) -> list[dict[str, Any]]:
     found = []
-    [lines] = _replies(pool, [("LRANGE", f"{key}:jid_history", 0, -1)])
     for line in lines:
         try:
             entry = loads(line)
@@ -350,12 +364,13 @@ def lost_ticks(pool: Pool, job: StoredJob, now: float) -> list[int]:
     """
     if job.cron is None:
         return []
-    [taken_ones] = _replies(pool, [("ZRANGE", f"{job.key}:enqueued", 0, -1, "WITHSCORES")])
+    commands = [("ZRANGE", f"{job.key}:enqueued", 0, -1, "WITHSCORES"), _pushes_of(job.key), _runs_of(job.key)]
+    taken_ones, lines, rows = _replies(pool, commands)
     taken = _pairs_of_scores(taken_ones)
     pushes = sorted(
-        moment for line in jid_history(pool, job.key) if (moment := epoch_of(str(line.get("enqueued", "")))) is not None
+        moment for line in _pushes_in(lines) if (moment := epoch_of(str(line.get("enqueued", "")))) is not None
     )
-    known = {run.tick for run in runs(pool, job.key)}
+    known = {run.tick for run in _runs_in(rows)}
     since = pushes[0] if len(pushes) >= 10 else 0.0
     lost = []
     for tick, score in sorted(taken.items()):

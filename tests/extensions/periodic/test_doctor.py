@@ -1,6 +1,7 @@
 """What the doctor says of the timetable."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import pytest
 import redis
@@ -11,8 +12,12 @@ from sidekiq_py.doctor import examine
 from sidekiq_py.extensions.periodic.declared import declarations, declare
 from sidekiq_py.extensions.periodic.layout import tick_text
 from tests.extensions.periodic.conftest import NOON
+from tests.web.conftest import RoundTrips, round_trips
 
 Start = Callable[..., None]
+RoundTripsOf = Callable[[], AbstractContextManager[RoundTrips]]
+
+__all__ = ["round_trips"]
 
 
 def seen() -> list[tuple[str, str]]:
@@ -107,6 +112,20 @@ def test_a_tick_that_ruby_took_and_never_pushed_is_a_warning(start: Start, redis
     assert "1 tick of the periodic job `a` was claimed by a Ruby process and never pushed" in text
     assert "2030-01-01T11:00:00Z" in text
     assert CronJobs().find("a").lost_ticks()[0].timestamp() == lost
+
+
+def test_each_job_is_read_in_one_round_trip(start: Start, redis_client: redis.Redis, round_trips: RoundTripsOf) -> None:
+    """The doctor looks at two hundred, which over a network made most of its time."""
+    start()
+    made = []
+    for count in (10, 20):
+        for number in range(count):
+            save(redis_client, f"cron_job:default:a{number}")
+        with round_trips() as counted:
+            seen()
+        made.append(counted.count)
+
+    assert made[1] - made[0] == 10
 
 
 def test_a_declared_job_that_is_gone_is_a_warning(start: Start, redis_client: redis.Redis) -> None:

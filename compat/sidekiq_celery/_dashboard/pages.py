@@ -26,6 +26,10 @@ _STATES = (states.SUCCESS, states.FAILURE, states.RETRY, states.STARTED, states.
 _TEMPLATES = Path(__file__).with_name("templates")
 _MARKS = ("flow", "chord", "group", "callbacks", "errbacks", "parent_id")
 _MOST_MORE = 1000
+_QUESTIONS = {
+    "revoke": "Revoke this task? It will not start.",
+    "terminate": "Revoke this task, and end it if it runs?",
+}
 _SECONDS = re.compile(r"\d{1,8}(\.\d{1,3})?", re.ASCII)
 _YEAR_SECONDS = 366 * 24 * 3600
 
@@ -121,6 +125,7 @@ def _task(visit: Visit) -> Any:
         shown=shown,
         # Not 404: a task that is waiting or running has no result yet, and can be revoked.
         stored=stored or StoredResult(task_id, states.PENDING),
+        questions=_QUESTIONS,
     )
 
 
@@ -128,6 +133,10 @@ def _revoke(visit: Visit) -> Any:
     task_id, terminates = visit.field("id").strip(), visit.field("action") == "terminate"
     if not task_id or len(task_id) > _LONGEST_ID:
         return visit.redirect("/celery", "There is no such task; nothing was done.")
+    question = _QUESTIONS["terminate" if terminates else "revoke"]
+    asked = visit.question(question, task_id, path="/celery/revoke", back="/celery")
+    if asked is not None:
+        return asked
     side = side_of(visit.pool)
     visit.audit("terminate" if terminates else "revoke", f"task {task_id}")
     try:
@@ -210,6 +219,10 @@ def _act_on_worker(visit: Visit) -> Any:
         return visit.redirect("/celery/worker", "Name a queue; nothing was done.", name=name)
     if action in ("grow", "shrink") and not _is_count(count):
         return visit.redirect("/celery/worker", f"Give a number from 1 to {_MOST_MORE}; nothing was done.", name=name)
+    if action == "shutdown":
+        asked = visit.question(f"Stop {name}?", path="/celery/worker/act", back="/celery/workers")
+        if asked is not None:
+            return asked
     details = queue if action in ("add", "cancel") else count if action in ("grow", "shrink") else ""
     visit.audit(action, f"worker {name}", details)
     said = commands[action]()

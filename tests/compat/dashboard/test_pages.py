@@ -79,7 +79,7 @@ def test_workers_are_asked_and_steered(operator: Visitor, start_worker: StartWor
     eventually(lambda: "Slots 3" in operator.get(f"/celery/worker?name={NODE}").shown, LONG)
     assert "celery, parcels" in operator.get(f"/celery/worker?name={NODE}").shown
     assert [entry.action for entry in AuditLog().page()] == ["time limits", "rate limit", "add", "grow"]
-    operator.post("/celery/worker/act", {"name": NODE, "action": "shutdown"})
+    operator.post("/celery/worker/act", {"name": NODE, "action": "shutdown", "sure": "yes"})
     eventually(lambda: "No worker of Celery tasks has answered" in operator.get("/celery/workers").shown, LONG)
 
 
@@ -107,13 +107,29 @@ def test_time_limits_that_are_no_seconds_are_refused(operator: Visitor, seconds:
     assert AuditLog().page() == []
 
 
+@pytest.mark.parametrize(
+    ("path", "fields", "question"),
+    [
+        ("/celery/revoke", {"id": "a", "action": "revoke"}, "Revoke this task? It will not start."),
+        ("/celery/revoke", {"id": "a", "action": "terminate"}, "Revoke this task, and end it if it runs?"),
+        ("/celery/worker/act", {"name": NODE, "action": "shutdown"}, f"Stop {NODE}?"),
+    ],
+)
+def test_revoking_and_stopping_ask_before(operator: Visitor, path: str, fields: dict[str, str], question: str) -> None:
+    """Without JavaScript, on a page; nothing is noted or done until the answer."""
+    asked = operator.post(path, fields)
+
+    assert question in asked.shown
+    assert AuditLog().page() == []
+
+
 def test_a_revoked_task_does_not_run_and_one_that_runs_is_shown(
     operator: Visitor, app: Celery, start_worker: StartWorker, redis_client: redis.Redis
 ) -> None:
     """With its arguments, but for those that are hidden."""
     revoked = app.send_task("shop.add", (1, 2))
 
-    told = operator.post("/celery/revoke", {"id": revoked.id, "action": "revoke"}).shown
+    told = operator.post("/celery/revoke", {"id": revoked.id, "action": "revoke", "sure": "yes"}).shown
     start_worker()
     running = app.send_task("shop.hold", ("k",), {"token": "hunter2"})
 
@@ -245,7 +261,7 @@ def test_each_of_several_servers_has_tasks_and_workflows_of_its_own(
 
         home, away = (operator.get(f"{base}/celery").shown for base in ("", "/at/abroad"))
         tree = operator.get("/at/abroad/celery/workflow?id=f")
-        operator.post("/at/abroad/celery/revoke", {"id": "there", "action": "revoke"})
+        operator.post("/at/abroad/celery/revoke", {"id": "there", "action": "revoke", "sure": "yes"})
 
         assert ('"at home"' in home, '"abroad"' in home) == (True, False)
         assert ('"at home"' in away, '"abroad"' in away) == (False, True)

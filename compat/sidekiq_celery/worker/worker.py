@@ -3,6 +3,7 @@
 import logging
 import os
 import signal
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -80,6 +81,7 @@ class WorkController:
         steps: The program's bootsteps that start once the worker is running and stop with it.
         timer: For the bootsteps.
         state: Whether it stops, and the tasks that it runs.
+        stop_by: Acts on a signal while the worker runs; None before that.
     """
 
     app: ClassVar[Any] = None
@@ -89,6 +91,7 @@ class WorkController:
         self.hostname = default_nodename(hostname)
         self.exitcode: int | None = None
         self.state = State()
+        self.stop_by: Callable[[signal.Signals], None] | None = None
         self.thread_policy: ScalingPolicy | None = None
         self.events: TaskEvents | None = None
         self.app.loader.init_worker()
@@ -205,13 +208,23 @@ class WorkController:
 
     def start(self) -> None:
         """
-        Run until a signal stops the worker. Call this in the main thread only.
+        Run until a signal or `stop` ends the worker.
+
+        Outside the main thread no signal reaches it, and tasks run in threads of this process, whatever the pool.
 
         Raises:
             ImproperlyConfigured: The broker is not Redis, or another worker holds the pidfile.
         """
+        from sidekiq_celery.worker.embedding import run_embedded, use_threads
         from sidekiq_celery.worker.processes import restart_on_hup, run_here, run_prefork
 
+        is_embedded = threading.current_thread() is not threading.main_thread()
+        if is_embedded:
+            use_threads(
+                self,
+                "a worker that is started outside the main thread runs tasks in threads of this process, also with the "
+                "pool 'prefork'; name 'threads' or 'solo'. Time limits that kill need a worker in the main thread",
+            )
         chosen = slots(self.pool_name, self.concurrency)
         # Reject an unusable broker before anything else happens.
         engine_config(self.app, chosen)
@@ -221,8 +234,11 @@ class WorkController:
             self.beat.start()
         # Receivers of `celeryd_after_setup` may have changed the queues.
         config = replace(engine_config(self.app, chosen), tag=self.hostname)
-        run = run_prefork if chosen.processes else run_here
-        restart = restart_on_hup()
+        if is_embedded:
+            run, restart = run_embedded, _start_nothing
+        else:
+            run, restart = run_prefork if chosen.processes else run_here, restart_on_hup()
+            self.stop_by = _send_to_this_process
         try:
             self.exitcode = run(self, config) or self.exitcode or 0
         except SidekiqError as error:
@@ -230,6 +246,29 @@ class WorkController:
             self.exitcode = 1
             self.on_stopped()
         restart()
+
+    def stop(self, in_sighandler: bool = False, exitcode: int | None = None) -> None:
+        """
+        Stop as after TERM: running tasks may finish. `start` returns then; this method does not wait for that.
+
+        Args:
+            in_sighandler: Without effect, because the method may be called anywhere.
+            exitcode: Becomes the worker's exit code.
+        """
+        if exitcode is not None:
+            self.exitcode = exitcode
+        self._stop_by(signal.SIGTERM)
+
+    def terminate(self, in_sighandler: bool = False) -> None:
+        """Stop as after QUIT: tasks that are running go back to their queues."""
+        self._stop_by(signal.SIGQUIT)
+
+    def _stop_by(self, number: signal.Signals) -> None:
+        if self.stop_by is None:
+            # `start` has not come that far, and will see it.
+            self.state.should_stop = True
+        else:
+            self.stop_by(number)
 
     def on_start(self) -> None:
         """Called before the first process starts."""
@@ -251,8 +290,7 @@ class WorkController:
     def on_failed_step(self, error: Exception) -> None:
         """Called when a bootstep raised *error* while starting."""
         logger.critical("Unrecoverable error: a bootstep failed to start: %r", error, exc_info=error)
-        self.exitcode = 1
-        os.kill(os.getpid(), signal.SIGTERM)
+        self.stop(exitcode=1)
 
     def on_consumer_ready(self, consumer: Any) -> None:
         """The default `ready_callback`, for subclasses: called once the worker fetches."""
@@ -311,6 +349,14 @@ def stop_steps(worker: WorkController) -> None:
     worker.blueprint.close(worker)
     worker.consumer.blueprint.stop(worker.consumer)
     worker.blueprint.stop_dependents(worker, Pool, terminate=worker.state.should_terminate)
+
+
+def _send_to_this_process(number: signal.Signals) -> None:
+    os.kill(os.getpid(), number)
+
+
+def _start_nothing() -> None:
+    """Take the place of the function that starts a worker again after HUP."""
 
 
 def _number(concurrency: Any) -> int:

@@ -3,27 +3,20 @@
 import logging
 import os
 import threading
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
-from sidekiq_celery._send.clients import client_of
 from sidekiq_celery.contrib.testing import private_broker
-from sidekiq_celery.events.task_events import TaskEvents
-from sidekiq_celery.exceptions import CeleryWarning
 from sidekiq_celery.result import _set_task_join_will_block, allow_join_result
 from sidekiq_celery.utils.dispatch import Signal
 from sidekiq_celery.utils.nodenames import anon_nodename
-from sidekiq_celery.worker import WorkController, remote_control_host
+from sidekiq_celery.worker import WorkController
+from sidekiq_celery.worker.embedding import Embedding, use_threads
 from sidekiq_celery.worker.engine_config import engine_config
 from sidekiq_celery.worker.pools import slots
-from sidekiq_celery.worker.processes import be_process_of_tasks
-from sidekiq_celery.worker.registering import register_tasks
 from sidekiq_celery.worker.worker import stop_steps
-from sidekiq_py.extension import JobDefinition
-from sidekiq_py.worker import Hooks, Launcher, Registry, WorkerParts
+from sidekiq_py.worker import Launcher
 
 __all__ = (
     "TestWorkController",
@@ -63,19 +56,13 @@ class TestWorkController(WorkController):
         self._wanted_end = threading.Event()
         self._failure: BaseException | None = None
         self._launcher: Launcher | None = None
-        # A registry of its own keeps one test's tasks apart from another's.
-        self._registry = Registry()
-        self._hooks = Hooks()
+        self._embedding = Embedding(self)
         super().__init__(*args, **kwargs)
-        if self.pool_name == "prefork":
-            warnings.warn(
-                CeleryWarning(
-                    "a test worker runs in threads of this process, also with the pool 'prefork'; name 'threads' or "
-                    "'solo' in the fixture celery_worker_pool. Time limits that kill need a real worker"
-                ),
-                stacklevel=2,
-            )
-            self.pool_name = "threads"
+        use_threads(
+            self,
+            "a test worker runs in threads of this process, also with the pool 'prefork'; name 'threads' or 'solo' in "
+            "the fixture celery_worker_pool. Time limits that kill need a real worker",
+        )
 
     def start(self) -> None:
         """Run tasks until `stop` is called."""
@@ -91,7 +78,7 @@ class TestWorkController(WorkController):
     def on_failed_step(self, error: Exception) -> None:
         """Let `ensure_started` raise *error*."""
         self._failure = error
-        self.stop(0.0)
+        self.stop(timeout_seconds=0.0)
         self._on_started.set()
 
     def on_consumer_ready(self, consumer: Any) -> None:
@@ -110,9 +97,9 @@ class TestWorkController(WorkController):
         if self._failure is not None:
             raise self._failure
 
-    def stop(self, timeout_seconds: float = 10.0) -> None:
+    def stop(self, in_sighandler: bool = False, exitcode: int | None = None, *, timeout_seconds: float = 10.0) -> None:
         """
-        Stop the worker. Running tasks may finish until the timeout.
+        Stop the worker, and wait until it has stopped. Running tasks may finish until the timeout.
 
         Raises:
             RuntimeError: A task is still running.
@@ -135,9 +122,9 @@ class TestWorkController(WorkController):
         """Add tasks that were declared since the start. A payload that names such a task also triggers this."""
         for module in modules or ():
             self.app.loader.import_from_cwd(module)
-        self._register(Hooks())
+        self._embedding.register_later_tasks()
 
-    def terminate(self) -> None:
+    def terminate(self, in_sighandler: bool = False) -> None:
         """Stop at once: `Shutdown` is raised in running tasks, and their jobs are requeued."""
         self.stop(timeout_seconds=0.0)
 
@@ -145,42 +132,7 @@ class TestWorkController(WorkController):
         self.app.finalize()
         self._limit_tasks()
         self.on_start()
-        if self.pool_name == "solo":
-            be_process_of_tasks(self, self._hooks)
-        self.events = TaskEvents(self.app, self.hostname, is_on=bool(self.task_events))
-        self._hooks.on("exit")(self.events.close)
-        self._registry.fall_back(self._of_a_later_task)
-        self._register(self._hooks)
-        launcher = Launcher(
-            WorkerParts(
-                replace(engine_config(self.app, slots(self.pool_name, self.concurrency)), embedded=True),
-                registry=self._registry,
-                hooks=self._hooks,
-                client=client_of(self.app),
-            )
-        )
-        start_remote_control = remote_control_host.beside(self, launcher, self._hooks)
-        self.state.running_jobs = lambda: [job.unit.raw for job in launcher.state.snapshot()]
-        launcher.start()
-        start_remote_control()
-        return launcher
-
-    def _register(self, hooks: Hooks) -> None:
-        register_tasks(
-            self.app,
-            self._registry,
-            hooks=hooks,
-            hostname=self.hostname,
-            events=self.events,
-            claims_all=True,
-            consumer=self.consumer,
-        )
-
-    def _of_a_later_task(self, class_name: str) -> JobDefinition | None:
-        if class_name not in self.app.tasks:
-            return None
-        self.reload()
-        return next(definition for definition in self._registry if definition.name == class_name)
+        return self._embedding.launch(engine_config(self.app, slots(self.pool_name, self.concurrency)))
 
 
 @contextmanager
@@ -261,7 +213,7 @@ def _start_worker_thread(
     try:
         yield worker
     finally:
-        worker.stop(shutdown_timeout)
+        worker.stop(timeout_seconds=shutdown_timeout)
         thread.join(shutdown_timeout)
 
 

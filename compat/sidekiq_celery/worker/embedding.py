@@ -1,0 +1,98 @@
+"""A worker in threads of a program that goes on beside it: it handles no signals and forks nothing."""
+
+import signal
+import warnings
+from dataclasses import replace
+from typing import Any
+
+from sidekiq_celery._send.clients import client_of
+from sidekiq_celery.events.task_events import TaskEvents
+from sidekiq_celery.exceptions import CeleryWarning
+from sidekiq_celery.worker import remote_control_host
+from sidekiq_celery.worker.processes import be_process_of_tasks
+from sidekiq_celery.worker.registering import register_tasks
+from sidekiq_py.extension import JobDefinition
+from sidekiq_py.worker import Config, Hooks, Launcher, Registry, WorkerParts
+
+__all__ = ("Embedding", "run_embedded", "use_threads")
+
+
+class Embedding:
+    """Keeps the tasks and hooks of *worker* apart from those of other workers in this process."""
+
+    def __init__(self, worker: Any) -> None:
+        self._worker = worker
+        self._registry = Registry()
+        self._hooks = Hooks()
+
+    def launch(self, config: Config) -> Launcher:
+        """Start the worker's parts."""
+        worker, hooks = self._worker, self._hooks
+        if worker.pool_name == "solo":
+            be_process_of_tasks(worker, hooks)
+        worker.events = TaskEvents(worker.app, worker.hostname, is_on=bool(worker.task_events))
+        hooks.on("exit")(worker.events.close)
+        self._registry.fall_back(self._of_a_later_task)
+        self._register(hooks)
+        launcher = Launcher(
+            WorkerParts(
+                replace(config, embedded=True), registry=self._registry, hooks=hooks, client=client_of(worker.app)
+            )
+        )
+        start_remote_control = remote_control_host.beside(worker, launcher, hooks)
+        worker.state.running_jobs = lambda: [job.unit.raw for job in launcher.state.snapshot()]
+        launcher.start()
+        start_remote_control()
+        return launcher
+
+    def register_later_tasks(self) -> None:
+        """Add tasks that were declared since the start. A payload that names such a task also triggers this."""
+        self._register(Hooks())
+
+    def _register(self, hooks: Hooks) -> None:
+        worker = self._worker
+        register_tasks(
+            worker.app,
+            self._registry,
+            hooks=hooks,
+            hostname=worker.hostname,
+            events=worker.events,
+            claims_all=True,
+            consumer=worker.consumer,
+        )
+
+    def _of_a_later_task(self, class_name: str) -> JobDefinition | None:
+        if class_name not in self._worker.app.tasks:
+            return None
+        self.register_later_tasks()
+        return next(definition for definition in self._registry if definition.name == class_name)
+
+
+def use_threads(worker: Any, text: str) -> None:
+    """Let *worker* run tasks in threads, and warn with *text* if it was to have processes."""
+    if worker.pool_name == "prefork":
+        warnings.warn(CeleryWarning(text), stacklevel=3)
+        worker.pool_name = "threads"
+
+
+def run_embedded(worker: Any, config: Config) -> int:
+    """Run tasks in threads of this process until the worker is asked to stop. Returns the exit code."""
+    launcher = Embedding(worker).launch(config)
+
+    def stop_by(number: signal.Signals) -> None:
+        worker.state.should_terminate |= number == signal.SIGQUIT
+        launcher.signals.put("TERM")
+        if worker.state.should_terminate:
+            launcher.hurry()
+
+    worker.stop_by = stop_by
+    if worker.state.should_stop:
+        launcher.signals.put("TERM")
+    worker.on_ready()
+    while launcher.signals.next() != "TERM":
+        pass
+    launcher.quiet()
+    worker.on_shutting_down("TERM")
+    launcher.stop(timeout_seconds=0.0 if worker.state.should_terminate else None)
+    worker.on_stopped()
+    return 0

@@ -148,7 +148,7 @@ def send_message(
         signals.before_task_publish.send(
             sender=name,
             body=message.body,
-            declare=None,
+            declare=[_queue_of_kombu(app, queue)],
             headers=message.headers,
             properties=message.properties,
             retry_policy=publish_policy(app, retry_policy),
@@ -197,6 +197,12 @@ def _warn_of_the_past(app: App, task_id: str, expires: Any) -> None:
     seconds = aware(app, expires).timestamp() - time.time() if is_moment else float(expires)
     if seconds < 0:
         logger.warning("%s has an expiration date in the past (%ss ago); it will not run", task_id, -seconds)
+
+
+def _queue_of_kombu(app: App, name: str) -> Any:
+    queues = app.amqp.queues
+    # `queues[name]` adds a missing queue, and a worker that was started without -Q would serve it.
+    return queues[name] if name in queues else queues.new_missing(name)
 
 
 def _keep_chain(task_headers: dict[str, Any] | None, message: TaskMessage) -> list[Command]:

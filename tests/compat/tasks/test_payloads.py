@@ -204,6 +204,24 @@ def test_listeners_see_and_change_a_message(redis_client: redis.Redis, add: Any)
     assert {"exchange", "routing_key", "properties", "declare", "retry_policy"} <= seen["more"]
 
 
+def test_a_listener_is_given_the_queue_of_kombu(app: Celery, add: Any) -> None:
+    """OpenTelemetry tells a queue from a topic by its exchange. Looking at a queue does not add it to those served."""
+    seen: list[tuple[str, str]] = []
+
+    def before(declare: Any = None, **_: Any) -> None:
+        seen.extend((queue.name, queue.exchange.type) for queue in declare)
+
+    signals.before_task_publish.connect(before)
+    try:
+        add.delay(1, 2)
+        add.apply_async((1, 2), queue="elsewhere")
+    finally:
+        signals.before_task_publish.disconnect(before)
+
+    assert seen == [("celery", "direct"), ("elsewhere", "direct")]
+    assert list(app.amqp.queues.consume_from) == ["celery"]
+
+
 def test_the_engines_client_middleware_sees_a_task(redis_client: redis.Redis, add: Any) -> None:
     """It is a push like any other, with the task in the place of the job."""
     seen: list[Any] = []

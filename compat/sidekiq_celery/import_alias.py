@@ -304,22 +304,24 @@ def _explain_absent_names(module: ModuleType) -> None:
         return
 
     def find(name: str) -> Any:
+        why = "it stands for Celery's module here and has no such name"
+        error = AttributeError(f"module {module.__name__!r} has no attribute {name!r}", name=name, obj=module)
         if known is not None:
             try:
                 return known(name)
-            except AttributeError:
-                pass
+            except AttributeError as its_own:
+                # It may say what to use instead.
+                why, error = str(its_own), its_own
         if _is_import(sys._getframe(1)):
             half_imported = sys.modules.get(f"{module.__name__}.{name}")
             if half_imported is not None:
                 return half_imported
             raise ImportError(
-                f"cannot import name {name!r} from {module.__name__!r}, which stands for Celery's module here and has "
-                f"no such name. See {_GUIDE}",
+                f"cannot import name {name!r} from {module.__name__!r}: {why}. See {_GUIDE}",
                 name=module.__name__,
                 path=getattr(module, "__file__", None),
             )
-        raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}", name=name, obj=module)
+        raise error
 
     find.is_of_alias = True  # type: ignore[attr-defined]
     module.__dict__["__getattr__"] = find

@@ -92,6 +92,11 @@ assert pickle.loads(pickle.dumps(Retry)) is Retry
         ("from celery import only_there", "cannot import name 'only_there' from 'sidekiq_celery'"),
         ("from celery.app.task import Nonsense", "cannot import name 'Nonsense' from 'sidekiq_celery.app.task'"),
         ("from celery.app import nonsense", "cannot import name 'nonsense' from 'sidekiq_celery.app'"),
+        (
+            "from celery.worker.state import total_count",
+            "cannot import name 'total_count' from 'sidekiq_celery.worker.state': sidekiq_celery's workers do not keep "
+            "total_count in memory; use app.control.inspect().stats()",
+        ),
     ],
 )
 def test_what_is_not_here_is_an_import_error_that_says_so(run: Run, statement: str, error: str) -> None:
@@ -119,6 +124,22 @@ print(hasattr(celery, "only_there"), getattr(celery.states, "nonsense", None))
 """
 
     assert printed(run("-c", program)) == ["False None"]
+
+
+def test_a_module_that_says_what_to_use_instead_is_heard(run: Run) -> None:
+    """Under the alias as well: most who look for what a worker of Celery keeps in memory do so by Celery's name."""
+    program = f"""
+{INSTALL}
+from celery.worker import state
+try:
+    state.active_requests
+except AttributeError as error:
+    print(error)
+"""
+
+    [line] = printed(run("-c", program))
+
+    assert line.endswith("do not keep active_requests in memory; use app.control.inspect().active()")
 
 
 def test_installing_again_changes_nothing(run: Run) -> None:

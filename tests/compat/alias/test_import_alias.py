@@ -61,6 +61,38 @@ assert "RestartFreqExceeded" in inspect.getsource(billiard.exceptions)
     assert printed(run("-c", program)) == []
 
 
+def test_classes_may_be_given_brackets_as_celery_types_asks_for(run: Run) -> None:
+    """Programs with its stubs replace `__class_getitem__` before they declare tasks, of `class_property` as well."""
+    program = f"""
+{INSTALL}
+from celery import Celery, Signature, Task, chain
+from celery.contrib.abortable import AbortableAsyncResult, AbortableTask
+from celery.contrib.django.task import DjangoTask
+from celery.local import class_property
+from celery.result import AsyncResult, EagerResult
+from celery.utils.objects import FallbackContext
+changed = (
+    *(Celery, Signature, Task, AbortableAsyncResult, AbortableTask, DjangoTask, class_property),
+    *(AsyncResult, FallbackContext),
+)
+for one in changed:
+    one.__class_getitem__ = classmethod(lambda cls, *types: cls)
+assert all(one[int] is one for one in changed)
+
+import celery.apps.worker, celery.beat
+app = Celery(task_always_eager=True)
+
+@app.task(bind=True, base=AbortableTask)
+def add(self: AbortableTask[[int, int], int], x: int, y: int) -> int:
+    return x + y
+
+result: EagerResult[int] = chain(add.s(1, 2), add.s(3)).apply()
+print(result.get(), type(add.delay(1, 2)).__name__)
+"""
+
+    assert printed(run("-c", program)) == ["6 EagerResult"]
+
+
 def test_nothing_is_patched_for_a_pool(run: Run) -> None:
     """Airflow asks for it before it starts a worker."""
     program = f"""

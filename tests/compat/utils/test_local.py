@@ -6,7 +6,7 @@ import threading
 from unittest import mock
 
 import pytest
-from sidekiq_celery.local import PromiseProxy, Proxy, maybe_evaluate, try_import
+from sidekiq_celery.local import PromiseProxy, Proxy, class_property, maybe_evaluate, try_import
 
 
 class Account:
@@ -180,3 +180,28 @@ def test_other_things_stand_for_themselves():
     assert maybe_evaluate(3) == 3
     assert try_import("no.such.module", "absent") == "absent"
     assert try_import("os.path").join("a", "b") == "a/b"
+
+
+def test_a_property_of_a_class_is_read_of_the_class_and_set_by_an_instance():
+    """Both functions receive the class, as functions or as class methods, and subclasses have values of their own."""
+
+    class Shelf:
+        labels = ("empty",)
+
+        @class_property
+        def label(cls):
+            """What it says."""
+            return "/".join(cls.labels)
+
+        @label.setter
+        @classmethod
+        def label(cls, value):
+            cls.labels = (value,)
+
+    class Deep(Shelf):
+        pass
+
+    Deep().label = "full"
+
+    assert (Shelf.label, Shelf().label, Deep.label, Deep().label) == ("empty", "empty", "full", "full")
+    assert vars(Shelf)["label"].__doc__ == "What it says."

@@ -31,6 +31,7 @@ __all__ = (
     "celery_worker_parameters",
     "celery_worker_pool",
     "depends_on_current_app",
+    "pytest_configure",
     "use_celery_app_trap",
 )
 

@@ -72,7 +72,7 @@ import pytest
 {first}
 from {package} import Task
 
-pytest_plugins = ("{package}.contrib.pytest",)
+pytest_plugins = ("{plugin}",)
 
 
 class ByClass(Task):
@@ -125,9 +125,12 @@ Suite = Callable[..., "subprocess.CompletedProcess[str]"]
 def suite(tmp_path: Path) -> Suite:
     """Runs the suite, written for *package*."""
 
-    def run(*options: str, package: str = "sidekiq_celery", first: str = "") -> "subprocess.CompletedProcess[str]":
+    def run(
+        *options: str, package: str = "sidekiq_celery", first: str = "", plugin: str = ""
+    ) -> "subprocess.CompletedProcess[str]":
+        given = {"package": package, "first": first, "plugin": plugin or f"{package}.contrib.pytest"}
         for name, text in (("test_suite", SUITE), ("conftest", CONFTEST), ("included", INCLUDED)):
-            (tmp_path / f"{name}.py").write_text(text.format(package=package, first=first))
+            (tmp_path / f"{name}.py").write_text(text.format(**given))
         path = os.pathsep.join([str(ROOT), str(ROOT / "compat"), str(tmp_path)])
         return subprocess.run(
             [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error", *options],
@@ -152,6 +155,15 @@ def test_all_fixtures_do_as_celery_s(suite: Suite) -> None:
 def test_a_suite_that_names_celery_runs_under_the_alias(suite: Suite) -> None:
     """With one line in its conftest.py, which comes before anything that imports celery."""
     done = suite(package="celery", first=ALIAS)
+
+    assert "6 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_a_plug_in_that_passes_everything_on_brings_the_marker_too(suite: Suite, tmp_path: Path) -> None:
+    """As pytest-celery does, by a star import; a suite may refuse markers that nobody has registered."""
+    (tmp_path / "passing_on.py").write_text("from sidekiq_celery.contrib.pytest import *\n")
+
+    done = suite("--strict-markers", plugin="passing_on")
 
     assert "6 passed" in done.stdout, done.stdout + done.stderr
 

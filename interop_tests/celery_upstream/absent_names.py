@@ -23,7 +23,7 @@ _NAMES = {
     ),
     "celery.contrib.testing.mocks": ("TaskMessage", "TaskMessage1", "task_message_from_sig"),
     "celery.loaders.base": ("unconfigured",),
-    "celery.local": ("LazyModule", "LazyObject", "class_property", "recreate_module", "try_import"),
+    "celery.local": ("LazyModule", "LazyObject", "recreate_module", "try_import"),
     "celery.worker": ("state",),
     "celery.worker.control": ("add_consumer", "cancel_consumer"),
     "celery.utils.collections": ("BufferMap", "Evictable", "LimitedSet", "Messagebuffer", "OrderedDict"),

@@ -31,7 +31,7 @@ class Place(NamedTuple):
     Args:
         block: The first number of the block that they belong to.
         first: The first number of the slice.
-        used: How many numbers of the block are members, including these.
+        used: How many numbers of the block are handed out, including these.
         mark: The mark that shows that the slice was written.
         previous: The mark of the slice before, which is no longer needed; empty if there is none.
     """

@@ -1,5 +1,6 @@
 """Members that were lost, and what only the maintenance of a fleet puts right."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import sidekiq_py as sidekiq
 from sidekiq_py.api import ScheduledSet
 from sidekiq_py.client import sync_client
 from sidekiq_py.errors import RedisReplyError
-from sidekiq_py.extensions.batches.audit import Audit
+from sidekiq_py.extensions.batches.audit import Audit, waiting_numbers
 from sidekiq_py.extensions.batches.batch import Batch
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
@@ -50,6 +51,53 @@ def test_batches_that_have_ended_are_forgotten(app: Program, pool: Pool, audit: 
     audit.run(pool)
 
     assert audit._next_looks == {}
+
+
+def test_the_numbers_of_a_failed_push_are_no_lost_jobs(app: Program, pool: Pool, audit: Audit) -> None:
+    """Each push takes numbers before it is sent. The jobs of failed ones counted as lost, and `complete` came early."""
+    batch = sidekiq.Batch()
+    with batch.jobs():
+        app.deed.perform_async("first")
+        app.client.set("queue:taken", "by another program")
+        for _ in range(3):
+            with pytest.raises(RedisReplyError):
+                app.deed.set(queue="taken").perform_async("refused")
+        app.deed.perform_async("second")
+
+    audit.run(pool)
+    audit.run(pool)
+
+    status = batch.status()
+    assert (status.total, status.pending, status.untried, status.lost) == (2, 2, 2, 0)
+    assert (status.complete, status.death_at) == (False, None)
+
+
+def test_nor_are_those_of_a_bulk_push_that_failed_halfway(app: Program, pool: Pool) -> None:
+    """The next one, in the same block of numbers, goes by scripts until that is used up, then by transactions."""
+    batch = sidekiq.Batch()
+
+    def rows() -> Iterator[list[str]]:
+        for number in range(500):
+            if number == 300:
+                raise ValueError("the source broke off")
+            yield [f"row {number}"]
+
+    with batch.jobs():
+        app.deed.perform_bulk([["before"]] * 200, batch_size=100)
+        app.client.rename("queue:default", "kept")
+        app.client.set("queue:default", "by another program")
+        with pytest.raises(RedisReplyError):
+            app.deed.perform_bulk([["refused"]] * 300, batch_size=100)
+        app.client.rename("kept", "queue:default")
+        with pytest.raises(ValueError, match="broke off"):
+            app.deed.perform_bulk(rows(), batch_size=100)
+        app.client.config_resetstat()
+        app.deed.perform_bulk([["after"]] * 2000, batch_size=100)
+
+    waiting = {payload["sidekiq_py_batch"][1] for payload in app.waiting()}
+    assert len(waiting) == 2500
+    assert waiting_numbers(pool, batch.bid) == waiting
+    assert app.client.info("commandstats")["cmdstat_exec"]["calls"] > 10
 
 
 def test_a_job_that_is_nowhere_is_lost(app: Program, pool: Pool, audit: Audit) -> None:

@@ -10,8 +10,9 @@
 --   <p>sidekiq_py:batch:<bid>:errors     hash    number -> JSON: the member's last error; at most MOST_ERRORS of them
 --   <p>sidekiq_py:batch:<bid>:callbacks  hash    <event>:<i> -> <queue> LF <the job's bytes up to `enqueued_at`>
 --   <p>sidekiq_py:batch:<bid>:children   set     bids
---   <p>sidekiq_py:batch:<bid>:blocks     hash    first number of a reserved block -> how many of its numbers are members; and for
---                                                each sender <first number>+<offset> of its last slice
+--   <p>sidekiq_py:batch:<bid>:blocks     hash    first number of a reserved block, or of a slice that follows one that was not pushed
+--                                                -> how many numbers from there on are members; and for each sender
+--                                                <first number>+<offset> of its last slice
 --   <p>sidekiq_py:batch:<bid>:pushes:<token>  hash  `at` -> seconds since the epoch, or the mark of the last slice: for a minute at
 --                                                most, the owner of the token may push with transactions that watch this key
 --   only for a tracked batch, which has a row for each member:
@@ -467,7 +468,13 @@ function steps.succeed_all(batch, words)
   live_on(batch, now, false)
 end
 
--- Words: <first number of the block> <how many of its numbers are members, including these> <how many jobs> <score of the last
+-- True if the members of the block are the numbers up to *offset*. A push that failed leaves a gap, whose numbers belong to no job:
+-- the audit must not look for them.
+local function follows_on(batch, block, offset)
+  return tonumber(redis.call('HGET', batch.blocks, block) or 0) == tonumber(offset)
+end
+
+-- Words: <first number of the block> <how many of its numbers are handed out, including these> <how many jobs> <score of the last
 -- scheduled job among them, or 0> <"1": a member adds> <token> <mark of the sender's last slice, or empty>; for a tracked batch also
 -- <first number> <JSON of each job>. The caller makes sure that a slice is added once.
 function steps.add(batch, words)
@@ -475,7 +482,11 @@ function steps.add(batch, words)
   -- A transaction with this slice, whose reply was lost, may still arrive: it must have no effect then.
   redis.call('HDEL', pushes_key(batch, words[6]), 'at')
   redis.call('HSET', batch.key, 'changed_at', now)
-  redis.call('HSET', batch.blocks, words[1], words[2])
+  if follows_on(batch, words[1], words[2] - count) then
+    redis.call('HSET', batch.blocks, words[1], words[2])
+  else
+    redis.call('HSET', batch.blocks, string.format('%.0f', words[1] + words[2] - count), count)
+  end
   if words[7] ~= '' then redis.call('HDEL', batch.blocks, words[7]) end
   count_up(batch, 'total', count)
   count_up(batch, 'pending', count)
@@ -494,16 +505,18 @@ local function why_not_add(batch, is_member, token)
   return wrong_key(batch)
 end
 
--- Words: <queue> <"1": a member adds> <token>. Called before slices of many jobs are pushed by transactions, which write the same
--- as `add`: a job of 250 bytes costs Redis a third of what it costs when it passes through a script. A transaction watches the key
--- that is created here, and changes it; giving up the token removes the key. It expires before the batch does, so that no transaction
--- restores a batch that is gone, and so soon that it does not matter that these transactions do not extend the batch's life.
+-- Words: <queue> <"1": a member adds> <token> <first number of the block> <how many of its numbers were handed out before>. Called
+-- before slices of many jobs are pushed by transactions, which write the same as `add`: a job of 250 bytes costs Redis a third of what
+-- it costs when it passes through a script. A transaction watches the key that is created here, and changes it; giving up the token
+-- removes the key. It expires before the batch does, so that no transaction restores a batch that is gone, and so soon that it does not
+-- matter that these transactions do not extend the batch's life.
 -- Reply: 1; 0 if a script must do it, which will report what is wrong.
 function steps.may_push(batch, words)
   for key, need in pairs({[batch.prefix .. 'queue:' .. words[1]] = 'list', [batch.prefix .. 'queues'] = 'set'}) do
     local is = redis.call('TYPE', key).ok
     if is ~= 'none' and is ~= need then return 0 end
   end
+  if not follows_on(batch, words[4], words[5]) then return 0 end
   local now, key = now_seconds(), pushes_key(batch, words[3])
   redis.call('HSET', batch.key, 'changed_at', now)
   live_on(batch, now, redis.call('TTL', batch.blocks) == -1)

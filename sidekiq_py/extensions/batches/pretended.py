@@ -174,12 +174,17 @@ class Pretending:
         if one is None:
             if may_make != "1":
                 raise BatchGoneError(bid)
-            one = self._batches[bid] = _Pretended(bid, self._batches.get(parent_bid))
+            parent = self._batches.get(parent_bid)
+            if parent is not None and "success" in parent.events:
+                raise BatchDoneError(parent_bid)
+            one = self._batches[bid] = _Pretended(bid, parent)
             one.fields = {"created_at": repr(time.time())}
             one.fields |= {str(rest[at]): str(rest[at + 1]) for at in range(0, 2 * pairs, 2)}
             one.callbacks = {rest[at]: rest[at + 1] for at in range(2 * pairs, len(rest), 2)}
             if one.parent is not None:
                 one.parent.children.append(one)
+                if "invalidated" in one.parent.events:
+                    one.invalidate()
         elif "success" in one.events and number == "-":
             raise BatchDoneError(bid)
         one.tokens[token] = f"{int(time.time())} {number} {who}"
@@ -215,6 +220,8 @@ class Pretending:
 
     def _delete(self, one: _Pretended) -> int:
         del self._batches[one.bid]
+        for child in one.children:
+            child.parent = None
         if one.parent is not None:
             one.parent.children.remove(one)
             one.parent.check()

@@ -86,6 +86,43 @@ def test_inline_mode_runs_them_at_once() -> None:
     assert calls == [("complete", {"id": 42}), ("success", {"id": 42})]
 
 
+def test_a_batch_that_has_succeeded_takes_no_child() -> None:
+    """As in Redis, so that the test fails instead of the program."""
+    with fake() as enqueued:
+        parent, child = batch_of("ok"), sidekiq.Batch()
+        open_parent = parent.jobs()
+        with open_parent:
+            enqueued.drain()
+            parent.close()
+            with pytest.raises(BatchDoneError):
+                child.jobs().__enter__()
+
+
+def test_a_new_child_of_an_invalidated_batch_is_invalid() -> None:
+    """Its jobs would not run either."""
+    with fake():
+        parent, child = sidekiq.Batch(), sidekiq.Batch()
+        with parent.jobs():
+            parent.invalidate()
+            with child.jobs():
+                push("ok")
+
+        assert not child.is_valid
+
+
+def test_callbacks_of_a_child_whose_parent_was_deleted_are_in_no_batch() -> None:
+    """They are enqueued like those of any other batch."""
+    with fake() as enqueued:
+        parent = sidekiq.Batch()
+        with parent.jobs():
+            batch_of("ok")
+        parent.delete()
+
+        enqueued.perform_one()
+
+        assert ["sidekiq_py_batch" in job.payload for job in enqueued] == [False, False]
+
+
 def test_failures_and_deaths_are_told_apart() -> None:
     """As a worker would have gone on with them."""
     with fake() as enqueued:

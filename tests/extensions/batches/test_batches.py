@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import ExitStack
 from datetime import timedelta
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 import sidekiq_py as sidekiq
 from sidekiq_py import program
 from sidekiq_py.active_job import active_job, forget_active_jobs, perform_later
-from sidekiq_py.api import RetrySet
+from sidekiq_py.api import Batches, RetrySet
 from sidekiq_py.errors import SidekiqError
 from sidekiq_py.extensions.batches.batch import Batch
 from sidekiq_py.extensions.batches.errors import BatchClosedError, BatchDoneError, BatchError, BatchGoneError
@@ -628,6 +629,37 @@ def test_a_parent_lives_on_while_its_children_move(app: Program) -> None:
         app.deed.perform_async("ok")
 
     assert {app.client.ttl(key) > 900 for key in app.client.keys(f"sidekiq_py:batch:{parent.bid}*")} == {True}
+
+
+def test_a_parent_lives_as_long_as_the_scheduled_jobs_of_its_children(app: Program) -> None:
+    """It had expired when they ran. What happens in the parent meanwhile does not shorten its life either."""
+    outer, parent, child = sidekiq.Batch(), sidekiq.Batch(expires_in=3600), sidekiq.Batch()
+    with outer.jobs(), parent.jobs(), child.jobs():
+        app.deed.perform_in(60 * 24 * 3600, "later")
+    with parent.jobs():
+        app.deed.perform_async("ok")
+
+    days = [round(app.client.ttl(f"sidekiq_py:batch:{one.bid}") / 86400) for one in (outer, parent, child)]
+
+    assert days == [61, 61, 61]
+
+
+def test_a_deep_nesting_costs_each_step_little(app: Program) -> None:
+    """Each end of a job looked at all batches around its own, and the last one did so at each level, in one script."""
+    with ExitStack() as blocks:
+        for _ in range(200):
+            innermost = sidekiq.Batch()
+            blocks.enter_context(innermost.jobs())
+        app.deed.perform_async("ok")
+    app.client.config_resetstat()
+
+    with sidekiq.embed(concurrency=1):
+        innermost.wait(20, until="success")
+
+    calls = sum(int(stat["calls"]) for stat in app.client.info("commandstats").values())
+    assert calls < 200 * 200
+    assert {round(app.client.ttl(key) / 3600) for key in app.client.keys("sidekiq_py:batch:*")} == {24}
+    assert list(Batches().in_state("running")) == []
 
 
 def test_a_batch_that_is_gone_stays_gone(app: Program) -> None:

@@ -105,7 +105,8 @@ local function parent_of(batch, bid)
   return bid and batch_of(batch.prefix .. 'sidekiq_py:batch:' .. bid) or nil
 end
 
-local function expire_keys(batch, fields, now, has_new_key)
+-- For how long a batch lives after a change.
+local function life_of(fields, now)
   local seconds = tonumber(fields[1] or 30 * DAY) or 30 * DAY
   if fields[3] then
     seconds = math.min(seconds, DAY)
@@ -113,21 +114,30 @@ local function expire_keys(batch, fields, now, has_new_key)
     seconds = math.max(seconds, (tonumber(fields[2]) or 0) - now)
   end
   -- Redis refuses an end beyond the year 292,000,000, as for a job that is scheduled in nanoseconds. A thousand years are enough.
-  seconds = math.max(1, math.floor(math.min(seconds, 2 ^ 35)))
-  local left = redis.call('TTL', batch.key)
-  if not has_new_key and left > 0 and math.abs(left - seconds) < seconds / 20 then return end
-  for _, key in ipairs(keys_of(batch)) do redis.call('EXPIRE', key, seconds) end
+  return math.max(1, math.floor(math.min(seconds, 2 ^ 35)))
 end
 
 -- All keys expire together. EXPIRE is only sent if it moves the end by more than a twentieth, or for new keys. A batch waits for its
--- children, so it must live as long as they do.
+-- children, so it must live as long as they do. The walk up ends at the first parent that already does: in a deep nesting, a walk to the
+-- top at each step blocks Redis for seconds.
 local function live_on(batch, now, has_new_key)
-  local seen = {}
+  local seen, child_lives = {}, 0
   while batch do
     seen[batch.key] = true
     local fields = redis.call('HMGET', batch.key, 'expires_in', 'keep_until', 'success_at', 'parent')
-    expire_keys(batch, fields, now, has_new_key)
-    batch, has_new_key = parent_of(batch, fields[4]), false
+    local seconds, left = life_of(fields, now), redis.call('TTL', batch.key)
+    local is_moved = left < seconds - seconds / 20
+    if fields[3] then
+      is_moved = is_moved or left > seconds + seconds / 20
+    else
+      is_moved = is_moved or left < child_lives - math.min(60, child_lives / 20)
+      seconds = math.max(seconds, child_lives)
+    end
+    if is_moved or has_new_key then
+      for _, key in ipairs(keys_of(batch)) do redis.call('EXPIRE', key, is_moved and seconds or left) end
+    end
+    if fields[3] or (child_lives > 0 and not is_moved) then return end
+    batch, has_new_key, child_lives = parent_of(batch, fields[4]), false, is_moved and seconds or left
     -- Another program may have made a batch its own ancestor.
     if batch and (seen[batch.key] or redis.call('TYPE', batch.key).ok ~= 'hash') then return end
   end
@@ -265,13 +275,13 @@ local function fire(batch, event)
   if event == 'success' then redis.call('ZREM', batch.prefix .. 'sidekiq_py:batches:running', batch.bid) end
   if parent then
     redis.call('HSET', parent.key, 'changed_at', seconds)
-    live_on(parent, seconds, true)
     if event == 'death' then
       fire(parent, 'death')
     else
       count_up(parent, event == 'complete' and 'kids_untried' or 'kids_pending', -1)
       check(parent)
     end
+    live_on(parent, seconds, true)
   end
 end
 
@@ -767,8 +777,10 @@ function steps.delete(batch)
     redis.call('SREM', parent.children, batch.bid)
     if not fields[2] then count_up(parent, 'kids_untried', -1) end
     if not fields[3] then count_up(parent, 'kids_pending', -1) end
-    redis.call('HSET', parent.key, 'changed_at', (now_seconds()))
+    local now = now_seconds()
+    redis.call('HSET', parent.key, 'changed_at', now)
     check(parent)
+    live_on(parent, now, false)
   end
   return 1
 end

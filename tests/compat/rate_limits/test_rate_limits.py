@@ -100,6 +100,25 @@ def test_a_task_runs_at_its_appointment(app: Celery, worker: TaskWorker) -> None
     assert [result.get(timeout=WAIT_SECONDS) for result in results] == [0, 1, 2, 3]
 
 
+def test_a_full_redis_keeps_the_limits(
+    app: Celery, worker: TaskWorker, redis_client: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Tasks ran at any rate then, because the times of their starts could not be stored."""
+    started: list[float] = []
+    limited = declare(app, started, rate_limit="2/h")
+    for number in range(3):
+        limited.delay(number)
+    redis_client.config_set("maxmemory", 1)
+    try:
+        worker.start()
+        eventually(lambda: len(started) == 1 and redis_client.zcard("schedule") == 2)
+    finally:
+        redis_client.config_set("maxmemory", 0)
+
+    assert len(started) == 1
+    assert "is not applied" not in caplog.text
+
+
 def test_a_coroutine_is_limited_too(app: Celery, worker: TaskWorker, redis_client: redis.Redis) -> None:
     """The loop goes on meanwhile."""
     ran: list[int] = []

@@ -16,6 +16,9 @@ local is_expected = ARGV[4] == '1'
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local state = redis.call('HMGET', KEYS[1], 'next', 'line', 'late')
+-- Its time to live is written again below. But once a script has written, Redis does not refuse its writes for lack of memory, and
+-- what drains a full Redis must not do so at any rate.
+redis.call('EXPIRE', KEYS[1], 1)
 local due = math.max(tonumber(state[1] or 0) or 0, is_expected and now - slack or now)
 local line, late = tonumber(state[2] or 0) or 0, tonumber(state[3] or 0) or 0
 

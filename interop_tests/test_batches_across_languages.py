@@ -439,3 +439,19 @@ def test_a_ruby_job_says_that_its_input_is_bad(redis_client: redis.Redis) -> Non
     assert (redis_client.zcard("retry"), redis_client.zcard("dead")) == (0, 1)
     assert batch.retry_failed() == 1
     eventually(lambda: batch.rows.page("failed").rows and batch.rows.page("failed").rows[0].attempts == 2, WAIT_SECONDS)
+
+
+@pytest.mark.usefixtures("ruby_worker")
+def test_a_full_redis_loses_no_job_of_a_batch_in_ruby(redis_client: redis.Redis) -> None:
+    """Redis refuses the mark of a job's start then. It also refused the retry, so that Sidekiq dropped the job."""
+    batch = sidekiq.Batch().on("success", "BatchDone#on_success")
+    with batch.jobs():
+        sidekiq.ruby_job("BatchDeed", queue="later").perform_bulk([["ok"]] * 5)
+    redis_client.config_set("maxmemory", 1)
+    try:
+        redis_client.rename("queue:later", "queue:ruby")
+        batch.wait(WAIT_SECONDS, until="success")
+    finally:
+        redis_client.config_set("maxmemory", 0)
+
+    assert batch.status().total == 5

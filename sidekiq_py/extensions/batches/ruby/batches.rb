@@ -347,7 +347,8 @@ LUA
         payload[KEY].size == 3
       end
 
-      # Stores a job's bytes while it runs. The same job may run twice at a time.
+      # Stores a job's bytes while it runs. The same job may run twice at a time. If Redis refuses this, as a full one does, it would
+      # refuse a retry as well, and the job would be lost: so it runs unmarked.
       def start(payload, queue)
         field = "#{payload["jid"]}/#{SecureRandom.hex(4)}"
         text = "#{queue}\n#{Sidekiq.dump_json(payload)}"
@@ -357,6 +358,9 @@ LUA
             pipeline.hset(runs_key, field, text)
           end
         end
+        field
+      rescue => error
+        Sidekiq.logger.warn("sidekiq_py: could not mark that #{payload["jid"]} is running: #{error.message}")
         field
       end
 

@@ -547,6 +547,25 @@ def test_more_members_are_removed_than_a_script_takes_words(app: Program) -> Non
     assert batch.status().success
 
 
+def test_a_batch_can_be_controlled_while_redis_is_full(app: Program) -> None:
+    """That may be how to make room. Only pushes into it are refused."""
+    batch = sidekiq.Batch()
+    with batch.jobs():
+        jids = app.deed.perform_bulk([["ok"]] * 3)
+    app.client.config_set("maxmemory", 1)
+    try:
+        assert batch.remove(jids[:1]) == 1
+        assert batch.invalidate() == 1
+        assert batch.close() == 0
+        with pytest.raises(SidekiqError, match="This Redis is full"), batch.jobs():
+            pass
+        batch.delete()
+    finally:
+        app.client.config_set("maxmemory", 0)
+
+    assert list(Batches()) == []
+
+
 def test_a_job_that_is_deleted_by_hand_is_gone(app: Program, worker: Any) -> None:
     """`complete` follows, `success` does not."""
     batch = watched(app)

@@ -314,6 +314,28 @@ def test_a_failed_ruby_job_leaves_no_mark(redis_client: redis.Redis) -> None:
     eventually(lambda: not redis_client.keys("sidekiq_py:batches:ruby:*"), WAIT_SECONDS)
 
 
+def test_a_push_in_a_block_does_not_wait_for_a_commit_in_ruby(ruby: RunRuby, redis_client: redis.Redis) -> None:
+    """After the commit the block is over: the batch had succeeded without the job, which was in no batch."""
+    bid = ruby(
+        """
+        rails = Object.const_set(:ActiveRecord, Module.new)
+        rails.define_singleton_method(:version) { Gem::Version.new("7.2") }
+        rails.define_singleton_method(:after_all_transactions_commit) { |&push| }
+        waits = Sidekiq.const_defined?(:TransactionAwareClient)    # since 6.5
+        BatchDeed.sidekiq_options("client_class" => Sidekiq::TransactionAwareClient) if waits
+        batch = SidekiqPy::Batch.new
+        batch.jobs { BatchDeed.perform_async("ok") }
+        BatchDeed.perform_async("after the commit") if waits
+        return batch.bid
+        """
+    )
+
+    [job] = map(json.loads, redis_client.lrange("queue:ruby", 0, -1))
+
+    assert (job["args"], job["sidekiq_py_batch"]) == (["ok"], [bid, 0])
+    assert Batch.find(bid).status().pending == 1
+
+
 @pytest.mark.usefixtures("ruby_worker")
 def test_ruby_processes_bear_a_label(redis_client: redis.Redis) -> None:
     """By which the doctor tells those that have loaded the file."""

@@ -637,6 +637,14 @@ LUA
       ].compact.freeze
     end
 
+    # Prepended to the client of `Sidekiq.transactional_push!`. A push that waited for the commit would come after the block, as no
+    # member of the batch. So it does not wait, as in a batch of Sidekiq Pro.
+    module TransactionAwareClient
+      def push(item)
+        Thread.current[:sidekiq_py_adding] ? @redis_client.push(item) : super
+      end
+    end
+
     # Wraps each run, outside all other server middleware.
     class Server
       # Errors that are not failures: the job goes back to its queue.
@@ -700,6 +708,8 @@ LUA
 
     def self.register
       Sidekiq::Client.prepend(Client)
+      # Sidekiq has it since 6.5.
+      Sidekiq::TransactionAwareClient.prepend(TransactionAwareClient) if Sidekiq.const_defined?(:TransactionAwareClient)
       Sidekiq.configure_server do |config|
         require "sidekiq/job_retry"
         Sidekiq::JobRetry.prepend(Retry)

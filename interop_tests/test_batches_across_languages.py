@@ -336,6 +336,31 @@ def test_a_push_in_a_block_does_not_wait_for_a_commit_in_ruby(ruby: RunRuby, red
     assert Batch.find(bid).status().pending == 1
 
 
+def test_an_active_job_in_a_block_does_not_wait_for_a_commit_in_ruby(
+    ruby: RunRuby, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Rails 7.2 has it do by default, with Sidekiq's adapter."""
+    monkeypatch.setenv("FIXTURE_ACTIVE_JOB", "1")
+    bid = ruby(
+        """
+        if ActiveJob.const_defined?(:EnqueueAfterTransactionCommit)
+          rails = Object.const_set(:ActiveRecord, Module.new)
+          rails.define_singleton_method(:after_all_transactions_commit) { |&push| }
+          ActiveJob::Base.include(ActiveJob::EnqueueAfterTransactionCommit)
+          ActiveJob::Base.enqueue_after_transaction_commit = :always
+          EchoJob.perform_later(0)
+        end
+        batch = SidekiqPy::Batch.new
+        batch.jobs { EchoJob.perform_later(1) }
+        return batch.bid
+        """
+    )
+
+    [job] = map(json.loads, redis_client.lrange("queue:default", 0, -1))
+
+    assert (job["args"][0]["arguments"], job["sidekiq_py_batch"]) == ([1], [bid, 0])
+
+
 @pytest.mark.usefixtures("ruby_worker")
 def test_ruby_processes_bear_a_label(redis_client: redis.Redis) -> None:
     """By which the doctor tells those that have loaded the file."""

@@ -645,6 +645,17 @@ LUA
       end
     end
 
+    # Prepended to Active Job since Rails 7.2, which by default enqueues after the commit, too.
+    module ActiveJobs
+      private
+
+      def raw_enqueue
+        return super unless Thread.current[:sidekiq_py_adding]
+
+        ActiveJob::Enqueuing.instance_method(:raw_enqueue).bind_call(self)
+      end
+    end
+
     # Wraps each run, outside all other server middleware.
     class Server
       # Errors that are not failures: the job goes back to its queue.
@@ -710,6 +721,9 @@ LUA
       Sidekiq::Client.prepend(Client)
       # Sidekiq has it since 6.5.
       Sidekiq::TransactionAwareClient.prepend(TransactionAwareClient) if Sidekiq.const_defined?(:TransactionAwareClient)
+      if defined?(ActiveSupport.on_load)
+        ActiveSupport.on_load(:active_job) { prepend ActiveJobs if ActiveJob.const_defined?(:EnqueueAfterTransactionCommit) }
+      end
       Sidekiq.configure_server do |config|
         require "sidekiq/job_retry"
         Sidekiq::JobRetry.prepend(Retry)

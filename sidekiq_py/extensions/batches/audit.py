@@ -168,21 +168,22 @@ class Audit:
             return
         del self._suspicions[bid]
         numbers = sorted(before.numbers & now.numbers)
-        changed_at = now.changed_at
+        changed_at, lost = now.changed_at, 0
         for start in range(0, len(numbers), _SLICE):
-            part = numbers[start : start + _SLICE]
-            lost = int(steps.call(pool, "lose", bid, changed_at, *part))
-            if lost < 0:
-                return
+            count = int(steps.call(pool, "lose", bid, changed_at, *numbers[start : start + _SLICE]))
+            if count < 0:
+                break
+            lost += count
+            changed_at = pool.command("HGET", steps.key(bid), "changed_at") or b""
+        if lost:
             _log.error(
                 "batch %s has lost %s: not found anywhere in Redis (number %s%s); see `sidekiq-py batches show %s`",
                 bid,
                 counted(lost, "job"),
-                ", ".join(map(str, part[:_SHOWN])),
-                ", …" if len(part) > _SHOWN else "",
+                ", ".join(map(str, numbers[:_SHOWN])),
+                ", …" if len(numbers) > _SHOWN else "",
                 bid,
             )
-            changed_at = pool.command("HGET", steps.key(bid), "changed_at") or b""
 
 
 def waiting_numbers(pool: Pool, bid: str) -> set[int]:

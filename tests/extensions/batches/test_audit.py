@@ -53,6 +53,23 @@ def test_batches_that_have_ended_are_forgotten(app: Program, pool: Pool, audit: 
     assert audit._next_looks == {}
 
 
+def test_many_lost_jobs_of_a_batch_are_logged_in_one_line(
+    app: Program, pool: Pool, audit: Audit, caplog: pytest.LogCaptureFixture
+) -> None:
+    """There was one for each thousand."""
+    batch = sidekiq.Batch()
+    with batch.jobs():
+        app.deed.perform_bulk([["taken"]] * 2500)
+    app.client.delete("queue:default")
+
+    audit.run(pool)
+    audit.run(pool)
+
+    assert batch.status().lost == 2500
+    [line] = [record.getMessage() for record in caplog.records if "has lost" in record.getMessage()]
+    assert f"batch {batch.bid} has lost 2,500 jobs" in line
+
+
 def test_the_numbers_of_a_failed_push_are_no_lost_jobs(app: Program, pool: Pool, audit: Audit) -> None:
     """Each push takes numbers before it is sent. The jobs of failed ones counted as lost, and `complete` came early."""
     batch = sidekiq.Batch()

@@ -33,7 +33,7 @@ class _RubyLoader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         """Compose a node. An anchor may be given again, as YAML allows; PyYAML refuses that."""
         if not self.check_event(yaml.AliasEvent):
-            self.anchors.pop(self.peek_event().anchor, None)
+            self.anchors.pop(self.peek_event().anchor, None)  # type: ignore[no-untyped-call]
         return super().compose_node(parent, index)
 
 

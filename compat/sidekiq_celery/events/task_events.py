@@ -81,7 +81,7 @@ class TaskEvents:
         self._send(
             "task-received",
             run.task_id,
-            name=run.plan.task.name,
+            name=request.shadow or run.plan.task.name,
             args=shortened(args, _REPR_CHARACTERS),
             kwargs=shortened(kwargs, _REPR_CHARACTERS),
             root_id=request.root_id,

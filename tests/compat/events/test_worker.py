@@ -40,6 +40,7 @@ def test_tasks_are_told_of_from_receiving_to_their_end(
     done, failed = project.add.delay(1, 2).id, project.fail.delay().id
     again, rejected = project.again.delay().id, project.reject.delay().id
     expired = project.add.apply_async((3, 4), expires=-1).id
+    shadowed = project.add.apply_async((5, 6), shadow="proj.shown").id
 
     succeeded = monitor.wait_for("task-succeeded", done)
     assert (succeeded["result"], succeeded["runtime"] > 0) == ("3", True)
@@ -54,6 +55,7 @@ def test_tasks_are_told_of_from_receiving_to_their_end(
         "expires": None,
         "parent_id": None,
     }
+    assert monitor.wait_for("task-received", shadowed)["name"] == "proj.shown"
     failure = monitor.wait_for("task-failed", failed)
     assert failure["exception"] == "ValueError('no')"
     assert "in fail" in failure["traceback"]

@@ -7,6 +7,7 @@ from sidekiq_celery._wire.chord_part import is_part, part
 from sidekiq_celery._workflow.chain import _chain
 from sidekiq_celery._workflow.chord_headers import count_parts
 from sidekiq_celery._workflow.group import group
+from sidekiq_celery._workflow.maps import chunks
 from sidekiq_celery._workflow.signature import signature
 from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_celery.utils.functional import maybe_list
@@ -59,8 +60,11 @@ def replacement(task: Any, sig: Any) -> Any:
 
 
 def _with_one_end(task: Any, sig: Any) -> Any:
-    """Turn a group, or a group at the end of a chain, into a chord, so that callbacks can be linked to it."""
+    """Turn chunks, a group, or a group at the end of a chain, into a chord, so that callbacks can be linked to it."""
     accumulate = "celery.accumulate"
+    if isinstance(sig, chunks):
+        # In Celery they are sent under other ids, and whatever waits for the replaced task may wait forever.
+        sig = sig.group()
     if isinstance(sig, group):
         sig |= task.app.tasks[accumulate].s(index=0)
     if isinstance(sig, _chain) and isinstance(sig.tasks[-1], group):

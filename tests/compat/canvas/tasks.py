@@ -35,6 +35,10 @@ def declare(app: Celery) -> SimpleNamespace:
     def by_two(self: Any, number: int) -> Any:
         return self.replace(group(add.s(number, 1), add.s(number, 2)))
 
+    @app.task(name="by_chunks", bind=True)
+    def by_chunks(self: Any, number: int) -> Any:
+        return self.replace(add.chunks([(number, 1), (number, 2), (number, 3)], 2))
+
     @app.task(name="by_another", bind=True)
     def by_another(self: Any, number: int) -> Any:
         return self.replace(add.s(number, 100))
@@ -59,6 +63,7 @@ def declare(app: Celery) -> SimpleNamespace:
         boom=boom,
         unstable=unstable,
         by_two=by_two,
+        by_chunks=by_chunks,
         by_another=by_another,
         by_a_fork=by_a_fork,
         joins_another=joins_another,

@@ -89,6 +89,12 @@ CANVASES: dict[str, tuple[Canvas, Any]] = {
     "a retry within a chord": (lambda t: chord([t.unstable.s(1), t.unstable.s(2)], t.total.s()), 3),
     "a task replaced within a chain": (lambda t: t.same.s(1) | t.by_another.s() | t.add.s(1), 102),
     "a task replaced by a group within a chain": (lambda t: t.same.s(1) | t.by_two.s() | t.total.s(), 5),
+    "a task replaced by chunks": (lambda t: t.by_chunks.s(1), [[2, 3], [4]]),
+    "a task replaced by chunks within a chain": (lambda t: t.by_chunks.s(1) | t.same.s(), [[2, 3], [4]]),
+    "a task replaced by chunks within a chord": (
+        lambda t: chord([t.by_chunks.s(1), t.same.s(9)], t.same.s()),
+        [[[2, 3], [4]], 9],
+    ),
     "a task replaced by a chain that ends in a group": (lambda t: t.by_a_fork.s(1), [3, 4]),
     "a task so replaced within a chain": (lambda t: t.same.s(1) | t.by_a_fork.s() | t.total.s(), 7),
     "tasks replaced by groups within a chord": (

@@ -28,6 +28,8 @@ __all__ = (
 )
 
 logger = logging.getLogger("celery.app.trace")
+# As in Celery: in a program that has not set up logging, tasks that run eagerly and fail print nothing to stderr.
+logger.addHandler(logging.NullHandler())
 # The logger on which Celery's workers log that a task was received.
 incoming = logging.getLogger("celery.worker.strategy")
 # The logger on which they log time limits.

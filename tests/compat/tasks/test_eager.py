@@ -1,6 +1,8 @@
 """Tasks that run in the caller's process."""
 
 import asyncio
+import subprocess
+import sys
 from datetime import date
 from typing import Any
 
@@ -29,6 +31,25 @@ def test_apply_runs_a_task_and_keeps_what_it_returns(app: Celery, redis_client: 
 
     assert (result.get(), result.state, result.id) == ((3, True, "my-id", False), "SUCCESS", "my-id")
     assert redis_client.keys() == []
+
+
+def test_an_error_prints_nothing_in_a_program_that_has_no_logging() -> None:
+    """As in Celery: only handlers that a program sets up are told of a task's end."""
+    program = """if True:
+        from sidekiq_celery import Celery
+
+        app = Celery()
+
+        @app.task
+        def fail():
+            raise ValueError("boom")
+
+        print(fail.apply().state)
+    """
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert (done.stdout, done.stderr) == ("FAILURE\n", "")
 
 
 def test_apply_keeps_an_error_unless_it_is_to_be_thrown(app: Celery) -> None:

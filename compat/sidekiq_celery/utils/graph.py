@@ -111,9 +111,8 @@ class DependencyGraph:
             raise CycleError(*error.args) from error
 
     def valency_of(self, obj: Any) -> int:
-        """Count the nodes of the tree of dependencies below a node, itself included; 0 if the node is unknown."""
-        below = self.adjacent.get(obj)
-        return 0 if below is None else 1 + sum(self.valency_of(other) for other in below)
+        """Count the nodes of the tree of dependencies below a node, without itself; 0 if the node is unknown."""
+        return sum(1 + self.valency_of(other) for other in self.adjacent.get(obj, ()))
 
     def edges(self) -> Iterator[Any]:
         """The nodes that depend on others."""
@@ -151,4 +150,10 @@ class DependencyGraph:
         return obj in self.adjacent
 
     def __repr__(self) -> str:
-        return "\n".join(f"{self.format(obj)}({self.valency_of(obj)})" for obj in self.adjacent)
+        return "\n".join(self.repr_node(obj) for obj in self.adjacent)
+
+    def repr_node(self, obj: Any, level: int = 1, fmt: str = "{0}({1})") -> str:
+        """Return a node with its valency, and the tree of its dependencies below it, each with its own."""
+        lines = [fmt.format(obj, self.valency_of(obj))]
+        lines += ["     " * level + self.repr_node(other, level + 1, fmt) for other in self.adjacent.get(obj, ())]
+        return "\n".join(lines)

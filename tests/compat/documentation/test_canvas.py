@@ -130,10 +130,20 @@ def test_results_make_a_graph(tasks: ModuleType) -> None:
     result = chain(tasks.add.s(4, 4), tasks.mul.s(8), tasks.mul.s(10))()
     result.get(timeout=WAIT_SECONDS)
     drawn = io.StringIO()
+    first, second, third = result.parent.parent.id, result.parent.id, result.id
 
-    result.parent.parent.graph.to_dot(drawn)
+    graph = result.parent.parent.graph
+    graph.to_dot(drawn)
 
     assert drawn.getvalue().startswith("digraph")
+    assert repr(graph).splitlines() == [
+        f"{first}(2)",
+        f"     {second}(1)",
+        f"          {third}(0)",
+        f"{second}(1)",
+        f"     {third}(0)",
+        f"{third}(0)",
+    ]
 
 
 def test_groups_and_their_results(tasks: ModuleType) -> None:

@@ -23,6 +23,7 @@ from sidekiq_celery._workflow.never import FAIL_TASK, never_runs, result_stored
 from sidekiq_celery._workflow.signature import maybe_signature
 from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import ChordError
+from sidekiq_celery.utils.einfo import ExceptionInfo
 from sidekiq_celery.utils.functional import maybe_list
 from sidekiq_py.extension import Effect
 
@@ -103,7 +104,8 @@ def _fail(task: Any, body: Any, error: BaseException, cause: BaseException) -> N
     reason = cause if kinds.is_group(body) else error
     _with_the_end(task, lambda: _call_errbacks(task.app, body, reason))
     run = current(task.request)
-    effects = never_runs(task.app, task.request, body, reason, states.FAILURE)
+    traceback = ExceptionInfo((type(reason), reason, reason.__traceback__)).traceback
+    effects = never_runs(task.app, task.request, body, reason, states.FAILURE, traceback)
     if run is not None:
         run.effects += effects  # type: ignore[attr-defined]
 

@@ -41,6 +41,21 @@ def test_a_part_that_fails_fails_the_body(running: SimpleNamespace) -> None:
     assert re.search(r"Dependency part raised ValueError\('boom'\)", str(error))
 
 
+def test_a_failed_body_has_a_traceback(running: SimpleNamespace) -> None:
+    """With the error of the part and that of the chord. A body that is a group only has the former."""
+    part = running.boom.s().set(task_id="part")
+    result = chord([running.same.s(1), part], running.total.s() | running.add.s(1)).apply_async()
+    fork = chord([running.boom.s()], group(running.same.s(), running.total.s())).apply_async()
+
+    failure(result)
+    first, *_, last = result.traceback.strip().splitlines()
+    assert first == "ValueError: boom"
+    assert last == "sidekiq_celery.exceptions.ChordError: Dependency part raised ValueError('boom')"
+    for member in fork.results:
+        failure(member)
+        assert member.traceback == "ValueError: boom\n"
+
+
 def test_a_chord_within_a_chord_fails_both(running: SimpleNamespace) -> None:
     """And so does what follows them in a chain."""
     inner = chord([running.same.s(1), running.boom.s()], running.total.s())

@@ -18,16 +18,21 @@ __all__ = ("Embedding", "run_embedded", "use_threads")
 
 
 class Embedding:
-    """Keeps the tasks and hooks of *worker* apart from those of other workers in this process."""
+    """
+    Keeps the tasks and hooks of *worker* apart from those of other workers in this process.
+
+    Attributes:
+        hooks: The worker's hooks.
+    """
 
     def __init__(self, worker: Any) -> None:
         self._worker = worker
         self._registry = Registry()
-        self._hooks = Hooks()
+        self.hooks = Hooks()
 
     def launch(self, config: Config) -> Launcher:
         """Start the worker's parts."""
-        worker, hooks = self._worker, self._hooks
+        worker, hooks = self._worker, self.hooks
         if worker.pool_name == "solo":
             be_process_of_tasks(worker, hooks)
         worker.events = TaskEvents(worker.app, worker.hostname, is_on=bool(worker.task_events))
@@ -77,22 +82,27 @@ def use_threads(worker: Any, text: str) -> None:
 
 def run_embedded(worker: Any, config: Config) -> int:
     """Run tasks in threads of this process until the worker is asked to stop. Returns the exit code."""
-    launcher = Embedding(worker).launch(config)
+    embedding = Embedding(worker)
+    launcher = embedding.launch(config)
 
-    def stop_by(number: signal.Signals) -> None:
-        worker.state.should_terminate |= number == signal.SIGQUIT
-        launcher.signals.put("TERM")
+    def hurry() -> None:
         if worker.state.should_terminate:
             launcher.hurry()
 
+    def stop_by(number: signal.Signals) -> None:
+        launcher.signals.put("TERM")
+        hurry()
+
+    # The stop sets the deadline that `hurry` ends, so it looks once more whether it should hurry.
+    embedding.hooks.on("shutdown")(hurry)
     worker.stop_by = stop_by
     if worker.state.should_stop:
-        launcher.signals.put("TERM")
+        stop_by(signal.SIGTERM)
     worker.on_ready()
     while launcher.signals.next() != "TERM":
         pass
     launcher.quiet()
     worker.on_shutting_down("TERM")
-    launcher.stop(timeout_seconds=0.0 if worker.state.should_terminate else None)
+    launcher.stop()
     worker.on_stopped()
     return 0

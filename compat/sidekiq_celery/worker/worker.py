@@ -239,6 +239,9 @@ class WorkController:
         else:
             run, restart = run_prefork if chosen.processes else run_here, restart_on_hup()
             self.stop_by = _send_to_this_process
+            if self.state.should_stop:
+                # `stop` was called before there was anything to stop.
+                run = _run_nothing
         try:
             self.exitcode = run(self, config) or self.exitcode or 0
         except SidekiqError as error:
@@ -264,10 +267,10 @@ class WorkController:
         self._stop_by(signal.SIGQUIT)
 
     def _stop_by(self, number: signal.Signals) -> None:
-        if self.stop_by is None:
-            # `start` has not come that far, and will see it.
-            self.state.should_stop = True
-        else:
+        # First, because `start` looks at them once it has set `stop_by`.
+        self.state.should_stop = True
+        self.state.should_terminate |= number == signal.SIGQUIT
+        if self.stop_by is not None:
             self.stop_by(number)
 
     def on_start(self) -> None:
@@ -353,6 +356,11 @@ def stop_steps(worker: WorkController) -> None:
 
 def _send_to_this_process(number: signal.Signals) -> None:
     os.kill(os.getpid(), number)
+
+
+def _run_nothing(worker: WorkController, config: Any) -> int:
+    worker.on_stopped()
+    return 0
 
 
 def _start_nothing() -> None:

@@ -71,6 +71,16 @@ def test_a_stop_before_the_start_is_not_lost(app: Celery) -> None:
     assert worker.exitcode == 3
 
 
+def test_terminate_before_the_start_does_not_wait_for_tasks_either(app: Celery) -> None:
+    """A task may start before the worker can be stopped."""
+    worker = WorkController(app=app, pool="solo")
+
+    worker.terminate()
+
+    assert worker.state.should_stop
+    assert worker.state.should_terminate
+
+
 def test_terminate_puts_a_running_task_back(app: Celery, redis_client: redis.Redis) -> None:
     """`stop` would wait for it."""
     started = threading.Event()
@@ -127,26 +137,19 @@ def test_a_bootstep_that_fails_ends_the_worker_and_not_the_program(app: Celery) 
         assert worker.exitcode == 1
 
 
-@pytest.mark.parametrize("pool", ["solo", "prefork"])
-def test_a_worker_in_the_main_thread_is_stopped_from_another_one(redis_url: str, tmp_path: Path, pool: str) -> None:
-    """As when a program ends its worker once there is nothing left to do; the exit code is the caller's."""
-    program = tmp_path / "program.py"
+def ended(program: Path, text: str, redis_url: str) -> "subprocess.CompletedProcess[str]":
+    """Run a program with the task `add` and the app, and wait for its end."""
     program.write_text(
         "import sys, threading\n"
         "from sidekiq_celery import Celery\n"
         f"app = Celery('proj', broker={redis_url!r}, backend={redis_url!r})\n"
         "@app.task\n"
         "def add(x, y): return x + y\n"
-        "def end():\n"
-        "    print(add.delay(1, 2).get(timeout=30), file=sys.__stdout__, flush=True)\n"
-        "    worker.stop(exitcode=7)\n"
-        f"worker = app.Worker(pool={pool!r}, concurrency=1, quiet=True)\n"
-        "threading.Thread(target=end).start()\n"
+        f"{text}"
         "worker.start()\n"
         "sys.exit(worker.exitcode)\n"
     )
-
-    done = subprocess.run(
+    return subprocess.run(
         [sys.executable, str(program)],
         env={**os.environ, **environment()},
         capture_output=True,
@@ -155,5 +158,28 @@ def test_a_worker_in_the_main_thread_is_stopped_from_another_one(redis_url: str,
         check=False,
     )
 
+
+@pytest.mark.parametrize("pool", ["solo", "prefork"])
+def test_a_worker_in_the_main_thread_is_stopped_from_another_one(redis_url: str, tmp_path: Path, pool: str) -> None:
+    """As when a program ends its worker once there is nothing left to do; the exit code is the caller's."""
+    text = (
+        "def end():\n"
+        "    print(add.delay(1, 2).get(timeout=30), file=sys.__stdout__, flush=True)\n"
+        "    worker.stop(exitcode=7)\n"
+        f"worker = app.Worker(pool={pool!r}, concurrency=1, quiet=True)\n"
+        "threading.Thread(target=end).start()\n"
+    )
+
+    done = ended(tmp_path / "program.py", text, redis_url)
+
     assert done.stdout == "3\n", done.stderr
     assert done.returncode == 7
+
+
+def test_a_worker_in_the_main_thread_that_was_stopped_before_does_not_run(redis_url: str, tmp_path: Path) -> None:
+    """No signal is needed for what has not begun."""
+    text = "worker = app.Worker(pool='solo', quiet=True)\nworker.stop(exitcode=7)\n"
+
+    done = ended(tmp_path / "program.py", text, redis_url)
+
+    assert done.returncode == 7, done.stderr

@@ -15,10 +15,9 @@ from typing import Any
 from weakref import WeakSet, ref
 
 from kombu.clocks import timetuple
-from kombu.utils.functional import LRUCache
+from kombu.utils.functional import LRUCache, memoize
 
 from sidekiq_celery.events.seen_task import TASK_EVENT_TO_STATE, CallableDefaultdict, Task
-from sidekiq_celery.utils.functional import memoize
 from sidekiq_celery.utils.log import get_logger
 
 __all__ = ("TASK_EVENT_TO_STATE", "State", "Task", "Worker", "heartbeat_expires")
@@ -36,7 +35,7 @@ logger = get_logger(__name__)
 warn = logger.warning
 
 
-@memoize(maxsize=1000, keyfun=lambda args, _: args[0])
+@memoize(maxsize=1000, keyfun=lambda args, _: args[0])  # type: ignore[untyped-decorator]
 def _warn_drift(hostname: Any, drift: float, received: float, sent: float) -> None:
     """Warn once per host."""
     warn(DRIFT_WARNING, hostname, drift, datetime.fromtimestamp(sent), datetime.fromtimestamp(received))

@@ -19,7 +19,7 @@ _HOMES = {
     "get_full_cls_name": ("sidekiq_celery.utils.imports", "qualname"),
     "import_from_cwd": ("sidekiq_celery.utils.imports", "import_from_cwd"),
     "instantiate": ("sidekiq_celery.utils.imports", "instantiate"),
-    "memoize": ("sidekiq_celery.utils.functional", "memoize"),
+    "memoize": ("kombu.utils.functional", "memoize"),
     "nodename": ("sidekiq_celery.utils.nodenames", "nodename"),
     "nodesplit": ("sidekiq_celery.utils.nodenames", "nodesplit"),
     "noop": ("sidekiq_celery.utils.functional", "noop"),

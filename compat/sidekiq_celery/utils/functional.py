@@ -2,11 +2,15 @@
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import partial
+from importlib import import_module
 from itertools import islice, tee, zip_longest
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sidekiq_celery.utils.regen import _regen, regen
+
+if TYPE_CHECKING:
+    from kombu.utils.functional import memoize
 
 __all__ = (
     "_regen",
@@ -34,10 +38,9 @@ T = TypeVar("T")
 
 
 def __getattr__(name: str) -> Any:
-    if name == "LRUCache":
-        from kombu.utils.functional import LRUCache
-
-        return LRUCache
+    # kombu takes long to import, and only programs use these here.
+    if name in ("LRUCache", "memoize"):
+        return getattr(import_module("kombu.utils.functional"), name)
     raise AttributeError(f"module 'sidekiq_celery.utils.functional' has no attribute {name!r}")
 
 
@@ -108,11 +111,6 @@ def noop(*args: Any, **kwargs: Any) -> None:
 def pass1(arg: T, *args: Any, **kwargs: Any) -> T:
     """Return the first argument."""
     return arg
-
-
-def memoize(maxsize: int | None = None, keyfun: Any = None, Cache: Any = None) -> Callable[[Any], Any]:
-    """Cache a function's return values for its last *maxsize* different arguments."""
-    return lru_cache(maxsize=maxsize)
 
 
 def is_list(obj: Any, scalars: tuple[type, ...] = (Mapping, str), iters: tuple[type, ...] = (Iterable,)) -> bool:

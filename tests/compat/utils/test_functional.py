@@ -94,7 +94,7 @@ def test_a_head_may_leave_out_what_is_bound():
 
 
 def test_lazy_values_are_evaluated():
-    """Ours and kombu's; memoized ones once."""
+    """Ours and kombu's; those of `mlazy` once."""
     made = []
     value = mlazy(lambda: made.append(1) or "value")
 

@@ -11,7 +11,6 @@ from sidekiq_celery._workflow import kinds
 from sidekiq_celery._workflow.preparation import Preparation
 from sidekiq_celery._workflow.signature import Signature, maybe_signature
 from sidekiq_celery.states import IGNORED, REJECTED
-from sidekiq_celery.utils.collections import ChainMap
 from sidekiq_celery.utils.functional import is_list, maybe_list, regen, seq_concat_item
 from sidekiq_celery.utils.objects import getitem_property
 from sidekiq_celery.utils.text import remove_repeating_from_task
@@ -203,7 +202,9 @@ class _chain(Signature[R_co]):
         if parent_id:
             # A chord's body is called by an internal task, which is not its parent.
             options["parent_id"] = parent_id
-        result = first.apply_async(**_with_rest(options, tasks, self._links_steps(app)))
+        # The next step comes last, and what follows the whole chain first.
+        rest = None if self._links_steps(app) else [*(options.get("chain") or ()), *tasks]
+        result = first.apply_async(**{**options, "chain": rest})
         return results[0] if tasks else result
 
     def freeze(
@@ -323,15 +324,6 @@ def _ends_the_chain(result: Any) -> bool:
     from sidekiq_celery.result import EagerResult
 
     return isinstance(result, EagerResult) and result.state in (IGNORED, REJECTED)
-
-
-def _with_rest(options: Any, tasks: list[Any], links_steps: bool) -> Any:
-    """The options for the first step: its own successors, followed by those of the whole chain."""
-    if links_steps:
-        return ChainMap({"chain": None}, options)
-    if "chain" not in options:
-        return ChainMap({"chain": tasks}, options)
-    return ChainMap({"chain": [*(options["chain"] or ()), *tasks]}, options)
 
 
 class chain(_chain[R_co]):

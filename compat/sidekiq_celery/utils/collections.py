@@ -1,5 +1,6 @@
 """The mappings behind settings."""
 
+import collections
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from operator import itemgetter
 from types import ModuleType
@@ -89,13 +90,17 @@ class DictAttribute(MutableMapping[str, Any]):
         return len(dir(self.obj))
 
 
-class ChainMap(MutableMapping[str, Any]):
-    """Several mappings in one: the first one that has a key supplies its value. Changes go to the first mapping."""
+class ChainMap(collections.ChainMap[Any, Any]):
+    """
+    Several mappings in one: the first one that has a key supplies its value. Changes go to the first mapping.
+
+    Args:
+        key_t: Converts each key.
+    """
 
     key_t: Callable[[Any], Any] | None
     changes: Any
     defaults: list[Any]
-    maps: list[Any]
     _observers: list[Callable[..., Any]]
 
     def __init__(self, *maps: Any, key_t: Callable[[Any], Any] | None = None) -> None:
@@ -111,44 +116,32 @@ class ChainMap(MutableMapping[str, Any]):
     def _key(self, key: Any) -> Any:
         return self.key_t(key) if self.key_t is not None else key
 
-    def __missing__(self, key: Any) -> Any:
-        raise KeyError(key)
-
     def __getitem__(self, key: Any) -> Any:
-        wanted = self._key(key)
-        for mapping in self.maps:
-            try:
-                return mapping[wanted]
-            except KeyError:
-                pass
-        return self.__missing__(key)
+        return super().__getitem__(self._key(key))
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        self.changes[self._key(key)] = value
+        super().__setitem__(self._key(key), value)
 
     def __delitem__(self, key: Any) -> None:
-        try:
-            del self.changes[self._key(key)]
-        except KeyError:
-            raise KeyError(f"Key not found in first mapping: {key!r}") from None
+        super().__delitem__(self._key(key))
 
-    def pop(self, key: Any, *default: Any) -> Any:
-        """Remove a change, and return its value."""
-        try:
-            return self.changes.pop(self._key(key), *default)
-        except KeyError:
-            raise KeyError(f"Key not found in the first mapping: {key!r}") from None
+    def __contains__(self, key: object) -> bool:
+        return super().__contains__(self._key(key))
 
-    def clear(self) -> None:
-        """Remove all changes."""
-        self.changes.clear()
+    def __iter__(self) -> Iterator[Any]:
+        # Reads the changes last: those of `app.conf` are all settings, which are loaded then.
+        return uniq(key for mapping in reversed(self.maps) for key in mapping)
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """Return the value of *key*, or *default*."""
+        """Return the value of *key*, or *default*. A key is looked up once."""
         try:
             return self[key]
         except KeyError:
             return default
+
+    def pop(self, key: Any, *default: Any) -> Any:
+        """Remove a change, and return its value."""
+        return super().pop(self._key(key), *default)
 
     def setdefault(self, key: Any, default: Any = None) -> Any:
         """Set *key* unless it has a value. Returns nothing: this is not meant for reading settings."""
@@ -165,33 +158,6 @@ class ChainMap(MutableMapping[str, Any]):
     def bind_to(self, callback: Callable[..., Any]) -> None:
         """Call *callback* with each `update`."""
         self._observers.append(callback)
-
-    def __len__(self) -> int:
-        return len(set().union(*self.maps))
-
-    def __iter__(self) -> Iterator[Any]:
-        return uniq(key for mapping in reversed(self.maps) for key in mapping)
-
-    def __contains__(self, key: object) -> bool:
-        wanted = self._key(key)
-        return any(wanted in mapping for mapping in self.maps)
-
-    def __bool__(self) -> bool:
-        return any(self.maps)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(map(repr, self.maps))})"
-
-    @classmethod
-    def fromkeys(cls, iterable: Iterable[Any], *args: Any) -> "ChainMap":
-        """Create a map of a single mapping with those keys."""
-        return cls(dict.fromkeys(iterable, *args))
-
-    def copy(self) -> "ChainMap":
-        """Copy the map. The copy has changes of its own."""
-        return type(self)(self.changes.copy(), *self.maps[1:])
-
-    __copy__ = copy
 
 
 def _dict_of(mapping: Any) -> dict[str, Any] | None:

@@ -8,7 +8,7 @@ one queue; this is logged once. A `Broadcast` is rejected, because its purpose i
 
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from sidekiq_celery._config.routes import Router
@@ -45,20 +45,17 @@ def _topic(pattern: str) -> re.Pattern[str]:
     return re.compile("".join(words.get(word, rf"\.{re.escape(word)}") for word in pattern.split(".")))
 
 
-class _Names(Mapping[str, str]):
-    """Maps each name that a call may use for a queue to the queue's own name."""
+class _Names(dict[str, str]):
+    """Maps each name that a call may use for a queue to the queue's own name. An open one has every other name, too."""
 
     def __init__(self, names: dict[str, str], is_open: bool) -> None:
-        self._names, self._is_open = names, is_open
+        super().__init__(names)
+        self._is_open = is_open
 
-    def __getitem__(self, name: str) -> str:
-        return self._names.get(name, name) if self._is_open else self._names[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
+    def __missing__(self, name: str) -> str:
+        if self._is_open:
+            return name
+        raise KeyError(name)
 
 
 class NameRouter(Router):

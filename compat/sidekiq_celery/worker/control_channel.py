@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
 
+from sidekiq_celery.utils.serialization import safe_repr
 from sidekiq_py.extension import monotonic
 from sidekiq_py.worker import ALL, PARENT, Message, Parent
 
@@ -99,23 +100,15 @@ def handle_message(recipient: Recipient, text: str) -> str:
     try:
         message = json.loads(text)
         value = _functions[message["kind"]](recipient, **message["about"])
-        return json.dumps({"value": value}, default=_shown)
+        return json.dumps({"value": value}, default=safe_repr)
     except BaseException as error:
         logger.exception("a message from the worker's remote control could not be handled: %.200s", text)
         return json.dumps({"error": f"{type(error).__name__}: {error}"})
 
 
-def _shown(value: Any) -> str:
-    """Represent a value that JSON cannot carry as text."""
-    try:
-        return repr(value)
-    except Exception:  # noqa: BLE001 - a broken __repr__ may raise anything
-        return f"<unprintable {type(value).__name__}>"
-
-
 def text_of(kind: str, about: dict[str, Any]) -> str:
     """Encode a message as one line."""
-    return json.dumps({"kind": kind, "about": about}, default=_shown)
+    return json.dumps({"kind": kind, "about": about}, default=safe_repr)
 
 
 def _answer(pid: int, text: str) -> Answer:

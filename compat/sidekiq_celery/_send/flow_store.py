@@ -19,7 +19,7 @@ from functools import partial
 from time import monotonic, sleep
 from typing import Any, NamedTuple
 
-from sidekiq_celery._wire.json_values import beyond_json, encoder, from_plain, to_plain
+from sidekiq_celery._wire.json_values import beyond_json, from_plain, to_plain
 from sidekiq_celery.contract import App
 from sidekiq_celery.utils.ids import uuid
 from sidekiq_py.errors import JsonParseError, RedisError, ReplyLostError
@@ -54,7 +54,7 @@ AFTERGLOW_SECONDS = 24 * 3600
 
 DONE = "done"
 
-_encode = encoder(json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=beyond_json))
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=beyond_json).encode
 
 # A text without this mark is plain JSON.
 _MARK = b"__type__"

@@ -8,15 +8,13 @@ Python's json writes NaN and Infinity in a form that no other parser reads. When
 written in a format of our own: `{"__type__": "float", "__value__": "nan"}`.
 """
 
-import json
-import json.encoder
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
 from sidekiq_py.payloads import loads
 
-__all__ = ("beyond_json", "encoder", "for_payload", "from_plain", "to_plain", "with_bare_floats", "with_marked_floats")
+__all__ = ("beyond_json", "for_payload", "from_plain", "to_plain", "with_bare_floats", "with_marked_floats")
 
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 _CONTAINERS = frozenset({list, dict})
@@ -90,21 +88,6 @@ def beyond_json(value: Any) -> Any:
         TypeError: Even kombu's json cannot write it.
     """
     return _encoder()(value)
-
-
-def encoder(spelling: json.JSONEncoder) -> Callable[[Any], str]:
-    """`spelling.encode` without its layers, which cost more than writing a small value."""
-    # Only CPython has it.
-    make: Any = getattr(json.encoder, "c_make_encoder", None)
-    text = json.encoder.encode_basestring_ascii if spelling.ensure_ascii else json.encoder.encode_basestring
-    if make is None:
-        return spelling.encode
-    how = (
-        *(spelling.default, text, None, spelling.key_separator, spelling.item_separator),
-        *(spelling.sort_keys, spelling.skipkeys, spelling.allow_nan),
-    )
-    # The encoder uses the dict to detect circular references.
-    return lambda value: "".join(make({}, *how)(value, 0))
 
 
 def for_payload(text: str) -> bytes:

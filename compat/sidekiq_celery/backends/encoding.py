@@ -10,7 +10,7 @@ import sys
 from functools import cached_property
 from typing import Any
 
-from sidekiq_celery._wire.json_values import beyond_json, encoder, from_plain
+from sidekiq_celery._wire.json_values import beyond_json, from_plain
 from sidekiq_celery.exceptions import ImproperlyConfigured
 
 __all__ = ("COMPRESSED_PAYLOAD_MAGIC", "Codec", "as_bytes", "compress_payload", "decompress_payload")
@@ -158,4 +158,4 @@ def _json_is_kombus() -> bool:
     return bool(known.encoder is dumps)
 
 
-_encode_json = encoder(json.JSONEncoder(default=beyond_json))
+_encode_json = json.JSONEncoder(default=beyond_json).encode

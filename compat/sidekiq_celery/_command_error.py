@@ -2,8 +2,6 @@
 
 from click import ClickException
 
-__all__ = ("CeleryCommandException",)
-
 
 class CeleryCommandException(ClickException):
     """

@@ -11,8 +11,6 @@ from typing import Any, ClassVar
 
 from sidekiq_py.extension import Extension
 
-__all__ = ("CeleryExtension",)
-
 
 class CeleryExtension(Extension):
     """Adds Ruby jobs as workflow steps, the code that Ruby needs for them, beat entries, and dashboard pages."""

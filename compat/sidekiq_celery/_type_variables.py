@@ -19,8 +19,6 @@ else:
     P = ParamSpec("P")
     R_co = TypeVar("R_co", covariant=True)
 
-__all__ = ("P", "R_co", "T", "Unknown")
-
 T = TypeVar("T")
 
 

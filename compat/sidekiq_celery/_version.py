@@ -2,8 +2,6 @@
 
 from typing import NamedTuple
 
-__all__ = ("SERIES", "VERSION", "VERSION_BANNER", "__version__", "version_info", "version_info_t")
-
 
 class version_info_t(NamedTuple):
     """The version in parts, for code that checks which Celery it runs on."""

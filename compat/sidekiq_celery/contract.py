@@ -9,8 +9,6 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Protocol
 
-__all__ = ("App", "Request", "Settings", "Task")
-
 
 class Settings(Protocol):
     """`app.conf`: settings, readable as attributes and as items."""

@@ -22,8 +22,6 @@ from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.extension import Admit, Payload
 from sidekiq_py.payloads import Dialect, dump, keys
 
-__all__ = ("RateLimits", "limit_all", "limits_set", "rate_key", "set_rate_limit")
-
 logger = logging.getLogger("celery.worker.strategy")
 
 _PATIENCE_SECONDS = 0.005

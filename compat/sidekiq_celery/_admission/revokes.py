@@ -28,10 +28,6 @@ from sidekiq_py.errors import RedisError
 from sidekiq_py.extension import Command, revoked
 from sidekiq_py.payloads import keys
 
-__all__ = (
-    "STAMPS_KEY", "keep_less_long", "matches", "not_revoked", "revoke", "revoke_stamped", "revoked_ids", "stamp_of",
-)  # fmt: skip
-
 _log = logging.getLogger("celery.worker.control")
 
 STAMPS_KEY = "sidekiq_py:revoked_stamps"

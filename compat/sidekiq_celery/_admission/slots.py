@@ -10,8 +10,6 @@ from typing import NamedTuple
 
 from sidekiq_py.extension import Pool, Script
 
-__all__ = ("SLACK_SECONDS", "Slot", "start_afresh", "take")
-
 _LUA = files("sidekiq_celery._admission") / "lua"
 TAKE = Script.of_text("take_slot", (_LUA / "take_slot.lua").read_text("utf-8"))
 

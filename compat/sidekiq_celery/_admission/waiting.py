@@ -11,8 +11,6 @@ from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, SidekiqErro
 from sidekiq_py.extension import DeadLimits, Link, Pool, Script, move, move_to
 from sidekiq_py.payloads import for_queue, parse_job
 
-__all__ = ("call_up", "size")
-
 _LUA = files("sidekiq_celery._admission") / "lua"
 FIND = Script.of_text("find_members", (_LUA / "find_members.lua").read_text("utf-8"))
 

@@ -22,8 +22,6 @@ from sidekiq_py.worker import Notices
 if TYPE_CHECKING:
     from sidekiq_celery._wire.context import Context
 
-__all__ = ("RATES_KEY", "RateSetting", "WorkerNotices", "countable_rate", "rates_of")
-
 logger = logging.getLogger("celery.worker.strategy")
 
 RATES_KEY = "sidekiq_py:rate_limits"

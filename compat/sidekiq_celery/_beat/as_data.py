@@ -14,8 +14,6 @@ from typing import Any
 from sidekiq_celery._wire.json_values import from_plain, to_plain
 from sidekiq_celery.schedules import BaseSchedule, crontab, maybe_schedule, schedule, solar
 
-__all__ = ("entry_of", "entry_text", "schedule_of", "schedule_text")
-
 
 def entry_text(task: str, when: Any, args: Any = (), kwargs: Any = None, options: Any = None) -> bytes:
     """

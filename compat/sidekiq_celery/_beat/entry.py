@@ -8,8 +8,6 @@ from kombu.utils.functional import reprcall
 
 from sidekiq_celery.schedules import maybe_schedule
 
-__all__ = ("BeatLazyFunc", "ScheduleEntry", "evaluated")
-
 _EDITABLE = ("task", "args", "kwargs", "options", "schedule")
 
 

@@ -13,8 +13,6 @@ from typing import Any
 
 from sidekiq_py.extension import Pool
 
-__all__ = ("BEATS", "entries", "write")
-
 BEATS = "sidekiq_py:beats"
 """A hash from an app's name to JSON: `{"at": epoch seconds, "entries": {name: [task, schedule as text]}}`."""
 

@@ -19,8 +19,6 @@ from sidekiq_celery.utils.time import maybe_make_aware
 from sidekiq_py.errors import RedisError, RedisReplyError
 from sidekiq_py.extension import Pool
 
-__all__ = ("PersistentScheduler", "Runs", "read_runs", "turn_keys_of")
-
 # How far the last run may be ahead of the clock. Like cron: if a clock is set back by less than three hours, jobs for a
 # time of day wait, so that they do not run twice.
 _PATIENCE_SECONDS = 3 * 3600

@@ -23,8 +23,6 @@ from sidekiq_celery.schedules import crontab
 from sidekiq_celery.utils.functional import is_numeric_value
 from sidekiq_celery.utils.time import humanize_seconds, maybe_make_aware
 
-__all__ = ("Scheduler", "SchedulingError", "event_t", "logger")
-
 logger = logging.getLogger("celery.beat")
 
 _PRIORITY = 5

@@ -13,8 +13,6 @@ from sidekiq_celery.utils.imports import load_extension_class_names, symbol_by_n
 from sidekiq_celery.utils.time import humanize_seconds
 from sidekiq_py.errors import RedisError
 
-__all__ = ("EmbeddedService", "Service")
-
 logger = logging.getLogger("celery.beat")
 
 _LEAST_REST_SECONDS = 0.001

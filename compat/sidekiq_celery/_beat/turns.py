@@ -12,8 +12,6 @@ from sidekiq_celery._send.locks import IS_LOCKED
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.extension import Effect, Pool, Verb, verbs, write
 
-__all__ = ("TurnKeys", "add", "hold", "read", "read_one", "release", "remove", "start", "take")
-
 _IS_ANOTHER = "SIDEKIQCELERYTURN"
 
 _TURN = Verb(

@@ -6,8 +6,6 @@ from typing import Any
 from sidekiq_celery.utils.functional import firstmethod, mlazy
 from sidekiq_celery.utils.imports import instantiate
 
-__all__ = ("MapAnnotation", "prepare", "resolve_all")
-
 _for_task = firstmethod("annotate")
 _for_any = firstmethod("annotate_any")
 

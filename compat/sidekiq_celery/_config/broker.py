@@ -12,8 +12,6 @@ from sidekiq_celery.utils.functional import maybe_list
 from sidekiq_py.config import redis_url_from_environment
 from sidekiq_py.extension import RedisSettings, redact
 
-__all__ = ("REDIS_SCHEMES", "default_broker_url", "kombu_url", "of_redis", "own_url", "redis_settings", "timeouts")
-
 _LOCAL = "redis://localhost:6379/0"
 REDIS_SCHEMES = ("redis", "rediss", "unix", "redis+socket", "sentinel")
 # Schemes of our kombu transport, which a program may have used before.

@@ -4,8 +4,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ("filter_hidden_settings", "sanitize_url")
-
 MASK = "*" * 8
 
 HIDDEN_SETTINGS = re.compile("API|TOKEN|KEY|SECRET|PASS|PROFANITIES_LIST|SIGNATURE|DATABASE|BEAT_DBURI", re.IGNORECASE)

@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ("class_property",)
-
 
 class class_property:
     """

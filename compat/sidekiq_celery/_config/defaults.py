@@ -15,8 +15,6 @@ from typing import Any, ClassVar, NamedTuple
 
 from sidekiq_celery.utils.serialization import strtobool
 
-__all__ = ("DEFAULTS", "NAMESPACES", "SETTING_KEYS", "Option", "find", "flatten")
-
 DEFAULT_PROCESS_LOG_FMT = "[%(asctime)s: %(levelname)s/%(processName)s] %(message)s"
 DEFAULT_TASK_LOG_FMT = "[%(asctime)s: %(levelname)s/%(processName)s] %(task_name)s[%(task_id)s]: %(message)s"
 DEFAULT_SECURITY_DIGEST = "sha256"

@@ -15,8 +15,6 @@ from sidekiq_celery._config.routes import Router
 from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import ImproperlyConfigured
 
-__all__ = ("NameRouter",)
-
 logger = logging.getLogger("celery.app.destinations")
 
 

@@ -8,8 +8,6 @@ from sidekiq_celery._config.defaults import _TO_NEW_KEY, OPTIONS
 from sidekiq_celery.contract import App
 from sidekiq_celery.utils.imports import own_name
 
-__all__ = ("settings_without_effect", "without_effect")
-
 logger = logging.getLogger("celery.app.effects")
 
 _OTHER_SERVICES = (

@@ -9,8 +9,6 @@ from kombu import Exchange, Queue
 from sidekiq_celery.utils.functional import maybe_list
 from sidekiq_celery.utils.text import indent as textindent
 
-__all__ = ("Queues",)
-
 
 class Queues(dict[str, Any]):
     """

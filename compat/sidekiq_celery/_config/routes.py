@@ -11,8 +11,6 @@ from sidekiq_celery.utils.collections import lpmerge
 from sidekiq_celery.utils.functional import maybe_evaluate, mlazy
 from sidekiq_celery.utils.imports import symbol_by_name
 
-__all__ = ("MapRoute", "Router", "expand_router_string", "prepare")
-
 
 def _as_route(value: Any) -> dict[str, Any]:
     return {"queue": value} if isinstance(value, str) else dict(value)

@@ -19,8 +19,6 @@ from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_celery.utils.collections import AttributeDictMixin, ConfigurationView
 from sidekiq_celery.utils.text import pretty
 
-__all__ = ("PendingConfiguration", "Settings", "detect_settings")
-
 _NOT_SETTINGS = frozenset(dir(dict))
 
 

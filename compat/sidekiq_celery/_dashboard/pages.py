@@ -18,8 +18,6 @@ from sidekiq_celery.stored_results import StoredResult
 from sidekiq_py.errors import SidekiqError
 from sidekiq_py.web import JobLink, Page, PageAction, Visit
 
-__all__ = ("pages",)
-
 _SHOWN = 50
 _LONGEST_ID = 200
 _STATES = (states.SUCCESS, states.FAILURE, states.RETRY, states.STARTED, states.REVOKED)

@@ -7,8 +7,6 @@ from sidekiq_celery.stored_results import StoredResult
 from sidekiq_py.redaction import REDACTED, Redaction
 from sidekiq_py.web.text import json_text, shortened
 
-__all__ = ("ShownResult", "call_text")
-
 _LONGEST_IN_A_ROW = 200
 _LONGEST = 20_000
 

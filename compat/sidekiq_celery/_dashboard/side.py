@@ -14,8 +14,6 @@ from sidekiq_py import Client
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.extension import Pool, RedisSettings
 
-__all__ = ("Side", "side_of")
-
 # Settings of the program's app: where it keeps results, and how to reach its workers.
 _TAKEN_OVER = (
     *("broker_url", "broker_read_url", "broker_write_url", "broker_use_ssl", "broker_transport_options"),

@@ -9,8 +9,6 @@ from typing import Any
 
 from sidekiq_celery.app.base import Celery
 
-__all__ = ("TaskLimit", "Worker", "WorkerWatch", "WorkersSeen")
-
 _log = logging.getLogger("sidekiq.web")
 
 # Celery's clients wait this long for replies by default.

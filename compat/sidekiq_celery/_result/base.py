@@ -9,11 +9,6 @@ from sidekiq_celery import _state
 from sidekiq_celery._send.running_task import running
 from sidekiq_celery._state import app_or_default
 
-__all__ = (
-    "ResultBase", "allow_join_result", "assert_will_not_block", "denied_join_result", "new_promise",
-    "result_from_tuple", "task_join_will_block",
-)  # fmt: skip
-
 _WOULD_BLOCK = (
     "Never call result.get() within a task! It blocks a worker, and all workers may end up waiting for each other. "
     "Call the next task with a chain or a chord, await the result in an async task, or see allow_join_result()"

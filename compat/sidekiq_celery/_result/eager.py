@@ -8,8 +8,6 @@ from sidekiq_celery._result.base import assert_will_not_block
 from sidekiq_celery._result.single import AsyncResult
 from sidekiq_celery.exceptions import TaskRevokedError
 
-__all__ = ("EagerResult",)
-
 R = TypeVar("R")
 
 

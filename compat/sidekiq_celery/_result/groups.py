@@ -5,8 +5,6 @@ from typing import Any
 from sidekiq_celery import _state
 from sidekiq_celery._result.sets import ResultSet
 
-__all__ = ("GroupResult",)
-
 
 class GroupResult(ResultSet):
     """

@@ -10,8 +10,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, overload
 
-__all__ = ("ManyTasks", "loads_apart")
-
 _LEAST_BYTES = 20_000
 _BEGIN, _END = b'"children": [', b'], "date_done": '
 # kombu's mark for values that are not plain JSON.

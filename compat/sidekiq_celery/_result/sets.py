@@ -11,8 +11,6 @@ from sidekiq_celery import _state, states
 from sidekiq_celery._result.base import ResultBase, assert_will_not_block, new_promise
 from sidekiq_celery.exceptions import ImproperlyConfigured, TimeoutError
 
-__all__ = ("ResultSet",)
-
 
 class ResultSet(ResultBase):
     """

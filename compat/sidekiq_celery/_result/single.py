@@ -10,8 +10,6 @@ from sidekiq_celery._result.tree import Tree
 from sidekiq_celery._state import app_or_default
 from sidekiq_celery.exceptions import TimeoutError
 
-__all__ = ("AsyncResult",)
-
 R = TypeVar("R")
 
 

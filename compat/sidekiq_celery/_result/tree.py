@@ -8,8 +8,6 @@ from typing import Any
 from sidekiq_celery._result.base import ResultBase
 from sidekiq_celery.exceptions import IncompleteStream
 
-__all__ = ("Tree",)
-
 
 class Tree(ResultBase):
     """The part of `AsyncResult` that walks its children, their children, and so on."""

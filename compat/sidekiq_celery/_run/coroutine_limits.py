@@ -11,8 +11,6 @@ from typing import Any, Protocol
 
 from sidekiq_celery.exceptions import SoftTimeLimitExceeded, TimeLimitExceeded
 
-__all__ = ("within_limits",)
-
 
 class Report(Protocol):
     """Called when a limit has been reached."""

@@ -42,12 +42,6 @@ from sidekiq_py.telemetry import JOB_EXPIRED
 if TYPE_CHECKING:
     from sidekiq_celery.events.task_events import TaskEvents
 
-__all__ = (
-    "Gate",
-    "JobRun",
-    "TaskDefinition",
-)
-
 logger = logging.getLogger("celery.app.trace")
 
 

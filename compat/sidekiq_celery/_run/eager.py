@@ -25,8 +25,6 @@ from sidekiq_py.extension import write
 if TYPE_CHECKING:
     from sidekiq_celery.result import EagerResult
 
-__all__ = ("apply", "round_trip")
-
 
 class EagerRun(TaskRun):
     """A run in the caller's process. It stores results only if asked to, and calls callbacks immediately."""

@@ -15,8 +15,6 @@ from sidekiq_celery.contract import App
 from sidekiq_py.extension import Command, Link, add_to_dead, monotonic
 from sidekiq_py.payloads import keys, score_text
 
-__all__ = ("INDEX", "FailedTasks", "keep_limit")
-
 INDEX = "sidekiq_py:celery_dead"
 """A sorted set of the tasks among the members of `dead`, with the same scores."""
 

@@ -15,8 +15,6 @@ from sidekiq_celery.exceptions import WorkerLostError
 from sidekiq_py.extension import write
 from sidekiq_py.worker import Registry
 
-__all__ = ("fail_lost_tasks",)
-
 
 def fail_lost_tasks(registry: Registry) -> Callable[[dict[str, Any], BaseException], None]:
     """A death handler for the tasks in *registry* that have failed with `PoisonPillError`."""

@@ -39,8 +39,6 @@ from sidekiq_py.payloads import (
     record_failure,
 )
 
-__all__ = ("decide_outcome",)
-
 # Neither of them counts as a failure in Sidekiq's statistics, and neither is a success.
 _ENDS: dict[str | None, EndKind] = {states.REVOKED: "invalidated", states.REJECTED: "discarded"}
 

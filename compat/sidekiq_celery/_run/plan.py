@@ -9,9 +9,6 @@ from sidekiq_celery.utils.nodenames import gethostname
 from sidekiq_celery.utils.objects import mro_lookup
 from sidekiq_py.extension import RedisSettings
 
-__all__ = ("Plan", "task_has_custom")
-
-
 # Where the base classes are, whose methods do nothing.
 _OF_BASES = frozenset({"sidekiq_celery.loaders.base", "sidekiq_celery.backends.interface"})
 

@@ -14,8 +14,6 @@ from sidekiq_celery._wire.message import aware
 from sidekiq_celery._wire.payload import EMBEDDED
 from sidekiq_celery.exceptions import InvalidTaskError
 
-__all__ = ("Message", "Request", "request_of")
-
 # Fields of a run that are not message headers.
 _OF_THE_RUN = frozenset(
     {"args", "called_directly", "chain", "correlation_id", "delivery_info", "headers", "hostname", "kwargs"}

@@ -11,8 +11,6 @@ from sidekiq_celery.utils.serialization import raise_with_context
 if TYPE_CHECKING:
     from sidekiq_celery._wire.context import Context
 
-__all__ = ("arguments_of_retry", "retry")
-
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 

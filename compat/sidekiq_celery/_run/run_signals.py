@@ -4,8 +4,6 @@ from sidekiq_celery import signals
 from sidekiq_celery._send.running_task import RunDetails
 from sidekiq_celery.utils.einfo import ExceptionInfo
 
-__all__ = ("send_end", "send_failure", "send_internal_error")
-
 
 def send_failure(run: RunDetails, error: BaseException, einfo: ExceptionInfo) -> None:
     """Send `task_failure`: the task has failed for good."""

@@ -16,17 +16,6 @@ from sidekiq_celery.utils.einfo import ExceptionInfo
 from sidekiq_celery.utils.serialization import safe_repr
 from sidekiq_py.redaction import current
 
-__all__ = (
-    "LogPolicy",
-    "get_log_policy",
-    "log_end",
-    "log_received",
-    "log_retry",
-    "log_revoked",
-    "log_success",
-    "log_time_limit",
-)
-
 logger = logging.getLogger("celery.app.trace")
 # As in Celery: in a program that has not set up logging, tasks that run eagerly and fail print nothing to stderr.
 logger.addHandler(logging.NullHandler())

@@ -28,8 +28,6 @@ from sidekiq_celery.exceptions import Ignore, Reject, Retry
 from sidekiq_celery.utils.einfo import ExceptionInfo
 from sidekiq_py.extension import Effect, Outgoing
 
-__all__ = ("TaskRun",)
-
 IGNORE_STATES = frozenset({states.IGNORED, states.RETRY, states.REJECTED})
 
 

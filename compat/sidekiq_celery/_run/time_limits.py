@@ -3,8 +3,6 @@
 import logging
 from typing import Any
 
-__all__ = ("MOST_SECONDS", "problem_with", "seconds_of")
-
 logger = logging.getLogger("celery.worker")
 
 MOST_SECONDS = 366 * 24 * 3600.0

@@ -13,8 +13,6 @@ from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import InvalidTaskError
 from sidekiq_py.extension import Effect
 
-__all__ = ("id_at_an_end", "refusal_of")
-
 _ID_KEY = b'"jid":"'
 _SEARCHED_BYTES = 16 * 1024
 

@@ -16,8 +16,6 @@ from sidekiq_celery._run.plan import Plan
 from sidekiq_celery._run.task_run import TaskRun
 from sidekiq_celery._wire.context import Context
 
-__all__ = ("BuildTracer", "Traced", "Tracer", "call_through", "made_by", "trace_ok_t")
-
 BuildTracer = Callable[..., Callable[..., Any]]
 
 

@@ -14,8 +14,6 @@ from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import NotRegistered
 from sidekiq_py.extension import JobDefinition
 
-__all__ = ("UnknownTask", "unknown_tasks")
-
 _MOST_NAMES = 256
 
 

@@ -9,8 +9,6 @@ from sidekiq_celery._state import get_current_app
 from sidekiq_celery.contract import App
 from sidekiq_celery.utils.time import humanize_seconds, maybe_make_aware, maybe_timedelta, remaining, timezone
 
-__all__ = ("BaseSchedule", "maybe_schedule", "schedstate", "schedule")
-
 NowFunction = Callable[[], datetime]
 
 

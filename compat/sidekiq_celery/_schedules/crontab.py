@@ -8,8 +8,6 @@ from sidekiq_celery._schedules.base import BaseSchedule, schedstate
 from sidekiq_celery._schedules.parser import Cronspec, expand
 from sidekiq_celery.utils.time import ffwd, remaining, timezone
 
-__all__ = ("crontab",)
-
 # With the longest February.
 _LONGEST = {1: 31, 2: 29, 3: 31, 4: 30, 5: 31, 6: 30, 7: 31, 8: 31, 9: 30, 10: 31, 11: 30, 12: 31}
 

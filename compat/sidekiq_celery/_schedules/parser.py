@@ -6,8 +6,6 @@ from typing import ClassVar
 
 from sidekiq_celery.utils.time import weekday, yearmonth
 
-__all__ = ("Cronspec", "ParseException", "crontab_parser", "expand")
-
 Cronspec = int | str | Iterable[int]
 
 _PART = re.compile(r"(?:(?P<star>\*)|(?P<first>\w+)(?:-(?P<last>\w+))?)(?P<steps>/(?P<step>\w+)?)?")

@@ -8,8 +8,6 @@ from sidekiq_celery._schedules.base import BaseSchedule, schedstate
 from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_celery.utils.time import subtract_datetimes
 
-__all__ = ("solar",)
-
 # Event: the sun's height at the horizon in degrees, ephem's method, and whether the sun's centre counts.
 _EVENTS = {
     "dawn_astronomical": ("-18", "next_rising", True),

@@ -16,8 +16,6 @@ from sidekiq_py.errors import RedisError, RedisReplyError
 from sidekiq_py.extension import Command, Outgoing, write
 from sidekiq_py.pushing import advised, program
 
-__all__ = ("batch", "keep", "send")
-
 # So that a group of a hundred thousand does not block Redis.
 _MOST_WORDS = 10_000
 

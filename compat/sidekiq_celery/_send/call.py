@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-__all__ = ("NO_WORKFLOW", "Call", "WorkflowPosition")
-
 
 class WorkflowPosition(NamedTuple):
     """A call's position in the workflow that it is part of; all None for most calls."""

@@ -9,16 +9,6 @@ from sidekiq_py.errors import RedisError
 from sidekiq_py.extension import JobDefinition, Pool
 from sidekiq_py.pushing import Client, current, for_pool
 
-__all__ = (
-    "client_of",
-    "close_client_of",
-    "definition_of",
-    "fail",
-    "operational",
-    "pushing_client",
-    "refuse",
-)
-
 _clients: "WeakKeyDictionary[App, Client]" = WeakKeyDictionary()
 
 

@@ -15,8 +15,6 @@ from sidekiq_py.errors import PayloadError, RedisError
 from sidekiq_py.extension import Held, Pool, write
 from sidekiq_py.payloads import parse_job
 
-__all__ = ("empty", "purge")
-
 _log = logging.getLogger("sidekiq")
 
 

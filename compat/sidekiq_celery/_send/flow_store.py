@@ -26,27 +26,6 @@ from sidekiq_py.errors import JsonParseError, RedisError, ReplyLostError
 from sidekiq_py.extension import Command, Outgoing, Question
 from sidekiq_py.payloads import loads
 
-__all__ = (
-    "DONE",
-    "Answer",
-    "ChainPosition",
-    "ChordRecord",
-    "Step",
-    "add_parts",
-    "answered",
-    "as_text",
-    "chord_key",
-    "is_chain_position",
-    "keep_chord",
-    "keep_steps",
-    "question_of",
-    "read_chord",
-    "read_step",
-    "recall_chord",
-    "take_step",
-    "walk",
-)  # fmt: skip
-
 TTL_SECONDS = 30 * 24 * 3600
 """A workflow expires after this long without activity."""
 AFTERGLOW_SECONDS = 24 * 3600

@@ -18,8 +18,6 @@ from sidekiq_celery._wire.message import shown
 from sidekiq_celery._wire.payload import UNIQUE
 from sidekiq_celery.exceptions import InvalidTaskError
 
-__all__ = ("are_limits", "sorted_out")
-
 TaskHeaders = Mapping[str, Any]
 
 # Threads cannot wait longer than this.

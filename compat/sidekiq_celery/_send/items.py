@@ -11,8 +11,6 @@ from sidekiq_celery._wire.priorities import step_queue, steps
 from sidekiq_celery._wire.ruby_headers import RUBY_OPTION, report_of
 from sidekiq_celery.contract import App
 
-__all__ = ("item_of_call", "item_of_message")
-
 # Set by a workflow; a caller does not give them as options.
 _OF_ITS_WORKFLOW = frozenset({"correlation_id", "group", "parent_id", "root_id"})
 

@@ -12,8 +12,6 @@ from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.extension import Effect, Held, Pool, Verb, verbs, write
 from sidekiq_py.pushing import advised, program
 
-__all__ = ("IS_LOCKED", "push", "released", "renewed", "taken")
-
 IS_LOCKED = "SIDEKIQCELERYLOCKED"
 """The error code of a script that could not take a lock because it is held; the holder's text follows it."""
 

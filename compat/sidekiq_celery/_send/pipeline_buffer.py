@@ -19,8 +19,6 @@ from sidekiq_py.extension import Command, JobDefinition, Outgoing
 from sidekiq_py.payloads import keys
 from sidekiq_py.pushing import program
 
-__all__ = ("PipelineBuffer", "Wanted", "buffering", "commands", "current", "joined", "sending", "shown", "takes_locks")
-
 Wanted = Outgoing | Command
 """A job, or a command to run before the entries after it."""
 

@@ -37,8 +37,6 @@ from sidekiq_py.pushing import program
 if TYPE_CHECKING:
     from sidekiq_py import Client
 
-__all__ = ("result_of", "send")
-
 # The task options that determine what all its calls send.
 _CONSTANT = ("ignore_result", "queue", "serializer", "soft_time_limit", "time_limit")
 # How many variants of these options are kept for each task.

@@ -20,8 +20,6 @@ from sidekiq_celery.exceptions import AlwaysEagerIgnored
 from sidekiq_celery.utils.ids import uuid
 from sidekiq_py.extension import Command
 
-__all__ = ("create_message", "send_message", "send_task")
-
 logger = logging.getLogger("celery.app.base")
 
 _TASK_DEFAULTS = ("time_limit", "soft_time_limit", "expires")

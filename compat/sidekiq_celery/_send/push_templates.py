@@ -13,8 +13,6 @@ from sidekiq_py.pushing import program
 if TYPE_CHECKING:
     from sidekiq_py import Client
 
-__all__ = ("Template", "task_headers_json", "template_of", "templated")
-
 _KEYS = frozenset({"queue", "class", "args", "jid", "retry", KEY})
 # A program that generates queue names must not fill the memory.
 _MOST = 100

@@ -21,15 +21,6 @@ from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, RedisConnec
 from sidekiq_py.extension import Command, JobDefinition, Outgoing
 from sidekiq_py.pushing import program
 
-__all__ = (
-    "Policy",
-    "policy_of",
-    "publish_policy",
-    "push",
-    "push_ready",
-    "push_unique",
-)
-
 Sent = TypeVar("Sent")
 Policy = Callable[[], Mapping[str, Any] | None]
 """How often to retry a push, and after which pauses. Returns None for no retries."""

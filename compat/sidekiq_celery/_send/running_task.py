@@ -9,8 +9,6 @@ from sidekiq_celery.exceptions import Retry
 from sidekiq_celery.utils.einfo import ExceptionInfo
 from sidekiq_py.extension import Outgoing
 
-__all__ = ("Run", "RunDetails", "current", "payload_of", "running")
-
 
 class Run(Protocol):
     """A run in a worker."""

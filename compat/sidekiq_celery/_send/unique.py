@@ -24,11 +24,6 @@ from sidekiq_celery._wire.json_values import to_plain
 from sidekiq_celery._wire.payload import UNIQUE
 from sidekiq_py.extension import Effect, Outgoing, Pool, write
 
-__all__ = (
-    "Lock", "Mark", "Uniqueness", "asked_for", "at_end", "carried", "is_until_start", "lock_key", "lock_of", "mark_of",
-    "milliseconds", "release",
-)  # fmt: skip
-
 MOST_SECONDS = 10 * 365 * 24 * 3600
 """A lock that lasts longer must be a mistake in the unit."""
 

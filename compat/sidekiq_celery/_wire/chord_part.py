@@ -2,15 +2,6 @@
 
 from typing import Any
 
-__all__ = (
-    "NUMBER",
-    "chord_id_of",
-    "is_part",
-    "nth_part",
-    "part",
-    "shared",
-)
-
 NUMBER = "part"
 """The key that distinguishes a part from a body."""
 

@@ -5,8 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery._wire.message import shown
 
-__all__ = ("Context", "get_actual_ignore_result")
-
 _UNSET = object()
 # RabbitMQ assumes that a message with these headers is going in circles.
 _OF_DEAD_LETTERS = frozenset(

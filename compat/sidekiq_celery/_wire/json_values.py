@@ -14,8 +14,6 @@ from typing import Any
 
 from sidekiq_py.payloads import loads
 
-__all__ = ("beyond_json", "for_payload", "from_plain", "to_plain", "with_bare_floats", "with_marked_floats")
-
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 _CONTAINERS = frozenset({list, dict})
 _MARKED = {"__type__", "__value__"}

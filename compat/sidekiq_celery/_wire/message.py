@@ -17,8 +17,6 @@ from sidekiq_celery.utils.serialization import safe_repr
 from sidekiq_celery.utils.time import add_seconds_to_datetime
 from sidekiq_py.payloads import shown as shown_value
 
-__all__ = ("TaskMessage", "as_task_v2", "aware", "shortened", "shown")
-
 _LEAST_SECONDS = -2147483648
 _REPR_MAX_CHARACTERS = 1024
 

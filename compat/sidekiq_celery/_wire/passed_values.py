@@ -12,8 +12,6 @@ from typing import Any, TypeVar
 
 from sidekiq_celery._wire.json_values import with_marked_floats
 
-__all__ = ("handed_on",)
-
 Handed = TypeVar("Handed")
 
 

@@ -15,21 +15,6 @@ from sidekiq_celery._wire.message import TaskMessage, shown
 from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import InvalidTaskError
 
-__all__ = (
-    "EMBEDDED",
-    "EMBEDS",
-    "KEY",
-    "SLOT",
-    "UNIQUE",
-    "arguments_of",
-    "encoded_arguments",
-    "request_fields",
-    "sealed",
-    "task_headers_of",
-    "task_headers_of_message",
-    "with_embedded",
-)  # fmt: skip
-
 KEY = "celery"
 """The payload's key in addition to Sidekiq's own."""
 

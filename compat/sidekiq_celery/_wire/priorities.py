@@ -12,8 +12,6 @@ from typing import Any
 
 from sidekiq_celery.contract import App
 
-__all__ = ("base_queue", "levels", "step_queue", "steps", "steps_of")
-
 _STEPS = (0, 3, 6, 9)
 
 

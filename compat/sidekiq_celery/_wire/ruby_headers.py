@@ -4,8 +4,6 @@ from typing import Any
 
 from sidekiq_celery.contract import App
 
-__all__ = ("ENDED_TASK", "RUBY_OPTION", "report_of", "reporting_queue")
-
 RUBY_OPTION = "ruby"
 """The option of a signature that holds the job's Sidekiq options."""
 

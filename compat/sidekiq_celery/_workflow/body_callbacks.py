@@ -6,8 +6,6 @@ from sidekiq_celery._workflow import kinds
 from sidekiq_celery._workflow.signature import clone_with_members, maybe_signature
 from sidekiq_celery.utils.functional import maybe_list
 
-__all__ = ("link_error_to_body_tasks", "with_callbacks")
-
 
 def with_callbacks(body: Any, options: dict[str, Any]) -> Any:
     """

@@ -18,8 +18,6 @@ from sidekiq_celery.utils.text import remove_repeating_from_task
 if TYPE_CHECKING:
     from sidekiq_celery.result import AsyncResult
 
-__all__ = ("_chain", "chain")
-
 
 @Signature.register_type(name="chain")
 class _chain(Signature[R_co]):

@@ -12,8 +12,6 @@ from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import TaskRevokedError
 from sidekiq_py.extension import Effect
 
-__all__ = ("after_failure", "after_success")
-
 logger = logging.getLogger("celery.app.trace")
 
 

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from sidekiq_celery._workflow.group import group
     from sidekiq_celery.result import AsyncResult
 
-__all__ = ("_chord",)
-
 # The options of a chain that its own `run` uses; the others go to its first task.
 _OF_A_CHAIN = frozenset({"chord", "group_id", "group_index", "link", "link_error", "parent_id", "root_id", "task_id"})
 _DELAYS = ("countdown", "eta")

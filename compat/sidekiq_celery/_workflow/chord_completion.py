@@ -26,8 +26,6 @@ from sidekiq_celery.utils.ids import uuid
 from sidekiq_py.errors import JsonParseError
 from sidekiq_py.extension import Command, Effect, Join
 
-__all__ = ("START_TASK", "after_failure", "after_success")
-
 START_TASK = "celery.chord_start"
 
 # Marks the place in a payload for what only the last part's script can know. It never occurs in user data.

@@ -12,12 +12,6 @@ from typing import Any
 from sidekiq_celery._workflow import kinds
 from sidekiq_celery._workflow.signature import Signature
 
-__all__ = (
-    "count_parts",
-    "enclosed",
-    "strip_header_links",
-)
-
 
 def enclosed(chord: dict[str, Any], text: bytes) -> bytes:
     """A part's result as JSON, with the brackets of the nested lists that begin or end with it."""

@@ -20,8 +20,6 @@ from sidekiq_celery._workflow import chain_continuation, chord_completion, links
 from sidekiq_celery.contract import App
 from sidekiq_py.extension import Effect
 
-__all__ = ("FLOWS", "TASK_HEADERS", "Flow", "after_failure", "after_success", "is_part")
-
 TASK_HEADERS = frozenset({"callbacks", "chain", "chord", "errbacks", "flow"})
 """The keys of a payload's `celery` object which mean that the task's end has further effects."""
 

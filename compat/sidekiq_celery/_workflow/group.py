@@ -23,8 +23,6 @@ from sidekiq_celery.utils.text import remove_repeating_from_task
 if TYPE_CHECKING:
     from sidekiq_celery.result import GroupResult
 
-__all__ = ("group",)
-
 
 @Signature.register_type()
 class group(Signature[Any]):

@@ -11,11 +11,6 @@ from typing import Any
 
 from sidekiq_celery.utils.functional import _regen
 
-__all__ = (
-    "CHAIN", "CHORD", "GROUP", "chain_of", "chord_of", "group_of", "is_chain", "is_chord", "is_empty_group",
-    "is_group", "is_led_by_task", "known", "load", "load_by", "maybe_unroll_group",
-)  # fmt: skip
-
 CHAIN, CHORD, GROUP = "chain", "chord", "group"
 
 known: dict[str, Any] = {}

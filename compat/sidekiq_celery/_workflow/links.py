@@ -16,8 +16,6 @@ from sidekiq_celery.exceptions import NotRegistered, TaskRevokedError
 from sidekiq_celery.utils.functional import arity_greater
 from sidekiq_py.extension import Effect
 
-__all__ = ("after_failure", "after_success", "calls_errbacks", "lineage")
-
 # Celery calls a chain with the request, which cannot be put into a message, so it never runs there.
 _WORKFLOWS = frozenset({kinds.CHAIN, kinds.CHORD, kinds.GROUP})
 

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from sidekiq_celery._workflow.group import group
     from sidekiq_celery.result import AsyncResult, GroupResult
 
-__all__ = ("chunks", "xmap", "xstarmap")
-
 
 class _basemap(Signature[list[Any]]):
     """A signature for a task that calls another one for each of many items."""

@@ -15,8 +15,6 @@ from sidekiq_celery.contract import App
 from sidekiq_celery.utils.serialization import safe_repr
 from sidekiq_py.extension import Effect, Once
 
-__all__ = ("chord_failed", "never_runs", "result_stored")
-
 FAIL_TASK = "celery.chord_fail"
 
 

@@ -13,8 +13,6 @@ from sidekiq_celery._workflow import kinds
 from sidekiq_celery._workflow.signature import maybe_signature
 from sidekiq_celery.contract import App
 
-__all__ = ("route_of",)
-
 _OF_ROUTES = ("queue", "exchange", "routing_key", "priority")
 
 

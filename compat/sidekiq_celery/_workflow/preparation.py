@@ -10,8 +10,6 @@ from sidekiq_celery._workflow.chord_headers import strip_header_links
 from sidekiq_celery._workflow.signature import Signature
 from sidekiq_celery.utils import abstract
 
-__all__ = ("Preparation",)
-
 
 @dataclass(slots=True)
 class Preparation:

@@ -12,8 +12,6 @@ from sidekiq_celery._workflow.signature import signature
 from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_celery.utils.functional import maybe_list
 
-__all__ = ("add_to_chord", "replacement")
-
 
 def replacement(task: Any, sig: Any) -> Any:
     """

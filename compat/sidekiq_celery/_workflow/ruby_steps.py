@@ -14,8 +14,6 @@ from typing import Any
 from sidekiq_celery._wire.ruby_headers import RUBY_OPTION
 from sidekiq_celery._workflow.signature import Signature
 
-__all__ = ("ruby_file", "ruby_signature")
-
 
 def ruby_file() -> str:
     """The text of the file that Ruby needs for these steps."""

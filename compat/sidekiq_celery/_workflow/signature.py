@@ -23,8 +23,6 @@ from sidekiq_celery.utils.objects import getitem_property
 if TYPE_CHECKING:
     from sidekiq_celery.result import AsyncResult, EagerResult
 
-__all__ = ("Signature", "clone_with_members", "maybe_signature", "signature")
-
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 
 

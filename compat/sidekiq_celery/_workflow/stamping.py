@@ -6,8 +6,6 @@ from typing import Any
 from sidekiq_celery._workflow import kinds
 from sidekiq_celery.utils.ids import uuid
 
-__all__ = ("GroupStampingVisitor", "StampingVisitor", "merge", "with_stamps")
-
 Headers = dict[str, Any]
 
 

@@ -15,8 +15,6 @@ from sidekiq_celery._workflow.links import lineage
 from sidekiq_celery._workflow.signature import Signature, maybe_signature
 from sidekiq_celery.contract import App
 
-__all__ = ("call_step",)
-
 # The options that a signature has only because of its position in a workflow.
 _OF_A_POSITION = frozenset(WorkflowPosition._fields) - {"chain"}
 

@@ -29,8 +29,6 @@ from sidekiq_py.extension import Effect
 
 logger = logging.getLogger("celery.app.trace")
 
-__all__ = ("add_ended_task", "add_fail_task", "add_start_task")
-
 
 def add_start_task(app: App) -> Any:
     """Add the task that calls a chord's body with the results."""

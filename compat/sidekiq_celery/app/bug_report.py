@@ -5,8 +5,6 @@ import platform
 from sidekiq_celery.contract import App
 from sidekiq_celery.utils.imports import qualname
 
-__all__ = ("appstr", "bugreport")
-
 _REPORT = """
 software -> sidekiq-py:{own} celery API:{celery} kombu:{kombu} py:{python}
             redis:{redis}

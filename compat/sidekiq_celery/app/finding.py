@@ -7,8 +7,6 @@ from typing import Any
 from sidekiq_celery import _state
 from sidekiq_celery.utils.imports import import_from_cwd, symbol_by_name
 
-__all__ = ("find_app",)
-
 
 def find_app(
     app: str, symbol_by_name: Callable[..., Any] = symbol_by_name, imp: Callable[..., Any] = import_from_cwd

@@ -10,8 +10,6 @@ from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import DuplicateNodenameWarning
 from sidekiq_celery.utils.text import pluralize
 
-__all__ = ("Callback", "Inspect", "flatten_reply")
-
 Reply = dict[str, Any]
 Callback = Callable[[Reply], Any]
 

@@ -11,8 +11,6 @@ from typing import Any
 from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import ImproperlyConfigured
 
-__all__ = ("pydantic_wrapper",)
-
 
 def pydantic_wrapper(
     app: App,

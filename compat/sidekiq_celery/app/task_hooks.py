@@ -5,8 +5,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sidekiq_celery.utils.einfo import ExceptionInfo
 
-__all__ = ("TaskHooks",)
-
 
 class TaskHooks:
     """Hooks that do nothing by default. Overrides do not have to call `super()`."""

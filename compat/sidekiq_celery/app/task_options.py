@@ -11,8 +11,6 @@ from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import MaxRetriesExceededError
 from sidekiq_celery.utils.threads import LocalStack
 
-__all__ = ("AppOfTask", "TaskOptions")
-
 
 class AppOfTask(App, Protocol):
     """The app of a task. Its class is built from parts of tasks, so type checkers only get this general description."""

@@ -5,8 +5,6 @@ from typing import TYPE_CHECKING, Any
 from sidekiq_celery._type_variables import P, R_co
 from sidekiq_celery.app.task import Task
 
-__all__ = ("TaskOfClass",)
-
 
 class TaskOfClass(Task[P, R_co]):
     """A task with a custom class (`base=`). It has that class's attributes, which are not checked."""

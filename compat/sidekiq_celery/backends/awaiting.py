@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 else:
     _Base = object
 
-__all__ = ("Awaiting",)
-
 
 class Awaiting(_Base):
     """The part of a Redis backend that waits for results."""

@@ -3,8 +3,6 @@
 from collections import OrderedDict
 from typing import Any
 
-__all__ = ("LastUsed", "NoCache")
-
 
 class NoCache(dict[str, Any]):
     """Caches nothing."""

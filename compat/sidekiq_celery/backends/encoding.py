@@ -13,8 +13,6 @@ from typing import Any
 from sidekiq_celery._wire.json_values import beyond_json, from_plain
 from sidekiq_celery.exceptions import ImproperlyConfigured
 
-__all__ = ("COMPRESSED_PAYLOAD_MAGIC", "Codec", "as_bytes", "compress_payload", "decompress_payload")
-
 COMPRESSED_PAYLOAD_MAGIC = b"\x00celery-compressed\x00"
 """The first bytes of a compressed result. The kind of compression, a zero byte and the text follow, as in Celery."""
 

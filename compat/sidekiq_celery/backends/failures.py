@@ -18,8 +18,6 @@ from sidekiq_celery.utils.serialization import (
     safe_repr,
 )
 
-__all__ = ("EXCEPTION_ABLE_CODECS", "as_exception", "as_plain", "without_exits")
-
 EXCEPTION_ABLE_CODECS = frozenset({"pickle"})
 """Serializers that can store an exception object as it is."""
 

@@ -25,8 +25,6 @@ from sidekiq_celery.utils.functional import maybe_list
 from sidekiq_celery.utils.ids import uuid
 from sidekiq_py.extension import Effect, RedisSettings
 
-__all__ = ("Backend", "unpickle_backend")
-
 
 def unpickle_backend(cls: Any, args: Any, kwargs: Mapping[str, Any]) -> "Backend":
     """Rebuild a pickled backend, for the current app."""

@@ -10,8 +10,6 @@ from sidekiq_celery.backends.interface import Backend
 from sidekiq_celery.backends.polling import SyncBackendMixin
 from sidekiq_celery.exceptions import BackendStoreError, TimeoutError
 
-__all__ = ("BaseKeyValueStoreBackend", "KeyValueStoreBackend")
-
 
 def _as_text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)

@@ -22,8 +22,6 @@ from contextlib import suppress
 from sidekiq_py.errors import RedisError, RedisReplyError
 from sidekiq_py.extension import Link, Pool, RedisSettings
 
-__all__ = ("Deliver", "Listener", "listener_for")
-
 logger = logging.getLogger("celery.backends.redis")
 
 Deliver = Callable[[bytes, bytes], None]

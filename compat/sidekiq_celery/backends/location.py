@@ -9,8 +9,6 @@ from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_py.extension import RedisSettings
 
-__all__ = ("is_same_database", "result_settings")
-
 # How many idle connections are kept. More are opened when needed.
 _POOL_SIZE = 10
 

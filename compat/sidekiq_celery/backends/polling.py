@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 else:
     _Base = object
 
-__all__ = ("SyncBackendMixin",)
-
 
 class SyncBackendMixin(_Base):
     """The part of a backend that waits for results. `iter_native` needs the backend's `get_many`."""

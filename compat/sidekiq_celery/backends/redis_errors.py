@@ -10,8 +10,6 @@ from kombu.exceptions import OperationalError
 
 from sidekiq_py.errors import RedisConnectionError, RedisError, RedisReplyError, ReplyLostError
 
-__all__ = ("BackendConnectionError", "BackendReplyError", "BackendReplyLostError", "as_redis_pys")
-
 
 class BackendConnectionError(RedisConnectionError, redis.ConnectionError, OperationalError):
     """Redis could not be reached."""

@@ -8,8 +8,6 @@ from typing import Any
 
 from sidekiq_celery.utils.serialization import raise_with_context
 
-__all__ = ("Retrying",)
-
 logger = logging.getLogger("celery.backends.base")
 
 

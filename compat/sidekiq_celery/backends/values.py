@@ -11,8 +11,6 @@ from sidekiq_celery.backends import failures
 from sidekiq_celery.backends.encoding import Codec, as_bytes
 from sidekiq_celery.contract import App
 
-__all__ = ("Values",)
-
 
 class Values:
     """What a backend does to results before storing and after reading them."""

@@ -9,8 +9,6 @@ from sidekiq_celery.exceptions import ImproperlyConfigured
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-__all__ = ("Commands",)
-
 _INSTEAD = {
     "multi": "have systemd, a container or another supervisor start each worker with `sidekiq-celery -A proj worker`",
     "shell": "start python and import the app",

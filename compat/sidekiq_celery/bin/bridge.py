@@ -10,8 +10,6 @@ import click
 
 from sidekiq_celery.bin.base import JSON_OBJECT, QUEUE_NAMES, CeleryCommand, handle_preload_options
 
-__all__ = ("bridge",)
-
 _BROKER_VARIABLES = ("CELERY_BROKER_URL", "CELERY_BROKER_READ_URL", "CELERY_BROKER_WRITE_URL")
 
 

@@ -4,8 +4,6 @@ import click
 
 from sidekiq_celery._workflow.ruby_steps import ruby_file
 
-__all__ = ("ruby_steps",)
-
 
 @click.command("ruby-steps")
 def ruby_steps() -> None:

@@ -10,8 +10,6 @@ import click
 
 from sidekiq_celery.import_alias import install_as_celery, own_name
 
-__all__ = ("run",)
-
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("-m", "is_module", is_flag=True, help="PROGRAM is a module, as with `python -m`.")

@@ -17,8 +17,6 @@ from sidekiq_celery.bin.base import (
 )
 from sidekiq_celery.utils.text import pluralize
 
-__all__ = ("call", "purge", "report", "result")
-
 
 @click.command(cls=CeleryCommand)
 @click.argument("name")

@@ -24,8 +24,6 @@ from sidekiq_celery.exceptions import InvalidTaskError
 from sidekiq_py import payloads
 from sidekiq_py.errors import PayloadError
 
-__all__ = ("NO_TASK", "Backward")
-
 NO_TASK = "no task of this app; Sidekiq's workers run it"
 OURS = "part of a workflow that only sidekiq_celery can finish"
 SEALED = "its arguments are in a serializer that only a worker may read"

@@ -10,8 +10,6 @@ from sidekiq_celery.utils.ids import uuid
 from sidekiq_py.errors import JsonParseError
 from sidekiq_py.payloads import loads
 
-__all__ = ("JSON_TYPES", "Envelope", "body_bytes", "read_json")
-
 JSON_TYPES = frozenset({"application/json", "application/x-json"})
 
 

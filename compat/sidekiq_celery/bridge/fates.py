@@ -7,8 +7,6 @@ from typing import Literal, NamedTuple
 from sidekiq_celery.bridge.envelope import Envelope
 from sidekiq_py.extension import Command
 
-__all__ = ("Fate", "Found", "Judge", "Kind", "Left", "Moved", "TooLarge")
-
 Kind = Literal["moved", "scheduled", "unreadable", "stopped"]
 """
 Where a message goes: into its queue, into the set `schedule`, into the dead set because it is unreadable, or nowhere

@@ -29,8 +29,6 @@ from sidekiq_py import payloads
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, PayloadError
 from sidekiq_py.payloads import keys, record_failure
 
-__all__ = ("CHORD", "MAYBE_CHORD", "SEALED", "UNREADABLE_TASK", "Forward")
-
 CHORD = "part of a chord that was called under Celery; a Celery worker has to finish it"
 MAYBE_CHORD = "member of a group in a body that is not opened, so maybe part of a chord; a Celery worker has to run it"
 SEALED = "protocol 1 in a body that is not opened; a Celery worker has to run it"

@@ -29,8 +29,6 @@ from sidekiq_celery.bridge.transfer import (
 from sidekiq_celery.exceptions import InvalidTaskError
 from sidekiq_py.extension import Command, monotonic
 
-__all__ = ("KombuRoute",)
-
 _BATCH_MESSAGES = 200
 # How long messages that stay are held back from Celery's workers while there are more to read.
 _HOLD_SECONDS = 10.0

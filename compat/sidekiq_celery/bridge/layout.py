@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ("CeleryLayout",)
-
 _SEPARATOR = "\x06\x16"
 _BINDING = "_kombu.binding."
 

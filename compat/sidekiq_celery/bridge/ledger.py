@@ -3,8 +3,6 @@
 from collections import Counter, defaultdict
 from typing import Any
 
-__all__ = ("Ledger",)
-
 _MOST_NOTES = 50
 
 

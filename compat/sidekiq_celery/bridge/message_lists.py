@@ -17,8 +17,6 @@ from sidekiq_py import payloads
 from sidekiq_py.errors import PayloadError
 from sidekiq_py.extension import Pool
 
-__all__ = ("JobSet", "MessageList", "MessageStore", "Side", "Unacked", "Window")
-
 WINDOW_MESSAGES = 500
 WINDOW_BYTES = 8 * 1024 * 1024
 

@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 
 from sidekiq_py.extension import Command, Pool, Script
 
-__all__ = ("Entry", "is_same_server", "move", "read_tail", "server_seconds")
-
 _LUA = files("sidekiq_celery.bridge") / "lua"
 _MOVE = Script.of_text("move_messages", (_LUA / "move_messages.lua").read_text("utf-8"))
 _READ_TAIL = Script.of_text("read_tail", (_LUA / "read_tail.lua").read_text("utf-8"))

@@ -15,8 +15,6 @@ from sidekiq_celery.bridge.transfer import ALIVE_SECONDS, Claim, Claims, Item, T
 from sidekiq_celery.contract import App
 from sidekiq_py.extension import monotonic
 
-__all__ = ("Publishing",)
-
 
 class Publishing:
     """

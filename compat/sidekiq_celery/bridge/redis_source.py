@@ -9,8 +9,6 @@ from sidekiq_celery.bridge.message_lists import WINDOW_MESSAGES, MessageStore
 from sidekiq_celery.bridge.transfer import Claim, Claims, Item, TooLateError, Transfer
 from sidekiq_py.extension import monotonic
 
-__all__ = ("Finisher", "RedisRoute", "too_large")
-
 _RECLAIM_SECONDS = 10.0
 # If nothing in a window stays and nothing could be taken, another process has taken it. After this many in a row, the
 # rest waits for the next scan.

@@ -23,8 +23,6 @@ from sidekiq_py.errors import RedisConnectionError, RedisReplyError, ReplyLostEr
 from sidekiq_py.extension import Pool, RedisSettings, monotonic
 from sidekiq_py.payloads import keys
 
-__all__ = ("Bridge", "BridgePlan", "is_redis")
-
 logger = logging.getLogger("celery.bridge")
 
 MOST_BYTES = 32 * 1024 * 1024

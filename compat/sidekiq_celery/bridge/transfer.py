@@ -25,11 +25,6 @@ from sidekiq_celery.utils.ids import uuid
 from sidekiq_py.extension import Command
 from sidekiq_py.payloads import keys
 
-__all__ = (
-    "CLAIMED", "TOTALS", "AcrossServers", "Claim", "Claims", "Item", "TooLateError", "Transfer", "WithinRedis",
-    "mark_key", "outcomes", "prefixed",
-)  # fmt: skip
-
 CLAIMED = "sidekiq_py:bridge:claimed:"
 ALIVE = "sidekiq_py:bridge:alive:"
 TOTALS = "sidekiq_py:bridge:totals"

@@ -7,8 +7,6 @@ from kombu.clocks import LamportClock
 
 from sidekiq_celery.contract import App
 
-__all__ = ("WallClock", "keep_up")
-
 
 class WallClock(LamportClock):
     """

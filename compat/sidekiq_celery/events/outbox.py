@@ -22,8 +22,6 @@ from sidekiq_celery.events.wire import channels, message
 from sidekiq_py.errors import RedisConnectionError
 from sidekiq_py.extension import Pool, monotonic
 
-__all__ = ("Outbox", "close_all", "outbox_of")
-
 logger = logging.getLogger("celery.events")
 
 MOST_EVENTS = 20_000

@@ -8,8 +8,6 @@ from weakref import WeakSet
 
 from sidekiq_celery import states
 
-__all__ = ("TASK_EVENT_TO_STATE", "CallableDefaultdict", "Task")
-
 TASK_EVENT_TO_STATE = {
     "sent": states.PENDING,
     "received": states.RECEIVED,

@@ -19,8 +19,6 @@ from sidekiq_py.redaction import current
 if TYPE_CHECKING:
     from sidekiq_celery.events.outbox import Outbox
 
-__all__ = ("TaskEvents",)
-
 _REPR_CHARACTERS = 1024
 _PATIENCE_SECONDS = 1.0
 

@@ -15,8 +15,6 @@ import orjson
 
 from sidekiq_celery.contract import App
 
-__all__ = ("channels", "message")
-
 
 def message(events: Any, serializer: str, hostname: str, exchange: str, routing_key: str) -> bytes:
     """

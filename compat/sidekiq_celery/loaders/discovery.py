@@ -4,8 +4,6 @@ import importlib
 from collections.abc import Iterable
 from types import ModuleType
 
-__all__ = ("autodiscover_tasks", "find_related_module")
-
 _is_discovering = False
 
 

@@ -11,8 +11,6 @@ from sidekiq_celery._config.broker import REDIS_SCHEMES, of_redis, own_url
 from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_py.extension import RedisSettings, sentinels_of
 
-__all__ = ("redis_pool", "settings_of")
-
 
 def settings_of(connection: Any) -> RedisSettings:
     """

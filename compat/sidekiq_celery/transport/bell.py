@@ -4,8 +4,6 @@ import os
 import select
 import threading
 
-__all__ = ("Bell",)
-
 
 class Bell:
     """

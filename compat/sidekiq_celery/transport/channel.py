@@ -31,8 +31,6 @@ from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, PayloadErro
 from sidekiq_py.extension import RedisSettings
 from sidekiq_py.payloads import keys, parse_job
 
-__all__ = ("Channel", "QoS")
-
 _PASSING = re.compile(
     r".*\.pidbox|amq\.gen-.*|celeryev\..*|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 )

@@ -5,8 +5,6 @@ from typing import Any
 from kombu.transport.redis import MultiChannelPoller
 from kombu.utils.eventio import READ
 
-__all__ = ("Cycle",)
-
 _READY = "SIDEKIQ"
 
 

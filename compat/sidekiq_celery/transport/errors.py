@@ -8,8 +8,6 @@ from kombu.exceptions import OperationalError
 
 from sidekiq_py.errors import RedisConnectionError, RedisError, ReplyLostError
 
-__all__ = ("as_kombus",)
-
 
 @contextmanager
 def as_kombus(*, may_repeat: bool = True) -> Iterator[None]:

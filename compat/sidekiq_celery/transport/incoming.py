@@ -18,8 +18,6 @@ from sidekiq_celery.transport.outgoing import FOREIGN_KEY, REDELIVERED
 from sidekiq_py.errors import PayloadError
 from sidekiq_py.payloads import args_of
 
-__all__ = ("message_of",)
-
 Message = dict[str, Any]
 ReadField = Callable[[str, str], bytes | None]
 """Reads a field of a hash in Redis."""

@@ -16,8 +16,6 @@ from sidekiq_celery._wire.message import TaskMessage
 from sidekiq_celery._wire.payload import EMBEDDED, EMBEDS, KEY, sealed, task_headers_of_message
 from sidekiq_celery.utils.time import maybe_make_aware
 
-__all__ = ("FOREIGN_CLASS", "FOREIGN_KEY", "REDELIVERED", "item_of", "opaque_item_of", "redelivered")
-
 FOREIGN_CLASS = "kombu.Message"
 FOREIGN_KEY = "kombu"
 """The payload key that holds a message which is not a task."""

@@ -19,8 +19,6 @@ from sidekiq_py.consumer import ConsumerSession, UnitOfWork, Waiters
 from sidekiq_py.errors import RedisError
 from sidekiq_py.extension import monotonic
 
-__all__ = ("Reader",)
-
 _log = logging.getLogger("sidekiq")
 
 _RETRY_SECONDS = 0.5

@@ -5,8 +5,6 @@ import traceback as _traceback
 from types import TracebackType
 from typing import Any
 
-__all__ = ("ExceptionInfo",)
-
 ExcInfo = tuple[type[BaseException] | None, BaseException | None, TracebackType | None]
 
 

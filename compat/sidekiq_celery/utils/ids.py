@@ -2,8 +2,6 @@
 
 from os import urandom
 
-__all__ = ("uuid",)
-
 
 def uuid() -> str:
     """

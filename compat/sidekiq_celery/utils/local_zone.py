@@ -6,8 +6,6 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-__all__ = ("LocalTimezone", "local_zone")
-
 _ZONES = "zoneinfo/"
 
 

@@ -11,8 +11,6 @@ from typing import TextIO
 
 from sidekiq_celery.exceptions import ImproperlyConfigured
 
-__all__ = ("write_pidfile",)
-
 _MOST_LOCKED_SECONDS = 1.0
 _LOCK_PAUSE_SECONDS = 0.01
 

@@ -4,8 +4,6 @@ import operator
 from collections.abc import Iterable, Iterator
 from typing import Any, SupportsIndex, overload
 
-__all__ = ("regen",)
-
 
 def regen(it: Iterable[Any]) -> Any:
     """Return *it* as a list. A list or tuple stays as it is; anything else is only read as far as needed."""

@@ -7,8 +7,6 @@ from sidekiq_celery.worker import state
 from sidekiq_py.errors import PayloadError
 from sidekiq_py.payloads import parse_job
 
-__all__ = ("ActiveRequest", "State")
-
 
 class ActiveRequest(NamedTuple):
     """A task that a worker is running."""

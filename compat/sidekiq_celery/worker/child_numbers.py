@@ -5,8 +5,6 @@ from collections.abc import Iterable
 from itertools import count
 from typing import Any
 
-__all__ = ("ChildNumbers", "be_number")
-
 
 class ChildNumbers:
     """Gives each child the lowest free number, so that a replacement carries on with its predecessor's log file."""

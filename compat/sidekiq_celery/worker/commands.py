@@ -4,8 +4,6 @@ from collections import UserDict
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-__all__ = ("Panel", "control_command", "controller_info_t", "inspect_command", "nok", "ok")
-
 
 class controller_info_t(NamedTuple):
     """

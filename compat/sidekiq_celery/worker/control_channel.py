@@ -29,8 +29,6 @@ from sidekiq_py.worker import ALL, PARENT, Message, Parent
 if TYPE_CHECKING:
     from sidekiq_py.worker import Launcher, Supervisor
 
-__all__ = ("Answer", "OneProcess", "OverPipes", "Recipient", "WorkerProcesses", "handle_message", "on_message")
-
 logger = logging.getLogger("celery.worker.control")
 
 

@@ -9,8 +9,6 @@ from sidekiq_celery.worker.pools import Slots
 from sidekiq_py.worker import CapsuleConfig, Config, QueueConfig
 from sidekiq_py.worker import settings as program_settings
 
-__all__ = ("engine_config", "queue_configs", "queue_names")
-
 _WARM_SECONDS = 7 * 24 * 3600.0
 """A warm shutdown waits for tasks however long they take. The engine needs a number, and this is it."""
 

@@ -13,8 +13,6 @@ from sidekiq_celery.worker.commands import Panel
 from sidekiq_celery.worker.name_patterns import fits
 from sidekiq_celery.worker.plain_values import plain
 
-__all__ = ("Mailbox",)
-
 logger = logging.getLogger("celery.worker.control")
 
 # How long replies to a client that has gone away are kept.

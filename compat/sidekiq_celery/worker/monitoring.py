@@ -16,8 +16,6 @@ from sidekiq_celery.worker.remote_control import RemoteControl, at_start, at_sto
 if TYPE_CHECKING:
     from sidekiq_celery.events.outbox import Outbox
 
-__all__ = ("SOFTWARE_INFO", "Heart", "disable_events", "enable_events", "heartbeat")
-
 logger = logging.getLogger("celery.worker.control")
 
 

@@ -10,8 +10,6 @@ import json
 import subprocess
 import sys
 
-__all__ = ("fits",)
-
 LONGEST_PATTERN = 1000
 _SECONDS = 2.0
 

@@ -5,8 +5,6 @@ from typing import Any
 
 from sidekiq_celery.utils.serialization import safe_repr
 
-__all__ = ("plain",)
-
 _DEEPEST = 20
 
 

@@ -6,8 +6,6 @@ from typing import Any, Literal
 
 from sidekiq_celery.exceptions import ImproperlyConfigured
 
-__all__ = ("POOL_NAMES", "Slots", "autoscale_range", "cpu_count", "pool_name", "slots")
-
 PoolName = Literal["prefork", "threads", "solo", "asyncio"]
 
 POOL_NAMES = ("prefork", "threads", "solo", "asyncio")

@@ -42,8 +42,6 @@ from sidekiq_py.worker import (
 )
 from sidekiq_py.worker import hooks as program_hooks
 
-__all__ = ("be_process_of_tasks", "restart_on_hup", "run_here", "run_prefork")
-
 logger = logging.getLogger("celery.worker")
 
 

@@ -10,8 +10,6 @@ from sidekiq_celery.worker.engine_config import queue_configs
 if TYPE_CHECKING:
     from sidekiq_py.worker import Launcher
 
-__all__ = ("serve_present_queues",)
-
 logger = logging.getLogger("celery.worker.consumer")
 
 # The same limit as AMQP's.

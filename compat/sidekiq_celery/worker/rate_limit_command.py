@@ -6,8 +6,6 @@ from typing import Any
 from sidekiq_celery._admission import rate_limits
 from sidekiq_celery.worker.commands import control_command, nok, ok
 
-__all__ = ("rate_limit",)
-
 logger = logging.getLogger("celery.worker.control")
 
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from sidekiq_celery.events.task_events import TaskEvents
 from sidekiq_celery._run.definition import Gate, TaskDefinition
 
-__all__ = ("register_tasks",)
-
 logger = logging.getLogger("celery.app.trace")
 
 

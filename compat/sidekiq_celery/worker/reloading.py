@@ -9,8 +9,6 @@ from sidekiq_celery.contract import App
 from sidekiq_celery.utils.functional import maybe_list
 from sidekiq_celery.utils.imports import reload_from_cwd
 
-__all__ = ("reload_modules",)
-
 logger = logging.getLogger("celery.worker")
 
 

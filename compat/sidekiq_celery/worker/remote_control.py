@@ -40,8 +40,6 @@ from sidekiq_celery.worker.control_channel import Answer, Recipient, WorkerProce
 from sidekiq_py.extension import monotonic, now_seconds
 from sidekiq_py.worker import ALL, CHILDREN, PARENT, wake_pipe
 
-__all__ = ("RemoteControl", "at_start", "at_stop")
-
 logger = logging.getLogger("celery.worker.control")
 
 _TICK_SECONDS = 1.0

@@ -19,8 +19,6 @@ from sidekiq_py.probes.server import ProbeServer, check_port
 from sidekiq_py.worker import Hooks, Launcher, Message, Parent, Role, Supervisor
 from sidekiq_py.worker import hooks as program_hooks
 
-__all__ = ("be_sidecar", "beside", "in_child", "role", "send_counts")
-
 
 def beside(worker: Any, launcher: Launcher, hooks: Hooks = program_hooks) -> Callable[[], None]:
     """In a worker with a single process: return the function that starts remote control. An exit hook stops it."""

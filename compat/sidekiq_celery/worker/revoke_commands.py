@@ -19,8 +19,6 @@ from sidekiq_py.worker import UnitOfWork
 if TYPE_CHECKING:
     from sidekiq_py.worker import Launcher
 
-__all__ = ("revoke", "revoke_by_stamped_headers", "revoked", "terminate")
-
 logger = logging.getLogger("celery.worker.control")
 
 _TERM = "SIGTERM"

@@ -14,8 +14,6 @@ from sidekiq_py.worker import jobs_in_flight
 if TYPE_CHECKING:
     from sidekiq_celery.worker.remote_control import RemoteControl
 
-__all__ = ("tasks_of",)
-
 
 def tasks_of(remote_control: "RemoteControl") -> dict[str, list[dict[str, Any]]]:
     """

@@ -16,8 +16,6 @@ from sidekiq_celery.worker.reloading import reload_modules
 from sidekiq_py.extension import monotonic
 from sidekiq_py.worker import Launcher, Load, ScalingPolicy, Wakeable
 
-__all__ = ("AUTOSCALE_KEEPALIVE", "ThreadScaler", "scaling_facts", "scaling_policy")
-
 logger = logging.getLogger("celery.worker.autoscale")
 
 AUTOSCALE_KEEPALIVE = float(os.environ.get("AUTOSCALE_KEEPALIVE", "30"))

@@ -16,8 +16,6 @@ from sidekiq_py.worker import rss_kb_of
 if TYPE_CHECKING:
     from sidekiq_celery.worker.remote_control import RemoteControl
 
-__all__ = ("facts_of_parent", "memory_report", "memory_text", "stats_of")
-
 logger = logging.getLogger("celery.worker.control")
 
 _USAGE = (

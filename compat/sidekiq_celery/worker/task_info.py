@@ -14,8 +14,6 @@ from sidekiq_py.errors import PayloadError
 from sidekiq_py.payloads import parse_job
 from sidekiq_py.redaction import current
 
-__all__ = ("job_info", "waiting_jobs")
-
 _MOST_READ = 1000
 _MOST_SHOWN = 200
 # The value that Celery shows. It is the order of timers and has nothing to do with a task's priority.

@@ -9,8 +9,6 @@ from sidekiq_celery.worker.commands import control_command, nok, ok
 from sidekiq_celery.worker.control_channel import Recipient, on_message
 from sidekiq_py.worker import registry
 
-__all__ = ("set_limits",)
-
 logger = logging.getLogger("celery.worker.control")
 
 

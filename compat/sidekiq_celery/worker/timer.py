@@ -9,8 +9,6 @@ from datetime import datetime
 from itertools import count
 from typing import Any
 
-__all__ = ("Timer",)
-
 logger = logging.getLogger("celery.worker")
 
 

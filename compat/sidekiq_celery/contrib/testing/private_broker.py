@@ -14,8 +14,6 @@ from sidekiq_py.errors import ConfigError
 from sidekiq_py.extension import Pool, RedisSettings
 from sidekiq_py.testing import PrivateRedis
 
-__all__ = ("empty", "url", "use_for_memory")
-
 _lock = threading.Lock()
 _server: PrivateRedis | None = None
 

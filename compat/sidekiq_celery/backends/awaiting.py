@@ -7,7 +7,6 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import cached_property
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -28,18 +27,15 @@ class Awaiting(_Base):
     is_async = True
     _pool: Pool
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # Results awaited with `then`, by identity.
+        self._awaited: dict[int, tuple[bytes, Deliver]] = {}
+        self._awaited_lock = threading.Lock()
+
     @property
     def _listener(self) -> Listener:
         return listener_for(self._pool)
-
-    @cached_property
-    def _awaited(self) -> dict[int, tuple[bytes, Deliver]]:
-        """Results awaited with `then`, by identity."""
-        return {}
-
-    @cached_property
-    def _awaited_lock(self) -> threading.Lock:
-        return threading.Lock()
 
     def wait_for_pending(
         self,

@@ -32,6 +32,14 @@ def unpickle_backend(cls: Any, args: Any, kwargs: Mapping[str, Any]) -> "Backend
     return backend
 
 
+def masked(url: str) -> str:
+    """Mask the password in a URL."""
+    from kombu.utils.url import maybe_sanitize_url
+
+    shown: str = maybe_sanitize_url(url)
+    return shown[:-1] if shown.endswith(":///") else shown
+
+
 class Backend(Values, Retrying):
     """
     Stores and reads results.
@@ -96,12 +104,7 @@ class Backend(Values, Retrying):
 
     def as_uri(self, include_password: bool = False) -> Any:
         """The URL, by default with its password masked."""
-        if include_password:
-            return self.url
-        from kombu.utils.url import maybe_sanitize_url
-
-        shown: str = maybe_sanitize_url(self.url or "")
-        return shown[:-1] if shown.endswith(":///") else shown
+        return self.url if include_password else masked(self.url or "")
 
     # Storing
 

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from sidekiq_celery import states
 from sidekiq_celery._config.broker import redis_settings
 from sidekiq_celery.backends.awaiting import Awaiting
+from sidekiq_celery.backends.interface import masked
 from sidekiq_celery.backends.key_value import BaseKeyValueStoreBackend
 from sidekiq_celery.backends.location import is_same_database, result_settings
 from sidekiq_celery.exceptions import BackendStoreError
@@ -260,9 +261,4 @@ class SentinelBackend(RedisBackend):
 
     def as_uri(self, include_password: bool = False) -> Any:
         """The URLs, by default with their passwords masked."""
-        if include_password:
-            return self.url
-        from kombu.utils.url import maybe_sanitize_url
-
-        shown = (maybe_sanitize_url(part) for part in (self.url or "").split(";"))
-        return ";".join(part[:-1] if part.endswith(":///") else part for part in shown)
+        return self.url if include_password else ";".join(map(masked, (self.url or "").split(";")))

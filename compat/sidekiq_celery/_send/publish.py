@@ -164,23 +164,29 @@ def send_message(
         if there != item["jid"]:
             logger.info("%s[%s] was not sent: the same call already exists, as %s", name, item["jid"], there)
             return there
+    _report_sent(app, name, item["jid"], message, queue, place)
+    return None
+
+
+def _report_sent(app: App, name: str, task_id: str, message: TaskMessage, queue: str, place: Mapping[str, str]) -> None:
+    """Send the signals and the event that follow a push. *place* is the exchange and the routing key."""
+    headers = message.headers
     if signals.after_task_publish.receivers:
-        signals.after_task_publish.send(sender=name, body=message.body, headers=message.headers, **place)
+        signals.after_task_publish.send(sender=name, body=message.body, headers=headers, **place)
     if signals.task_sent.receivers:
         args, kwargs, _ = message.body
         signals.task_sent.send(
             sender=name,
-            task_id=item["jid"],
+            task_id=task_id,
             task=name,
             args=args,
             kwargs=kwargs,
-            eta=message.headers["eta"],
-            taskset=message.headers["group"],
+            eta=headers["eta"],
+            taskset=headers["group"],
         )
     if message.sent_event:
         with app.events.default_dispatcher() as dispatcher:
             dispatcher.send("task-sent", queue=queue, **place, **message.sent_event)
-    return None
 
 
 def _own_options(task: Any) -> dict[str, Any]:

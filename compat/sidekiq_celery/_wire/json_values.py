@@ -9,7 +9,6 @@ written in a format of our own: `{"__type__": "float", "__value__": "nan"}`.
 """
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 from sidekiq_py.payloads import loads
@@ -85,7 +84,9 @@ def beyond_json(value: Any) -> Any:
     Raises:
         TypeError: Even kombu's json cannot write it.
     """
-    return _encoder()(value)
+    from kombu.utils.json import JSONEncoder
+
+    return JSONEncoder().default(value)
 
 
 def for_payload(text: str) -> bytes:
@@ -116,8 +117,10 @@ def _marked(value: float) -> dict[str, str]:
 
 
 def _unmarked(read: dict[str, Any]) -> Any:
+    from kombu.utils.json import object_hook
+
     found = _float_of(read, None)
-    return _object_hook()(read) if found is None else found
+    return object_hook(read) if found is None else found
 
 
 def _float_of(read: dict[str, Any], default: Any) -> Any:
@@ -152,19 +155,3 @@ def _key(key: Any) -> str:
     if isinstance(key, int | float):
         return repr(int(key) if isinstance(key, int) else float(key))
     raise TypeError(f"keys must be str, int, float, bool or None, not {type(key).__name__}")
-
-
-@lru_cache(maxsize=1)
-def _encoder() -> Callable[[Any], Any]:
-    from kombu.utils.json import JSONEncoder
-
-    encode: Callable[[Any], Any] = JSONEncoder().default
-    return encode
-
-
-@lru_cache(maxsize=1)
-def _object_hook() -> Callable[[dict[str, Any]], Any]:
-    from kombu.utils.json import object_hook
-
-    hook: Callable[[dict[str, Any]], Any] = object_hook
-    return hook

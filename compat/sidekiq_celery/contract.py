@@ -89,10 +89,6 @@ class App(Protocol):
 
     def _another(self, main: str, changes: dict[str, Any]) -> "App": ...
 
-    def _acquire_connection(self, pool: bool = True) -> Any: ...
-
-    def _acquire_producer(self, timeout: float | None = None) -> Any: ...
-
 
 class Request(Protocol):
     """`task.request`: the call that a task is running for."""

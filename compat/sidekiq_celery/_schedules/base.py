@@ -42,8 +42,7 @@ class BaseSchedule:
         """The current time by this schedule's clock."""
         if self.nowfun is not None:
             return self.nowfun()
-        now: datetime = self.app.now()
-        return now
+        return self.app.now()
 
     def remaining_estimate(self, last_run_at: datetime) -> timedelta:
         """The time until the next run; negative or zero if it is due."""

@@ -64,8 +64,7 @@ def operational(error: RedisError) -> Exception:
     """The error that `fail` raises."""
     from kombu.exceptions import OperationalError
 
-    made: Exception = OperationalError(str(error))
-    return made
+    return OperationalError(str(error))
 
 
 def refuse(error: Exception, text: str | None = None) -> NoReturn:

@@ -313,8 +313,7 @@ class _chain(Signature[R_co]):
     def __repr__(self) -> str:
         if not self.tasks:
             return f"<{type(self).__name__}@{id(self):#x}: empty>"
-        text: str = remove_repeating_from_task(self.tasks[0]["task"], " | ".join(map(repr, self.tasks)))
-        return text
+        return remove_repeating_from_task(self.tasks[0]["task"], " | ".join(map(repr, self.tasks)))
 
 
 def _ends_the_chain(result: Any) -> bool:

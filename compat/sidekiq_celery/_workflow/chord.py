@@ -98,13 +98,11 @@ class _chord(Signature[R_co]):
         if not body:
             return f"<chord without body: {self.tasks!r}>"
         if not kinds.is_chain(body):
-            text: str = remove_repeating_from_task(body["task"], body.reprcall(self.tasks))
-            return "%" + text
+            return "%" + remove_repeating_from_task(body["task"], body.reprcall(self.tasks))
         first, *rest = body.tasks
-        text = remove_repeating_from_task(
+        return remove_repeating_from_task(
             first["task"], f"%({first.reprcall(self.tasks)} | {kinds.chain_of(rest, app=self._app)!r})"
         )
-        return text
 
     def __length_hint__(self) -> int:
         """The number of tasks that the body waits for."""

@@ -78,8 +78,7 @@ class group(Signature[Any]):
     def __repr__(self) -> str:
         if not self.tasks:
             return "group(<empty>)"
-        text: str = remove_repeating_from_task(self.tasks[0]["task"], f"group({self.tasks!r})")
-        return text
+        return remove_repeating_from_task(self.tasks[0]["task"], f"group({self.tasks!r})")
 
     @property
     def app(self) -> Any:

@@ -175,8 +175,7 @@ class Task(TaskOptions, TaskHooks, Generic[P, R_co]):
         options.setdefault("ignore_result", self.ignore_result)
         app = self._get_app()
         if app.conf.task_always_eager:
-            eager: AsyncResult[R_co] = self._apply_as_sent(args, kwargs, task_id, link, link_error, options)
-            return eager
+            return self._apply_as_sent(args, kwargs, task_id, link, link_error, options)
         result: AsyncResult[R_co] = app.send_task(
             self.name,
             args,

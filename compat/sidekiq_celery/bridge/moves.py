@@ -85,8 +85,7 @@ def read_tail(
         most_bytes_each: The limit for one text; for a larger one, its length is returned instead.
     """
     arguments = [behind, count, most_bytes, most_bytes_each]
-    texts: list[bytes | int] = pool.run(lambda link: _READ_TAIL.run(link, [key], arguments))
-    return texts
+    return pool.run(lambda link: _READ_TAIL.run(link, [key], arguments))
 
 
 def server_seconds(pool: Pool) -> int:

@@ -128,8 +128,7 @@ class DependencyGraph:
 
     def format(self, obj: Any) -> str:
         """Return the text of a node."""
-        text: str = self.formatter.label(obj)
-        return text
+        return self.formatter.label(obj)
 
     def items(self) -> Iterator[tuple[Any, list[Any]]]:
         """Yield each node with its dependencies."""

@@ -77,14 +77,12 @@ class Panel(UserDict[str, Any]):
 
 def control_command(**kwargs: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a command that changes something: `@control_command(args=[("n", int)], signature="[N=1]")`."""
-    added: Callable[[Callable[..., Any]], Callable[..., Any]] = Panel.register(type="control", **kwargs)
-    return added
+    return Panel._register(type="control", **kwargs)
 
 
 def inspect_command(**kwargs: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a command that only reports something."""
-    added: Callable[[Callable[..., Any]], Callable[..., Any]] = Panel.register(type="inspect", **kwargs)
-    return added
+    return Panel._register(type="inspect", **kwargs)
 
 
 def ok(value: Any) -> dict[str, Any]:

@@ -5,11 +5,10 @@ from collections.abc import Iterable
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Self, overload
 
-from sidekiq_celery._state import get_current_app
 from sidekiq_celery._type_variables import R_co, T, Unknown
 from sidekiq_celery._workflow import kinds
 from sidekiq_celery._workflow.preparation import Preparation
-from sidekiq_celery._workflow.signature import Signature, maybe_signature
+from sidekiq_celery._workflow.signature import Signature, app_of, maybe_signature
 from sidekiq_celery.states import IGNORED, REJECTED
 from sidekiq_celery.utils.functional import is_list, maybe_list, regen, seq_concat_item
 from sidekiq_celery.utils.objects import getitem_property
@@ -298,17 +297,7 @@ class _chain(Signature[R_co]):
                 break
         return last
 
-    @property
-    def app(self) -> Any:
-        """The chain's app, or else that of its first step, or else the current one."""
-        app = self._app
-        if app is None:
-            try:
-                app = self.tasks[0].app
-            except (LookupError, AttributeError):
-                # No step, or one that is still a plain dict.
-                app = None
-        return app or get_current_app()
+    app = property(app_of, doc="The chain's app, or else that of its first step, or else the current one.")
 
     def __repr__(self) -> str:
         if not self.tasks:

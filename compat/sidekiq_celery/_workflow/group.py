@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any, Self, overload
 
 from sidekiq_celery._send.atomic_batch import batch, keep
 from sidekiq_celery._send.flow_store import keep_chord
-from sidekiq_celery._state import get_current_app
 from sidekiq_celery._type_variables import T
 from sidekiq_celery._wire.chord_part import is_part, nth_part, shared
 from sidekiq_celery._workflow import kinds
 from sidekiq_celery._workflow.chord_headers import count_parts
-from sidekiq_celery._workflow.signature import Signature, maybe_signature
+from sidekiq_celery._workflow.signature import Signature, app_of, maybe_signature
 from sidekiq_celery.utils import abstract
 from sidekiq_celery.utils.functional import _regen, regen
 from sidekiq_celery.utils.ids import uuid
@@ -80,17 +79,7 @@ class group(Signature[Any]):
             return "group(<empty>)"
         return remove_repeating_from_task(self.tasks[0]["task"], f"group({self.tasks!r})")
 
-    @property
-    def app(self) -> Any:
-        """The group's app, or else that of its first member, or else the current one."""
-        app = self._app
-        if app is None:
-            try:
-                app = self.tasks[0].app
-            except LookupError:
-                # The group has no members.
-                app = None
-        return get_current_app() if app is None else app
+    app = property(app_of, doc="The group's app, or else that of its first member, or else the current one.")
 
     def skew(self, start: float = 1.0, stop: float | None = None, step: float = 1.0) -> Self:
         """Stagger the members: start the first in *start* seconds, each next one *step* later, up to *stop*."""

@@ -474,6 +474,18 @@ def maybe_signature(d: Any, app: Any = None, clone: bool = False) -> Any:
     return d
 
 
+def app_of(sig: Any) -> Any:
+    """The app of a chain or a group, or else that of its first part, or else the current one."""
+    app = sig._app
+    if app is None:
+        try:
+            app = sig.tasks[0].app
+        except (LookupError, AttributeError):
+            # No part, or one that is still a plain dict.
+            app = None
+    return app or get_current_app()
+
+
 def _copied(options: dict[str, Any]) -> dict[str, Any]:
     """Like `deepcopy`, but skips its bookkeeping if all values are scalars. Two options may hold the same object."""
     return {**options} if _SCALARS.issuperset(map(type, options.values())) else deepcopy(options)

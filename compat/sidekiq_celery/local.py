@@ -260,7 +260,7 @@ PromiseProxy.__module__ = _ModuleName(__name__)
 
 def maybe_evaluate(obj: Any) -> Any:
     """The object behind a promise, or *obj* itself if it is not a promise."""
-    if isinstance(type(obj), type) and issubclass(type(obj), PromiseProxy):
+    if issubclass(type(obj), PromiseProxy):
         return obj.__maybe_evaluate__()
     try:
         return obj.__maybe_evaluate__()

@@ -96,9 +96,6 @@ class EagerResult(AsyncResult[R]):
     def __copy__(self) -> Any:
         return type(self)(*self.__reduce_args__())
 
-    def __reduce__(self) -> Any:
-        return type(self), self.__reduce_args__()
-
     def __reduce_args__(self) -> tuple[Any, ...]:
         return self.id, self._result, self._state, self._traceback, self._name
 

@@ -135,8 +135,10 @@ class _chord(Signature[R_co]):
         return callback
 
     def link_error(self, errback: Any) -> Any:
-        """Call *errback* when the body fails, which includes a failure in the header. With the setting
-        `task_allow_error_cb_on_chord_header` it is called once for each part that fails."""
+        """
+        Call *errback* when the body fails, which includes a failure in the header. With the setting
+        `task_allow_error_cb_on_chord_header`, it is called once for each part that fails.
+        """
         errback = maybe_signature(errback)
         header = maybe_list(self.tasks) or []
         if self.app.conf.task_allow_error_cb_on_chord_header:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery._admission.rate_limits import RateLimits, limit_all
 from sidekiq_celery._admission.worker_copy import WorkerNotices
+from sidekiq_celery._run.definition import Gate, TaskDefinition
 from sidekiq_celery._run.failed_tasks import FailedTasks
 from sidekiq_celery._run.too_large import refusal_of
 from sidekiq_celery._run.tracer import made_by
@@ -22,10 +23,8 @@ from sidekiq_py.worker import registry as program_registry
 
 if TYPE_CHECKING:
     from sidekiq_celery.events.task_events import TaskEvents
-from sidekiq_celery._run.definition import Gate, TaskDefinition
 
 logger = logging.getLogger("celery.app.trace")
-
 
 _MOST_NAMES = 5
 

@@ -2,7 +2,6 @@
 
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
@@ -75,7 +74,7 @@ def redis_settings(app: App, url: str | None = None) -> RedisSettings:
     reply = options.get("socket_timeout")
     connect = options.get("socket_connect_timeout", reply)
     limits = timeouts(reply, conf.broker_connection_timeout if connect is None else connect)
-    return replace(RedisSettings(engine_url, namespace=namespace), **limits)
+    return RedisSettings(engine_url, namespace=namespace, **limits)
 
 
 def _no_redis(url: str, scheme: str) -> str:

@@ -1,13 +1,12 @@
 """Translates a kombu connection into Redis settings, for the engine's connections and for kombu's own."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 import redis
 
-from sidekiq_celery._config.broker import REDIS_SCHEMES, of_redis, own_url
+from sidekiq_celery._config.broker import REDIS_SCHEMES, of_redis, own_url, timeouts
 from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_py.extension import RedisSettings, sentinels_of
 
@@ -32,13 +31,8 @@ def settings_of(connection: Any) -> RedisSettings:
         )
     own = _with_sentinel_users(own_url(url, scheme, options, connection.ssl), options)
     namespace = str(options.get("global_keyprefix") or "").removesuffix(":")
-    settings = RedisSettings(own, namespace=namespace)
-    reply, connect = options.get("socket_timeout"), options.get("socket_connect_timeout") or connection.connect_timeout
-    return replace(
-        settings,
-        socket_timeout_seconds=float(reply or settings.socket_timeout_seconds),
-        connect_timeout_seconds=float(connect or settings.connect_timeout_seconds),
-    )
+    connect = options.get("socket_connect_timeout") or connection.connect_timeout
+    return RedisSettings(own, namespace=namespace, **timeouts(options.get("socket_timeout"), connect))
 
 
 def _url_of(connection: Any) -> str:

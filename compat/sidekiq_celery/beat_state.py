@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from sidekiq_celery._beat import as_data, turns
-from sidekiq_celery._beat.persistent import PersistentScheduler, Runs, read_runs, turn_keys_of
+from sidekiq_celery._beat.persistent import PersistentScheduler, Runs, read_runs, turns_key
 from sidekiq_celery._beat.scheduler import Scheduler
 from sidekiq_celery._send.clients import client_of
 from sidekiq_celery.contract import App
@@ -47,7 +47,7 @@ def entries(app: App) -> list[EntryState]:
     Raises:
         RedisError: As `Pool.run` does.
     """
-    values, held, _ = turns.read(client_of(app).pool, turn_keys_of(app))
+    values, held, _ = turns.read(client_of(app).pool, turns_key(app))
     found = []
     for name, entry in sorted(_scheduler(app).schedule.items()):
         runs = read_runs(app, values[name]) if name in values else None
@@ -82,7 +82,7 @@ def add(
     if name in app.conf.beat_schedule:
         raise ValueError(f"{name!r} is in the setting beat_schedule; change it there, or choose another name")
     text = as_data.entry_text(task, when, args, kwargs, options)
-    turns.add(client_of(app).pool, turn_keys_of(app), name, text, Runs(app.now()).text())
+    turns.add(client_of(app).pool, turns_key(app), name, text, Runs(app.now()).text())
 
 
 def remove(app: App, name: str) -> None:
@@ -92,9 +92,9 @@ def remove(app: App, name: str) -> None:
     Raises:
         ValueError: There is no task of that name, or it is in the settings.
     """
-    pool, turn_keys = client_of(app).pool, turn_keys_of(app)
-    if name in turns.read(pool, turn_keys)[2]:
-        turns.remove(pool, turn_keys, [name])
+    pool, key = client_of(app).pool, turns_key(app)
+    if name in turns.read(pool, key)[2]:
+        turns.remove(pool, key, [name])
         return
     _entry(app, name)
     raise ValueError(f"{name!r} is in the settings of the app; remove it there, or pause it")
@@ -108,7 +108,7 @@ def pause(app: App, name: str) -> None:
         ValueError: There is no task of that name.
     """
     _entry(app, name)
-    turns.hold(client_of(app).pool, turn_keys_of(app), name)
+    turns.hold(client_of(app).pool, turns_key(app), name)
 
 
 def resume(app: App, name: str) -> None:
@@ -119,10 +119,10 @@ def resume(app: App, name: str) -> None:
         ValueError: There is no task of that name.
     """
     _entry(app, name)
-    pool, turn_keys = client_of(app).pool, turn_keys_of(app)
-    value, _ = turns.read_one(pool, turn_keys, name)
+    pool, key = client_of(app).pool, turns_key(app)
+    value, _ = turns.read_one(pool, key, name)
     before = (read_runs(app, value) if value else None) or Runs(app.now())
-    turns.release(pool, turn_keys, name, before._replace(counted_from=app.now()).text())
+    turns.release(pool, key, name, before._replace(counted_from=app.now()).text())
 
 
 def run(app: App, name: str) -> Any:
@@ -144,7 +144,7 @@ def run(app: App, name: str) -> Any:
 def _scheduler(app: App) -> PersistentScheduler:
     app.finalize()
     scheduler = PersistentScheduler(app, lazy=True)
-    scheduler.describe(turns.read(client_of(app).pool, turn_keys_of(app))[2])
+    scheduler.describe(turns.read(client_of(app).pool, turns_key(app))[2])
     return scheduler
 
 

@@ -26,9 +26,9 @@ _LEAST_PATIENCE_SECONDS = 60
 _SHOW_EVERY_SECONDS = 3600
 
 
-def turn_keys_of(app: Any) -> turns.TurnKeys:
-    """The keys that hold the state of an app's beats."""
-    return turns.TurnKeys(f"sidekiq_py:beat:{app.main or 'default'}")
+def turns_key(app: Any) -> str:
+    """The key that holds the state of an app's beats; see `turns`."""
+    return f"sidekiq_py:beat:{app.main or 'default'}"
 
 
 class Runs(NamedTuple):
@@ -100,7 +100,7 @@ class PersistentScheduler(Scheduler):
     @property
     def info(self) -> str:
         """A line for beat's banner."""
-        return f"    . state -> {turn_keys_of(self.app).turns}"
+        return f"    . state -> {turns_key(self.app)}"
 
     def setup_schedule(self) -> None:
         """
@@ -122,15 +122,15 @@ class PersistentScheduler(Scheduler):
         Raises:
             RedisError: As `Pool.run` does.
         """
-        values, self._paused, added = turns.read(self._pool, self._turn_keys)
+        values, self._paused, added = turns.read(self._pool, self._turns_key)
         self.describe(added)
         gone = values.keys() - self._described - added.keys()
         if gone and self._shown is None:
-            turns.remove(self._pool, self._turn_keys, sorted(gone))
+            turns.remove(self._pool, self._turns_key, sorted(gone))
         new = {name: Runs(one.last_run_at).text() for name, one in self.schedule.items() if name not in values}
         if new:
-            turns.start(self._pool, self._turn_keys, new)
-            values, self._paused, _ = turns.read(self._pool, self._turn_keys)
+            turns.start(self._pool, self._turns_key, new)
+            values, self._paused, _ = turns.read(self._pool, self._turns_key)
         for name, entry in self.schedule.items():
             self._adopt(entry, values.get(name, b""))
             self._adjust_to_clock(entry)
@@ -188,7 +188,7 @@ class PersistentScheduler(Scheduler):
 
     def _is_ours(self, entry: Any) -> bool:
         """Whether no other beat has sent it yet. Checked first, so that signals and logs report a run once."""
-        current, is_paused = turns.read_one(self._pool, self._turn_keys, entry.name)
+        current, is_paused = turns.read_one(self._pool, self._turns_key, entry.name)
         if current == self._seen.get(entry.name, b"") and not is_paused:
             return True
         logger.debug("beat: %s was sent by another beat, or is paused.", entry.name)
@@ -201,7 +201,7 @@ class PersistentScheduler(Scheduler):
         sent_at = following.last_run_at if is_sent else self._sent_at(name)
         value = Runs(following.last_run_at, following.total_run_count, sent_at).text()
         try:
-            if turns.take(self._pool, self._turn_keys, name, self._seen.get(name, b""), value, commands):
+            if turns.take(self._pool, self._turns_key, name, self._seen.get(name, b""), value, commands):
                 self._seen[name] = value
                 return True
         finally:
@@ -226,7 +226,7 @@ class PersistentScheduler(Scheduler):
         logger.error("beat: another program has overwritten the state of %s (%.100r); counting from now.", name, value)
         runs = Runs(self.app.now())
         text = runs.text()
-        if turns.take(self._pool, self._turn_keys, name, value, text, []):
+        if turns.take(self._pool, self._turns_key, name, value, text, []):
             self._seen[name] = text
         return runs
 
@@ -240,7 +240,7 @@ class PersistentScheduler(Scheduler):
         logger.warning("beat: the last run of %s is ahead of the clock (%s); counting from now.", entry.name, now)
         entry.last_run_at = now
         value = Runs(now, entry.total_run_count, self._sent_at(entry.name)).text()
-        if turns.take(self._pool, self._turn_keys, entry.name, self._seen[entry.name], value, []):
+        if turns.take(self._pool, self._turns_key, entry.name, self._seen[entry.name], value, []):
             self._seen[entry.name] = value
 
     def describe(self, added: dict[str, bytes]) -> None:
@@ -270,8 +270,8 @@ class PersistentScheduler(Scheduler):
         return float(self.max_interval)
 
     @property
-    def _turn_keys(self) -> turns.TurnKeys:
-        return turn_keys_of(self.app)
+    def _turns_key(self) -> str:
+        return turns_key(self.app)
 
     @property
     def _pool(self) -> Pool:

@@ -1,9 +1,10 @@
 """
 Turns: recurring things that any number of processes track, and that only one of them does each time.
 
-A hash holds a value for each, such as the time of the last turn. A process takes a turn by changing the value from the
-one it has read, and writes the turn's effects in the same step. Of several processes that read the same value, one
-wins.
+The hash `<key>` holds a value for each, such as the time of the last turn. A process takes a turn by changing the value
+from the one it has read, and writes the turn's effects in the same step. Of several processes that read the same value,
+one wins. The set `<key>:held` has the turns that are held back, and the hash `<key>:added` those that were added at run
+time.
 """
 
 from collections.abc import Sequence
@@ -28,24 +29,7 @@ _TURN = Verb(
 verbs.add([_TURN])
 
 
-class TurnKeys:
-    """
-    The keys that hold turns.
-
-    Args:
-        key: The key of the hash from field to value. The set `<key>:held` has the turns that are held back, and the
-            hash `<key>:added` those that were added at run time.
-    """
-
-    __slots__ = ("added", "held", "turns")
-
-    def __init__(self, key: str) -> None:
-        self.turns = key
-        self.held = f"{key}:held"
-        self.added = f"{key}:added"
-
-
-def take(pool: Pool, keys: TurnKeys, field: str, seen: bytes, value: bytes, effects: Sequence[Effect]) -> bool:
+def take(pool: Pool, key: str, field: str, seen: bytes, value: bytes, effects: Sequence[Effect]) -> bool:
     """
     Take a turn. If the reply is lost, this is repeated, and the second attempt does nothing.
 
@@ -61,7 +45,7 @@ def take(pool: Pool, keys: TurnKeys, field: str, seen: bytes, value: bytes, effe
     Raises:
         RedisError: As `Pool.run` does.
     """
-    turn = (_TURN.name, keys.turns, field, seen, value)
+    turn = (_TURN.name, key, field, seen, value)
     try:
         pool.run(lambda link: write(link, [turn, *effects]))
     except RedisReplyError as refusal:
@@ -69,48 +53,48 @@ def take(pool: Pool, keys: TurnKeys, field: str, seen: bytes, value: bytes, effe
             return False
         if refusal.is_about_server or not effects:
             raise
-        is_taken = take(pool, keys, field, seen, value, [])
+        is_taken = take(pool, key, field, seen, value, [])
         if refusal.code != IS_LOCKED:
             raise
         return is_taken
     return True
 
 
-def read(pool: Pool, keys: TurnKeys) -> tuple[dict[str, bytes], set[str], dict[str, bytes]]:
+def read(pool: Pool, key: str) -> tuple[dict[str, bytes], set[str], dict[str, bytes]]:
     """The values of all turns, the turns that are held back, and those that were added at run time."""
-    values, held, added = pool.batch([("HGETALL", keys.turns), ("SMEMBERS", keys.held), ("HGETALL", keys.added)])
+    values, held, added = pool.batch([("HGETALL", key), ("SMEMBERS", f"{key}:held"), ("HGETALL", f"{key}:added")])
     return _texts(values), {name.decode(errors="surrogateescape") for name in held}, _texts(added)
 
 
-def read_one(pool: Pool, keys: TurnKeys, field: str) -> tuple[bytes, bool]:
+def read_one(pool: Pool, key: str, field: str) -> tuple[bytes, bool]:
     """The value of a turn (empty for none), and whether it is held back."""
-    value, held = pool.batch([("HGET", keys.turns, field), ("SISMEMBER", keys.held, field)])
+    value, held = pool.batch([("HGET", key, field), ("SISMEMBER", f"{key}:held", field)])
     return value or b"", bool(held)
 
 
-def start(pool: Pool, keys: TurnKeys, values: dict[str, bytes]) -> None:
+def start(pool: Pool, key: str, values: dict[str, bytes]) -> None:
     """Set the first value of turns that have none."""
-    pool.batch([("HSETNX", keys.turns, field, value) for field, value in values.items()])
+    pool.batch([("HSETNX", key, field, value) for field, value in values.items()])
 
 
-def remove(pool: Pool, keys: TurnKeys, fields: Sequence[str]) -> None:
+def remove(pool: Pool, key: str, fields: Sequence[str]) -> None:
     """Remove turns."""
-    pool.batch([("HDEL", keys.turns, *fields), ("SREM", keys.held, *fields), ("HDEL", keys.added, *fields)])
+    pool.batch([("HDEL", key, *fields), ("SREM", f"{key}:held", *fields), ("HDEL", f"{key}:added", *fields)])
 
 
-def hold(pool: Pool, keys: TurnKeys, field: str) -> None:
+def hold(pool: Pool, key: str, field: str) -> None:
     """Hold back a turn: no process can take it until `release`."""
-    pool.command("SADD", keys.held, field)
+    pool.command("SADD", f"{key}:held", field)
 
 
-def release(pool: Pool, keys: TurnKeys, field: str, value: bytes) -> None:
+def release(pool: Pool, key: str, field: str, value: bytes) -> None:
     """Allow a turn to be taken again, with *value* as the value of the last one."""
-    pool.batch([("MULTI",), ("HSET", keys.turns, field, value), ("SREM", keys.held, field), ("EXEC",)])
+    pool.batch([("MULTI",), ("HSET", key, field, value), ("SREM", f"{key}:held", field), ("EXEC",)])
 
 
-def add(pool: Pool, keys: TurnKeys, field: str, text: bytes, value: bytes) -> None:
+def add(pool: Pool, key: str, field: str, text: bytes, value: bytes) -> None:
     """Add a turn at run time: its description, and its first value."""
-    pool.batch([("MULTI",), ("HSET", keys.added, field, text), ("HSETNX", keys.turns, field, value), ("EXEC",)])
+    pool.batch([("MULTI",), ("HSET", f"{key}:added", field, text), ("HSETNX", key, field, value), ("EXEC",)])
 
 
 def _texts(reply: Sequence[bytes]) -> dict[str, bytes]:

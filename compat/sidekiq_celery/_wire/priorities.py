@@ -12,7 +12,7 @@ from typing import Any
 
 from sidekiq_celery.contract import App
 
-_STEPS = (0, 3, 6, 9)
+STEPS = (0, 3, 6, 9)
 
 
 def steps(app: App) -> tuple[int, ...]:
@@ -22,16 +22,24 @@ def steps(app: App) -> tuple[int, ...]:
 
 def steps_of(options: Mapping[str, Any]) -> tuple[int, ...]:
     """The priority steps in `broker_transport_options`, most urgent first."""
-    if options.get("queue_order_strategy") != "priority":
-        return ()
-    return tuple(sorted(int(step) for step in options.get("priority_steps") or _STEPS))
+    return configured_steps(options) if options.get("queue_order_strategy") == "priority" else ()
+
+
+def configured_steps(options: Mapping[str, Any]) -> tuple[int, ...]:
+    """The priority steps in `broker_transport_options`, or kombu's, most urgent first; even if they order nothing."""
+    return tuple(sorted(int(step) for step in options.get("priority_steps") or STEPS))
+
+
+def step_of(priority: int, ordered: tuple[int, ...]) -> int:
+    """The step to which a priority is rounded down."""
+    return ordered[max(bisect_right(ordered, priority) - 1, 0)]
 
 
 def step_queue(queue: str, priority: int | None, ordered: tuple[int, ...]) -> str:
     """The queue for a task with that priority, given the steps."""
     if not priority or not ordered:
         return queue
-    step = ordered[max(bisect_right(ordered, int(priority)) - 1, 0)]
+    step = step_of(int(priority), ordered)
     return f"{queue}:{step}" if step else queue
 
 

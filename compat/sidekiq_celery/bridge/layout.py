@@ -5,10 +5,11 @@ Source: kombu 5.7, `kombu.transport.redis`.
 """
 
 import re
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from sidekiq_celery._wire.priorities import STEPS, configured_steps, step_of
 
 _SEPARATOR = "\x06\x16"
 _BINDING = "_kombu.binding."
@@ -30,7 +31,7 @@ class CeleryLayout:
 
     prefix: str = ""
     separator: str = _SEPARATOR
-    steps: tuple[int, ...] = (0, 3, 6, 9)
+    steps: tuple[int, ...] = STEPS
     unacked: str = "unacked"
     unacked_index: str = "unacked_index"
     visibility_seconds: float = 3600
@@ -41,7 +42,7 @@ class CeleryLayout:
         return cls(
             prefix=str(options.get("global_keyprefix") or ""),
             separator=str(options.get("sep") or _SEPARATOR),
-            steps=tuple(sorted(int(step) for step in options.get("priority_steps") or (0, 3, 6, 9))),
+            steps=configured_steps(options),
             unacked=str(options.get("unacked_key") or "unacked"),
             unacked_index=str(options.get("unacked_index_key") or "unacked_index"),
             visibility_seconds=float(options.get("visibility_timeout") or 3600),
@@ -49,7 +50,7 @@ class CeleryLayout:
 
     def key(self, queue: str, priority: int = 0) -> str:
         """The list of messages with that priority."""
-        step = self.steps[max(bisect_right(self.steps, priority) - 1, 0)]
+        step = step_of(priority, self.steps)
         return f"{queue}{self.separator}{step}" if step else queue
 
     def keys(self, queue: str) -> list[str]:

@@ -16,8 +16,8 @@ import redis
 from sidekiq_celery._run.time_limits import problem_with
 from sidekiq_celery.exceptions import ImproperlyConfigured, SoftTimeLimitExceeded, TimeLimitExceeded
 from sidekiq_celery.worker import WorkController
+from sidekiq_celery.worker.limit_commands import set_limits
 from sidekiq_celery.worker.pools import autoscale_range
-from sidekiq_celery.worker.time_limit_command import set_limits
 
 from sidekiq_py.wire.json_dialect import loads
 from tests.support.celery_program import StartWorker, wait_for_an_answer

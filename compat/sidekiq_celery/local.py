@@ -26,30 +26,22 @@ def try_import(module: str, default: Any = None) -> ModuleType | Any:
 
 
 class class_property:
-    """
-    A property of a class: *getter* and *setter* receive the class, even if an instance's attribute is read or set.
-
-    Not used here, but the set-up that celery-types recommends imports it.
-    """
+    """A property of a class: *getter* and *setter* receive the class, even if it is used on an instance."""
 
     def __init__(self, getter: Any = None, setter: Any = None) -> None:
-        self._getter, self._setter = getter, setter
+        self._getter = getattr(getter, "__func__", getter)
+        self._setter = getattr(setter, "__func__", setter)
         self.__doc__ = getter.__doc__
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        return _function(self._getter)(owner or type(instance))
+        return self._getter(type(instance) if owner is None else owner)
 
     def __set__(self, instance: Any, value: Any) -> None:
-        _function(self._setter)(type(instance), value)
+        self._setter(type(instance), value)
 
     def setter(self, setter: Any) -> "class_property":
         """The same property with *setter*."""
         return type(self)(self._getter, setter)
-
-
-def _function(of: Any) -> Callable[..., Any]:
-    function: Callable[..., Any] = of.__func__ if isinstance(of, classmethod) else of
-    return function
 
 
 class _ModuleName(str):

@@ -8,10 +8,10 @@ from logging.handlers import WatchedFileHandler
 from typing import Any
 
 from sidekiq_celery import signals
-from sidekiq_celery._config.class_property import class_property
 from sidekiq_celery._state import get_current_task
 from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import CDeprecationWarning, CPendingDeprecationWarning
+from sidekiq_celery.local import class_property
 from sidekiq_celery.platforms import isatty
 from sidekiq_celery.utils.log import ColorFormatter, LoggingProxy, get_logger, mlevel
 from sidekiq_celery.utils.nodenames import node_format

@@ -14,8 +14,6 @@ from sidekiq_celery.worker.registering import register_tasks
 from sidekiq_py.extension import JobDefinition
 from sidekiq_py.worker import Config, Hooks, Launcher, Registry, WorkerParts
 
-__all__ = ("Embedding", "run_embedded", "use_threads")
-
 
 class Embedding:
     """

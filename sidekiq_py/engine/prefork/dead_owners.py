@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.prefork.child_process import ChildProcess
-from sidekiq_py.engine.prefork.fleet import Children
+from sidekiq_py.engine.prefork.fleet import Fleet
 
 _ANSWER_SECONDS = 0.3
 # A child that confirms and then dies within this time may not have recovered all jobs.
@@ -32,7 +32,7 @@ class DeadOwners:
         fleet: The children.
     """
 
-    def __init__(self, fleet: Children) -> None:
+    def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         self._news: list[_News] = []
         # Owner to the PID of the child that confirmed it, and when.

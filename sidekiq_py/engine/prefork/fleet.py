@@ -1,29 +1,10 @@
 """The child processes that run jobs: which ones there are, starting new ones, and stopping them."""
 
 from collections.abc import Callable
-from typing import Protocol
 
 from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.prefork.child_process import ChildProcess, Reason
 from sidekiq_py.engine.prefork.forks import Forks, Run
-
-
-class Children(Protocol):
-    """The children, as the other parts of the parent use them."""
-
-    @property
-    def children(self) -> list[ChildProcess]:
-        """All living children, including those that must exit."""
-
-    @property
-    def staying(self) -> list[ChildProcess]:
-        """The children that are not known to be ending; see `ChildProcess.is_staying`."""
-
-    def start(self) -> ChildProcess:
-        """Start one more child. Raises OSError if the system cannot create it."""
-
-    def stop(self, child: ChildProcess, reason: Reason) -> None:
-        """Ask a child to stop. It is killed if it takes too long."""
 
 
 class Fleet:

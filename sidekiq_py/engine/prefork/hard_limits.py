@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 
 from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.prefork.child_process import ChildProcess, Limit, Reason, State, signal_name
-from sidekiq_py.engine.prefork.fleet import Children
+from sidekiq_py.engine.prefork.fleet import Fleet
 
 _log = logging.getLogger("sidekiq")
 
@@ -74,7 +74,7 @@ class HardLimits:
         fleet: The children.
     """
 
-    def __init__(self, fleet: Children) -> None:
+    def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         self._settling: _Settling | None = None
 

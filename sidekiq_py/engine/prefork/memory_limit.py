@@ -4,7 +4,7 @@ import logging
 
 from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.prefork.child_process import Reason, rss_kb_of
-from sidekiq_py.engine.prefork.fleet import Children
+from sidekiq_py.engine.prefork.fleet import Fleet
 
 _log = logging.getLogger("sidekiq")
 
@@ -23,7 +23,7 @@ class MemoryLimit:
         next_at: When the next check is due, on the monotonic clock; None if there is no limit.
     """
 
-    def __init__(self, fleet: Children, limit_kb: int | None) -> None:
+    def __init__(self, fleet: Fleet, limit_kb: int | None) -> None:
         self._fleet = fleet
         self._limit_kb = limit_kb
         self.next_at = None if limit_kb is None else 0.0

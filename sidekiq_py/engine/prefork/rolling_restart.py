@@ -3,7 +3,7 @@
 import logging
 
 from sidekiq_py.engine.prefork.child_process import ChildProcess, End, Reason, State
-from sidekiq_py.engine.prefork.fleet import Children
+from sidekiq_py.engine.prefork.fleet import Fleet
 
 _log = logging.getLogger("sidekiq")
 
@@ -19,7 +19,7 @@ class RollingRestart:
         newcomer: The child that will replace an old one, while it starts; else None.
     """
 
-    def __init__(self, fleet: Children) -> None:
+    def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         self._old: list[ChildProcess] = []
         self.newcomer: ChildProcess | None = None

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.prefork.child_process import ChildProcess
 from sidekiq_py.engine.prefork.child_starts import ChildStarts
-from sidekiq_py.engine.prefork.fleet import Children
+from sidekiq_py.engine.prefork.fleet import Fleet
 from sidekiq_py.engine.prefork.forks import Forks
 from sidekiq_py.engine.prefork.pipes import Message, Parent
 
@@ -60,7 +60,7 @@ class Sidecar:
         process: The sidecar's process; None while there is none.
     """
 
-    def __init__(self, role: Role | None, forks: Forks, fleet: Children) -> None:
+    def __init__(self, role: Role | None, forks: Forks, fleet: Fleet) -> None:
         self._role = role
         self._forks = forks
         self._fleet = fleet

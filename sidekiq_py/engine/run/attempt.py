@@ -226,17 +226,10 @@ class Surroundings:
         self, raw: bytes, queue: str, error: BaseException, definition: JobDefinition | None, now: float
     ) -> Outcome:
         """Decide the outcome of a job of this process, or of a sibling, that raised; see `retry.after_failure`."""
-        return retry.after_failure(
-            raw,
-            queue=queue,
-            error=error,
-            definition=definition,
-            config=self.config,
-            dialect=self.dialect(),
-            now=now,
-            draw=random.random,
-            report=self.hooks.report,
+        failure = retry.Failure(
+            raw, queue, error, definition, self.config, self.dialect(), now, random.random, self.hooks.report
         )
+        return retry.after_failure(failure)
 
 
 class AttemptEnd:

@@ -8,15 +8,16 @@ payload that can be read but not written), it goes to `dead`, and a report says 
 Source: Sidekiq 6.4.1, 7.3.2 and 8.1.7, job_retry.rb.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from copy import deepcopy
 from datetime import timedelta
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 from sidekiq_py.config import Config
 from sidekiq_py.errors import JobFailed, PayloadError, Shutdown
-from sidekiq_py.outcome import Attempt, DecideOutcome, Outcome
+from sidekiq_py.outcome import Attempt, Outcome
 from sidekiq_py.redis_access.job_path.failed_jobs import add_to_dead, add_to_retry, trim_dead
+from sidekiq_py.registry import JobDefinition
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.failure import backtrace_lines, error_class_name, error_text, record_failure
 from sidekiq_py.wire.payload import dump, parse_job
@@ -27,37 +28,26 @@ Payload = dict[str, Any]
 _LEAST_MILLISECONDS = 100_000_000_000
 
 
-class FailingJob(Protocol):
-    """What this module needs to know about a declared job."""
+class Failure(NamedTuple):
+    """
+    One failed run and everything that its outcome depends on.
 
-    @property
-    def name(self) -> str:
-        """The payload's `class`."""
-
-    @property
-    def options(self) -> Mapping[str, Any]:
-        """The options that the job declares; `retry` may be among them."""
-
-    @property
-    def retry_in_block(self) -> Callable[[int, BaseException, Payload], Any] | None:
-        """`(count, exception, payload) -> seconds | "kill" | "discard" | None`; it may change the payload."""
-
-    @property
-    def exhausted_block(self) -> Callable[[Payload, BaseException], Any] | None:
-        """`(payload, exception)`; it may return "discard" since 7.2.0."""
-
-    @property
-    def decide_outcome(self) -> DecideOutcome | None:
-        """The job's own decision about its outcome. It comes before the rules of this module."""
-
-
-class _Failure(NamedTuple):
-    """One failed run and everything that its outcome depends on."""
+    Args:
+        raw: The bytes as they were fetched.
+        queue: The queue they were fetched from.
+        error: The exception that was raised; its traceback gives the lines of `error_backtrace`.
+        job: The declared job, or `None` if no declared job has this class.
+        config: The limits.
+        dialect: The release to follow.
+        now: Seconds since the epoch.
+        draw: Returns a random number from [0, 1), for the jitter.
+        report: Called with errors of the blocks, and with the reason when a job is kept in `dead` that Ruby would lose.
+    """
 
     raw: bytes
     queue: str
     error: BaseException
-    job: FailingJob | None
+    job: JobDefinition | None
     config: Config
     dialect: Dialect
     now: float
@@ -72,38 +62,13 @@ class _Failure(NamedTuple):
             pass
 
 
-def after_failure(
-    raw: bytes,
-    *,
-    queue: str,
-    error: BaseException,
-    definition: FailingJob | None,
-    config: Config,
-    dialect: Dialect,
-    now: float,
-    draw: Callable[[], float],
-    report: Callable[[BaseException, dict[str, Any]], None],
-) -> Outcome:
-    """
-    Decide what happens to a job that raised. Calls the job's blocks, and never raises.
-
-    Args:
-        raw: The bytes as they were fetched.
-        queue: The queue they were fetched from.
-        error: The exception that was raised; its traceback gives the lines of `error_backtrace`.
-        definition: The declared job, or `None` if no declared job has this class.
-        config: The limits.
-        dialect: The release to follow.
-        now: Seconds since the epoch.
-        draw: Returns a random number from [0, 1), for the jitter.
-        report: Called with errors of the blocks, and with the reason when a job is kept in `dead` that Ruby would lose.
-    """
-    failure = _Failure(raw, queue, error, definition, config, dialect, now, draw, report)
-    if is_caused_by_shutdown(error):
+def after_failure(failure: Failure) -> Outcome:
+    """Decide what happens to a job that raised. Calls the job's blocks, and never raises."""
+    if is_caused_by_shutdown(failure.error):
         return Outcome("requeue", {})
     payload: Payload = {}
     try:
-        payload = parse_job(raw)
+        payload = parse_job(failure.raw)
         return _own_judgement(failure, payload) or _judge(failure, payload)
     except PayloadError as problem:
         return _keep_as_it_is(failure, payload, problem, "The payload is no usable job; it is kept in dead")
@@ -169,7 +134,7 @@ def retry_jitter_seconds(count: int, draw: Callable[[], float], dialect: Dialect
     return int(draw() * (30 if dialect.jitter == "rand30" else 10)) * (count + 1)
 
 
-def _own_judgement(failure: _Failure, payload: Payload) -> Outcome | None:
+def _own_judgement(failure: Failure, payload: Payload) -> Outcome | None:
     decide_outcome = failure.job.decide_outcome if failure.job is not None else None
     if decide_outcome is None:
         return None
@@ -179,7 +144,7 @@ def _own_judgement(failure: _Failure, payload: Payload) -> Outcome | None:
     return decide_outcome(attempt)
 
 
-def _judge(failure: _Failure, payload: Payload) -> Outcome:
+def _judge(failure: Failure, payload: Payload) -> Outcome:
     job = failure.job
     retry = payload.get("retry")
     if retry is None and job is not None:
@@ -206,7 +171,7 @@ def _judge(failure: _Failure, payload: Payload) -> Outcome:
     return _retry(failure, payload, count, wanted)
 
 
-def _record(failure: _Failure, payload: Payload, retry: Any) -> int:
+def _record(failure: Failure, payload: Payload, retry: Any) -> int:
     return record_failure(
         payload,
         error_class=error_class_name(failure.error),
@@ -219,7 +184,7 @@ def _record(failure: _Failure, payload: Payload, retry: Any) -> int:
     )
 
 
-def _is_exhausted(failure: _Failure, payload: Payload, retry: Any, count: int) -> bool:
+def _is_exhausted(failure: Failure, payload: Payload, retry: Any, count: int) -> bool:
     window = payload.get("retry_for") if failure.dialect.has_retry_for else None
     if window is not None and window is not False:
         if _seconds(payload["failed_at"]) + window < failure.now:
@@ -234,7 +199,7 @@ def _seconds(stamp: Any) -> float:
     return stamp / 1000 if type(stamp) is int and stamp >= _LEAST_MILLISECONDS else float(stamp)
 
 
-def _wanted_delay(failure: _Failure, payload: Payload, count: int) -> int | Literal["kill", "discard"] | None:
+def _wanted_delay(failure: Failure, payload: Payload, count: int) -> int | Literal["kill", "discard"] | None:
     """What the job's `retry_in` block returns; `None` for the default delay, also if the block fails."""
     block = failure.job.retry_in_block if failure.job else None
     if block is None:
@@ -249,7 +214,7 @@ def _wanted_delay(failure: _Failure, payload: Payload, count: int) -> int | Lite
         return None
 
 
-def _with_draft(failure: _Failure, payload: Payload, call: Callable[[Payload], Any]) -> Any:
+def _with_draft(failure: Failure, payload: Payload, call: Callable[[Payload], Any]) -> Any:
     """
     Call a block with a copy of *payload*, and keep its changes.
 
@@ -282,7 +247,7 @@ def _as_delay(value: Any) -> int | Literal["kill", "discard"] | None:
     return seconds
 
 
-def _retry(failure: _Failure, payload: Payload, count: int, wanted: int | None) -> Outcome:
+def _retry(failure: Failure, payload: Payload, count: int, wanted: int | None) -> Outcome:
     delay = count**4 + 15 if wanted is None else wanted
     has_jitter = wanted is None or failure.dialect.custom_delay_jitter
     score = failure.now + delay + (retry_jitter_seconds(count, failure.draw, failure.dialect) if has_jitter else 0)
@@ -290,7 +255,7 @@ def _retry(failure: _Failure, payload: Payload, count: int, wanted: int | None) 
     return Outcome("retry", payload, member, score, vital=(add_to_retry(member, score),))
 
 
-def _exhaust(failure: _Failure, payload: Payload) -> Outcome:
+def _exhaust(failure: Failure, payload: Payload) -> Outcome:
     dialect = failure.dialect
     if _exhausted_decision(failure, payload) == "discard" and dialect.exhausted_may_discard:
         return _discard(failure, payload, announce_death=dialect.discard_runs_death_handlers)
@@ -299,7 +264,7 @@ def _exhaust(failure: _Failure, payload: Payload) -> Outcome:
     return _dead_letter(failure, payload)
 
 
-def _exhausted_decision(failure: _Failure, payload: Payload) -> Any:
+def _exhausted_decision(failure: Failure, payload: Payload) -> Any:
     block = failure.job.exhausted_block if failure.job else None
     if block is None:
         return None
@@ -312,17 +277,17 @@ def _exhausted_decision(failure: _Failure, payload: Payload) -> Any:
         return None
 
 
-def _discard(failure: _Failure, payload: Payload, *, announce_death: bool) -> Outcome:
+def _discard(failure: Failure, payload: Payload, *, announce_death: bool) -> Outcome:
     if failure.dialect.stamps_discarded_at:
         payload["discarded_at"] = failure.dialect.stamp(failure.now)
     return Outcome("discarded", payload, announce_death=announce_death)
 
 
-def _dead_letter(failure: _Failure, payload: Payload) -> Outcome:
+def _dead_letter(failure: Failure, payload: Payload) -> Outcome:
     return dead_letter(dump(payload, dialect=failure.dialect), payload, failure.config, failure.now)
 
 
-def _keep_as_it_is(failure: _Failure, payload: Payload, problem: BaseException, context: str) -> Outcome:
+def _keep_as_it_is(failure: Failure, payload: Payload, problem: BaseException, context: str) -> Outcome:
     """
     Keep the fetched bytes in `dead`, as a last resort.
 

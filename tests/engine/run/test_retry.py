@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sidekiq_py.config import Config
-from sidekiq_py.engine.run.retry import Outcome, after_failure, is_caused_by_shutdown, retry_jitter_seconds
+from sidekiq_py.engine.run.retry import Failure, Outcome, after_failure, is_caused_by_shutdown, retry_jitter_seconds
 from sidekiq_py.errors import JobFailed, Shutdown
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.failure import UNPRINTABLE_ERROR, backtrace_lines, error_class_name
@@ -37,17 +37,18 @@ class Attempt:
         self, raw: bytes | dict[str, Any] = JOB, *, error: BaseException | None = None, job: FailingJob | None = None
     ) -> Outcome:
         """What comes of it."""
-        return after_failure(
+        failure = Failure(
             raw if isinstance(raw, bytes) else json.dumps(raw).encode(),
             queue="default",
             error=error or Boom(),
-            definition=job or FailingJob(),
+            job=job or FailingJob(),
             config=self.config,
             dialect=self.dialect,
             now=NOW,
             draw=lambda: self.draw,
             report=self.report,
         )
+        return after_failure(failure)
 
 
 def answering(answer: Any) -> FailingJob:
@@ -459,17 +460,18 @@ def test_a_report_that_fails_changes_nothing() -> None:
     def report(problem: BaseException, context: dict[str, Any]) -> None:
         raise RuntimeError("the error tracker is down")
 
-    outcome = after_failure(
+    failure = Failure(
         b"{",
         queue="default",
         error=Boom(),
-        definition=None,
+        job=None,
         config=Config(),
         dialect=Dialect.pinned("7"),
         now=NOW,
         draw=lambda: 0.0,
         report=report,
     )
+    outcome = after_failure(failure)
 
     assert (outcome.kind, outcome.member) == ("dead", b"{")
 
@@ -494,17 +496,18 @@ def test_whatever_a_payload_holds_its_failure_has_an_outcome(
     """Nothing is raised, and only `retry: false` leaves no trace by itself."""
     job = {"class": "FailingJob", **changes}
 
-    outcome = after_failure(
+    failure = Failure(
         json.dumps(job).encode(),
         queue="default",
         error=Boom(),
-        definition=FailingJob() if is_declared else None,
+        job=FailingJob() if is_declared else None,
         config=Config(),
         dialect=Dialect.pinned(release),
         now=NOW,
         draw=lambda: 0.5,
         report=lambda problem, context: None,
     )
+    outcome = after_failure(failure)
 
     assert outcome.kind in {"retry", "dead", "discarded", "dropped"}
     assert (outcome.kind == "dropped") == (changes.get("retry", True) is False and _is_a_job(changes))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sidekiq_py.config import Config
-from sidekiq_py.engine.run.retry import Outcome, after_failure
+from sidekiq_py.engine.run.retry import Failure, Outcome, after_failure
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.failure import backtrace_lines, error_class_name
 from tests.engine.failing import Boom, FailingJob, raised
@@ -163,18 +163,18 @@ def outcome_of(case: Case) -> tuple[Outcome, list[str]]:
     job = FailingJob(
         options=case.options, retry_in_block=answering(case.retry_in), exhausted_block=marking(case.exhausted)
     )
-    outcome = after_failure(
+    failure = Failure(
         case.raw,
         queue=case.queue,
         error=error_of(case),
-        definition=job if case.declared else None,
+        job=job if case.declared else None,
         config=Config() if case.max_retries is None else Config(max_retries=case.max_retries),
         dialect=Dialect.pinned("6.4.1"),
         now=NOW,
         draw=lambda: case.draw,
         report=lambda error, context: reported.append(f"{context['context']}: {error}"),
     )
-    return outcome, reported
+    return after_failure(failure), reported
 
 
 def answering(answer: Any) -> Any:

@@ -8,7 +8,7 @@ import redis
 from interop_tests.support.recordings import Recording, bytes_of, database_of, named, recordings, recordings_of
 from sidekiq_py.config import Config
 from sidekiq_py.engine.run import retry
-from sidekiq_py.engine.run.retry import after_failure, dead_letter
+from sidekiq_py.engine.run.retry import Failure, after_failure, dead_letter
 from sidekiq_py.outcome import Outcome
 from sidekiq_py.redis_access.connection.link import Command
 from sidekiq_py.redis_access.connection.pool import Pool
@@ -127,17 +127,18 @@ def outcome_of(found: Recording, monkeypatch: pytest.MonkeyPatch) -> Outcome:
     given = found.input
     monkeypatch.setattr(retry, "backtrace_lines", lambda error: given["error"]["backtrace"] or [])
     limits = {name: given[name] for name in ("max_retries", "dead_max_jobs") if name in given}
-    return after_failure(
+    failure = Failure(
         found.before,
         queue=given["queue"],
         error=error_of(found),
-        definition=job_of(found),
+        job=job_of(found),
         config=Config(**limits),
         dialect=found.dialect,
         now=given["now"],
         draw=lambda: draw_of(found),
         report=lambda error, context: None,
     )
+    return after_failure(failure)
 
 
 @pytest.mark.parametrize("found", named(*[found for found in RUNS if not is_different(found)]))

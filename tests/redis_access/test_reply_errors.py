@@ -8,7 +8,7 @@ import redis
 
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.connection.replies import out_of_reach
+from sidekiq_py.redis_access.connection.replies import not_connected
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
@@ -82,7 +82,7 @@ def test_a_refused_certificate_is_told_where_redis_py_keeps_it_to_itself() -> No
     refused = redis.ConnectionError("Error 1 connecting to localhost:6379. 1.")
     refused.__context__ = ssl.SSLCertVerificationError(1, "certificate verify failed: self-signed certificate")
 
-    assert str(out_of_reach(refused)) == (
+    assert str(not_connected(refused)) == (
         "Redis is out of reach: Error 1 connecting to localhost:6379. 1: certificate verify failed: self-signed "
         "certificate. Name the authority that signed it in the URL (rediss://…?ssl_ca_certs=/path/ca.pem) or in "
         "SSL_CERT_FILE"

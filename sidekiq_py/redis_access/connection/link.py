@@ -17,7 +17,7 @@ from redis.connection import AbstractConnection
 
 from sidekiq_py.errors import RedisConnectionError, RedisError, RedisReplyError, ReplyLostError
 from sidekiq_py.redis_access.connection.namespace import Namespace
-from sidekiq_py.redis_access.connection.replies import FAILOVER_CODES, out_of_reach, reply_error
+from sidekiq_py.redis_access.connection.replies import FAILOVER_CODES, not_connected, reply_error
 
 Command = Sequence[Any]
 
@@ -294,18 +294,10 @@ class Link:
         self._was_tried = True
         try:
             self._connection.connect()
-        except (redis.exceptions.AuthenticationError, redis.exceptions.AuthenticationWrongNumberOfArgsError) as error:
-            raise RedisReplyError(
-                f"NOAUTH {str(error).rstrip('.?')}; check the user and password in the URL"
-            ) from error
-        except redis.ResponseError as error:
+        except BaseException as error:
             self.close()
-            raise reply_error(error) from None
-        except (redis.RedisError, OSError) as error:
-            self.close()
-            raise out_of_reach(error) from error
-        except BaseException:
-            self.close()
+            if isinstance(error, redis.RedisError | OSError):
+                raise not_connected(error) from error
             raise
         self._refuse_if_abandoned()
         _let_the_kernel_wait(_socket_of(self._connection), self.timeout_seconds)

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import redis
 
-from sidekiq_py.errors import RedisConnectionError, RedisReplyError
+from sidekiq_py.errors import RedisConnectionError, RedisError, RedisReplyError
 
 T = TypeVar("T")
 
@@ -21,6 +21,7 @@ _WITHIN_A_SCRIPT = re.compile(
     r"(?:Error running script \(call to \w+\): @user_script:\d+: )?(?:@user_script: \d+: )?(?:-|ERR )?"
 )
 # The text of Redis and Valkey, which has no code, when an ACL forbids a command in a script.
+_NOT_LET_IN = (redis.exceptions.AuthenticationError, redis.exceptions.AuthenticationWrongNumberOfArgsError)
 _FORBIDDEN_WITHIN_A_SCRIPT = ("The user executing the script can't", "ACL failure in script")
 
 
@@ -54,8 +55,15 @@ def _with_code(text: str, code: str | None) -> RedisReplyError:
     return RedisReplyError(text)
 
 
-def out_of_reach(error: Exception) -> RedisConnectionError:
-    """The error for a connection that could not be made, with advice if a certificate is the cause."""
+def not_connected(error: Exception) -> RedisError:
+    """
+    The error for a connection that could not be opened: Redis does not let the user in, refuses a command, or is out of
+    reach. The last comes with advice if a certificate is the cause.
+    """
+    if isinstance(error, _NOT_LET_IN):
+        return RedisReplyError(f"NOAUTH {str(error).rstrip('.?')}; check the user and password in the URL")
+    if isinstance(error, redis.ResponseError):
+        return reply_error(error)
     text = f"Redis is out of reach: {error}"
     cause = error.__cause__ or error.__context__
     if isinstance(cause, ssl.SSLError) and str(cause) not in text:

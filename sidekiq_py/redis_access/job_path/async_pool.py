@@ -24,7 +24,7 @@ from sidekiq_py.redis_access.connection.adopted_pool import AWAITED, AdoptedPool
 from sidekiq_py.redis_access.connection.connections import fixed_options, timeouts, tls_options, unknown_option
 from sidekiq_py.redis_access.connection.link import SUSPECT_IDLE_SECONDS, Command
 from sidekiq_py.redis_access.connection.pool import Pool, check_links
-from sidekiq_py.redis_access.connection.replies import FAILOVER_CODES, out_of_reach, reply_error
+from sidekiq_py.redis_access.connection.replies import FAILOVER_CODES, not_connected, reply_error
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.redis_access.job_path.push import refused_for_good, refused_twice
 
@@ -81,18 +81,11 @@ class AsyncLink:
         self.abort()
         try:
             await connection.connect()
-        except redis.exceptions.AuthenticationError as error:
-            raise RedisReplyError(
-                f"NOAUTH {str(error).rstrip('.?')}; check the user and password in the URL"
-            ) from error
-        except redis.ResponseError as error:
+        except BaseException as error:
             self.abort()
-            raise reply_error(error) from None
-        except (TimeoutError, redis.RedisError, OSError) as error:
-            self.abort()
-            raise out_of_reach(error) from error
-        except BaseException:
-            self.abort()
+            # A TimeoutError is an OSError.
+            if isinstance(error, redis.RedisError | OSError):
+                raise not_connected(error) from error
             raise
 
     def _is_stale(self) -> bool:

@@ -19,6 +19,7 @@ from sidekiq_py.redis_access.reads import queue_trends
 from sidekiq_py.redis_access.reads.in_flight_counts import InFlightCount, counts_of, owners_of
 from sidekiq_py.redis_access.reads.queue_trends import Sample
 from sidekiq_py.redis_access.reads.queues import QueueState, error_of
+from sidekiq_py.redis_access.reads.stats import TOTALS
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.number_text import to_i
 
@@ -28,13 +29,6 @@ _NAMES: tuple[Command, ...] = (
     ("SMEMBERS", keys.PAUSED),
     ("HGETALL", keys.OWNERS),
     ("HGETALL", keys.DEPARTED),
-)
-_TOTALS: tuple[Command, ...] = (
-    ("GET", keys.STAT_PROCESSED),
-    ("GET", keys.STAT_FAILED),
-    ("ZCARD", keys.SCHEDULE),
-    ("ZCARD", keys.RETRY),
-    ("ZCARD", keys.DEAD),
 )
 
 
@@ -131,18 +125,18 @@ def read(
     processes = known.processes if scope.processes else ()
     commands_of = process_set.commands_of if scope.running else process_set.beat_commands_of
     inboxes = _inboxes(known, None if scope.running else frozenset(chosen))
-    commands: list[Command] = [*_NAMES, *_TOTALS]
+    commands: list[Command] = [*_NAMES, *TOTALS]
     commands += [command for name in chosen for command in _of_queue(name)]
     commands += [command for name in processes for command in commands_of(name)]
     commands += [("HKEYS", keys.in_flight(owner)) for owner in known.owners]
     commands += [("LLEN", keys.inbox(owner, queue)) for owner, queue in inboxes]
     commands += queue_trends.commands_of(charted)
     raw = pool.run(lambda link: link.batch(commands))
-    first = len(_NAMES) + len(_TOTALS)
+    first = len(_NAMES) + len(TOTALS)
     # To show 0 retries to a user who may not read them would be a lie; one queue or process may be out of bounds.
     replies = iter([*well_typed(raw[:first]), *readable(raw[first:])])
     names = _names([next(replies) for _ in _NAMES])
-    processed, failed, scheduled, retries, dead = (_number(next(replies)) for _ in _TOTALS)
+    totals = [_number(next(replies)) for _ in TOTALS]
     queues = tuple(
         QueueState(name, _number(next(replies)), next(replies), name in names.paused, error_of(*raw[at : at + 2]))
         for name, at in zip(chosen, range(first, len(raw), 2), strict=False)
@@ -156,20 +150,8 @@ def read(
     hashes = {owner: next(replies) for owner in known.owners}
     lengths = {inbox: next(replies) for inbox in inboxes}
     trends = {name: queue_trends.read_reply(next(replies), now) for name in charted}
-    return Look(
-        processed,
-        failed,
-        scheduled,
-        retries,
-        dead,
-        known.queues,
-        queues,
-        tuple(beats),
-        tuple(running),
-        tuple(counts_of(hashes, lengths)),
-        names,
-        trends,
-    )
+    in_flight = tuple(counts_of(hashes, lengths))
+    return Look(*totals, known.queues, queues, tuple(beats), tuple(running), in_flight, names, trends)
 
 
 def _inboxes(known: Names, chosen: frozenset[str] | None) -> list[tuple[str, str]]:

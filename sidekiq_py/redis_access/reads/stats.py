@@ -9,6 +9,15 @@ from sidekiq_py.redis_access.connection.replies import raise_first, readable
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.number_text import to_i
 
+TOTALS: tuple[Command, ...] = (
+    ("GET", keys.STAT_PROCESSED),
+    ("GET", keys.STAT_FAILED),
+    ("ZCARD", keys.SCHEDULE),
+    ("ZCARD", keys.RETRY),
+    ("ZCARD", keys.DEAD),
+)
+"""They read the counters of finished and of failed attempts, and the sizes of the three sets."""
+
 _COUNTERS = {"processed": keys.STAT_PROCESSED, "failed": keys.STAT_FAILED}
 
 
@@ -34,15 +43,7 @@ class Totals:
 
 def totals(pool: Pool) -> Totals:
     """The counters and sizes. Source: Sidekiq 8.1.7, api.rb, `Stats#fetch_stats_fast!`."""
-    commands: list[Command] = [
-        ("GET", keys.STAT_PROCESSED),
-        ("GET", keys.STAT_FAILED),
-        ("ZCARD", keys.SCHEDULE),
-        ("ZCARD", keys.RETRY),
-        ("ZCARD", keys.DEAD),
-        ("SCARD", keys.PROCESSES),
-        ("LINDEX", keys.queue("default"), -1),
-    ]
+    commands: list[Command] = [*TOTALS, ("SCARD", keys.PROCESSES), ("LINDEX", keys.queue("default"), -1)]
     *numbers, oldest = pool.run(lambda link: link.batch(commands))
     processed, failed, *sizes = raise_first(numbers)
     return Totals(to_i(processed), to_i(failed), *sizes, *readable([oldest]))

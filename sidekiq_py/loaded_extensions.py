@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from sidekiq_py.middleware.chain import ServerMiddleware
     from sidekiq_py.redis_access.connection.pool import Pool
     from sidekiq_py.registry import Payload
-    from sidekiq_py.wire.dialect import Dialect
 
 GROUP = "sidekiq_py.extensions"
 _OURS = ("sidekiq_py", "sidekiq_celery")
@@ -276,33 +275,20 @@ class LoadedExtensions:
         return tuple(effects)
 
     def effects_of_dead(
-        self,
-        raw: bytes,
-        payload: "Payload",
-        queue: str,
-        error: BaseException,
-        *,
-        now: float,
-        dialect: "Dialect",
-        report: Callable[[BaseException, dict[str, Any]], Any],
-        member: bytes | None = None,
+        self, end: "JobEnd", report: Callable[[BaseException, dict[str, Any]], Any]
     ) -> "tuple[Effect, ...]":
         """
         The commands of all extensions for a job that goes to `dead` whatever they return. Empty if one of them raises.
 
         Args:
             report: Called with the error if a hook raises.
-            member: The entry in `dead`; by default *raw*.
         """
-        if not self.handles(payload):
+        if not self.handles(end.payload):
             return ()
-        from sidekiq_py.extension import JobEnd  # see above
-
-        member = raw if member is None else member
         try:
-            return self.end_effects(JobEnd("dead", payload, raw, queue, now, dialect, error, member=member, score=now))
+            return self.end_effects(end)
         except ExtensionError as failure:
-            report(failure, {"context": "The job is kept in dead", "job": payload, "jobstr": raw})
+            report(failure, {"context": "The job is kept in dead", "job": end.payload, "jobstr": end.raw})
             return ()
 
     def followed(self, end: "JobEnd", effects: "tuple[Effect, ...]") -> "tuple[Effect, ...]":

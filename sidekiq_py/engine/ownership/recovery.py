@@ -39,6 +39,7 @@ from sidekiq_py.errors import (
     RedisError,
     RedisReplyError,
 )
+from sidekiq_py.extension import JobEnd
 from sidekiq_py.loaded_extensions import LoadedExtensions
 from sidekiq_py.logs import counted, log_context
 from sidekiq_py.redis_access.connection.link import Link
@@ -328,17 +329,9 @@ class Recovery:
             False if the job is no longer in flight, or Redis refuses the script.
         """
         now, error, payload = now_seconds(), PoisonPillError(), parse_job_or_empty(entry.raw)
-        member = self._dead_member(entry.raw)
-        effects = self._extensions.effects_of_dead(
-            entry.raw,
-            payload,
-            entry.queue,
-            error,
-            now=now,
-            dialect=self._dialect(),
-            report=self._report,
-            member=member,
-        )
+        member = self._dead_member(entry.raw, payload, error)
+        end = JobEnd("dead", payload, entry.raw, entry.queue, now, self._dialect(), error, member=member, score=now)
+        effects = self._extensions.effects_of_dead(end, self._report)
         death = self._pending_deaths.prepare(payload, entry.raw, error) if self._pending_deaths is not None else None
         try:
             was_there = in_flight.settle(
@@ -389,19 +382,16 @@ class Recovery:
             deaths += 1
         return recover.Fate(entry, deaths=deaths, first=first, is_poison=deaths >= MOST_DEATHS)
 
-    def _dead_member(self, raw: bytes) -> bytes:
+    def _dead_member(self, raw: bytes, payload: dict[str, Any], error: BaseException) -> bytes:
         """
         Return the job with the reason for its death, for the Web UI. A payload that cannot be parsed or dumped again
         stays as it is.
         """
-        payload = parse_job_or_empty(raw)
         if not payload:
             return raw
-        error = PoisonPillError()
-        payload["error_message"] = str(error)
-        payload["error_class"] = error_class_name(error)
+        dead = {**payload, "error_message": str(error), "error_class": error_class_name(error)}
         try:
-            return dump(payload, dialect=self._dialect())
+            return dump(dead, dialect=self._dialect())
         except (ArgumentTypeError, ArgumentValueError):
             return raw
 

@@ -330,42 +330,33 @@ class AttemptEnd:
             except Exception as error:  # noqa: BLE001 — a job whose outcome cannot be decided has failed
                 self._fail(unit, payload, None, error, seconds)
                 return
-        if outcome is None and not is_handled:
-            self.acknowledge(unit, payload, 0.0 if may_wait else seconds)
-        else:
-            self._succeed(unit, payload, definition, outcome, now, seconds, is_handled=is_handled, may_wait=may_wait)
+        outcome = outcome or Outcome("done", payload)
+        self._succeed(unit, payload, definition, outcome, now, seconds, is_handled=is_handled, may_wait=may_wait)
 
     def _succeed(
         self,
         unit: UnitOfWork,
         payload: Payload,
         definition: JobDefinition | None,
-        outcome: Outcome | None,
+        outcome: Outcome,
         now: float,
         seconds: float,
         *,
         is_handled: bool,
         may_wait: bool = False,
     ) -> None:
-        around = self._around
-        effects: Sequence[settle_script.Effect] = ()
+        ended = Ended(unit.raw, payload, unit.queue, None, now, seconds)
         if is_handled:
             try:
-                if outcome is None:
-                    end = JobEnd("success", payload, unit.raw, unit.queue, now, around.dialect(), None, seconds)
-                    effects = around.extensions.end_effects(end)
-                else:
-                    ended = Ended(unit.raw, payload, unit.queue, None, now, seconds)
-                    outcome = around.with_ends_of_extensions(ended, outcome)
+                outcome = self._around.with_ends_of_extensions(ended, outcome)
             except ExtensionError as error:
                 self._fail(unit, payload, definition, error, seconds)
                 return
         if may_wait:
             seconds = 0.0
-        if outcome is None and not effects:
+        if outcome == Outcome("done", payload):
+            # There is nothing to write but the acknowledgement.
             self.acknowledge(unit, payload, seconds)
-        elif outcome is None:
-            self._finish(unit, payload, effects, job_counts.count_commands(utc_day(now), failed=False), seconds)
         elif outcome.kind == "done" and outcome.afterwards is None:
             # Like any success it may wait a moment for others: nothing depends on hearing that it was written.
             counters: Sequence[settle_script.Effect] = job_counts.count_commands(utc_day(now), failed=False)
@@ -373,7 +364,7 @@ class AttemptEnd:
                 counters = [*outcome.trims, *counters]
             self._finish(unit, payload, outcome.vital, counters, seconds, outcome.question)
         else:
-            self._carry_out(unit, Ended(unit.raw, payload, unit.queue, None, now, seconds), outcome)
+            self._carry_out(unit, ended, outcome)
 
     def _finish(
         self,
@@ -428,17 +419,13 @@ class AttemptEnd:
             context = {"context": "A job's end cannot be written; it is kept in dead", "jobstr": unit.raw}
             around = self._around
             around.hooks.report(failure, context)
-            now = now_seconds()
-            effects = around.extensions.effects_of_dead(
-                unit.raw,
-                self._payload_if_handled(unit),
-                unit.queue,
-                failure,
-                now=now,
-                dialect=around.dialect(),
-                report=around.hooks.report,
+            now, raw = now_seconds(), unit.raw
+            end = JobEnd(
+                *("dead", self._payload_if_handled(unit), raw, unit.queue, now, around.dialect(), failure),
+                member=raw,
+                score=now,
             )
-            vital = [*effects, add_to_dead(unit.raw, now)]
+            vital = [*around.extensions.effects_of_dead(end, around.hooks.report), add_to_dead(raw, now)]
             counters = job_counts.count_commands(utc_day(now), failed=True)
             settle_or_leave(lambda: self._fetcher.settle(unit, vital, counters), unit)
 

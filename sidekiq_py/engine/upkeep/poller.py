@@ -430,10 +430,9 @@ class Poller:
             effects = self._ends_of_stopped(payload, member) if pushed is None else ()
         except (PayloadError, ArgumentTypeError, ArgumentValueError) as error:
             refusals[member] = error
-            effects = self._extensions.effects_of_dead(
-                member, payload, "", error, now=self._now(), dialect=self._dialect(), report=self._report
-            )
-            return Move(member, "dead", effects=effects)
+            now = self._now()
+            end = JobEnd("dead", payload, member, "", now, self._dialect(), error, member=member, score=now)
+            return Move(member, "dead", effects=self._extensions.effects_of_dead(end, self._report))
         # A middleware that raises must cost neither the job nor the thread.
         except BaseException as error:
             if isinstance(error, RedisError) and error.is_about_server:

@@ -34,9 +34,6 @@ from sidekiq_py.web.pages import HANDLERS
 from sidekiq_py.web.site import ASSETS, DEFAULT_SERVER, Page, Server, Site
 from sidekiq_py.web.visit import Visit
 
-POLLING = "sidekiq_py.polling"
-"""The scope's key by which a caller says that it cannot keep a response open."""
-
 _MOST_FORM_BYTES = 4 * 1024 * 1024
 _MOST_FIELDS = 5000
 _MOST_STREAMS = 200
@@ -200,16 +197,8 @@ class Dashboard:
         server, path = self._server(path)
         if server is None:
             server, path = self.site.first_server, "/nowhere"
-        visit = Visit(
-            request,
-            self.site,
-            server,
-            None,
-            form={},
-            # Headers are ASCII only, and a leading double slash would be the address of another site.
-            base=quote(re.sub("^/+", "/", base), errors="replace"),
-            can_stream=not request.scope.get(POLLING, False),
-        )
+        # Headers are ASCII only, and a leading double slash would be the address of another site.
+        visit = Visit(request, self.site, server, quote(re.sub("^/+", "/", base), errors="replace"))
         request.scope["sidekiq_py.page"] = path
         try:
             return await self._visit(visit, path or "/")
@@ -327,15 +316,7 @@ class Dashboard:
         try:
             for _ in range(int(_STREAM_SECONDS / _LOOK_SECONDS)):
                 try:
-                    fresh = Visit(
-                        Request(visit.request.scope),
-                        self.site,
-                        visit.server,
-                        visit.user,
-                        form={},
-                        base=visit.base,
-                        can_stream=True,
-                    )
+                    fresh = Visit(Request(visit.request.scope), self.site, visit.server, visit.base, visit.user)
                     body = bytes((await visit.server.run(partial(found.run, fresh))).body)
                 except SidekiqError as error:
                     _, title, advice = _described(error)

@@ -14,7 +14,8 @@ from urllib.parse import quote
 from starlette.types import Message, Receive, Scope, Send
 
 from sidekiq_py.errors import ConfigError
-from sidekiq_py.web.application import POLLING, asgi_app
+from sidekiq_py.web.application import asgi_app
+from sidekiq_py.web.visit import POLLING
 
 _MOST_BODY_BYTES = 5 * 1024 * 1024
 

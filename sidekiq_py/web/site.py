@@ -348,7 +348,8 @@ class Site:
         self.pages = tuple(pages)
         # One for each open stream; setting it ends the stream.
         self.streams: set[asyncio.Event] = set()
-        self.asset_version = hashlib.sha256(b"".join(map(_read, sorted(ASSETS.iterdir())))).hexdigest()[:12]
+        assets = b"".join(path.read_bytes() for path in sorted(ASSETS.iterdir()))
+        self.asset_version = hashlib.sha256(assets).hexdigest()[:12]
         self.templates = _environment({name: text for page in pages for name, text in page.templates.items()})
 
     def __repr__(self) -> str:
@@ -374,22 +375,8 @@ def _environment(own: Mapping[str, str]) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(
-        {
-            "number": text.number,
-            "duration": text.duration,
-            "memory": text.memory,
-            "byte_size": text.byte_size,
-            "stamp": text.stamp,
-            "iso": text.iso,
-            "relative": text.relative,
-            "shortened": text.shortened,
-        }
-    )
+    numbers, times = (text.number, text.duration, text.memory, text.byte_size), (text.stamp, text.iso, text.relative)
+    environment.filters.update({one.__name__: one for one in (*numbers, *times, text.shortened)})
     environment.tests.update({"linkable": text.is_linkable, "sendable": text.is_sendable})
     environment.globals["parts"] = environment.get_template("parts.html").module
     return environment
-
-
-def _read(path: Path) -> bytes:
-    return path.read_bytes()

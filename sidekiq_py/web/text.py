@@ -100,9 +100,9 @@ def relative(at: datetime | None, now: datetime) -> str:
     if at is None:
         return NOTHING
     seconds = (at - now).total_seconds()
-    text = duration(abs(seconds)) if abs(seconds) >= 1 else "now"
-    if text == "now":
-        return text
+    if abs(seconds) < 1:
+        return "now"
+    text = duration(abs(seconds))
     return f"in {text}" if seconds > 0 else f"{text} ago"
 
 

@@ -33,6 +33,9 @@ _NAVIGATION = (
 )
 _LONGEST_NOTICE = 500
 _LONGEST_ADDRESS = 2000
+POLLING = "sidekiq_py.polling"
+"""The scope's key by which a caller says that it cannot keep a response open."""
+
 # No dots, which lead out of the dashboard, and no double slashes, which begin the address of another site.
 _PATH = re.compile(r"(?:/[A-Za-z0-9_-]+)+")
 
@@ -45,30 +48,22 @@ class Visit:
         request: Starlette's request.
         site: The dashboard.
         server: The Redis that the page shows.
-        user: The user who sent the request.
-        form: The fields of a submitted form: name → values.
         base: The path under which the dashboard is mounted.
+        user: The user who sent the request; None until they are known.
+
+    Attributes:
+        form: The fields of a submitted form: name → values.
         can_stream: True if the server can keep a response open.
     """
 
-    def __init__(
-        self,
-        request: Request,
-        site: Site,
-        server: Server,
-        user: User | None,
-        *,
-        form: Mapping[str, Sequence[str]],
-        base: str,
-        can_stream: bool,
-    ) -> None:
+    def __init__(self, request: Request, site: Site, server: Server, base: str, user: User | None = None) -> None:
         self.request = request
         self.site = site
         self.server = server
-        self.user = user
-        self.form = form
         self.base = base
-        self.can_stream = can_stream
+        self.user = user
+        self.form: Mapping[str, Sequence[str]] = {}
+        self.can_stream = not request.scope.get(POLLING, False)
         self.now = datetime.fromtimestamp(now_seconds(), UTC)
         self._cookies: list[tuple[str, str, int | None]] = []
 

@@ -41,6 +41,13 @@ class Handle(Generic[P]):
     # A handle is made once per job, a `Setter` once per push.
     _lasts = True
 
+    # What a `Setter` sets: all that `set` was given, and what that means for a push.
+    _given: Mapping[str, Any] = {}
+    _options: Mapping[str, Any] | None = None
+    _pool: Any = None
+    _is_sync = False
+    _interval: float | None = None
+
     def __init__(self, definition: JobDefinition, parameters: Parameters) -> None:
         self.definition = self.__sidekiq_job__ = definition
         self._parameters = parameters
@@ -55,17 +62,15 @@ class Handle(Generic[P]):
         `wait` (seconds or a timedelta) and `wait_until` (a time) schedule it, `pool` pushes to another Redis,
         `sync=True` runs it here, and `custom={"tenant": 5}` adds your own keys to the payload.
         """
-        return Setter(self.definition, self._parameters, self._merged({}, options, more))
+        return Setter(self.definition, self._parameters, self._merged(options, more))
 
-    def _merged(
-        self, before: Mapping[str, Any], options: Mapping[str, Any] | None, more: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    def _merged(self, options: Mapping[str, Any] | None, more: Mapping[str, Any]) -> dict[str, Any]:
         """All options set so far; a later one overrides an earlier one with the same name."""
         if not (OF_SET.issuperset(more) and OF_SET.issuperset(options or ())):
             owner = f"{self.definition.name}.set"
             warn_of_unknown(more, OF_SET, owner)
             warn_of_unknown(options or (), OF_SET, owner, only_near=True)
-        merged = {**before, **with_custom(options or {}), **with_custom(more)}
+        merged = {**self._given, **with_custom(options or {}), **with_custom(more)}
         for name in QUEUE_OPTIONS:
             if name in merged:
                 refuse_unseen(merged[name], f"{self.definition.name}.set has {name}={merged[name]!r}")
@@ -149,7 +154,7 @@ class Handle(Generic[P]):
         """
         from sidekiq_py.jobs import inline
 
-        return inline.perform(self.definition, self._parameters.fit(args, kwargs), self._set_options())
+        return inline.perform(self.definition, self._parameters.fit(args, kwargs), self._options)
 
     @signed
     async def aperform_async(self, *args: P.args, **kwargs: P.kwargs) -> str | None:
@@ -190,63 +195,12 @@ class Handle(Generic[P]):
         """`perform_inline` in a running loop: an `async def` job runs on the loop, any other job in a thread."""
         from sidekiq_py.jobs import inline
 
-        return await inline.aperform(self.definition, self._parameters.fit(args, kwargs), self._set_options())
+        return await inline.aperform(self.definition, self._parameters.fit(args, kwargs), self._options)
 
     def _push(self, args: list[Any], interval: float | None) -> str | None:
         if interval is None:
             return sync_client.for_job(self.definition).push_now(self.definition, args)
         return sync_client.for_job(self.definition).push_call(self.definition, args, interval)
-
-    async def _apush(self, args: list[Any], interval: float | None) -> str | None:
-        return await self._async_client().push_call(self.definition, args, interval)
-
-    def _client(self) -> Client:
-        return sync_client.for_job(self.definition)
-
-    def _async_client(self) -> "AsyncClient":
-        from sidekiq_py.client import async_client
-
-        return async_client.for_job(self.definition)
-
-    def _set_options(self) -> Mapping[str, Any] | None:
-        return None
-
-    def _bulk_options(self) -> Mapping[str, Any] | None:
-        return None
-
-
-class Setter(Handle[P]):
-    """A job with options for one push; made by `set`."""
-
-    _lasts = False
-
-    def __init__(self, definition: JobDefinition, parameters: Parameters, options: Mapping[str, Any]) -> None:
-        super().__init__(definition, parameters)
-        self._given = dict(options)
-        self._options = dict(options)
-        self._pool = self._options.pop("pool", None)
-        self._is_sync = self._options.pop("sync", False) is True
-        if "at" in self._options and not isinstance(self._options["at"], (list, tuple)):
-            self._options["at"] = moment(self._options["at"])
-        wait, until = self._options.pop("wait", None), self._options.pop("wait_until", None)
-        self._interval: float | None = None
-        if until is not None:
-            self._interval = _interval_to(until)
-        elif wait is not None:
-            self._interval = span_seconds(wait)
-
-    def set(self, options: Mapping[str, Any] | None = None, /, **more: Unpack[SetOptions]) -> "Setter[P]":
-        """The same job with more options."""
-        return Setter(self.definition, self._parameters, self._merged(self._given, options, more))
-
-    def _push(self, args: list[Any], interval: float | None) -> str | None:
-        if self._is_sync:
-            from sidekiq_py.jobs import inline
-
-            inline.perform(self.definition, args, self._options)
-            return None
-        wait = self._interval if interval is None else interval
-        return self._client().push_call(self.definition, args, wait, self._options)
 
     async def _apush(self, args: list[Any], interval: float | None) -> str | None:
         if self._is_sync:
@@ -265,12 +219,40 @@ class Setter(Handle[P]):
 
         return async_client.for_job(self.definition) if self._pool is None else async_client.of_pool(self._pool)
 
-    def _set_options(self) -> Mapping[str, Any] | None:
-        return self._options
-
     def _bulk_options(self) -> Mapping[str, Any] | None:
-        at = None if self._interval is None else absolute_at(self._interval, time())
-        return self._options if at is None else {**self._options, "at": at}
+        if self._interval is None:
+            return self._options
+        at = absolute_at(self._interval, time())
+        return self._options if at is None else {**(self._options or {}), "at": at}
+
+
+class Setter(Handle[P]):
+    """A job with options for one push; made by `set`."""
+
+    _lasts = False
+
+    def __init__(self, definition: JobDefinition, parameters: Parameters, options: Mapping[str, Any]) -> None:
+        super().__init__(definition, parameters)
+        self._given = options
+        self._options = own = dict(options)
+        self._pool = own.pop("pool", None)
+        self._is_sync = own.pop("sync", False) is True
+        if "at" in own and not isinstance(own["at"], (list, tuple)):
+            own["at"] = moment(own["at"])
+        wait, until = own.pop("wait", None), own.pop("wait_until", None)
+        if until is not None:
+            self._interval = _interval_to(until)
+        elif wait is not None:
+            self._interval = span_seconds(wait)
+
+    def _push(self, args: list[Any], interval: float | None) -> str | None:
+        if self._is_sync:
+            from sidekiq_py.jobs import inline
+
+            inline.perform(self.definition, args, self._options)
+            return None
+        wait = self._interval if interval is None else interval
+        return self._client().push_call(self.definition, args, wait, self._options)
 
 
 def _interval_to(when: Moment) -> float:

@@ -70,10 +70,7 @@ class _OfHandle:
         self._name = name
 
     def _find(self, owner: Any) -> Any:
-        handle = owner.__dict__.get("__sidekiq_handle__")
-        if handle is None:
-            raise JobDeclarationError(f"{owner.__qualname__} defines no `perform`, so there is no job to enqueue")
-        return getattr(handle, self._name)
+        return getattr(_handle_of(owner), self._name)
 
 
 # One descriptor for each call signature, so that type checkers find wrong arguments.
@@ -237,8 +234,8 @@ def _leaves(cls: type[Job]) -> list[type[Job]]:
 
 
 def _handle_of(cls: type[Job]) -> Handle[...]:
-    handle = cls.__dict__.get("__sidekiq_handle__")
-    if not isinstance(handle, Handle):
+    handle: Handle[...] | None = cls.__dict__.get("__sidekiq_handle__")
+    if handle is None:
         raise JobDeclarationError(f"{cls.__qualname__} defines no `perform`, so there is no job to enqueue")
     return handle
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from sidekiq_py import program
 from sidekiq_py.client import sync_client
+from sidekiq_py.client.detection import Detection
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.config import CapsuleConfig, Config
@@ -88,160 +89,181 @@ class WorkerParts:
         on_epoch: Callable[[str], None] = lambda owner: None,
     ) -> None:
         _refuse_hard_limits(config, registry)
-        client = sync_client.current() if client is None else client
+        self._client = sync_client.current() if client is None else client
         extensions.load_installed()
-        is_reliable = config.fetcher == "reliable"
+        self._extensions = extensions
+        self._registry = registry
         self.config = config
-        self.identity = identity = identities.new_identity()
         self.hooks = hooks
-        self.pool = pool = Pool(config.redis)
-        self.detection = client.detection
-        self.life = life = LifeCycle()
-        self.signals = signals = SignalInbox(USR1_DUMPS if config.usr1_dumps_threads else None)
-        self.state = state = WorkState()
-        self.metrics = metrics = ExecutionMetrics()
-        self.processed = processed = ProcessedCount(pool)
+        self.identity = identities.new_identity()
+        self.pool = Pool(config.redis)
+        self.detection = self._client.detection
+        self.life = LifeCycle()
+        self.signals = SignalInbox(USR1_DUMPS if config.usr1_dumps_threads else None)
+        self.state = WorkState()
+        self.metrics = ExecutionMetrics()
+        self.processed = ProcessedCount(self.pool)
         self.limits = SoftLimits()
         self.callbacks = CallbackThread()
-        downtime = Downtime()
+        self._downtime = Downtime()
+        self._dialect = _dialect(config, self.detection, self.life)
         context = JobContext()
-        self.job_logger = JobLogger(context, identity)
-        reports = OwnershipReports(self.callbacks, hooks)
-        dialect = _dialect(config, client, life)
+        self.job_logger = JobLogger(context, self.identity)
+        self._own(on_epoch)
+        self._run(server_middleware, context)
+        self._keep_up()
+        self._watch()
+
+    def _own(self, on_epoch: Callable[[str], None]) -> None:
+        """Build what owns jobs, and what recovers the jobs of owners that are gone."""
+        config, pool = self.config, self.pool
+        self._is_reliable = config.fetcher == "reliable"
+        reports = OwnershipReports(self.callbacks, self.hooks)
         queues = list(dict.fromkeys(name for capsule in config.capsules for name in capsule.queue_names))
-        self.ownership = ownership = Ownership(identity, queues, config.lease_seconds, on_epoch, reports.warn)
-        pending_deaths = PendingDeaths(pool, ownership, hooks, dialect, is_kept=is_reliable)
-        self.managers: list[Manager] = []
-        self.surroundings = Surroundings(
-            config=config,
-            registry=registry,
-            chain=server_middleware,
-            hooks=hooks,
-            pending_deaths=pending_deaths,
-            state=state,
-            metrics=metrics,
-            context=context,
-            identity=identity,
-            dialect=dialect,
-            repush=client.repush,
-            foreign=ForeignFeatures(
-                config,
-                hooks,
-                fetchers=lambda: [manager.fetcher for manager in self.managers],
-                # `self.heartbeat` is created below.
-                on_unserved=lambda queue: self.heartbeat.leave_out(queue),  # noqa: PLW0108
-                is_stopping=lambda: life.is_quieting,
-                takes_over=lambda key, payload: extensions.takes_over(key, payload, pool),
-            ),
-            extensions=extensions,
-            is_stopping=lambda: life.is_quieting,
-        )
-        self.loop = loop = _loop(self.surroundings, self.managers)
-
-        def fetcher(capsule: CapsuleConfig) -> Fetcher:
-            room = loop.room if loop is not None else lambda: None
-            if not is_reliable:
-                from sidekiq_py.engine.fetch.basic import BasicFetcher  # few workers use it
-
-                return BasicFetcher(capsule, pool, report=hooks.report, room=room)
-            return ReliableFetcher(
-                capsule,
-                config,
-                pool,
-                ownership,
-                report=hooks.report,
-                room=room,
-                on_notices=registry.on_notices,
-                count=processed.add,
-                downtime=downtime,
-            )
-
-        for capsule in config.capsules:
-            self.managers.append(Manager(capsule, fetcher(capsule), self.surroundings, self.limits, loop))
-        self.jobs = RunningJobs(state, self.managers, loop)
-        self.termination = Termination(self.surroundings, pool, self.managers, loop)
-        self.extension_start = ExtensionStart(extensions, self.surroundings.foreign, pool, hooks)
-        declared = Declared(pool, identity, registry)
-
-        def flush_counts() -> None:
-            processed.flush()
-            metrics.flush(pool, now=now_seconds(), dialect=dialect())
-
-        def after_beat(was_known: bool) -> None:
-            flush_counts()
-            declared.keep(was_known=was_known)
-            self.extension_start.exchange_keys()
-
-        def take_remote_signal(name: str) -> None:
-            # The Web UI must not stop the program that embeds this worker.
-            if config.embedded:
-                _log.info("ignoring %s, which was sent to an embedded worker", name)
-            else:
-                signals.put(name)
-
-        self.heartbeat = Heartbeat(
-            _facts(config, identity, dialect(), has_loop=loop is not None),
-            pool=pool,
-            dialect=dialect,
-            running=state.snapshot,
-            is_quiet=lambda: life.is_quiet,
-            hooks=hooks,
-            on_signal=take_remote_signal,
-            on_beat=after_beat,
-            downtime=downtime,
-        )
-        self.poller = poller = Poller(
-            config,
-            pool=pool,
-            identity=identity,
-            repush=client.repush,
-            dialect=dialect,
-            report=hooks.report,
-            extensions=extensions,
-        )
-        chores = {"queues": (NOTE_SIZES,), **{extension.name: extension.maintain() for extension in extensions}}
-        self.maintenance = [
-            MaintenanceThread(name, tasks, pool, is_ours=lambda: poller.is_quick, report=hooks.report)
-            for name, tasks in chores.items()
-        ]
+        self.ownership = Ownership(self.identity, queues, config.lease_seconds, on_epoch, reports.warn)
+        self._pending_deaths = PendingDeaths(pool, self.ownership, self.hooks, self._dialect, is_kept=self._is_reliable)
         self.lease = LeaseKeeper(
-            pool, ownership, config.lease_beat_seconds, callbacks=self.callbacks, report=hooks.report
+            pool, self.ownership, config.lease_beat_seconds, callbacks=self.callbacks, report=self.hooks.report
         )
         link = pool.new_link()
         recovery = Recovery(
             config,
             link,
-            ownership,
-            dialect=dialect,
-            extensions=extensions,
-            pending_deaths=pending_deaths,
+            self.ownership,
+            dialect=self._dialect,
+            extensions=self._extensions,
+            pending_deaths=self._pending_deaths,
             report=reports.report,
             on_dead_lettered=reports.dead_lettered,
             on_pending_death=reports.pending_death,
             on_recovered=reports.recovered,
         )
-        self.housekeeper = Housekeeper(link, ownership, recovery, config.lease_beat_seconds, reports.report)
+        self.housekeeper = Housekeeper(link, self.ownership, recovery, config.lease_beat_seconds, reports.report)
+
+    def _run(self, server_middleware: Chain[ServerMiddleware], context: JobContext) -> None:
+        """Build what fetches and runs jobs."""
+        self.managers: list[Manager] = []
+        self.surroundings = Surroundings(
+            config=self.config,
+            registry=self._registry,
+            chain=server_middleware,
+            hooks=self.hooks,
+            pending_deaths=self._pending_deaths,
+            state=self.state,
+            metrics=self.metrics,
+            context=context,
+            identity=self.identity,
+            dialect=self._dialect,
+            repush=self._client.repush,
+            foreign=ForeignFeatures(
+                self.config,
+                self.hooks,
+                fetchers=lambda: [manager.fetcher for manager in self.managers],
+                # `self.heartbeat` is created later.
+                on_unserved=lambda queue: self.heartbeat.leave_out(queue),  # noqa: PLW0108
+                is_stopping=lambda: self.life.is_quieting,
+                takes_over=lambda key, payload: self._extensions.takes_over(key, payload, self.pool),
+            ),
+            extensions=self._extensions,
+            is_stopping=lambda: self.life.is_quieting,
+        )
+        self.loop = _loop(self.surroundings, self.managers)
+        for capsule in self.config.capsules:
+            self.managers.append(Manager(capsule, self._fetcher(capsule), self.surroundings, self.limits, self.loop))
+        self.jobs = RunningJobs(self.state, self.managers, self.loop)
+        self.termination = Termination(self.surroundings, self.pool, self.managers, self.loop)
+
+    def _fetcher(self, capsule: CapsuleConfig) -> Fetcher:
+        room = self.loop.room if self.loop is not None else lambda: None
+        if not self._is_reliable:
+            from sidekiq_py.engine.fetch.basic import BasicFetcher  # few workers use it
+
+            return BasicFetcher(capsule, self.pool, report=self.hooks.report, room=room)
+        return ReliableFetcher(
+            capsule,
+            self.config,
+            self.pool,
+            self.ownership,
+            report=self.hooks.report,
+            room=room,
+            on_notices=self._registry.on_notices,
+            count=self.processed.add,
+            downtime=self._downtime,
+        )
+
+    def _keep_up(self) -> None:
+        """Build what tells other processes of this one, and what is done from time to time."""
+        foreign = self.surroundings.foreign
+        self.extension_start = ExtensionStart(self._extensions, foreign, self.pool, self.hooks)
+        self._declared = Declared(self.pool, self.identity, self._registry)
+        self.heartbeat = Heartbeat(
+            _facts(self.config, self.identity, self._dialect(), has_loop=self.loop is not None),
+            pool=self.pool,
+            dialect=self._dialect,
+            running=self.state.snapshot,
+            is_quiet=lambda: self.life.is_quiet,
+            hooks=self.hooks,
+            on_signal=self._take_remote_signal,
+            on_beat=self._after_beat,
+            downtime=self._downtime,
+        )
+        self.poller = Poller(
+            self.config,
+            pool=self.pool,
+            identity=self.identity,
+            repush=self._client.repush,
+            dialect=self._dialect,
+            report=self.hooks.report,
+            extensions=self._extensions,
+        )
+        chores = {"queues": (NOTE_SIZES,), **{extension.name: extension.maintain() for extension in self._extensions}}
+        self.maintenance = [
+            MaintenanceThread(name, tasks, self.pool, is_ours=lambda: self.poller.is_quick, report=self.hooks.report)
+            for name, tasks in chores.items()
+        ]
+
+    def _watch(self) -> None:
+        """Build what changes the other parts, judges whether they are alive, and takes leave for them."""
+        managers = {manager.name: manager for manager in self.managers}
         self.reconfiguration = Reconfiguration(
-            config,
-            managers={manager.name: manager for manager in self.managers},
-            loop=loop,
+            self.config,
+            managers=managers,
+            loop=self.loop,
             foreign=self.surroundings.foreign,
             heartbeat=self.heartbeat,
-            pool=pool,
-            state=state,
+            pool=self.pool,
+            state=self.state,
         )
         loops: dict[str, Loop] = {"lease": self.lease, "housekeeper": self.housekeeper, "heartbeat": self.heartbeat}
-        fetching: dict[str, Loop] = {f"fetch ({manager.name})": manager.fetcher for manager in self.managers}
-        self.liveness = Liveness(life, pool, downtime, loops, {"poller": poller, **fetching}, config.stall_seconds)
-        self.departure = Departure(pool, ownership if is_reliable else None, self.managers, flush_counts)
+        fetching: dict[str, Loop] = {
+            "poller": self.poller,
+            **{f"fetch ({name})": manager.fetcher for name, manager in managers.items()},
+        }
+        self.liveness = Liveness(self.life, self.pool, self._downtime, loops, fetching, self.config.stall_seconds)
+        ownership = self.ownership if self._is_reliable else None
+        self.departure = Departure(self.pool, ownership, self.managers, self._flush_counts)
+
+    def _flush_counts(self) -> None:
+        self.processed.flush()
+        self.metrics.flush(self.pool, now=now_seconds(), dialect=self._dialect())
+
+    def _after_beat(self, was_known: bool) -> None:
+        self._flush_counts()
+        self._declared.keep(was_known=was_known)
+        self.extension_start.exchange_keys()
+
+    def _take_remote_signal(self, name: str) -> None:
+        # The Web UI must not stop the program that embeds this worker.
+        if self.config.embedded:
+            _log.info("ignoring %s, which was sent to an embedded worker", name)
+        else:
+            self.signals.put(name)
 
 
-def _dialect(config: Config, client: Client, life: LifeCycle) -> Callable[[], Dialect]:
+def _dialect(config: Config, detection: Detection, life: LifeCycle) -> Callable[[], Dialect]:
     """Return a function for the release to write for: the config's, or what is known of the running Ruby processes."""
     if (pinned := config.pinned_dialect()) is not None:
         return lambda: pinned
-
-    detection = client.detection
 
     def dialect() -> Dialect:
         now = now_seconds()

@@ -11,6 +11,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sidekiq_py.clock import monotonic
@@ -292,6 +293,7 @@ def _loss(jobs: int) -> str:
     )
 
 
+@dataclass(slots=True, eq=False)
 class UnitOfWork:
     """
     One job that this process has taken.
@@ -315,42 +317,18 @@ class UnitOfWork:
         is_sent_again: True if its success was sent before, with unknown result.
     """
 
-    __slots__ = (
-        *(
-            "end",
-            "fetched_at",
-            "field",
-            "is_listed",
-            "is_marked",
-            "is_sent_again",
-            "is_acknowledged_early",
-            "kept_by",
-            "owner",
-        ),
-        *("question", "queue", "raw"),
-    )
-
-    def __init__(
-        self,
-        raw: bytes,
-        queue: str,
-        owner: Owner | None,
-        field: bytes,
-        is_marked: bool,
-        fetched_at: float,
-        is_listed: bool = False,
-    ) -> None:
-        self.raw = raw
-        self.queue = queue
-        self.owner = owner
-        self.field = field
-        self.is_marked = is_marked
-        self.fetched_at = fetched_at
-        self.is_listed = is_listed
-        self.is_acknowledged_early = self.is_sent_again = False
-        self.kept_by = ""
-        self.end: Tally | tuple[Sequence[Effect], Sequence[Effect]] | None = None
-        self.question: Question | None = None
+    raw: bytes
+    queue: str
+    owner: Owner | None
+    field: bytes
+    is_marked: bool
+    fetched_at: float
+    is_listed: bool = False
+    is_acknowledged_early: bool = False
+    is_sent_again: bool = False
+    kept_by: str = ""
+    end: Tally | tuple[Sequence[Effect], Sequence[Effect]] | None = None
+    question: Question | None = None
 
     def __repr__(self) -> str:
         return f"<UnitOfWork {self.field!r} queue={self.queue} bytes={len(self.raw)}>"

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -40,31 +41,24 @@ _SETTLING_THREADS = 4
 _MOST_WAITING_SECONDS = 0.2
 
 
+@dataclass(slots=True, eq=False)
 class _Run:
     """One job on the loop."""
 
-    __slots__ = (
-        *("definition", "ending", "fetcher", "has_ended", "has_started", "is_performing", "payload", "result"),
-        *("return_task", "slot", "task", "unit"),
-    )
-
-    def __init__(
-        self, unit: UnitOfWork, payload: Payload, definition: JobDefinition, ending: AttemptEnd, fetcher: Fetcher
-    ) -> None:
-        self.unit = unit
-        self.payload = payload
-        self.definition = definition
-        self.ending = ending
-        self.fetcher = fetcher
-        self.slot = 0
-        self.has_started = False
-        # Its end has been queued or written, or another process owns the job.
-        self.has_ended = False
-        self.is_performing = False
-        self.task: asyncio.Task[None] | None = None
-        # Puts the job back. Kept here because the loop itself holds no tasks.
-        self.return_task: asyncio.Task[None] | None = None
-        self.result: Any = None
+    unit: UnitOfWork
+    payload: Payload
+    definition: JobDefinition
+    ending: AttemptEnd
+    fetcher: Fetcher
+    slot: int = 0
+    has_started: bool = False
+    # Its end has been queued or written, or another process owns the job.
+    has_ended: bool = False
+    is_performing: bool = False
+    task: asyncio.Task[None] | None = None
+    # Puts the job back. Kept here because the loop itself holds no tasks.
+    return_task: asyncio.Task[None] | None = None
+    result: Any = None
 
 
 class EventLoop:

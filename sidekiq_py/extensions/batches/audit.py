@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from sidekiq_py.errors import RedisReplyError
@@ -260,13 +261,8 @@ def _count_children(pool: Pool, bid: str) -> None:
 
 
 def _pages(bids: Iterable[str]) -> Iterator[list[str]]:
-    page: list[str] = []
-    for bid in bids:
-        page.append(bid)
-        if len(page) == _PAGE:
-            yield page
-            page = []
-    if page:
+    left = iter(bids)
+    while page := list(islice(left, _PAGE)):
         yield page
 
 

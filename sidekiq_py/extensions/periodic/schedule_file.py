@@ -22,11 +22,11 @@ from sidekiq_py.extensions.periodic.keys import USUAL_PLACES
 from sidekiq_py.extensions.periodic.layout import arguments_of
 from sidekiq_py.options import closest
 
-# Maps the gem's name of a key to Python's.
-_PASSED_ON = {
-    **{name: name for name in ("cron", "description", "queue", "namespace", "date_as_argument", "status", "retry")},
-    **{name: name for name in ("tz", "overlap", "catch_up", "jitter", "once_on_dst")},
-}
+# Keys whose values are passed on as they are: the gem's, and Python's.
+_PASSED_ON = (
+    *("cron", "description", "queue", "namespace", "date_as_argument", "status", "retry"),
+    *("tz", "overlap", "catch_up", "jitter", "once_on_dst"),
+)
 _KNOWN = frozenset((*_PASSED_ON, "name", "class", "klass", "args"))
 # Keys that need Rails.
 _RUBY_ONLY = ("active_job", "symbolize_args", "queue_name_prefix", "queue_name_delimiter")
@@ -114,7 +114,7 @@ def _job(path: Path, name: str, fields: Mapping[str, Any], by: str) -> Declarati
     missing = [key for key in ("cron", "class") if not (fields.get(key) or (key == "class" and fields.get("klass")))]
     if missing:
         raise ConfigError(f"{place} has no {' and no '.join(missing)}")
-    given = {ours: fields[key] for key, ours in _PASSED_ON.items() if fields.get(key) is not None}
+    given = {key: fields[key] for key in _PASSED_ON if fields.get(key) is not None}
     cron = given.pop("cron")
     try:
         return make(

@@ -34,6 +34,9 @@ from sidekiq_py.wire.json_dialect import loads
 
 RUNS_PREFIX = "sidekiq_py:cron_runs:"
 
+# A tick whose push is not in the gem's history this long afterwards was not pushed.
+_GRACE_SECONDS = 90.0
+
 
 @dataclass(frozen=True, slots=True)
 class StoredJob:
@@ -365,38 +368,23 @@ def lost_ticks(pool: Pool, job: StoredJob, now: float) -> list[int]:
     if job.cron is None:
         return []
     commands = [("ZRANGE", f"{job.key}:enqueued", 0, -1, "WITHSCORES"), _pushes_of(job.key), _runs_of(job.key)]
-    taken_ones, lines, rows = _replies(pool, commands)
-    taken = _pairs_of_scores(taken_ones)
+    taken, lines, rows = _replies(pool, commands)
+    # A tick that was planted by the first save has the time of the save as its score.
+    scores = [
+        float(score) for member, score in pairs(taken) if tick_of(member.decode(errors="replace")) == float(score)
+    ]
     pushes = sorted(
         moment for line in _pushes_in(lines) if (moment := epoch_of(str(line.get("enqueued", "")))) is not None
     )
-    known = {run.tick for run in _runs_in(rows)}
+    known = job.own.planted | {run.tick for run in _runs_in(rows)}
     since = pushes[0] if len(pushes) >= 10 else 0.0
     lost = []
-    for tick, score in sorted(taken.items()):
+    for tick in sorted(set(map(int, scores)) - known):
         following = [moment for moment in pushes if tick <= moment]
         has_fired = bool(following) and following[0] < tick + _GRACE_SECONDS
-        # A tick that was planted by the first save has the time of the save as its score.
-        if (
-            score == tick
-            and since < tick < now - _GRACE_SECONDS
-            and not has_fired
-            and tick not in known | job.own.planted
-        ):
+        if since < tick < now - _GRACE_SECONDS and not has_fired:
             lost.append(tick)
     return lost
-
-
-_GRACE_SECONDS = 90.0
-
-
-def _pairs_of_scores(reply: Sequence[Any]) -> dict[int, float]:
-    found = {}
-    for member, score in pairs(reply):
-        tick = tick_of(member.decode(errors="replace"))
-        if tick is not None:
-            found[tick] = float(score)
-    return found
 
 
 def clock_and_changes(pool: Pool) -> tuple[float, bytes]:

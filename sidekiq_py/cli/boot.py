@@ -153,9 +153,7 @@ def _configure(options: Options, *, only_flags: bool) -> None:
     With *only_flags*, apply only the flags: the program's own `configure` overrides the file, but not a flag.
     """
     settings = {
-        "redis_url": options.redis_url,
-        "namespace": options.namespace,
-        "sidekiq_version": options.sidekiq_version,
+        **{name: options.text(name) for name in ("redis_url", "namespace", "sidekiq_version")},
         "float_text": options.float_text,
         "extension_keys": (options.flagged_extension_keys if only_flags else options.extension_keys) or None,
     }

@@ -62,7 +62,7 @@ def recover(everything: bool, as_json: bool) -> None:
         moved = recovery.declare_dead(*left_behind.owners(link))
     else:
         moved = recovery.look()
-        if _has_silent_owners(link):
+        if not all(left_behind.has_lease(link, name) for name in left_behind.owners(link)):
             # A missing lease must still be missing at a second look, or a hiccup of Redis would look like a death.
             click.echo("Some owners have no lease; checking again to be sure.", err=True)
             Wakeable().wait(2 * config.lease_beat_seconds + 0.1)
@@ -110,7 +110,3 @@ def _waiting(pool: Pool, link: Link) -> list[tuple[str, int, float]]:
     jobs = in_flight_counts.totals(in_flight_counts.counts(pool), attrgetter("owner"))
     found = [(owner, count, left_behind.lease_seconds(link, owner)) for owner, count in jobs.items()]
     return [(owner, count, seconds) for owner, count, seconds in found if seconds is not None]
-
-
-def _has_silent_owners(link: Link) -> bool:
-    return not all(left_behind.has_lease(link, name) for name in left_behind.owners(link))

@@ -102,12 +102,6 @@ class Options:
         return LOGGED_ATTRIBUTES if given is None else values.texts(given, "logged_job_attributes")
 
     @property
-    def sidekiq_version(self) -> str | None:
-        """The Sidekiq release to write for, or None to detect it."""
-        given = self.values.get("sidekiq_version")
-        return None if given is None else str(given)
-
-    @property
     def float_text(self) -> FloatText | None:
         """How to write floats, or None if it follows from the release."""
         name = values.one_of(self.values.get("float_text"), [kind.value for kind in FloatText], "float_text")
@@ -119,16 +113,9 @@ class Options:
         given = self.values.get("extension_keys")
         return {**check_extension_keys({} if given is None else given), **self.flagged_extension_keys}
 
-    @property
-    def redis_url(self) -> str | None:
-        """The URL of Redis, if a flag or the file gives it."""
-        given = self.values.get("redis_url")
-        return None if given is None else str(given)
-
-    @property
-    def namespace(self) -> str | None:
-        """The prefix of every key, if a flag or the file gives it."""
-        given = self.values.get("namespace")
+    def text(self, name: str) -> str | None:
+        """The value of `redis_url`, `namespace` or `sidekiq_version`, if a flag or the file gives it."""
+        given = self.values.get(name)
         return None if given is None else str(given)
 
 
@@ -222,14 +209,14 @@ def make_config(
         ConfigError: A value is invalid.
     """
     given = options.values
-    version = sidekiq_version or options.sidekiq_version
+    version = sidekiq_version or options.text("sidekiq_version")
     major = Dialect.pinned(version).version[0] if version else None
     fields: dict[str, Any] = {
         field: read(given[name], name) for name, (field, read) in _PLAIN_OPTIONS.items() if given.get(name) is not None
     }
     fetcher = values.one_of(given.get("fetcher"), FETCHERS, "fetcher")
     return Config(
-        redis=redis or RedisSettings(namespace=options.namespace or ""),
+        redis=redis or RedisSettings(namespace=options.text("namespace") or ""),
         sidekiq_version=version,
         float_text=float_text or options.float_text,
         capsules=_capsules(given, major),

@@ -6,6 +6,7 @@ Each error message names the option and the values that it accepts.
 
 import re
 from collections.abc import Collection
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -21,18 +22,12 @@ _SPAN_PART = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)", re.ASCII)
 
 def whole_number(value: Any, name: str) -> int:
     """A whole number, 0 or more; a string of digits is accepted, too."""
-    number = _integer(value)
-    if number is None or number < 0:
-        raise ConfigError(f"{name} is {value!r}; it must be a whole number, 0 or more")
-    return number
+    return _integer(value, name, 0)
 
 
 def positive_integer(value: Any, name: str) -> int:
     """A whole number, 1 or more; a string of digits is accepted, too."""
-    number = _integer(value)
-    if number is None or number < 1:
-        raise ConfigError(f"{name} is {value!r}; it must be a whole number, 1 or more")
-    return number
+    return _integer(value, name, 1)
 
 
 def positive_number(value: Any, name: str) -> float:
@@ -97,12 +92,11 @@ def moment_seconds(ctx: click.Context, parameter: click.Parameter, text: str | N
     return now_seconds() + (seconds if text.startswith("+") else -seconds)
 
 
-def _integer(value: Any) -> int | None:
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, int):
-        return value
-    try:
-        return int(value) if isinstance(value, str) else None
-    except ValueError:
-        return None
+def _integer(value: Any, name: str, least: int) -> int:
+    number = least - 1
+    if isinstance(value, int | str) and not isinstance(value, bool):
+        with suppress(ValueError):
+            number = int(value)
+    if number < least:
+        raise ConfigError(f"{name} is {value!r}; it must be a whole number, {least} or more")
+    return number

@@ -183,8 +183,7 @@ class Surroundings:
         others = [*outcome.trims, *counters] if death is None else [*death.commands, *outcome.trims, *counters]
         if not settle(outcome.vital, others):
             return False
-        if SETTLE.handlers:
-            _emit_settled(outcome.kind, payload, raw, queue)
+        _emit_settled(outcome.kind, payload, raw, queue)
         if payload and has_failed and error is not None and not is_reported:
             # Bytes that are not a job have no payload, and were reported on the way here.
             report = self.hooks.call_error_handlers if outcome.is_logged else self.hooks.report
@@ -376,8 +375,7 @@ class AttemptEnd:
         question: Question | None = None,
     ) -> None:
         self._fetcher.finish(unit, vital, counters, seconds, question)
-        if SETTLE.handlers:
-            _emit_settled("done", payload, unit.raw, unit.queue)
+        _emit_settled("done", payload, unit.raw, unit.queue)
 
     def tallied(self, unit: UnitOfWork, payload: Payload, handled_by: Sequence[Extension], seconds: float) -> bool:
         """
@@ -402,8 +400,7 @@ class AttemptEnd:
     def acknowledge(self, unit: UnitOfWork, payload: Payload, seconds: float) -> None:
         """Settle a success that needs nothing but its acknowledgement."""
         self._fetcher.acknowledge(unit, seconds)
-        if SETTLE.handlers:
-            _emit_settled("done", payload, unit.raw, unit.queue)
+        _emit_settled("done", payload, unit.raw, unit.queue)
 
     def rescued(self, unit: UnitOfWork, error: BaseException) -> None:
         """
@@ -435,10 +432,7 @@ class AttemptEnd:
 
     def unstarted(self, unit: UnitOfWork) -> None:
         """Put a job that was taken and has not started back into its queue."""
-        if unit.is_acknowledged_early:
-            self._fetcher.settle(unit, push_back(unit.queue, unit.raw), ())
-        else:
-            self._fetcher.requeue([unit])
+        self._requeue(unit, None, ())
 
     def _fail(
         self,
@@ -461,8 +455,7 @@ class AttemptEnd:
     def _carry_out(self, unit: UnitOfWork, ended: Ended, outcome: Outcome, *, is_reported: bool = False) -> None:
         if outcome.kind == "requeue":
             self._requeue(unit, ended.error, outcome.vital)
-            if SETTLE.handlers:
-                _emit_settled("requeue", ended.payload, unit.raw, unit.queue)
+            _emit_settled("requeue", ended.payload, unit.raw, unit.queue)
         elif not self._around.carry_out(ended, outcome, partial(self._fetcher.settle, unit), is_reported=is_reported):
             _log.info("a job ended after another process had taken it over; nothing was written: %s", unit)
 
@@ -483,9 +476,15 @@ class AttemptEnd:
         self, unit: UnitOfWork, payload: Payload, definition: JobDefinition | None, seconds: float
     ) -> None:
         """Put an iterable job that has saved its position back into its queue, in the step that ends this attempt."""
+        around = self._around
+        now = now_seconds()
+        ends: Sequence[settle_script.Effect] = ()
         try:
-            again = self._around.repush(payload)
-            ends = self._ends_of_interrupted(unit, payload, seconds, "stopped" if again is None else "interrupted")
+            again = around.repush(payload)
+            if around.extensions.handles(payload):
+                kind: EndKind = "stopped" if again is None else "interrupted"
+                end = JobEnd(kind, payload, unit.raw, unit.queue, now, around.dialect(), seconds=seconds)
+                ends = around.extensions.end_effects(end)
         except Exception as error:  # noqa: BLE001 — a client middleware that raises must not keep the job in flight
             self._fail(unit, payload, definition, error)
             return
@@ -495,28 +494,14 @@ class AttemptEnd:
             if again.score is not None:
                 vital = [("ZADD", keys.SCHEDULE, again.score, again.payload)]
         # Counted as processed and as failed, as in Ruby, where the interruption reaches the counters as an exception.
-        self._fetcher.settle(unit, [*ends, *vital], job_counts.count_commands(utc_day(now_seconds()), failed=True))
-        if SETTLE.handlers:
-            _emit_settled("interrupted", payload, unit.raw, unit.queue)
-
-    def _ends_of_interrupted(
-        self, unit: UnitOfWork, payload: Payload, seconds: float, kind: EndKind
-    ) -> Sequence[settle_script.Effect]:
-        around = self._around
-        if not around.extensions.handles(payload):
-            return ()
-        now = now_seconds()
-        end = JobEnd(kind, payload, unit.raw, unit.queue, now, around.dialect(), seconds=seconds)
-        return around.extensions.end_effects(end)
+        self._fetcher.settle(unit, [*ends, *vital], job_counts.count_commands(utc_day(now), failed=True))
+        _emit_settled("interrupted", payload, unit.raw, unit.queue)
 
 
 def _emit_settled(outcome: str, payload: Payload, raw: bytes, queue: str) -> None:
-    """
-    Emit that an attempt was settled. Successes are queued then, and written with others within milliseconds.
-
-    Check for handlers first: `if SETTLE.handlers`.
-    """
-    SETTLE.emit({"outcome": outcome, "payload": payload, "raw": raw, "queue": queue})
+    """Emit that an attempt was settled. Successes are queued then, and written with others within milliseconds."""
+    if SETTLE.handlers:
+        SETTLE.emit({"outcome": outcome, "payload": payload, "raw": raw, "queue": queue})
 
 
 def push_back(queue: str, raw: bytes) -> Sequence[settle_script.Effect]:

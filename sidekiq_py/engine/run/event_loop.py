@@ -124,17 +124,12 @@ class EventLoop:
         except BaseException:
             # The next job wakes the loop. If the loop has taken this job already, it keeps it.
             self._is_woken = False
-            if not self._take_back(run):
+            try:
+                self._waiting.remove(run)
+            except ValueError:
                 return True
             self._free_slots.append(run.slot)
             raise
-        return True
-
-    def _take_back(self, run: _Run) -> bool:
-        try:
-            self._waiting.remove(run)
-        except ValueError:
-            return False
         return True
 
     def resize(self, concurrency: int) -> None:
@@ -345,11 +340,8 @@ class EventLoop:
                 unit,
             )
             return
-
-        def acknowledge() -> None:
-            # 0 seconds lets the acknowledgement wait for others, so this thread never sends it.
-            run.ending.acknowledge(unit, payload, 0.0)
-
+        # 0 seconds lets the acknowledgement wait for others, so this thread never sends it.
+        acknowledge = partial(run.ending.acknowledge, unit, payload, 0.0)
         if unit.is_marked or unit.owner is None:
             # These jobs need a script of their own to settle. Those without an owner have left Redis already: with the
             # basic fetcher, or because they were acknowledged early.

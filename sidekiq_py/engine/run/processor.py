@@ -253,9 +253,8 @@ class Processor:
             return
         try:
             payload = parse_job(unit.raw)
-        except PayloadError as unusable:
-            error = unusable
-            self._settle(unit, lambda: self._ending.unusable(unit, error))
+        except PayloadError as error:
+            self._settle(unit, partial(self._ending.unusable, unit, error))
             return
         if not self._foreign.watched.isdisjoint(payload) and self._is_turned_away(unit, payload):
             return
@@ -316,15 +315,13 @@ class Processor:
             self._held_up.forget(payload)
             return False
         if isinstance(decision, Postpone):
-            at = decision.at
             self._held_up.note(payload, decision.reason)
-            self._settle(unit, lambda: self._ending.postponed(unit, at))
+            self._settle(unit, partial(self._ending.postponed, unit, decision.at))
         elif isinstance(decision, Drop):
-            reason = decision.reason
-            self._settle(unit, lambda: self._ending.invalidated(unit, payload, reason))
+            self._settle(unit, partial(self._ending.invalidated, unit, payload, decision.reason))
         else:
-            reason = decision.reason
-            self._settle(unit, lambda: self._ending.dead_lettered(unit, payload, DeadLetteredError(reason)))
+            error = DeadLetteredError(decision.reason)
+            self._settle(unit, partial(self._ending.dead_lettered, unit, payload, error))
         return True
 
     def _is_rescheduled(self, unit: UnitOfWork, payload: Payload, admit: Admit) -> bool:

@@ -16,17 +16,20 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.extensions.batches import ruby_runs, state, steps
 from sidekiq_py.extensions.batches.state import BatchStatus
 from sidekiq_py.logs import counted
 from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.scan import scored_members
 
 if TYPE_CHECKING:
     # A worker that runs no batches does not load it.
     from sidekiq_py.api.job_record import JobRecord
+
+T = TypeVar("T")
 
 _log = logging.getLogger("sidekiq")
 
@@ -232,20 +235,11 @@ def _all_jobs(pool: Pool) -> "Iterator[JobRecord]":
 def _forget_the_gone(pool: Pool) -> None:
     """Remove expired batches from the lists."""
     for name in (steps.ALL, steps.RUNNING, steps.INVALID):
-        cursor = b"0"
-        while True:
-            cursor, flat = pool.command("ZSCAN", name, cursor, "COUNT", _PAGE)
-            bids = flat[::2]
-            there = (
-                pool.batch([("EXISTS", steps.key(bid.decode(errors="surrogateescape"))) for bid in bids])
-                if bids
-                else []
-            )
-            gone = [bid for bid, is_there in zip(bids, there, strict=True) if not is_there]
+        for page in _pages(scored_members(pool, name, None, _PAGE)):
+            there = pool.batch([("EXISTS", steps.key(bid.decode(errors="surrogateescape"))) for bid, _ in page])
+            gone = [bid for (bid, _), is_there in zip(page, there, strict=True) if not is_there]
             if gone:
                 pool.command("ZREM", name, *gone)
-            if cursor == b"0":
-                break
 
 
 def _count_children(pool: Pool, bid: str) -> None:
@@ -260,7 +254,7 @@ def _count_children(pool: Pool, bid: str) -> None:
         )
 
 
-def _pages(bids: Iterable[str]) -> Iterator[list[str]]:
+def _pages(bids: Iterable[T]) -> Iterator[list[T]]:
     left = iter(bids)
     while page := list(islice(left, _PAGE)):
         yield page

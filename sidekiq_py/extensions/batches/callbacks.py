@@ -59,9 +59,7 @@ def jid_of(bid: str, event: str, number: int) -> str:
 
 
 def definition_of(target: Any) -> JobDefinition | None:
-    """The declared job that *target* is or names; None if it is not declared."""
-    if isinstance(target, str):
-        return registry.find(target)
+    """The declared job that *target* is; None if it is none."""
     found = getattr(target, "__sidekiq_job__", None)
     return found if isinstance(found, JobDefinition) else None
 

@@ -5,7 +5,7 @@ because they need the extra `web`.
 Both read one page at a time, so that a batch of 100,000 jobs costs no more than one of ten.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -16,6 +16,7 @@ from sidekiq_py.api.source import pool_for
 from sidekiq_py.errors import SidekiqError
 from sidekiq_py.extensions.batches import state
 from sidekiq_py.extensions.batches.api import Batches
+from sidekiq_py.extensions.batches.batch import Batch
 from sidekiq_py.extensions.batches.errors import BatchGoneError
 from sidekiq_py.extensions.batches.member import membership_of
 from sidekiq_py.extensions.batches.rows import ROW_STATES
@@ -31,11 +32,11 @@ _QUESTIONS = {
     "invalidate": "Invalidate this batch? Its remaining jobs end without running.",
     "delete": "Delete this batch? Its jobs still run, but its callbacks do not.",
 }
-_ACTIONS = {
-    "close": "No more jobs can be added.",
-    "retry": "Its failed jobs were enqueued again.",
-    "invalidate": "Its remaining jobs will end without running.",
-    "delete": "It was deleted. Its jobs still run, but its callbacks do not.",
+_ACTIONS: dict[str, tuple[Callable[[Batch], object], str]] = {
+    "close": (Batch.close, "No more jobs can be added."),
+    "retry": (Batch.retry_failed, "Its failed jobs were enqueued again."),
+    "invalidate": (Batch.invalidate, "Its remaining jobs will end without running."),
+    "delete": (Batch.delete, "It was deleted. Its jobs still run, but its callbacks do not."),
 }
 
 
@@ -135,19 +136,12 @@ def _act(visit: Visit) -> Any:
     if asked is not None:
         return asked
     visit.audit(action, f"batch {bid}", "")
+    act, done = _ACTIONS[action]
     try:
-        batch = Batches(pool=visit.pool).find(bid)
-        if action == "close":
-            batch.close()
-        elif action == "retry":
-            batch.retry_failed()
-        elif action == "invalidate":
-            batch.invalidate()
-        else:
-            batch.delete()
+        act(Batches(pool=visit.pool).find(bid))
     except SidekiqError as error:
         return visit.redirect("/batches", f"Nothing was done: {error}")
-    notice = f"{bid}: {_ACTIONS[action]}"
+    notice = f"{bid}: {done}"
     return (
         visit.redirect("/batches", notice)
         if action == "delete"

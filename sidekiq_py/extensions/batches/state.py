@@ -156,18 +156,15 @@ class BatchStatus:
         Args:
             most_members: The most members to include.
         """
-        shown: list[dict[str, Any]] = []
-        for one in members(self.pool, self.bid):
-            if len(shown) >= most_members:
-                break
-            shown.append(
-                {
-                    "number": one.number,
-                    "jid": one.jid,
-                    "state": one.state,
-                    **({"error": current().apply(one.error)} if one.error else {}),
-                }
-            )
+        shown = [
+            {
+                "number": one.number,
+                "jid": one.jid,
+                "state": one.state,
+                **({"error": current().apply(one.error)} if one.error else {}),
+            }
+            for one in islice(members(self.pool, self.bid), most_members)
+        ]
         names = (
             *("bid", "description", "parent_bid", "callback_queue", "state", "total", "pending", "failures", "dead"),
             *("invalidated", "deleted", "lost", "children", "complete", "success", "progress", "is_valid"),

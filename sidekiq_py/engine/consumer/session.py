@@ -312,14 +312,12 @@ class ConsumerSession:
         forget([unit])
 
     def _acknowledge(self, unit: UnitOfWork) -> None:
-        owner = unit.owner
-        assert owner is not None
         day = utc_day(now_seconds())
         if unit.is_marked:
             counters = [*job_counts.count_commands(day, failed=False), in_flight.clear_suspect_command(unit.raw)]
             self.pool.run(lambda link: settled(link, unit, (), counters))
         else:
-            [removed] = self.pool.batch(done_commands(owner, [unit]))
+            [removed] = self.pool.batch(done_commands(unit.holder, [unit]))
             if removed:
                 self.pool.run(lambda link: job_counts.count_processed(link, day, 1), idempotent=False)
         forget([unit])

@@ -252,13 +252,10 @@ class ReliableFetcher:
     def acknowledge(self, unit: UnitOfWork, seconds: float) -> None:
         """Acknowledge a job that succeeded after *seconds*."""
         self._buffer.size.ran(seconds)
-        if unit.owner is None:
+        if unit.owner is None or unit.is_marked:
             self.settle(unit, (), job_counts.count_commands(utc_day(now_seconds()), failed=False))
-            return
-        if unit.is_marked:
-            self._settle_marked(unit)
-            return
-        self._collect(unit, seconds)
+        else:
+            self._collect(unit, seconds)
 
     def finish(
         self,
@@ -356,10 +353,6 @@ class ReliableFetcher:
         return self._waiters.awaits(queue)
 
     # ---- settling
-
-    def _settle_marked(self, unit: UnitOfWork) -> None:
-        counters = job_counts.count_commands(utc_day(now_seconds()), failed=False)
-        self._settler.settle(unit, (), [*counters, in_flight.clear_suspect_command(unit.raw)])
 
     def _collect(self, unit: UnitOfWork, seconds: float) -> None:
         """

@@ -218,10 +218,8 @@ class Settler:
         Raises:
             RedisError: It is unknown whether the job has left Redis.
         """
-        owner = unit.owner
-        assert owner is not None
         try:
-            return self._end(owner, unit, vital, counters)
+            return self._end(unit.holder, unit, vital, counters)
         except (ReplyLostError, RedisConnectionError):
             self._on_lost_connection()
             raise
@@ -313,15 +311,13 @@ class Settler:
 
     def note_tallied(self, link: Link, units: Sequence[UnitOfWork], reply: Any) -> None:
         """Process the reply to ends that were sent as one command. If it was refused, each end is sent by itself."""
-        owner = units[0].owner
-        assert owner is not None
         if isinstance(reply, RedisReplyError) and reply.code == "NOSCRIPT":
             [reply] = link.batch([tallied_call(units, has_script=False)])
         if isinstance(reply, RedisReplyError):
             self.note_ends(link, units, link.batch([end_call(unit) for unit in units]))
         else:
             self._logged.clear()
-            self.note_done(owner, units, [reply])
+            self.note_done(units[0].holder, units, [reply])
 
     def note_ends(self, link: Link, units: Sequence[UnitOfWork], replies: Sequence[Any]) -> None:
         """
@@ -332,8 +328,7 @@ class Settler:
             replies: The reply to the `end_call` of each of *units*.
         """
         for unit, answer in zip(units, replies, strict=True):
-            owner, reply = unit.owner, answer
-            assert owner is not None
+            owner, reply = unit.holder, answer
             if isinstance(reply, RedisReplyError):
                 reply = self._ended_by_itself(link, owner, unit, reply)
             if reply is not None and not reply:
@@ -430,16 +425,12 @@ class Acknowledgements:
 
 def settled(link: Link, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect]) -> bool:
     """Settle a job that this process holds, in one atomic step. Returns False if it was no longer ours."""
-    owner = unit.owner
-    assert owner is not None
-    return in_flight.settle(link, owner.name, unit.field, vital=vital, counters=counters, listed=unit.listed)
+    return in_flight.settle(link, unit.holder.name, unit.field, vital=vital, counters=counters, listed=unit.listed)
 
 
 def end_call(unit: UnitOfWork) -> tuple[Any, ...]:
     """Return the command that settles a job as its `end` says."""
-    owner = unit.owner
-    assert owner is not None
-    return in_flight.settle_call(owner.name, unit.field, *written_with(unit), unit.listed)
+    return in_flight.settle_call(unit.holder.name, unit.field, *written_with(unit), unit.listed)
 
 
 def written_with(unit: UnitOfWork) -> tuple[Sequence[Effect], Sequence[Effect]]:
@@ -499,10 +490,9 @@ class Ends:
 
 def tallied_call(units: Sequence[UnitOfWork], *, has_script: bool = True) -> Command:
     """Return the command that settles all of *units*. Without *has_script* it carries its script."""
-    owner = units[0].owner
-    assert owner is not None
+    name = units[0].holder.name
     shares = [(unit.field, unit.raw if unit.is_listed else None, unit.end) for unit in units]
-    return in_flight.settle_many_call(owner.name, shares, has_script=has_script)  # type: ignore[arg-type] # see the caller
+    return in_flight.settle_many_call(name, shares, has_script=has_script)  # type: ignore[arg-type] # see the caller
 
 
 def done_commands(owner: Owner, units: Sequence[UnitOfWork]) -> Sequence[Command]:

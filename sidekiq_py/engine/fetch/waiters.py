@@ -422,9 +422,8 @@ class Waiters:
             raise failure
 
     def _hold(self, unit: UnitOfWork) -> None:
-        assert unit.owner is not None
         # Keep it in the owner's table, so that it does not go back as an orphan.
-        unit.owner.units[unit.field] = unit
+        unit.holder.units[unit.field] = unit
         self._held.append(unit)
 
     def _put_back_held(self) -> None:
@@ -442,8 +441,7 @@ class Waiters:
         self._held = [unit for unit in self._held if unit.queue in awaited]
         together: dict[tuple[Owner, str], dict[bytes, bytes]] = {}
         for unit in leaving:
-            assert unit.owner is not None
-            together.setdefault((unit.owner, unit.queue), {})[unit.field] = unit.raw
+            together.setdefault((unit.holder, unit.queue), {})[unit.field] = unit.raw
         try:
             with self._pool.link() as link:
                 for (owner, queue), jobs in together.items():

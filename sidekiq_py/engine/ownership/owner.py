@@ -334,6 +334,12 @@ class UnitOfWork:
         return f"<UnitOfWork {self.field!r} queue={self.queue} bytes={len(self.raw)}>"
 
     @property
+    def holder(self) -> Owner:
+        """The owner of a job that has one."""
+        assert self.owner is not None
+        return self.owner
+
+    @property
     def listed(self) -> bytes | None:
         """The job's bytes if it is in an inbox, where they identify it; otherwise None."""
         return self.raw if self.is_listed else None

@@ -43,3 +43,9 @@ def started(thread: threading.Thread) -> threading.Thread:
     """
     thread.start()
     return thread
+
+
+def wait_for_end(thread: threading.Thread | None, seconds: float) -> None:
+    """Wait this long for the end of *thread*, unless it was never started or is the calling thread itself."""
+    if thread is not None and thread is not threading.current_thread() and thread.is_alive():
+        thread.join(timeout=seconds)

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from sidekiq_py.engine.background import background_thread
+from sidekiq_py.engine.background import background_thread, wait_for_end
 from sidekiq_py.errors import RedisError
 
 TICK_SECONDS = 0.005
@@ -94,8 +94,7 @@ class Flusher:
         """End the thread. Waits at most one second for it, even if it is waiting for Redis."""
         self._is_stopped = True
         self._alarm.ring()
-        if self._thread.is_alive():
-            self._thread.join(timeout=1)
+        wait_for_end(self._thread, 1)
 
     def _run(self) -> None:
         pause = threading.Event()

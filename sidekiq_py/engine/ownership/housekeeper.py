@@ -7,12 +7,11 @@ continues at once, after a check for new work. Another thread renews the lease o
 nothing here can cost it the lease.
 """
 
-import threading
 from collections import deque
 from contextlib import suppress
 
 from sidekiq_py.clock import Wakeable
-from sidekiq_py.engine.background import background_thread
+from sidekiq_py.engine.background import background_thread, wait_for_end
 from sidekiq_py.engine.downtime import Outage, Report
 from sidekiq_py.engine.ownership.lookout import Lookout
 from sidekiq_py.engine.ownership.owner import Ownership
@@ -66,8 +65,7 @@ class Housekeeper:
         """End the thread."""
         self._is_stopped = True
         self._pause.wake()
-        if self._thread is not threading.current_thread() and self._thread.is_alive():
-            self._thread.join(timeout=self._link.timeout_seconds + 1)
+        wait_for_end(self._thread, self._link.timeout_seconds + 1)
         self._recovery.close()
 
     def declare_dead(self, owner: str) -> None:

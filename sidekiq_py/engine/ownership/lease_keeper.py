@@ -12,12 +12,11 @@ expression that never ends), the lease is not renewed. All this thread can do is
 """
 
 import logging
-import threading
 import time
 from typing import Any
 
 from sidekiq_py.clock import Wakeable, monotonic
-from sidekiq_py.engine.background import background_thread
+from sidekiq_py.engine.background import background_thread, wait_for_end
 from sidekiq_py.engine.callback_thread import CallbackThread
 from sidekiq_py.engine.downtime import Outage, Report
 from sidekiq_py.engine.ownership.owner import Ownership
@@ -73,8 +72,7 @@ class LeaseKeeper:
     def stop(self) -> None:
         """End the thread. From here on nothing protects this process's jobs from recovery."""
         self._end.wake()
-        if self._thread is not threading.current_thread() and self._thread.is_alive():
-            self._thread.join(timeout=self._link.timeout_seconds + 1)
+        wait_for_end(self._thread, self._link.timeout_seconds + 1)
         if not self._thread.is_alive():
             self._link.close()
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from sidekiq_py import clock
-from sidekiq_py.engine.background import background_thread, started
+from sidekiq_py.engine.background import background_thread, started, wait_for_end
 from sidekiq_py.engine.downtime import Downtime, Outage
 from sidekiq_py.engine.pulse import Pulse
 from sidekiq_py.engine.run.work_state import RunningJob
@@ -128,8 +128,7 @@ class Heartbeat:
         self._pause.wake()
         if self._thread is None:
             return
-        if self._thread is not threading.current_thread():
-            self._thread.join(timeout=self._pool.join_seconds)
+        wait_for_end(self._thread, self._pool.join_seconds)
         try:
             beats.clear(self._pool, self._process.identity, dialect=self._dialect())
         except RedisError:

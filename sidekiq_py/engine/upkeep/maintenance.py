@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable
 
 from sidekiq_py import clock
-from sidekiq_py.engine.background import background_thread, started
+from sidekiq_py.engine.background import background_thread, started, wait_for_end
 from sidekiq_py.engine.downtime import Outage, Report
 from sidekiq_py.extension import Maintenance
 from sidekiq_py.redis_access.connection.pool import Pool
@@ -62,8 +62,7 @@ class MaintenanceThread:
 
     def join(self) -> None:
         """Wait for the thread's end, but not forever: a task may hang."""
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(timeout=self._pool.join_seconds)
+        wait_for_end(self._thread, self._pool.join_seconds)
 
     def turn(self) -> float:
         """Run the tasks that are due. Returns the seconds until the next turn."""

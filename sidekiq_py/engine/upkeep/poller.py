@@ -30,7 +30,7 @@ from typing import Any
 from sidekiq_py import clock
 from sidekiq_py.config import Config
 from sidekiq_py.engine import draws
-from sidekiq_py.engine.background import background_thread, started
+from sidekiq_py.engine.background import background_thread, started, wait_for_end
 from sidekiq_py.engine.downtime import Outage, Report
 from sidekiq_py.engine.pulse import Pulse
 from sidekiq_py.engine.upkeep.backoff import Backoffs
@@ -48,7 +48,6 @@ from sidekiq_py.redis_access.job_path import promote
 from sidekiq_py.redis_access.job_path.due_watch import DueWatch
 from sidekiq_py.redis_access.job_path.promote import Move, Moved
 from sidekiq_py.redis_access.job_path.push import Outgoing
-from sidekiq_py.redis_access.job_path.settle_script import Effect
 from sidekiq_py.redis_access.processes import process_set
 from sidekiq_py.telemetry import PROMOTE
 from sidekiq_py.wire.dialect import Dialect

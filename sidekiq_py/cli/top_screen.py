@@ -10,6 +10,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType
 
 import click
@@ -72,11 +73,9 @@ def _open() -> curses.window:
     curses.cbreak()
     window.keypad(True)
     window.timeout(_LOOK_MS)
-    try:
+    # Some terminals cannot hide the cursor.
+    with suppress(curses.error):
         curses.curs_set(0)
-    except curses.error:
-        # Some terminals cannot hide the cursor.
-        pass
     return window
 
 
@@ -269,12 +268,10 @@ class _Screen:
     def _put(self, row: int, line: Line, width: int) -> None:
         text = line.text.ljust(width - 1) if line.style == "selected" else line.text
         encoding = locale.getpreferredencoding(False)
-        try:
-            text = text.encode(encoding, "replace").decode(encoding)
+        text = text.encode(encoding, "replace").decode(encoding)
+        # If the terminal has just become smaller, the next paint fits.
+        with suppress(curses.error):
             self._window.addnstr(row, 0, text, width - 1, self._styles[line.style])
-        except curses.error:
-            # The terminal has just become smaller; the next paint fits.
-            pass
 
 
 def _signal_action(signal_to: Callable[[Process], None], process: Process, message: str) -> Callable[[], str]:
@@ -296,13 +293,11 @@ def _styles() -> dict[Style, int]:
     }
     # https://no-color.org
     if not os.environ.get("NO_COLOR"):
-        try:
+        with suppress(curses.error):
             curses.start_color()
             curses.use_default_colors()
             curses.init_pair(1, curses.COLOR_YELLOW, -1)
             curses.init_pair(2, curses.COLOR_CYAN, -1)
             styles["warning"] = curses.color_pair(1)
             styles["heading"] = curses.color_pair(2) | curses.A_BOLD
-        except curses.error:
-            pass
     return styles

@@ -92,10 +92,8 @@ class AsyncClient:
         detection = self._twin.detection
         if detection.is_due(now):
             detection.postpone(now)
-            try:
+            with suppress(RedisError):
                 detection.learn(await self._infos(), now)
-            except RedisError:
-                pass
         return detection.last
 
     async def push(self, item: Mapping[str, Any]) -> str | None:

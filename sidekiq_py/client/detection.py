@@ -9,6 +9,7 @@ For a release that is newer than this library, the newest known rules are used, 
 
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from math import inf
 
 from sidekiq_py.errors import RedisError
@@ -94,11 +95,9 @@ class Detection:
         # Meanwhile, other threads use what is known.
         self.postpone(now)
         if self._look is not None:
-            try:
+            # The push that follows will raise the error, unless this user may push but not read processes.
+            with suppress(RedisError):
                 self.learn(self._look(), now)
-            except RedisError:
-                # The push that follows will raise the error, unless this user may push but not read processes.
-                pass
         return self.last
 
     def look_by(self, look: Callable[[], list[bytes]]) -> None:

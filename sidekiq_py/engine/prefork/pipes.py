@@ -38,6 +38,7 @@ import os
 import select
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 _log = logging.getLogger("sidekiq")
@@ -98,10 +99,8 @@ class LinePipe:
 
     def close(self) -> None:
         """Close this end."""
-        try:
+        with suppress(OSError):
             os.close(self.fd)
-        except OSError:
-            pass
 
 
 class Outbox:
@@ -142,10 +141,8 @@ class Outbox:
 
     def close(self) -> None:
         """Close this end."""
-        try:
+        with suppress(OSError):
             os.close(self.fd)
-        except OSError:
-            pass
 
 
 class Parent:

@@ -478,13 +478,11 @@ class AttemptEnd:
         """Put an iterable job that has saved its position back into its queue, in the step that ends this attempt."""
         around = self._around
         now = now_seconds()
-        ends: Sequence[settle_script.Effect] = ()
         try:
             again = around.repush(payload)
-            if around.extensions.handles(payload):
-                kind: EndKind = "stopped" if again is None else "interrupted"
-                end = JobEnd(kind, payload, unit.raw, unit.queue, now, around.dialect(), seconds=seconds)
-                ends = around.extensions.end_effects(end)
+            kind: EndKind = "stopped" if again is None else "interrupted"
+            end = JobEnd(kind, payload, unit.raw, unit.queue, now, around.dialect(), seconds=seconds)
+            ends = around.extensions.end_effects(end)
         except Exception as error:  # noqa: BLE001 — a client middleware that raises must not keep the job in flight
             self._fail(unit, payload, definition, error)
             return

@@ -9,6 +9,7 @@ Source: Sidekiq 6.4.1, 7.3.2 and 8.1.7, job_retry.rb.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from copy import deepcopy
 from datetime import timedelta
 from typing import Any, Literal, NamedTuple
@@ -56,10 +57,9 @@ class Failure(NamedTuple):
 
     def report_problem(self, problem: BaseException, context: str, **facts: Any) -> None:
         """Report what went wrong on the way. An error in the report itself is ignored."""
-        try:
+        # Not even a handler that calls sys.exit() may interfere.
+        with suppress(BaseException):
             self.report(problem, {"context": context, **facts})
-        except BaseException:  # noqa: BLE001 - not even a handler that calls sys.exit() may interfere
-            pass
 
 
 def after_failure(failure: Failure) -> Outcome:

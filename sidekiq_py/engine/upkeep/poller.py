@@ -214,8 +214,7 @@ class Poller:
     def stop(self) -> None:
         """End the thread and release the lease, so that another process goes on. Does not wait for a hanging Redis."""
         self.terminate()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(timeout=self._pool.join_seconds)
+        wait_for_end(self._thread, self._pool.join_seconds)
 
     def move_due(self) -> None:
         """
@@ -426,7 +425,9 @@ class Poller:
             payload = parse_job(member)
             # The middleware gets a copy, so that `payload` stays as it was stored.
             pushed = self._repush(dict(payload))
-            effects = self._ends_of_stopped(payload, member) if pushed is None else ()
+            if pushed is None:
+                end = JobEnd("stopped", payload, member, "", self._now(), self._dialect())
+                return Move(member, "nowhere", effects=self._extensions.end_effects(end))
         except (PayloadError, ArgumentTypeError, ArgumentValueError) as error:
             refusals[member] = error
             now = self._now()
@@ -438,14 +439,7 @@ class Poller:
                 raise
             self._hold_back(member, error, f"Client middleware raised; the job stays in {set_key} and is tried again")
             return None
-        if pushed is None:
-            return Move(member, "nowhere", effects=effects)
         return promote.move_to(member, pushed.queue, pushed.payload, pushed.score)
-
-    def _ends_of_stopped(self, payload: dict[str, Any], member: bytes) -> tuple[Effect, ...]:
-        if not self._extensions.handles(payload):
-            return ()
-        return self._extensions.end_effects(JobEnd("stopped", payload, member, "", self._now(), self._dialect()))
 
     def _note(self, set_key: str, result: Moved, refusals: dict[bytes, BaseException]) -> None:
         member = result.move.member

@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 import time
+from contextlib import suppress
 from typing import NoReturn
 
 # The time for all `atexit` handlers together.
@@ -53,11 +54,9 @@ def _end_later(code: int) -> None:
 
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
-        try:
+        # There may be no such stream, it may be closed, or its reader may be gone.
+        with suppress(AttributeError, OSError, ValueError):
             stream.flush()
-        except (AttributeError, OSError, ValueError):
-            # There is no such stream, it is closed, or its reader is gone.
-            pass
 
 
 def _call_exit_handlers() -> None:

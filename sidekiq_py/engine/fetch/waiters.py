@@ -40,11 +40,6 @@ _ONE_READ_BYTES = 15_000
 class Waiter:
     """A connection that blocks on one queue."""
 
-    __slots__ = (
-        *("_is_answered", "_probed_on", "_skips", "acknowledgements", "batch", "cool_until", "link", "overdue_at"),
-        *("owner", "plan", "queue", "watched_by"),
-    )
-
     def __init__(self, link: Link, queue: str) -> None:
         self.link = link
         self.queue = queue

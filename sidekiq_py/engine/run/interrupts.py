@@ -55,11 +55,6 @@ class Guard:
     them always sees the other, and the thread then waits for the interrupter in `absorb`.
     """
 
-    __slots__ = (
-        *("_is_main_thread", "_lock", "_thread_id", "_sent_signal", "_has_raised"),
-        *("is_requested", "performing", "terminated"),
-    )
-
     def __init__(self) -> None:
         self._lock: Any = threading.RLock()
         self._thread_id = threading.get_ident()

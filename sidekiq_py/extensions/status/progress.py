@@ -65,11 +65,6 @@ class Run:
         was_stopped: True if `Stopped` was raised in it.
     """
 
-    __slots__ = (
-        *("audiences", "has_status", "jid", "lock", "next_at", "payload", "pending", "stop_is_asked", "total"),
-        "was_stopped",
-    )
-
     def __init__(self, payload: Payload, *, has_status: bool, audiences: Sequence[Audience]) -> None:
         self.payload = payload
         self.jid = str(payload.get("jid"))

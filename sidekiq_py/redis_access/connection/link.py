@@ -62,19 +62,6 @@ class Link:
         RedisReplyError: Redis answered with an error.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_connection",
-        "_find_again",
-        "_is_abandoned",
-        "_is_refused",
-        "_used_at",
-        "_was_tried",
-        "generation",
-        "released_at",
-        "timeout_seconds",
-    )
-
     def __init__(
         self,
         connection: AbstractConnection,
@@ -378,8 +365,6 @@ class Link:
 
 class NamespacedLink(Link):
     """A link that adds the namespace to the keys in commands and removes it from those in replies."""
-
-    __slots__ = ("_namespace",)
 
     def __init__(
         self,

@@ -177,19 +177,6 @@ class PushSlice:
         watched: A transaction that may replace *effects*.
     """
 
-    __slots__ = (
-        "_held",
-        "_jobs",
-        "class_name",
-        "dialect",
-        "effects",
-        "follows",
-        "once",
-        "options",
-        "pool",
-        "watched",
-    )
-
     def __init__(
         self,
         jobs: Sequence[PushBatch] | UnrenderedBatch,

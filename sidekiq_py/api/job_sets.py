@@ -27,7 +27,7 @@ from sidekiq_py.client.sync_client import Client
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.config import Config
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, PayloadError, RedisError, SidekiqError
-from sidekiq_py.redis_access.connection.scan import literal
+from sidekiq_py.redis_access.connection.scan import literal, scored_members
 from sidekiq_py.redis_access.job_path import promote
 from sidekiq_py.redis_access.job_path.failed_jobs import DeadLimits
 from sidekiq_py.redis_access.job_path.promote import Move
@@ -488,7 +488,7 @@ class JobSet:
             after = page[-1]
 
     def _scan(self, pattern: str | None, count: int, looked_at: Progress | None = None) -> Iterator[SortedEntry]:
-        for member, score in job_sets.scan(self._pool, self.name, pattern, count, looked_at):
+        for member, score in scored_members(self._pool, self.name, pattern, count, looked_at):
             yield SortedEntry(self, member, score)
 
     def _between(self, wanted: JobFilter, downward: bool, after: Place | None) -> Iterator[SortedEntry]:

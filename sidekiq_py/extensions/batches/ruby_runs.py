@@ -51,7 +51,7 @@ class RubyRuns:
             RedisError: As for `Pool.run`.
         """
         identities = _identities(pool)
-        beats = pool.batch([("EXISTS", identity) for identity in identities]) if identities else []
+        beats = pool.batch([("EXISTS", identity) for identity in identities])
         away = {identity for identity, beat in zip(identities, beats, strict=True) if not beat}
         now = time.monotonic()
         self._away_since = {identity: self._away_since.get(identity, now) for identity in away}

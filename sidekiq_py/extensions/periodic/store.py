@@ -278,8 +278,6 @@ def members(pool: Pool, key: str) -> set[str]:
 
 def own_states(pool: Pool, keys: Sequence[str]) -> list[OwnState]:
     """Python's own data about each job."""
-    if not keys:
-        return []
     return [read_own(dict(pairs(found))) for found in _replies(pool, [("HGETALL", OWN_PREFIX + key) for key in keys])]
 
 

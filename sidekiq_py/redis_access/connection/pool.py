@@ -117,8 +117,7 @@ class Pool:
         Raises:
             RedisReplyError: The first error among the replies.
         """
-        replies = self.run(lambda link: raise_first(link.batch(commands)), idempotent=idempotent)
-        return replies
+        return self.run(lambda link: raise_first(link.batch(commands)), idempotent=idempotent) if commands else []
 
     def readable(self, commands: Sequence[Command]) -> list[Any]:
         """Like `batch`, but with None in place of an error that concerns only one key."""

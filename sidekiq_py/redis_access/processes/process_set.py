@@ -64,8 +64,6 @@ def count(pool: Pool) -> int:
 
 def beats(pool: Pool, names: Sequence[str]) -> list[Beat]:
     """The heartbeats of the processes that have one, in one round trip."""
-    if not names:
-        return []
     rows = pool.well_typed([("HMGET", name, *_BEAT_FIELDS) for name in names])
     return [Beat(name, *row) for name, row in zip(names, rows, strict=True) if row and row[0] is not None]
 
@@ -130,8 +128,6 @@ def running(pool: Pool, names: Sequence[str]) -> list[tuple[str, str, bytes]]:
 
     A process that serves readers of several releases writes its hash under both names; each thread is listed once.
     """
-    if not names:
-        return []
     size = len(_WORK_SUFFIXES)
     commands = [("HGETALL", keys.work(name, suffix=suffix)) for name in names for suffix in _WORK_SUFFIXES]
     # A key of the wrong type must not hide what the other processes run.

@@ -39,8 +39,6 @@ def counts(pool: Pool) -> list[InFlightCount]:
     read (a key of the wrong type, a field written by another program) is not counted.
     """
     owners = owners_of(*pool.batch([("HGETALL", keys.OWNERS), ("HGETALL", keys.DEPARTED)]))
-    if not owners:
-        return []
     inboxes = [(owner, queue) for owner, queues in owners.items() for queue in queues]
     hashes = pool.readable([("HKEYS", keys.in_flight(owner)) for owner in owners])
     lengths = pool.readable([("LLEN", keys.inbox(owner, queue)) for owner, queue in inboxes])

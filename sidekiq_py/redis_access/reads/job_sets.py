@@ -5,10 +5,9 @@ A member is found by its exact bytes, never by its score, because two jobs may b
 queue and to the dead set are in `promote.py`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from sidekiq_py.redis_access.connection import scan as scanning
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.replies import pairs
 from sidekiq_py.redis_access.connection.scripts import Script
@@ -56,19 +55,12 @@ def at_rank(pool: Pool, key: str, start: int, count: int, *, downward: bool) -> 
 def pages_at(pool: Pool, key: str, scores: Sequence[str], start: int, count: int) -> list[list[ScoredMember]]:
     """For each score, up to *count* of the members that have it, from the *start*th of them on."""
     commands = [("ZRANGEBYSCORE", key, score, score, "WITHSCORES", "LIMIT", start, count) for score in scores]
-    return [pairs(flat) for flat in pool.batch(commands)] if commands else []
+    return [pairs(flat) for flat in pool.batch(commands)]
 
 
 def between(pool: Pool, key: str, low: str, high: str) -> list[ScoredMember]:
     """The members with scores from *low* to *high*, lowest first."""
     return pairs(pool.command("ZRANGEBYSCORE", key, low, high, "WITHSCORES"))
-
-
-def scan(
-    pool: Pool, key: str, match: str | None, count: int, looked_at: Callable[[int], None] | None = None
-) -> Iterator[ScoredMember]:
-    """Members that match a glob, in no particular order; see `scan.scored_members`."""
-    return scanning.scored_members(pool, key, match, count, looked_at)
 
 
 def add(pool: Pool, key: str, score: str, member: bytes) -> None:

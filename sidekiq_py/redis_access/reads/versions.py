@@ -33,7 +33,7 @@ def infos(pool: Pool, but: Collection[bytes] = ()) -> list[bytes]:
         RedisError: Redis did not answer, or this user may not read them.
     """
     identities = sorted(set(pool.command(*IDENTITIES)).difference(but))
-    replies = pool.batch(info_commands(identities)) if identities else []
+    replies = pool.batch(info_commands(identities))
     return [raw for raw in replies if raw is not None]
 
 

@@ -16,7 +16,7 @@ from sidekiq_py.redis_access.processes import process_set
 from sidekiq_py.redis_access.processes.process_set import Beat
 from sidekiq_py.redis_access.reads import in_flight_counts
 from sidekiq_py.wire.number_text import to_finite
-from sidekiq_py.wire.process_info import CapsuleFacts, ProcessInfo, parse_info
+from sidekiq_py.wire.process_info import ProcessInfo, parse_info
 from sidekiq_py.wire.work import parse_work
 
 # Both languages beat every ten seconds at most, and their entries expire after sixty.
@@ -36,66 +36,41 @@ class Process:
         beat: The heartbeat.
         info: What it publishes about itself.
         pool: Connections to its Redis.
+
+    Attributes:
+        identity: `<hostname>:<pid>:<12 hex>`.
+        hostname: The host it runs on.
+        pid: Its process id on that host, or in its container.
+        tag: The program's tag; may be empty.
+        labels: Its labels; a Python process carries `sidekiq_py`.
+        capsules: Its groups of queues and threads.
+        version: Its Sidekiq release; None before Sidekiq 7.0.2.
+        is_python: True for a sidekiq_py process.
+        is_embedded: True if it is embedded in another program, so that it cannot be quieted or stopped from here.
     """
 
     def __init__(self, beat: Beat, info: ProcessInfo, pool: Pool) -> None:
         self._beat = beat
         self._info = info
         self._pool = pool
+        self.identity = beat.identity
+        self.hostname = info.hostname
+        self.pid = info.pid
+        self.tag = info.tag
+        self.labels = info.labels
+        self.capsules = info.capsules
+        self.version = info.version
+        self.is_python = info.is_python
+        self.is_embedded = info.embedded
 
     def __repr__(self) -> str:
         state = " stopping" if self.is_stopping else ""
         return f"<Process {self.identity} busy={self.busy}/{self.concurrency}{state}>"
 
     @property
-    def identity(self) -> str:
-        """`<hostname>:<pid>:<12 hex>`."""
-        return self._beat.identity
-
-    @property
-    def hostname(self) -> str:
-        """The host it runs on."""
-        return self._info.hostname
-
-    @property
-    def pid(self) -> int | None:
-        """Its process id on that host, or in its container."""
-        return self._info.pid
-
-    @property
-    def tag(self) -> str:
-        """The program's tag; may be empty."""
-        return self._info.tag
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """Its labels; a Python process carries `sidekiq_py`."""
-        return self._info.labels
-
-    @property
     def queues(self) -> tuple[str, ...]:
         """The queues it fetches from."""
-        return self._info.queues or tuple(dict.fromkeys(name for c in self._info.capsules for name in c.weights))
-
-    @property
-    def capsules(self) -> tuple[CapsuleFacts, ...]:
-        """Its groups of queues and threads."""
-        return self._info.capsules
-
-    @property
-    def version(self) -> str | None:
-        """Its Sidekiq release; None before Sidekiq 7.0.2."""
-        return self._info.version
-
-    @property
-    def is_python(self) -> bool:
-        """True for a sidekiq_py process."""
-        return self._info.is_python
-
-    @property
-    def is_embedded(self) -> bool:
-        """True if it is embedded in another program, so that it cannot be quieted or stopped from here."""
-        return self._info.embedded
+        return self._info.queues or tuple(dict.fromkeys(name for c in self.capsules for name in c.weights))
 
     @property
     def started_at(self) -> datetime | None:

@@ -70,49 +70,34 @@ class Stats:
     Args:
         pool: The Redis to use: a `Pool`, a redis-py client, or a URL. By default the program's own.
         client: A client to use instead of *pool*.
+
+    Attributes:
+        processed: The number of attempts that ended, including those that failed.
+        failed: The number of attempts that raised.
+        scheduled_size: The number of scheduled jobs.
+        retry_size: The number of jobs that wait for their next retry.
+        dead_size: The number of jobs in the dead set, which are not retried.
+        processes_size: The number of registered processes.
     """
 
     def __init__(self, *, pool: Any = None, client: Client | None = None) -> None:
         self._pool = pool_for(pool, client)
-        self._totals = stats.totals(self._pool)
+        totals = stats.totals(self._pool)
+        self.processed = totals.processed
+        self.failed = totals.failed
+        self.scheduled_size = totals.scheduled_size
+        self.retry_size = totals.retry_size
+        self.dead_size = totals.dead_size
+        self.processes_size = totals.processes_size
+        self._oldest_default = totals.oldest_default
 
     def __repr__(self) -> str:
         return f"<Stats processed={self.processed} failed={self.failed}>"
 
-    @property
-    def processed(self) -> int:
-        """The number of attempts that ended, including those that failed."""
-        return self._totals.processed
-
-    @property
-    def failed(self) -> int:
-        """The number of attempts that raised."""
-        return self._totals.failed
-
-    @property
-    def scheduled_size(self) -> int:
-        """The number of scheduled jobs."""
-        return self._totals.scheduled_size
-
-    @property
-    def retry_size(self) -> int:
-        """The number of jobs that wait for their next retry."""
-        return self._totals.retry_size
-
-    @property
-    def dead_size(self) -> int:
-        """The number of jobs in the dead set, which are not retried."""
-        return self._totals.dead_size
-
-    @property
-    def processes_size(self) -> int:
-        """The number of registered processes."""
-        return self._totals.processes_size
-
     @cached_property
     def default_queue_latency(self) -> float:
         """Seconds since the next job of the queue `default` was enqueued; 0.0 if it is empty or cannot be read."""
-        oldest = self._totals.oldest_default
+        oldest = self._oldest_default
         return 0.0 if oldest is None else latency(JobRecord(oldest).item, now_seconds())
 
     @cached_property

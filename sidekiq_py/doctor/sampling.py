@@ -39,7 +39,7 @@ class QueueFacts:
     refusal: RedisReplyError | None = None
 
 
-class SampledJob:
+class SampledJob(JobRecord):
     """
     A waiting job.
 
@@ -51,39 +51,19 @@ class SampledJob:
     """
 
     def __init__(self, raw: bytes, place: str, queue: str | None, score: float | None = None) -> None:
-        self._record = JobRecord(raw, queue)
+        super().__init__(raw, queue)
         self.place = place
         self.score = score
 
     def __repr__(self) -> str:
         return f"<SampledJob {self.job_class} of {self.place}>"
 
-    @property
-    def item(self) -> dict[str, Any]:
-        """The payload; empty if it is not a JSON object."""
-        return self._record.item
-
-    @property
-    def queue(self) -> str | None:
-        """The queue it waits in or will go to."""
-        return self._record.queue
-
-    @property
-    def is_readable(self) -> bool:
-        """True if a worker can read it: a JSON object with a class."""
-        return self._record.klass is not None
-
-    @property
-    def is_wrapped(self) -> bool:
-        """True for an Active Job."""
-        return self._record.klass in (OLD_WRAPPER, NEW_WRAPPER)
-
     @cached_property
     def job_class(self) -> str:
         """The class that runs it; for an Active Job, the job's own class. Empty if it names none."""
-        if not self.is_wrapped:
-            return self._record.klass or ""
-        args = self._record.args
+        if self.klass not in (OLD_WRAPPER, NEW_WRAPPER):
+            return self.klass or ""
+        args = self.args
         inner = args[0].get("job_class") if args and isinstance(args[0], dict) else None
         named = inner or self.item.get("wrapped")
         return named if isinstance(named, str) else ""

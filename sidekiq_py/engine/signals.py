@@ -58,6 +58,9 @@ class SignalInbox:
 
     Args:
         meanings: System signals to treat as other signals.
+
+    Attributes:
+        fd: A file descriptor for `select` that becomes readable when a name arrives.
     """
 
     def __init__(self, meanings: Mapping[str, str] | None = None) -> None:
@@ -70,7 +73,7 @@ class SignalInbox:
         self._handlers: list[Any] = []
         # Signals that were sent to the job in the main thread, and that this inbox still has to skip.
         self._sent_to_job: deque[int] = deque()
-        self._read_fd, self._write_fd = wake_pipe(self)
+        self.fd, self._write_fd = wake_pipe(self)
 
     def put(self, name: str) -> None:
         """Add a name. Safe to call from a signal handler and from any thread."""
@@ -80,7 +83,7 @@ class SignalInbox:
     def next(self, seconds: float | None = None) -> str | None:
         """Wait up to *seconds* for the next name and return it, or None if there is none."""
         while not self._names:
-            if not select.select([self._read_fd], [], [], seconds)[0]:
+            if not select.select([self.fd], [], [], seconds)[0]:
                 return None
             self._read()
             if seconds is not None and not self._names:
@@ -95,14 +98,9 @@ class SignalInbox:
         self._read()
         return any(name in self._names for name in names)
 
-    @property
-    def fd(self) -> int:
-        """A file descriptor for `select` that becomes readable when a name arrives."""
-        return self._read_fd
-
     def _read(self) -> None:
         try:
-            numbers = os.read(self._read_fd, 1024)
+            numbers = os.read(self.fd, 1024)
         except BlockingIOError:
             return
         for number in numbers:

@@ -168,7 +168,7 @@ def unlisted(facts: Facts) -> Iterator[Finding]:
 
 def unreadable(facts: Facts) -> Iterator[Finding]:
     """Jobs that no worker can read."""
-    places = Counter(job.place for job in facts.sample.jobs if not job.is_readable)
+    places = Counter(job.place for job in facts.sample.jobs if job.klass is None)
     if not places:
         yield ok("Every job that was looked at is a JSON object with a class.")
         return

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from sidekiq_py.doctor.facts import Facts
-from sidekiq_py.doctor.finding import Finding, Level, counted, note, ok, problem, verb, warning
+from sidekiq_py.doctor.finding import Finding, Level, counted, note, ok, problem, unseen, verb, warning
 from sidekiq_py.redis_access.connection.server_info import OLDEST_REDIS
 
 _NOEVICTION_ADVICE = "Set maxmemory-policy to noeviction, and keep caches on another server."
@@ -26,10 +26,8 @@ def version(facts: Facts) -> Iterator[Finding]:
             "redis+sentinel://host:26379/mymaster",
         )
     elif server.redis_version is None:
-        yield Finding(
-            Level.UNSEEN,
-            "The version could not be looked at, because this user may use neither INFO nor HELLO.",
-            "Let it use INFO: ACL SETUSER <user> +info",
+        yield unseen(
+            "the version", "this user may use neither INFO nor HELLO.", "Let it use INFO: ACL SETUSER <user> +info"
         )
     elif server.redis_version < OLDEST_REDIS:
         yield problem(

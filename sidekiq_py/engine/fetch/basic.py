@@ -64,6 +64,8 @@ class BasicFetcher:
         self._is_closed = False
         self._closing = threading.Event()
         self._deferred = Deferred(lambda: self._is_closed)
+        # Always at rest: each processor fetches for itself, for two seconds at a time, and none waits for another.
+        self.pulse = Pulse()
 
     def __repr__(self) -> str:
         return f"<BasicFetcher {sorted(self._queues.names)}>"
@@ -88,11 +90,6 @@ class BasicFetcher:
             if unit is not None:
                 return unit
         return None
-
-    @property
-    def pulse(self) -> Pulse:
-        """Always at rest: each processor fetches for itself, for two seconds at a time, and none waits for another."""
-        return Pulse()
 
     @property
     def reserved(self) -> list[UnitOfWork]:

@@ -34,7 +34,6 @@ from sidekiq_py.engine.fetch.settle import Settler
 from sidekiq_py.engine.fetch.side_channel import SideChannel
 from sidekiq_py.engine.fetch.waiters import Waiters
 from sidekiq_py.engine.ownership.owner import Ownership, UnitOfWork, forget
-from sidekiq_py.engine.pulse import Pulse
 from sidekiq_py.errors import RedisError
 from sidekiq_py.outcome import Question
 from sidekiq_py.redis_access.connection.pool import Pool
@@ -123,6 +122,7 @@ class ReliableFetcher:
         )
         # The processors' threads. After one of them acknowledges a job, a fetch follows.
         self._takers: set[int] = set()
+        self.pulse = self._leader.pulse
 
     def __repr__(self) -> str:
         return f"<ReliableFetcher {self._buffer!r} {self._leader!r}>"
@@ -233,11 +233,6 @@ class ReliableFetcher:
             # Another processor has become the leader meanwhile, and waits for jobs from Redis.
             self._leader.wake()
         return jobs > 0
-
-    @property
-    def pulse(self) -> Pulse:
-        """See `Fetcher`."""
-        return self._leader.pulse
 
     @property
     def reserved(self) -> list[UnitOfWork]:

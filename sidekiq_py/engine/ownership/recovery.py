@@ -111,6 +111,7 @@ class Recovery:
 
     Attributes:
         has_more: True if the last pass was cut short.
+        neighbours: The other owners on this machine that the last pass found.
     """
 
     def __init__(
@@ -138,7 +139,7 @@ class Recovery:
         self._on_pending_death = on_pending_death
         self._on_recovered = on_recovered
         self._missing: dict[str, _Missing] = {}
-        self._neighbours: list[ProcessPlace] = []
+        self.neighbours: list[ProcessPlace] = []
         self._under_way: dict[str, _Round] = {}
         # The departed owner at which the last pass stopped.
         self._asked_last = ""
@@ -165,7 +166,7 @@ class Recovery:
         others = recover.owners(self._link)
         others.pop(self._ownership.current.name, None)
         places = {name: parse_registration(about)[0] for name, about in others.items()}
-        self._neighbours = [place for place in places.values() if place.is_within_sight()]
+        self.neighbours = [place for place in places.values() if place.is_within_sight()]
         gone = {name for name, place in places.items() if place.is_provably_dead()}
         silent = self._silent_twice({name: place for name, place in places.items() if name not in gone})
         for page in _pages([name for name in others if name in gone]):
@@ -186,11 +187,6 @@ class Recovery:
         if self._pending_deaths is not None:
             for death, payload, error in self._pending_deaths.take_over(self._link):
                 self._on_pending_death(death, payload, error)
-
-    @property
-    def neighbours(self) -> Sequence[ProcessPlace]:
-        """The other owners on this machine that the last pass found."""
-        return self._neighbours
 
     def forget_silent(self) -> None:
         """Forget all missing leases after a beat without a pass: their owners may have renewed them in between."""

@@ -227,7 +227,7 @@ class Runs:
                     self._thread = None
                     return
                 late, self._late = self._late, set()
-            self._wait_a_moment()
+            threading.Event().wait(LEAST_PAUSE_SECONDS)
             too_soon = {jid for jid in late if not self._is_flushed(jid)}
             if too_soon:
                 with self._lock:
@@ -244,9 +244,6 @@ class Runs:
             if run.pending:
                 self._flush(run)
         return True
-
-    def _wait_a_moment(self) -> None:
-        threading.Event().wait(LEAST_PAUSE_SECONDS)
 
 
 def progress(runs: Runs, job: Any) -> Callable[..., None]:

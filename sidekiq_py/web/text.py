@@ -7,6 +7,7 @@ Whatever a payload contains, the result can be encoded and contains no character
 import json
 import re
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from sidekiq_py.api import JobRecord
@@ -137,7 +138,6 @@ class ShownJob:
     def __init__(self, record: JobRecord, redaction: Redaction) -> None:
         self.record = record
         self._redaction = redaction
-        self._hidden: JobRecord | None = None
 
     def __repr__(self) -> str:
         return f"<ShownJob {self.record!r}>"
@@ -147,12 +147,10 @@ class ShownJob:
         """True if anything is hidden."""
         return self.redacted.item != self.record.item
 
-    @property
+    @cached_property
     def redacted(self) -> JobRecord:
         """The job without the hidden values."""
-        if self._hidden is None:
-            self._hidden = self.record.redacted(self._redaction)
-        return self._hidden
+        return self.record.redacted(self._redaction)
 
     @property
     def title(self) -> str:

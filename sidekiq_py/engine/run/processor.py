@@ -320,8 +320,8 @@ class Processor:
         elif isinstance(decision, Drop):
             self._settle(unit, partial(self._ending.invalidated, unit, payload, decision.reason))
         else:
-            error = DeadLetteredError(decision.reason)
-            self._settle(unit, partial(self._ending.dead_lettered, unit, payload, error))
+            refusal = DeadLetteredError(decision.reason)
+            self._settle(unit, partial(self._ending.dead_lettered, unit, payload, refusal))
         return True
 
     def _is_rescheduled(self, unit: UnitOfWork, payload: Payload, admit: Admit) -> bool:

@@ -136,7 +136,7 @@ def read(
     # To show 0 retries to a user who may not read them would be a lie; one queue or process may be out of bounds.
     replies = iter([*well_typed(raw[:first]), *readable(raw[first:])])
     names = _names([next(replies) for _ in _NAMES])
-    totals = [_number(next(replies)) for _ in TOTALS]
+    processed, failed, scheduled, retries, dead = (_number(next(replies)) for _ in TOTALS)
     queues = tuple(
         QueueState(name, _number(next(replies)), next(replies), name in names.paused, error_of(*raw[at : at + 2]))
         for name, at in zip(chosen, range(first, len(raw), 2), strict=False)
@@ -150,8 +150,20 @@ def read(
     hashes = {owner: next(replies) for owner in known.owners}
     lengths = {inbox: next(replies) for inbox in inboxes}
     trends = {name: queue_trends.read_reply(next(replies), now) for name in charted}
-    in_flight = tuple(counts_of(hashes, lengths))
-    return Look(*totals, known.queues, queues, tuple(beats), tuple(running), in_flight, names, trends)
+    return Look(
+        processed,
+        failed,
+        scheduled,
+        retries,
+        dead,
+        known.queues,
+        queues,
+        tuple(beats),
+        tuple(running),
+        tuple(counts_of(hashes, lengths)),
+        names,
+        trends,
+    )
 
 
 def _inboxes(known: Names, chosen: frozenset[str] | None) -> list[tuple[str, str]]:

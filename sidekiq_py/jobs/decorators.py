@@ -36,8 +36,9 @@ class FunctionJob(Handle[P], Generic[P, R]):
     __qualname__: str
 
     def __init__(self, function: Callable[P, R], definition: FunctionDefinition) -> None:
-        super().__init__(definition, Parameters(definition.name, function))
+        # First, because the function may have attributes with the names of ours.
         functools.update_wrapper(self, function)
+        super().__init__(definition, Parameters(definition.name, function))
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function."""

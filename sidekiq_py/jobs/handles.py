@@ -41,16 +41,15 @@ class Handle(Generic[P]):
     # A handle is made once per job, a `Setter` once per push.
     _lasts = True
 
-    # What a `Setter` sets: all that `set` was given, and what that means for a push.
-    _given: Mapping[str, Any] = {}
-    _options: Mapping[str, Any] | None = None
-    _pool: Any = None
-    _is_sync = False
-    _interval: float | None = None
-
     def __init__(self, definition: JobDefinition, parameters: Parameters) -> None:
         self.definition = self.__sidekiq_job__ = definition
         self._parameters = parameters
+        # What a `Setter` sets: all that `set` was given, and what that means for a push.
+        self._given: Mapping[str, Any] = {}
+        self._options: Mapping[str, Any] | None = None
+        self._pool: Any = None
+        self._is_sync = False
+        self._interval: float | None = None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.definition.name} {self.definition.options}>"

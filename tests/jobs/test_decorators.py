@@ -64,6 +64,21 @@ def test_the_handle_bears_the_function_s_name_and_docstring() -> None:
     assert declared_here.__wrapped__("al") == "al 1"
 
 
+def test_attributes_of_the_function_change_no_push(configured: str, pushed: Pushed) -> None:
+    """The handle bears them, too, and has some of its own."""
+
+    def function(number: int) -> None: ...
+
+    vars(function).update(colour="red", _options={"queue": "other"}, _interval=100.0, _is_sync=True)
+    job = sidekiq.job(name="Attributed")(function)
+
+    job.perform_bulk([[1]])
+    job.set(retry=False).perform_async(2)
+
+    assert [json.loads(raw)["args"] for raw in pushed.queue()] == [[1], [2]]
+    assert vars(job)["colour"] == "red"
+
+
 def test_a_handle_can_be_pickled() -> None:
     """By its name, for process pools."""
     assert pickle.loads(pickle.dumps(declared_here)) is declared_here

@@ -20,8 +20,8 @@ FAILOVER_CODES = frozenset({"READONLY", "NOREPLICAS", "UNBLOCKED"})
 _WITHIN_A_SCRIPT = re.compile(
     r"(?:Error running script \(call to \w+\): @user_script:\d+: )?(?:@user_script: \d+: )?(?:-|ERR )?"
 )
-# The text of Redis and Valkey, which has no code, when an ACL forbids a command in a script.
 _NOT_LET_IN = (redis.exceptions.AuthenticationError, redis.exceptions.AuthenticationWrongNumberOfArgsError)
+# The text of Redis and Valkey, which has no code, when an ACL forbids a command in a script.
 _FORBIDDEN_WITHIN_A_SCRIPT = ("The user executing the script can't", "ACL failure in script")
 
 

@@ -329,6 +329,10 @@ class AttemptEnd:
             except Exception as error:  # noqa: BLE001 — a job whose outcome cannot be decided has failed
                 self._fail(unit, payload, None, error, seconds)
                 return
+        if outcome is None and not is_handled:
+            # Tasks that write no result end this way, and nothing is built for them.
+            self.acknowledge(unit, payload, 0.0 if may_wait else seconds)
+            return
         outcome = outcome or Outcome("done", payload)
         self._succeed(unit, payload, definition, outcome, now, seconds, is_handled=is_handled, may_wait=may_wait)
 
@@ -344,8 +348,8 @@ class AttemptEnd:
         is_handled: bool,
         may_wait: bool = False,
     ) -> None:
-        ended = Ended(unit.raw, payload, unit.queue, None, now, seconds)
         if is_handled:
+            ended = Ended(unit.raw, payload, unit.queue, None, now, seconds)
             try:
                 outcome = self._around.with_ends_of_extensions(ended, outcome)
             except ExtensionError as error:
@@ -353,17 +357,16 @@ class AttemptEnd:
                 return
         if may_wait:
             seconds = 0.0
-        if outcome == Outcome("done", payload):
-            # There is nothing to write but the acknowledgement.
-            self.acknowledge(unit, payload, seconds)
-        elif outcome.kind == "done" and outcome.afterwards is None:
+        if outcome.kind != "done" or outcome.afterwards is not None:
+            self._carry_out(unit, Ended(unit.raw, payload, unit.queue, None, now, seconds), outcome)
+        elif outcome.vital or outcome.trims or outcome.question is not None:
             # Like any success it may wait a moment for others: nothing depends on hearing that it was written.
             counters: Sequence[settle_script.Effect] = job_counts.count_commands(utc_day(now), failed=False)
             if outcome.trims:
                 counters = [*outcome.trims, *counters]
             self._finish(unit, payload, outcome.vital, counters, seconds, outcome.question)
         else:
-            self._carry_out(unit, ended, outcome)
+            self.acknowledge(unit, payload, seconds)
 
     def _finish(
         self,
@@ -400,7 +403,9 @@ class AttemptEnd:
     def acknowledge(self, unit: UnitOfWork, payload: Payload, seconds: float) -> None:
         """Settle a success that needs nothing but its acknowledgement."""
         self._fetcher.acknowledge(unit, seconds)
-        _emit_settled("done", payload, unit.raw, unit.queue)
+        # Also asked here, because the call is 1 % of a no-op job.
+        if SETTLE.handlers:
+            _emit_settled("done", payload, unit.raw, unit.queue)
 
     def rescued(self, unit: UnitOfWork, error: BaseException) -> None:
         """

@@ -173,3 +173,17 @@ def test_of_a_push_that_is_stopped_listeners_are_told_nothing(
 
     assert by_client(redis_url) is None
     assert emitted == []
+
+
+def test_a_misspelled_attribute_of_a_push_is_an_error(
+    redis_url: str, tally: Tally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the extension's commands would be missing from the push, and nobody would know."""
+
+    def misspell(jobs: Any) -> None:
+        jobs.efects = [("SET", "mark", "1")]
+
+    monkeypatch.setattr(tally, "push", misspell)
+
+    with pytest.raises(Exception, match="efects"):
+        by_client(redis_url)

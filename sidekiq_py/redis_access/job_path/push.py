@@ -177,6 +177,12 @@ class PushSlice:
         watched: A transaction that may replace *effects*.
     """
 
+    # A misspelled name must not go unnoticed: extensions set these attributes.
+    __slots__ = (
+        *("_held", "_jobs", "class_name", "dialect", "effects", "follows"),
+        *("once", "options", "pool", "watched"),
+    )
+
     def __init__(
         self,
         jobs: Sequence[PushBatch] | UnrenderedBatch,

@@ -51,6 +51,9 @@ def test_a_word_before_the_host_is_the_password():
         ("redis://hush@host/0", "redis://:***@host/0"),
         ("redis+sentinel://hush@a:1,b:2/main", "redis+sentinel://:***@a:1,b:2/main"),
         ("redis://user:@host/0", "redis://user:***@host/0"),
+        ("unix:///run/redis.sock?password=hush", "unix:///run/redis.sock?password=***"),
+        ("redis://host/0?password=hu@sh&db=1", "redis://host/0?password=***&db=1"),
+        ("redis+sentinel://a:1/main?sentinel_password=hush", "redis+sentinel://a:1/main?sentinel_password=***"),
     ],
 )
 def test_a_password_without_a_user_is_not_shown(url, shown):
@@ -61,3 +64,17 @@ def test_a_password_without_a_user_is_not_shown(url, shown):
 def test_an_at_sign_in_a_path_is_no_password():
     """It may be in the name of a socket."""
     assert RedisSettings("unix:///run/a@b.sock").url == "unix:///run/a@b.sock"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://me@company:hush@host/0",
+        "rediss://me@company:hush@[::1]:6379/0",
+        "redis://me@host/0?password=hush",
+        "unix://me@/run/redis.sock?db=1&password=hush",
+    ],
+)
+def test_a_word_is_a_user_if_the_password_is_elsewhere(url):
+    """redis-py documents such URLs of sockets."""
+    assert RedisSettings(url).url == url

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from sidekiq_py.errors import ConfigError
 
 # The password of a URL without a user, as Ruby's redis-client and redis-cli read it; redis-py would take it for a user.
-_LONE_PASSWORD = re.compile(r"^([a-z+]+://)(?=[^:/?#]+@)")
+# It is a user if a password follows: behind a colon (the user may contain an @), or in the query.
+_LONE_PASSWORD = re.compile(r"^([a-z+]+://)(?=[^:/?#]+@(?![^/?#]*@))(?!.*[?&]password=)")
+_PASSWORD_IN_QUERY = re.compile(r"([?&](?:sentinel_)?password=)[^&#]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,8 @@ def _is_database(address: str) -> bool:
 
 
 def redact(url: str) -> str:
-    """*url* without its password, for log lines."""
+    """*url* without its passwords, for log lines."""
+    url = _PASSWORD_IN_QUERY.sub(r"\1***", url)
     head, at, tail = url.rpartition("@")
     if not at:
         return url

@@ -93,9 +93,7 @@ def run_embedded(worker: Any, config: Config) -> int:
 
     # The stop sets the deadline that `hurry` ends, so it looks once more whether it should hurry.
     embedding.hooks.on("shutdown")(hurry)
-    worker.stop_by = stop_by
-    if worker.state.should_stop:
-        stop_by(signal.SIGTERM)
+    worker.be_stopped_by(stop_by)
     worker.on_ready()
     while launcher.signals.next() != "TERM":
         pass

@@ -140,6 +140,7 @@ def run_prefork(worker: Any, config: Config) -> int:
         second_sidecar=None if worker.beat is None else _beat_role(worker),
         scaling=scaling_policy(worker),
     )
+    worker.be_stopped_by(lambda number: supervisor.ask_to_stop(number.name.removeprefix("SIG")))
     worker.state.running_jobs = lambda: _in_flight(worker.app, supervisor)
     code = supervisor.run()
     worker.on_stopped()
@@ -216,7 +217,9 @@ def _first_stop(report: Callable[[str], None]) -> Callable[[str], None]:
 
 
 def _watch_quit(worker: Any, launcher: Launcher, soft_seconds: float) -> None:
-    """Let QUIT stop *launcher* coldly, after *soft_seconds* in which running tasks may still finish."""
+    """
+    Let `worker.stop` stop *launcher*, and QUIT coldly, after *soft_seconds* in which running tasks may still finish.
+    """
     is_stopping = threading.Event()
 
     def hurry() -> None:
@@ -239,8 +242,15 @@ def _watch_quit(worker: Any, launcher: Launcher, soft_seconds: float) -> None:
         if worker.state.should_terminate:
             hurry()
 
+    def stop_by(number: signal.Signals) -> None:
+        if number == signal.SIGQUIT:
+            on_quit()
+        else:
+            launcher.signals.put("TERM")
+
     program_hooks.on("shutdown")(at_shutdown)
     launcher.signals.call_at("QUIT", on_quit)
+    worker.be_stopped_by(stop_by)
 
 
 def _count_tasks(launcher: Launcher, most: int, ask_to_be_replaced: Callable[[], None]) -> None:

@@ -1,7 +1,6 @@
 """`WorkController`: a worker's options, and its life from start to stop."""
 
 import logging
-import os
 import signal
 import threading
 from collections.abc import Callable
@@ -238,7 +237,6 @@ class WorkController:
             run, restart = run_embedded, _start_nothing
         else:
             run, restart = run_prefork if chosen.processes else run_here, restart_on_hup()
-            self.stop_by = _send_to_this_process
             if self.state.should_stop:
                 # `stop` was called before there was anything to stop.
                 run = _run_nothing
@@ -266,8 +264,14 @@ class WorkController:
         """Stop as after QUIT: tasks that are running go back to their queues."""
         self._stop_by(signal.SIGQUIT)
 
+    def be_stopped_by(self, act: Callable[[signal.Signals], None]) -> None:
+        """Let `stop` and `terminate` call *act* from now on. It is called at once if one of them was called before."""
+        self.stop_by = act
+        if self.state.should_stop:
+            act(signal.SIGQUIT if self.state.should_terminate else signal.SIGTERM)
+
     def _stop_by(self, number: signal.Signals) -> None:
-        # First, because `start` looks at them once it has set `stop_by`.
+        # First, because `be_stopped_by` looks at them once it has set `stop_by`.
         self.state.should_stop = True
         self.state.should_terminate |= number == signal.SIGQUIT
         if self.stop_by is not None:
@@ -352,10 +356,6 @@ def stop_steps(worker: WorkController) -> None:
     worker.blueprint.close(worker)
     worker.consumer.blueprint.stop(worker.consumer)
     worker.blueprint.stop_dependents(worker, Pool, terminate=worker.state.should_terminate)
-
-
-def _send_to_this_process(number: signal.Signals) -> None:
-    os.kill(os.getpid(), number)
 
 
 def _run_nothing(worker: WorkController, config: Any) -> int:

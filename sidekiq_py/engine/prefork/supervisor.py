@@ -137,10 +137,10 @@ class Supervisor:
             program.extensions.look_again()
         self._rolling.begin()
 
-    def ask_to_stop(self) -> None:
-        """Stop as if TERM had been received. Does nothing if the parent is stopping already."""
-        if not self._is_stopping:
-            self._signals.put("TERM")
+    def ask_to_stop(self, name: str = "TERM") -> None:
+        """Stop as if the signal *name* had been received. TERM does nothing if the parent is stopping already."""
+        if name != "TERM" or not self._is_stopping:
+            self._signals.put(name)
 
     def run(self) -> int:
         """Run until all children have ended, and return the exit code. Call it only from the main thread."""

@@ -183,3 +183,18 @@ def test_a_worker_in_the_main_thread_that_was_stopped_before_does_not_run(redis_
     done = ended(tmp_path / "program.py", text, redis_url)
 
     assert done.returncode == 7, done.stderr
+
+
+@pytest.mark.parametrize(("way", "code"), [("stop(exitcode=7)", 7), ("terminate()", 0)])
+def test_a_stop_while_the_worker_starts_ends_the_worker_and_not_the_program(
+    redis_url: str, tmp_path: Path, way: str, code: int
+) -> None:
+    """It does not handle signals yet when it sends this signal."""
+    text = (
+        "from sidekiq_celery.signals import worker_process_init\n"
+        "@worker_process_init.connect(weak=False)\n"
+        f"def stop(**_): worker.{way}\n"
+        "worker = app.Worker(pool='solo', quiet=True)\n"
+    )
+
+    assert ended(tmp_path / "program.py", text, redis_url).returncode == code

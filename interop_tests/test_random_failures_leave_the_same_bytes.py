@@ -14,7 +14,7 @@ from interop_tests.support.random_failures import RandomFailures
 from interop_tests.support.ruby import RUN_TIMEOUT_SECONDS, UTF8, RubyRelease
 from sidekiq_py.config import Config
 from sidekiq_py.engine.run import retry
-from sidekiq_py.engine.run.retry import after_failure
+from sidekiq_py.engine.run.retry import Failure, after_failure
 from sidekiq_py.outcome import Outcome
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.json_dialect import dumps, loads
@@ -89,17 +89,18 @@ def in_python(raw: bytes, recorded: dict[str, Any], dialect: Dialect) -> Outcome
     error = type(recorded["error"]["class"], (Exception,), {"__module__": "builtins"})(recorded["error"]["message"])
     count = payload.get("retry_count")
     scaled = (0 if count is None else count + 1) + 1 if dialect.jitter == "rand_range" else 1
-    return after_failure(
+    failure = Failure(
         raw,
         queue="default",
         error=error,
-        definition=JOBS[payload["class"]],
+        job=JOBS[payload["class"]],
         config=Config(),
         dialect=dialect,
         now=recorded["now"],
         draw=lambda: (DREW + 0.5) / (BOUNDS[dialect.jitter] * scaled),
         report=lambda problem, context: None,
     )
+    return after_failure(failure)
 
 
 def written(outcome: Outcome) -> dict[str, list[list[str]]]:

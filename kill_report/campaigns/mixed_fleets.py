@@ -2,8 +2,9 @@
 Workers of Ruby, of this code and of an older commit (b23b8db) on the same queues; each is killed from time to time.
 
 Ruby's own fetch (BRPOP) keeps no copy of the jobs that it takes, so a kill loses the job of each thread. Such a job
-counts as dropped by Ruby, not as lost: a job that a killed Ruby process had begun and not ended, and, for each thread
-of that process that might just have taken one, a job that never began.
+counts as dropped by Ruby, not as lost: a job that a killed Ruby process had begun and not ended, and, for each other
+thread of such processes, which might just have taken one, a job that began nowhere, or only in Python processes that
+were killed: their jobs go back to the queue, where Ruby may take them.
 """
 
 import subprocess
@@ -36,6 +37,7 @@ def mixed_fleets(stage: Stage) -> set[int]:
     workers = [_python(stage, fleet, None), _python(stage, fleet, older), _python(stage, fleet, older)]
     for worker in workers:
         worker.wait_until_ready(within_seconds=PATIENCE_SECONDS)
+    killed_pythons = set()
     for _ in range(stage.scaled(KILLS)):
         _push(stage, fleet)
         if stage.draw.random() < SHARE_OF_RUBY:
@@ -50,6 +52,7 @@ def mixed_fleets(stage: Stage) -> set[int]:
         at = workers.index(victim)
         stage.kill(victim.pid, "worker of an older release" if at else "worker beside Ruby and an older release")
         victim.wait()
+        killed_pythons.add(victim.pid)
         workers[at] = _python(stage, fleet, older if at else None).wait_until_ready(within_seconds=PATIENCE_SECONDS)
     stage.wait_until_done(fleet)
     if not ruby.is_running:
@@ -60,7 +63,8 @@ def mixed_fleets(stage: Stage) -> set[int]:
     killed = pids_of_ruby[:-1]
     missing = stage.missing(standing)
     begun = {run.number for run in runs if run.pid in killed and run.end is None} & missing
-    just_taken = sorted(missing - {run.number for run in runs})[: RUBY_THREADS * len(killed) - len(begun)]
+    elsewhere = {run.number for run in runs if run.pid not in killed_pythons}
+    just_taken = sorted(missing - elsewhere)[: RUBY_THREADS * len(killed) - len(begun)]
     stage.drop(begun.union(just_taken), "Ruby's own fetch: its worker was killed")
     return standing
 

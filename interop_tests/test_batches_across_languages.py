@@ -321,6 +321,8 @@ def test_a_push_in_a_block_does_not_wait_for_a_commit_in_ruby(ruby: RunRuby, red
         rails = Object.const_set(:ActiveRecord, Module.new)
         rails.define_singleton_method(:version) { Gem::Version.new("7.2") }
         rails.define_singleton_method(:after_all_transactions_commit) { |&push| }
+        gem = Object.const_set(:AfterCommitEverywhere, Module.new)    # what Sidekiq asks before 8
+        gem.define_singleton_method(:after_commit) { |&push| }
         waits = Sidekiq.const_defined?(:TransactionAwareClient)    # since 6.5
         BatchDeed.sidekiq_options("client_class" => Sidekiq::TransactionAwareClient) if waits
         batch = SidekiqPy::Batch.new

@@ -358,7 +358,8 @@ def main() -> None:
         counted = counting(sides, given.pairs, (20, 60), int(50_000 * given.scale))
         rows = [(name, f"{medians}, ratio {of_both}") for name, medians, of_both in counted]
     elif given.simulate:
-        rows = fleet_simulation.rows(sides, tuple(map(int, given.simulate.split(","))))
+        simulated = fleet_simulation.rows(sides, tuple(map(int, given.simulate.split(","))), given.pairs)
+        rows = [(name, " | ".join(values)) for name, *values in simulated]
     else:
         plan = Plan(
             tuple(map(Cell.named, given.cells.split(","))),

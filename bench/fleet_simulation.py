@@ -19,13 +19,13 @@ import select
 import socket
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import hiredis
 
-from bench.fleet_counters import Counters
+from bench.fleet_counters import Counters, interval, ratio
 from bench.fleet_loads import at_rest, of_backlog, of_jobs, packed
 from bench.fleet_monitor import Seen, recorded
 from bench.fleet_sides import SIDES, Server, Shape, fleet, has_ruby, pinned_server
@@ -116,9 +116,9 @@ def watched(side: str, server: Server) -> Script:
             time.sleep(_REST_SECONDS)
         identities = sorted(server.client.smembers("processes"))
         homes = _connections(server, [int(identity.split(b":")[1]) for identity in identities])
-        # Enough jobs to last longer than the part that is replayed. The end, where the queue runs dry, is left out.
+        # The middle of a long backlog: how the fleet gets to work and where the queue runs dry are left out.
         with recorded("127.0.0.1", server.port) as draining:
-            of_backlog(_NAPS, server, 1_500)
+            of_backlog(_NAPS, server, 3_000)
         # The lookout and the poller each are one process that works for all, so the other process is replayed.
         lookout = server.client.get("sidekiq_py:lookout")
         polls = Counter(homes.get(one.client) for one in resting.seen if b"retry" in one.words)
@@ -130,7 +130,7 @@ def watched(side: str, server: Server) -> Script:
             next(name for name in identities if name != identity),
             len(own),
             known(server, identity),
-            at_work[: len(at_work) * 3 // 4],
+            at_work[len(at_work) // 2 : len(at_work) * 3 // 4],
             [turn for turn in turns(resting.seen, own) if b"\r\nretry\r\n" not in turn.bytes],
         )
 
@@ -307,23 +307,67 @@ def most_connections(server: Server) -> int:
     return hard - 200
 
 
-def rows(sides: tuple[str, ...], sizes: tuple[int, ...]) -> list[tuple[str, str]]:
-    """One row for each side and size of fleet."""
-    found = []
-    for side in sides:
-        with pinned_server() as server:
-            script = watched(side, server)
-            for size in sizes:
-                found.append((f"{size:,} simulated processes of {side}", _carried(server, script, size)))
-    return found
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """
+    What one core of Redis can do for a number of processes.
+
+    Attributes:
+        jobs_per_second: What it can carry, less what the processes cost at rest.
+        job_us: The CPU time of a job.
+        rest_share: What the processes cost at rest, as a share of the core.
+        busy_share: How busy Redis was in the measurement, as a share of the core.
+    """
+
+    jobs_per_second: float
+    job_us: float
+    rest_share: float
+    busy_share: float
 
 
-def run() -> list[tuple[str, str]]:
+def rows(sides: tuple[str, ...], sizes: tuple[int, ...], rounds: int) -> list[tuple[str, ...]]:
+    """One row for each size of fleet. In each of *rounds*, each side is recorded anew and replayed at all sizes."""
+    found: dict[int, dict[str, list[Carried]]] = {size: {side: [] for side in sides} for size in sizes}
+    for _ in range(rounds):
+        for side in sides:
+            with pinned_server() as server:
+                script = watched(side, server)
+                for size in sizes:
+                    found[size][side].append(_carried(server, script, size))
+    return [_row(size, of_sides) for size, of_sides in found.items()]
+
+
+def _row(size: int, of_sides: dict[str, list[Carried]]) -> tuple[str, ...]:
+    def median(value: Callable[[Carried], float], form: str) -> str:
+        return " / ".join(form.format(interval([value(one) for one in carried])[0]) for carried in of_sides.values())
+
+    ours, *others = ([one.jobs_per_second for one in carried] for carried in of_sides.values())
+    return (
+        f"{size:,} simulated processes",
+        median(lambda one: one.jobs_per_second, "{:,.0f}"),
+        ratio(ours, others[0]) if others else "",
+        median(lambda one: one.job_us, "{:.1f}") + " µs",
+        median(lambda one: one.rest_share, "{:.1%}"),
+        median(lambda one: one.busy_share, "{:.0%}"),
+    )
+
+
+COLUMNS = (
+    "Fleet",
+    "Jobs per second on a core, ours / Ruby",
+    "Ratio",
+    "Redis's CPU per job",
+    "Share of the core at rest",
+    "How busy Redis was",
+)
+
+
+def run() -> list[tuple[str, ...]]:
     """The rows of the table."""
-    return rows(SIDES if has_ruby() else SIDES[:1], (100, 1_000, 5_000))
+    return rows(SIDES if has_ruby() else SIDES[:1], (100, 1_000, 5_000), rounds=3)
 
 
-def _carried(server: Server, script: Script, size: int) -> str:
+def _carried(server: Server, script: Script, size: int) -> Carried:
     server.client.flushall()
     _NAPS.prepare(server, _JOBS)
     crowd = Crowd(server, script, size)
@@ -347,9 +391,5 @@ def _carried(server: Server, script: Script, size: int) -> str:
         crowd.close()
     if crowd.errors:
         raise RuntimeError(f"Redis rejected replayed commands: {crowd.errors.most_common(3)}")
-    per_job = work.cpu_us / jobs
-    carried = max(0.0, 1 - upkeep) * 1e6 / per_job
-    return (
-        f"{carried:,.0f} jobs per second on a core ({per_job:.1f} µs per job, at rest {upkeep:.1%} of a core; "
-        f"measured at {jobs / work.seconds:,.0f} per second, Redis {work.cpu_us / work.seconds / 1e6:.0%} busy)"
-    )
+    job_us = work.cpu_us / jobs
+    return Carried(max(0.0, 1 - upkeep) * 1e6 / job_us, job_us, upkeep, work.cpu_us / work.seconds / 1e6)

@@ -89,6 +89,7 @@ def add(self: AbortableTask[[int, int], int], x: int, y: int) -> int:
 result: EagerResult[int] = chain(add.s(1, 2), add.s(3)).apply()
 print(result.get(), type(add.delay(1, 2)).__name__)
 """
+    pytest.importorskip("django")
 
     assert printed(run("-c", program)) == ["6 EagerResult"]
 

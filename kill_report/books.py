@@ -17,7 +17,10 @@ RAN = "it ran when its process was killed"
 JUST_ENDED = "it had ended within a second before its process was killed"
 STOOD_STILL = "it had ended within a second before its process was killed, but for a time when the machine stood still"
 HAD_NO_CPU = "it had ended within a second before its process was killed, but for a time when the process had no CPU"
+OUTLASTED_LEASE = "the machine stood still for longer than a lease"
 UNEXPLAINED = "unexplained"
+# The default, which is the longest of any campaign.
+LEASE_SECONDS = 30.0
 # A success is acknowledged within milliseconds; a process that is short of CPU takes longer.
 JUST_BEFORE_SECONDS = 1.0
 
@@ -137,14 +140,20 @@ def reason(first: Run, second: Run, incidents: Incidents) -> str:
         if had_seconds - seconds_of(incidents.waits.get(first.pid, ()), first.end, death) < JUST_BEFORE_SECONDS:
             return HAD_NO_CPU
     # The process that was cut off may also be the one with the later run.
-    for excuse in incidents.excuses:
+    for excuse in _excuses(incidents):
         if excuse.covers(first) or excuse.covers(second):
             return excuse.why
     return UNEXPLAINED
+
+
+def _excuses(incidents: Incidents) -> list[Excuse]:
+    """All excuses. While the machine stands still, no process can renew its lease."""
+    stalls = [(begin, until) for begin, until in incidents.stalls if until - begin > LEASE_SECONDS]
+    return [*incidents.excuses, *(Excuse(None, begin, until, OUTLASTED_LEASE) for begin, until in stalls)]
 
 
 def _overlap(first: Run, second: Run, incidents: Incidents) -> bool:
     end = first.end if first.end is not None else incidents.deaths.get(first.pid, first.seen)
     if second.start >= max(end, first.seen):
         return False
-    return not any(excuse.covers(first) or excuse.covers(second) for excuse in incidents.excuses)
+    return not any(excuse.covers(first) or excuse.covers(second) for excuse in _excuses(incidents))

@@ -5,12 +5,23 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from kill_report.books import HAD_NO_CPU, JUST_ENDED, RAN, STOOD_STILL, UNEXPLAINED, Excuse, Incidents, judge
+from kill_report.books import (
+    HAD_NO_CPU,
+    JUST_ENDED,
+    OUTLASTED_LEASE,
+    RAN,
+    STOOD_STILL,
+    UNEXPLAINED,
+    Excuse,
+    Incidents,
+    judge,
+)
 from kill_report.stalls import seconds_of, stalls, stalls_noted, waits
 from tests.support.ledger import Run
 from tests.support.waiting import eventually
@@ -72,6 +83,16 @@ def test_a_time_when_the_machine_stood_still_is_left_out(stall: tuple[float, flo
     verdict = judge(runs, {0}, set(), Incidents({7: 10.0}, stalls=[stall]))
 
     assert verdict.repeats == {why: 1}
+
+
+@pytest.mark.parametrize(("until", "why"), [(39.0, UNEXPLAINED), (41.0, OUTLASTED_LEASE)])
+def test_a_machine_that_stood_still_for_longer_than_a_lease_explains_what_ran_then(until: float, why: str) -> None:
+    """Others take such a job, although its process goes on with it. What ran before is not explained by that."""
+    runs = [ran(0, 7, 9.0, until + 1), ran(0, 8, until + 0.5, until + 2), ran(1, 7, 1.0, 2.0), ran(1, 8, 3.0, 4.0)]
+
+    verdict = judge(runs, {0, 1}, set(), Incidents(stalls=[(10.0, until)]))
+
+    assert verdict.repeats == Counter([UNEXPLAINED, why])
 
 
 def test_a_time_when_the_process_had_no_cpu_is_left_out() -> None:

@@ -87,7 +87,7 @@ class _Witness:
 def _round_trip(definition: JobDefinition, args: list[Any], set_options: Mapping[str, Any] | None) -> Payload | None:
     """The payload as a worker would parse it; None if a client middleware stopped it."""
     if type(definition) is JobDefinition:
-        raise JobDeclarationError(f"{definition.name} is implemented elsewhere; it can be enqueued here, and not run")
+        raise JobDeclarationError(f"{definition.name} is implemented elsewhere; it can be enqueued here, but not run")
     pushing = sync_client.for_job(definition)
     dialect = pushing.detection.last
     order = outgoing.order_of_call(

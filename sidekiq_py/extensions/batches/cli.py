@@ -62,7 +62,11 @@ def list_batches(as_json: bool, wanted: Any, limit: int) -> None:
 @click.argument("bid")
 @reads_redis
 def show(bid: str, as_json: bool) -> None:
-    """Show a batch, who may still add to it, and the jobs that did not succeed."""
+    """
+    Show a batch and its jobs that did not succeed.
+
+    While a batch is open, this also shows which programs may still add jobs.
+    """
     status = Batches().find(bid).status()
     if as_json:
         echo_json(status.as_dict())
@@ -82,7 +86,11 @@ def show(bid: str, as_json: bool) -> None:
 @pushes_jobs
 @reads_redis
 def close(bid: str, as_json: bool) -> None:
-    """Close a batch that stayed open because the program that added jobs has failed or died."""
+    """
+    Close a batch that stayed open.
+
+    Use this if the program that was adding jobs has failed or died.
+    """
     count = Batches().find(bid).close()
     outcome = f"is closed; until now {counted(count, 'block')} could add jobs" if count else "was already closed"
     _print(bid, as_json, "closed", count, f"{bid} {outcome}.")
@@ -105,7 +113,11 @@ def retry(bid: str, as_json: bool) -> None:
 @pushes_jobs
 @reads_redis
 def invalidate(bid: str, yes: bool, as_json: bool) -> None:
-    """Make the remaining jobs of a batch and of its children end without running."""
+    """
+    End the remaining jobs of a batch without running them.
+
+    This includes the jobs of its child batches.
+    """
     batch = Batches().find(bid)
     if not yes:
         ask(lambda: f"Let the remaining jobs of batch {bid} end without running", what="invalidate")

@@ -183,7 +183,11 @@ def add(name: str, text: str, job_class: str, args: str, yes: bool, as_json: boo
 @yes_option
 @reads_redis
 def remove(names: tuple[str, ...], yes: bool, as_json: bool) -> None:
-    """Delete periodic jobs. A declared one comes back within a minute: disable that."""
+    """
+    Delete periodic jobs.
+
+    One that a program declares comes back when a worker of that program starts: disable such a job instead.
+    """
     jobs = [_found(name) for name in names]
     if not yes:
         ask(lambda: f"Remove {', '.join(job.name for job in jobs)}", what="remove")
@@ -203,9 +207,9 @@ def remove(names: tuple[str, ...], yes: bool, as_json: bool) -> None:
 @reads_redis
 def history(name: str, as_json: bool) -> None:
     """
-    Show the last ticks that Python has fired or skipped, and the outcome of each.
+    Show the last ticks of a job, and how each ended.
 
-    OUTCOME is `pushed` until a Python worker has run the job. For runs in Ruby it stays `pushed`.
+    Only ticks that Python has fired or skipped are listed. OUTCOME is `pushed` until a Python worker has run the job. For runs in Ruby it stays `pushed`.
     """
     job = _found(name)
     if as_json:

@@ -60,15 +60,35 @@ def test_the_second_door_runs_what_ruby_enqueues(redis_url: str, tmp_path: Path)
         assert eventually(lambda: "order A-1001 over 99.5 looks honest" in worker.log)
 
 
-@pytest.mark.parametrize(
-    "page", sorted(REPOSITORY.glob("*.md")) + sorted((REPOSITORY / "docs").glob("*.md")), ids=lambda page: page.name
-)
-def test_links_lead_somewhere(page: Path) -> None:
-    """Every relative link of every page."""
-    prose = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
-    links = re.findall(r"\]\((?!https?://|#)([^)#]+)", prose)
+PAGES = [
+    *sorted(REPOSITORY.glob("*.md")),
+    *sorted((REPOSITORY / "docs").glob("*.md")),
+    *sorted((REPOSITORY / "examples").rglob("*.md")),
+]
 
-    assert [link for link in links if not (page.parent / link).exists()] == []
+
+def prose(page: Path) -> str:
+    """A page without its code."""
+    return re.sub(r"^ *```.*?^ *```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+def anchors(page: Path) -> set[str]:
+    """Where links may lead within a page: GitHub's names of its headings."""
+    titles = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
+    texts = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", title).lower() for title in titles]
+    return {re.sub(r"[^\w -]", "", text).replace(" ", "-") for text in texts}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
+def test_links_lead_somewhere(page: Path) -> None:
+    """Every relative link of every page, and the heading that it names."""
+    links = re.findall(r"\]\((?!https?://)([^)\s]+)\)", prose(page))
+    targets = [
+        (link, page.parent / path if path else page, name) for link in links for path, _, name in [link.partition("#")]
+    ]
+
+    assert [link for link, path, _ in targets if not path.exists()] == []
+    assert [link for link, path, name in targets if name and path.suffix == ".md" and name not in anchors(path)] == []
 
 
 def test_the_figures_on_speed_are_those_of_the_benchmarks() -> None:

@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -112,3 +113,11 @@ def test_the_line_on_reliability_is_that_of_the_report() -> None:
     [quoted] = re.findall(r"^> (.* without a reason\.)$", README, re.MULTILINE)
 
     assert quoted == report.splitlines()[2]
+
+
+def test_the_readme_names_every_extra() -> None:
+    """What `pip install` can add; `dev` is for those who work on the library itself."""
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    [named] = re.findall(r"The extras are .*?\.\n", README, re.DOTALL)
+
+    assert set(re.findall(r"`(\w+)`", named)) == set(project["optional-dependencies"]) - {"dev"}

@@ -322,7 +322,7 @@ class Supervisor:
     def _note_leaving(self, child: ChildProcess) -> None:
         if self._fleet.note_leaving(child) and not self._is_stopping:
             self.size.note_stopped()
-            _log.info("child %d was stopped and is not replaced; %d remain", child.pid, self.size.wanted)
+            _log.info("child %d was stopped and is not replaced; children left: %d", child.pid, self.size.wanted)
 
     def _handle_signal(self, name: str) -> None:
         if name in ("TERM", "INT"):
@@ -380,7 +380,7 @@ class Supervisor:
         if self._is_stopping:
             return
         for child in self.size.step(self._may_go(), monotonic(), may_scale=self._may_scale):
-            _log.info("child %d is stopped, because %d are enough", child.pid, self.size.wanted)
+            _log.info("child %d is stopped, because only %d should run", child.pid, self.size.wanted)
             # No other child replaces it, because `wanted` is smaller.
             self._fleet.stop(child, Reason.REPLACED)
 

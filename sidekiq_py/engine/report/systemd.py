@@ -68,7 +68,7 @@ class ServiceNotifier:
                 line.connect(address)
                 line.sendall(state.encode())
         except OSError as error:
-            _log.warning("systemd was not told %s: %s", state, error)
+            _log.warning("%s could not be sent to systemd: %s", state, error)
             return False
         return True
 

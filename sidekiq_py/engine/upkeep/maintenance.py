@@ -44,7 +44,7 @@ class MaintenanceThread:
         self._pool = pool
         self._is_ours = is_ours
         self._monotonic = monotonic
-        self._due = [_Task(task, Outage(report, f"Error in the maintenance of {task.name}")) for task in tasks]
+        self._due = [_Task(task, Outage(report, f"Error in maintenance ({task.name})")) for task in tasks]
         self._end = clock.Wakeable()
         self._thread: threading.Thread | None = None
 

@@ -204,8 +204,8 @@ class BatchExtension(Extension):
         from sidekiq_py.extensions.batches.ruby_runs import RubyRuns  # only workers need it
 
         return (
-            Maintenance("the audit of batches", _AUDIT_SECONDS, _Audits().run),
-            Maintenance("what Ruby processes run of batches", _RUBY_SECONDS, RubyRuns().run),
+            Maintenance("audit of batches", _AUDIT_SECONDS, _Audits().run),
+            Maintenance("batch jobs that Ruby processes run", _RUBY_SECONDS, RubyRuns().run),
             Maintenance("telemetry of batches", _EVENTS_SECONDS, LifecycleEvents().run),
         )
 

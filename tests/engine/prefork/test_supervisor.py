@@ -198,7 +198,7 @@ def test_a_child_that_was_stopped_alone_comes_back_with_a_restart(family: Family
     os.kill(stopped, signal.SIGTERM)
 
     eventually(lambda: family.children == [kept], within_seconds=30)
-    assert f"child {stopped} was stopped and is not replaced; 1 remain" in family.parent.log
+    assert f"child {stopped} was stopped and is not replaced; children left: 1" in family.parent.log
 
     family.parent.send_signal(signal.SIGHUP)
     eventually(lambda: len(family.children) == 2 and kept not in family.children, within_seconds=30)

@@ -209,7 +209,8 @@ def history(name: str, as_json: bool) -> None:
     """
     Show the last ticks of a job, and how each ended.
 
-    Only ticks that Python has fired or skipped are listed. OUTCOME is `pushed` until a Python worker has run the job. For runs in Ruby it stays `pushed`.
+    Only ticks that Python has fired or skipped are listed. OUTCOME is `pushed` until a Python worker has run the job.
+    For runs in Ruby it stays `pushed`.
     """
     job = _found(name)
     if as_json:

@@ -5,6 +5,9 @@ from typing import Any
 
 _MOST_NOTES = 50
 
+# So that nobody who only asks reads that messages have left their queues.
+_IN_A_DRY_RUN = {"moved": "to move", "scheduled": "to schedule"}
+
 
 class Ledger:
     """
@@ -57,8 +60,9 @@ class Ledger:
         lines = []
         for name in sorted({*self.moved, *self.left}):
             counts = self.moved.get(name, Counter())
-            shown = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items())) or "nothing to move"
-            lines.append(f"{name}: {shown}")
+            words = _IN_A_DRY_RUN if is_dry else {}
+            shown = ", ".join(f"{count} {words.get(kind, kind)}" for kind, count in sorted(counts.items()))
+            lines.append(f"{name}: {shown or 'nothing to move'}")
             lines += [f"  left {count}: {reason}" for reason, count in self.left.get(name, Counter()).items()]
         lines += [f"  {count}: {note}" for note, count in self.notes.most_common()]
         total = f"{self.count_moved} {'would be moved' if is_dry else 'moved'}, {self.count_left} left"

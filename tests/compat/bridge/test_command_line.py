@@ -54,7 +54,7 @@ def test_the_account_for_people_and_as_json(
         source.lpush("celery", message("b"))
         again = call(*ends, "--json", "--rename", "celery=python")
 
-    assert "celery: 1 moved, 1 unreadable" in dry.output
+    assert "celery: 1 to move, 1 unreadable" in dry.output
     assert "2 would be moved, 0 left" in dry.output
     account = json.loads(done.output)
     assert (account["moved"], account["left"]) == (2, 0)

@@ -12,7 +12,7 @@ from typing import Any
 
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.errors import PayloadError
-from sidekiq_py.redaction import Redaction
+from sidekiq_py.redaction import REDACTED, Redaction
 from sidekiq_py.wire.dialect import NEW_WRAPPER, OLD_WRAPPER
 from sidekiq_py.wire.failure import expand_backtrace
 from sidekiq_py.wire.json_dialect import loads
@@ -183,6 +183,9 @@ class JobRecord:
 
         Source: Sidekiq 8.1.7, api.rb, `JobRecord#display_args`.
         """
+        if self.item.get("args") == REDACTED:
+            # A policy hides them all. An empty list would say that the job has none.
+            return [REDACTED]
         if self.klass in _WRAPPERS:
             return self._active_job_display()
         if self.item.get("encrypt") and self.args:

@@ -7,6 +7,7 @@ import pytest
 
 from sidekiq_py.api import JobRecord
 from sidekiq_py.api.job_record import seconds_of
+from sidekiq_py.redaction import Redaction
 from sidekiq_py.wire.dialect import NEW_WRAPPER, OLD_WRAPPER, Dialect
 from sidekiq_py.wire.failure import compress_backtrace
 
@@ -126,6 +127,15 @@ def test_an_encrypted_argument_is_hidden():
 
     assert job.display_args == [1, "[encrypted data]"]
     assert job.args == [1, "QmFzZTY0"]
+
+
+@pytest.mark.parametrize("wrapping", [{}, {"class": NEW_WRAPPER, "wrapped": "Charge"}], ids=["plain", "Active Job"])
+def test_a_job_whose_arguments_are_all_hidden_does_not_look_as_if_it_had_none(wrapping):
+    """In the dashboard, and in the tables and the JSON of the command line."""
+    inside = {"job_class": "Charge", "arguments": [1, "4111"]}
+    job = record(**{"class": "Charge", **wrapping}, args=[inside] if wrapping else [1, "4111"])
+
+    assert job.redacted(Redaction(jobs={"Charge": ["args"]})).display_args == ["[redacted]"]
 
 
 def test_display_class_in_the_payload_comes_first():

@@ -11,12 +11,18 @@ use the dashboard, `SECURITY.md` what it protects against.
 """
 
 from sidekiq_py.redaction import Redaction
-from sidekiq_py.web.access import Account, Role, User
-from sidekiq_py.web.application import asgi_app
-from sidekiq_py.web.gateway import wsgi_app
-from sidekiq_py.web.passwords import hash_password
-from sidekiq_py.web.site import JobLink, Page, PageAction
-from sidekiq_py.web.visit import Visit
+
+try:
+    from sidekiq_py.web.access import Account, Role, User
+    from sidekiq_py.web.application import asgi_app
+    from sidekiq_py.web.gateway import wsgi_app
+    from sidekiq_py.web.passwords import hash_password
+    from sidekiq_py.web.site import JobLink, Page, PageAction
+    from sidekiq_py.web.visit import Visit
+except ModuleNotFoundError as error:
+    raise ImportError(
+        f"sidekiq_py.web needs {error.name}, which is not installed; install it with: pip install 'sidekiq-py[web]'"
+    ) from error
 
 __all__ = [
     "Account",

@@ -256,3 +256,12 @@ def test_the_command_stops_at_once_while_a_page_is_open(web):
         assert server.stop() in (0, -15)
 
         assert "Cancel" not in server.log
+
+
+def test_a_missing_package_is_named_with_its_extra():
+    """In a program whose framework brings Starlette along, but not what renders the pages."""
+    code = "import sys; sys.modules['jinja2'] = None; import sidekiq_py.web"
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert "needs jinja2, which is not installed; install it with: pip install 'sidekiq-py[web]'" in done.stderr

@@ -13,7 +13,7 @@ ARGUMENTS ?=
 
 help: ## Show this list
 	@echo "make <target>:"
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 setup: packages .venv/installed ## Install Redis, Ruby and Sidekiq (as root on Debian), and make .venv
 

@@ -14,7 +14,6 @@ Here, connections of several threads each name their own queues with each call. 
 """
 
 import logging
-import math
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -153,15 +152,9 @@ class ConsumerSession:
         """Start the threads that renew the lease and recover jobs."""
         beat_seconds = self.config.lease_beat_seconds
         link = self.pool.new_link()
-        recovery = _Rounds(
-            self._ends.retry,
-            self.config,
-            link,
-            ownership,
-            dialect=lambda: self.client.detection.dialect(now_seconds()),
-        )
+        recovery = Recovery(self.config, link, ownership, dialect=lambda: self.client.detection.dialect(now_seconds()))
         self._lease = LeaseKeeper(self.pool, ownership, beat_seconds, callbacks=self._callbacks, report=_report)
-        self._housekeeper = Housekeeper(link, ownership, recovery, beat_seconds, _report)
+        self._housekeeper = Housekeeper(link, ownership, recovery, beat_seconds, _report, on_beat=self._ends.retry)
         self._lease.start()
         self._housekeeper.start()
 
@@ -334,19 +327,6 @@ class ConsumerSession:
             return dump(change(parse_job(raw)), dialect=self.client.detection.dialect(now_seconds()))
         except (PayloadError, ArgumentTypeError, ArgumentValueError, TypeError):
             return raw
-
-
-class _Rounds(Recovery):
-    """The housekeeper's rounds, which also retry the writes that failed."""
-
-    def __init__(self, retry_writes: Callable[[], None], *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._retry_writes = retry_writes
-
-    def look(self, within_seconds: float = math.inf) -> int:
-        """Run one round."""
-        self._retry_writes()
-        return super().look(within_seconds)
 
 
 def _units(owner: Owner, reply: Sequence[Any]) -> list[UnitOfWork]:

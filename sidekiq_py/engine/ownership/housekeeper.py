@@ -8,6 +8,7 @@ nothing here can cost it the lease.
 """
 
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 
 from sidekiq_py.clock import Wakeable
@@ -31,6 +32,7 @@ class Housekeeper:
     Args:
         link: The connection of *recovery*, which only this thread uses.
         report: Called with errors. It must not wait for the program's handlers.
+        on_beat: Called at the start of each pass. A Redis error that it raises ends the pass.
 
     Attributes:
         pulse: The thread's pulse.
@@ -43,6 +45,7 @@ class Housekeeper:
         recovery: Recovery,
         beat_seconds: float,
         report: Report,
+        on_beat: Callable[[], None] = lambda: None,
     ) -> None:
         self._link = link
         self._ownership = ownership
@@ -50,6 +53,7 @@ class Housekeeper:
         self._lookout = Lookout(link, ownership, beat_seconds)
         self._beat_seconds = beat_seconds
         self._report = report
+        self._on_beat = on_beat
         self._known_dead: deque[str] = deque()
         self._pause = Wakeable()
         self.pulse = Pulse()
@@ -103,6 +107,7 @@ class Housekeeper:
         return self._beat_seconds
 
     def _look(self) -> None:
+        self._on_beat()
         dead = list(self._known_dead)
         if dead:
             self._recovery.declare_dead(*dead, within_seconds=_PASS_SECONDS)

@@ -102,6 +102,33 @@ def test_a_consumer_outlives_a_restart_of_redis(new_redis_server: Callable[..., 
             eventually(lambda: in_flight(client) == 0)
 
 
+def test_what_could_not_be_acknowledged_is_acknowledged_later_by_any_consumer(
+    new_redis_server: Callable[..., RedisServer],
+) -> None:
+    """Not only by the one process that watches the registry: another's later messages would never be acknowledged."""
+    server = new_redis_server(appendonly=True)
+    url = server.url.replace("redis://", "sidekiq://")
+    with (
+        server.client() as client,
+        Connection(url, transport_options={"sidekiq_version": "6.4.1", "lease_seconds": 6}) as connection,
+    ):
+        client.set("sidekiq_py:lookout", "another process")
+        publish(connection, "proj.add")
+        _, messages = consuming(connection, "celery", prefetch_count=2)
+        drained(connection, messages, 1)
+        # From here on nothing makes this process look into the registry.
+        eventually(lambda: client.keys("sidekiq_py:newest:*"))
+        publish(connection, "proj.add")
+        drained(connection, messages, 2)
+
+        server.kill()
+        messages[0].ack()
+        server.start()
+        messages[1].ack()
+
+        eventually(lambda: in_flight(client) == 0)
+
+
 def test_an_end_that_redis_refuses_keeps_no_other_back(connect: Connect, redis_client: redis.Redis) -> None:
     """As where `dead` is of another type, or its user may not write there; it is told once Redis takes it."""
     connection = connect(lease_seconds=6)

@@ -9,20 +9,7 @@ from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.replies import of_transaction
 from sidekiq_py.redis_access.connection.scripts import Script
 
-_IN_TURN = Script.of_text(
-    "in_turn",
-    """
--- Runs commands, and returns their replies.
--- KEYS: the key of each   ARGV: for each its name, the number of its words behind the key, and these words
-local replies, at = {}, 1
-for place, key in ipairs(KEYS) do
-  local last = at + 1 + ARGV[at + 1]
-  replies[place] = redis.call(ARGV[at], key, unpack(ARGV, at + 2, last))
-  at = last + 1
-end
-return replies
-""",
-)
+IN_TURN = Script("in_turn")
 
 
 def transact(pool: Pool, commands: Sequence[Command]) -> list[Any]:
@@ -43,5 +30,5 @@ def transact(pool: Pool, commands: Sequence[Command]) -> list[Any]:
     # A full Redis refuses all commands behind MULTI, also those that only read or remove, which are the way out of it.
     names = [command[1] for command in commands]
     words = [word for name, _, *rest in commands for word in (name, len(rest), *rest)]
-    replies: list[Any] = pool.run(lambda link: _IN_TURN.run(link, names, words))
+    replies: list[Any] = pool.run(lambda link: IN_TURN.run(link, names, words))
     return replies

@@ -87,9 +87,11 @@ class BatchSize:
         Args:
             consumed: The number of jobs started since the last refill, which was *seconds* ago.
         """
+        if consumed == 0:
+            return 0
         buffer_seconds = self._buffer_seconds * (self.stretch if self._jobs >= _LEAST_JOBS else 1.0)
         is_backlog = self._full_fetches >= _BACKLOG_FETCHES
-        if self.high_seconds > (buffer_seconds if is_backlog else buffer_seconds / 2) or consumed == 0:
+        if self.high_seconds > (buffer_seconds if is_backlog else buffer_seconds / 2):
             return 0
         startable = int(consumed / max(seconds, _LEAST_SECONDS) * buffer_seconds)
         return max(0, min(startable, _GROWTH * consumed, _MAX_AHEAD))

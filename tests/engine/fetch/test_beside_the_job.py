@@ -116,6 +116,15 @@ def lines() -> Iterator[Lines]:
     logger.setLevel(level)
 
 
+@pytest.fixture
+def brought() -> Iterator[list[int]]:
+    """How many jobs each fetch has brought."""
+    counts: list[int] = []
+    telemetry.attach("brought", "sidekiq.fetch", lambda name, measurements: counts.append(measurements["count"]))
+    yield counts
+    telemetry.detach("brought")
+
+
 def in_flight(client: redis.Redis) -> int:
     """How many jobs are."""
     return len(jobs_in_flight(client))
@@ -266,40 +275,30 @@ def test_a_poison_pill_is_reported_under_its_name(
 
 
 def test_short_jobs_of_a_distant_redis_are_fetched_ahead(
-    worker: Worker, redis_server: RedisServer, redis_client: redis.Redis
+    worker: Worker, redis_server: RedisServer, redis_client: redis.Redis, brought: list[int]
 ) -> None:
     """Those of 8 ms are, while a round trip takes 20; if Redis were near, only from a longer backlog."""
     worker.declare("nap", lambda number: (time.sleep(0.008), worker.ran.append(number)))
     push_jobs(redis_client, [job_text(number, "nap") for number in range(100)])
-    brought: list[int] = []
     with CuttingProxy(redis_server.port) as proxy:
         proxy.delay_seconds = 0.02
         worker.url = proxy.url
-        telemetry.attach("brought", "sidekiq.fetch", lambda name, measurements: brought.append(measurements["count"]))
-        try:
-            worker.start()
-            eventually(lambda: redis_client.get("stat:processed") == b"100", 20)
-            worker.stop()
-        finally:
-            telemetry.detach("brought")
+        worker.start()
+        eventually(lambda: redis_client.get("stat:processed") == b"100", 20)
+        worker.stop()
 
     assert sorted(worker.ran) == list(range(100))
     assert max(brought) >= 4
     assert len(brought) <= 60
 
 
-def test_jobs_of_a_backlog_are_fetched_ahead(worker: Worker, redis_client: redis.Redis) -> None:
+def test_jobs_of_a_backlog_are_fetched_ahead(worker: Worker, redis_client: redis.Redis, brought: list[int]) -> None:
     """Those of 6 ms are, after some fetches; they would have to take less than 5 without a backlog."""
     worker.declare("nap", lambda number: (time.sleep(0.006), worker.ran.append(number)))
     push_jobs(redis_client, [job_text(number, "nap") for number in range(1000)])
-    brought: list[int] = []
-    telemetry.attach("brought", "sidekiq.fetch", lambda name, measurements: brought.append(measurements["count"]))
-    try:
-        worker.start()
-        eventually(lambda: redis_client.get("stat:processed") == b"1000", 20)
-        worker.stop()
-    finally:
-        telemetry.detach("brought")
+    worker.start()
+    eventually(lambda: redis_client.get("stat:processed") == b"1000", 20)
+    worker.stop()
 
     assert sorted(worker.ran) == list(range(1000))
     # Without it, nearly every job is fetched alone.

@@ -18,7 +18,6 @@ from sidekiq_py.engine.fetch.redis_errors import RedisErrors
 from sidekiq_py.engine.fetch.served_queues import ServedQueues
 from sidekiq_py.engine.fetch.side_channel import SideChannel
 from sidekiq_py.engine.ownership.owner import UnitOfWork
-from sidekiq_py.errors import RedisConnectionError, RedisError, ReplyLostError
 
 
 class Buffer:
@@ -93,13 +92,8 @@ class Buffer:
         if wanted <= 0 or not queues or self._is_stopped:
             self.low_water = 0
             return
-        try:
-            fetched = self._exchange.run(queues, wanted, now)
-            self.jobs.extend(fetched)
-        except RedisError as error:
-            if isinstance(error, ReplyLostError | RedisConnectionError):
-                self._redis_errors.note()
-            raise
+        fetched = self._exchange.run(queues, wanted, now)
+        self.jobs.extend(fetched)
         self._redis_errors.online("fetching")
         note_fetched(fetched)
         if fetched:

@@ -19,6 +19,7 @@ from sidekiq_py.engine.ownership.owner import Owner, Ownership, UnitOfWork, forg
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.outcome import Question
 from sidekiq_py.redis_access.connection.link import Command, Link
+from sidekiq_py.redis_access.connection.scripts import is_unknown
 from sidekiq_py.redis_access.job_path import in_flight
 from sidekiq_py.registry import OnNotices
 from sidekiq_py.wire import keys
@@ -202,7 +203,7 @@ class Exchange:
                 owner.confirmed_at = asked_at
                 if self._on_notices is not None:
                     self._on_notices(plan.notices(look))
-            if not is_plain:
+            else:
                 # One of them may be a suspect, and a suspect must be the only job that is fetched.
                 self._give_back(owner, batch, found[1:])
                 found = found[:1]
@@ -254,7 +255,7 @@ class Exchange:
             if found or refused or len(names) == 1:
                 return found, refused, look
         reply, *look = self._flush_with(drained, plan.take_in_order(orders))
-        if isinstance(reply, RedisReplyError) and reply.code == "NOSCRIPT":
+        if is_unknown(reply):
             reply, *look = self._link.batch(plan.take_in_order(orders, has_script=False))
         found = plan.taken_in_order(reply)
         self._note_filled(names, orders, [name for name, _ in found])
@@ -297,7 +298,7 @@ class Exchange:
                 may_take_marked=takes_exclusive,
             )
             [reply] = self._flush_with(drained, [in_flight.FETCH.call(*plan.command_parts())])
-            if isinstance(reply, RedisReplyError) and reply.code == "NOSCRIPT":
+            if is_unknown(reply):
                 reply = self._link.batch([in_flight.FETCH.full_call(*plan.command_parts())])[0]
             units = self._units_of(owner, plan, reply, asked_at)
             return units

@@ -281,7 +281,7 @@ class ReliableFetcher:
                 kept_by, unit.field, unit.raw, math.ceil(hard_limit_seconds) + _KEPT_AFTER_LIMIT_SECONDS
             )
         try:
-            was_ours = self._settler.acknowledge_early(unit, vital, counters)
+            was_ours = self._settler.settle_once(unit, vital, counters)
         except RedisError as error:
             # It is unknown whether the job has left Redis. If not, it is an orphan and goes back.
             self._redis_errors.offline(error)

@@ -25,6 +25,7 @@ from sidekiq_py.engine.ownership.owner import Owner, UnitOfWork, forget
 from sidekiq_py.errors import RedisConnectionError, RedisError, RedisReplyError, ReplyLostError
 from sidekiq_py.redis_access.connection.link import Command, Link
 from sidekiq_py.redis_access.connection.replies import raise_first
+from sidekiq_py.redis_access.connection.scripts import is_unknown
 from sidekiq_py.redis_access.job_path import in_flight, job_counts, settle_script
 from sidekiq_py.redis_access.job_path.failed_jobs import add_to_dead
 from sidekiq_py.redis_access.job_path.settle_script import Effect
@@ -43,7 +44,8 @@ class Settler:
     Args:
         link: A connection that only this object uses.
         on_pending: Called when a success has to be sent again.
-        on_lost_connection: Called after a lost connection.
+        on_lost_connection: Called after a connection was lost while a job was settled by itself. Other calls raise the
+            error.
         count: Called with the number of jobs that have succeeded. A negative number takes back jobs that are in doubt
             again.
         trust_seconds: How long one reply counts as proof that Redis accepts acknowledgements. Jobs whose unanswered
@@ -163,10 +165,8 @@ class Settler:
             try:
                 for owner, units in drained.items():
                     self._acknowledge(owner, units)
-            except BaseException as error:
+            except BaseException:
                 self.restore(drained)
-                if isinstance(error, ReplyLostError | RedisConnectionError):
-                    self._on_lost_connection()
                 raise
 
     def settle(self, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect]) -> bool:
@@ -208,21 +208,20 @@ class Settler:
         # After a lost reply, "not in flight" most likely means that the first attempt went through.
         return was_ours or reply_was_lost
 
-    def acknowledge_early(self, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect]) -> bool:
+    def settle_once(self, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect]) -> bool:
         """
-        Remove one job from Redis before it starts; *vital* writes what is kept of it.
+        Settle one job that is in flight, without another try.
 
         Returns:
             False if the job was no longer ours.
 
         Raises:
-            RedisError: It is unknown whether the job has left Redis.
+            RedisError: It is unknown whether the job was settled.
         """
-        try:
-            return self._end(unit.holder, unit, vital, counters)
-        except (ReplyLostError, RedisConnectionError):
-            self._on_lost_connection()
-            raise
+        with self._lock:
+            was_ours = settled(self._link, unit, vital, counters)
+        forget([unit])
+        return was_ours
 
     def give_up(self) -> None:
         """Stop retrying, because the process is exiting."""
@@ -234,16 +233,10 @@ class Settler:
         with self._lock:
             self._link.close()
 
-    def _end(self, owner: Owner, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect]) -> bool:
-        with self._lock:
-            was_ours = settled(self._link, unit, vital, counters)
-        owner.units.pop(unit.field, None)
-        return was_ours
-
     def _end_of(self, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect]) -> Callable[[], bool]:
         """Return a function that settles *unit* and can safely be called again."""
         if unit.owner is not None:
-            return partial(self._end, unit.owner, unit, vital, counters)
+            return partial(self.settle_once, unit, vital, counters)
         if unit.kept_by:
             return partial(self._end_kept, unit, vital, counters)
         key = keys.kept(os.urandom(12).hex())
@@ -284,7 +277,7 @@ class Settler:
             ends.note(self._link, self._link.batch(ends.commands))
         done = [unit for unit in units if unit.end is None]
         if done:
-            self.note_done(owner, done, raise_first(self._link.batch(done_commands(owner, done))))
+            self.note_done(done, raise_first(self._link.batch(done_commands(owner, done))))
 
     def _make_sendable(self, unit: UnitOfWork) -> None:
         """
@@ -300,7 +293,7 @@ class Settler:
             now = now_seconds()
             unit.end = ([add_to_dead(unit.raw, now)], job_counts.count_commands(utc_day(now), failed=True))
 
-    def note_done(self, owner: Owner, units: Sequence[UnitOfWork], replies: Iterable[int]) -> None:
+    def note_done(self, units: Sequence[UnitOfWork], replies: Iterable[int]) -> None:
         """Process the replies to `done_commands`."""
         removed = sum(replies)
         self._accepted_at = monotonic()
@@ -311,13 +304,13 @@ class Settler:
 
     def note_tallied(self, link: Link, units: Sequence[UnitOfWork], reply: Any) -> None:
         """Process the reply to ends that were sent as one command. If it was refused, each end is sent by itself."""
-        if isinstance(reply, RedisReplyError) and reply.code == "NOSCRIPT":
+        if is_unknown(reply):
             [reply] = link.batch([tallied_call(units, has_script=False)])
         if isinstance(reply, RedisReplyError):
             self.note_ends(link, units, link.batch([end_call(unit) for unit in units]))
         else:
             self._logged.clear()
-            self.note_done(units[0].holder, units, [reply])
+            self.note_done(units, [reply])
 
     def note_ends(self, link: Link, units: Sequence[UnitOfWork], replies: Sequence[Any]) -> None:
         """
@@ -327,17 +320,17 @@ class Settler:
             link: The connection that carried the ends; it is free again.
             replies: The reply to the `end_call` of each of *units*.
         """
-        for unit, answer in zip(units, replies, strict=True):
-            owner, reply = unit.holder, answer
-            if isinstance(reply, RedisReplyError):
-                reply = self._ended_by_itself(link, owner, unit, reply)
-            if reply is not None and not reply:
+        for unit, reply in zip(units, replies, strict=True):
+            is_refused = isinstance(reply, RedisReplyError)
+            was_ours = self._ended_by_itself(link, unit, reply) if is_refused else bool(reply)
+            if was_ours is None:
+                continue
+            if not was_ours:
                 _log.info("a job was already settled, or is no longer ours: %s", unit)
-            if reply is not None:
-                self._logged.clear()
-                owner.units.pop(unit.field, None)
+            self._logged.clear()
+            forget([unit])
 
-    def _ended_by_itself(self, link: Link, owner: Owner, unit: UnitOfWork, refusal: RedisError) -> bool | None:
+    def _ended_by_itself(self, link: Link, unit: UnitOfWork, refusal: RedisError) -> bool | None:
         """
         Send a refused end by itself, with its script if Redis does not know it. Returns None if the end was deferred.
 
@@ -345,12 +338,12 @@ class Settler:
             RedisError: It was refused and cannot be deferred; all ends are sent again.
         """
         vital, counters = written_with(unit)
-        if isinstance(refusal, RedisReplyError) and refusal.code == "NOSCRIPT":
+        if is_unknown(refusal):
             try:
                 return settled(link, unit, vital, counters)
             except RedisError as error:
                 refusal = error
-        if not self._defer(unit, partial(self._end, owner, unit, vital, counters), refusal):
+        if not self._defer(unit, partial(self.settle_once, unit, vital, counters), refusal):
             raise refusal
         return None
 
@@ -387,7 +380,7 @@ class Acknowledgements:
                 self._settler.take_back({owner: units})
                 is_accepted = False
             else:
-                self._settler.note_done(owner, units, answers)
+                self._settler.note_done(units, answers)
         return is_accepted
 
     @property

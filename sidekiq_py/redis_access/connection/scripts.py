@@ -79,7 +79,7 @@ class Script:
             RedisError: As `run`, for the first that failed. The others ran anyway.
         """
         replies = link.batch([self.call(*call) for call in calls])
-        unknown = [at for at, reply in enumerate(replies) if _is_unknown(reply)]
+        unknown = [at for at, reply in enumerate(replies) if is_unknown(reply)]
         if unknown:
             texts = [(self.call if at else self.full_call)(*calls[index]) for at, index in enumerate(unknown)]
             for index, reply in zip(unknown, link.batch(texts), strict=True):
@@ -87,5 +87,6 @@ class Script:
         return raise_first(replies)
 
 
-def _is_unknown(reply: Any) -> bool:
+def is_unknown(reply: Any) -> bool:
+    """True if the server answered that it does not know the script."""
     return isinstance(reply, RedisReplyError) and reply.code == "NOSCRIPT"

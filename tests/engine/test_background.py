@@ -85,15 +85,14 @@ def test_the_flusher_goes_on_with_what_it_was_only_reminded_of() -> None:
     work = ["an acknowledgement"]
     errors: list[BaseException] = [SystemExit()]
 
-    def tick() -> None:
+    def tick() -> bool:
         if errors:
             raise errors.pop()
         work.clear()
+        return True
 
     alarm = Alarm()
-    flusher = Flusher(
-        "flusher", alarm, tick, lambda: bool(work), on_offline=lambda error: None, report=lambda error, context: None
-    )
+    flusher = Flusher("flusher", alarm, tick, lambda: bool(work))
     alarm.remind()
     flusher.start()
 

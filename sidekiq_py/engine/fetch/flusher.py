@@ -8,10 +8,8 @@ the flusher: it looks 20 times a second. Waking it for each of them was a third 
 
 import threading
 from collections.abc import Callable
-from typing import Any
 
 from sidekiq_py.engine.background import background_thread, wait_for_end
-from sidekiq_py.errors import RedisError
 
 TICK_SECONDS = 0.005
 REMINDER_SECONDS = 0.05
@@ -62,26 +60,13 @@ class Flusher:
     Args:
         name: The thread's name.
         alarm: Wakes the thread.
-        tick: Does the work that is due.
+        tick: Does the work that is due. Returns False if that failed; the next tick then comes later.
         is_needed: Returns True while there is work.
-        on_offline: Called with a Redis error that a tick raised.
-        report: Called with any other error.
     """
 
-    def __init__(
-        self,
-        name: str,
-        alarm: Alarm,
-        tick: Callable[[], None],
-        is_needed: Callable[[], bool],
-        *,
-        on_offline: Callable[[RedisError], None],
-        report: Callable[[BaseException, dict[str, Any]], None],
-    ) -> None:
+    def __init__(self, name: str, alarm: Alarm, tick: Callable[[], bool], is_needed: Callable[[], bool]) -> None:
         self._tick = tick
         self._is_needed = is_needed
-        self._on_offline = on_offline
-        self._report = report
         self._alarm = alarm
         self._is_stopped = False
         self._thread = background_thread(name, self._run)
@@ -104,19 +89,8 @@ class Flusher:
             self._alarm.wait()
             while not self._is_stopped and (self._alarm.is_armed or self._is_needed()):
                 pause.wait(TICK_SECONDS)
-                if not self._tick_safely():
+                if not self._tick():
                     pause.wait(RETRY_SECONDS)
                 if not self._is_needed():
                     # Work that came since that check is found by the next one.
                     self._alarm.is_armed = False
-
-    def _tick_safely(self) -> bool:
-        try:
-            self._tick()
-        except RedisError as error:
-            self._on_offline(error)
-            return False
-        except Exception as error:  # noqa: BLE001 — the flusher must survive any single failure
-            self._report(error, {"context": "flusher"})
-            return False
-        return True

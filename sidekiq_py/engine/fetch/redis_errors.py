@@ -63,14 +63,17 @@ class RedisErrors:
         if self._downtime.is_on:
             self._downtime.works(f"{self._name}: {work}")
 
-    def attempt(self, call: Callable[[], object], context: str, work: str = "keeping") -> None:
+    def attempt(self, call: Callable[[], object], context: str, work: str = "keeping") -> bool:
         """
         Make a *call* that is repeated later if it fails. It does not raise, because the calling thread may have a job
-        to run.
+        to run. Returns False if the call failed.
         """
         try:
             call()
         except RedisError as error:
             self.offline(error, work)
+            return False
         except Exception as error:  # noqa: BLE001 — see the docstring
             self.report(error, {"context": context})
+            return False
+        return True

@@ -115,10 +115,8 @@ class ReliableFetcher:
         self._flusher = Flusher(
             f"sidekiq.{capsule.name}/flusher",
             self._alarm,
-            self._tick,
+            lambda: self._redis_errors.attempt(self._tick, "flusher"),
             self._is_needed,
-            on_offline=self._redis_errors.offline,
-            report=report,
         )
         # The processors' threads. After one of them acknowledges a job, a fetch follows.
         self._takers: set[int] = set()

@@ -110,12 +110,11 @@ class SideChannel:
         Ask for the notices that a fetch of *unit* would bring now. If Redis is unreachable, this is skipped: nobody can
         have revoked the job in the meantime.
         """
-        if self._on_notices is None:
+        if (on_notices := self._on_notices) is None:
             return
-        try:
+
+        def refresh() -> None:
             with self._lock:
-                self._on_notices(revoked.told_of(self._link, unit.raw))
-        except RedisError as error:
-            self._redis_errors.offline(error)
-        except Exception as error:  # noqa: BLE001 — notices are only hints, and the job is waiting to start
-            self._redis_errors.report(error, {"context": "the notices about a job could not be processed"})
+                on_notices(revoked.told_of(self._link, unit.raw))
+
+        self._redis_errors.attempt(refresh, "the notices about a job could not be processed")

@@ -31,7 +31,7 @@ from sidekiq_py.engine.notices import Notices
 from sidekiq_py.engine.ownership.housekeeper import Housekeeper
 from sidekiq_py.engine.ownership.identity import new_identity
 from sidekiq_py.engine.ownership.lease_keeper import LeaseKeeper
-from sidekiq_py.engine.ownership.owner import Owner, Ownership, UnitOfWork, forget, listed_among
+from sidekiq_py.engine.ownership.owner import Owner, Ownership, UnitOfWork, by_owner, forget, give_back
 from sidekiq_py.engine.ownership.recovery import Recovery
 from sidekiq_py.engine.upkeep.poller import Poller
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, PayloadError, RedisError, RedisReplyError
@@ -275,15 +275,9 @@ class ConsumerSession:
 
         Does not raise: jobs that could not be returned now go back later.
         """
-        by_owner: dict[Owner, list[UnitOfWork]] = {}
-        for unit in units:
-            if unit.owner is not None:
-                by_owner.setdefault(unit.owner, []).append(unit)
-        for owner, theirs in by_owner.items():
-            fields = [unit.field for unit in theirs]
-            give_back = partial(in_flight.give_back, owner=owner.name, fields=fields, listed=listed_among(theirs))
+        for owner, theirs in by_owner(units).items():
             try:
-                self.pool.run(give_back)
+                self.pool.run(partial(give_back, owner=owner, units=theirs))
             except RedisError as error:
                 # The housekeeper requeues jobs that are in flight and unknown here.
                 _log.warning("jobs could not be requeued yet: %s", error)

@@ -15,7 +15,7 @@ from sidekiq_py.engine import draws
 from sidekiq_py.engine.fetch.direct_handoff import direct_handoff_of
 from sidekiq_py.engine.fetch.fetcher import claimed
 from sidekiq_py.engine.fetch.settle import Acknowledgements, Ends, Settler
-from sidekiq_py.engine.ownership.owner import Owner, Ownership, UnitOfWork, forget, listed_among
+from sidekiq_py.engine.ownership.owner import Owner, Ownership, UnitOfWork, forget, give_back
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.outcome import Question
 from sidekiq_py.redis_access.connection.link import Command, Link
@@ -205,7 +205,7 @@ class Exchange:
                     self._on_notices(plan.notices(look))
             else:
                 # One of them may be a suspect, and a suspect must be the only job that is fetched.
-                self._give_back(owner, batch, found[1:])
+                in_flight.give_back_listed(self._link, owner.name, found[1:])
                 found = found[:1]
             now = monotonic()
             for number, (queue, raw) in enumerate(found):
@@ -221,7 +221,7 @@ class Exchange:
                     owner.units[unit.field] = unit
                     units.append(unit)
             if paused:
-                in_flight.give_back(self._link, owner.name, [unit.field for unit in paused], listed_among(paused))
+                give_back(self._link, owner, paused)
             return units
         except BaseException:
             # No processor will get these jobs. Once they are out of the table they go back as orphans.
@@ -270,12 +270,6 @@ class Exchange:
             asked = [names[number] for number in order]
             self._filled.difference_update(asked[: asked.index(name)])
             self._filled.add(name)
-
-    def _give_back(self, owner: Owner, batch: int, jobs: Sequence[tuple[str, bytes]]) -> None:
-        """Put back jobs (queue and bytes) that moves have brought into inboxes. The first of them will run first."""
-        listed = {f"{batch}.{number}@{queue}".encode(): raw for number, (queue, raw) in enumerate(jobs)}
-        if listed:
-            in_flight.give_back(self._link, owner.name, listed, listed)
 
     # ---- a fetch
 

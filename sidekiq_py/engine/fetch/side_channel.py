@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.fetch.flusher import RETRY_SECONDS
 from sidekiq_py.engine.fetch.redis_errors import RedisErrors
-from sidekiq_py.engine.ownership.owner import Owner, Ownership, UnitOfWork, forget, listed_among
+from sidekiq_py.engine.ownership.owner import Owner, Ownership, UnitOfWork, by_owner, forget, give_back
 from sidekiq_py.errors import RedisError
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.extension import revoked
-from sidekiq_py.redis_access.job_path import in_flight
 from sidekiq_py.registry import OnNotices
 
 _log = logging.getLogger("sidekiq")
@@ -55,16 +54,13 @@ class SideChannel:
 
     def give_back(self, units: Sequence[UnitOfWork]) -> None:
         """Put back jobs that will not finish here. The first of them will run first. Does not raise."""
-        by_owner: dict[Owner, list[UnitOfWork]] = {}
         for unit in units:
             if unit.owner is None:
                 _log.warning("a job that runs at most once was cut off, and will not run again: %s", unit)
-            else:
-                by_owner.setdefault(unit.owner, []).append(unit)
-        for owner, theirs in by_owner.items():
+        for owner, theirs in by_owner(units).items():
             try:
                 with self._lock:
-                    in_flight.give_back(self._link, owner.name, [unit.field for unit in theirs], listed_among(theirs))
+                    give_back(self._link, owner, theirs)
             except RedisError as error:
                 self._redis_errors.offline(error)
             except Exception as error:  # noqa: BLE001 — the callers have no other place for the jobs

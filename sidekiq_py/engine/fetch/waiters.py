@@ -434,9 +434,9 @@ class Waiters:
         if not leaving:
             return
         self._held = [unit for unit in self._held if unit.queue in awaited]
-        together: dict[tuple[Owner, str], dict[bytes, bytes]] = {}
+        together: dict[tuple[Owner, str], list[bytes]] = {}
         for unit in leaving:
-            together.setdefault((unit.holder, unit.queue), {})[unit.field] = unit.raw
+            together.setdefault((unit.holder, unit.queue), []).append(unit.raw)
         try:
             with self._pool.link() as link:
                 for (owner, queue), jobs in together.items():

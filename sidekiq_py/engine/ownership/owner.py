@@ -210,9 +210,9 @@ class Ownership:
             return 0, raise_first(link.batch(questions))
         queues = list(self._queues)
         fields, inboxes, answers = in_flight.held(link, owner.name, queues, questions)
-        orphans = owner.orphans(fields)
-        moved = in_flight.give_back(link, owner.name, orphans) if orphans else 0
-        moved += self._give_back_listed(link, owner, self._listed_orphans(owner, queues, raise_first(inboxes)))
+        moved = in_flight.give_back(link, owner.name, owner.orphans(fields))
+        listed_orphans = self._listed_orphans(owner, queues, raise_first(inboxes))
+        moved += in_flight.give_back_listed(link, owner.name, listed_orphans)
         if moved:
             _log.info("put back %s because the reply to the fetch was lost", counted(moved, "job"))
         return moved, raise_first(answers)
@@ -233,13 +233,14 @@ class Ownership:
         queues = list(self._queues)
         for queue, listed in zip(queues, in_flight.listed(link, owner.name, queues), strict=True):
             running_there = Counter(unit.raw for unit in but if unit.is_listed and unit.queue == queue)
-            self._give_back_listed(link, owner, [(queue, raw) for raw in _without(listed, running_there)])
+            jobs = [(queue, raw) for raw in _without(listed, running_there)]
+            in_flight.give_back_listed(link, owner.name, jobs)
 
     def let_go(self, link: Link, units: Sequence["UnitOfWork"]) -> None:
         """Put back the jobs that still run, just before this process exits and ends them. It must exit at once."""
         if units:
             fields = [unit.field for unit in units]
-            in_flight.give_back_at_process_end(link, self.current.name, fields, listed_among(units))
+            in_flight.give_back_at_process_end(link, self.current.name, fields, _listed_among(units))
 
     def _listed_orphans(
         self, owner: Owner, queues: Sequence[str], found: Sequence[list[bytes]]
@@ -257,11 +258,6 @@ class Ownership:
                     unknown[owner.name, queue, raw] = moves
         self._unknown = unknown
         return orphans
-
-    @staticmethod
-    def _give_back_listed(link: Link, owner: Owner, jobs: Sequence[tuple[str, bytes]]) -> int:
-        listed = {f"0.{number}@{queue}".encode(): raw for number, (queue, raw) in enumerate(jobs)}
-        return in_flight.give_back(link, owner.name, listed, listed) if listed else 0
 
     def _next_owner(self) -> Owner:
         self._epoch += 1
@@ -355,6 +351,20 @@ def forget(units: Iterable[UnitOfWork]) -> None:
             unit.owner.units.pop(unit.field, None)
 
 
-def listed_among(units: Iterable[UnitOfWork]) -> dict[bytes, bytes]:
+def by_owner(units: Iterable[UnitOfWork]) -> dict[Owner, list[UnitOfWork]]:
+    """Group the jobs that have an owner."""
+    found: dict[Owner, list[UnitOfWork]] = {}
+    for unit in units:
+        if unit.owner is not None:
+            found.setdefault(unit.owner, []).append(unit)
+    return found
+
+
+def give_back(link: Link, owner: Owner, units: Sequence[UnitOfWork]) -> None:
+    """Put jobs of *owner* back in their queues. The first of them will run first."""
+    in_flight.give_back(link, owner.name, [unit.field for unit in units], _listed_among(units))
+
+
+def _listed_among(units: Iterable[UnitOfWork]) -> dict[bytes, bytes]:
     """Return the bytes of those units that are in inboxes, by field."""
     return {unit.field: unit.raw for unit in units if unit.is_listed}

@@ -372,6 +372,12 @@ def give_back(link: Link, owner: str, fields: Iterable[bytes], listed: Mapping[b
     return moved
 
 
+def give_back_listed(link: Link, owner: str, jobs: Iterable[tuple[str, bytes]]) -> int:
+    """Like `give_back`, for jobs in inboxes, each given by its queue and its bytes."""
+    listed = {f"0.{number}@{queue}".encode(): raw for number, (queue, raw) in enumerate(jobs)}
+    return give_back(link, owner, listed, listed)
+
+
 def give_back_at_process_end(
     link: Link, owner: str, fields: Sequence[bytes], listed: Mapping[bytes, bytes] = _NONE_LISTED
 ) -> None:
@@ -454,19 +460,12 @@ def listed(link: Link, owner: str, queue_names: Sequence[str]) -> list[list[byte
     return found
 
 
-def put_back(link: Link, owner: str, queue_name: str, jobs: Mapping[bytes, bytes]) -> int:
-    """
-    Put jobs from one inbox back in their queue, in their original order.
-
-    Args:
-        jobs: Maps each field to the job's bytes.
-
-    Returns:
-        How many were still in flight.
-    """
+def put_back(link: Link, owner: str, queue_name: str, jobs: Iterable[bytes]) -> int:
+    """Put jobs from one inbox back in their queue, in their original order. Returns how many were still in flight."""
     [newest_first] = listed(link, owner, [queue_name])
     places = {raw: place for place, raw in enumerate(newest_first)}
-    return give_back(link, owner, sorted(jobs, key=lambda field: places.get(jobs[field], 0), reverse=True), jobs)
+    in_order = sorted(jobs, key=lambda raw: places.get(raw, 0), reverse=True)
+    return give_back_listed(link, owner, [(queue_name, raw) for raw in in_order])
 
 
 def public_field(field: bytes, listed: bytes | None) -> bytes:

@@ -253,7 +253,7 @@ def test_jobs_of_a_paused_queue_go_back_together_in_the_order_in_which_they_came
     redis_client.sadd("paused", "default")
 
     replies = [in_flight.claim(link, OWNER, "7.0", "default", raw) for raw in (b"second", b"first")]
-    moved = in_flight.put_back(link, OWNER, "default", {b"7.0@default": b"second", b"6.0@default": b"first"})
+    moved = in_flight.put_back(link, OWNER, "default", [b"second", b"first"])
 
     assert (replies, moved) == ([in_flight.PAUSED] * 2, 2)
     assert redis_client.rpop("queue:default", 3) == [b"first", b"second", b"next"]

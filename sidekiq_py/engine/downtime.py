@@ -10,15 +10,12 @@ outage, with two durations.
 import logging
 import threading
 from collections.abc import Callable
-from typing import Any
 
 from sidekiq_py.clock import monotonic as clock_monotonic
 from sidekiq_py.errors import RedisError, RedisReplyError
-from sidekiq_py.telemetry import REDIS_OUTAGE
+from sidekiq_py.telemetry import REDIS_OUTAGE, Report
 
 _log = logging.getLogger("sidekiq")
-
-Report = Callable[[BaseException, dict[str, Any]], None]
 
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 5.0

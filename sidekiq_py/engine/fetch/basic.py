@@ -11,7 +11,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from sidekiq_py.clock import monotonic, now_seconds, utc_day
 from sidekiq_py.config import CapsuleConfig
@@ -28,6 +27,7 @@ from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.job_path import job_counts, settle_script
 from sidekiq_py.redis_access.job_path.settle_script import Effect
+from sidekiq_py.telemetry import Report
 from sidekiq_py.wire import keys
 
 _log = logging.getLogger("sidekiq")
@@ -45,7 +45,7 @@ class BasicFetcher:
         capsule: CapsuleConfig,
         pool: Pool,
         *,
-        report: Callable[[BaseException, dict[str, Any]], None],
+        report: Report,
         room: Callable[[], int | None] = lambda: None,
     ) -> None:
         self._pool = pool

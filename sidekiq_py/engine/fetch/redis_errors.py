@@ -1,11 +1,11 @@
 """Records the Redis errors of one capsule: each outage is reported once, then the jobs in flight are compared."""
 
 from collections.abc import Callable
-from typing import Any
 
 from sidekiq_py.engine.downtime import Downtime
 from sidekiq_py.engine.fetch.flusher import Alarm
 from sidekiq_py.errors import RedisError, RedisReplyError
+from sidekiq_py.telemetry import Report
 
 
 class RedisErrors:
@@ -19,9 +19,7 @@ class RedisErrors:
         report: Called with errors that would otherwise go unreported.
     """
 
-    def __init__(
-        self, name: str, alarm: Alarm, downtime: Downtime, report: Callable[[BaseException, dict[str, Any]], None]
-    ) -> None:
+    def __init__(self, name: str, alarm: Alarm, downtime: Downtime, report: Report) -> None:
         self._name = name
         self._alarm = alarm
         self._downtime = downtime

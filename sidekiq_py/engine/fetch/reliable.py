@@ -19,7 +19,6 @@ import math
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from sidekiq_py.clock import monotonic, now_seconds, utc_day
 from sidekiq_py.config import CapsuleConfig, Config
@@ -40,6 +39,7 @@ from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.job_path import in_flight, job_counts
 from sidekiq_py.redis_access.job_path.settle_script import Effect, Tally
 from sidekiq_py.registry import OnNotices
+from sidekiq_py.telemetry import Report
 
 _log = logging.getLogger("sidekiq")
 
@@ -72,7 +72,7 @@ class ReliableFetcher:
         pool: Pool,
         ownership: Ownership,
         *,
-        report: Callable[[BaseException, dict[str, Any]], None],
+        report: Report,
         room: Callable[[], int | None] = lambda: None,
         on_notices: OnNotices | None = None,
         count: Callable[[int], None] = lambda count: None,

@@ -13,13 +13,14 @@ from contextlib import suppress
 
 from sidekiq_py.clock import Wakeable
 from sidekiq_py.engine.background import background_thread, wait_for_end
-from sidekiq_py.engine.downtime import Outage, Report
+from sidekiq_py.engine.downtime import Outage
 from sidekiq_py.engine.ownership.lookout import Lookout
 from sidekiq_py.engine.ownership.owner import Ownership
 from sidekiq_py.engine.ownership.recovery import Recovery
 from sidekiq_py.engine.pulse import Pulse
 from sidekiq_py.errors import RedisError, RedisReplyError
 from sidekiq_py.redis_access.connection.link import Link
+from sidekiq_py.telemetry import Report
 
 _PASS_SECONDS = 1.0
 _ANNOUNCE_SECONDS = 0.5

@@ -18,11 +18,12 @@ from typing import Any
 from sidekiq_py.clock import Wakeable, monotonic
 from sidekiq_py.engine.background import background_thread, wait_for_end
 from sidekiq_py.engine.callback_thread import CallbackThread
-from sidekiq_py.engine.downtime import Outage, Report
+from sidekiq_py.engine.downtime import Outage
 from sidekiq_py.engine.ownership.owner import Ownership
 from sidekiq_py.engine.pulse import Pulse
 from sidekiq_py.errors import RedisError, ReplyLostError
 from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.telemetry import Report
 
 _log = logging.getLogger("sidekiq")
 

@@ -19,6 +19,7 @@ from sidekiq_py.errors import JobFailed, PayloadError, Shutdown
 from sidekiq_py.outcome import Attempt, Outcome
 from sidekiq_py.redis_access.job_path.failed_jobs import add_to_dead, add_to_retry, trim_dead
 from sidekiq_py.registry import JobDefinition
+from sidekiq_py.telemetry import Report
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.failure import backtrace_lines, error_class_name, error_text, record_failure
 from sidekiq_py.wire.payload import dump, parse_job
@@ -53,7 +54,7 @@ class Failure(NamedTuple):
     dialect: Dialect
     now: float
     draw: Callable[[], float]
-    report: Callable[[BaseException, dict[str, Any]], None]
+    report: Report
 
     def report_problem(self, problem: BaseException, context: str, **facts: Any) -> None:
         """Report what went wrong on the way. An error in the report itself is ignored."""

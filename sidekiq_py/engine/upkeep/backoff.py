@@ -3,8 +3,8 @@
 import logging
 from collections import Counter
 
-from sidekiq_py.engine.downtime import Report
 from sidekiq_py.logs import counted
+from sidekiq_py.telemetry import Report
 
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 60.0

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable
 
 from sidekiq_py import clock
 from sidekiq_py.engine.background import background_thread, started, wait_for_end
-from sidekiq_py.engine.downtime import Outage, Report
+from sidekiq_py.engine.downtime import Outage
 from sidekiq_py.extension import Maintenance
 from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.telemetry import Report
 
 # How often a process without the lease checks whether it holds it by now.
 _LOOK_SECONDS = 0.5

@@ -31,7 +31,7 @@ from sidekiq_py import clock
 from sidekiq_py.config import Config
 from sidekiq_py.engine import draws
 from sidekiq_py.engine.background import background_thread, started, wait_for_end
-from sidekiq_py.engine.downtime import Outage, Report
+from sidekiq_py.engine.downtime import Outage
 from sidekiq_py.engine.pulse import Pulse
 from sidekiq_py.engine.upkeep.backoff import Backoffs
 from sidekiq_py.errors import (
@@ -49,7 +49,7 @@ from sidekiq_py.redis_access.job_path.due_watch import DueWatch
 from sidekiq_py.redis_access.job_path.promote import Move, Moved
 from sidekiq_py.redis_access.job_path.push import Outgoing
 from sidekiq_py.redis_access.processes import process_set
-from sidekiq_py.telemetry import PROMOTE
+from sidekiq_py.telemetry import PROMOTE, Report
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.payload import parse_job
 

@@ -45,6 +45,7 @@ from sidekiq_py.logs import counted, log_context
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.job_path import in_flight, recover
 from sidekiq_py.redis_access.job_path.failed_jobs import add_to_dead, trim_dead
+from sidekiq_py.telemetry import Report
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.failure import error_class_name
 from sidekiq_py.wire.payload import dump, parse_job_or_empty
@@ -52,7 +53,6 @@ from sidekiq_py.wire.payload import dump, parse_job_or_empty
 _log = logging.getLogger("sidekiq")
 
 MOST_DEATHS = 3
-DEATHS_WINDOW_SECONDS = 72 * 3600
 # The longest time for which CPU use keeps a process without a lease alive. No call holds Python's interpreter lock for
 # that long, but a process that goes on without its embedded worker may use CPU for longer.
 _LONGEST_GRIP_SECONDS = 3600
@@ -123,7 +123,7 @@ class Recovery:
         dialect: Callable[[], Dialect],
         extensions: LoadedExtensions | None = None,
         pending_deaths: PendingDeaths | None = None,
-        report: Callable[[BaseException, dict[str, Any]], Any] = lambda error, context: None,
+        report: Report = lambda error, context: None,
         on_dead_lettered: Callable[[bytes, BaseException, PendingDeath | None], Any] = lambda raw, error, death: None,
         on_pending_death: Callable[[PendingDeath, dict[str, Any], BaseException], Any] = lambda death, job, error: None,
         on_recovered: Callable[[str, int, int], Any] = lambda owner, count, dead: None,
@@ -372,7 +372,7 @@ class Recovery:
     def _fate(self, entry: recover.Entry, record: tuple[int, float] | None) -> recover.Fate:
         now = now_seconds()
         deaths, first = record if record is not None else (0, now)
-        if now - first > DEATHS_WINDOW_SECONDS:
+        if now - first > recover.SUSPECT_TTL_SECONDS:
             deaths, first = 0, now
         if entry.is_marked:
             deaths += 1

@@ -17,14 +17,14 @@ from sidekiq_py.config import Config
 from sidekiq_py.engine.ownership import recovery as recovery_module
 from sidekiq_py.engine.ownership.host import ProcessPlace, parse_registration, registration
 from sidekiq_py.engine.ownership.owner import Ownership
-from sidekiq_py.engine.ownership.recovery import DEATHS_WINDOW_SECONDS, Recovery
+from sidekiq_py.engine.ownership.recovery import Recovery
 from sidekiq_py.errors import PoisonPillError
 from sidekiq_py.extension import Effect, Extension, JobEnd
 from sidekiq_py.loaded_extensions import LoadedExtensions
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
-from sidekiq_py.redis_access.job_path.recover import FORGET_SUSPECTS
+from sidekiq_py.redis_access.job_path.recover import FORGET_SUSPECTS, SUSPECT_TTL_SECONDS
 from sidekiq_py.redis_access.reads.in_flight_counts import counts
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.dialect import Dialect
@@ -567,14 +567,14 @@ def test_suspects_are_remembered_for_72_hours(recovery: Recovery, link: Link, re
     push(redis_client, "poison")
     die_with(b"poison", recovery, link, redis_client, batch=1)
 
-    assert 0 < redis_client.ttl("sidekiq_py:suspects") <= DEATHS_WINDOW_SECONDS
+    assert 0 < redis_client.ttl("sidekiq_py:suspects") <= SUSPECT_TTL_SECONDS
 
 
 def test_a_suspect_that_nobody_clears_is_forgotten_after_72_hours(
     recovery: Recovery, redis_client: redis.Redis, clocks: Clocks
 ) -> None:
     """Its job was run by Ruby, which knows no suspects; others keep the key alive."""
-    old, young = f"0:{T0 - DEATHS_WINDOW_SECONDS - 1:.3f}", f"2:{T0 - DEATHS_WINDOW_SECONDS + 1:.3f}"
+    old, young = f"0:{T0 - SUSPECT_TTL_SECONDS - 1:.3f}", f"2:{T0 - SUSPECT_TTL_SECONDS + 1:.3f}"
     redis_client.hset("sidekiq_py:suspects", mapping={"old": old, "young": young})
 
     recovery.look()

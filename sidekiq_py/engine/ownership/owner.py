@@ -129,7 +129,7 @@ class Ownership:
             self._queues = list(dict.fromkeys((*self._queues, *queues)))
             self._about = self.current.about = registration(self._place, self._queues)
 
-    def renew(self, link: Link) -> Owner:
+    def renew(self, link: Link) -> None:
         """
         Renew the lease of the current owner, or continue as the next epoch if it was recovered.
 
@@ -147,16 +147,14 @@ class Ownership:
                 self.advance(owner)
         else:
             owner.confirmed_at = asked_at
-        return self.current
 
-    def advance(self, fenced: Owner) -> Owner:
-        """Continue as the next epoch because *fenced* was recovered. Returns the current owner."""
+    def advance(self, fenced: Owner) -> None:
+        """Continue as the next epoch because *fenced* was recovered."""
         with self._lock:
             if self.current is not fenced:
-                return self.current
-            following = self.current = self._next_owner()
+                return
+            self.current = self._next_owner()
         self._warn(_loss(len(fenced.units)))
-        return following
 
     def reserve_exclusive(self) -> bool:
         """

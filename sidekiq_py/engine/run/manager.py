@@ -7,14 +7,18 @@ reports the error, settles or returns its current job, and continues.
 
 import threading
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from sidekiq_py.config import CapsuleConfig
 from sidekiq_py.engine.fetch.fetcher import Fetcher
 from sidekiq_py.engine.ownership.owner import UnitOfWork
 from sidekiq_py.engine.run.attempt import HardLimitWatch, Surroundings
 from sidekiq_py.engine.run.interrupts import SoftLimits
-from sidekiq_py.engine.run.processor import AsyncExecutor, BetweenJobs, Processor
+from sidekiq_py.engine.run.processor import BetweenJobs, Processor
 from sidekiq_py.errors import Shutdown
+
+if TYPE_CHECKING:
+    from sidekiq_py.engine.run.event_loop import EventLoop
 
 
 class Manager:
@@ -26,7 +30,7 @@ class Manager:
         fetcher: Fetcher,
         surroundings: Surroundings,
         limits: SoftLimits,
-        loop: AsyncExecutor | None,
+        loop: "EventLoop | None",
     ) -> None:
         self.name = capsule.name
         self.fetcher = fetcher

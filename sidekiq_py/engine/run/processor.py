@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sidekiq_py import tid
 from sidekiq_py.clock import monotonic, now_seconds
@@ -47,19 +47,13 @@ from sidekiq_py.wire import keys
 from sidekiq_py.wire.json_writer import display_text
 from sidekiq_py.wire.payload import parse_job, score_text
 
+if TYPE_CHECKING:
+    from sidekiq_py.engine.run.event_loop import EventLoop
+
 _log = logging.getLogger("sidekiq")
 
 _PAUSE_SECONDS = 1.0
 _MOST_IN_A_ROW = 1000
-
-
-class AsyncExecutor(Protocol):
-    """Runs `async def` jobs."""
-
-    def submit(
-        self, unit: UnitOfWork, payload: Payload, definition: JobDefinition, ending: AttemptEnd, fetcher: Fetcher
-    ) -> bool:
-        """Start the job. Returns False if there is no free slot."""
 
 
 class BetweenJobs(Protocol):
@@ -89,7 +83,7 @@ class Processor:
         fetcher: Fetcher,
         surroundings: Surroundings,
         limits: SoftLimits,
-        loop: AsyncExecutor | None,
+        loop: "EventLoop | None",
     ) -> None:
         self._fetcher = fetcher
         self._around = surroundings

@@ -206,7 +206,8 @@ class HardLimits:
             self._let_go_on(settling)
         else:
             # The job is recovered as that of a dead owner.
-            self._kill(settling.child)
+            self._settling = None
+            settling.child.kill(Reason.PAST_LIMIT)
 
     def _end_late(self, owner: str, job: str) -> None:
         """End a job that was resumed while Redis was unreachable, and that a helper has settled after all."""
@@ -216,19 +217,14 @@ class HardLimits:
 
     def _end(self, child: ChildProcess, limit: Limit) -> None:
         """Kill the child whose job is settled, or have it deliver the signal."""
+        if self._settling is not None and self._settling.child is child:
+            self._settling = None
         if limit.signal_number == signal.SIGKILL:
             _log.warning("%s: child %d is killed", limit.reason, child.pid)
-            self._kill(child)
-            return
-        _log.warning("%s: child %d is sent %s", limit.reason, child.pid, signal_name(limit.signal_number))
-        if self._settling is not None and self._settling.child is child:
-            self._settling = None
-        child.pass_signal(limit)
-
-    def _kill(self, child: ChildProcess) -> None:
-        if self._settling is not None and self._settling.child is child:
-            self._settling = None
-        child.kill(Reason.PAST_LIMIT)
+            child.kill(Reason.PAST_LIMIT)
+        else:
+            _log.warning("%s: child %d is sent %s", limit.reason, child.pid, signal_name(limit.signal_number))
+            child.pass_signal(limit)
 
 
 def _has_stopped(pid: int) -> bool:

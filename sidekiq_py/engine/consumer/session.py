@@ -218,7 +218,7 @@ class ConsumerSession:
         asked_at = monotonic()
         try:
             reply = self.pool.run(lambda link: in_flight.FETCH.run(link, *plan.command_parts()), idempotent=False)
-            owner.published, owner.is_registered, owner.confirmed_at = about, True, asked_at
+            owner.published, owner.confirmed_at = about, asked_at
             self.notices.note(reply[1])
             units = _units(owner, reply)
             if len(units) == 1 and units[0].is_marked:

@@ -133,7 +133,7 @@ class Exchange:
         other jobs. Returns None if a fetch is needed.
         """
         ended = drained.get(owner, ())
-        is_due = asked_at >= self._next_jobs_at and owner.is_registered and owner.published == owner.about
+        is_due = asked_at >= self._next_jobs_at and owner.published == owner.about
         if len(ended) != 1 or len(drained) != 1 or not is_due:
             return None
         [unit] = ended
@@ -177,7 +177,6 @@ class Exchange:
             wanted <= _MOST_SINGLE
             and wanted * self._longest <= self._max_bytes
             and asked_at >= self._singles_at
-            and owner.is_registered
             and owner.published == owner.about
             and self._ownership.trusts(asked_at)
             and not self.paused
@@ -342,7 +341,6 @@ class Exchange:
                 raise reply
             self._ownership.advance(owner)
             return []
-        owner.is_registered = True
         owner.confirmed_at = asked_at
         owner.published = plan.registration or owner.published
         if owner.published == owner.about:

@@ -35,7 +35,8 @@ class Owner:
         about: The text to write into the registry.
 
     Attributes:
-        published: The text that is in the registry now. Recovery looks for inboxes of the queues that it names.
+        published: The text that is in the registry now; at first empty. Recovery looks for inboxes of the queues that
+            it names.
         units: All jobs taken and not yet known to be settled, by field.
         outstanding: The batches that were requested and whose reply has not been read.
         exclusive_field: The field of the marked job that `Ownership.reserve_exclusive` admitted.
@@ -48,13 +49,17 @@ class Owner:
         self.published = ""
         self.units: dict[bytes, UnitOfWork] = {}
         self.outstanding: set[int] = set()
-        self.is_registered = False
         self.exclusive_field: bytes = b""
         self.confirmed_at = monotonic()
         self._batches = itertools.count(1)
 
     def __repr__(self) -> str:
         return f"<Owner {self.name} units={len(self.units)}>"
+
+    @property
+    def is_registered(self) -> bool:
+        """True once a fetch has entered this owner in the registry."""
+        return bool(self.published)
 
     def open_batch(self) -> int:
         """Return a number for a fetch that is about to be sent."""

@@ -78,7 +78,7 @@ def test_a_move_is_opened_anew_where_its_connection_was_closed_while_idle(
     """Every processor was busy for long, and no move was open."""
     ownership = Ownership("host:1:abc", ["default"], 30)
     redis_client.hset(keys.OWNERS, ownership.current.name, ownership.current.about)
-    ownership.current.is_registered = True
+    ownership.current.published = ownership.current.about
     group = Waiters(pool, ownership, ["default"], 0.05)
     [waiter] = group._waiters
     waiter.link.connect()

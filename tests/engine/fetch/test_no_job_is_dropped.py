@@ -207,7 +207,7 @@ def test_what_a_move_has_brought_goes_back_if_another_move_fails_beyond_measure(
     """Both have come in one look; the first stands in the table already."""
     ownership = Ownership("me:1:abc", ["default", "low"], 30)
     redis_client.hset(keys.OWNERS, ownership.current.name, ownership.current.about)
-    ownership.current.is_registered = True
+    ownership.current.published = ownership.current.about
     group = Waiters(pool, ownership, ["default", "low"], 0.05)
     group.open(())
     eventually(lambda: sum(client["cmd"] == "blmove" for client in redis_client.client_list()) == 2)

@@ -30,7 +30,7 @@ def ownership(redis_client: redis.Redis) -> Ownership:
     """An owner that is entered."""
     owned = Ownership("host:1:abc", ["default"], 30)
     redis_client.hset(keys.OWNERS, owned.current.name, owned.current.about)
-    owned.current.is_registered = True
+    owned.current.published = owned.current.about
     return owned
 
 

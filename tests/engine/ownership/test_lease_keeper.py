@@ -176,7 +176,7 @@ def test_a_connection_that_is_gone_without_a_word_is_given_up_before_the_lease_r
     ownership = Ownership("host:1:abc", ["default"], 3)
     owner = ownership.current
     redis_client.hset(keys.OWNERS, owner.name, owner.about)
-    owner.is_registered = True
+    owner.published = owner.about
     errors: list[BaseException] = []
     flusher = LeaseKeeper(pool, ownership, 0.1, callbacks=callbacks, report=lambda error, context: errors.append(error))
     flusher.start()
@@ -201,7 +201,7 @@ def test_a_reply_that_took_long_confirms_no_more_than_when_it_was_asked_for(
     ownership = Ownership("host:1:abc", ["default"], 1)
     owner = ownership.current
     redis_client.hset(keys.OWNERS, owner.name, owner.about)
-    owner.is_registered = True
+    owner.published = owner.about
     owner.confirmed_at = 0.0
     with pool.link() as link:
         link.connect()

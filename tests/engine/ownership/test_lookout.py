@@ -32,7 +32,7 @@ def enter(link: Link, ownership: Ownership) -> None:
     """Its first fetch."""
     owner = ownership.current
     fetch(link, owner=owner.name, registration=owner.about)
-    owner.is_registered = True
+    owner.published = owner.about
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ def enter(link: Link, ownership: Ownership) -> Owner:
     owner = ownership.current
     batch = owner.open_batch()
     fetch(link, owner=owner.name, registration=owner.about, batch=batch)
-    owner.is_registered = True
+    owner.published = owner.about
     owner.close_batch(batch)
     return owner
 

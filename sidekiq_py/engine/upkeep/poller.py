@@ -203,7 +203,8 @@ class Poller:
     def start(self) -> None:
         """Start the thread. It tries to get the lease at once; without the lease it waits as Sidekiq does."""
         if self._thread is None:
-            self._begin()
+            began = self._lease_at = self._monotonic()
+            self._look_at = self._clean_at = began + initial_wait_seconds(self._config, self._draw())
             self._thread = started(background_thread("sidekiq.poller", self._run))
 
     def terminate(self) -> None:
@@ -256,11 +257,6 @@ class Poller:
                 scan.rests_until = self._monotonic() + REST_SECONDS
 
     # The thread
-
-    def _begin(self) -> None:
-        began = self._monotonic()
-        self._lease_at = began
-        self._look_at = self._clean_at = began + initial_wait_seconds(self._config, self._draw())
 
     def _run(self) -> None:
         pause = 0.0

@@ -150,33 +150,30 @@ def members(pool: Pool, key: str) -> list[str]:
 
 def kinds(pool: Pool, names: Sequence[str]) -> dict[str, str]:
     """The type of each key: `list`, `hash`, …, or `none`."""
-    replies = _batch(pool, [("TYPE", _bytes(name)) for name in names])
-    return {name: reply.decode() for name, reply in _paired(names, replies)}
+    return {name: reply.decode() for name, reply in _of_each(pool, "TYPE", names)}
 
 
 def texts(pool: Pool, names: Sequence[str]) -> dict[str, bytes]:
     """The values of the keys that are strings; other keys are skipped."""
-    replies = _batch(pool, [("GET", _bytes(name)) for name in names])
-    return {name: reply for name, reply in _paired(names, replies) if reply is not None}
+    return {name: reply for name, reply in _of_each(pool, "GET", names) if reply is not None}
 
 
 def sizes(pool: Pool, names: Sequence[str], command: str) -> dict[str, int]:
     """The reply to LLEN, HLEN, SCARD or ZCARD for each key; 0 for a key of another type."""
-    replies = _batch(pool, [(command, _bytes(name)) for name in names])
-    return {name: to_i(reply) if isinstance(reply, bytes) else reply or 0 for name, reply in _paired(names, replies)}
+    replies = _of_each(pool, command, names)
+    return {name: to_i(reply) if isinstance(reply, bytes) else reply or 0 for name, reply in replies}
 
 
 def existing(pool: Pool, names: Sequence[str]) -> set[str]:
     """The keys that exist."""
-    replies = _batch(pool, [("EXISTS", _bytes(name)) for name in names])
-    return {name for name, is_there in _paired(names, replies) if is_there}
+    return {name for name, is_there in _of_each(pool, "EXISTS", names) if is_there}
 
 
 def replies(pool: Pool, command: str, names: Sequence[str]) -> dict[str, Any]:
     """The reply for each key, which is the `RedisReplyError` where only this key is refused."""
     found = _replies(pool, [(command, _bytes(name)) for name in names])
     raise_first([reply for reply in found if isinstance(reply, RedisReplyError) and reply.is_about_server])
-    return dict(_paired(names, found))
+    return dict(zip(names, found, strict=True))
 
 
 def queue_sample(pool: Pool, queue: str, size: int, wanted: int) -> Iterator[list[bytes]]:
@@ -232,6 +229,11 @@ def _clock_once(pool: Pool, now: Callable[[], float]) -> ClockReading:
     return ClockReading(there, (before + after) / 2 - there, max(0.0, after - before) / 2)
 
 
+def _of_each(pool: Pool, command: str, names: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    """Each key, with the reply of a command for it; None if the key has another type."""
+    return zip(names, _batch(pool, [(command, _bytes(name)) for name in names]), strict=True)
+
+
 def _batch(pool: Pool, commands: Sequence[Command]) -> list[Any]:
     """A reply for each command; None if the key has another type."""
     return well_typed(_replies(pool, commands))
@@ -251,10 +253,6 @@ def _name(raw: bytes) -> str:
 
 def _bytes(name: str) -> bytes:
     return name.encode(errors="surrogateescape")
-
-
-def _paired(names: Sequence[str], replies: Sequence[Any]) -> Iterator[tuple[str, Any]]:
-    return zip(names, replies, strict=True)
 
 
 def _seconds(time: Sequence[bytes]) -> float:

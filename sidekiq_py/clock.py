@@ -7,9 +7,7 @@ Pure code takes `now` as an argument; only long-lived parts and the client read 
 import threading
 import time
 from collections.abc import Callable
-from functools import lru_cache, partial
-
-_DAY_SECONDS = 24 * 3600
+from functools import partial
 
 
 def now_seconds() -> float:
@@ -19,13 +17,7 @@ def now_seconds() -> float:
 
 def utc_day(now: float) -> str:
     """The UTC date of an epoch time, as used in the names of the daily counters."""
-    return _day(int(now // _DAY_SECONDS))
-
-
-@lru_cache(maxsize=2)
-def _day(number: int) -> str:
-    """The date *number* days after 1970-01-01."""
-    return time.strftime("%Y-%m-%d", time.gmtime(number * _DAY_SECONDS))
+    return time.strftime("%Y-%m-%d", time.gmtime(now))
 
 
 # Called several times per job: a wrapper function would cost more than the call itself.

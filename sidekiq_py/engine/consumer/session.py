@@ -299,19 +299,19 @@ class ConsumerSession:
         forget([unit])
 
     def _acknowledge(self, unit: UnitOfWork) -> None:
-        day = utc_day(now_seconds())
+        now = now_seconds()
         if unit.is_marked:
-            counters = [*job_counts.count_commands(day, failed=False), in_flight.clear_suspect_command(unit.raw)]
+            counters = [*job_counts.count_commands(now, failed=False), in_flight.clear_suspect_command(unit.raw)]
             self.pool.run(lambda link: settled(link, unit, (), counters))
         else:
             [removed] = self.pool.batch(done_commands(unit.holder, [unit]))
             if removed:
-                self.pool.run(lambda link: job_counts.count_processed(link, day, 1), idempotent=False)
+                self.pool.run(lambda link: job_counts.count_processed(link, utc_day(now), 1), idempotent=False)
         forget([unit])
 
     def _dead_letter(self, unit: UnitOfWork, member: bytes, now: float) -> None:
         vital = [add_to_dead(member, now), *trim_dead(now, self.config.dead_limits)]
-        counters = [*job_counts.count_commands(utc_day(now), failed=True), in_flight.clear_suspect_command(unit.raw)]
+        counters = [*job_counts.count_commands(now, failed=True), in_flight.clear_suspect_command(unit.raw)]
         self.pool.run(lambda link: settled(link, unit, vital, counters))
         forget([unit])
 

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from sidekiq_py.clock import monotonic, now_seconds, utc_day
+from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.config import CapsuleConfig
 from sidekiq_py.engine import draws
 from sidekiq_py.engine.fetch.deferred import Deferred
@@ -103,7 +103,7 @@ class BasicFetcher:
 
     def acknowledge(self, unit: UnitOfWork, seconds: float) -> None:
         """Count the job. No key in Redis holds it any more."""
-        self.settle(unit, (), job_counts.count_commands(utc_day(now_seconds()), failed=False))
+        self.settle(unit, (), job_counts.count_commands(now_seconds(), failed=False))
 
     def acknowledge_early(self, unit: UnitOfWork, *, hard_limit_seconds: float | None = None) -> bool:
         """Always True: the job has already left Redis."""

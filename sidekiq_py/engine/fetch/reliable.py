@@ -20,7 +20,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
-from sidekiq_py.clock import monotonic, now_seconds, utc_day
+from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.config import CapsuleConfig, Config
 from sidekiq_py.engine.downtime import Downtime
 from sidekiq_py.engine.fetch.buffer import Buffer
@@ -78,17 +78,17 @@ class ReliableFetcher:
         count: Callable[[int], None] = lambda count: None,
         downtime: Downtime | None = None,
     ) -> None:
-        names = capsule.queue_names
+        weights = capsule.weights
         self._ownership = ownership
         self._alarm = Alarm()
         self._redis_errors = RedisErrors(capsule.name, self._alarm, downtime or Downtime(), report)
-        self._queues = ServedQueues({name: capsule.weights[name] for name in names}, config.idle_waiters, room)
+        self._queues = ServedQueues(weights, config.idle_waiters, room)
         self._side = SideChannel(pool.new_link(), ownership, self._redis_errors, on_notices)
         self._settler = Settler(
             pool.new_link(), on_pending=self._alarm.arm, on_lost_connection=self._redis_errors.note, count=count
         )
         self._exchange = Exchange(
-            pool.new_link(), self._settler, ownership, names, max_bytes=config.buffer_bytes, on_notices=on_notices
+            pool.new_link(), self._settler, ownership, weights, max_bytes=config.buffer_bytes, on_notices=on_notices
         )
         self._buffer = Buffer(
             self._exchange, self._queues, self._side, self._redis_errors, self._alarm, config.buffer_seconds
@@ -246,7 +246,7 @@ class ReliableFetcher:
         """Acknowledge a job that succeeded after *seconds*."""
         self._buffer.size.ran(seconds)
         if unit.owner is None or unit.is_marked:
-            self.settle(unit, (), job_counts.count_commands(utc_day(now_seconds()), failed=False))
+            self.settle(unit, (), job_counts.count_commands(now_seconds(), failed=False))
         else:
             self._collect(unit, seconds)
 

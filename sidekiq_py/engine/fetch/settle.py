@@ -19,7 +19,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from sidekiq_py.clock import monotonic, now_seconds, utc_day
+from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.engine.fetch.deferred import Deferred
 from sidekiq_py.engine.ownership.owner import Owner, UnitOfWork, forget
 from sidekiq_py.errors import RedisConnectionError, RedisError, RedisReplyError, ReplyLostError
@@ -291,7 +291,7 @@ class Settler:
         except Exception as error:  # noqa: BLE001 — what a job wants written may be anything
             _log.error("the result of a job cannot be sent to Redis; the job goes to the dead set: %s; %s", error, unit)
             now = now_seconds()
-            unit.end = ([add_to_dead(unit.raw, now)], job_counts.count_commands(utc_day(now), failed=True))
+            unit.end = ([add_to_dead(unit.raw, now)], job_counts.count_commands(now, failed=True))
 
     def note_done(self, units: Sequence[UnitOfWork], replies: Iterable[int]) -> None:
         """Process the replies to `done_commands`."""
@@ -431,7 +431,7 @@ def written_with(unit: UnitOfWork) -> tuple[Sequence[Effect], Sequence[Effect]]:
     end = unit.end
     assert end is not None
     if isinstance(end, settle_script.Tally):
-        return (end,), job_counts.count_commands(utc_day(now_seconds()), failed=False)
+        return (end,), job_counts.count_commands(now_seconds(), failed=False)
     return end
 
 

@@ -9,10 +9,10 @@ import logging
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-from sidekiq_py.clock import now_seconds, utc_day
+from sidekiq_py.clock import now_seconds
 from sidekiq_py.config import Config
 from sidekiq_py.engine.fetch.fetcher import Fetcher
 from sidekiq_py.engine.ownership.owner import UnitOfWork
@@ -48,7 +48,6 @@ from sidekiq_py.wire.payload import parse_job_or_empty, score_text
 _log = logging.getLogger("sidekiq")
 
 _SHOWN_BYTES = 200
-_DAY_SECONDS = 24 * 3600
 
 Payload = dict[str, Any]
 
@@ -178,7 +177,7 @@ class Surroundings:
         """
         raw, payload, queue, error, now, _ = ended
         has_failed = outcome.kind != "done"
-        counters = job_counts.count_commands(utc_day(now), failed=has_failed)
+        counters = job_counts.count_commands(now, failed=has_failed)
         death = self.pending_death(outcome, raw, error)
         others = [*outcome.trims, *counters] if death is None else [*death.commands, *outcome.trims, *counters]
         if not settle(outcome.vital, others):
@@ -262,9 +261,14 @@ class AttemptEnd:
         outcome = outcome._replace(vital=(*effects, *outcome.vital))
         self._end(unit, Ended(unit.raw, self._payload_if_handled(unit), unit.queue, None, now), outcome)
 
-    def postponed(self, unit: UnitOfWork, at: float) -> None:
-        """Move a job that did not start to `schedule` until *at* (epoch seconds). Nothing is counted."""
-        self._fetcher.finish(unit, [("ZADD", keys.SCHEDULE, score_text(at), unit.raw)], (), 0.0)
+    def postponed(self, unit: UnitOfWork, at: float, member: bytes | None = None) -> None:
+        """
+        Move a job that did not start to `schedule` until *at* (epoch seconds). Nothing is counted.
+
+        Args:
+            member: The bytes to write; by default those that were fetched.
+        """
+        self._fetcher.finish(unit, [("ZADD", keys.SCHEDULE, score_text(at), member or unit.raw)], (), 0.0)
 
     def invalidated(self, unit: UnitOfWork, payload: Payload, reason: str) -> None:
         """Settle a job that an extension drops before it starts."""
@@ -361,7 +365,7 @@ class AttemptEnd:
             self._carry_out(unit, Ended(unit.raw, payload, unit.queue, None, now, seconds), outcome)
         elif outcome.vital or outcome.trims or outcome.question is not None:
             # Like any success it may wait a moment for others: nothing depends on hearing that it was written.
-            counters: Sequence[settle_script.Effect] = job_counts.count_commands(utc_day(now), failed=False)
+            counters: Sequence[settle_script.Effect] = job_counts.count_commands(now, failed=False)
             if outcome.trims:
                 counters = [*outcome.trims, *counters]
             self._finish(unit, payload, outcome.vital, counters, seconds, outcome.question)
@@ -393,7 +397,7 @@ class AttemptEnd:
         tally = self._around.extensions.end_of_success(payload, handled_by)
         if tally is None:
             return False
-        counters = _counters_of_success(int(now_seconds() // _DAY_SECONDS))
+        counters = job_counts.count_commands(now_seconds(), failed=False)
         try:
             self._finish(unit, payload, (tally,), counters, seconds)
         except RedisError as error:
@@ -422,13 +426,10 @@ class AttemptEnd:
             around = self._around
             around.hooks.report(failure, context)
             now, raw = now_seconds(), unit.raw
-            end = JobEnd(
-                *("dead", self._payload_if_handled(unit), raw, unit.queue, now, around.dialect(), failure),
-                member=raw,
-                score=now,
-            )
+            payload = self._payload_if_handled(unit)
+            end = JobEnd("dead", payload, raw, unit.queue, now, around.dialect(), failure, member=raw, score=now)
             vital = [*around.extensions.effects_of_dead(end, around.hooks.report), add_to_dead(raw, now)]
-            counters = job_counts.count_commands(utc_day(now), failed=True)
+            counters = job_counts.count_commands(now, failed=True)
             settle_or_leave(lambda: self._fetcher.settle(unit, vital, counters), unit)
 
     def _payload_if_handled(self, unit: UnitOfWork) -> Payload:
@@ -497,7 +498,7 @@ class AttemptEnd:
             if again.score is not None:
                 vital = [("ZADD", keys.SCHEDULE, again.score, again.payload)]
         # Counted as processed and as failed, as in Ruby, where the interruption reaches the counters as an exception.
-        self._fetcher.settle(unit, [*ends, *vital], job_counts.count_commands(utc_day(now), failed=True))
+        self._fetcher.settle(unit, [*ends, *vital], job_counts.count_commands(now, failed=True))
         _emit_settled("interrupted", payload, unit.raw, unit.queue)
 
 
@@ -515,12 +516,6 @@ def push_back(queue: str, raw: bytes) -> Sequence[settle_script.Effect]:
 def is_success(failure: BaseException | None) -> bool:
     """True if the metrics count it as a success. As in Ruby, an iterable job that was interrupted or stopped is one."""
     return failure is None or isinstance(failure, Interrupted | Stopped)
-
-
-@lru_cache(maxsize=2)
-def _counters_of_success(day: int) -> Sequence[settle_script.Effect]:
-    """The counters of one success; *day* counts from 1970-01-01."""
-    return job_counts.count_commands(utc_day(day * _DAY_SECONDS), failed=False)
 
 
 def settle_or_leave(settle: Callable[[], object], unit: UnitOfWork) -> None:

@@ -43,9 +43,8 @@ from sidekiq_py.middleware.chain import Chain, ServerMiddleware
 from sidekiq_py.middleware.running import run
 from sidekiq_py.registry import Admit, JobDefinition
 from sidekiq_py.telemetry import JOB_START, JOB_STOP
-from sidekiq_py.wire import keys
 from sidekiq_py.wire.json_writer import display_text
-from sidekiq_py.wire.payload import parse_job, score_text
+from sidekiq_py.wire.payload import parse_job
 
 if TYPE_CHECKING:
     from sidekiq_py.engine.run.event_loop import EventLoop
@@ -329,7 +328,7 @@ class Processor:
         if later is None:
             return False
         member, score = later
-        self._fetcher.finish(unit, [("ZADD", keys.SCHEDULE, score_text(score), member)], (), 0.0)
+        self._ending.postponed(unit, score, member)
         return True
 
     def _not_found(self, unit: UnitOfWork, payload: Payload, started: float) -> None:

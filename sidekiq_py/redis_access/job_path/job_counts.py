@@ -2,6 +2,7 @@
 
 from functools import lru_cache
 
+from sidekiq_py.clock import utc_day
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.replies import raise_first
@@ -9,6 +10,7 @@ from sidekiq_py.redis_access.job_path.failed_jobs import Command
 from sidekiq_py.redis_access.job_path.settle_script import Counted, Held, write
 from sidekiq_py.wire import keys
 
+_DAY_SECONDS = 24 * 3600
 STAT_TTL_SECONDS = 5 * 365 * 24 * 3600
 _COUNTED_TTL_SECONDS = 3600
 
@@ -49,9 +51,19 @@ def count_processed_once(link: Link, day: str, count: int, *, key: str, before: 
     write(link, (), [Held(key, before, commands)])
 
 
+def count_commands(now: float, *, failed: bool) -> Counted:
+    """
+    The commands that count one finished attempt as Sidekiq does: a failure counts as processed and as failed.
+
+    Args:
+        now: Seconds since the epoch.
+    """
+    return _count_commands(int(now // _DAY_SECONDS), failed)
+
+
 @lru_cache(maxsize=4)
-def count_commands(day: str, *, failed: bool) -> Counted:
-    """The commands that count one finished attempt as Sidekiq does: a failure counts as processed and as failed."""
+def _count_commands(day_number: int, failed: bool) -> Counted:
+    day = utc_day(day_number * _DAY_SECONDS)
     counts = [("INCRBY", keys.STAT_PROCESSED, 1), ("COUNT", keys.stat_processed_on(day), 1, STAT_TTL_SECONDS)]
     if failed:
         counts += [("INCRBY", keys.STAT_FAILED, 1), ("COUNT", keys.stat_failed_on(day), 1, STAT_TTL_SECONDS)]

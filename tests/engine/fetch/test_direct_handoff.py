@@ -37,7 +37,7 @@ TAKE = Take("queue:default", b"next", b"2.0:default", OWNER, ("queue:high", "que
 
 def settle(link: Link, field: bytes, *vital: settle_script.Effect) -> Any:
     """The reply of the script that ends a job."""
-    counters = job_counts.count_commands("2026-01-02", failed=False)
+    counters = job_counts.count_commands(1767312000.0, failed=False)
     return SETTLE.run(link, *settle_script.settle_parts(f"sidekiq_py:inflight:{OWNER}", field, vital, counters))
 
 

@@ -97,7 +97,7 @@ def test_jobs_are_counted_as_ruby_counts_them(found: Recording, pool: Pool, redi
     """A failure is processed too; the days' counters expire after five years. Ruby also writes counts of zero."""
     given = found.input
     for number in range(given["processed"]):
-        counters = job_counts.count_commands(utc_day(given["now"]), failed=number < given["failed"])
+        counters = job_counts.count_commands(given["now"], failed=number < given["failed"])
         pool.run(partial(settle_script.write, vital=(), counters=counters))
 
     ours = database_of(redis_client)

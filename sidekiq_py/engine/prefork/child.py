@@ -39,26 +39,24 @@ def run_child(
 
     def handle_message(message: Message) -> None:
         # A sidecar's request may take long and runs in another thread: a dead sibling's jobs must not wait behind it.
-        if message.word == "TELL":
-            text = " ".join(message.details)
-            relayed.call(lambda: handle(launcher, text))
-        elif message.word == "ASK":
-            number, text = message.details[0], " ".join(message.details[1:])
-            relayed.call(lambda: parent.say("ANSWER", number, handle(launcher, text)))
-        elif message.word == "LOAD":
-            asks_waiting = "waiting" in message.details
-            relayed.call(lambda: parent.say("LOAD", *map(str, launcher.reconfiguration.load(asks_waiting))))
-        elif message.word == "DEAD":
-            # Confirm only now: if this thread waited long for the interpreter lock, the parent has asked another child.
-            launcher.declare_dead(message.details[0])
-            parent.say("HEARD", message.details[0])
-        elif message.word == "SIGNAL":
-            launcher.termination.send_signal_to_job(int(message.details[0]), launcher.signals.send_to_job)
-        elif message.word == "KILLED":
-            limit, owner, field = message.details[0], message.details[1], " ".join(message.details[2:])
-            job = field.encode(errors="surrogateescape")
-            settled = launcher.termination.settle_past_time_limit(owner, job, limit)
-            parent.say("SETTLED", {True: "yes", False: "no", None: "later"}[settled], owner, field)
+        match message.word, message.details:
+            case "TELL", text:
+                relayed.call(lambda: handle(launcher, " ".join(text)))
+            case "ASK", (number, *text):
+                relayed.call(lambda: parent.say("ANSWER", number, handle(launcher, " ".join(text))))
+            case "LOAD", asked:
+                relayed.call(lambda: parent.say("LOAD", *map(str, launcher.reconfiguration.load("waiting" in asked))))
+            case "DEAD", (owner,):
+                # Confirm only now: if this thread waited long for the interpreter lock, the parent has asked another
+                # child.
+                launcher.declare_dead(owner)
+                parent.say("HEARD", owner)
+            case "SIGNAL", (number,):
+                launcher.termination.send_signal_to_job(int(number), launcher.signals.send_to_job)
+            case "KILLED", (limit, owner, *field):
+                job = " ".join(field).encode(errors="surrogateescape")
+                settled = launcher.termination.settle_past_time_limit(owner, job, limit)
+                parent.say("SETTLED", {True: "yes", False: "no", None: "later"}[settled], owner, *field)
 
     parent.listen(handle_message, on_end=lambda: launcher.signals.put("TERM"))
     settle_memory()

@@ -16,7 +16,6 @@ from typing import Self
 
 from sidekiq_py.clock import Wakeable, monotonic
 from sidekiq_py.errors import RedisConnectionError, RedisReplyError, ReplyLostError
-from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
 
 _MOST_PATIENCE_SECONDS = 5.0
@@ -80,23 +79,19 @@ class ShutdownWatchdog:
 
     def _look(self) -> float:
         """Send a ping, or check for the reply. Returns the seconds until the next check."""
+        link = self._link
         try:
-            return self._ask(self._link)
+            if not self._is_asked:
+                link.send(link.pack((("PING",),)))
+                self._is_asked = True
+            if not link.wait_readable(_LOOK_SECONDS):
+                return 0.0
+            link.receive()
+            self._answered_at = monotonic()
         except RedisReplyError:
             # An error reply shows that Redis is alive.
             self._answered_at = monotonic()
         except (RedisConnectionError, ReplyLostError):
             pass
         self._is_asked = False
-        return _PAUSE_SECONDS
-
-    def _ask(self, link: Link) -> float:
-        if not self._is_asked:
-            link.send(link.pack((("PING",),)))
-            self._is_asked = True
-        if not link.wait_readable(_LOOK_SECONDS):
-            return 0.0
-        link.receive()
-        self._is_asked = False
-        self._answered_at = monotonic()
         return _PAUSE_SECONDS

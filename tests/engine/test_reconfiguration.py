@@ -121,7 +121,7 @@ def test_a_worker_runs_more_jobs_at_once_and_fewer(
 
     eventually(lambda: sorted(jobs.ran) == [0, 1, 2, 3])
     [manager] = launcher.parts.managers
-    eventually(lambda: sum(processor.is_alive for processor in manager._processors) == 1)
+    eventually(lambda: sum(processor.is_alive for processor in manager.processors) == 1)
 
 
 def test_a_worker_that_shrinks_keeps_no_connections_of_threads_that_are_gone(
@@ -150,7 +150,7 @@ def test_a_quiet_worker_is_not_resized(start: Start, redis_client: redis.Redis) 
     launcher.reconfiguration.resize(3)
 
     [manager] = launcher.parts.managers
-    assert len(manager._processors) == 1
+    assert len(manager.processors) == 1
 
 
 def test_a_worker_tells_what_it_runs_and_what_waits(start: Start, jobs: Jobs, redis_client: redis.Redis) -> None:

@@ -6,12 +6,10 @@ reports the error, settles or returns its current job, and continues.
 """
 
 import threading
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from sidekiq_py.config import CapsuleConfig
 from sidekiq_py.engine.fetch.fetcher import Fetcher
-from sidekiq_py.engine.ownership.owner import UnitOfWork
 from sidekiq_py.engine.run.attempt import HardLimitWatch, Surroundings
 from sidekiq_py.engine.run.interrupts import SoftLimits
 from sidekiq_py.engine.run.processor import BetweenJobs, Processor
@@ -22,7 +20,12 @@ if TYPE_CHECKING:
 
 
 class Manager:
-    """The processors and the fetcher of one capsule."""
+    """
+    The processors and the fetcher of one capsule.
+
+    Attributes:
+        processors: The processors, including surplus ones that have not exited yet.
+    """
 
     def __init__(
         self,
@@ -35,7 +38,7 @@ class Manager:
         self.name = capsule.name
         self.fetcher = fetcher
         self._surroundings, self._limits, self._loop = surroundings, limits, loop
-        self._processors = [self._new_processor() for _ in range(capsule.concurrency)]
+        self.processors = [self._new_processor() for _ in range(capsule.concurrency)]
         self._concurrency = capsule.concurrency
         self._watch: HardLimitWatch | None = None
         self._quiet_once = threading.Lock()
@@ -44,18 +47,18 @@ class Manager:
     def start(self) -> None:
         """Start the fetcher and all processors. Does not block."""
         self.fetcher.start()
-        for processor in self._processors:
+        for processor in self.processors:
             processor.start()
 
     def start_for_here(self) -> None:
         """Start only the fetcher, as a thread is about to call `run_here`. Used instead of `start`; does not block."""
         self.fetcher.start()
-        for processor in self._processors:
+        for processor in self.processors:
             processor.keep_for_here()
 
     def run_here(self, between_jobs: BetweenJobs) -> None:
         """Run jobs in the calling thread until there are none left. For one processor; see `Processor.run_here`."""
-        for processor in self._processors:
+        for processor in self.processors:
             processor.run_here(between_jobs)
 
     def quiet(self) -> None:
@@ -80,31 +83,22 @@ class Manager:
                 if self._watch is not None:
                     processor.watch_hard_limits(self._watch)
                 processor.start()
-            self._processors = [processor for processor in self._processors if processor.is_alive] + started
+            self.processors = [processor for processor in self.processors if processor.is_alive] + started
             if missing < 0:
                 self.fetcher.release(-missing)
 
     @property
     def is_idle(self) -> bool:
         """True once no processor is alive: the capsule is quiet and every job has ended."""
-        return not any(processor.is_alive for processor in self._processors)
+        return not any(processor.is_alive for processor in self.processors)
 
     def watch_hard_limits(self, watch: HardLimitWatch) -> None:
         """Report jobs that have a hard limit to *watch*."""
         self._watch = watch
-        for processor in self._processors:
+        for processor in self.processors:
             processor.watch_hard_limits(watch)
-
-    def processor_of(self, unit: UnitOfWork) -> Processor | None:
-        """The processor that runs *unit*, or None."""
-        return next((processor for processor in self._processors if processor.running is unit), None)
-
-    def send_signal(self, number: int, send: Callable[[int], None]) -> None:
-        """Deliver a signal to the terminated job, if it runs here; another process has settled it."""
-        for processor in self._processors:
-            processor.send_signal(number, send)
 
     def interrupt(self) -> None:
         """Raise Shutdown in every running job."""
-        for processor in self._processors:
+        for processor in self.processors:
             processor.interrupt(Shutdown)

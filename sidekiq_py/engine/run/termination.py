@@ -1,7 +1,7 @@
 """Ends running jobs from outside: because someone asked for it, or because their time is up."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from sidekiq_py.engine.ownership.owner import UnitOfWork
@@ -102,8 +102,11 @@ class Termination:
         Args:
             send: Sends a signal to the thread that runs the job.
         """
-        for manager in self._managers:
-            manager.send_signal(number, send)
+        for processor in self._processors():
+            processor.send_signal(number, send)
+
+    def _processors(self) -> Iterator[Processor]:
+        return (processor for manager in self._managers for processor in manager.processors)
 
     def _processor_of(self, unit: UnitOfWork) -> Processor | None:
-        return next((found for manager in self._managers if (found := manager.processor_of(unit))), None)
+        return next((processor for processor in self._processors() if processor.running is unit), None)

@@ -9,10 +9,9 @@ from types import FrameType
 from sidekiq_py import tid
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.engine.run.work_state import RunningJob, WorkState
-from sidekiq_py.errors import PayloadError
 from sidekiq_py.logs import counted
 from sidekiq_py.wire.control_characters import escaped
-from sidekiq_py.wire.payload import parse_job
+from sidekiq_py.wire.payload import parse_job_or_empty
 
 _THIS_FILE = __file__
 
@@ -50,10 +49,7 @@ def _thread(name: str, title: str, job: RunningJob | None, frame: FrameType, now
 
 def _job(job: RunningJob, now: float) -> str:
     """The job's class, jid, queue and running time. Its bytes need not be a valid payload."""
-    try:
-        payload = parse_job(job.unit.raw)
-    except PayloadError:
-        payload = {}
+    payload = parse_job_or_empty(job.unit.raw)
     shown = payload.get("wrapped") or payload.get("class") or "an unreadable job"
     text = f"{shown} jid={payload.get('jid')} queue={job.unit.queue} for {now - job.started_at:.1f} s"
     return escaped(text)

@@ -9,12 +9,11 @@ whenever any other order that workers keep a copy of changes.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sidekiq_py.errors import PayloadError
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.scripts import Script
 from sidekiq_py.wire import keys
-from sidekiq_py.wire.payload import parse_job
+from sidekiq_py.wire.payload import parse_job_or_empty
 
 __all__ = ("MOST_KEPT", "Revoked", "is_revoked", "list_revoked", "revoke", "told_of")
 
@@ -76,16 +75,9 @@ def list_revoked(pool: Pool, now: float, most: int) -> list[str]:
 
 def told_of(link: Link, raw: bytes) -> list[bytes]:
     """The notices that a fetch of this job would return now; see `fetch.lua`."""
-    jid = _jid_of(raw)
+    jid = str(parse_job_or_empty(raw).get("jid"))
     number, until = link.batch([("GET", keys.NOTICES), ("ZSCORE", keys.REVOKED, jid)])
     notices = [number or b""]
     if until is not None:
         notices.append(jid.encode(errors="replace"))
     return notices
-
-
-def _jid_of(raw: bytes) -> str:
-    try:
-        return str(parse_job(raw).get("jid"))
-    except PayloadError:
-        return ""

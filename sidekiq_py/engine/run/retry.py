@@ -202,15 +202,14 @@ def _seconds(stamp: Any) -> float:
 
 def _wanted_delay(failure: Failure, payload: Payload, count: int) -> int | Literal["kill", "discard"] | None:
     """What the job's `retry_in` block returns; `None` for the default delay, also if the block fails."""
-    block = failure.job.retry_in_block if failure.job else None
-    if block is None:
+    job = failure.job
+    if job is None or (block := job.retry_in_block) is None:
         return None
     try:
         return _as_delay(_with_draft(failure, payload, lambda draft: block(count, failure.error, draft)))
     except BaseException as problem:  # noqa: BLE001 - as in Ruby, an error in this block must not lose the job
-        name = failure.job.name if failure.job else ""
         failure.report_problem(
-            problem, f"Failure scheduling retry using the `retry_in` of {name}, falling back to default"
+            problem, f"Failure scheduling retry using the `retry_in` of {job.name}, falling back to default"
         )
         return None
 

@@ -63,13 +63,16 @@ def connection_maker(settings: RedisSettings) -> Callable[[float], AbstractConne
     kind: type[AbstractConnection] = options.pop("connection_class", PlainConnection)
     options.pop("max_connections", None)
 
-    def make(timeout_seconds: float) -> AbstractConnection:
-        try:
-            return kind(**completed({**timeouts(settings, timeout_seconds), **options}))
-        except TypeError as error:
-            raise unknown_option(settings.url, error) from error
+    return lambda timeout_seconds: _connection(kind, options, settings, timeout_seconds)
 
-    return make
+
+def _connection(
+    kind: type[AbstractConnection], options: Mapping[str, Any], settings: RedisSettings, timeout_seconds: float
+) -> AbstractConnection:
+    try:
+        return kind(**completed({**timeouts(settings, timeout_seconds), **options}))
+    except TypeError as error:
+        raise unknown_option(settings.url, error) from error
 
 
 def unknown_option(url: str, error: TypeError) -> ConfigError:
@@ -188,11 +191,7 @@ def _sentinel_connection_maker(settings: RedisSettings) -> Callable[[float], Abs
             host, port = asked.discover_master(service)
         except (redis.RedisError, OSError) as error:
             raise RedisConnectionError(f"no sentinel knows a primary for {service!r}: {error}") from error
-        place = {"host": host, "port": port, **options}
-        try:
-            return kind(**completed({**place, **timeouts(settings, timeout_seconds)}))
-        except TypeError as error:
-            raise unknown_option(settings.url, error) from error
+        return _connection(kind, {"host": host, "port": port, **options}, settings, timeout_seconds)
 
     return make
 

@@ -28,9 +28,6 @@ from sidekiq_py.wire.payload import call_item
 
 ClientChain = Chain[ClientMiddleware]
 
-# From this value on, `perform_in` counts from the epoch. Source: Sidekiq, `perform_in` in every release.
-LEAST_MOMENT = 1_000_000_000.0
-
 _log = logging.getLogger("sidekiq")
 
 

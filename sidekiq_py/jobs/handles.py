@@ -11,14 +11,14 @@ from time import time
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Unpack
 
 from sidekiq_py.client import sync_client
-from sidekiq_py.client.outgoing import LEAST_MOMENT, moment, span_seconds
+from sidekiq_py.client.outgoing import moment, span_seconds
 from sidekiq_py.client.sync_client import Client, Jids
 from sidekiq_py.jobs.declaration import refuse_unseen
 from sidekiq_py.jobs.parameters import Parameters
 from sidekiq_py.jobs.signatures import signed
 from sidekiq_py.options import OF_SET, QUEUE_OPTIONS, SetOptions, warn_of_unknown, with_custom
 from sidekiq_py.registry import JobDefinition
-from sidekiq_py.wire.payload import absolute_at
+from sidekiq_py.wire.payload import LEAST_MOMENT, absolute_at
 
 if TYPE_CHECKING:
     from sidekiq_py.client.async_client import AsyncClient

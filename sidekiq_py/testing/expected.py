@@ -7,9 +7,8 @@ from typing import Any
 
 from sidekiq_py.registry import JobDefinition
 from sidekiq_py.testing.enqueued_job import EnqueuedJob, utc_text
+from sidekiq_py.wire.payload import LEAST_MOMENT
 
-# A number below this is an interval, as for `perform_in`.
-_LEAST_MOMENT = 1_000_000_000
 _SHOWN = 10
 
 
@@ -114,5 +113,5 @@ def _epoch_seconds(at: Any) -> float:
     if isinstance(at, datetime):
         return at.timestamp()
     if isinstance(at, (int, float)):
-        return time.time() + at if at < _LEAST_MOMENT else float(at)
+        return time.time() + at if at < LEAST_MOMENT else float(at)
     raise TypeError(f"at is {at!r}; give an aware datetime, epoch seconds, a timedelta, None or True")

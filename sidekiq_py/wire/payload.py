@@ -20,7 +20,7 @@ from sidekiq_py.wire.json_writer import write_integer
 DEFAULT_OPTIONS: dict[str, Any] = {"retry": True, "queue": "default"}
 
 # A number of seconds below this is an interval; above it, a moment. Source: Sidekiq, `perform_in` in every release.
-_LEAST_MOMENT = 1_000_000_000
+LEAST_MOMENT = 1_000_000_000
 
 
 def call_item(
@@ -285,7 +285,7 @@ def absolute_at(interval: float, now: float) -> float | None:
     if not is_finite(interval):
         raise PayloadError(f"a job cannot be scheduled at {shown(interval)}; give seconds from now, or since the epoch")
     seconds = float(interval)
-    at = now + seconds if seconds < _LEAST_MOMENT else seconds
+    at = now + seconds if seconds < LEAST_MOMENT else seconds
     return at if at > now else None
 
 
@@ -355,7 +355,7 @@ def _whole_seconds(retry_for: Any) -> int:
     seconds = retry_for.total_seconds() if isinstance(retry_for, timedelta) else retry_for
     if not _is_number(seconds):
         raise PayloadError(f"retry_for is {shown(retry_for)}; give seconds or a timedelta")
-    if seconds > _LEAST_MOMENT:
+    if seconds > LEAST_MOMENT:
         raise PayloadError(f"retry_for is {shown(retry_for)}; give a duration such as 48 * 3600, not a point in time")
     return int(seconds)
 

@@ -12,8 +12,6 @@ from collections.abc import Callable
 
 from sidekiq_py.errors import RedisError, RedisReplyError
 
-__all__ = ("Ends",)
-
 _log = logging.getLogger("sidekiq")
 
 _MOST_REFUSED = 10_000

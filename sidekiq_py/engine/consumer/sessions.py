@@ -9,8 +9,6 @@ from functools import partial
 from sidekiq_py.engine.consumer.session import ConsumerSession
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 
-__all__ = ("enter",)
-
 _Key = tuple[RedisSettings, str | None, float]
 _sessions: dict[_Key, ConsumerSession] = {}
 _sessions_lock = threading.Lock()

@@ -15,8 +15,6 @@ from sidekiq_py.redis_access.connection.scripts import Script
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.payload import parse_job_or_empty
 
-__all__ = ("MOST_KEPT", "Revoked", "is_revoked", "list_revoked", "revoke", "told_of")
-
 REVOKE = Script("revoke")
 
 MOST_KEPT = 50_000

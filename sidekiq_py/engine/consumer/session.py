@@ -40,11 +40,10 @@ from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.redis_access.extension import revoked
 from sidekiq_py.redis_access.job_path import in_flight, job_counts
 from sidekiq_py.redis_access.job_path.failed_jobs import add_to_dead, trim_dead
+from sidekiq_py.redis_access.job_path.settle_script import Effect
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.failure import error_class_name
 from sidekiq_py.wire.payload import dump, parse_job
-
-__all__ = ("ConsumerSession", "Fetched")
 
 _log = logging.getLogger("sidekiq")
 
@@ -294,24 +293,25 @@ class ConsumerSession:
 
     def _put_last(self, unit: UnitOfWork, raw: bytes) -> None:
         vital = [("SADD", keys.QUEUES, unit.queue), ("LPUSH", keys.queue(unit.queue), raw)]
-        counters = [in_flight.clear_suspect_command(unit.raw)] if unit.is_marked else []
-        self.pool.run(lambda link: settled(link, unit, vital, counters))
-        forget([unit])
+        self._settle(unit, vital, ())
 
     def _acknowledge(self, unit: UnitOfWork) -> None:
         now = now_seconds()
         if unit.is_marked:
-            counters = [*job_counts.count_commands(now, failed=False), in_flight.clear_suspect_command(unit.raw)]
-            self.pool.run(lambda link: settled(link, unit, (), counters))
-        else:
-            [removed] = self.pool.batch(done_commands(unit.holder, [unit]))
-            if removed:
-                self.pool.run(lambda link: job_counts.count_processed(link, utc_day(now), 1), idempotent=False)
+            self._settle(unit, (), job_counts.count_commands(now, failed=False))
+            return
+        [removed] = self.pool.batch(done_commands(unit.holder, [unit]))
+        if removed:
+            self.pool.run(lambda link: job_counts.count_processed(link, utc_day(now), 1), idempotent=False)
         forget([unit])
 
     def _dead_letter(self, unit: UnitOfWork, member: bytes, now: float) -> None:
         vital = [add_to_dead(member, now), *trim_dead(now, self.config.dead_limits)]
-        counters = [*job_counts.count_commands(now, failed=True), in_flight.clear_suspect_command(unit.raw)]
+        self._settle(unit, vital, job_counts.count_commands(now, failed=True))
+
+    def _settle(self, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect]) -> None:
+        if unit.is_marked:
+            counters = (*counters, in_flight.clear_suspect_command(unit.raw))
         self.pool.run(lambda link: settled(link, unit, vital, counters))
         forget([unit])
 

@@ -159,7 +159,9 @@ class ChildProcess:
     def send_signal(self, number: int) -> None:
         """Send a signal, unless the child has ended: another process may have its PID by now."""
         if self.state is not State.DEAD:
-            send_signal(self.pid, number)
+            # It may have ended just now.
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def note_ready(self) -> None:
         """The child reports that it takes jobs."""
@@ -258,9 +260,3 @@ def signal_name(number: int) -> str:
     except ValueError:
         # Most real-time signals have no name.
         return f"signal {number}"
-
-
-def send_signal(pid: int, number: int) -> None:
-    """Send a signal to a process that may have ended."""
-    with suppress(ProcessLookupError):
-        os.kill(pid, number)

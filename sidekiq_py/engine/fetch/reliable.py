@@ -16,7 +16,6 @@ Fetching ends once `quiet` was called and the buffer is empty: `take` then retur
 
 import logging
 import math
-import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
@@ -274,7 +273,7 @@ class ReliableFetcher:
         vital: Sequence[Effect] = ()
         kept_by = ""
         if hard_limit_seconds is not None:
-            kept_by = in_flight.kept_name(os.urandom(12).hex())
+            kept_by = in_flight.new_kept_name()
             vital = in_flight.kept_commands(
                 kept_by, unit.field, unit.raw, math.ceil(hard_limit_seconds) + _KEPT_AFTER_LIMIT_SECONDS
             )

@@ -1,6 +1,5 @@
 """Ends running jobs from outside: because someone asked for it, or because their time is up."""
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -90,7 +89,7 @@ class Termination:
         if processor is None:
             return False
         if unit.owner is None and not unit.kept_by:
-            name = in_flight.kept_name(os.urandom(12).hex())
+            name = in_flight.new_kept_name()
             self._pool.batch(in_flight.kept_commands(name, unit.field, unit.raw, _KEPT_SECONDS))
             unit.kept_by = name
         return processor.terminate(unit, signal_number)

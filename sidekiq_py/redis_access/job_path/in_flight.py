@@ -12,6 +12,7 @@ From the moment a job leaves its queue until it is settled, it is in one of two 
 """
 
 import hashlib
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -337,17 +338,17 @@ def kept_commands(name: str, field: bytes, raw: bytes, seconds: int) -> list[Com
     The commands that keep a copy of a job that runs at most once, for a process that may have to end it from outside.
 
     Args:
-        name: From `kept_name`. The job is never recovered from there.
+        name: From `new_kept_name`. The job is never recovered from there.
         seconds: How long to keep it.
     """
     return [("HSET", _hash_of(name), field, raw), ("EXPIRE", _hash_of(name), seconds)]
 
 
-def kept_name(token: str) -> str:
+def new_kept_name() -> str:
     """
-    The pseudo-owner of one job that was kept aside, for `settle` and `find_job`. No real owner's name starts like this.
+    A pseudo-owner for one job that is kept aside, for `settle` and `find_job`. No real owner's name starts like this.
     """
-    return _KEPT + token
+    return _KEPT + os.urandom(12).hex()
 
 
 def _hash_of(owner: str) -> str:

@@ -13,7 +13,7 @@ their process, too.
 
 import itertools
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sidekiq_py.engine.ownership.owner import Ownership
@@ -70,26 +70,14 @@ class PendingDeaths:
         """Return what to write when a job is settled that will not be retried."""
         has_handler = self._must_keep or self._hooks.has_death_handler_for(error)
         if not self._is_kept or not has_handler or "class" not in payload:
-            return PendingDeath(self, None, ())
+            return PendingDeath(self._pool, self._hooks, None)
         text = pending_deaths.record_of(payload, raw, error_class_name(error), error_text(error), self._dialect())
         field = self._new_field()
-        return PendingDeath(self, field, tuple(pending_deaths.commands_of(field, text)))
-
-    def announce(self, field: bytes | None, payload: dict[str, Any], error: BaseException) -> None:
-        """Call the handlers, then delete the record *field* if there is one."""
-        self._hooks.announce_death(payload, error)
-        if field is None:
-            return
-        try:
-            pending_deaths.remove(self._pool, field)
-        except RedisError as failure:
-            _log.warning(
-                "death handlers were called, but Redis could not record it; they may be called again: %s", failure
-            )
+        return PendingDeath(self._pool, self._hooks, field, pending_deaths.commands_of(field, text))
 
     def take_over(self, link: Link) -> Iterator[tuple["PendingDeath", dict[str, Any], BaseException]]:
         """
-        Take over the records of processes that are gone. Each has to be passed to `announce`.
+        Take over the records of processes that are gone. Each has to be announced.
 
         Raises:
             RedisError: Redis is unreachable.
@@ -132,7 +120,7 @@ class PendingDeaths:
             if self._hooks.has_death_handler_for(error) and pending_deaths.take_over(link, field, new, text):
                 with log_context(death.payload):
                     _log.info("%s ended before it called the death handlers", pending_deaths.owner_in(field))
-                yield PendingDeath(self, new, ()), death.payload, error
+                yield PendingDeath(self._pool, self._hooks, new), death.payload, error
 
     def _new_field(self) -> bytes:
         return pending_deaths.field_of(self._ownership.current.name, next(self._numbers))
@@ -147,16 +135,25 @@ class PendingDeath:
         commands: Commands to send when the job is settled, in a place where they may fail.
     """
 
-    __slots__ = ("_deaths", "_field", "commands")
+    __slots__ = ("_field", "_hooks", "_pool", "commands")
 
-    def __init__(self, deaths: PendingDeaths, field: bytes | None, commands: tuple[Command, ...]) -> None:
-        self._deaths = deaths
+    def __init__(self, pool: Pool, hooks: Hooks, field: bytes | None, commands: Sequence[Command] = ()) -> None:
+        self._pool = pool
+        self._hooks = hooks
         self._field = field
         self.commands = commands
 
     def announce(self, payload: dict[str, Any], error: BaseException) -> None:
-        """Call the handlers."""
-        self._deaths.announce(self._field, payload, error)
+        """Call the handlers, then delete the record if there is one."""
+        self._hooks.announce_death(payload, error)
+        if self._field is None:
+            return
+        try:
+            pending_deaths.remove(self._pool, self._field)
+        except RedisError as failure:
+            _log.warning(
+                "death handlers were called, but Redis could not record it; they may be called again: %s", failure
+            )
 
 
 def _error_of(death: pending_deaths.Death) -> BaseException:

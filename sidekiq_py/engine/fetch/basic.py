@@ -61,9 +61,8 @@ class BasicFetcher:
         # Fetched jobs that have to go back and that Redis has not accepted yet.
         self._returning: deque[UnitOfWork] = deque()
         self._return_lock = threading.Lock()
-        self._is_closed = False
-        self._closing = threading.Event()
-        self._deferred = Deferred(lambda: self._is_closed)
+        self._closed = threading.Event()
+        self._deferred = Deferred(self._closed.is_set)
         # Always at rest: each processor fetches for itself, for two seconds at a time, and none waits for another.
         self.pulse = Pulse()
 
@@ -139,14 +138,14 @@ class BasicFetcher:
                         raise
                     # The counters may have been written already, and would count twice.
                     counters = ()
-                if self._is_closed:
+                if self._closed.is_set():
                     raise
                 if error.is_lasting and self._deferred.add(partial(self._write, vital, counters), error):
                     _log.error("the result of a job stays in this process until this error is fixed: %s", error)
                     return True
                 if pause == _FIRST_PAUSE_SECONDS:
                     _log.warning("could not settle a job, trying again until it works: %s", error)
-                self._closing.wait(pause)
+                self._closed.wait(pause)
                 pause = min(2 * pause, _RETRY_SECONDS)
 
     def _write(self, vital: Sequence[Effect], counters: Sequence[Effect]) -> None:
@@ -162,7 +161,7 @@ class BasicFetcher:
         try:
             self._return_all()
         except RedisError as error:
-            if self._is_closed:
+            if self._closed.is_set():
                 self._lose(error)
                 return
             _log.warning("jobs could not be put back, trying again until it works: %s", error)
@@ -231,9 +230,8 @@ class BasicFetcher:
 
     def close(self) -> None:
         """Close all connections."""
-        self._is_closed = True
+        self._closed.set()
         self._stopping.set()
-        self._closing.set()
         self._deferred.stop()
         self.requeue(())
         for link in list(self._links):

@@ -393,15 +393,15 @@ class AttemptEnd:
 
         Returns:
             False if more may have to be written, or if that is not known yet; call `succeeded` then.
+
+        Raises:
+            RedisError: As in `failed`.
         """
         tally = self._around.extensions.end_of_success(payload, handled_by)
         if tally is None:
             return False
         counters = job_counts.count_commands(now_seconds(), failed=False)
-        try:
-            self._finish(unit, payload, (tally,), counters, seconds)
-        except RedisError as error:
-            log_left_behind(unit, error)
+        self._finish(unit, payload, (tally,), counters, seconds)
         return True
 
     def acknowledge(self, unit: UnitOfWork, payload: Payload, seconds: float) -> None:

@@ -164,10 +164,9 @@ class TakePlan:
         look: The commands to send after the moves.
     """
 
-    __slots__ = ("_moves", "look", "owner", "queue_names")
+    __slots__ = ("_moves", "look", "queue_names")
 
     def __init__(self, owner: str, queue_names: Sequence[str], *, wants_notices: bool) -> None:
-        self.owner = owner
         self.queue_names = list(queue_names)
         self._moves = {name: (keys.queue(name), keys.inbox(owner, name)) for name in queue_names}
         # The lease counts four times, so the sum is four only if the lease, and nothing else, is there.

@@ -263,11 +263,9 @@ class PushSlice:
                 batch._replace(payloads=[*islice(following, len(batch.payloads))]) for batch in self._rendered()
             ]
             return
-        by_place = {
-            job.jid: raw for batch in self.push_batches for job, raw in zip(batch.jobs(), following, strict=False)
-        }
+        by_jid = dict(zip(self.jids, following, strict=False))
         for job in self._jobs:
-            job.raw = by_place.get(job.jid, job.raw)
+            job.raw = by_jid.get(job.jid, job.raw)
 
     def write(self, *commands: Command) -> None:
         """Run these commands in the push script, before the push. If one is refused, nothing is written."""

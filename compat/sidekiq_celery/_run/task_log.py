@@ -37,20 +37,20 @@ LOG_TIME_LIMIT = "%(limit)s time limit (%(seconds)ss) exceeded for %(name)s[%(id
 
 
 class LogPolicy(NamedTuple):
-    """How a task's end is logged."""
+    """How a task's end is logged; *template* is the name of a text above, which a program may have replaced."""
 
-    format: str
+    template: str
     description: str
     severity: int
     traceback: bool
 
 
-_REJECTED = LogPolicy(LOG_REJECTED, "rejected", logging.WARNING, True)
-_IGNORED = LogPolicy(LOG_IGNORED, "ignored", logging.INFO, False)
-_INTERNAL = LogPolicy(LOG_INTERNAL_ERROR, "INTERNAL ERROR", logging.CRITICAL, True)
-_EXPECTED = LogPolicy(LOG_FAILURE, "raised expected", logging.INFO, False)
-_UNEXPECTED = LogPolicy(LOG_FAILURE, "raised unexpected", logging.ERROR, True)
-_UNREGISTERED = LogPolicy(LOG_UNREGISTERED, "unregistered", logging.ERROR, True)
+_REJECTED = LogPolicy("LOG_REJECTED", "rejected", logging.WARNING, True)
+_IGNORED = LogPolicy("LOG_IGNORED", "ignored", logging.INFO, False)
+_INTERNAL = LogPolicy("LOG_INTERNAL_ERROR", "INTERNAL ERROR", logging.CRITICAL, True)
+_EXPECTED = LogPolicy("LOG_FAILURE", "raised expected", logging.INFO, False)
+_UNEXPECTED = LogPolicy("LOG_FAILURE", "raised unexpected", logging.ERROR, True)
+_UNREGISTERED = LogPolicy("LOG_UNREGISTERED", "unregistered", logging.ERROR, True)
 
 
 def is_expected(task: Any, exc: Any) -> bool:
@@ -130,7 +130,7 @@ def log_end(task: Any, request: Any, einfo: ExceptionInfo) -> None:
         **_called_with(task, request),
     }
     exc_info = einfo.exc_info if policy.traceback else None
-    logger.log(policy.severity, policy.format, data, exc_info=exc_info, extra={"data": data})
+    logger.log(policy.severity, globals()[policy.template], data, exc_info=exc_info, extra={"data": data})
 
 
 def _whose(task: Any, request: Any) -> dict[str, Any]:

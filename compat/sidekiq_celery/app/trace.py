@@ -1,16 +1,52 @@
 """
 Celery's names for running tasks. The run itself is in `_run.task_run`.
 
-Error trackers patch `task_has_custom` and `build_tracer`.
+Error trackers patch `task_has_custom` and `build_tracer`. Programs assign texts of their own to the `LOG_` names.
 """
 
+import sys
+from types import ModuleType
 from typing import Any
 
+from sidekiq_celery._run import task_log
 from sidekiq_celery._run.plan import task_has_custom
+from sidekiq_celery._run.task_log import (
+    LOG_FAILURE,
+    LOG_IGNORED,
+    LOG_INTERNAL_ERROR,
+    LOG_RECEIVED,
+    LOG_REJECTED,
+    LOG_RETRY,
+    LOG_SUCCESS,
+)
 from sidekiq_celery._run.task_run import TaskRun
 from sidekiq_celery._run.tracer import Tracer, trace_ok_t
 
-__all__ = ("TaskRun", "build_tracer", "task_has_custom", "trace_ok_t")
+__all__ = (
+    "LOG_FAILURE",
+    "LOG_IGNORED",
+    "LOG_INTERNAL_ERROR",
+    "LOG_RECEIVED",
+    "LOG_REJECTED",
+    "LOG_RETRY",
+    "LOG_SUCCESS",
+    "TaskRun",
+    "build_tracer",
+    "task_has_custom",
+    "trace_ok_t",
+)
+
+
+class _Trace(ModuleType):
+    """This module, which hands an assigned text on to where it is logged."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name.startswith("LOG_"):
+            setattr(task_log, name, value)
+
+
+sys.modules[__name__].__class__ = _Trace
 
 
 def build_tracer(

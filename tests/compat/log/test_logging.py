@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 from sidekiq_celery import Celery, signals
+from sidekiq_celery.app import trace
+from sidekiq_celery.exceptions import Reject
 from sidekiq_celery.utils.log import (
     LOG_LEVELS,
     ColorFormatter,
@@ -79,6 +81,26 @@ def test_a_task_s_lines_show_its_name_and_id(app: Celery) -> None:
     assert "proj.add[the-id]: adding" in out.getvalue()
     assert "???[???]: outside" in out.getvalue()
     assert out.getvalue().count("adding") == 1
+
+
+def test_the_texts_of_log_lines_may_be_replaced(app: Celery, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Celery's guide "Extensions and Bootsteps" does it: a name of `celery.app.trace` is assigned."""
+    monkeypatch.setattr(trace, "LOG_SUCCESS", "%(name)s is done: %(return_value)s")
+    monkeypatch.setattr(trace, "LOG_REJECTED", "%(name)r is cursed: %(exc)s")
+    out = io.StringIO()
+
+    @app.task(name="proj.add")
+    def add(x: int) -> int:
+        if not x:
+            raise Reject("no")
+        return x
+
+    app.log.setup("INFO", out)
+    add.apply((1,))
+    add.apply((0,))
+
+    assert "] proj.add is done: 1\n" in out.getvalue()
+    assert "] 'proj.add' is cursed: " in out.getvalue()
 
 
 def test_formats_are_settings(app: Celery) -> None:

@@ -41,6 +41,7 @@ class AsyncResult(Tree, Generic[R]):
 
     _cache: Any = None
     _on_ready: Any = None
+    _is_gone = False
 
     def __init__(
         self, id: str, backend: Any = None, task_name: str | None = None, app: Any = None, parent: Any = None
@@ -117,7 +118,7 @@ class AsyncResult(Tree, Generic[R]):
             TimeoutError: The task did not end in time; it continues to run.
             RuntimeError: A task is running here.
         """
-        if self.ignored:
+        if self.ignored or self._is_gone:
             return None  # type: ignore[return-value]
         if disable_sync_subtasks:
             assert_will_not_block()
@@ -162,7 +163,7 @@ class AsyncResult(Tree, Generic[R]):
         Raises:
             TimeoutError: The task did not end in time; it continues to run.
         """
-        if self.ignored:
+        if self.ignored or self._is_gone:
             return None  # type: ignore[return-value]
         if not self._cache:
             self._maybe_set_cache(await self.backend.wait_for_async(self.id, timeout=timeout))
@@ -317,7 +318,8 @@ class AsyncResult(Tree, Generic[R]):
     # Actions
 
     def forget(self) -> None:
-        """Remove this result and those of earlier steps."""
+        """Remove this result and those of earlier steps. If this object knew it, `get` returns None from now on."""
+        self._is_gone = self._is_gone or self._cache is not None
         self._cache = None
         if self.parent:
             self.parent.forget()

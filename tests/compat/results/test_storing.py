@@ -1,5 +1,6 @@
 """What a result leaves in Redis."""
 
+import asyncio
 import json
 import sys
 from collections.abc import Callable
@@ -240,6 +241,29 @@ def test_forgetting_removes_a_result(app: Celery, redis_client: redis.Redis) -> 
 
     assert redis_client.keys() == []
     assert not result.exists()
+
+
+def test_a_result_that_was_read_and_forgotten_is_not_waited_for(app: Celery) -> None:
+    """`get` returns None, as in Celery: nothing will ever be stored again."""
+    app.backend.mark_as_done("a", 1)
+    result = app.AsyncResult("a")
+    assert result.get(timeout=5) == 1
+
+    result.forget()
+
+    assert result.state == "PENDING"
+    assert result.get(timeout=0.1) is None
+    assert asyncio.run(result.aget(timeout=0.1)) is None
+
+
+def test_a_result_that_is_forgotten_before_it_comes_is_waited_for(app: Celery) -> None:
+    """The task may still end."""
+    result = app.AsyncResult("a")
+
+    result.forget()
+    app.backend.mark_as_done("a", 1)
+
+    assert result.get(timeout=5) == 1
 
 
 def test_a_result_in_the_jobs_own_database_is_written_with_the_jobs_end(

@@ -72,7 +72,8 @@ def purge(ctx: click.Context, force: bool, queues: Any, exclude_queues: Any) -> 
     app = ctx.obj.app
     names = sorted(set(queues or app.amqp.queues.keys()) - set(exclude_queues or ()))
     if not names:
-        raise click.UsageError("no queue is left to purge", ctx)
+        ctx.obj.echo("No queue is left to purge.")
+        return
     what = f"{len(names)} {pluralize(len(names), 'queue')}"
     if not force:
         click.confirm(

@@ -116,6 +116,18 @@ def test_queues_are_purged_when_that_is_confirmed(call: Call, project: ModuleTyp
     assert "No messages purged" in call("purge", "-f", "-X", "high").output
 
 
+def test_a_purge_that_excludes_all_queues_is_no_error(
+    call: Call, project: ModuleType, redis_client: redis.Redis
+) -> None:
+    """As `celery -A proj purge -X celery` of Celery's guide, which scripts may run."""
+    project.add.delay(1, 1)
+
+    done = call("purge", "-X", "celery,high")
+
+    assert (done.exit_code, done.output) == (0, "No queue is left to purge.\n")
+    assert redis_client.llen("queue:celery") == 1
+
+
 def test_a_report_hides_secrets(call: Call) -> None:
     """It names the versions."""
     assert "software -> " in call("report").output

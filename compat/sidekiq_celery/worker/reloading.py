@@ -35,14 +35,22 @@ def reload_modules(app: App, modules: str | Iterable[str] | None = None, reload:
 
 
 def _reload(app: App, module: ModuleType) -> None:
-    before = dict(app._tasks)
+    before, had_app = dict(app._tasks), _has_app(module, app)
     for name, task in before.items():
         # A known task keeps its function, whatever is decorated under its name, so it is removed first.
         if task.__module__ == module.__name__:
             del app._tasks[name]
     try:
         reload_from_cwd(module)
+        if had_app and not _has_app(module, app):
+            # The module creates the app, or imports it from one that does: its tasks belong to another app now.
+            logger.warning("%s has a new app: its tasks stay as they were until the worker restarts", module.__name__)
+            app._tasks.update(before)
     except BaseException:
         for name, task in before.items():
             app._tasks.setdefault(name, task)
         raise
+
+
+def _has_app(module: ModuleType, app: App) -> bool:
+    return any(value is app for value in vars(module).values())

@@ -22,6 +22,7 @@ from sidekiq_py.api.bulk import BulkResult, Progress, Stop, Tally, slices
 from sidekiq_py.api.ends import ends_of_extensions
 from sidekiq_py.api.filters import JobFilter, search
 from sidekiq_py.api.job_record import JobRecord
+from sidekiq_py.api.page_size import PageSize
 from sidekiq_py.api.source import client_for
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.clock import now_seconds
@@ -38,8 +39,10 @@ from sidekiq_py.wire.failure import decrement_for_manual_retry
 from sidekiq_py.wire.json_dialect import loads
 from sidekiq_py.wire.payload import dump, is_finite, parse_job, score_text, shown
 
-_PAGE_JOBS = 200
+_FIRST_PAGE_JOBS = 200
 _SCAN_COUNT = 1000
+# Redis needs about a millisecond to search a thousand jobs.
+_SEARCHED_AT_ONCE = 3000
 _SCORE = re.compile(r"[+-]?inf|-?\d{1,40}(?:\.\d{1,40})?(?:e[+-]?\d{1,3})?", re.ASCII)
 
 Place = tuple[bytes, bytes]
@@ -277,7 +280,7 @@ class JobSet:
             found, report = self._between(wanted, latest_first, None), looked_at
         else:
             # Redis reports the progress itself.
-            found, report = self._scan(f"*{literal(wanted.text)}*", _SCAN_COUNT, looked_at), None
+            found, report = self._scan(f"*{literal(wanted.text)}*", _SEARCHED_AT_ONCE, looked_at), None
         return search(found, wanted, attrgetter("score"), looked_at=report, stop=stop)
 
     def page(
@@ -326,7 +329,7 @@ class JobSet:
         """The entry with this job id. Redis searches the whole set, so this is for people, not for programs."""
         # Characters that JSON can escape in more than one way cannot be searched for as bytes; compare after parsing.
         pattern = f"*{literal(jid)}*" if jid.isascii() and jid.isprintable() and not set(jid) & set('"\\/') else None
-        for entry in self._scan(pattern, _SCAN_COUNT):
+        for entry in self._scan(pattern, _SCAN_COUNT if pattern is None else _SEARCHED_AT_ONCE):
             if entry.jid == jid:
                 return entry
         return None
@@ -482,10 +485,12 @@ class JobSet:
         return removed + sum(result.done for result in moved)
 
     def _walk(self, *, downward: bool, after: Place | None = None) -> Iterator[SortedEntry]:
-        while page := job_sets.page(self._pool, self.name, _PAGE_JOBS, after=after, downward=downward):
+        size = PageSize(_FIRST_PAGE_JOBS)
+        while page := job_sets.page(self._pool, self.name, size.jobs, after=after, downward=downward):
             for member, score in page:
                 yield SortedEntry(self, member, score)
             after = page[-1]
+            size.adapt(member for member, _ in page)
 
     def _scan(self, pattern: str | None, count: int, looked_at: Progress | None = None) -> Iterator[SortedEntry]:
         for member, score in scored_members(self._pool, self.name, pattern, count, looked_at):

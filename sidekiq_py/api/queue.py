@@ -10,6 +10,7 @@ from sidekiq_py.api.bulk import BulkResult, Progress, Stop, Tally, slices
 from sidekiq_py.api.ends import ends_of_extensions, is_handled
 from sidekiq_py.api.filters import JobFilter, search
 from sidekiq_py.api.job_record import JobRecord, latency, seconds_of
+from sidekiq_py.api.page_size import PageSize
 from sidekiq_py.api.source import pool_for
 from sidekiq_py.client.sync_client import Client, of_pool
 from sidekiq_py.clock import now_seconds
@@ -18,6 +19,7 @@ from sidekiq_py.redis_access.reads import in_flight_counts, queues
 from sidekiq_py.redis_access.reads.queues import PlacedJob
 
 _PAGE_JOBS = 200
+_MOST_PAGE_JOBS = 1000
 _NEAR_PAGES = 25
 # This many steps over the jobs of a queue keep Redis busy for some milliseconds.
 _STEPS_AT_ONCE = 100_000
@@ -136,14 +138,17 @@ class Queue:
     def _walk(self, *, oldest_first: bool) -> Iterator[QueuedJob]:
         seen: list[bytes] = []
         start = length = 0
+        # Each page is read with the one before it.
+        size = PageSize(_PAGE_JOBS, most=_MOST_PAGE_JOBS)
         while True:
-            fresh, start, length, is_end = self._next_page(seen, start, length, oldest_first)
+            fresh, start, length, is_end = self._next_page(seen, size.jobs, start, length, oldest_first)
             for place, job in enumerate(fresh, start):
                 before = place if oldest_first else length - 1 - place
                 yield QueuedJob(job, self.name, self._pool, before)
             if is_end:
                 return
             seen = fresh or seen
+            size.adapt(fresh)
 
     @property
     def size(self) -> int:
@@ -227,9 +232,10 @@ class Queue:
         """
         found: list[QueuedJob] = []
         number = 0
+        size = PageSize(_PAGE_JOBS)
         while True:
             # A filter may skip many jobs; without one, read no more than are shown.
-            count = min(limit if wanted is None else _PAGE_JOBS, look_at - number)
+            count = min(limit if wanted is None else size.jobs, look_at - number)
             window, length = queues.page(self._pool, self.name, after + number, count, oldest_first=oldest_first)
             for raw in window:
                 place = after + number
@@ -242,6 +248,7 @@ class Queue:
             is_end = after + number >= length
             if is_end or len(found) == limit or number >= look_at:
                 return QueuePage(tuple(found), None if is_end else after + number, number, length)
+            size.adapt(window)
 
     def find_near(self, key: str, place: int) -> QueuedJob | None:
         """
@@ -384,15 +391,15 @@ class Queue:
         return tally.result()
 
     def _next_page(
-        self, seen: list[bytes], start: int, length: int, oldest_first: bool
+        self, seen: list[bytes], count: int, start: int, length: int, oldest_first: bool
     ) -> tuple[list[bytes], int, int, bool]:
         """
-        The jobs after *seen*, which were at position *start* when the queue was *length* jobs long.
+        Up to *count* jobs after *seen*, which were at position *start* when the queue was *length* jobs long.
 
         Returns:
             The jobs, their position, the current length of the queue, and True if they are the last.
         """
-        wanted = len(seen) + _PAGE_JOBS
+        wanted = len(seen) + count
         window, now_length = queues.page(self._pool, self.name, start, wanted, oldest_first=oldest_first)
         first, skipped = _overlap(seen, window)
         if seen and first is None:

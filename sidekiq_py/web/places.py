@@ -17,14 +17,14 @@ from sidekiq_py.api import (
     ScheduledSet,
     SortedEntry,
 )
+from sidekiq_py.api.page_size import PageSize
 from sidekiq_py.api.stats import known_queues
 from sidekiq_py.options import complaint_about_queue
 from sidekiq_py.redaction import Redaction
 from sidekiq_py.web.filters import PageFilter
 from sidekiq_py.web.text import shortened
 
-# Payloads can be large, and both Redis and this process hold a whole reply in memory.
-READ_AT_ONCE = 100
+FIRST_READ = 100
 _LOOKED_AT = 10_000
 _LONGEST_PLACE = 15
 
@@ -129,8 +129,9 @@ class SetPlace:
         start = max(start, first)
         rows: list[tuple[str, JobRecord]] = []
         place, size, end = start, last, min(last, start + _LOOKED_AT)
+        page_size = PageSize(FIRST_READ)
         while place < end and len(rows) < limit:
-            entries, size = self._set.at_rank(place, min(READ_AT_ONCE, end - place), latest_first=latest_first)
+            entries, size = self._set.at_rank(place, min(page_size.jobs, end - place), latest_first=latest_first)
             if not entries:
                 return Found(rows, None, place, size)
             for entry in entries:
@@ -139,6 +140,7 @@ class SetPlace:
                     rows.append((entry.key, entry))
                 if len(rows) == limit:
                     break
+            page_size.adapt(entry.value for entry in entries)
         return Found(rows, place if place < last else None, place, size)
 
     def count(self, wanted: PageFilter, start: int) -> tuple[int, int | None, int]:
@@ -212,9 +214,9 @@ class QueuePlace:
         """As in `Place`. A key is the digest of a job and its position, counted from the job that runs next."""
         place, rows, is_end = start, list[tuple[str, JobRecord]](), False
         end = start + (limit if wanted.is_empty else _LOOKED_AT)
-        size = 0
+        size, page_size = 0, PageSize(FIRST_READ)
         while place < end and len(rows) < limit and not is_end:
-            page = self._queue.page(min(READ_AT_ONCE, end - place), after=place, oldest_first=not latest_first)
+            page = self._queue.page(min(page_size.jobs, end - place), after=place, oldest_first=not latest_first)
             is_end, size = page.next is None, page.size
             for job in page.jobs:
                 _, stood = job.placed
@@ -224,6 +226,7 @@ class QueuePlace:
                 if len(rows) == limit:
                     is_end = is_end and job is page.jobs[-1]
                     break
+            page_size.adapt(job.value for job in page.jobs)
         return Found(rows, None if is_end else place, place, max(size, place))
 
     def count(self, wanted: PageFilter, start: int) -> tuple[int, int | None, int]:

@@ -7,10 +7,11 @@ from typing import Any
 from starlette.responses import Response
 
 from sidekiq_py.api import DeadSet, JobDraft, JobRecord, Queue, RetrySet, ScheduledSet, SortedEntry, WorkSet
+from sidekiq_py.api.page_size import PageSize
 from sidekiq_py.errors import PayloadError
 from sidekiq_py.web.access import Need
 from sidekiq_py.web.handlers import Handler
-from sidekiq_py.web.places import READ_AT_ONCE, Place, QueuePlace, chosen_queue, set_place
+from sidekiq_py.web.places import FIRST_READ, Place, QueuePlace, chosen_queue, set_place
 from sidekiq_py.web.text import json_text, shortened
 from sidekiq_py.web.tree import tree
 from sidekiq_py.web.visit import Visit
@@ -117,15 +118,16 @@ def _find(visit: Visit, jid: str) -> Response:
 
 
 def _in_queue(queue: Queue, jid: str) -> tuple[str | None, int]:
-    place = 0
+    place, size = 0, PageSize(FIRST_READ)
     while place < _JOBS_LOOKED_AT:
-        page = queue.page(READ_AT_ONCE, after=place, oldest_first=True)
+        page = queue.page(size.jobs, after=place, oldest_first=True)
         for found in page.jobs:
             if found.jid == jid:
                 return f"{found.key}-{place}", place + 1
             place += 1
         if page.next is None:
             break
+        size.adapt(job.value for job in page.jobs)
     return None, place
 
 

@@ -62,7 +62,8 @@ def recover(everything: bool, as_json: bool) -> None:
         moved = recovery.declare_dead(*left_behind.owners(link))
     else:
         moved = recovery.look()
-        if not all(left_behind.has_lease(link, name) for name in left_behind.owners(link)):
+        names = list(left_behind.owners(link))
+        if len(left_behind.leased(link, names)) < len(names):
             # A missing lease must still be missing at a second look, or a hiccup of Redis would look like a death.
             click.echo("Some owners have no lease; checking again to be sure.", err=True)
             Wakeable().wait(2 * config.lease_beat_seconds + 0.1)
@@ -108,5 +109,5 @@ def _enter_lost_owners(link: Link, *, with_lease: bool) -> None:
 def _waiting(pool: Pool, link: Link) -> list[tuple[str, int, float]]:
     """Owners with jobs in flight and a valid lease: the name, the number of jobs, the seconds until it expires."""
     jobs = in_flight_counts.totals(in_flight_counts.counts(pool), attrgetter("owner"))
-    found = [(owner, count, left_behind.lease_seconds(link, owner)) for owner, count in jobs.items()]
-    return [(owner, count, seconds) for owner, count, seconds in found if seconds is not None]
+    seconds = left_behind.lease_seconds(link, list(jobs))
+    return [(owner, count, seconds[owner]) for owner, count in jobs.items() if owner in seconds]

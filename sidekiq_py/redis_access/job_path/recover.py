@@ -25,8 +25,10 @@ ENTER_LOST = Script("enter_lost")
 
 SUSPECT_TTL_SECONDS = 72 * 3600
 _PAGE = 200
-_SCAN_COUNT = 1000
+# Redis needs about a millisecond for so many names.
+_SCAN_COUNT = 5000
 # An identity ends in a pid and a random number, an owner in an epoch; a queue may have any name.
+_LEFT_BEHIND_PATTERN = "sidekiq_py:in*"
 _LEFT_BEHIND = re.compile(r"sidekiq_py:(?:inflight:(.+)|inbox:(.+?:[0-9]+:[0-9a-f]+:[0-9]+):(.+))", re.DOTALL)
 
 
@@ -90,15 +92,14 @@ def lost_owners(link: Link) -> dict[str, list[str]]:
         RedisError: Redis cannot be reached, or this user may not use SCAN.
     """
     found: dict[str, set[str]] = {}
-    for pattern in (keys.in_flight("*"), keys.inbox("*", "*")):
-        cursor = b"0"
-        while True:
-            cursor, page = link.command("SCAN", cursor, "MATCH", pattern, "COUNT", _SCAN_COUNT)
-            for match in (_LEFT_BEHIND.fullmatch(key.decode()) for key in page if _is_text(key)):
-                if match is not None:
-                    found.setdefault(match[1] or match[2], set()).update(match.groups()[2:] if match[3] else ())
-            if cursor == b"0":
-                break
+    cursor = b"0"
+    while True:
+        cursor, page = link.command("SCAN", cursor, "MATCH", _LEFT_BEHIND_PATTERN, "COUNT", _SCAN_COUNT)
+        for match in (_LEFT_BEHIND.fullmatch(key.decode()) for key in page if _is_text(key)):
+            if match is not None:
+                found.setdefault(match[1] or match[2], set()).update(match.groups()[2:] if match[3] else ())
+        if cursor == b"0":
+            break
     known = owners(link).keys() | departed(link).keys()
     return {name: sorted(queues) for name, queues in sorted(found.items()) if name not in known}
 
@@ -118,15 +119,10 @@ def enter_lost(link: Link, owner: str, queues: Sequence[str], *, with_lease: boo
     return bool(ENTER_LOST.run(link, names, [owner, about, "1" if with_lease else "0"]))
 
 
-def has_lease(link: Link, owner: str) -> bool:
-    """True if the owner has a lease: its process was alive recently."""
-    return bool(link.command("EXISTS", keys.lease(owner)))
-
-
-def lease_seconds(link: Link, owner: str) -> float | None:
-    """How long the owner's lease is still valid; None if it has no lease."""
-    left = int(link.command("PTTL", keys.lease(owner)))
-    return None if left < 0 else left / 1000
+def lease_seconds(link: Link, owner_names: Sequence[str]) -> dict[str, float]:
+    """How long the lease of each owner is still valid; those without a lease are missing."""
+    left = raise_first(link.batch([("PTTL", keys.lease(name)) for name in owner_names])) if owner_names else []
+    return {name: ms / 1000 for name, ms in zip(owner_names, left, strict=True) if ms >= 0}
 
 
 def leased(link: Link, owner_names: Sequence[str]) -> set[str]:

@@ -3,9 +3,11 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain, islice
 from typing import Any
 
 from sidekiq_py.api.job_record import JobRecord, seconds_of
+from sidekiq_py.api.page_size import PageSize
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.reads import survey
@@ -153,8 +155,7 @@ def gather_jobs(pool: Pool, waiting: tuple[QueueFacts, ...]) -> Sample:
         if found:
             due[key] = min(job.score for job in found if job.score is not None)
     share = max(_FEWEST_OF_A_QUEUE, min(JOBS_OF_A_QUEUE, JOBS_AT_MOST // max(1, len(filled))))
-    for queue in filled:
-        jobs += budget.spend(_queue_jobs(pool, queue, share))
+    jobs += budget.spend(_queue_jobs(pool, filled, share))
     sizes = survey.sizes(pool, [keys.SCHEDULE, keys.RETRY], "ZCARD")
     return Sample(tuple(jobs), max(len(jobs), sum(queue.size for queue in filled) + sum(sizes.values())), due)
 
@@ -173,10 +174,20 @@ class _Budget:
             yield from (job for _, job in page)
 
 
-def _queue_jobs(pool: Pool, queue: QueueFacts, wanted: int) -> Iterator[list[tuple[bytes, SampledJob]]]:
-    place = keys.queue(queue.name)
-    for page in survey.queue_sample(pool, queue.name, queue.size, wanted):
-        yield [(raw, SampledJob(raw, place, queue.name)) for raw in page]
+def _queue_jobs(pool: Pool, filled: list[QueueFacts], wanted: int) -> Iterator[list[tuple[bytes, SampledJob]]]:
+    """
+    A sample of each queue.
+
+    Args:
+        wanted: About how many jobs of each.
+    """
+    places = ((queue.name, start) for queue in filled for start in survey.page_starts(queue.size, wanted))
+    size = PageSize(survey.PAGE_JOBS)
+    while at_once := list(islice(places, max(1, size.jobs // survey.PAGE_JOBS))):
+        pages = survey.queue_pages(pool, at_once)
+        for (name, _), page in zip(at_once, pages, strict=True):
+            yield [(raw, SampledJob(raw, keys.queue(name), name)) for raw in page]
+        size.adapt(chain.from_iterable(pages))
 
 
 def _set_jobs(pool: Pool, key: str) -> Iterator[list[tuple[bytes, SampledJob]]]:

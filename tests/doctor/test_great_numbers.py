@@ -1,6 +1,8 @@
 """Where there is much of something: all of it is looked at, or it is told what was not."""
 
 import json
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import redis
@@ -11,6 +13,9 @@ from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.redis_access.reads import survey
 from tests.doctor.conftest import Look, payload, push, ruby_process
+from tests.web.conftest import round_trips
+
+__all__ = ["round_trips"]
 
 _FILL = "for number = ARGV[1], ARGV[2] do redis.call('SET', 'cache:' .. number, 1) end"
 _AT_ONCE = 10_000
@@ -122,6 +127,22 @@ def test_thousands_of_processes_are_all_known(look: Look, redis_client: redis.Re
 
     assert diagnosis["unworked-queues"] == []
     assert diagnosis.report.about["ruby_processes"] == 2500
+
+
+def test_jobs_of_many_queues_are_read_together(
+    look: Look, redis_client: redis.Redis, round_trips: Callable[..., Any]
+) -> None:
+    """With a round trip for each queue, thousands of queues took minutes on a link with 100 ms."""
+    counts = []
+    for queues in (100, 400):
+        for number in range(queues):
+            redis_client.sadd("queues", f"q{number}")
+            redis_client.lpush(f"queue:q{number}", json.dumps(payload(queue=f"q{number}")))
+        with round_trips() as made:
+            assert look().report.about["jobs_looked_at"] >= queues
+        counts.append(made.count)
+
+    assert counts[1] - counts[0] < 20
 
 
 @pytest.mark.usefixtures("look")

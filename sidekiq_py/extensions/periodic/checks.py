@@ -14,7 +14,7 @@ from sidekiq_py.redis_access.processes import declared_classes
 _CLOCK_SECONDS = 120.0
 # Programs are deployed at least once a week.
 _RIVAL_SECONDS = 7 * 86400.0
-# Each job takes four reads.
+# Each job takes eight commands.
 _MOST_LOOKED_AT = 200
 
 
@@ -90,8 +90,8 @@ def _clock(jobs: list[StoredJob], now: float) -> Iterator[Finding]:
 
 
 def _lost(pool: Pool, jobs: list[StoredJob], now: float) -> Iterator[Finding]:
-    for job in jobs[:_MOST_LOOKED_AT]:
-        lost = store.lost_ticks(pool, job, now) if job.cron is not None else []
+    looked_at = jobs[:_MOST_LOOKED_AT]
+    for job, lost in zip(looked_at, store.lost_ticks(pool, looked_at, now), strict=True):
         if lost:
             last = tick_text(lost[-1])
             yield warning(

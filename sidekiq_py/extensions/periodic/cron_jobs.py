@@ -154,7 +154,8 @@ class CronJob:
     def lost_ticks(self) -> list[datetime]:
         """Ticks that a Ruby process claimed and did not push, because it died."""
         now = store.redis_now(self._client.pool)
-        return [datetime.fromtimestamp(at, UTC) for at in store.lost_ticks(self._client.pool, self.stored, now)]
+        [lost] = store.lost_ticks(self._client.pool, [self.stored], now)
+        return [datetime.fromtimestamp(at, UTC) for at in lost]
 
     def enable(self) -> None:
         """Let it fire again. Ticks that passed meanwhile are not made up for."""
@@ -259,13 +260,21 @@ class CronJobs:
         return iter([CronJob(job, self._client) for job in sorted(jobs, key=lambda job: (job.name, job.namespace))])
 
     def __len__(self) -> int:
-        return len(list(iter(self)))
+        return len(store.listed(self._client.pool, namespaces=_extension().namespaces))
 
     def __bool__(self) -> bool:
         return True
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self.find(name) is not None
+
+    def page(self, start: int, count: int) -> tuple[list[CronJob], int]:
+        """Up to *count* of the jobs from position *start* on, by name, and how many there are."""
+        pool = self._client.pool
+        keys = store.listed(pool, namespaces=_extension().namespaces)
+        keys.sort(key=lambda listed: (store.name_in(*listed), listed[0]))
+        jobs = store.read(pool, keys[start : start + count])
+        return [CronJob(job, self._client) for job in jobs], len(keys)
 
     def find(self, name: str, namespace: str | None = None) -> CronJob | None:
         """The job with this name; None if there is none."""

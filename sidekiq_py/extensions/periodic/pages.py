@@ -36,15 +36,13 @@ def _template(name: str) -> dict[str, str]:
 def _list(visit: Visit) -> Any:
     """A hundred of the periodic jobs, and as many of other schedulers' entries, on each page."""
     jobs, now, start = CronJobs(pool=visit.pool), visit.now.timestamp(), visit.query_number("from", 0)
-    # `list(jobs)` would read all of them twice, once for their number.
-    ours, others = list(iter(jobs)), jobs.others()
-    on_page = slice(start, start + _JOBS_SHOWN)
+    (ours, count), others = jobs.page(start, _JOBS_SHOWN), jobs.others()
     return visit.page(
         "cron.html",
-        rows=[(job, _shown(visit, job), next(iter(job.next_ticks(after=now)), None)) for job in ours[on_page]],
-        others=[_texts(entry) for entry in others[on_page]],
-        is_empty=not ours,
-        total=max(len(ours), len(others)),
+        rows=[(job, _shown(visit, job), next(iter(job.next_ticks(after=now)), None)) for job in ours],
+        others=[_texts(entry) for entry in others[start : start + _JOBS_SHOWN]],
+        is_empty=not count,
+        total=max(count, len(others)),
         start=start,
         shown=_JOBS_SHOWN,
     )

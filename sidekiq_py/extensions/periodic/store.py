@@ -61,7 +61,7 @@ class StoredJob:
     @property
     def name(self) -> str:
         """Its name; taken from the key if the hash has none."""
-        return self.entry.name if self.entry else self.key.split(":", 2 if self.layout.has_namespaces else 1)[-1]
+        return self.entry.name if self.entry else name_in(self.key, self.layout)
 
     @property
     def namespace(self) -> str:
@@ -81,6 +81,15 @@ class StoredJob:
     def other_key(self) -> str:
         """The key of the same job in the other layout; empty where it can have none."""
         return other_key(self.key)
+
+
+Listed = tuple[str, Layout]
+"""The key of a periodic job, and its layout."""
+
+
+def name_in(key: str, layout: Layout) -> str:
+    """The name of the job with this key."""
+    return key.split(":", 2 if layout.has_namespaces else 1)[-1]
 
 
 def other_key(key: str) -> str:
@@ -133,6 +142,11 @@ def read_all(pool: Pool, *, namespaces: Iterable[str] = (DEFAULT_NAMESPACE,)) ->
     """
     All periodic jobs of both layouts, by name: those of *namespaces*, and those that Python declared in other ones.
     """
+    return read(pool, listed(pool, namespaces=namespaces))
+
+
+def listed(pool: Pool, *, namespaces: Iterable[str] = (DEFAULT_NAMESPACE,)) -> list[Listed]:
+    """The keys of the jobs that `read_all` reads."""
     sets = {LAYOUTS["1.8"].set_key(): LAYOUTS["1.8"]}
     sets |= {LAYOUTS["2"].set_key(namespace): LAYOUTS["2"] for namespace in namespaces}
     *stored, declared = _replies(pool, [("SMEMBERS", key) for key in (*sets, DECLARED)])
@@ -141,7 +155,11 @@ def read_all(pool: Pool, *, namespaces: Iterable[str] = (DEFAULT_NAMESPACE,)) ->
         for layout, found in zip(sets.values(), stored, strict=True)
         for key in sorted(found)
     ]
-    keys += [(key, LAYOUTS["2"]) for key in _declared_elsewhere(pool, declared, sets)]
+    return keys + [(key, LAYOUTS["2"]) for key in _declared_elsewhere(pool, declared, sets)]
+
+
+def read(pool: Pool, keys: Sequence[Listed]) -> list[StoredJob]:
+    """The jobs with these keys, in one round trip."""
     commands = [command for key, _ in keys for command in (("HGETALL", key), ("HGETALL", OWN_PREFIX + key))]
     replies = pool.run(lambda link: link.batch(commands)) if commands else []
     raise_first([reply for reply in replies if isinstance(reply, RedisReplyError) and reply.is_about_server])
@@ -173,11 +191,14 @@ def _declared_elsewhere(pool: Pool, declared: Iterable[bytes], sets: Collection[
 def find(
     pool: Pool, name: str, namespace: str | None = None, *, namespaces: Iterable[str] = (DEFAULT_NAMESPACE,)
 ) -> StoredJob | None:
-    """The job with this name; if both layouts have one, that of the newer layout."""
+    """
+    The job with this name; if both layouts have one, that of the newer layout.
+
+    Source: sidekiq-cron 2.3.1, job.rb, `Job.find` also finds a job by its key, which ends in its name.
+    """
     wanted = set(namespaces) | ({namespace} if namespace else set())
-    found = [
-        job for job in read_all(pool, namespaces=wanted) if job.name == name and namespace in (None, job.namespace)
-    ]
+    keys = [one for one in listed(pool, namespaces=wanted) if one[0].endswith(f":{name}")]
+    found = [job for job in read(pool, keys) if job.name == name and namespace in (None, job.namespace)]
     return found[-1] if found else None
 
 
@@ -357,16 +378,31 @@ def _pushes_in(lines: Iterable[bytes]) -> list[dict[str, Any]]:
     return found
 
 
-def lost_ticks(pool: Pool, job: StoredJob, now: float) -> list[int]:
+def lost_ticks(pool: Pool, jobs: Sequence[StoredJob], now: float) -> list[list[int]]:
     """
-    Ticks that a Ruby process claimed and never pushed, because it died in between.
+    For each job, ticks that a Ruby process claimed and never pushed, because it died in between.
 
     Goes back only as far as the gem's history of pushes.
     """
-    if job.cron is None:
-        return []
-    commands = [("ZRANGE", f"{job.key}:enqueued", 0, -1, "WITHSCORES"), _pushes_of(job.key), _runs_of(job.key)]
-    taken, lines, rows = _replies(pool, commands)
+    commands = [
+        command
+        for job in jobs
+        for command in (
+            ("ZRANGE", f"{job.key}:enqueued", 0, -1, "WITHSCORES"),
+            _pushes_of(job.key),
+            _runs_of(job.key),
+        )
+    ]
+    replies = _replies(pool, commands) if commands else []
+    return [
+        [] if job.cron is None else _lost_ticks(job, now, *replies[at : at + 3])
+        for job, at in zip(jobs, range(0, len(replies), 3), strict=True)
+    ]
+
+
+def _lost_ticks(
+    job: StoredJob, now: float, taken: Sequence[bytes], lines: Iterable[bytes], rows: Iterable[bytes]
+) -> list[int]:
     # A tick that was planted by the first save has the time of the save as its score.
     scores = [
         float(score) for member, score in pairs(taken) if tick_of(member.decode(errors="replace")) == float(score)

@@ -19,8 +19,9 @@ from sidekiq_py.redis_access.connection.replies import pairs, raise_first, well_
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.number_text import to_i
 
-_PAGE_JOBS = 25
-_SCAN_COUNT = 1000
+PAGE_JOBS = 25
+# Redis needs about a millisecond for so many names.
+_SCAN_COUNT = 5000
 _CLOCK_READINGS = 3
 # How many commands share a round trip.
 _PAGE_COMMANDS = 1000
@@ -176,20 +177,21 @@ def replies(pool: Pool, command: str, names: Sequence[str]) -> dict[str, Any]:
     return dict(zip(names, found, strict=True))
 
 
-def queue_sample(pool: Pool, queue: str, size: int, wanted: int) -> Iterator[list[bytes]]:
+def page_starts(size: int, wanted: int) -> Sequence[int]:
     """
-    Pages of jobs from the tail (next to run), the head (pushed last) and the middle, about *wanted* jobs in all.
+    Where the pages of a sample of a queue begin: at the tail (next to run), the head (pushed last) and in the middle.
 
     Args:
         size: The queue's size.
+        wanted: About how many jobs all pages have.
     """
-    key = _bytes(keys.queue(queue))
-    whole, pages = range(0, size, _PAGE_JOBS), max(3, wanted // _PAGE_JOBS)
-    for start in whole if size <= wanted else _spread(size, pages):
-        page = _batch(pool, [("LRANGE", key, start, start + _PAGE_JOBS - 1)])[0]
-        if not page:
-            return
-        yield page
+    return range(0, size, PAGE_JOBS) if size <= wanted else _spread(size, max(3, wanted // PAGE_JOBS))
+
+
+def queue_pages(pool: Pool, places: Sequence[tuple[str, int]]) -> list[list[bytes]]:
+    """A page of jobs for each queue and start, in one round trip."""
+    commands = [("LRANGE", _bytes(keys.queue(queue)), start, start + PAGE_JOBS - 1) for queue, start in places]
+    return [page or [] for page in _batch(pool, commands)]
 
 
 def set_sample(pool: Pool, key: str, wanted: int) -> Iterator[list[tuple[bytes, float]]]:
@@ -216,7 +218,7 @@ def rename(pool: Pool, key: str, name: str) -> bool:
 
 def _spread(size: int, pages: int) -> list[int]:
     """The starts of the pages: the next to run, the newest, then evenly in between."""
-    last = size - _PAGE_JOBS
+    last = size - PAGE_JOBS
     between = [last * number // (pages - 1) for number in range(1, pages - 1)]
     return [last, 0, *between]
 

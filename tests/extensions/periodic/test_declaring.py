@@ -15,6 +15,9 @@ from sidekiq_py.extensions.periodic.cron_text import CronTextError
 from sidekiq_py.extensions.periodic.declared import declarations, declare
 from sidekiq_py.redis_access.connection.pool import Pool
 from tests.extensions.periodic.conftest import NOON
+from tests.web.conftest import round_trips
+
+__all__ = ["round_trips"]
 
 Start = Callable[..., None]
 
@@ -363,3 +366,18 @@ def test_what_the_gem_s_second_release_moved_is_not_written_back(
 
     assert [(job.name, job.declared_by != "") for job in CronJobs()] == [("n", True)]
     assert not redis_client.exists("cron_job:n", "sidekiq_py:cron:cron_job:n")
+
+
+def test_one_job_is_found_without_reading_the_others(redis_client, round_trips):
+    """With ten thousand, `cron add` read all of them three times: 8 s."""
+    asked = []
+    for count in (3, 30):
+        for number in range(count):
+            CronJobs().add("@daily", "Report", name=f"a:{number}")
+        with round_trips() as made:
+            found = CronJobs().find("a:2")
+        asked.append(made.commands)
+
+    assert (found.name, found.namespace) == ("a:2", "default")
+    assert CronJobs().find("2") is None
+    assert asked[0] == asked[1]

@@ -114,8 +114,10 @@ def test_a_tick_that_ruby_took_and_never_pushed_is_a_warning(start: Start, redis
     assert CronJobs().find("a").lost_ticks()[0].timestamp() == lost
 
 
-def test_each_job_is_read_in_one_round_trip(start: Start, redis_client: redis.Redis, round_trips: RoundTripsOf) -> None:
-    """The doctor looks at two hundred, which over a network made most of its time."""
+def test_all_jobs_are_read_in_one_round_trip(
+    start: Start, redis_client: redis.Redis, round_trips: RoundTripsOf
+) -> None:
+    """The doctor looks at two hundred; one by one, they took 20 s on a link with 100 ms."""
     start()
     made = []
     for count in (10, 20):
@@ -125,7 +127,7 @@ def test_each_job_is_read_in_one_round_trip(start: Start, redis_client: redis.Re
             seen()
         made.append(counted.count)
 
-    assert made[1] - made[0] == 10
+    assert made[1] == made[0]
 
 
 def test_a_declared_job_that_is_gone_is_a_warning(start: Start, redis_client: redis.Redis) -> None:

@@ -62,6 +62,19 @@ def test_the_list_reads_periodic_jobs_once(visitor, report, round_trips):
     assert made.count == 4
 
 
+def test_a_page_of_the_list_reads_only_its_jobs(visitor, redis_client, round_trips):
+    """A fleet may have ten thousand, of which a page shows a hundred."""
+    for number in range(250):
+        CronJobs().add("@daily", "Report", name=f"job {number:03}")
+    viewer = visitor("viewer")
+
+    with round_trips() as made:
+        page = viewer.get("/cron?from=200")
+
+    assert made.commands < 120
+    assert ("job 199" in page.shown, "job 200" in page.shown, "job 249" in page.shown) == (False, True, True)
+
+
 def test_entries_of_beat_are_rows_without_buttons(visitor, redis_url):
     """Read-only, beside those of sidekiq-scheduler: name, schedule, task, whose they are."""
     app = Celery("shop", broker=redis_url)

@@ -12,7 +12,8 @@ from sidekiq_py.extensions.batches.state import STATES, BatchStatus, State
 
 __all__ = ["Batches"]
 
-_PAGE = 100
+_FIRST_PAGE = 100
+_MOST_ON_A_PAGE = 1000
 
 
 class Batches:
@@ -41,15 +42,20 @@ class Batches:
         return True
 
     def __iter__(self) -> Iterator[BatchStatus]:
-        ids = state.bids(self._client.pool)
-        while page := list(islice(ids, _PAGE)):
+        return self._read(state.bids(self._client.pool))
+
+    def _read(self, ids: Iterator[str]) -> Iterator[BatchStatus]:
+        count = _FIRST_PAGE
+        while page := list(islice(ids, count)):
             yield from (status for status in state.read_many(self._client.pool, page) if status is not None)
+            count = min(2 * count, _MOST_ON_A_PAGE)
 
     def in_state(self, wanted: State) -> Iterator[BatchStatus]:
         """The batches that are open, running, complete or a success, newest first."""
         if wanted not in STATES:
             raise ValueError(f"{wanted!r} is not a state of a batch; use one of {', '.join(STATES)}")
-        return (status for status in self if status.state == wanted)
+        ids = state.bids(self._client.pool, running=wanted != "success")
+        return (status for status in self._read(ids) if status.state == wanted)
 
     def find(self, bid: str) -> Batch:
         """

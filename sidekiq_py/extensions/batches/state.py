@@ -20,6 +20,7 @@ State = Literal["open", "running", "complete", "success"]
 STATES: tuple[State, ...] = ("open", "running", "complete", "success")
 
 _PAGE = 500
+_IDS_ON_A_PAGE = 1000
 _SHOWN = 100
 # What HINCRBY can write, and its number of digits.
 _MOST = 2**63 - 1
@@ -220,11 +221,11 @@ def bids(pool: Pool, *, newest_first: bool = True, running: bool = False, start:
         return
     command = "ZREVRANGE" if newest_first else "ZRANGE"
     while True:
-        page = pool.command(command, steps.RUNNING if running else steps.ALL, start, start + _PAGE - 1)
+        page = pool.command(command, steps.RUNNING if running else steps.ALL, start, start + _IDS_ON_A_PAGE - 1)
         yield from (bid.decode(errors="surrogateescape") for bid in page)
-        if len(page) < _PAGE:
+        if len(page) < _IDS_ON_A_PAGE:
             return
-        start += _PAGE
+        start += _IDS_ON_A_PAGE
 
 
 def members(pool: Pool, bid: str) -> Iterator[Member]:

@@ -69,6 +69,21 @@ def test_a_page_of_batches_reads_none_of_the_pages_before_it(visitor, redis_clie
     assert 'rel="next"' not in viewer.get("/batches?from=300").text
 
 
+def test_batches_that_have_not_ended_are_found_without_reading_those_that_have(visitor, redis_client, round_trips):
+    """Among 50,000 that are a success, the page once read for longer than a minute on a link with 100 ms."""
+    for number in range(3000):
+        redis_client.zadd("sidekiq_py:batches", {f"b{number:04}": number})
+        redis_client.hset(f"sidekiq_py:batch:b{number:04}", mapping={"total": 1, "pending": 0, "success_at": 1})
+    batch_of(3)
+    viewer = visitor("viewer")
+
+    with round_trips() as made:
+        page = viewer.get("/batches?state=running")
+
+    assert "Import 42" in page.shown
+    assert made.commands < 5
+
+
 def test_what_another_program_has_damaged_is_named(visitor, redis_client):
     """A total of 0 does not look like one."""
     batch = batch_of(3)

@@ -89,6 +89,10 @@ def parse(text: str, *, source: str) -> Any:
         return _plain(yaml.load(text, Loader=_RubyLoader))
     except yaml.YAMLError as error:
         raise ConfigError(f"{source}{_place_of(error)}: {_reason_of(error)}") from error
+    except RecursionError:
+        raise ConfigError(
+            f"{source}: a value contains itself by an alias (*name), or is nested too deeply; write it without that"
+        ) from None
 
 
 def _by_name(mapping: dict[Any, Any]) -> dict[Any, Any]:

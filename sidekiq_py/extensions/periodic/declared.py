@@ -203,8 +203,11 @@ def make(
         raise JobDeclarationError(f"{owner} has overlap={overlap!r}; give one of {', '.join(OVERLAPS)}")
     if not isinstance(args, (list, tuple)):
         raise JobDeclarationError(f"{owner} has args={args!r}; give a list")
-    if not namespace or ":" in namespace or namespace == "*":
-        raise JobDeclarationError(f"{owner} has namespace={namespace!r}; give a name without a colon")
+    if not isinstance(namespace, str) or not namespace or ":" in namespace or namespace == "*":
+        raise JobDeclarationError(f"{owner} has namespace={namespace!r}; give a text without a colon")
+    # A number without quotes in a schedule file is a text for the gem, too.
+    if not isinstance(description, (str, int, float)):
+        raise JobDeclarationError(f"{owner} has description={description!r}; give a text")
     if status not in ("enabled", "disabled"):
         raise JobDeclarationError(f"{owner} has status={status!r}; give enabled or disabled")
     if queue is not None:
@@ -228,7 +231,7 @@ def make(
         message=message,
         args=json_text(list(args)),
         namespace=namespace,
-        description=description,
+        description=str(description),
         date_as_argument=date_as_argument,
         status=status,
         retry=_retry_text(options.get("retry")),

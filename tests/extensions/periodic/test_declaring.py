@@ -280,6 +280,15 @@ def test_of_a_file_that_nobody_named_only_our_own_jobs_are_read(
     assert "periodic jobs are not read" in caplog.text
 
 
+def test_a_description_may_be_a_number(tmp_path: Path) -> None:
+    """The gem takes YAML's numbers for texts, too."""
+    (tmp_path / "jobs.yml").write_text("a: {cron: '* * * * *', class: R, description: 42}")
+
+    [declared] = schedule_file.read(tmp_path / "jobs.yml", environment={}, by="x")
+
+    assert declared.entry.description == "42"
+
+
 @pytest.mark.parametrize(
     ("text", "part"),
     [
@@ -291,6 +300,10 @@ def test_of_a_file_that_nobody_named_only_our_own_jobs_are_read(
         ("- {name: a, cron: '* * * * *', class: R}\n- {name: a, cron: '* * * * *', class: R}", "two periodic jobs"),
         ("'text'", "must map names to periodic jobs"),
         ("a: [", "jobs.yml, line 1: expected"),
+        ("a: {cron: '* * * * *', class: R, description: [1]}", "has description=[1]; give a text"),
+        ("a: {cron: '* * * * *', class: R, namespace: 5}", "has namespace=5; give a text without a colon"),
+        ("a: &x [*x]", "jobs.yml: a value contains itself by an alias"),
+        ("a: {cron: '* * * * *', class: R, args: &x [*x]}", "jobs.yml: a value contains itself by an alias"),
     ],
 )
 def test_a_bad_file_says_where(tmp_path: Path, text: str, part: str) -> None:

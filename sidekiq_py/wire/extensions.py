@@ -9,6 +9,9 @@ digest, means that no lock was taken.
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+# Source: the gem secret_keys, encryptor.rb, with which sidekiq-encrypted_args encrypts.
+_CIPHERTEXT = "$AES$:"
+
 
 class ExtensionKey(NamedTuple):
     """
@@ -29,6 +32,8 @@ EXTENSION_KEYS: Mapping[str, ExtensionKey] = {
         "Pro's batch never learns that it ran",
     ),
     "encrypt": ExtensionKey("encrypted arguments (Sidekiq Enterprise)", "its last argument cannot be read"),
+    # Source: sidekiq-encrypted_args 2.0.1, client_middleware.rb.
+    "encrypted_args": ExtensionKey("encrypted arguments (sidekiq-encrypted_args)", "those arguments cannot be read"),
     "unique_token": ExtensionKey("a unique job's lock (Sidekiq Enterprise)", "its lock stays until it expires"),
     "overrated": ExtensionKey("a rate limiter's count (Sidekiq Enterprise)", "the limit is not enforced"),
     "lock_digest": ExtensionKey(
@@ -46,10 +51,20 @@ def extension_keys_of(payload: Mapping[str, Any], known: Iterable[str] = EXTENSI
     """
     The keys above, or of *known*, that have an effect in *payload*.
 
-    Ruby ignores null and false, and a job with an `overrated` of 0 was never delayed by a limiter.
+    Ruby ignores null and false, and a job with an `overrated` of 0 was never delayed by a limiter. `encrypted_args` is
+    also the option of the class, which stays in the payload if the program that pushed it has no encryption.
     """
-    return [key for key in known if _means_something(key, payload.get(key))]
+    return [key for key in known if _means_something(key, payload)]
 
 
-def _means_something(key: str, value: Any) -> bool:
-    return not (value is None or value is False or (key == "overrated" and value == 0))
+def _means_something(key: str, payload: Mapping[str, Any]) -> bool:
+    value = payload.get(key)
+    if value is None or value is False:
+        return False
+    if key == "overrated":
+        return bool(value != 0)
+    return key != "encrypted_args" or _has_ciphertext(payload.get("args"))
+
+
+def _has_ciphertext(args: Any) -> bool:
+    return isinstance(args, list) and any(isinstance(arg, str) and arg.startswith(_CIPHERTEXT) for arg in args)

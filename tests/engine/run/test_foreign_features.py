@@ -243,6 +243,7 @@ def test_no_capsule_serves_the_queue_any_more(
     "more",
     [
         {"encrypt": True},
+        {"encrypted_args": [1], "args": [1, "$AES$:XPRfI4yJ0AxFgEO2"]},
         {"unique_token": "unique:9f2c", "unlocks_at": "1700000000.5"},
         {"overrated": 3},
         {"lock_digest": "uniquejobs:6e47d668", "lock": "until_executed"},

@@ -16,7 +16,7 @@ from types import FrameType
 import click
 
 from sidekiq_py.api import Overview, OverviewReader, Process, ProcessSet, Queue, RetrySet
-from sidekiq_py.cli.top_view import Line, State, Style, screen
+from sidekiq_py.cli.top_view import Line, State, Style, screen, worst_first
 from sidekiq_py.clock import Wakeable
 from sidekiq_py.errors import SidekiqError
 
@@ -83,7 +83,7 @@ class _Feed:
     """Reads Redis repeatedly in a thread, so that a Redis that hangs does not block the keys."""
 
     def __init__(self, reader: OverviewReader, first: Overview, every_seconds: float) -> None:
-        self.overview = first
+        self.overview = worst_first(first)
         self.trouble = ""
         self.version = 0
         self._reader = reader
@@ -102,7 +102,7 @@ class _Feed:
     def _run(self) -> None:
         while not self._stopped.wait(self._every_seconds):
             try:
-                self.overview, self.trouble = self._reader.read(), ""
+                self.overview, self.trouble = worst_first(self._reader.read()), ""
             except SidekiqError as error:
                 self.trouble = f"{error} Trying again."
             self.version += 1

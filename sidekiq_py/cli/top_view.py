@@ -1,7 +1,7 @@
 """What `top` shows, as lines of text, for a terminal of any size or for none."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -119,8 +119,22 @@ def report(overview: Overview, width: int) -> Iterator[str]:
         yield from (line.text for line in _table(overview, section, width))
 
 
+def worst_first(overview: Overview) -> Overview:
+    """The same for a screen that may not have room for all: silent processes, and queues that wait longest, first."""
+    processes = sorted(overview.processes, key=lambda one: (not is_silent(one, overview.at), one.identity))
+    # By whole seconds, as they are shown, so that the rows change places less often.
+    queues = sorted(overview.queues, key=lambda one: (one.error is None, -int(one.latency), -one.size, one.name))
+    return replace(overview, processes=tuple(processes), queues=tuple(queues))
+
+
 def screen(overview: Overview, state: State, width: int, height: int) -> list[Line]:
-    """The screen: exactly *height* lines of at most *width* characters."""
+    """
+    The screen: exactly *height* lines of at most *width* characters. The row that it shows as selected stays selected
+    when the order of the rows changes.
+    """
+    chosen = state.chosen(overview, state.section)
+    if chosen is not None:
+        state.selected[state.section] = chosen
     head = _head(overview, width, is_live=True)
     if state.trouble:
         head = [Line(shortened(state.trouble, width), "warning"), *head[1:]]

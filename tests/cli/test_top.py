@@ -20,7 +20,7 @@ import pytest
 
 from sidekiq_py import program
 from sidekiq_py.api import OverviewReader
-from sidekiq_py.cli.top_view import SECTIONS, State, screen
+from sidekiq_py.cli.top_view import SECTIONS, State, screen, worst_first
 from tests.cli.test_queues import process
 from tests.support.waiting import eventually
 
@@ -119,6 +119,32 @@ def test_the_selected_row_stays_in_view(fleet, redis_url):
     state.move(overview, 1)
 
     assert (selected, after, state.selected["queues"]) == (["q150"], ["q150"], "q151")
+
+
+def test_what_needs_attention_is_at_the_top_of_the_screen(fleet, redis_url):
+    """Among thousands of queues and processes, the worst would otherwise be off the screen."""
+    fleet.sadd("queues", *(f"q{number:03}" for number in range(300)))
+    fleet.lpush("queue:q200", *["{}"] * 20)
+    fleet.lpush("queue:q150", json.dumps({"class": "A", "args": [], "enqueued_at": time.time() - 3600}))
+    fleet.set("queue:q299", "no list")
+    process(fleet, "silent:9:cccccccccccc", "low", version="8.1.7")
+
+    overview = worst_first(OverviewReader(pool=redis_url).read())
+
+    assert [queue.name for queue in overview.queues[:5]] == ["q299", "q150", "q200", "low", "default"]
+    assert [one.identity.partition(":")[0] for one in overview.processes] == ["silent", "app", "rails"]
+
+
+def test_the_row_that_is_shown_as_selected_stays_selected(fleet, redis_url):
+    """The key p must not pause a queue that has just come to the top."""
+    reader, state = OverviewReader(pool=redis_url), State(section="queues")
+    screen(worst_first(reader.read()), state, 80, 30)
+    fleet.lpush("queue:default", *["{}"] * 20)
+
+    overview = worst_first(reader.read())
+
+    assert overview.queues[0].name == "default"
+    assert state.chosen(overview, "queues") == "low"
 
 
 def test_hostile_names_move_no_cursor(fleet, redis_url):
@@ -300,7 +326,7 @@ def test_a_queue_is_paused_by_a_key_and_goes_on(redis_url, fleet):
     """The Ruby process that ignores the pause is named."""
     with on_screen(redis_url) as top:
         top.until("QUEUE (2)")
-        top.press("\tp")
+        top.press("\tjp")
         top.until("default is paused. Without Sidekiq Pro, these Ruby processes keep fetching: rails:1:aaaaaaaaaaaa")
         assert fleet.smembers("paused") == {b"default"}
         top.press("p")

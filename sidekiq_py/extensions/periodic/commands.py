@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from sidekiq_py.cli.choosing import ask, yes_option
+from sidekiq_py.cli.choosing import ask, counted, yes_option
 from sidekiq_py.cli.connection import pushes_jobs, reads_redis
 from sidekiq_py.cli.output import DefaultsToList, echo_json, echo_json_array, echo_table, iso_time, plain, relative
 from sidekiq_py.cli.values import span_seconds
@@ -115,10 +115,26 @@ def run(name: str, as_json: bool) -> None:
 
 
 @cron.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option("--all", "everything", is_flag=True, help="All that are disabled, of both languages.")
+@click.option("--reason", metavar="TEXT", help="With --all: only those that were disabled with this reason.")
+@yes_option
 @reads_redis
-def enable(names: tuple[str, ...], as_json: bool) -> None:
-    """Let periodic jobs fire again. Ticks that passed in the meantime are not made up for."""
+def enable(names: tuple[str, ...], everything: bool, reason: str | None, yes: bool, as_json: bool) -> None:
+    """
+    Let periodic jobs fire again. Ticks that passed in the meantime are not made up for.
+
+    Give names, or --all.
+    """
+    _check_which("enable", names, everything)
+    if reason is not None and not everything:
+        raise click.UsageError("--reason chooses among all disabled jobs; add --all, and leave out the names")
+    if everything:
+        if not yes:
+            which = "disabled" if reason is None else f"disabled with the reason {reason!r}"
+            ask(lambda: f"Enable all periodic jobs that are {which}, of both languages", what="enable --all")
+        _print_all(CronJobs().enable_all(reason=reason), "enabled", as_json)
+        return
     jobs = [_found(name) for name in names]
     for job in jobs:
         job.enable()
@@ -126,15 +142,36 @@ def enable(names: tuple[str, ...], as_json: bool) -> None:
 
 
 @cron.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option("--all", "everything", is_flag=True, help="All that are enabled, of both languages.")
 @click.option("--reason", default="", metavar="TEXT", help="Text to show in listings.")
+@yes_option
 @reads_redis
-def disable(names: tuple[str, ...], reason: str, as_json: bool) -> None:
-    """Stop periodic jobs from firing until they are enabled."""
+def disable(names: tuple[str, ...], everything: bool, reason: str, yes: bool, as_json: bool) -> None:
+    """
+    Stop periodic jobs from firing until they are enabled.
+
+    Give names, or --all. Those that are already disabled keep their reason, so that you can end a pause of all others:
+
+    \b
+    sidekiq-py cron disable --all --reason maintenance
+    sidekiq-py cron enable --all --reason maintenance
+    """
+    _check_which("disable", names, everything)
+    if everything:
+        if not yes:
+            ask(lambda: "Disable all periodic jobs, of both languages", what="disable --all")
+        _print_all(CronJobs().disable_all(reason), "disabled", as_json)
+        return
     jobs = [_found(name) for name in names]
     for job in jobs:
         job.disable(reason)
     _print(jobs, "disabled", as_json)
+
+
+def _check_which(command: str, names: tuple[str, ...], everything: bool) -> None:
+    if bool(names) == everything:
+        raise click.UsageError(f"which periodic jobs? Give names, or --all: sidekiq-py cron {command} --all")
 
 
 @cron.command()
@@ -313,6 +350,13 @@ def _arguments(text: str) -> list[Any]:
     if not isinstance(found, list):
         raise click.UsageError(f"ARGS is {text}, which is not an array; for a single argument write '[{text}]'")
     return found
+
+
+def _print_all(jobs: list[CronJob], done: str, as_json: bool) -> None:
+    if as_json:
+        _print(jobs, done, as_json)
+    else:
+        click.echo(f"{counted(len(jobs), 'periodic job')} {done}.")
 
 
 def _print(jobs: list[CronJob], done: str, as_json: bool) -> None:

@@ -22,6 +22,9 @@ from sidekiq_py.redis_access.connection.pool import Pool
 
 __all__ = ["CronJob", "CronJobs", "Run"]
 
+# Redis needs some milliseconds for this many.
+_CHANGED_AT_ONCE = 200
+
 
 class CronJob:
     """
@@ -280,6 +283,44 @@ class CronJobs:
         """The job with this name; None if there is none."""
         found = store.find(self._client.pool, name, namespace, namespaces=_extension().namespaces)
         return None if found is None else CronJob(found, self._client)
+
+    def enable_all(self, *, reason: str | None = None) -> list[CronJob]:
+        """
+        Let all disabled jobs fire again, Ruby's and Python's.
+
+        Args:
+            reason: Only those that were disabled for exactly this reason.
+
+        Returns:
+            Those that were disabled, as they were.
+        """
+        return self._set_all(
+            [job for job in self if not job.is_enabled and reason in (None, job.reason)], is_enabled=True, reason=""
+        )
+
+    def disable_all(self, reason: str = "") -> list[CronJob]:
+        """
+        Stop all enabled jobs from firing, Ruby's and Python's. Those that are already disabled keep their reason.
+
+        Args:
+            reason: A text to show in listings.
+
+        Returns:
+            Those that were enabled, as they were.
+        """
+        return self._set_all([job for job in self if job.is_enabled], is_enabled=False, reason=reason)
+
+    def _set_all(self, wanted: list[CronJob], *, is_enabled: bool, reason: str) -> list[CronJob]:
+        # A damaged job cannot fire; its keys are left alone.
+        jobs = [job for job in wanted if job.stored.entry is not None]
+        now = store.redis_now(self.pool)
+        done = []
+        for start in range(0, len(jobs), _CHANGED_AT_ONCE):
+            part = jobs[start : start + _CHANGED_AT_ONCE]
+            stored = [job.stored for job in part]
+            changed = store.write_status(self.pool, stored, is_enabled=is_enabled, reason=reason, now=now)
+            done += [job for job, is_changed in zip(part, changed, strict=True) if is_changed]
+        return done
 
     def add(self, cron: str, job: Any, **given: Any) -> CronJob:
         """

@@ -18,6 +18,11 @@ _TICKS_SHOWN = 10
 _RUNS_SHOWN = 100
 _LONGEST_REASON = 500
 _REMOVAL = "If a program declares the job, it comes back after you remove it. Disable it instead."
+_ALL_QUESTIONS = {"disable": "Disable all periodic jobs?", "enable": "Enable all periodic jobs?"}
+_ALL_ADVICE = {
+    "disable": "None fires, in either language, until it is enabled.",
+    "enable": "Those that were disabled for another reason will fire, too.",
+}
 _TEMPLATES = Path(__file__).with_name("templates")
 
 
@@ -42,6 +47,7 @@ def _list(visit: Visit) -> Any:
         rows=[(job, _shown(visit, job), next(iter(job.next_ticks(after=now)), None)) for job in ours],
         others=[_texts(entry) for entry in others[start : start + _JOBS_SHOWN]],
         is_empty=not count,
+        questions={action: f"{question} {_ALL_ADVICE[action]}" for action, question in _ALL_QUESTIONS.items()},
         total=max(count, len(others)),
         start=start,
         shown=_JOBS_SHOWN,
@@ -76,6 +82,8 @@ def _show(visit: Visit) -> Any:
 
 def _act(visit: Visit) -> Any:
     name, namespace, action = visit.field("name"), visit.field("namespace"), visit.field("action")
+    if visit.field("all") == "1" and not name and action in _ALL_QUESTIONS:
+        return _act_on_all(visit, action)
     job = CronJobs(pool=visit.pool).find(name, namespace or None)
     if job is None or action not in ("run", "enable", "disable", "remove"):
         return visit.redirect("/cron", "There is no such periodic job or action; nothing was done.")
@@ -100,6 +108,19 @@ def _act(visit: Visit) -> Any:
     except ConfigError as error:
         return visit.redirect("/cron", f"Nothing was done: {error}")
     return visit.redirect_back(f"{name} is {action}d.", "/cron", "/cron/job")
+
+
+def _act_on_all(visit: Visit, action: str) -> Any:
+    """Enable or disable all jobs. Only with `all=1`: a form in which the name got lost must not do that."""
+    asked = visit.question(_ALL_QUESTIONS[action], _ALL_ADVICE[action], path="/cron/act", back="/cron")
+    if asked is not None:
+        return asked
+    reason = visit.field("reason").strip()[:_LONGEST_REASON]
+    visit.audit(f"{action} all", "periodic jobs", reason)
+    jobs = CronJobs(pool=visit.pool)
+    changed = jobs.enable_all() if action == "enable" else jobs.disable_all(reason)
+    are = "job is" if len(changed) == 1 else "jobs are"
+    return visit.redirect("/cron", f"{len(changed):,} periodic {are} {action}d.")
 
 
 def _texts(entry: Mapping[str, Any]) -> dict[str, str]:

@@ -286,6 +286,20 @@ def status_effect(job: StoredJob, *, is_enabled: bool, reason: str, now: float) 
     return (verbs.STATUS.name, job.own_key, "enabled" if is_enabled else "disabled", reason, f"{now:.3f}")
 
 
+def write_status(pool: Pool, jobs: Sequence[StoredJob], *, is_enabled: bool, reason: str, now: float) -> list[bool]:
+    """Enable or disable several jobs. Returns False for each that was removed in the meantime, or is damaged."""
+    try:
+        write(pool, *(status_effect(job, is_enabled=is_enabled, reason=reason, now=now) for job in jobs))
+    except RedisReplyError as refusal:
+        if refusal.code not in ("CRONGONE", "WRONGTYPE"):
+            raise
+        if len(jobs) == 1:
+            return [False]
+        # Nothing was written, because of one of them.
+        return [write_status(pool, [job], is_enabled=is_enabled, reason=reason, now=now)[0] for job in jobs]
+    return [True] * len(jobs)
+
+
 def declared_keys(pool: Pool) -> set[str]:
     """The keys of all jobs that Python has declared or added."""
     return members(pool, DECLARED)

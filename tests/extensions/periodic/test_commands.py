@@ -14,6 +14,7 @@ from sidekiq_py import program
 from sidekiq_py.api import CronJobs
 from sidekiq_py.cli import main
 from sidekiq_py.extension import Extension
+from sidekiq_py.extensions.periodic import store
 from tests.extensions.periodic.conftest import NOON
 
 Start = Callable[..., None]
@@ -51,6 +52,71 @@ def test_jobs_of_both_languages_are_listed(run: Callable[..., Any], start: Start
     assert "is not a hash" in listed["text"]["problem"]
     assert "python" in run()
     assert "broken" in run("list")
+
+
+def test_all_are_disabled_and_enabled_but_what_was_disabled_before(
+    run: Callable[..., Any], start: Start, redis_client: redis.Redis
+) -> None:
+    """Of both languages, as with the buttons of the gem's Web tab; a reason tells which ones to enable again."""
+    sidekiq.periodic("0 9 * * *", sidekiq.ruby_job("Report"), name="python")
+    sidekiq.periodic("0 9 * * *", sidekiq.ruby_job("Report"), name="loud")
+    start()
+    redis_client.sadd("cron_jobs:default", "cron_job:default:ruby", "cron_job:default:broken")
+    ruby = {"name": "ruby", "klass": "R", "cron": "0 9 * * *", "status": "enabled"}
+    redis_client.hset("cron_job:default:ruby", mapping=ruby)
+    redis_client.hset("cron_job:default:broken", "name", "broken")
+    run("disable", "loud", "--reason", "too loud")
+
+    assert run("disable", "--all", "--reason", "deploy", "--yes") == "2 periodic jobs disabled.\n"
+    assert redis_client.hget("cron_job:default:ruby", "status") == b"disabled"
+    assert redis_client.hgetall("cron_job:default:broken") == {b"name": b"broken"}
+    enabled = run("enable", "--all", "--reason", "deploy", "--yes", "--json")
+    assert enabled == [{"name": "python", "enabled": True}, {"name": "ruby", "enabled": True}]
+    assert redis_client.hget("cron_job:default:ruby", "status") == b"enabled"
+    assert CronJobs().find("loud").reason == "too loud"
+    assert run("enable", "--all", "--yes") == "1 periodic job enabled.\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["disable"], "Give names, or --all: sidekiq-py cron disable --all"),
+        (["enable", "report", "--all"], "Give names, or --all: sidekiq-py cron enable --all"),
+        (["disable", "--all"], "disable --all asks for confirmation"),
+        (["enable", "--all"], "enable --all asks for confirmation"),
+        (["enable", "report", "--reason", "x"], "add --all"),
+    ],
+)
+def test_what_is_wanted_of_all_must_be_clear(
+    run: Callable[..., Any], start: Start, arguments: list[str], said: str
+) -> None:
+    """It stops the jobs of every program."""
+    sidekiq.periodic("0 9 * * *", sidekiq.ruby_job("Report"), name="report")
+    start()
+
+    assert said in run(*arguments, exit_code=2)
+
+    assert CronJobs().find("report").is_enabled
+
+
+def test_a_job_that_is_removed_meanwhile_keeps_none_of_the_others(
+    start: Start, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are disabled all the same, and only they are counted."""
+    for name in ("a", "b", "c"):
+        CronJobs().add("@daily", "Report", name=name)
+    jobs = CronJobs()
+    stored = [job.stored for job in jobs]
+    redis_client.delete("cron_job:default:b")
+
+    changed = store.write_status(jobs.pool, stored, is_enabled=False, reason="", now=1.0)
+
+    assert changed == [True, False, True]
+    assert [redis_client.hget(f"cron_job:default:{name}", "status") for name in "abc"] == [
+        b"disabled",
+        None,
+        b"disabled",
+    ]
 
 
 def test_what_other_extensions_keep_is_listed_below(run: Callable[..., Any], start: Start) -> None:

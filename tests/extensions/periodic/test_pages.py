@@ -118,6 +118,38 @@ def test_it_is_run_disabled_enabled_and_removed(visitor, report, redis_client):
     assert [entry.action for entry in AuditLog().page()] == ["remove", "enable", "disable", "run"]
 
 
+def test_all_are_disabled_and_enabled(visitor, report):
+    """As in the gem's Web tab; it asks before, also without JavaScript, and is noted."""
+    operator = visitor()
+    CronJobs().add("@daily", "Report", name="other").disable("broken")
+
+    asked = operator.post("/cron/act", {"all": "1", "action": "disable", "reason": "deploy"})
+    assert "Disable all periodic jobs?" in asked.shown
+    assert CronJobs().find("report").is_enabled
+    done = operator.post("/cron/act", {"all": "1", "action": "disable", "reason": "deploy", "sure": "yes"})
+    assert "1 periodic job is disabled." in done.shown
+    assert ("disabled: deploy" in done.shown, "disabled: broken" in done.shown) == (True, True)
+    done = operator.post("/cron/act", {"all": "1", "action": "enable", "sure": "yes"})
+    assert "2 periodic jobs are enabled." in done.shown
+    assert [entry.action for entry in AuditLog().page()] == ["enable all", "disable all"]
+
+
+@pytest.mark.parametrize(
+    "fields", [{"action": "disable"}, {"all": "1", "action": "remove"}, {"all": "0", "action": "enable"}]
+)
+def test_nothing_is_done_to_all_by_mistake(visitor, report, fields):
+    """A form in which the name got lost must not stop all of them."""
+    assert "nothing was done" in visitor().post("/cron/act", {**fields, "sure": "yes"}).shown
+
+    assert CronJobs().find("report").is_enabled
+
+
+def test_a_viewer_has_no_button_for_all(visitor, report):
+    """And is refused."""
+    assert "Disable all" not in visitor("viewer").get("/cron").text
+    assert visitor("viewer").post("/cron/act", {"all": "1", "action": "disable", "sure": "yes"}).status == 403
+
+
 @pytest.mark.parametrize("page", ["/cron?from=0", "/cron/job?name=report"])
 def test_disabling_one_leads_back_to_the_page_with_the_button(visitor, report, page):
     """There the operator sees the new state."""

@@ -178,24 +178,21 @@ def _body(overview: Overview, state: State, width: int, height: int) -> list[Lin
     rooms = _shares(wanted, max(0, height - 2 * len(sections)))
     lines: list[Line] = []
     for section in sections:
-        table = _table(overview, section, width)
-        lines += [Line(""), table[0]]
-        lines += _window(table[1:], overview, state, section, rooms[section])
+        lines += [Line(""), *_window(overview, state, section, width, rooms[section])]
     return lines
 
 
-def _window(rows: Sequence[Line], overview: Overview, state: State, section: str, room: int) -> list[Line]:
-    """The rows around the selected one."""
+def _window(overview: Overview, state: State, section: str, width: int, room: int) -> list[Line]:
+    """The headings, and as many rows around the selected one as there is room for. No other row is looked at."""
     names = row_names(overview, section)
-    if not names:
-        return list(rows[:room])
     chosen = state.chosen(overview, section)
     place = names.index(chosen) if chosen is not None else 0
-    start = max(0, min(place - room // 2, len(rows) - room))
-    shown = list(rows[start : start + room])
-    if section == state.section and 0 <= place - start < len(shown):
-        shown[place - start] = Line(shown[place - start].text, "selected")
-    return shown
+    start = max(0, min(place - room // 2, len(names) - room))
+    headings, *rows = _table(overview, section, width, start, start + room)
+    rows = rows[:room]
+    if chosen is not None and section == state.section and 0 <= place - start < len(rows):
+        rows[place - start] = Line(rows[place - start].text, "selected")
+    return [headings, *rows]
 
 
 def _shares(wanted: dict[str, int], room: int) -> dict[str, int]:
@@ -208,10 +205,12 @@ def _shares(wanted: dict[str, int], room: int) -> dict[str, int]:
     return shares
 
 
-def _table(overview: Overview, section: str, width: int) -> list[Line]:
-    rows, columns = _columns(overview, section)
+def _table(overview: Overview, section: str, width: int, start: int = 0, end: int | None = None) -> list[Line]:
+    """The headings and the rows from *start* to *end*."""
+    all_rows, columns = _columns(overview, section)
+    rows = all_rows[start:end]
     texts = {column: [column.heading, *(_text(column, row) for row in rows)] for column in columns}
-    texts[columns[0]][0] += f" ({len(rows):,})"
+    texts[columns[0]][0] += f" ({len(all_rows):,})"
     while len(texts) > 1 and _least(texts) > width:
         del texts[min(texts, key=lambda column: column.keep)]
     widths = [max(map(len, cells)) for cells in texts.values()]
@@ -222,7 +221,7 @@ def _table(overview: Overview, section: str, width: int) -> list[Line]:
     for number, cells in enumerate(zip(*texts.values(), strict=True)):
         style: Style = "heading" if number == 0 else _style(rows[number - 1], overview)
         lines.append(Line(cut(table_line(cells, widths, are_right), width), style))
-    if not rows:
+    if not all_rows:
         lines.append(Line(cut(_NONE[section], width), "dim"))
     return lines
 

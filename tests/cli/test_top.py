@@ -20,6 +20,7 @@ import pytest
 
 from sidekiq_py import program
 from sidekiq_py.api import OverviewReader
+from sidekiq_py.cli import top_view
 from sidekiq_py.cli.top_view import SECTIONS, State, screen, worst_first
 from tests.cli.test_queues import process
 from tests.support.waiting import eventually
@@ -145,6 +146,20 @@ def test_the_row_that_is_shown_as_selected_stays_selected(fleet, redis_url):
 
     assert overview.queues[0].name == "default"
     assert state.chosen(overview, "queues") == "low"
+
+
+def test_only_the_rows_on_the_screen_are_formatted(fleet, redis_url, monkeypatch):
+    """With 20,000 running jobs, each press of a key took most of a second."""
+    job = {"class": "A", "args": [1], "jid": "x"}
+    work = json.dumps({"queue": "low", "payload": json.dumps(job), "run_at": 1})
+    fleet.hset("rails:1:aaaaaaaaaaaa:work", mapping={f"t{number:03}": work for number in range(500)})
+    overview, formatted = OverviewReader(pool=redis_url).read(), []
+    monkeypatch.setattr(top_view, "shown", lambda job: formatted.append(job) or job)
+
+    text = shown(screen(overview, State(section="jobs"), 120, 40))
+
+    assert "RUNNING (501)" in text
+    assert 0 < len(formatted) < 40
 
 
 def test_hostile_names_move_no_cursor(fleet, redis_url):

@@ -100,12 +100,16 @@ def _set_group(name: str, made_of: type[JobSet], help_text: str, when: str) -> c
         job_set = made_of()  # type: ignore[call-arg]
         wanted = take_filter(options)
         warn_of_queue(wanted)
-        found = job_set.find(wanted, latest_first=made_of is DeadSet)
-        first = islice(found, limit) if limit > 0 else found
-        if as_json:
-            echo_json_array(map(_as_json, first))
-        else:
-            _echo_entries(job_set, list(first), when, limit, is_filtered=not wanted.is_empty)
+        is_at_once = wanted.has_only_times
+        total = 0 if is_at_once else _to_look_through(job_set, wanted)
+        with looking_through(total, hidden=as_json or is_at_once) as report:
+            found = job_set.find(wanted, latest_first=made_of is DeadSet, looked_at=report)
+            first = islice(found, limit) if limit > 0 else found
+            if as_json:
+                echo_json_array(map(_as_json, first))
+                return
+            entries = list(first)
+        _echo_entries(job_set, entries, when, limit, is_filtered=not wanted.is_empty)
 
     def action(command: str, summary: str, done: str, act: Action, *, asks: bool) -> None:
         @group.command(
@@ -168,12 +172,11 @@ def _count(job_set: JobSet, choice: Choice) -> int:
         return sum(1 for _ in _by_jid(job_set, choice.jids, []))
     if choice.everything:
         return job_set.size
-    with looking_through(_to_look_through(job_set, choice)) as report:
+    with looking_through(_to_look_through(job_set, choice.wanted)) as report:
         return job_set.count(choice.wanted, looked_at=report)
 
 
-def _to_look_through(job_set: JobSet, choice: Choice) -> int:
-    wanted = choice.wanted
+def _to_look_through(job_set: JobSet, wanted: JobFilter) -> int:
     return job_set.size if wanted.text is not None else job_set.size_between(wanted.earliest, wanted.latest)
 
 
@@ -191,7 +194,7 @@ def _act(
     missing: list[str] = []
     # Stop after the entries that are in the set now, so that a job that returns meanwhile is not taken again.
     size = job_set.size
-    length = len(choice.jids) or (_to_look_through(job_set, choice) if choice.has_filter else size)
+    length = len(choice.jids) or (_to_look_through(job_set, choice.wanted) if choice.has_filter else size)
     with stopped_by_ctrl_c() as is_stopped, progress(label, length, hidden=as_json) as report:
         entries: Iterator[SortedEntry]
         if choice.jids:

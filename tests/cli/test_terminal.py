@@ -69,6 +69,18 @@ def test_a_search_inside_redis_shows_a_bar(redis_url, redis_client):
     assert shown.count("100%") >= 2
 
 
+def test_a_list_with_a_filter_shows_a_bar(redis_url, redis_client):
+    """A search through a million jobs takes a minute on a slow link. Without a filter, nothing is looked through."""
+    fill(redis_client, 500)
+
+    code, output, shown = on_terminal(redis_url, ["retries", "list", "--class", "Nope"])
+
+    assert (code, output) == (0, "No jobs found.\n")
+    assert "Look through" in shown
+    assert "100%" in shown
+    assert "Look through" not in on_terminal(redis_url, ["retries", "list"])[2]
+
+
 def test_deleting_many_asks_first(redis_url, redis_client):
     """Answering no changes nothing."""
     fill(redis_client, 3)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.replies import raise_first
 from sidekiq_py.redis_access.connection.scripts import Script
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.payload import parse_job_or_empty
@@ -72,9 +73,14 @@ def list_revoked(pool: Pool, now: float, most: int) -> list[str]:
 
 
 def told_of(link: Link, raw: bytes) -> list[bytes]:
-    """The notices that a fetch of this job would return now; see `fetch.lua`."""
+    """
+    The notices that a fetch of this job would return now; see `fetch.lua`.
+
+    Raises:
+        RedisError: Redis did not answer, or refused to. In a notice, an error reply would revoke the job.
+    """
     jid = str(parse_job_or_empty(raw).get("jid"))
-    number, until = link.batch([("GET", keys.NOTICES), ("ZSCORE", keys.REVOKED, jid)])
+    number, until = raise_first(link.batch([("GET", keys.NOTICES), ("ZSCORE", keys.REVOKED, jid)]))
     notices = [number or b""]
     if until is not None:
         notices.append(jid.encode(errors="replace"))

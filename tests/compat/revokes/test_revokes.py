@@ -10,6 +10,7 @@ from sidekiq_celery import Celery, chain, chord, group, signals
 from sidekiq_celery._admission import revokes
 from sidekiq_celery.exceptions import ChordError, OperationalError, TaskRevokedError
 
+from sidekiq_py.engine.fetch import reliable
 from sidekiq_py.redis_access.extension.revoked import MOST_KEPT
 from tests.compat.tasks.worker import TaskWorker
 from tests.support.waiting import eventually
@@ -90,6 +91,27 @@ def test_an_id_among_the_arguments_revokes_nothing(app: Celery, worker: TaskWork
     worker.start()
 
     assert result.get(timeout=WAIT_SECONDS) == {"jid": "other"}
+
+
+def test_a_refused_question_revokes_nothing(
+    app: Celery, redis_url: str, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    As by a Redis that is busy with a script, when a task that had waited in the worker was about to start. Kill tests
+    found tasks discarded as revoked that nobody had revoked, so that chords waited for ever.
+    """
+    monkeypatch.setattr(reliable, "_FRESH_SECONDS", -1)
+    redis_client.execute_command("ACL", "SETUSER", "few", "on", ">x", "~*", "&*", "+@all", "-zscore")
+    limited_url = redis_url.replace("://", "://few:x@")
+    app.conf.broker_url = limited_url
+    worker = TaskWorker(app, limited_url)
+    note = declare(app, [])
+    try:
+        worker.start()
+        assert note.delay("kept").get(timeout=WAIT_SECONDS) == "kept"
+    finally:
+        worker.stop()
+        redis_client.execute_command("ACL", "DELUSER", "few")
 
 
 def test_the_signal_and_the_end_of_a_revoked_task(app: Celery, worker: TaskWorker, redis_client: redis.Redis) -> None:

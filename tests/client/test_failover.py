@@ -162,6 +162,23 @@ def test_a_refusal_of_another_kind_is_raised_at_once(push: Push, new_redis_serve
     assert "noeviction" in str(caught.value)
 
 
+@ALL
+def test_a_job_whose_queue_alone_was_refused_is_said_to_be_enqueued(
+    push: Push, redis_server: RedisServer, redis_client: redis.Redis, pushed: Pushed
+) -> None:
+    """As for a user who may not write to `queues`. Whoever pushes it again would run it twice."""
+    rules = ("on", ">x", "~queue:*", "+@all")
+    redis_client.execute_command("ACL", "SETUSER", "few", "reset", *rules)
+    try:
+        with pytest.raises(RedisReplyError, match="The jobs are enqueued, but their queue is missing") as caught:
+            push(redis_server.url.replace("://", "://few:x@"))
+    finally:
+        redis_client.execute_command("ACL", "DELUSER", "few")
+
+    assert caught.value.code == "NOPERM"
+    assert (len(pushed.queue()), pushed.queues()) == (1, set())
+
+
 def test_an_idle_connection_that_the_server_has_closed_is_noticed(
     new_redis_server: Callable[..., RedisServer],
 ) -> None:

@@ -42,6 +42,9 @@ _ADVICE = {
     ),
 }
 
+# After a refusal of SADD alone.
+_ENQUEUED = "The jobs are enqueued, but their queue is missing from the set `queues`, so Web UIs may not show it"
+
 
 class Outgoing(NamedTuple):
     """
@@ -421,7 +424,11 @@ def refused_for_good(refusals: Sequence[tuple[int, RedisReplyError]], *, count: 
         count: The number of the push's commands; the last one carries the jobs.
     """
     final = next((error for _, error in refusals if error.code not in FAILOVER_CODES), None)
-    return final if final is None or refusals[-1][0] != count - 1 else advised(final)
+    if final is None:
+        return None
+    if refusals[-1][0] != count - 1:
+        return RedisReplyError(f"{str(final).rstrip('.')}. {_ENQUEUED}")
+    return advised(final)
 
 
 def advised(refusal: RedisReplyError) -> RedisReplyError:
@@ -448,7 +455,7 @@ def refused_twice(
     """
     place, error = again[-1]
     if refusals[place][0] != count - 1:
-        advice = "The jobs are enqueued, but their queue is missing from the set `queues`, so Web UIs may not show it"
+        advice = _ENQUEUED
     else:
         advice = (
             "It was refused twice and is not enqueued (of a bulk push: this slice and those after it). Give the URL of "

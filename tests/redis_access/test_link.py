@@ -22,6 +22,7 @@ from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from tests.support.redis_server import RedisServer
+from tests.support.strikes import strike_everywhere
 from tests.support.waiting import eventually
 
 
@@ -203,6 +204,28 @@ def test_a_connection_loads_no_tables_for_internationalized_names(redis_url: str
     )
 
     assert told.stdout == "b'PONG' False\n"
+
+
+# A socket that nobody holds yet is closed by the garbage collector.
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+def test_an_exception_while_a_connection_is_made_leaves_it_usable(redis_url: str) -> None:
+    """
+    Of a time limit or a signal handler, anywhere in it. Kill tests found programs in which each further push of that
+    thread raised `AttributeError: 'bytes' object has no attribute 'encode'`.
+    """
+    pool = Pool(RedisSettings(redis_url))
+    link = pool.new_link()
+
+    def connect() -> None:
+        link.close()
+        link.connect()
+
+    def is_usable() -> None:
+        link.close()
+        assert link.command("PING") == b"PONG"
+
+    strike_everywhere(connect, is_usable)
+    link.close()
 
 
 def test_a_host_that_does_not_resolve_is_named_as_it_was_given() -> None:

@@ -38,6 +38,9 @@ class PlainConnection(redis.Connection):
 
     def _connect(self) -> Any:
         host: Any = self.host
+        if isinstance(host, bytes):
+            # A time limit or a signal handler of the program raised just before the string was put back.
+            host = host.decode()
         if host.isascii():
             self.host = host.encode()
         try:

@@ -12,7 +12,9 @@ import ctypes
 import heapq
 import itertools
 import signal
+import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -44,6 +46,12 @@ _MANY_LIMITS = 256
 _WAKE_AGAIN_SECONDS = (0.05, 0.2, 1.0)
 
 _set_async_exception = ctypes.pythonapi.PyThreadState_SetAsyncExc
+
+# Up to Python 3.11, a thread that has not begun to run has the id of the thread that starts it. These are such threads.
+_STARTING: Any = (getattr(threading, "_limbo", {}) if sys.version_info < (3, 12) else {}).keys()
+_LONGEST_START_SECONDS = 1.0
+# Those that never will: an exception cut their start short, and they stay among the others for good.
+_NEVER_BEGAN: set[threading.Thread] = set()
 
 
 class Guard:
@@ -78,7 +86,7 @@ class Guard:
             self.is_requested = True
             if self.performing is not unit:
                 return False
-            thread_count: int = _set_async_exception(ctypes.c_ulong(self._thread_id), ctypes.py_object(kind))
+            thread_count = _raise_in(self._thread_id, kind)
         if self._is_main_thread:
             try:
                 threading.Thread(target=self._wake, args=(unit,), name="sidekiq.wake", daemon=True).start()
@@ -173,6 +181,26 @@ class Guard:
         # a debugger or a coverage tool. Again and again, because it is lost if it is raised in a finalizer.
         while True:
             _set_async_exception(ctypes.c_ulong(self._thread_id), ctypes.py_object(_Absorbed))
+
+
+def _raise_in(thread_id: int, kind: type[BaseException]) -> int:
+    """
+    Raise *kind* in a thread, and not in one that it is starting: that one would die at its first instruction, and
+    `Thread.start` would wait for it for ever.
+
+    Returns:
+        How many threads there are with this id.
+    """
+    number, error = ctypes.c_ulong(thread_id), ctypes.py_object(kind)
+    waited_for = list(_STARTING)
+    give_up_at = monotonic() + _LONGEST_START_SECONDS
+    # The comparison calls no Python code, so no other thread runs between the last one and the exception.
+    while not _STARTING <= _NEVER_BEGAN:
+        if monotonic() >= give_up_at:
+            _NEVER_BEGAN.update(thread for thread in waited_for if thread in _STARTING)
+            break
+        time.sleep(0.001)
+    return _set_async_exception(number, error)  # type: ignore[no-any-return]
 
 
 # When it is due, its number, and the arguments of `SoftLimits.watch`.

@@ -13,6 +13,7 @@ import pytest
 
 from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.ownership.owner import UnitOfWork
+from sidekiq_py.engine.run import interrupts
 from sidekiq_py.engine.run.interrupts import INTERRUPTS, Guard, SoftLimits, _set_async_exception
 from sidekiq_py.engine.signals import WAKE
 from sidekiq_py.errors import Shutdown, SoftTimeLimitError
@@ -218,6 +219,50 @@ def test_an_exception_that_is_lost_in_a_finalizer_does_not_hold_up_the_thread(mo
         signal.signal(signal.SIGALRM, before)
 
     assert {kind.__name__ for kind in lost} == {"_Absorbed"}
+
+
+def test_a_job_that_starts_a_thread_is_struck_when_that_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Up to Python 3.11, the thread would get the exception, and the job would wait for its beginning for ever. In kill
+    tests such a job held a lock, and all jobs of the worker stood still.
+    """
+    starting = {threading.Thread(): None}
+    monkeypatch.setattr(interrupts, "_STARTING", starting.keys())
+    runner, unit = Runner(), new_unit()
+    job = threading.Thread(target=runner.run, args=(unit, lambda: spin(monotonic() + 10)))
+    job.start()
+    eventually(lambda: runner.guard is not None and runner.guard.performing is unit)
+    assert runner.guard is not None
+    interrupter = threading.Thread(target=runner.guard.interrupt, args=(unit, SoftTimeLimitError))
+
+    interrupter.start()
+    job.join(0.1)
+    has_waited = interrupter.is_alive() and job.is_alive()
+    starting.clear()
+    job.join(5)
+
+    assert has_waited
+    assert isinstance(runner.ended[0][1], SoftTimeLimitError)
+
+
+def test_a_thread_that_never_begins_holds_up_one_limit_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one whose start was cut short by an exception."""
+    monkeypatch.setattr(interrupts, "_STARTING", {threading.Thread(): None}.keys())
+    monkeypatch.setattr(interrupts, "_NEVER_BEGAN", set())
+    monkeypatch.setattr(interrupts, "_LONGEST_START_SECONDS", 0.01)
+    runner = Runner()
+    for number in range(2):
+        job = threading.Thread(target=runner.run, args=(new_unit(number), lambda: spin(monotonic() + 10)))
+        runner.guard = None
+        job.start()
+        eventually(lambda: runner.guard is not None and runner.guard.performing is not None)
+        assert runner.guard is not None
+        assert runner.guard.performing is not None
+        assert runner.guard.interrupt(runner.guard.performing, SoftTimeLimitError)
+        job.join(5)
+        monkeypatch.setattr(interrupts, "_LONGEST_START_SECONDS", 1000)
+
+    assert [type(failure) for _, failure in runner.ended] == [SoftTimeLimitError] * 2
 
 
 @pytest.mark.usefixtures("_wakeable")

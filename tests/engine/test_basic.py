@@ -1,10 +1,16 @@
 """The basic fetcher: as Ruby's, and stopped by nothing that stands in Redis."""
 
+import socket
+import threading
+
+import pytest
 import redis
 
 from sidekiq_py.config import CapsuleConfig, QueueConfig
+from sidekiq_py.engine.fetch import basic
 from sidekiq_py.engine.fetch.basic import BasicFetcher
 from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.settings import RedisSettings
 
 
 def test_the_name_of_a_paused_queue_may_be_any_bytes(pool: Pool, redis_client: redis.Redis) -> None:
@@ -26,3 +32,23 @@ def test_the_name_of_a_paused_queue_may_be_any_bytes(pool: Pool, redis_client: r
     assert unit is not None
     assert (unit.raw, errors) == (b"job", [])
     assert redis_client.llen("queue:low") == 1
+
+
+def test_an_outage_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By each processor, as by Ruby's; a worker of ten threads called its error handlers ten times a second."""
+    monkeypatch.setattr(basic, "_RETRY_SECONDS", 0.001)
+    errors: list[BaseException] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        pool = Pool(RedisSettings(f"redis://127.0.0.1:{server.getsockname()[1]}/0"))
+        fetcher = BasicFetcher(CapsuleConfig(), pool, report=lambda error, context: errors.append(error))
+        processor = threading.Thread(target=fetcher.take)
+        processor.start()
+
+        for _ in range(5):
+            server.accept()[0].close()
+
+        fetcher.begin_quiet()
+        server.close()
+        processor.join(10)
+    fetcher.close()
+    assert len(errors) == 1

@@ -15,6 +15,7 @@ from functools import partial
 from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.config import CapsuleConfig
 from sidekiq_py.engine import draws
+from sidekiq_py.engine.downtime import Outage
 from sidekiq_py.engine.fetch.deferred import Deferred
 from sidekiq_py.engine.fetch.fetcher import note_fetched
 from sidekiq_py.engine.fetch.served_queues import ServedQueues
@@ -73,9 +74,15 @@ class BasicFetcher:
         """Nothing to start: each processor fetches for itself."""
 
     def take(self, before_waiting: Callable[[], None] | None = None) -> UnitOfWork | None:
-        """See `Fetcher`. Every fetch may wait."""
+        """
+        See `Fetcher`. Every fetch may wait.
+
+        Each processor reports an outage once, as Ruby's does. Source: Sidekiq 8.1.7, processor.rb,
+        `handle_fetch_exception`.
+        """
         if before_waiting is not None:
             before_waiting()
+        outage = Outage(self._report, "Error fetching job")
         while not self._stopping.is_set():
             if self._leaving and self._may_leave():
                 self._hang_up()
@@ -83,9 +90,10 @@ class BasicFetcher:
             try:
                 unit = self._fetch()
             except RedisError as error:
-                self._report(error, {"context": "Error fetching job"})
+                outage.failed(error)
                 self._stopping.wait(_RETRY_SECONDS)
                 continue
+            outage.over()
             if unit is not None:
                 return unit
         return None

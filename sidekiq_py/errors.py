@@ -279,8 +279,8 @@ class PoisonPillError(SidekiqError):
     def __init__(
         self,
         message: str = "the process died 3 times while this job ran as a suspect, after a first death that made it "
-        "one, so it started 4 times; it was moved to the dead set. Check memory, native libraries and time limits "
-        "before you retry it",
+        "one, so it started up to 4 times; it was moved to the dead set. Check memory, native libraries and time "
+        "limits before you retry it",
     ) -> None:
         super().__init__(message)
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from sidekiq_celery.utils.serialization import safe_repr
 from sidekiq_py.extension import monotonic
-from sidekiq_py.worker import ALL, PARENT, Message, Parent
+from sidekiq_py.worker import ALL, Message, Parent
 
 if TYPE_CHECKING:
     from sidekiq_py.worker import Launcher, Supervisor
@@ -48,14 +48,12 @@ class Recipient:
         launcher: The process's launcher if it runs tasks (a child, or a worker's single process); else None.
         supervisor: Set in the parent of prefork children, which must neither wait nor connect to Redis; else None.
         remote_control: Set in the process that runs remote control; else None.
-        tell_remote_control: `recipient.tell_remote_control(kind, **about)` calls the kind's function there.
     """
 
     worker: Any
     launcher: "Launcher | None" = None
     supervisor: "Supervisor | None" = None
     remote_control: Commander | None = None
-    tell_remote_control: Callable[..., None] = lambda kind, **about: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,16 +127,14 @@ class WorkerProcesses(Protocol):
 
 class OneProcess:
     """
-    A worker without children: a message is a plain call.
+    A worker without children: a message is a plain call, whoever it is for. A message for all is handled once.
 
     Args:
-        child: This process, in its role as the one that runs tasks.
-        parent: This process, in its role as the parent.
+        here: This process.
     """
 
-    def __init__(self, child: Recipient, parent: Recipient) -> None:
-        self._child = child
-        self._parent = parent
+    def __init__(self, here: Recipient) -> None:
+        self._here = here
 
     def tell(self, who: str, kind: str, about: dict[str, Any]) -> None:
         """See `WorkerProcesses`."""
@@ -146,10 +142,7 @@ class OneProcess:
 
     def ask(self, who: str, kind: str, about: dict[str, Any], timeout_seconds: float) -> list[Answer]:
         """See `WorkerProcesses`."""
-        text = text_of(kind, about)
-        # This process is both parent and child; a message for all is handled once.
-        recipient = self._parent if who == PARENT else self._child
-        return [_answer(os.getpid(), handle_message(recipient, text))]
+        return [_answer(os.getpid(), handle_message(self._here, text_of(kind, about)))]
 
 
 class _Question:

@@ -20,8 +20,7 @@ Each kind has a function, registered with `worker.control_channel.on_message(kin
 `function(recipient, **about)`. `worker.control` must import its module, because remote control, the parent and its
 children are forked with those imports. In a worker with a single process, that process is child and parent and handles
 each message once. A child that is forked later knows what the parent knows. So a change that future children need, too,
-is sent with `tell_all` and kept in the parent's copy of the app or worker. A child reports to remote control with
-`recipient.tell_remote_control(kind, **about)`.
+is sent with `tell_all` and kept in the parent's copy of the app or worker.
 
 For periodic work, call `remote_control.every(seconds, function)` in a function registered with `at_start`. Functions
 registered with `at_start` and `at_stop` run in remote control's process: the former before it listens, the latter when
@@ -130,7 +129,7 @@ class RemoteControl:
     @property
     def recipient(self) -> Recipient:
         """This process, as a recipient of messages."""
-        return Recipient(self.worker, remote_control=self, tell_remote_control=self.tell_here)
+        return Recipient(self.worker, remote_control=self)
 
     # ---- the rest of the worker
 

@@ -25,8 +25,7 @@ def beside(worker: Any, launcher: Launcher, hooks: Hooks = program_hooks) -> Cal
     if not worker.app.conf.worker_enable_remote_control:
         return lambda: None
     remote_control = RemoteControl(worker, now_seconds())
-    here = Recipient(worker, launcher=launcher, tell_remote_control=remote_control.tell_here)
-    remote_control.processes = OneProcess(here, here)
+    remote_control.processes = OneProcess(Recipient(worker, launcher=launcher))
     hooks.on("exit")(remote_control.stop)
     return remote_control.start
 
@@ -49,16 +48,12 @@ def role(worker: Any, supervisor: Callable[[], Supervisor]) -> Role | None:
 
 def in_child(worker: Any, parent: Parent) -> Callable[[Launcher, str], str]:
     """Return the function with which a child handles messages."""
-
-    def tell_remote_control(kind: str, **about: Any) -> None:
-        parent.say("SAY", text_of(kind, about))
-
     answer_probe = None if worker.probe_port is None else prefork.in_child(parent)
 
     def handle(launcher: Launcher, text: str) -> str:
         if answer_probe is not None and prefork.is_probe(text):
             return answer_probe(launcher, text)
-        return handle_message(Recipient(worker, launcher=launcher, tell_remote_control=tell_remote_control), text)
+        return handle_message(Recipient(worker, launcher=launcher), text)
 
     return handle
 

@@ -9,7 +9,7 @@ import json
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from sidekiq_celery._send import flow_store
 from sidekiq_celery._wire.chord_part import is_part
@@ -17,7 +17,7 @@ from sidekiq_celery._wire.json_values import to_plain, with_bare_floats
 from sidekiq_celery._wire.message import shown
 from sidekiq_celery._wire.payload import EMBEDS, task_headers_of
 from sidekiq_celery.bridge.envelope import Envelope
-from sidekiq_celery.bridge.fates import Fate, Found, Left, Moved
+from sidekiq_celery.bridge.fates import Fate, Found, Kind, Left, Moved
 from sidekiq_celery.bridge.layout import CeleryLayout
 from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import InvalidTaskError
@@ -31,6 +31,14 @@ SEALED = "its arguments are in a serializer that only a worker may read"
 _OURS = frozenset({"celery.chord_start", "celery.chord_fail", "celery.step_ended"})
 _SAME_NAME = ("shadow", "expires", "group", "group_index", "parent_id", "origin", "stamped_headers", "stamps")
 _EMBEDDED = ("callbacks", "errbacks")
+
+
+class _Job(NamedTuple):
+    """A job, where it was found, and its `celery` object."""
+
+    found: Found
+    payload: Mapping[str, Any]
+    task_headers: Mapping[str, Any]
 
 
 class Backward:
@@ -68,9 +76,8 @@ class Backward:
         chain = self._chain(task_headers)
         if chain is None:
             return Left(OURS)
-        if "body" in task_headers:
-            return self._sealed(payload, task_headers, chain, found)
-        return self._open(payload, task_headers, chain, found)
+        job = _Job(found, payload, task_headers)
+        return self._sealed(job, chain) if "body" in task_headers else self._open(job, chain)
 
     def _chain(self, task_headers: Mapping[str, Any]) -> list[Any] | None:
         """The rest of a chain in Celery's form, the next step last. Returns None if Celery could not finish it."""
@@ -82,28 +89,19 @@ class Backward:
             return None
         return [to_plain(step) for step in reversed(steps)]
 
-    def _sealed(
-        self, payload: Mapping[str, Any], task_headers: Mapping[str, Any], chain: Sequence[Any], found: Found
-    ) -> Fate:
+    def _sealed(self, job: _Job, chain: Sequence[Any]) -> Fate:
+        task_headers = job.task_headers
         if not task_headers.get(EMBEDS) or chain or any(task_headers.get(key) for key in _EMBEDDED):
             return Left(SEALED)
-        headers = self._headers(payload, task_headers, found, "", "")
+        headers = self._headers(job, "", "")
         if task_headers.get("compression"):
             headers["compression"] = task_headers["compression"]
-        return self._moved(
-            headers,
-            payload,
-            task_headers,
-            found,
-            b64decode(task_headers["body"]),
-            task_headers["content_type"],
-            task_headers["content_encoding"],
-        )
+        body = b64decode(task_headers["body"])
+        return self._moved(job, headers, body, task_headers["content_type"], task_headers["content_encoding"])
 
-    def _open(
-        self, payload: Mapping[str, Any], task_headers: Mapping[str, Any], chain: Sequence[Any], found: Found
-    ) -> Fate:
-        args: list[Any] = with_bare_floats(payloads.args_of(payload))
+    def _open(self, job: _Job, chain: Sequence[Any]) -> Fate:
+        task_headers = job.task_headers
+        args: list[Any] = with_bare_floats(payloads.args_of(job.payload))
         kwargs: Any = {}
         if task_headers.get("kw"):
             *args, kwargs = args or [None]
@@ -111,12 +109,11 @@ class Backward:
             return Left(SEALED)
         embedded = {**{key: task_headers.get(key) for key in _EMBEDDED}, "chain": list(chain) or None, "chord": None}
         body = json.dumps([args, kwargs, embedded]).encode()
-        headers = self._headers(payload, task_headers, found, shown(tuple(args)), shown(kwargs))
-        return self._moved(headers, payload, task_headers, found, body, "application/json", "utf-8")
+        headers = self._headers(job, shown(tuple(args)), shown(kwargs))
+        return self._moved(job, headers, body, "application/json", "utf-8")
 
-    def _headers(
-        self, payload: Mapping[str, Any], task_headers: Mapping[str, Any], found: Found, args: str, kwargs: str
-    ) -> dict[str, Any]:
+    def _headers(self, job: _Job, args: str, kwargs: str) -> dict[str, Any]:
+        found, payload, task_headers = job
         task_id = payload.get("jid")
         task = self._app._tasks.get(payload["class"])
         return {
@@ -136,15 +133,9 @@ class Backward:
         }
 
     def _moved(
-        self,
-        headers: dict[str, Any],
-        payload: Mapping[str, Any],
-        task_headers: Mapping[str, Any],
-        found: Found,
-        body: bytes,
-        content_type: str,
-        content_encoding: str,
+        self, job: _Job, headers: dict[str, Any], body: bytes, content_type: str, content_encoding: str
     ) -> Moved:
+        found, payload, task_headers = job
         queue = self._renames.get(found.queue, found.queue)
         priority = task_headers.get("priority") or 0
         properties = {
@@ -155,5 +146,5 @@ class Backward:
         }
         envelope = Envelope(headers, properties, content_type, content_encoding, body)
         command = ("LPUSH", self._layout.key(queue, priority), envelope.as_text(queue))
-        kind: Any = "moved" if found.due is None else "scheduled"
+        kind: Kind = "moved" if found.due is None else "scheduled"
         return Moved(kind, str(payload.get("jid") or ""), command, queue, envelope)

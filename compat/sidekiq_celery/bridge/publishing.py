@@ -40,27 +40,23 @@ class Publishing:
         for _, moved in items:
             # Declared before anything is claimed, because the broker may refuse it.
             self._declare(moved.queue)
-        read_at = self.read_time()
-        self.finish(self.claims.make(items), ledger, read_at)
+        self.finish(lambda: self.claims.make(items), ledger)
 
     def may_finish(self, claim_ids: Sequence[str]) -> Sequence[str]:
         """The claims of bridges that are no longer alive."""
         return self.claims.orphans(claim_ids)
 
-    def read_time(self) -> int:
-        """Signal that this bridge is alive, so that others leave its claims alone. The returned 0 has no meaning."""
-        self.claims.stay_alive(again=False)
-        self._alive_at = monotonic()
-        return 0
-
-    def finish(self, claims: Sequence[Claim], ledger: Ledger, read_at: int) -> None:
+    def finish(self, claims: Callable[[], Sequence[Claim]], ledger: Ledger) -> None:
         """
         Publish claimed messages, and remove the claims.
 
         Raises:
             TooLateError: This bridge was stalled, and others may have taken over its claims.
         """
-        for claim in claims:
+        # Others leave the claims of a bridge alone that is known to be alive.
+        self.claims.stay_alive(again=False)
+        self._alive_at = monotonic()
+        for claim in claims():
             self._stay_alive()
             self._publish(claim)
             self.claims.forget([claim])

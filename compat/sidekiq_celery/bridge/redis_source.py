@@ -1,6 +1,7 @@
 """Moves messages from queues in a Redis to the other end."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 from sidekiq_celery.bridge.fates import Found, Judge, Left, Moved, TooLarge
@@ -33,11 +34,13 @@ class Finisher(Protocol):
     def may_finish(self, claim_ids: Sequence[str]) -> Sequence[str]:
         """The claims that no other bridge is working on."""
 
-    def read_time(self) -> int:
-        """The time to pass to `finish`. Must be called before claims are read."""
+    def finish(self, claims: Callable[[], Sequence[Claim]], ledger: Ledger) -> None:
+        """
+        Write claimed messages that have not been written yet, and remove the claims.
 
-    def finish(self, claims: Sequence[Claim], ledger: Ledger, read_at: int) -> None:
-        """Write claimed messages that have not been written yet, and remove the claims."""
+        Args:
+            claims: Makes or reads the claims. It is called once this bridge is prepared to notice that it was stalled.
+        """
 
 
 class RedisRoute:
@@ -134,16 +137,17 @@ class RedisRoute:
         there = finisher.claims.ids()
         wanted = finisher.may_finish(there)
         for start in range(0, len(wanted), WINDOW_MESSAGES):
-            self._finish(finisher, wanted[start : start + WINDOW_MESSAGES], ledger)
+            some = wanted[start : start + WINDOW_MESSAGES]
+            finisher.finish(partial(self._judged, finisher.claims, some, ledger), ledger)
         return len(wanted) < len(there)
 
-    def _finish(self, finisher: Finisher, claim_ids: Sequence[str], ledger: Ledger) -> None:
-        read_at = finisher.read_time()
+    def _judged(self, claims: Claims, claim_ids: Sequence[str], ledger: Ledger) -> list[Claim]:
+        """Those of the claims whose messages are moved."""
         ready = []
-        for claim_id, found in finisher.claims.read(claim_ids):
+        for claim_id, found in claims.read(claim_ids):
             fate = self._judge(found)
             if isinstance(fate, Moved):
                 ready.append(Claim(claim_id, found, fate))
             else:
                 ledger.leave(found.queue, f"claimed before, and now: {fate.reason}")
-        finisher.finish(ready, ledger, read_at)
+        return ready

@@ -12,7 +12,7 @@ carries a deadline, which is shorter than the lifetime of any mark.
 
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import NoneType
 from typing import NamedTuple, Protocol
 
@@ -204,23 +204,26 @@ class AcrossServers:
 
     def carry(self, items: Sequence[Item], ledger: Ledger) -> None:
         """Claim messages, write them, and remove the claims."""
-        read_at = self.read_time()
-        self.finish(self.claims.make(items), ledger, read_at)
+        self.finish(lambda: self.claims.make(items), ledger)
 
     def may_finish(self, claim_ids: Sequence[str]) -> Sequence[str]:
         """All claims: marks prevent two bridges from writing the same message."""
         return claim_ids
 
-    def read_time(self) -> int:
-        """The destination's time, to pass to `finish`. Must be called before claims are read."""
-        return moves.server_seconds(self._target.pool)
+    def finish(self, claims: Callable[[], Sequence[Claim]], ledger: Ledger) -> None:
+        """Write claimed messages that have not been written yet, and remove the claims."""
+        read_at = moves.server_seconds(self._target.pool)
+        self.write(claims(), ledger, read_at)
 
-    def finish(self, claims: Sequence[Claim], ledger: Ledger, read_at: int) -> None:
+    def write(self, claims: Sequence[Claim], ledger: Ledger, read_at: int) -> None:
         """
-        Write claimed messages that have not been written yet, and remove the claims.
+        Do so.
 
         Args:
             read_at: The destination's time, in seconds, before the claims were made or read.
+
+        Raises:
+            TooLateError: That was too long ago, and nothing was written.
         """
         if not claims:
             return

@@ -14,6 +14,7 @@ import pytest
 import redis
 from sidekiq_celery import Celery, chain, chord
 from sidekiq_celery.bridge import backward
+from sidekiq_celery.bridge import publishing as publishing_module
 from sidekiq_celery.bridge.fates import Found, Moved
 from sidekiq_celery.bridge.ledger import Ledger
 from sidekiq_celery.bridge.message_lists import Side
@@ -234,11 +235,18 @@ def test_what_a_dead_bridge_had_claimed_is_published_when_it_is_known_to_be_dead
     assert others.ids() == []
 
 
-def test_a_bridge_that_stood_still_publishes_nothing_more(app: Celery, redis_url: str) -> None:
+def test_a_bridge_that_stood_still_publishes_nothing_more(
+    app: Celery, redis_url: str, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Others may have begun with what it had claimed."""
     claims = Claims("backward", Side(Pool(RedisSettings(redis_url)), ""))
     publishing = Publishing(app, lambda: None, claims)
     moved = Moved("moved", "a", (), "celery")
 
+    def claim_and_stand_still() -> list[Claim]:
+        redis_client.delete(*redis_client.scan_iter("sidekiq_py:bridge:alive:*"))
+        monkeypatch.setattr(publishing_module, "monotonic", lambda: time.monotonic() + 60)
+        return [Claim("x:1:a", Found("celery", b""), moved)]
+
     with pytest.raises(TooLateError):
-        publishing.finish([Claim("x:1:a", Found("celery", b""), moved)], Ledger(), 0)
+        publishing.finish(claim_and_stand_still, Ledger())

@@ -362,7 +362,7 @@ def test_what_another_bridge_has_claimed_is_finished_once(
         celery.lpush("celery", message("written"), message("claimed"))
         found = [Found("celery", text, ("LREM", "celery", text)) for text in celery.lrange("celery", 0, -1)]
         made = claims.make([(one, judge(one)) for one in found])  # type: ignore[misc]
-        across.finish([one for one in made if one.moved.task_id == "written"], Ledger(), across.read_time())
+        across.finish(lambda: [one for one in made if one.moved.task_id == "written"], Ledger())
         # As if it had died before it forgot that.
         [written] = [one for one in made if one.moved.task_id == "written"]
         celery.hset("sidekiq_py:bridge:claimed:forward", written.claim_id, b'["celery", null]\n' + written.found.text)
@@ -390,7 +390,7 @@ def test_a_bridge_that_stood_still_writes_nothing_more(
     moved = Moved("moved", "an-id", ("LPUSH", "queue:celery", b"{}"), "celery")
 
     with pytest.raises(TooLateError):
-        across.finish([Claim("a:1:an-id", Found("celery", b""), moved)], Ledger(), int(time.time()) - 700)
+        across.write([Claim("a:1:an-id", Found("celery", b""), moved)], Ledger(), int(time.time()) - 700)
 
     assert redis_client.keys() == []
 

@@ -161,13 +161,17 @@ class JobRun(TaskRun):
             )
         task_log.log_revoked(task, self.request)
 
-    def buffer_lock(self, now: float) -> None:
+    def finish(self, error: BaseException | None, now: float) -> None:
         """
-        Write the change to a unique task's lock together with the task's end.
+        Report the run's end to monitors, and write the change to a unique task's lock together with it.
 
         Args:
+            error: The error with which the engine ended the run, if any.
             now: Seconds since the epoch.
         """
+        events = self.definition.events
+        if events is not None and events.is_on:
+            events.ended(self, error)
         if self.lock is None or not self.task_id:
             return
         is_given_back = isinstance(self.retval, Reject) and self.retval.requeue
@@ -342,8 +346,5 @@ class TaskDefinition(JobDefinition):
             running.set(run)
             run.end_from_outside(attempt.error)
         running.set(None)
-        events = self.events
-        if events is not None and events.is_on:
-            events.ended(run, attempt.error)
-        run.buffer_lock(attempt.now)
+        run.finish(attempt.error, attempt.now)
         return decide_outcome(run, attempt, self.failed_tasks)

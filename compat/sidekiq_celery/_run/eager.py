@@ -11,7 +11,6 @@ from sidekiq_celery import states
 from sidekiq_celery._run.task_run import TaskRun
 from sidekiq_celery._run.tracer import BuildTracer, call_through, made_by
 from sidekiq_celery._send import pipeline_buffer
-from sidekiq_celery._send.clients import client_of
 from sidekiq_celery._state import _task_stack
 from sidekiq_celery._wire.context import Context
 from sidekiq_celery._workflow import flow
@@ -20,7 +19,6 @@ from sidekiq_celery.exceptions import Retry
 from sidekiq_celery.utils.functional import maybe_list
 from sidekiq_celery.utils.ids import uuid
 from sidekiq_celery.utils.nodenames import gethostname
-from sidekiq_py.extension import write
 
 if TYPE_CHECKING:
     from sidekiq_celery.result import EagerResult
@@ -61,12 +59,8 @@ class EagerRun(TaskRun):
         except Exception:
             if self.state != states.FAILURE:
                 raise
-        self._write()
-
-    def _write(self) -> None:
-        """Write the effects of the end to Redis. There are some unless the app as a whole is eager."""
-        if self.effects:
-            client_of(self.plan.app).pool.run(lambda link: write(link, self.effects), idempotent=False)
+        # There are effects unless the app as a whole is eager.
+        self.write_effects()
 
 
 def apply(

@@ -10,9 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sidekiq_celery._run.definition import JobRun, TaskDefinition
-from sidekiq_celery._send.clients import client_of
 from sidekiq_celery.exceptions import WorkerLostError
-from sidekiq_py.extension import write
 from sidekiq_py.worker import Registry
 
 
@@ -26,12 +24,7 @@ def fail_lost_tasks(registry: Registry) -> Callable[[dict[str, Any], BaseExcepti
         run = JobRun(definition, payload)
         lost = WorkerLostError(str(error))
         run.end_from_outside(lost)
-        events = definition.events
-        if events is not None and events.is_on:
-            events.ended(run, lost)
-        run.buffer_lock(time.time())
-        if run.effects:
-            pool = client_of(definition.app).pool
-            pool.run(lambda link: write(link, run.effects), idempotent=False)
+        run.finish(lost, time.time())
+        run.write_effects()
 
     return on_death

@@ -19,6 +19,7 @@ from sidekiq_celery._run import run_signals, task_log
 from sidekiq_celery._run.coroutine_limits import within_limits
 from sidekiq_celery._run.plan import Plan
 from sidekiq_celery._send import pipeline_buffer
+from sidekiq_celery._send.clients import client_of
 from sidekiq_celery._send.running_task import payload_of
 from sidekiq_celery._state import _task_stack
 from sidekiq_celery._wire.context import Context, get_actual_ignore_result
@@ -26,7 +27,7 @@ from sidekiq_celery._workflow import flow, links
 from sidekiq_celery.backends.failures import without_exits
 from sidekiq_celery.exceptions import Ignore, Reject, Retry
 from sidekiq_celery.utils.einfo import ExceptionInfo
-from sidekiq_py.extension import Effect, Outgoing
+from sidekiq_py.extension import Effect, Outgoing, write
 
 IGNORE_STATES = frozenset({states.IGNORED, states.RETRY, states.REJECTED})
 
@@ -319,6 +320,11 @@ class TaskRun:
         """Write a result immediately."""
         backend = self.plan.task.backend
         backend.store_result(self.task_id, result, state, traceback=traceback, request=self.request)
+
+    def write_effects(self) -> None:
+        """Write the effects of the end on their own, if no script ends a job and writes them."""
+        if self.effects:
+            client_of(self.plan.app).pool.run(lambda link: write(link, self.effects), idempotent=False)
 
     def _buffer_failure(self, error: BaseException, einfo: ExceptionInfo) -> None:
         if self.plan.stores and self.stores_errors:

@@ -20,7 +20,6 @@ from sidekiq_celery._run.coroutine_limits import within_limits
 from sidekiq_celery._run.plan import Plan
 from sidekiq_celery._send import pipeline_buffer
 from sidekiq_celery._send.clients import client_of
-from sidekiq_celery._send.running_task import payload_of
 from sidekiq_celery._state import _task_stack
 from sidekiq_celery._wire.context import Context, get_actual_ignore_result
 from sidekiq_celery._workflow import flow, links
@@ -278,7 +277,7 @@ class TaskRun:
         """Call *publish*, and write the jobs it sends together with the end."""
         with pipeline_buffer.buffering() as jobs:
             publish()
-        self.effects += pipeline_buffer.commands(self.plan.app, jobs, follows=payload_of(self.request))
+        self.effects += pipeline_buffer.commands(self.plan.app, jobs, self.request)
 
     def buffer_retry(self, publish: Callable[[], Any], again: Retry) -> None:
         """Do the same for the next attempt."""

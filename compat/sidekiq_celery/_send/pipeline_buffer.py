@@ -14,6 +14,8 @@ from itertools import groupby
 from typing import Any
 
 from sidekiq_celery._send.clients import pushing_client
+from sidekiq_celery._send.running_task import payload_of
+from sidekiq_celery._wire.context import Context
 from sidekiq_celery.contract import App
 from sidekiq_py.extension import Command, JobDefinition, Outgoing
 from sidekiq_py.payloads import keys
@@ -111,17 +113,17 @@ def takes_locks() -> bool:
     return later is None or later.takes_locks
 
 
-def commands(app: App, jobs: PipelineBuffer, *, follows: dict[str, Any] | None = None) -> list[Command]:
+def commands(app: App, jobs: PipelineBuffer, request: Context | None = None) -> list[Command]:
     """
     The commands that enqueue or schedule *jobs*; consecutive jobs for one queue share a command.
 
     Args:
-        follows: The payload of the job whose end writes them.
+        request: The request of the task whose end writes them.
 
     Raises:
         Exception: An extension that handles the jobs raised it.
     """
-    return joined(shown(app, jobs, follows=follows))
+    return joined(shown(app, jobs, follows=None if request is None else payload_of(request)))
 
 
 def joined(jobs: Iterable[Wanted]) -> list[Command]:
@@ -143,7 +145,12 @@ def joined(jobs: Iterable[Wanted]) -> list[Command]:
 
 
 def shown(app: App, jobs: PipelineBuffer, *, follows: dict[str, Any] | None = None) -> Sequence[Wanted]:
-    """*jobs* after extensions have seen them, with what those write. Consecutive jobs of one task form a slice."""
+    """
+    *jobs* after extensions have seen them, with what those write. Consecutive jobs of one task form a slice.
+
+    Args:
+        follows: The payload of the job whose end writes them.
+    """
     if not _is_shown(jobs, follows):
         return jobs
     client = pushing_client(app)

@@ -7,11 +7,14 @@ from typing import Any, Protocol
 from sidekiq_celery._wire.context import Context
 from sidekiq_celery.exceptions import Retry
 from sidekiq_celery.utils.einfo import ExceptionInfo
-from sidekiq_py.extension import Outgoing
+from sidekiq_py.extension import Effect, Outgoing
 
 
 class Run(Protocol):
     """A run in a worker."""
+
+    effects: list[Effect]
+    """What the end of this run writes."""
 
     @property
     def request(self) -> Context:

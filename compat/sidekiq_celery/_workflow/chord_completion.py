@@ -10,7 +10,6 @@ from typing import Any
 from sidekiq_celery import signals
 from sidekiq_celery._send import flow_store, pipeline_buffer
 from sidekiq_celery._send.clients import pushing_client, refuse
-from sidekiq_celery._send.running_task import payload_of
 from sidekiq_celery._wire.chord_part import NUMBER, chord_id_of, is_part
 from sidekiq_celery._wire.context import Context
 from sidekiq_celery._wire.json_values import for_payload
@@ -88,7 +87,7 @@ def _body_commands(app: App, request: Context, body: Any) -> list[Command]:
             app.tasks[START_TASK].apply_async((results, body), **options)
     # The body is a child of the last part to end, which may be another one than this.
     request.children[:] = children
-    return pipeline_buffer.commands(app, jobs, follows=payload_of(request))
+    return pipeline_buffer.commands(app, jobs, request)
 
 
 def _is_pushed_as_it_is(app: App, sig: Any) -> bool:

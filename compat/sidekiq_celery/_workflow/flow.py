@@ -9,11 +9,10 @@ the result is made.
 Each kind of effect is a module, a `Flow`; `FLOWS` lists them in the order in which they run.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from sidekiq_celery._send import pipeline_buffer
-from sidekiq_celery._send.running_task import payload_of
 from sidekiq_celery._wire.context import Context
 from sidekiq_celery._wire.passed_values import handed_on
 from sidekiq_celery._workflow import chain_continuation, chord_completion, links
@@ -63,19 +62,20 @@ def after_success(app: App, request: Context, retval: Any) -> list[Effect]:
 
     def effects_of(result: Any) -> list[Effect]:
         del request.children[count:]
-        effects: list[Effect] = []
-        with pipeline_buffer.buffering() as jobs:
-            for flow in FLOWS:
-                effects += flow.after_success(app, request, result)
-        return [*pipeline_buffer.commands(app, jobs, follows=payload_of(request)), *effects]
+        return _together(app, request, lambda flow: flow.after_success(app, request, result))
 
     return handed_on(effects_of, retval)
 
 
 def after_failure(app: App, request: Context, exc: BaseException, traceback: str | None) -> list[Effect]:
     """All effects of a failure."""
+    return _together(app, request, lambda flow: flow.after_failure(app, request, exc, traceback))
+
+
+def _together(app: App, request: Context, effects_of: Callable[[Flow], list[Effect]]) -> list[Effect]:
+    """The effects of all flows: first the jobs that they publish, then the effects that they return."""
     effects: list[Effect] = []
     with pipeline_buffer.buffering() as jobs:
         for flow in FLOWS:
-            effects += flow.after_failure(app, request, exc, traceback)
-    return [*pipeline_buffer.commands(app, jobs, follows=payload_of(request)), *effects]
+            effects += effects_of(flow)
+    return [*pipeline_buffer.commands(app, jobs, request), *effects]

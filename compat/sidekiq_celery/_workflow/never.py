@@ -4,7 +4,6 @@ from typing import Any
 
 from sidekiq_celery import states
 from sidekiq_celery._send import flow_store, pipeline_buffer
-from sidekiq_celery._send.running_task import payload_of
 from sidekiq_celery._wire.chord_part import chord_id_of, is_part
 from sidekiq_celery._wire.context import Context
 from sidekiq_celery._wire.json_values import for_payload, with_marked_floats
@@ -105,7 +104,7 @@ def chord_failed(
             add_to_parent=False,
         )
     key = flow_store.chord_key(chord_id)
-    pushes = pipeline_buffer.commands(app, jobs, follows=payload_of(request))
+    pushes = pipeline_buffer.commands(app, jobs, request)
     return [Once(key, flow_store.DONE, (*pushes, ("EXPIRE", key, flow_store.AFTERGLOW_SECONDS)))]
 
 

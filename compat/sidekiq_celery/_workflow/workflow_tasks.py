@@ -30,7 +30,7 @@ from sidekiq_py.extension import Effect
 logger = logging.getLogger("celery.app.trace")
 
 
-def add_start_task(app: App) -> Any:
+def add_start_task(app: App) -> None:
     """Add the task that calls a chord's body with the results."""
 
     @app.task(bind=True, name=START_TASK, shared=False, lazy=False, ignore_result=True, max_retries=0)
@@ -48,10 +48,8 @@ def add_start_task(app: App) -> Any:
             logger.exception("The body of chord %s cannot be called", sig.id)
             _fail(self, sig, ChordError(f"Callback error: {error!r}"), error)
 
-    return chord_start
 
-
-def add_fail_task(app: App) -> Any:
+def add_fail_task(app: App) -> None:
     """Add the task that fails a chord's body: its results, its errbacks, and the chord that it is itself a part of."""
 
     @app.task(bind=True, name=FAIL_TASK, shared=False, lazy=False, ignore_result=True, max_retries=0)
@@ -63,10 +61,8 @@ def add_fail_task(app: App) -> Any:
         error.__cause__ = cause
         _fail(self, maybe_signature(body, app=app), error, cause)
 
-    return chord_fail
 
-
-def add_ended_task(app: App) -> Any:
+def add_ended_task(app: App) -> None:
     """Add the task that continues after a step run by Ruby: callbacks, the next step, its part of a chord."""
 
     @app.task(bind=True, name=ENDED_TASK, shared=False, lazy=False, ignore_result=True, max_retries=0)
@@ -85,11 +81,7 @@ def add_ended_task(app: App) -> Any:
             effects += flow.after_failure(app, request, outcome, None)
         else:
             effects += flow.after_success(app, request, outcome)
-        run = current(self.request)
-        if run is not None:
-            run.effects += effects  # type: ignore[attr-defined]
-
-    return step_ended
+        _add_to_the_end(self, effects)
 
 
 def _fail(task: Any, body: Any, error: BaseException, cause: BaseException) -> None:
@@ -101,11 +93,8 @@ def _fail(task: Any, body: Any, error: BaseException, cause: BaseException) -> N
     """
     reason = cause if kinds.is_group(body) else error
     _with_the_end(task, lambda: _call_errbacks(task.app, body, reason))
-    run = current(task.request)
     traceback = ExceptionInfo((type(reason), reason, reason.__traceback__)).traceback
-    effects = never_runs(task.app, task.request, body, reason, states.FAILURE, traceback)
-    if run is not None:
-        run.effects += effects  # type: ignore[attr-defined]
+    _add_to_the_end(task, never_runs(task.app, task.request, body, reason, states.FAILURE, traceback))
 
 
 def _call_errbacks(app: App, body: Any, reason: BaseException, of_group: Sequence[Any] | None = None) -> None:
@@ -123,12 +112,16 @@ def _call_errbacks(app: App, body: Any, reason: BaseException, of_group: Sequenc
         # A chord's result is its body's result, and the body has the errbacks.
         _call_errbacks(app, maybe_signature(body.body, app=app), reason, errbacks)
     else:
-        _call_for(app, body, [one for at, one in enumerate(errbacks) if one not in errbacks[:at]], reason)
+        once = [one for at, one in enumerate(errbacks) if one not in errbacks[:at]]
+        request = Context({**body, "id": body.id, "errbacks": once, "delivery_info": {}, "root_id": body.root_id})
+        links.after_failure(app, request, reason, None)
 
 
-def _call_for(app: App, sig: Any, errbacks: Any, reason: BaseException) -> None:
-    request = Context({**sig, "id": sig.id, "errbacks": errbacks, "delivery_info": {}, "root_id": sig.root_id})
-    links.after_failure(app, request, reason, None)
+def _add_to_the_end(task: Any, effects: Sequence[Effect]) -> None:
+    """Write *effects* together with the task's end."""
+    run = current(task.request)
+    if run is not None:
+        run.effects += effects
 
 
 def _with_the_end(task: Any, publish: Any) -> None:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from sidekiq_celery._beat import as_data, listing, turns
 from sidekiq_celery._beat.scheduler import Scheduler, SchedulingError, logger
 from sidekiq_celery._send import pipeline_buffer
+from sidekiq_celery._send.clients import client_of
 from sidekiq_celery.schedules import schedstate, schedule
 from sidekiq_celery.utils.time import maybe_make_aware
 from sidekiq_py.errors import RedisError, RedisReplyError
@@ -275,6 +276,4 @@ class PersistentScheduler(Scheduler):
 
     @property
     def _pool(self) -> Pool:
-        from sidekiq_celery._send.clients import client_of
-
         return client_of(self.app).pool

@@ -19,6 +19,7 @@ from functools import partial
 from time import monotonic, sleep
 from typing import Any, NamedTuple
 
+from sidekiq_celery._send.clients import client_of, refuse
 from sidekiq_celery._wire.json_values import beyond_json, from_plain, to_plain
 from sidekiq_celery.contract import App
 from sidekiq_celery.utils.ids import uuid
@@ -164,8 +165,6 @@ def keep_chord(chord_id: str, parts: int, body: Any) -> list[Command]:
     try:
         text = as_text(body)
     except TypeError as error:
-        from sidekiq_celery._send.clients import refuse
-
         refuse(error)
     return [("DEL", key), ("HSET", key, "parts", parts, "body", text), ("EXPIRE", key, TTL_SECONDS)]
 
@@ -274,8 +273,6 @@ def _ask(app: App, *command: Any, idempotent: bool = True) -> Any:
 
     A task whose end needs the reply does not fail because of a failover or restart.
     """
-    from sidekiq_celery._send.clients import client_of
-
     pool = client_of(app).pool
     give_up_at = monotonic() + _PATIENCE_SECONDS
     pause = 0.05

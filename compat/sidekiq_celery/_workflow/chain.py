@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Self, overload
 
+from sidekiq_celery._result.base import allow_join_result
+from sidekiq_celery._result.eager import EagerResult
 from sidekiq_celery._type_variables import R_co, T, Unknown
 from sidekiq_celery._workflow import kinds
 from sidekiq_celery._workflow.preparation import Preparation
@@ -152,8 +154,6 @@ class _chain(Signature[R_co]):
         """
         app = self.app
         if app.conf.task_always_eager:
-            from sidekiq_celery.result import allow_join_result
-
             with allow_join_result():
                 return self.apply(args or (), kwargs or {}, **options)
         return self.run(args or (), kwargs or {}, app=app, **{**self.options, **options})
@@ -307,8 +307,6 @@ class _chain(Signature[R_co]):
 
 def _ends_the_chain(result: Any) -> bool:
     """Whether the chain stops here: a step that ignored or rejected itself has no result to continue with."""
-    from sidekiq_celery.result import EagerResult
-
     return isinstance(result, EagerResult) and result.state in (IGNORED, REJECTED)
 
 

@@ -6,6 +6,7 @@ from functools import cached_property, partial
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Self, overload
 
+from sidekiq_celery._result.base import allow_join_result
 from sidekiq_celery._send.atomic_batch import batch, keep
 from sidekiq_celery._send.flow_store import keep_chord
 from sidekiq_celery._state import get_current_app
@@ -242,8 +243,6 @@ class _chord(Signature[R_co]):
         body = body.clone(**_for_the_body(options))
         app = self._get_app(body)
         if app.conf.task_always_eager:
-            from sidekiq_celery.result import allow_join_result
-
             body = with_callbacks(body, {**self.options, **callbacks})
             with allow_join_result():
                 return self.apply(args, kwargs, body=body, task_id=task_id, **options)
@@ -330,8 +329,6 @@ class _chord(Signature[R_co]):
         """Run header and body immediately in this process."""
         body = self.body if body is None else body
         header = self.tasks.clone() if kinds.is_group(self.tasks) else kinds.group_of(self.tasks, app=self.app)
-        from sidekiq_celery.result import allow_join_result
-
         with allow_join_result():
             # The results are already available.
             results = header.apply(args or (), kwargs or {}).get(propagate=propagate)

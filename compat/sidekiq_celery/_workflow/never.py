@@ -10,6 +10,7 @@ from sidekiq_celery._wire.json_values import for_payload, with_marked_floats
 from sidekiq_celery._workflow import kinds
 from sidekiq_celery._workflow.own_routes import route_of
 from sidekiq_celery._workflow.signature import maybe_signature
+from sidekiq_celery.backends import failures
 from sidekiq_celery.contract import App
 from sidekiq_celery.utils.serialization import safe_repr
 from sidekiq_py.extension import Effect, Once
@@ -114,7 +115,5 @@ def _reason(task_id: str | None, exc: BaseException) -> str:
 
 
 def _plain(exc: BaseException) -> dict[str, Any]:
-    from sidekiq_celery.backends import failures
-
     plain: dict[str, Any] = failures.as_plain(exc, "json", lambda value: for_payload(flow_store.as_text(value)))
     return plain

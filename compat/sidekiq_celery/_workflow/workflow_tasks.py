@@ -21,6 +21,7 @@ from sidekiq_celery._workflow import flow, kinds, links
 from sidekiq_celery._workflow.chord_completion import START_TASK
 from sidekiq_celery._workflow.never import FAIL_TASK, never_runs, result_stored
 from sidekiq_celery._workflow.signature import maybe_signature
+from sidekiq_celery.backends import failures
 from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import ChordError
 from sidekiq_celery.utils.einfo import ExceptionInfo
@@ -54,8 +55,6 @@ def add_fail_task(app: App) -> None:
 
     @app.task(bind=True, name=FAIL_TASK, shared=False, lazy=False, ignore_result=True, max_retries=0)
     def chord_fail(self: Any, body: Any, reason: str, failure: Any) -> None:
-        from sidekiq_celery.backends import failures
-
         cause = failures.as_exception(failure, "json")
         error = ChordError(reason)
         error.__cause__ = cause
@@ -67,8 +66,6 @@ def add_ended_task(app: App) -> None:
 
     @app.task(bind=True, name=ENDED_TASK, shared=False, lazy=False, ignore_result=True, max_retries=0)
     def step_ended(self: Any, name: str, task_id: str, task_headers: Any, state: str, result: Any) -> None:
-        from sidekiq_celery.backends import failures
-
         # The report's queue is where the next tasks belong: they are for Python workers.
         queue = self.request.delivery_info["routing_key"]
         request = Context(request_fields(name, {"class": name, "jid": task_id}, task_headers, queue, (), {}, None))

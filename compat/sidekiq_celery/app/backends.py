@@ -5,7 +5,7 @@ from typing import Any
 
 from sidekiq_celery import _state
 from sidekiq_celery.exceptions import ImproperlyConfigured
-from sidekiq_celery.utils.imports import symbol_by_name
+from sidekiq_celery.utils.imports import load_extension_class_names, symbol_by_name
 
 __all__ = ("by_name", "by_url")
 
@@ -44,9 +44,7 @@ def by_name(backend: Any = None, loader: Any = None, extension_namespace: str = 
         return _no_module(backend, repr(backend))
     aliases = {**BACKEND_ALIASES, **(loader or _state.get_current_app().loader).override_backends}
     if backend not in aliases and ":" not in backend and "." not in backend:
-        from importlib.metadata import entry_points
-
-        aliases |= {entry.name: entry.value for entry in entry_points(group=extension_namespace)}
+        aliases |= dict(load_extension_class_names(extension_namespace))
         if backend in _ABSENT and backend not in aliases:
             raise ImproperlyConfigured(
                 f"result_backend is {backend!r}, which sidekiq_celery does not have. Keep results in Redis, as in "

@@ -2,6 +2,8 @@
 
 import platform
 
+from sidekiq_celery._state import app_or_default
+from sidekiq_celery._version import VERSION_BANNER
 from sidekiq_celery.contract import App
 from sidekiq_celery.utils.imports import qualname
 
@@ -26,9 +28,7 @@ def bugreport(app: App | None = None) -> str:
     """List versions, the machine, and the settings of *app* (or the current app), without secrets."""
     from importlib.metadata import PackageNotFoundError, version
 
-    from sidekiq_celery import _version
     from sidekiq_celery._config.censoring import sanitize_url
-    from sidekiq_celery._state import app_or_default
 
     def release(package: str) -> str:
         try:
@@ -39,7 +39,7 @@ def bugreport(app: App | None = None) -> str:
     of = app_or_default(app)
     return _REPORT.format(
         own=release("sidekiq-py"),
-        celery=_version.VERSION_BANNER,
+        celery=VERSION_BANNER,
         kombu=release("kombu"),
         python=platform.python_version(),
         redis=release("redis"),

@@ -5,6 +5,7 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from sidekiq_celery._state import get_current_app
+from sidekiq_celery.app.autoretry import add_autoretry_behaviour
 from sidekiq_celery.exceptions import InvalidTaskError, NotRegistered
 
 __all__ = ("TaskRegistry",)
@@ -25,8 +26,6 @@ class TaskRegistry(dict[str, Any]):
         Raises:
             InvalidTaskError: The task has no name.
         """
-        from sidekiq_celery.app.autoretry import add_autoretry_behaviour
-
         if task.name is None:
             raise InvalidTaskError(f"Task class {type(task).__name__!r} must specify .name attribute")
         instance: Any = task() if inspect.isclass(task) else task

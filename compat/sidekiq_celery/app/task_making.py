@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
+from sidekiq_celery.app.autoretry import add_autoretry_behaviour
 from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import DuplicateTaskNameWarning
 from sidekiq_celery.utils.imports import qualname
@@ -92,8 +93,6 @@ def make_task(
 
 
 def _register(app: Maker, task: Any, options: dict[str, Any]) -> Any:
-    from sidekiq_celery.app.autoretry import add_autoretry_behaviour
-
     # Two threads may use a task for the first time at the same moment. Only one of them registers it.
     registered = app._tasks.setdefault(task.name, task)
     if registered is not task:
@@ -105,8 +104,6 @@ def _register(app: Maker, task: Any, options: dict[str, Any]) -> Any:
 
 def register_class(app: Maker, task: Any, options: dict[str, Any]) -> Any:
     """Register a task given as a class or an instance. It replaces an existing task with its name."""
-    from sidekiq_celery.app.autoretry import add_autoretry_behaviour
-
     instance: Any = task() if inspect.isclass(task) else task
     if not instance.name:
         instance.name = app.gen_task_name(type(instance).__name__, type(instance).__module__)

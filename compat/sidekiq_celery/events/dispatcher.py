@@ -7,6 +7,8 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Self
 
+from kombu import Producer
+
 from sidekiq_celery._state import app_or_default
 from sidekiq_celery.events.event import Event, get_exchange, group_from
 from sidekiq_celery.utils.nodenames import anon_nodename
@@ -97,8 +99,6 @@ class EventDispatcher:
 
     def make_producer(self) -> Any:
         """Create the kombu producer that publishes events."""
-        from kombu import Producer
-
         return Producer(
             self.channel or self.connection, exchange=self.exchange, serializer=self.serializer, auto_declare=False
         )

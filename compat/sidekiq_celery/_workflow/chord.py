@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import MutableSequence
-from functools import cached_property, partial
+from functools import cached_property
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Self, overload
 
@@ -15,11 +15,11 @@ from sidekiq_celery._wire.chord_part import part
 from sidekiq_celery._workflow import kinds
 from sidekiq_celery._workflow.body_callbacks import with_callbacks
 from sidekiq_celery._workflow.chord_headers import count_parts, strip_header_links
-from sidekiq_celery._workflow.group import stamp_one
+from sidekiq_celery._workflow.group import stamp_all
 from sidekiq_celery._workflow.signature import Signature, maybe_signature, signature
 from sidekiq_celery.exceptions import CPendingDeprecationWarning
 from sidekiq_celery.utils import abstract
-from sidekiq_celery.utils.functional import _regen, maybe_list, regen
+from sidekiq_celery.utils.functional import maybe_list, regen
 from sidekiq_celery.utils.ids import uuid
 from sidekiq_celery.utils.objects import getitem_property
 from sidekiq_celery.utils.text import remove_repeating_from_task
@@ -169,11 +169,7 @@ class _chord(Signature[R_co]):
         of_visitor = None if visitor is None else visitor.on_chord_header_start(self, **headers) or {}
         headers = self._stamp_headers(of_visitor, append_stamps, **headers)
         self.stamp_links(visitor, append_stamps, **headers)
-        if isinstance(tasks, _regen):
-            tasks.map(partial(stamp_one, visitor=visitor, append_stamps=append_stamps, **headers))
-        else:
-            for task in tasks:
-                task.stamp(visitor, append_stamps, **headers)
+        stamp_all(tasks, visitor, append_stamps, headers)
         if visitor is None:
             return
         visitor.on_chord_header_end(self, **headers)
@@ -236,9 +232,7 @@ class _chord(Signature[R_co]):
         args = (*args, *self.args) if args and not self.immutable else self.args
         body = kwargs.pop("body", None) or self.kwargs["body"]
         kwargs = {**self.kwargs["kwargs"], **kwargs}
-        delays = {key: options.pop(key) for key in _DELAYS if options.get(key) is not None}
-        for key in _DELAYS:
-            options.pop(key, None)
+        delays = {key: value for key in _DELAYS if (value := options.pop(key, None)) is not None}
         callbacks: dict[str, Any] = {key: options.pop(key) for key in ("link", "link_error") if key in options}
         body = body.clone(**_for_the_body(options))
         app = self._get_app(body)

@@ -2,7 +2,6 @@
 
 from collections import deque
 from collections.abc import Iterator, MutableSequence
-from functools import partial
 from itertools import tee
 from typing import TYPE_CHECKING, Any, Self, overload
 
@@ -109,13 +108,9 @@ class group(Signature[Any]):
         of_visitor = None if visitor is None else visitor.on_group_start(self, **headers) or {}
         headers = self._stamp_headers(of_visitor, append_stamps, **headers)
         self.stamp_links(visitor, append_stamps, **headers)
-        if isinstance(self.tasks, _regen):
-            self.tasks.map(partial(stamp_one, visitor=visitor, append_stamps=append_stamps, **headers))
-        else:
-            members = [maybe_signature(task, app=self.app) for task in self.tasks]
-            for task in members:
-                task.stamp(visitor, append_stamps, **headers)
-            self._keep(members)
+        if not isinstance(self.tasks, _regen):
+            self._keep([maybe_signature(task, app=self.app) for task in self.tasks])
+        stamp_all(self.tasks, visitor, append_stamps, headers)
         if visitor is not None:
             visitor.on_group_end(self, **headers)
 
@@ -149,7 +144,7 @@ class group(Signature[Any]):
         options, group_id, root_id = self._freeze_gid(options)
         with batch(app):
             tasks = self._prepared(self.tasks, (), group_id, root_id, app)
-            results = list(self._apply_tasks(tasks, producer, app, args=args or (), kwargs=kwargs, **options))
+            results = list(self._apply_tasks(tasks, producer, args=args or (), kwargs=kwargs, **options))
         result: GroupResult = app.GroupResult(group_id, results)
         if len(results) == 1 and isinstance(results[0], app.GroupResult):
             # The group has one member, which itself ends in a group.
@@ -193,8 +188,6 @@ class group(Signature[Any]):
         self,
         tasks: Any,
         producer: Any = None,
-        app: Any = None,
-        p: Any = None,
         add_to_parent: Any = None,
         chord: Any = None,
         args: Any = None,
@@ -202,7 +195,13 @@ class group(Signature[Any]):
         group_index: Any = None,
         **options: Any,
     ) -> Iterator[Any]:
-        """Send the members and yield their results. The options after *group_index* apply to each of them."""
+        """
+        Send the members and yield their results.
+
+        Args:
+            add_to_parent, group_index: Of the group, and so not for its members.
+            options: Apply to each of the members.
+        """
         parts = 0
         body = None
         group_id = options.get("group_id")
@@ -221,14 +220,11 @@ class group(Signature[Any]):
             keep(self.app, keep_chord(group_id, parts, body))
 
     def _freeze_gid(self, options: dict[str, Any]) -> tuple[dict[str, Any], str, str | None]:
-        merged = self._merged_of_group(options)
-        merged["group_id"] = group_id = merged.pop("task_id", None) or uuid()
-        return merged, group_id, merged.get("root_id")
-
-    def _merged_of_group(self, options: dict[str, Any]) -> dict[str, Any]:
         kept = self._IMMUTABLE_OPTIONS
         new = {key: value for key, value in options.items() if key not in kept or key not in self.options}
-        return {**self.options, **new}
+        merged = {**self.options, **new}
+        merged["group_id"] = group_id = merged.pop("task_id", None) or uuid()
+        return merged, group_id, merged.get("root_id")
 
     # ---- freezing
 
@@ -247,7 +243,6 @@ class group(Signature[Any]):
             self.tasks = list(self.tasks)
         result: GroupResult = self.app.GroupResult(
             *self._freeze_group_tasks(
-                _id=_id,
                 group_id=group_id,
                 chord=chord,
                 root_id=root_id,
@@ -262,7 +257,6 @@ class group(Signature[Any]):
 
     def _freeze_group_tasks(
         self,
-        _id: str | None = None,
         group_id: str | None = None,
         chord: Any = None,
         root_id: str | None = None,
@@ -339,10 +333,18 @@ def _is_empty_chain(task: Any) -> bool:
     return kinds.is_chain(task) and not task.tasks
 
 
-def stamp_one(task: Any, visitor: Any, append_stamps: bool, **headers: Any) -> Any:
-    """Stamp *task* and return it; used for members that are read later."""
-    task.stamp(visitor, append_stamps, **headers)
-    return task
+def stamp_all(members: Any, visitor: Any, append_stamps: bool, headers: dict[str, Any]) -> None:
+    """Stamp the members of a group or of a header; those of a lazy iterable when they are read."""
+
+    def stamped(task: Any) -> Any:
+        task.stamp(visitor, append_stamps, **headers)
+        return task
+
+    if isinstance(members, _regen):
+        members.map(stamped)
+    else:
+        for task in members:
+            stamped(task)
 
 
 kinds.known[kinds.GROUP] = group

@@ -20,9 +20,7 @@ def ruby_file() -> str:
     return files("sidekiq_celery").joinpath("ruby", "sidekiq_celery_steps.rb").read_text("utf-8")
 
 
-def ruby_signature(
-    class_name: str, options: Mapping[str, Any], args: Any = (), *, immutable: bool = False, app: Any = None
-) -> Any:
+def ruby_signature(class_name: str, options: Mapping[str, Any], args: Any = (), *, immutable: bool = False) -> Any:
     """
     A signature that calls a Ruby job.
 
@@ -32,4 +30,4 @@ def ruby_signature(
     """
     own = dict(options)
     queue = own.pop("queue", None) or "default"
-    return Signature(class_name, args, options={"queue": queue, RUBY_OPTION: own}, immutable=immutable, app=app)
+    return Signature(class_name, args, options={"queue": queue, RUBY_OPTION: own}, immutable=immutable)

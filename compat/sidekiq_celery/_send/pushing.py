@@ -6,24 +6,21 @@ shards. A failure is raised as kombu's `OperationalError`, which is what Celery 
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from sidekiq_celery._send import atomic_batch, locks, pipeline_buffer, unique
 from sidekiq_celery._send.clients import fail, pushing_client, refuse
 from sidekiq_celery._send.pipeline_buffer import PipelineBuffer
 from sidekiq_celery._send.push_templates import templated
+from sidekiq_celery._send.retries import Policy, with_retries
 from sidekiq_celery._wire.payload import KEY, UNIQUE
 from sidekiq_celery.contract import App
 from sidekiq_py import Client
-from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, RedisConnectionError, RedisError
+from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, RedisError
 from sidekiq_py.extension import Command, JobDefinition, Outgoing
 from sidekiq_py.pushing import program
-
-Sent = TypeVar("Sent")
-Policy = Callable[[], Mapping[str, Any] | None]
-"""How often to retry a push, and after which pauses. Returns None for no retries."""
 
 
 def publish_policy(app: App, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -147,20 +144,3 @@ def push_unique(app: App, item: dict[str, Any], policy: Policy, lock: unique.Loc
     if program.after_commit is not None and program.after_commit(push_later):
         return job.jid
     return push_now()
-
-
-def with_retries(push: Callable[[], Sent], policy: Policy) -> Sent:
-    """Push, and retry if Redis cannot be reached. A push whose reply was lost is not retried: it may have arrived."""
-    tries = 0
-    while True:
-        try:
-            return push()
-        except RedisConnectionError:
-            # Only read now, because a push hardly ever fails.
-            wanted = policy()
-            limit = None if wanted is None else wanted.get("max_retries")
-            if wanted is None or (limit is not None and tries >= limit):
-                raise
-            pause = wanted.get("interval_start", 0) + tries * wanted.get("interval_step", 0.2)
-            time.sleep(min(pause, wanted.get("interval_max", 0.2)))
-            tries += 1

@@ -11,13 +11,13 @@ Source: Celery 5.7.0, `celery.backends.redis`.
 
 import logging
 import re
-import time
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, TypeVar
 
 from sidekiq_celery import states
 from sidekiq_celery._config.broker import redis_settings
+from sidekiq_celery._send.retries import with_retries
 from sidekiq_celery.backends.awaiting import Awaiting
 from sidekiq_celery.backends.interface import masked
 from sidekiq_celery.backends.key_value import BaseKeyValueStoreBackend
@@ -35,6 +35,7 @@ T = TypeVar("T")
 # The beginning of a successful result's json: the state is the first field.
 _SUCCEEDED = '{"status": "SUCCESS"'
 _MGET_SLICE = 1000
+_PASSING = (RedisConnectionError, ReplyLostError)
 
 
 def _is_text(key: bytes) -> bool:
@@ -129,18 +130,6 @@ class RedisBackend(Awaiting, BaseKeyValueStoreBackend):
         *,
         settings: RedisSettings | None = None,
     ) -> list[Effect] | None:
-        """
-        The commands that store a result as part of the step that settles the job.
-
-        Args:
-            settings: The Redis that has the job; by default that of the app's broker.
-
-        Returns:
-            None if results are stored elsewhere. Then `store_result` has to be called before the job is settled.
-
-        Raises:
-            kombu.exceptions.EncodeError: The result cannot be encoded.
-        """
         prefix = self._broker_prefix if settings is None else self._prefix_within(settings)
         if prefix is None:
             return None
@@ -197,24 +186,15 @@ class RedisBackend(Awaiting, BaseKeyValueStoreBackend):
 
     def ensure(self, fun: Callable[..., Any], args: Any, **policy: Any) -> Any:
         """Call *fun*, and call it again as `retry_policy` says if Redis cannot be reached."""
-        wanted = {**self.retry_policy, **policy}
-        limit, tries = wanted.get("max_retries"), 0
-        while True:
-            try:
-                return fun(*args)
-            except (RedisConnectionError, ReplyLostError) as error:
-                if limit is not None and tries >= limit:
-                    raise
-                pause = min(wanted["interval_start"] + tries * wanted["interval_step"], wanted["interval_max"])
-                tries += 1
-                logger.error(
-                    "Connection to Redis lost: Retry (%s/%s) in %.1fs: %s", tries, limit or "Inf", pause, error
-                )
-                time.sleep(pause)
+
+        def report(error: Exception, number: int, limit: Any, pause: float) -> None:
+            logger.error("Connection to Redis lost: Retry (%s/%s) in %.1fs: %s", number, limit or "Inf", pause, error)
+
+        return with_retries(lambda: fun(*args), lambda: {**self.retry_policy, **policy}, _PASSING, report)
 
     def exception_safe_to_retry(self, exc: BaseException) -> bool:
         """True if Redis could not be reached or its reply was lost. Writing a result twice does no harm."""
-        return isinstance(exc, RedisConnectionError | ReplyLostError)
+        return isinstance(exc, _PASSING)
 
     # Reading
 

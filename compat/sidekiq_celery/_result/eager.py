@@ -38,9 +38,6 @@ class EagerResult(AsyncResult[R]):
             "name": self._name,
         }
 
-    def _get_task_meta(self) -> Any:
-        return self._cache
-
     def then(self, callback: Any, on_error: Any = None, weak: bool = False) -> Any:
         """Call *callback* now."""
         return self.on_ready.then(callback, on_error)

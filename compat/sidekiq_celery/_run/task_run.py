@@ -299,17 +299,8 @@ class TaskRun:
         if not self.task_id:
             # A job without an id: its result could not be looked up.
             return
-        effects_for = getattr(self.plan.task.backend, "effects_for", None)
-        effects = None
-        if effects_for is not None:
-            effects = effects_for(
-                task_id=self.task_id,
-                state=state,
-                result=result,
-                traceback=traceback,
-                request=self.request,
-                settings=self.plan.broker,
-            )
+        backend, settings = self.plan.task.backend, self.plan.broker
+        effects = backend.effects_for(self.task_id, state, result, traceback, self.request, settings=settings)
         if effects is None:
             self.store_now(result, state, traceback)
         else:

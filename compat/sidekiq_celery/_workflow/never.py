@@ -71,8 +71,6 @@ def result_stored(
         return []
     task = app._tasks.get(name)
     backend = app.backend if task is None else task.backend
-    if not hasattr(backend, "effects_for"):
-        return []
     effects: list[Effect] | None = backend.effects_for(task_id, state, result, traceback, request)
     if effects is None:
         backend.store_result(task_id, result, state, traceback=traceback, request=request)

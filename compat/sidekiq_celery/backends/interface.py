@@ -152,6 +152,9 @@ class Backend(Values, Retrying):
 
         Returns:
             None if results are stored elsewhere. Then `store_result` has to be called before the job is settled.
+
+        Raises:
+            kombu.exceptions.EncodeError: The result cannot be encoded.
         """
         return None
 

@@ -72,23 +72,19 @@ class BaseKeyValueStoreBackend(Backend):
 
     def get_key_for_task(self, task_id: Any, key: Any = "") -> Any:
         """The key of a task's result."""
-        if not task_id:
-            raise ValueError(f"task_id must not be empty. Got {task_id} instead.")
-        return self._get_key_for(self.task_keyprefix, task_id, key)
+        return self._key_of("task_id", self.task_keyprefix, task_id, key)
 
     def get_key_for_group(self, group_id: Any, key: Any = "") -> Any:
         """The key of a group."""
-        if not group_id:
-            raise ValueError(f"group_id must not be empty. Got {group_id} instead.")
-        return self._get_key_for(self.group_keyprefix, group_id, key)
+        return self._key_of("group_id", self.group_keyprefix, group_id, key)
 
     def get_key_for_chord(self, group_id: Any, key: Any = "") -> Any:
         """The key of a chord's counter, in backends that count."""
-        if not group_id:
-            raise ValueError(f"group_id must not be empty. Got {group_id} instead.")
-        return self._get_key_for(self.chord_keyprefix, group_id, key)
+        return self._key_of("group_id", self.chord_keyprefix, group_id, key)
 
-    def _get_key_for(self, prefix: Any, id: Any, key: Any = "") -> Any:
+    def _key_of(self, name: str, prefix: Any, id: Any, key: Any) -> Any:
+        if not id:
+            raise ValueError(f"{name} must not be empty. Got {id} instead.")
         return prefix + self.key_t(str(id) if isinstance(id, UUID) else id) + self.key_t(key)
 
     def _strip_prefix(self, key: Any) -> str:

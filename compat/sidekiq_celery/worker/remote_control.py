@@ -69,20 +69,6 @@ def at_stop(function: Callable[["RemoteControl"], None]) -> Callable[["RemoteCon
     return function
 
 
-class ConsumerView:
-    """The value of `state.consumer`, for commands written for Celery's workers."""
-
-    def __init__(self, remote_control: "RemoteControl") -> None:
-        self.app = remote_control.app
-        self.hostname = remote_control.hostname
-        self.controller = remote_control.worker
-
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(
-            f"workers of sidekiq_celery have no consumer.{name}; use state.remote_control to reach the processes"
-        )
-
-
 class RemoteControl:
     """
     Remote control of one worker.
@@ -114,7 +100,7 @@ class RemoteControl:
             # The former name of `remote_control`, which commands of programs may use.
             steward=self,
             tset=set,
-            consumer=ConsumerView(self),
+            consumer=worker.consumer,
         )
         self.connection: Any = None
         self._deadline: float | None = None

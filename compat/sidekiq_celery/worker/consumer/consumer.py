@@ -9,7 +9,8 @@ __all__ = ("Consumer",)
 
 class Consumer:
     """
-    The sender of `worker_ready`, and the parent of the bootsteps in `app.steps["consumer"]`.
+    The sender of `worker_ready`, the parent of the bootsteps in `app.steps["consumer"]`, and the `state.consumer` of
+    remote control commands.
 
     Attributes:
         app, hostname, timer: The worker's.
@@ -32,7 +33,7 @@ class Consumer:
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(
             f"a consumer has no {name!r} here: sidekiq_celery's workers fetch with the engine of sidekiq_py, without "
-            "kombu's connections and consumers",
+            "kombu's connections and consumers; commands reach the worker's processes by state.remote_control",
             name=name,
             obj=self,
         )

@@ -48,9 +48,11 @@ class RateLimits:
         self._rates: Mapping[str, RateSetting] = {}
         self._logged: set[str] = set()
 
-    def follow(self, rates: Mapping[str, RateSetting]) -> None:
-        """Apply the limits that were set at run time."""
+    def apply(self, definitions: Iterable[Any], rates: Mapping[str, RateSetting]) -> None:
+        """Apply the current limits to *definitions*: the program's, and those that were set at run time."""
         self._rates = rates
+        for definition in definitions:
+            definition.admit = self.admission_of(definition.task)
 
     def admission_of(self, task: Any) -> Admit | None:
         """The check to call before a job of *task* starts; None if the task has no limit."""
@@ -132,13 +134,6 @@ def limits_set(app: App) -> dict[str, Any]:
         for name, (limit, declared) in rates.items()
         if name in app.tasks and app.tasks[name].rate_limit == declared
     }
-
-
-def limit_all(limits: RateLimits, definitions: Iterable[Any], rates: Mapping[str, RateSetting]) -> None:
-    """Apply the current limits to *definitions*: the program's, and those that were set at run time."""
-    limits.follow(rates)
-    for definition in definitions:
-        definition.admit = limits.admission_of(definition.task)
 
 
 def _unmark(payload: Payload) -> bool:

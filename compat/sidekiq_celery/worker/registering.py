@@ -6,7 +6,7 @@ from functools import partial
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
-from sidekiq_celery._admission.rate_limits import RateLimits, limit_all
+from sidekiq_celery._admission.rate_limits import RateLimits
 from sidekiq_celery._admission.worker_copy import WorkerNotices
 from sidekiq_celery._run.definition import Gate, TaskDefinition
 from sidekiq_celery._run.failed_tasks import FailedTasks
@@ -61,7 +61,7 @@ def register_tasks(
     hooks.on_death(fail_lost_tasks(registry), of=PoisonPillError)
     failed_tasks = FailedTasks(app)
     definitions: list[TaskDefinition] = []
-    notices = WorkerNotices(app, lambda rates: limit_all(limits, definitions, rates))
+    notices = WorkerNotices(app, lambda rates: limits.apply(definitions, rates))
     limits = RateLimits(app, notices.received.may_be_revoked)
     registry.on_notices = notices.received.note
     registry.on_too_large = partial(refusal_of, app)
@@ -82,7 +82,7 @@ def register_tasks(
         definition = define(task)
         definitions.append(definition)
         registry.add(definition)
-    limit_all(limits, definitions, {})
+    limits.apply(definitions, {})
     registry.fall_back(unknown_tasks(app, define, claims_all=claims_all))
     _log_what_has_no_effect(list(app.tasks.values()), has_hard_limits)
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NoReturn
 from sidekiq_celery import beat, platforms
 from sidekiq_celery._send.clients import client_of
 from sidekiq_celery.utils.imports import qualname
-from sidekiq_celery.utils.pidfile import write_pidfile
+from sidekiq_celery.utils.pidfile import holding_pidfile
 from sidekiq_celery.utils.time import humanize_seconds
 from sidekiq_py.extension import place
 
@@ -90,12 +90,8 @@ class Beat:
             ImproperlyConfigured: A running process has written the pidfile.
         """
         # First, because printed text goes to the log later.
-        remove_pidfile = write_pidfile(self.pidfile) if self.pidfile else None
-        try:
+        with holding_pidfile(self.pidfile):
             self._tick_until_a_signal()
-        finally:
-            if remove_pidfile is not None:
-                remove_pidfile()
 
     def _tick_until_a_signal(self) -> None:
         service = self.Service(

@@ -10,6 +10,7 @@ from sidekiq_celery._state import app_or_default
 from sidekiq_celery.utils.dispatch import Signal
 from sidekiq_celery.utils.imports import instantiate
 from sidekiq_celery.utils.log import get_logger
+from sidekiq_celery.utils.pidfile import holding_pidfile
 from sidekiq_celery.utils.time import rate
 
 __all__ = ("Polaroid", "evcam")
@@ -149,23 +150,19 @@ def evcam(
         ImproperlyConfigured: A running process has written the pidfile.
         SystemExit: On Ctrl-C.
     """
-    from sidekiq_celery.utils.pidfile import write_pidfile
-
     app = app_or_default(app)
-    remove_pidfile = write_pidfile(pidfile) if pidfile else None
-    app.log.setup_logging_subsystem(loglevel, logfile)
-    print(f"-> evcam: Taking snapshots with {camera} (every {freq} secs.)", flush=True)
-    state = app.events.State()
-    picture = instantiate(camera, state, app=app, freq=freq, maxrate=maxrate, timer=timer)
-    picture.install()
-    connection = app.connection_for_read()
-    receiver = app.events.Receiver(connection, handlers={"*": state.event})
-    try:
-        receiver.capture(limit=None)
-    except KeyboardInterrupt:
-        raise SystemExit from None
-    finally:
-        picture.cancel()
-        connection.close()
-        if remove_pidfile is not None:
-            remove_pidfile()
+    with holding_pidfile(pidfile):
+        app.log.setup_logging_subsystem(loglevel, logfile)
+        print(f"-> evcam: Taking snapshots with {camera} (every {freq} secs.)", flush=True)
+        state = app.events.State()
+        picture = instantiate(camera, state, app=app, freq=freq, maxrate=maxrate, timer=timer)
+        picture.install()
+        connection = app.connection_for_read()
+        receiver = app.events.Receiver(connection, handlers={"*": state.event})
+        try:
+            receiver.capture(limit=None)
+        except KeyboardInterrupt:
+            raise SystemExit from None
+        finally:
+            picture.cancel()
+            connection.close()

@@ -56,6 +56,17 @@ def write_pidfile(path: str) -> Callable[[], None]:
     return remove
 
 
+@contextmanager
+def holding_pidfile(path: str | None) -> Iterator[None]:
+    """Keep this process's id in *path* for the block; see `write_pidfile`. Without a path, do nothing."""
+    remove = write_pidfile(path) if path else None
+    try:
+        yield
+    finally:
+        if remove is not None:
+            remove()
+
+
 def _refuse_living(path: str, text: str) -> None:
     pid = _number(text)
     if pid is not None and pid != os.getpid() and _lives(pid):

@@ -47,7 +47,7 @@ def app_has_custom(app: "Celery", attr: str) -> bool:
 def _unpickle_appattr(reverse_name: str, args: Any) -> Any:
     """Call a class that was bound to an app, after unpickling; it is bound to the current app."""
     app: Any = _state.get_current_app()
-    return app._rgetattr(reverse_name)(*args)
+    return attrgetter(reverse_name)(app)(*args)
 
 
 def _unpickle_app_v2(cls: Any, kwargs: dict[str, Any]) -> Any:
@@ -251,9 +251,6 @@ class Celery(_state.AppType):
         if amqp is not None:
             amqp._producer_pool = None
         self.on_after_fork.send(sender=self)
-
-    def _rgetattr(self, path: str) -> Any:
-        return attrgetter(path)(self)
 
     # ---- settings, modules, time
 

@@ -71,9 +71,7 @@ class Worker(WorkController):
 
     def purge_messages(self) -> int:
         """Empty the queues that are served. Returns how many jobs were in them."""
-        from sidekiq_celery._send.emptying import purge
-
-        count = purge(self.app, list(self.app.amqp.queues.consume_from))
+        count: int = self.app.control.purge()
         logger.warning("purge: %d tasks were removed from the queues", count)
         return count
 

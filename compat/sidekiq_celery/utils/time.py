@@ -108,13 +108,8 @@ def _occurrences(rounded: datetime) -> list[datetime]:
     found = []
     for fold in (0, 1):
         shown = rounded.replace(fold=fold)
-        moment = shown.astimezone(UTC)
-        if shown.tzinfo is not None and moment.astimezone(shown.tzinfo).replace(tzinfo=None) != shown.replace(
-            tzinfo=None
-        ):
-            # The clocks skip this time. Take the moment as if they had not been changed.
-            moment = shown.replace(fold=0).astimezone(UTC)
-        found.append(moment)
+        # If the clocks skip this time, take the moment as if they had not been changed.
+        found.append((shown.replace(fold=0) if _is_imaginary(shown) else shown).astimezone(UTC))
     return found
 
 

@@ -4,9 +4,9 @@ import logging
 import os
 import platform
 import time
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
+import sidekiq_py
 from sidekiq_celery import signals
 from sidekiq_celery.utils.time import utcoffset
 from sidekiq_celery.worker.commands import control_command, ok
@@ -19,14 +19,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("celery.worker.control")
 
 
-def _version() -> str:
-    try:
-        return version("sidekiq-py")
-    except PackageNotFoundError:
-        return "0"
-
-
-SOFTWARE_INFO = {"sw_ident": "sidekiq-py", "sw_ver": _version(), "sw_sys": platform.system()}
+SOFTWARE_INFO = {"sw_ident": "sidekiq-py", "sw_ver": sidekiq_py.__version__, "sw_sys": platform.system()}
 """How a worker describes itself."""
 
 _LEAST_SECONDS = 1.0

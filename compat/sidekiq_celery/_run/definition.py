@@ -55,7 +55,9 @@ string, the task is revoked for that reason.
 class JobRun(TaskRun):
     """The run of a task for a job's payload."""
 
-    __slots__ = ("definition", "has_effects", "is_unknown", "lock", "payload", "refusal")
+    __slots__ = ("definition", "is_part", "is_unknown", "lock", "payload", "refusal")
+
+    is_part: bool
 
     def __init__(self, definition: "TaskDefinition", payload: dict[str, Any]) -> None:
         self.definition = definition
@@ -67,11 +69,6 @@ class JobRun(TaskRun):
         if self.is_unknown:
             self.refusal = definition.task.not_registered()
         super().__init__(definition.plan, request)
-
-    @property
-    def is_part(self) -> bool:
-        """True if the task's end has further effects."""
-        return self.has_effects
 
     def __call__(self, *args: Any) -> Any:
         """Run the task; called by the engine."""
@@ -191,7 +188,7 @@ class JobRun(TaskRun):
                 self.refusal = self.refusal or refusal
         except Exception as error:  # noqa: BLE001 - another program may have written anything; the job is not run then
             self.refusal = error
-        self.has_effects = bool(task_headers) and flow.is_part(task_headers)
+        self.is_part = bool(task_headers) and flow.is_part(task_headers)
         self.lock = unique.mark_of(task_headers) if task_headers else None
         queue = payload.get("queue") or ""
         if definition.priority_steps:

@@ -77,18 +77,16 @@ class buffering:
 
     __slots__ = ("_jobs", "_token")
 
+    _token: Token[PipelineBuffer | None]
+
     def __init__(self, *, takes_locks: bool = False) -> None:
         self._jobs = PipelineBuffer(takes_locks)
-        self._token: Token[PipelineBuffer | None] | None = None
 
     def __enter__(self) -> PipelineBuffer:
-        if self._token is not None:
-            raise RuntimeError("this buffer was entered before; make another one")
         self._token = _current.set(self._jobs)
         return self._jobs
 
     def __exit__(self, *failure: object) -> None:
-        assert self._token is not None
         _current.reset(self._token)
 
 

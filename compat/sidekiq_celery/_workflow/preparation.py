@@ -2,8 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sidekiq_celery._workflow import kinds
 from sidekiq_celery._workflow.chord_headers import strip_header_links
@@ -11,8 +10,7 @@ from sidekiq_celery._workflow.signature import Signature
 from sidekiq_celery.utils import abstract
 
 
-@dataclass(slots=True)
-class Preparation:
+class Preparation(NamedTuple):
     """
     Prepares a chain's steps from last to first, because a step needs its successor's id.
 

@@ -2,8 +2,7 @@
 
 import json
 from base64 import b64decode, b64encode
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sidekiq_celery.exceptions import InvalidTaskError
 from sidekiq_celery.utils.ids import uuid
@@ -13,8 +12,7 @@ from sidekiq_py.payloads import loads
 JSON_TYPES = frozenset({"application/json", "application/x-json"})
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(NamedTuple):
     """
     A message.
 

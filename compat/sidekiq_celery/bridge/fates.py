@@ -1,7 +1,6 @@
 """What happens to a message: the values that a judge returns."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from sidekiq_celery.bridge.envelope import Envelope
@@ -38,8 +37,7 @@ class TooLarge(NamedTuple):
     length: int
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
+class Moved(NamedTuple):
     """
     The message is moved.
 
@@ -59,8 +57,7 @@ class Moved:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Left:
+class Left(NamedTuple):
     """
     The message stays where it is.
 

@@ -8,7 +8,6 @@ messages that a killed bridge has not acknowledged, and the mark shows that they
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from sidekiq_celery.bridge import moves
@@ -186,7 +185,7 @@ class KombuRoute:
         envelope = delivery.envelope
         assert envelope is not None
         headers = {name: value for name, value in envelope.headers.items() if name != _DELIVERY_COUNT}
-        replace(envelope, headers=headers).publish(self._connection.Producer(channel), delivery.found.queue)
+        envelope._replace(headers=headers).publish(self._connection.Producer(channel), delivery.found.queue)
         channel.basic_ack(delivery.tag)
 
     def _delivery(self, queue: str, message: Any) -> _Delivery:

@@ -6,8 +6,7 @@ Source: kombu 5.7, `kombu.transport.redis`.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sidekiq_celery._wire.priorities import STEPS, configured_steps, step_of
 
@@ -15,8 +14,7 @@ _SEPARATOR = "\x06\x16"
 _BINDING = "_kombu.binding."
 
 
-@dataclass(frozen=True, slots=True)
-class CeleryLayout:
+class CeleryLayout(NamedTuple):
     """
     The names of the keys.
 

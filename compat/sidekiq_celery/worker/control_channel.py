@@ -18,9 +18,8 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from sidekiq_celery.utils.serialization import safe_repr
 from sidekiq_py.extension import monotonic
@@ -38,8 +37,7 @@ class Commander(Protocol):
     counts_of_the_gone: Counter[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Recipient:
+class Recipient(NamedTuple):
     """
     The place where a message arrived.
 
@@ -56,8 +54,7 @@ class Recipient:
     remote_control: Commander | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """
     One process's answer.
 

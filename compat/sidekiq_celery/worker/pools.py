@@ -1,8 +1,7 @@
 """What `-P` chooses: how many tasks run at once, and in processes, threads or coroutines."""
 
 import os
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from sidekiq_celery.exceptions import ImproperlyConfigured
 
@@ -15,8 +14,7 @@ _GREEN = ("gevent", "eventlet")
 _COROUTINES = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Slots:
+class Slots(NamedTuple):
     """
     How many tasks run at once.
 

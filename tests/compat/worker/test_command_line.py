@@ -361,8 +361,8 @@ def test_beat_runs_beside_a_worker(
     assert worker.stop() == 0
 
 
-def _helpers_of(pid: int) -> set[int]:
-    """The processes of a prefork worker that run no tasks: remote control and beat. Each leads a process group."""
+def _family_of(pid: int) -> set[int]:
+    """The processes of a prefork worker: its children, remote control and beat. Each leads a process group."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return {child for child in map(int, children) if os.getpgid(child) == child}
 
@@ -375,13 +375,14 @@ def test_a_beat_beside_a_worker_is_replaced_when_it_is_killed(
     worker = start("-B", "-c", "1", "-P", "prefork", EVERY_SECONDS="0.2")
     eventually(lambda: redis_client.llen("noted:ticks") > 1, within_seconds=60)
 
-    for helper in _helpers_of(worker.pid):
-        os.kill(helper, signal.SIGKILL)
+    first = _family_of(worker.pid)
+    for process in first:
+        os.kill(process, signal.SIGKILL)
 
-    eventually(lambda: "the beat process" in worker.log and len(_helpers_of(worker.pid)) == 2, within_seconds=60)
+    eventually(lambda: "the beat process" in worker.log and len(_family_of(worker.pid) - first) == 3, within_seconds=60)
     redis_client.delete("noted:ticks")
     eventually(lambda: redis_client.llen("noted:ticks") > 1, within_seconds=60)
-    family = _helpers_of(worker.pid)
+    family = _family_of(worker.pid)
     worker.kill()
     eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in family), within_seconds=60)
 

@@ -7,6 +7,7 @@ is set aside, because others may succeed. A write may be sent twice.
 """
 
 import logging
+import threading
 from collections import deque
 from collections.abc import Callable
 
@@ -22,11 +23,13 @@ End = Callable[[], None]
 
 
 class Ends:
-    """The pending writes of one process. `write` is safe to call from any thread, `retry` from one at a time."""
+    """The pending writes of one process. Safe to use from any thread."""
 
     def __init__(self) -> None:
         self._queued: deque[End] = deque()
         self._refused: deque[End] = deque()
+        # A closing session retries, too, and a slow Redis may hold the housekeeper up for longer than it waits.
+        self._retrying = threading.Lock()
 
     def __repr__(self) -> str:
         return f"<Ends queued={len(self._queued)} refused={len(self._refused)}>"
@@ -54,21 +57,22 @@ class Ends:
         Raises:
             RedisError: Redis is unreachable.
         """
-        refused_before = len(self._refused)
-        while self._queued:
-            self._write_or_set_aside(self._queued[0])
-            self._queued.popleft()
-        refusals = 0
-        for _ in range(refused_before):
-            end = self._refused[0]
-            try:
-                end()
-            except RedisReplyError:
-                self._refused.append(end)
-                refusals += 1
-            self._refused.popleft()
-            if refusals >= _MOST_REFUSALS:
-                return
+        with self._retrying:
+            refused_before = len(self._refused)
+            while self._queued:
+                self._write_or_set_aside(self._queued[0])
+                self._queued.popleft()
+            refusals = 0
+            for _ in range(refused_before):
+                end = self._refused[0]
+                try:
+                    end()
+                except RedisReplyError:
+                    self._refused.append(end)
+                    refusals += 1
+                self._refused.popleft()
+                if refusals >= _MOST_REFUSALS:
+                    return
 
     def forget(self) -> None:
         """Drop all pending writes, because this process no longer owns the jobs."""

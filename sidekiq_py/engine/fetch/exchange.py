@@ -144,10 +144,10 @@ class Exchange:
             if found is None:
                 return None
             reply, *answers = self._link.batch([found.call] if question is None else [found.call, question.command])
-            drained.clear()
             if question is not None:
                 _pass_answer(question, answers[0])
             self._settler.note_ends(self._link, ended, [reply])
+            drained.clear()
             if type(reply) is not list:
                 if not isinstance(reply, RedisReplyError):
                     # Usually because there are other jobs; or something is paused, suspect or revoked.

@@ -9,16 +9,20 @@ import pytest
 import redis
 
 from sidekiq_py.client.sync_client import Client
+from sidekiq_py.clock import monotonic
 from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
 from sidekiq_py.engine.assembly import WorkerParts
 from sidekiq_py.engine.fetch.direct_handoff import direct_handoff_of
+from sidekiq_py.engine.fetch.exchange import Exchange
+from sidekiq_py.engine.fetch.settle import Settler
 from sidekiq_py.engine.launcher import Launcher
-from sidekiq_py.engine.ownership.owner import Owner, UnitOfWork
+from sidekiq_py.engine.ownership.owner import Owner, Ownership, UnitOfWork
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.middleware.chain import Chain
 from sidekiq_py.outcome import Attempt, Outcome, Question
 from sidekiq_py.redis_access.connection.link import Link
+from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.redis_access.job_path import job_counts, settle_script
 from sidekiq_py.redis_access.job_path.settle_script import SETTLE, Join, Once, Take, Unless
@@ -27,6 +31,7 @@ from tests.engine.fetch.in_flight_jobs import OWNER, fetch, held, push
 from tests.support.cutting_proxy import WHERES, CuttingProxy, Where
 from tests.support.in_flight import jobs_in_flight
 from tests.support.ledger import job_text, push_jobs
+from tests.support.no_more_threads import without_more_threads
 from tests.support.redis_server import RedisServer
 from tests.support.stored_keys import all_keys
 from tests.support.waiting import eventually
@@ -189,6 +194,34 @@ def test_a_full_redis_is_worked_empty_by_it(new_redis_server: Callable[..., Redi
 
         assert settle(link, field, TAKE, ("HDEL", "elsewhere", "x")) == [b""]
         assert held(client) == {b"2.0:default": b"next"}
+
+
+def test_an_end_that_is_refused_while_no_thread_can_start_is_sent_again(
+    pool: Pool, link: Link, redis_client: redis.Redis
+) -> None:
+    """It cannot be deferred then. If it were dropped, the job would stay in flight until the process ends."""
+    ownership = Ownership("host:1:abc", ["default"], 30)
+    owner = ownership.current
+    owner.published = owner.about
+    settler = Settler(
+        pool.new_link(), on_pending=lambda: None, on_lost_connection=lambda: None, count=lambda jobs: None
+    )
+    exchange = Exchange(pool.new_link(), settler, ownership, ["default"], max_bytes=10**6, on_notices=None)
+    push(redis_client, "first")
+    [(field, raw)] = fetch(link, owner=owner.name, registration=owner.about)
+    unit = owner.units[field] = UnitOfWork(raw, "default", owner, field, is_marked=False, fetched_at=0.0)
+    unit.end = ([("SADD", "queues", "default"), ("LPUSH", "queue:default", b"next")], ())
+    settler.acknowledge(unit)
+    redis_client.set("queue:default", "no list")
+    with pytest.raises(RedisReplyError, match="WRONGTYPE"):
+        without_more_threads(lambda: exchange.run([("default", 0)], 1, monotonic()))
+    redis_client.delete("queue:default")
+
+    settler.flush()
+
+    assert (held(redis_client), redis_client.lrange("queue:default", 0, -1)) == ({}, [b"next"])
+    settler.close()
+    exchange.close()
 
 
 # ---- a worker

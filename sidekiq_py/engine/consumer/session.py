@@ -21,12 +21,12 @@ from functools import partial
 from typing import Any
 
 from sidekiq_py.client.sync_client import Client
-from sidekiq_py.clock import monotonic, now_seconds, utc_day
+from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.config import Config
 from sidekiq_py.engine import draws
 from sidekiq_py.engine.callback_thread import CallbackThread
 from sidekiq_py.engine.consumer.ends import Ends
-from sidekiq_py.engine.fetch.settle import done_commands, settled
+from sidekiq_py.engine.fetch.settle import settled
 from sidekiq_py.engine.notices import Notices
 from sidekiq_py.engine.ownership.housekeeper import Housekeeper
 from sidekiq_py.engine.ownership.identity import new_identity
@@ -296,14 +296,7 @@ class ConsumerSession:
         self._settle(unit, vital, ())
 
     def _acknowledge(self, unit: UnitOfWork) -> None:
-        now = now_seconds()
-        if unit.is_marked:
-            self._settle(unit, (), job_counts.count_commands(now, failed=False))
-            return
-        [removed] = self.pool.batch(done_commands(unit.holder, [unit]))
-        if removed:
-            self.pool.run(lambda link: job_counts.count_processed(link, utc_day(now), 1), idempotent=False)
-        forget([unit])
+        self._settle(unit, (), job_counts.count_commands(now_seconds(), failed=False))
 
     def _dead_letter(self, unit: UnitOfWork, member: bytes, now: float) -> None:
         vital = [add_to_dead(member, now), *trim_dead(now, self.config.dead_limits)]

@@ -3,9 +3,7 @@
 from functools import lru_cache
 
 from sidekiq_py.clock import utc_day
-from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection.link import Link
-from sidekiq_py.redis_access.connection.replies import raise_first
 from sidekiq_py.redis_access.job_path.failed_jobs import Command
 from sidekiq_py.redis_access.job_path.settle_script import Counted, Held, write
 from sidekiq_py.wire import keys
@@ -15,20 +13,6 @@ STAT_TTL_SECONDS = 5 * 365 * 24 * 3600
 _COUNTED_TTL_SECONDS = 3600
 
 
-def count_processed(link: Link, day: str, count: int) -> None:
-    """
-    Add to the counters of processed jobs. A counter whose key has the wrong type is not changed.
-
-    Args:
-        day: A UTC date as `YYYY-MM-DD`.
-    """
-    daily = keys.stat_processed_on(day)
-    replies = link.batch([("INCRBY", keys.STAT_PROCESSED, count), ("INCRBY", daily, count)])
-    raise_first([reply for reply in replies if isinstance(reply, RedisReplyError) and reply.is_about_server])
-    if replies[1] == count:
-        link.command("EXPIRE", daily, STAT_TTL_SECONDS)
-
-
 def begin_count(link: Link, key: str, before: str) -> None:
     """Prepare *key* for `count_processed_once`. May be repeated until that is sent."""
     link.command("SET", key, before, "EX", _COUNTED_TTL_SECONDS)
@@ -36,10 +20,11 @@ def begin_count(link: Link, key: str, before: str) -> None:
 
 def count_processed_once(link: Link, day: str, count: int, *, key: str, before: str, mark: str) -> None:
     """
-    Like `count_processed`, but safe to send again after a lost reply: the text at *key* says which count was written
-    last.
+    Add to the counters of processed jobs. Safe to send again after a lost reply: the text at *key* says which count was
+    written last. A counter whose key has the wrong type is not changed.
 
     Args:
+        day: A UTC date as `YYYY-MM-DD`.
         before: The text there if this count is not written yet.
         mark: The text there afterwards.
     """

@@ -154,6 +154,26 @@ def test_an_end_that_redis_refuses_keeps_no_other_back(connect: Connect, redis_c
     assert redis_client.zcard("dead") == 1
 
 
+def test_a_message_that_is_acknowledged_while_redis_is_full_counts_as_processed(
+    new_redis_server: Callable[..., RedisServer],
+) -> None:
+    """As a job of a worker does: once it is acknowledged, nobody can count it any more."""
+    server = new_redis_server()
+    with (
+        server.client() as client,
+        Connection(server.url.replace("redis://", "sidekiq://")) as connection,
+    ):
+        publish(connection, "proj.add")
+        _, messages = consuming(connection, "celery")
+        drained(connection, messages, 1)
+        client.config_set("maxmemory", 1)
+
+        messages[0].ack()
+
+        assert in_flight(client) == 0
+        assert client.get("stat:processed") == b"1"
+
+
 def test_a_push_whose_reply_is_lost_is_not_made_again(redis_server: RedisServer, redis_client: redis.Redis) -> None:
     """Nobody knows whether it was made: kombu must not take that for a connection to be tried once more."""
     with (

@@ -12,12 +12,10 @@ from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
-from sidekiq_py.redis_access.job_path import in_flight, job_counts, recover
+from sidekiq_py.redis_access.job_path import in_flight, recover
 from sidekiq_py.redis_access.job_path.in_flight import FetchPlan
 from tests.engine.fetch.in_flight_jobs import ABOUT, OWNER, acknowledge, claim, digest, fetch, held, jobs_of, push
 from tests.support.redis_server import RedisServer
-
-DAY = "2026-01-02"
 
 
 @pytest.fixture
@@ -295,20 +293,6 @@ def test_of_two_equal_jobs_in_an_inbox_each_is_acknowledged_by_itself(link: Link
     assert acknowledge(link, listed=[("default", b"same")]) == 1
     assert redis_client.lrange(inbox, 0, -1) == [b"same"]
     assert acknowledge(link, listed=[("default", b"same"), ("default", b"same")]) == 1
-
-
-def test_the_number_of_processed_jobs_is_kept_for_five_years(link: Link, redis_client: redis.Redis) -> None:
-    """The day's counter, that is; and where one of them is of a foreign type, the other counts."""
-    job_counts.count_processed(link, DAY, 3)
-    job_counts.count_processed(link, DAY, 2)
-
-    assert redis_client.mget("stat:processed", f"stat:processed:{DAY}") == [b"5", b"5"]
-    assert redis_client.ttl(f"stat:processed:{DAY}") > 4 * 365 * 24 * 3600
-
-    redis_client.delete("stat:processed")
-    redis_client.lpush("stat:processed", "not a number")
-    job_counts.count_processed(link, DAY, 1)
-    assert redis_client.get(f"stat:processed:{DAY}") == b"6"
 
 
 def test_a_job_in_an_inbox_is_settled_once(link: Link, redis_client: redis.Redis) -> None:

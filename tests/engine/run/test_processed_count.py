@@ -33,6 +33,17 @@ def test_what_is_added_up_is_written_by_one_flush(pool: Pool, redis_client: redi
     assert redis_client.ttl(f"stat:processed:{utc_day(now_seconds())}") > 10**8  # type: ignore[operator]
 
 
+def test_a_counter_of_a_foreign_type_keeps_no_other_from_counting(pool: Pool, redis_client: redis.Redis) -> None:
+    """Another program may have written to it."""
+    redis_client.lpush("stat:processed", "not a number")
+    counts = ProcessedCount(pool)
+    counts.add(3)
+
+    counts.flush()
+
+    assert redis_client.get(f"stat:processed:{utc_day(now_seconds())}") == b"3"
+
+
 def test_a_busy_process_writes_seldom(pool: Pool, redis_client: redis.Redis) -> None:
     """Once a period, however many jobs end in it."""
     counts = ProcessedCount(pool, after_seconds=0.0, period_seconds=0.2)

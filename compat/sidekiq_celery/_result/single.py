@@ -1,5 +1,6 @@
 """`AsyncResult`: one task's result."""
 
+import asyncio
 from collections.abc import Callable, Generator, Iterator
 from datetime import datetime
 from typing import Any, Generic, TypeVar
@@ -118,7 +119,7 @@ class AsyncResult(Tree, Generic[R]):
             TimeoutError: The task did not end in time; it continues to run.
             RuntimeError: A task is running here.
         """
-        if self.ignored or self._is_gone:
+        if self.ignored:
             return None  # type: ignore[return-value]
         if disable_sync_subtasks:
             assert_will_not_block()
@@ -129,6 +130,8 @@ class AsyncResult(Tree, Generic[R]):
             if propagate:
                 self.maybe_throw(callback=callback)
             return self.result  # type: ignore[no-any-return]
+        if self._is_gone:
+            return self.maybe_throw(propagate, callback)  # type: ignore[no-any-return]
         checks = [check for check in (self._maybe_reraise_parent_error if follows else None, on_interval) if check]
 
         def at_interval() -> None:
@@ -163,9 +166,11 @@ class AsyncResult(Tree, Generic[R]):
         Raises:
             TimeoutError: The task did not end in time; it continues to run.
         """
-        if self.ignored or self._is_gone:
+        if self.ignored:
             return None  # type: ignore[return-value]
         if not self._cache:
+            if self._is_gone:
+                return await asyncio.to_thread(self.maybe_throw, propagate)
             self._maybe_set_cache(await self.backend.wait_for_async(self.id, timeout=timeout))
         return self.maybe_throw(propagate=propagate)  # type: ignore[no-any-return]
 
@@ -318,7 +323,11 @@ class AsyncResult(Tree, Generic[R]):
     # Actions
 
     def forget(self) -> None:
-        """Remove this result and those of earlier steps. If this object knew it, `get` returns None from now on."""
+        """
+        Remove this result and those of earlier steps.
+
+        If this object knew the result, its `get` no longer waits: it returns what is stored then, or else None.
+        """
         self._is_gone = self._is_gone or self._cache is not None
         self._cache = None
         if self.parent:

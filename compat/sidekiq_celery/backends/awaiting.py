@@ -82,8 +82,8 @@ class Awaiting(_Base):
         for member in result.results:
             if hasattr(member, "results"):
                 yield member.id, member.results
-            elif member._cache:
-                yield member.id, member._cache
+            elif member._cache or member._is_gone:
+                yield member.id, member._get_task_meta()
             else:
                 members.setdefault(member.id, []).append(member)
         for task_id, meta in self._arrivals(list(members), timeout, interval, on_interval, on_message):

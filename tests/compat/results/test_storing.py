@@ -244,7 +244,7 @@ def test_forgetting_removes_a_result(app: Celery, redis_client: redis.Redis) -> 
 
 
 def test_a_result_that_was_read_and_forgotten_is_not_waited_for(app: Celery) -> None:
-    """`get` returns None, as in Celery: nothing will ever be stored again."""
+    """`get` returns None, as in Celery: as a rule nothing will ever be stored again."""
     app.backend.mark_as_done("a", 1)
     result = app.AsyncResult("a")
     assert result.get(timeout=5) == 1
@@ -254,6 +254,35 @@ def test_a_result_that_was_read_and_forgotten_is_not_waited_for(app: Celery) -> 
     assert result.state == "PENDING"
     assert result.get(timeout=0.1) is None
     assert asyncio.run(result.aget(timeout=0.1)) is None
+
+
+def test_a_forgotten_result_that_is_stored_again_is_returned(app: Celery) -> None:
+    """As in Celery: a program may send the task again under its id, and a task that failed may be retried by hand."""
+    app.backend.mark_as_done("a", 1)
+    result = app.AsyncResult("a")
+    result.get(timeout=5)
+    result.forget()
+
+    app.backend.mark_as_done("a", 2)
+    assert asyncio.run(result.aget(timeout=5)) == 2
+    result.forget()
+    app.backend.mark_as_failure("a", ValueError("no"))
+
+    with pytest.raises(ValueError, match="no"):
+        result.get(timeout=5)
+
+
+def test_a_group_that_was_read_and_forgotten_is_not_waited_for(app: Celery) -> None:
+    """As a single result: `get` returns what is stored now."""
+    group = app.GroupResult("g", [app.AsyncResult("a"), app.AsyncResult("b")])
+    for task_id in "ab":
+        app.backend.mark_as_done(task_id, 1)
+    group.get(timeout=5)
+    group.forget()
+
+    app.backend.mark_as_done("b", 2)
+
+    assert group.get(timeout=0.1) == [None, 2]
 
 
 def test_a_result_that_is_forgotten_before_it_comes_is_waited_for(app: Celery) -> None:

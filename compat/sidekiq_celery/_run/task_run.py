@@ -24,6 +24,7 @@ from sidekiq_celery._state import _task_stack
 from sidekiq_celery._wire.context import Context, get_actual_ignore_result
 from sidekiq_celery._workflow import flow, links
 from sidekiq_celery.backends.failures import without_exits
+from sidekiq_celery.backends.interface import effects_for
 from sidekiq_celery.exceptions import Ignore, Reject, Retry
 from sidekiq_celery.utils.einfo import ExceptionInfo
 from sidekiq_py.extension import Effect, Outgoing, write
@@ -300,7 +301,7 @@ class TaskRun:
             # A job without an id: its result could not be looked up.
             return
         backend, settings = self.plan.task.backend, self.plan.broker
-        effects = backend.effects_for(self.task_id, state, result, traceback, self.request, settings=settings)
+        effects = effects_for(backend, self.task_id, state, result, traceback, self.request, settings=settings)
         if effects is None:
             self.store_now(result, state, traceback)
         else:

@@ -11,6 +11,7 @@ from sidekiq_celery._workflow import kinds
 from sidekiq_celery._workflow.own_routes import route_of
 from sidekiq_celery._workflow.signature import maybe_signature
 from sidekiq_celery.backends import failures
+from sidekiq_celery.backends.interface import effects_for
 from sidekiq_celery.contract import App
 from sidekiq_celery.utils.serialization import safe_repr
 from sidekiq_py.extension import Effect, Once
@@ -71,7 +72,7 @@ def result_stored(
         return []
     task = app._tasks.get(name)
     backend = app.backend if task is None else task.backend
-    effects: list[Effect] | None = backend.effects_for(task_id, state, result, traceback, request)
+    effects = effects_for(backend, task_id, state, result, traceback, request)
     if effects is None:
         backend.store_result(task_id, result, state, traceback=traceback, request=request)
     return effects or []

@@ -40,6 +40,12 @@ def masked(url: str) -> str:
     return shown[:-1] if shown.endswith(":///") else shown
 
 
+def effects_for(backend: Any, *args: Any, **kwargs: Any) -> list[Effect] | None:
+    """`backend.effects_for`; None if the backend is built on classes of Celery itself, which is installed, too."""
+    own = getattr(backend, "effects_for", None)
+    return None if own is None else own(*args, **kwargs)
+
+
 class Backend(Values, Retrying):
     """
     Stores and reads results.

@@ -1,6 +1,7 @@
 """The real Celery at the other end: each side reads, and waits for, what the other has stored."""
 
 import json
+import os
 import subprocess
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ from tests.support.real_celery import python_with_celery
 from tests.support.waiting import eventually
 
 SCRIPT = Path(__file__).with_name("celery_side.py")
+ROOT = Path(__file__).parents[3]
 
 Side = Callable[..., Any]
 
@@ -174,3 +176,20 @@ def test_celery_waits_for_what_a_worker_here_does(
         assert json.loads(process.stdout.readline()) == ["5", "ValueError('no')"]
     finally:
         worker.stop()
+
+
+def test_backends_built_on_celerys_own_class_store_results(celery_python: str, redis_url: str) -> None:
+    """As that of a package that imports the real Celery, which is installed, too: it knows nothing of effects."""
+    script = Path(__file__).with_name("backend_of_celery.py")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "compat")])}
+
+    done = subprocess.run(
+        [celery_python, str(script), redis_url],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+    assert json.loads(done.stdout or "null") == [["SUCCESS", 3], ["FAILURE", "ChordError"]], done.stderr

@@ -13,6 +13,7 @@ from typing import Any
 from sidekiq_celery.worker import control  # noqa: F401
 from sidekiq_celery.worker.control_channel import OneProcess, OverPipes, Recipient, handle_message, text_of
 from sidekiq_celery.worker.remote_control import RemoteControl
+from sidekiq_celery.worker.timer import Timer
 from sidekiq_py.extension import now_seconds
 from sidekiq_py.probes import prefork
 from sidekiq_py.probes.server import ProbeServer, check_port
@@ -76,6 +77,8 @@ def be_sidecar(name: str, end: Callable[..., Any]) -> None:
 def _serve_remote_control(worker: Any, started_at: float, parent: Parent) -> int:
     is_over = threading.Event()
     be_sidecar("RemoteControl", lambda *_: is_over.set())
+    # The parent's, which bootsteps may have started before this process was forked, has no thread here.
+    worker.timer = Timer()
     remote_control = RemoteControl(worker, started_at)
     pipes = remote_control.processes = OverPipes(parent, remote_control.recipient)
     if worker.probe_port is None:

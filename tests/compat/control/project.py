@@ -1,10 +1,11 @@
 """A program whose workers are asked: tasks that run until they are told to end, and commands of its own."""
 
 import os
+import threading
 from typing import Any
 
 import redis
-from sidekiq_celery import Celery
+from sidekiq_celery import Celery, signals
 from sidekiq_celery.exceptions import WorkerShutdown
 from sidekiq_celery.worker.control import control_command, inspect_command
 
@@ -27,6 +28,12 @@ class Odd:
 
     def __repr__(self) -> str:
         return "<Odd>"
+
+
+@signals.worker_ready.connect
+def use_the_timer(sender: Any, **kwargs: Any) -> None:
+    """As bootsteps do, in the parent of prefork children."""
+    sender.timer.call_after(0, int)
 
 
 @app.task(rate_limit="5/s")
@@ -69,3 +76,11 @@ def stop_by_exception(state: Any) -> None:
 def wants_a_consumer(state: Any) -> Any:
     """As commands do that were written for Celery's own workers."""
     return state.consumer.qos.value
+
+
+@inspect_command()
+def wants_the_timer(state: Any) -> Any:
+    """Whether the worker's timer makes calls where commands run."""
+    called = threading.Event()
+    state.consumer.timer.call_after(0, called.set)
+    return called.wait(5)

@@ -82,6 +82,17 @@ def testa_remote_control__that_is_killed_is_replaced(start: Start) -> None:
     assert worker.process.stop(SECONDS) == 0
 
 
+def test_commands_have_a_timer_after_remote_control_was_killed(start: Start) -> None:
+    """The next process is forked from a parent in which bootsteps have started the timer's thread."""
+    worker = start("prefork")
+    assert worker.broadcast("wants_the_timer") is True
+
+    os.kill(remote_control_of(worker), signal.SIGKILL)
+    answered(worker)
+
+    assert worker.broadcast("wants_the_timer") is True
+
+
 def testa_remote_control__ends_with_its_parent(start: Start) -> None:
     """Also with one that was killed; the children do, too."""
     worker = start("prefork")

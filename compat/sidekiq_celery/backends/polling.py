@@ -88,6 +88,8 @@ class SyncBackendMixin(_Base):
         for member in result.results:
             if hasattr(member, "results"):
                 yield member.id, member.results
+            elif member._is_gone:
+                yield member.id, member._get_task_meta()
             else:
                 task_ids.add(member.id)
         if not task_ids:

@@ -120,6 +120,18 @@ def test_results_in_memory_are_those_of_this_process(make_app: MakeApp) -> None:
         app.AsyncResult("in-memory").get(timeout=0)
 
 
+def test_a_group_that_was_read_and_forgotten_is_not_waited_for_by_looking(make_app: MakeApp) -> None:
+    """As one in Redis."""
+    app = make_app(result_backend="cache+memory://")
+    app.backend.mark_as_done("read-once", 1)
+    group = app.GroupResult("g", [app.AsyncResult("read-once")])
+    assert group.results[0].get(timeout=0) == 1
+
+    group.forget()
+
+    assert group.get(timeout=0) == [None]
+
+
 def test_a_backend_of_ones_own_waits_by_looking(make_app: MakeApp) -> None:
     """Named by its path; it has what all have."""
     app = make_app(result_backend=f"{__name__}:DictBackend")

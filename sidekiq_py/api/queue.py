@@ -421,7 +421,7 @@ class Queue:
         if oldest_first:
             # They were fetched or moved. Pushes at the head make the queue longer but move nothing here, so there is no
             # telling how many jobs before them were fetched too: a page that was already seen may come again.
-            return max(0, start + min(0, growth + len(seen)) - _PAGE_JOBS)
+            return max(0, start + min(0, growth + len(seen)) - max(_PAGE_JOBS, len(seen)))
         # They were all deleted, perhaps along with earlier ones.
         return max(0, start + len(seen) + growth)
 

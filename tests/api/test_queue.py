@@ -85,6 +85,25 @@ def test_a_whole_page_deleted_behind_the_reader_does_not_hide_the_next_one(pool,
     assert [job.jid for job in seen] == [str(n) for n in reversed(range(20))]
 
 
+def test_deleting_large_pages_while_workers_take_skips_nothing(pool, redis_client, payload, monkeypatch):
+    """The larger the page, the more jobs workers take until the next one is read."""
+    monkeypatch.setattr(queue_module, "_PAGE_JOBS", 5)
+    monkeypatch.setattr(queue_module, "_MOST_PAGE_JOBS", 25)
+    fill(redis_client, payload, 300)
+    seen = set()
+
+    for number, job in enumerate(reversed(Queue(pool=pool))):
+        seen.add(job.jid)
+        if job.jid.isdigit() and int(job.jid) > 125:
+            job.delete()
+        if number % 2:
+            redis_client.rpop("queue:default")
+            redis_client.lpush("queue:default", payload(f"new{number}"))
+        assert number < 5000
+
+    assert set(map(str, range(300))) <= seen
+
+
 def test_a_queue_emptied_while_it_is_read_ends_the_walk(pool, redis_client, payload, monkeypatch):
     """Workers may be faster than the reader."""
     monkeypatch.setattr(queue_module, "_PAGE_JOBS", 4)

@@ -14,6 +14,7 @@ from sidekiq_py.extensions.batches.pretending import pretending
 from sidekiq_py.extensions.batches.rows import Rows, object_in
 from sidekiq_py.redaction import current
 from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.replies import pairs
 from sidekiq_py.redis_access.connection.replies import texts as texts_of
 
 State = Literal["open", "running", "complete", "success"]
@@ -209,7 +210,8 @@ def read_many(pool: Pool, bids: Sequence[str]) -> list[BatchStatus | None]:
 
 def bids(pool: Pool, *, newest_first: bool = True, running: bool = False, start: int = 0) -> Iterator[str]:
     """
-    Yield the ids of all batches, page by page.
+    Yield the ids of all batches, page by page. A batch that is there all the time appears exactly once, whichever
+    others are added and removed meanwhile.
 
     Args:
         running: Only those that have not succeeded.
@@ -219,13 +221,22 @@ def bids(pool: Pool, *, newest_first: bool = True, running: bool = False, start:
     if held is not None:
         yield from islice(held.bids(), start, None)
         return
-    command = "ZREVRANGE" if newest_first else "ZRANGE"
+    command, key = "ZREVRANGE" if newest_first else "ZRANGE", steps.RUNNING if running else steps.ALL
+    last: tuple[float, bytes] | None = None
     while True:
-        page = pool.command(command, steps.RUNNING if running else steps.ALL, start, start + _IDS_ON_A_PAGE - 1)
-        yield from (bid.decode(errors="surrogateescape") for bid in page)
+        # After the first, each page begins with the last batch of the one before it.
+        flat = pool.command(command, key, start, start + _IDS_ON_A_PAGE - 1, "WITHSCORES")
+        page = [(float(score), bid) for bid, score in pairs(flat)]
+        fresh = [one for one in page if last is None or (one < last if newest_first else one > last)]
+        if start and last is not None and len(fresh) == len(page):
+            # Batches before it have been removed meanwhile, so this page may begin too late.
+            start = max(0, start - _IDS_ON_A_PAGE)
+            continue
+        yield from (bid.decode(errors="surrogateescape") for _, bid in fresh)
         if len(page) < _IDS_ON_A_PAGE:
             return
-        start += _IDS_ON_A_PAGE
+        last = fresh[-1] if fresh else last
+        start += len(page) - 1
 
 
 def members(pool: Pool, bid: str) -> Iterator[Member]:

@@ -8,6 +8,9 @@ pytest.importorskip("starlette")
 
 import sidekiq_py as sidekiq
 from sidekiq_py.api import AuditLog
+from sidekiq_py.extensions.batches import state
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.web import Redaction, User, asgi_app
 from tests.support.waiting import eventually
 from tests.web.browsing import Visitor
@@ -82,6 +85,23 @@ def test_batches_that_have_not_ended_are_found_without_reading_those_that_have(v
 
     assert "Import 42" in page.shown
     assert made.commands < 5
+
+
+@pytest.mark.parametrize(("ends", "begins"), [(1, 0), (0, 1), (0, 2), (1, 1)])
+def test_batches_that_end_or_begin_meanwhile_hide_and_repeat_no_others(redis_url, redis_client, ends, begins):
+    """As when a program invalidates each of those that run."""
+    running = "sidekiq_py:batches:running"
+    redis_client.zadd(running, {f"b{number:04}": number // 10 for number in range(3000)})
+    pool, seen = Pool(RedisSettings(redis_url)), []
+
+    for bid in state.bids(pool, running=True):
+        seen.append(bid)
+        if ends:
+            redis_client.zrem(running, *seen[-2:])
+        if begins:
+            redis_client.zadd(running, {f"new{len(seen)}-{number}": 999 for number in range(begins)})
+
+    assert seen == [f"b{number:04}" for number in reversed(range(3000))]
 
 
 def test_what_another_program_has_damaged_is_named(visitor, redis_client):

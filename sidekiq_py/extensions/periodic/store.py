@@ -197,7 +197,7 @@ def find(
     Source: sidekiq-cron 2.3.1, job.rb, `Job.find` also finds a job by its key, which ends in its name.
     """
     wanted = set(namespaces) | ({namespace} if namespace else set())
-    keys = [one for one in listed(pool, namespaces=wanted) if one[0].endswith(f":{name}")]
+    keys = [one for one in listed(pool, namespaces=wanted) if f":{one[0]}".endswith(f":{name}")]
     found = [job for job in read(pool, keys) if job.name == name and namespace in (None, job.namespace)]
     return found[-1] if found else None
 

@@ -202,6 +202,18 @@ def test_a_job_is_added_shown_and_removed(run: Callable[..., Any], redis_client:
     assert not redis_client.keys("*nightly*")
 
 
+def test_what_another_program_has_put_into_the_list_is_removed(
+    run: Callable[..., Any], redis_client: redis.Redis
+) -> None:
+    """As the doctor recommends, also if its key does not look like one of a periodic job."""
+    redis_client.sadd("cron_jobs", "odd")
+
+    assert "odd" in run("list")
+    assert run("remove", "odd", "--yes") == "odd: removed\n"
+
+    assert not redis_client.exists("cron_jobs")
+
+
 def test_nothing_is_removed_unasked(run: Callable[..., Any], redis_client: redis.Redis) -> None:
     """A script has nobody to ask, and is told of `--yes`."""
     run("add", "nightly", "0 3 * * *", "Cleaner")

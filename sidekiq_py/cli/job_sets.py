@@ -100,9 +100,9 @@ def _set_group(name: str, made_of: type[JobSet], help_text: str, when: str) -> c
         job_set = made_of()  # type: ignore[call-arg]
         wanted = take_filter(options)
         warn_of_queue(wanted)
-        is_at_once = wanted.has_only_times
-        total = 0 if is_at_once else _to_look_through(job_set, wanted)
-        with looking_through(total, hidden=as_json or is_at_once) as report:
+        # Without a search the jobs come at once.
+        is_hidden = as_json or wanted.has_only_times
+        with looking_through(_to_look_through(job_set, wanted), hidden=is_hidden) as report:
             found = job_set.find(wanted, latest_first=made_of is DeadSet, looked_at=report)
             first = islice(found, limit) if limit > 0 else found
             if as_json:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from sidekiq_py.api import JobFilter
+from sidekiq_py.api import JobFilter, RetrySet
 from tests.support.waiting import eventually
 
 LATER = 4_000_000_000
@@ -133,6 +133,21 @@ def test_an_interrupted_dry_run_prints_no_count(run, redis_client, monkeypatch, 
 
     assert (result.exit_code, result.stdout) == (130, "")
     assert result.stderr == "Stopped by Ctrl-C after looking through 2,400 of 3,000 jobs.\n"
+
+
+def test_an_interrupted_list_says_how_far_it_came(run, redis_client, monkeypatch):
+    """Also without a filter, where no bar shows it."""
+    redis_client.zadd("retry", {json.dumps({"class": "Boom", "args": [], "jid": str(n)}): LATER for n in range(3)})
+
+    def find(*_arguments: object, **_options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(RetrySet, "find", find)
+
+    result = run("retries", "list")
+
+    assert (result.exit_code, result.stdout) == (130, "")
+    assert result.stderr == "Stopped by Ctrl-C after looking through 0 of 3 jobs.\n"
 
 
 def test_ctrl_c_while_the_program_is_imported_shows_no_traceback(tmp_path):

@@ -19,6 +19,8 @@ JOBS_OF_A_QUEUE = 300
 JOBS_OF_A_SET = 300
 BYTES_AT_MOST = 64_000_000
 _FEWEST_OF_A_QUEUE = 30
+# The next queue's jobs may be far larger, and how large a reply is shows only once it is here.
+_MOST_AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +184,7 @@ def _queue_jobs(pool: Pool, filled: list[QueueFacts], wanted: int) -> Iterator[l
         wanted: About how many jobs of each.
     """
     places = ((queue.name, start) for queue in filled for start in survey.page_starts(queue.size, wanted))
-    size = PageSize(survey.PAGE_JOBS)
+    size = PageSize(survey.PAGE_JOBS, most=_MOST_AT_ONCE)
     while at_once := list(islice(places, max(1, size.jobs // survey.PAGE_JOBS))):
         pages = survey.queue_pages(pool, at_once)
         for (name, _), page in zip(at_once, pages, strict=True):

@@ -9,6 +9,7 @@ import redis
 from click.testing import CliRunner
 
 from sidekiq_py.cli import main
+from sidekiq_py.doctor import sampling
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.redis_access.reads import survey
@@ -143,6 +144,30 @@ def test_jobs_of_many_queues_are_read_together(
         counts.append(made.count)
 
     assert counts[1] - counts[0] < 20
+
+
+def test_large_jobs_after_many_small_ones_are_not_read_all_at_once(
+    redis_url: str, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limit on bytes is noticed only after a reply. One with 2,000 jobs of 100 kB had 200 MB."""
+    for number in range(100):
+        job = json.dumps(payload(queue=f"q{number:02}", args=["x" * (10_000 if number > 70 else 0)]))
+        redis_client.sadd("queues", f"q{number:02}")
+        redis_client.lpush(f"queue:q{number:02}", *[job] * 60)
+    read, at_once = survey.queue_pages, []
+
+    def queue_pages(*given: Any) -> list[list[bytes]]:
+        pages = read(*given)
+        at_once.append(sum(map(len, pages)))
+        return pages
+
+    monkeypatch.setattr(survey, "queue_pages", queue_pages)
+    pool = Pool(RedisSettings(redis_url))
+
+    sample = sampling.gather_jobs(pool, sampling.gather_queues(pool, []))
+
+    assert max(at_once) <= 500
+    assert len(at_once) < len(sample.jobs) / 100
 
 
 @pytest.mark.usefixtures("look")

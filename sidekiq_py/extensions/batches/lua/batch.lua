@@ -337,10 +337,11 @@ local function has_succeeded(batch, number)
 end
 
 local function succeed(batch, number)
+  local is_tried = redis.call('GETBIT', batch.tried, number) == 1
   if redis.call('SETBIT', batch.succeeded, number, 1) == 1 then return end
   move_and_tell(batch, number, 'finished')
   count_up(batch, 'pending', -1)
-  if redis.call('GETBIT', batch.tried, number) == 0 then
+  if not is_tried then
     count_up(batch, 'untried', -1)
   else
     set_state(batch, number, nil)
@@ -452,9 +453,10 @@ function steps.succeed_all(batch, words)
   end
   if #numbers == 0 then return end
   if field_number(batch, 'tokens') > 0 then give_up_tokens_of(batch, numbers) end
+  local now, has_tried = now_seconds(), redis.call('EXISTS', batch.tried) == 1
   local fresh = newly_set(batch.succeeded, numbers)
   local untried = #fresh
-  local tried = #fresh > 0 and redis.call('EXISTS', batch.tried) == 1 and bitmap_words(batch.tried, fresh)
+  local tried = #fresh > 0 and has_tried and bitmap_words(batch.tried, fresh)
   if tried then
     for _, number in ipairs(fresh) do
       if bit.band(tried[math.floor(number / 32)], mask_of(number)) ~= 0 then
@@ -472,7 +474,6 @@ function steps.succeed_all(batch, words)
   end
   if #fresh > 0 then count_up(batch, 'pending', -#fresh) end
   if untried > 0 then count_up(batch, 'untried', -untried) end
-  local now = now_seconds()
   redis.call('HSET', batch.key, 'changed_at', now)
   check(batch)
   live_on(batch, now, false)
@@ -798,8 +799,25 @@ function steps.deliver_late(batch)
   return delivered
 end
 
+-- What steps still have to run after they have written something. If the user may not, the step would remain written in part, and
+-- would change nothing more when it is sent again: a member's bit would be set, but not counted.
+local NEEDED = {'HINCRBY', 'HSET', 'HDEL', 'SETBIT', 'ZADD', 'ZREM'}
+local NEEDED_TO_ADD = {'LPUSH', 'SADD', 'HMGET', 'EXPIRE', 'TTL', 'TIME'}
+local ADDS = {open = true, add = true, join = true}
+
+-- Returns an error if the user may not run one of these commands; Redis can tell since 7.0.
+local function forbidden(batch, names)
+  local is_allowed, key = redis.acl_check_cmd, batch.key
+  for _, name in ipairs(is_allowed and names or {}) do
+    if not is_allowed(name, key, 0, 0) then return 'NOPERM this user may not use ' .. name .. ' on ' .. key end
+  end
+  return nil
+end
+
 -- Returns what prevents a step, as `<CODE> <what>`; only reads.
 local function look(step, batch, words)
+  local why = forbidden(batch, NEEDED) or (ADDS[step] and forbidden(batch, NEEDED_TO_ADD))
+  if why then return why end
   if step == 'add' then return why_not_add(batch, words[5], words[6]) end
   if step == 'may_push' then return why_not_add(batch, words[2], words[3]) end
   if step == 'open' then return why_not_open(batch, words) end

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,9 +13,10 @@ import sidekiq_py as sidekiq
 from sidekiq_py import program
 from sidekiq_py.api import Queue, RetrySet
 from sidekiq_py.client import sync_client
-from sidekiq_py.errors import RedisConnectionError
+from sidekiq_py.errors import RedisConnectionError, RedisReplyError
 from sidekiq_py.extension import EndKind, JobEnd, Pool
-from sidekiq_py.extensions.sidekiq_batch.extension import SidekiqBatchExtension
+from sidekiq_py.extensions.sidekiq_batch.extension import END, SidekiqBatchExtension
+from sidekiq_py.redis_access.job_path.settle_script import write
 from sidekiq_py.registry import registry
 from sidekiq_py.wire.dialect import Dialect
 from tests.support.waiting import eventually
@@ -273,6 +275,37 @@ def test_a_damaged_batch_keeps_its_jobs(redis_client: redis.Redis, ran: list[Any
 
     assert redis_client.hget(f"BID-{BID}", "pending") == b"1"
     assert [job.args for job in Queue("mixed")] == [["1"]]
+
+
+@pytest.mark.parametrize("command", sorted(set(re.findall(r"redis\.call\('(\w+)'", END.source))))
+def test_an_end_that_was_refused_is_counted_once_when_it_is_sent_again(
+    redis_client: redis.Redis, redis_url: str, command: str
+) -> None:
+    """It was counted before the refusal and again afterwards, so callbacks came before the last job, or never."""
+    jids = open_batch(redis_client, "1", "2")
+    rights = ("ACL", "SETUSER", "clerk", "on", ">pw", "~*", "&*", "+@all")
+    redis_client.execute_command(*rights)
+    sidekiq.configure(redis_url=redis_url.replace("://", "://clerk:pw@"))
+    pool = sync_client.current().pool
+
+    ends: list[tuple[str, EndKind]] = [(jids[0], "retry"), (jids[0], "success"), (jids[1], "success")]
+    for jid, kind in ends:
+        payload = {"class": "Import", "jid": jid, "bid": BID}
+        effects = [*SidekiqBatchExtension().end(JobEnd(kind, payload, b"", "mixed", 1.5, Dialect.pinned("8.1.7")))]
+        redis_client.execute_command(*rights, f"-{command.lower()}")
+        try:
+            pool.run(lambda link, vital=effects: write(link, vital))
+        except RedisReplyError:
+            redis_client.execute_command(*rights)
+            pool.run(lambda link, vital=effects: write(link, vital))
+    redis_client.execute_command(*rights)
+    redis_client.acl_deluser("clerk")
+
+    assert redis_client.hget(f"BID-{BID}", "pending") == b"0"
+    assert sorted(json.loads(raw)["args"][1] for raw in redis_client.lrange("queue:ruby", 0, -1)) == [
+        "complete",
+        "success",
+    ]
 
 
 def test_a_callback_that_cannot_be_read_goes_to_ruby_as_a_text(

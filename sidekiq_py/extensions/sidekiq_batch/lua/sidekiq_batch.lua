@@ -59,8 +59,15 @@ local function called_back_for(key)
   return options.bid, options.event
 end
 
--- Detects keys of the wrong type and counters that are not integers, which another program must have written. Nothing is written then.
+-- What a step runs after it has counted the job. If it were refused then, the job's end would be sent again, and counted again.
+local NEEDED = {'HINCRBY', 'HSET', 'HGET', 'SADD', 'SREM', 'SMEMBERS', 'SCARD', 'DEL', 'EXPIRE', 'LPUSH'}
+
+-- Detects commands that the user may not run (Redis can tell since 7.0), and keys of the wrong type and counters that are not integers,
+-- which another program must have written. Nothing is written then.
 local function look(key, words)
+  for _, name in ipairs(redis.acl_check_cmd and NEEDED or {}) do
+    if not redis.acl_check_cmd(name, key, 0, 0) then return 'NOPERM this user may not use ' .. name .. ' on ' .. key end
+  end
   local prefix = prefix_of(key, words[1])
   local function wrong(name, need)
     local is = redis.call('TYPE', name).ok

@@ -143,11 +143,25 @@ class Link:
         return replies
 
     def receive_skip_probe(self) -> bool:
-        """Read the replies to `SKIP_PROBE`. Returns True if the server skips replies."""
-        is_skipped = True
-        while self.receive_all(1) != [_MARK]:
-            is_skipped = False
-        return is_skipped
+        """
+        Read the replies to `SKIP_PROBE`. Returns True if the server skips replies.
+
+        Raises:
+            RedisReplyError: Redis refused all of it, for example because it is busy, so nobody can tell which replies
+                were skipped. The connection is closed.
+        """
+        [first] = self.receive_all(1)
+        if first == _MARK:
+            return True
+        # Otherwise an error is the reply to CLIENT.
+        is_refused = isinstance(first, RedisReplyError) and (
+            first.code not in ("ERR", "NOPERM") or "'ping'" in str(first)
+        )
+        last = first if is_refused else self.receive_all(2)[1]
+        if last == _MARK:
+            return False
+        self.close()
+        raise last if isinstance(last, RedisReplyError) else RedisReplyError(f"ERR PING was answered with {last!r}")
 
     def transaction(self, commands: Sequence[Command]) -> list[Any]:
         """

@@ -809,7 +809,7 @@ local ADDS = {open = true, add = true, join = true}
 local function forbidden(batch, names)
   local is_allowed, key = redis.acl_check_cmd, batch.key
   for _, name in ipairs(is_allowed and names or {}) do
-    if not is_allowed(name, key, 0, 0) then return 'NOPERM this user may not use ' .. name .. ' on ' .. key end
+    if not is_allowed(name, key) then return 'NOPERM this user may not use ' .. name .. ' on ' .. key end
   end
   return nil
 end

@@ -66,7 +66,7 @@ local NEEDED = {'HINCRBY', 'HSET', 'HGET', 'SADD', 'SREM', 'SMEMBERS', 'SCARD', 
 -- which another program must have written. Nothing is written then.
 local function look(key, words)
   for _, name in ipairs(redis.acl_check_cmd and NEEDED or {}) do
-    if not redis.acl_check_cmd(name, key, 0, 0) then return 'NOPERM this user may not use ' .. name .. ' on ' .. key end
+    if not redis.acl_check_cmd(name, key) then return 'NOPERM this user may not use ' .. name .. ' on ' .. key end
   end
   local prefix = prefix_of(key, words[1])
   local function wrong(name, need)

@@ -799,17 +799,20 @@ function steps.deliver_late(batch)
   return delivered
 end
 
--- What steps still have to run after they have written something. If the user may not, the step would remain written in part, and
--- would change nothing more when it is sent again: a member's bit would be set, but not counted.
-local NEEDED = {'HINCRBY', 'HSET', 'HDEL', 'SETBIT', 'ZADD', 'ZREM'}
-local NEEDED_TO_ADD = {'LPUSH', 'SADD', 'HMGET', 'EXPIRE', 'TTL', 'TIME'}
+-- What steps still have to run after they have written something, and how many words follow each name. If the user may not, the step
+-- would remain written in part, and would change nothing more when it is sent again: a member's bit would be set, but not counted.
+local NEEDED = {HINCRBY = 3, HSET = 3, HDEL = 2, SETBIT = 3, ZADD = 3, ZREM = 2}
+local NEEDED_TO_ADD = {LPUSH = 2, SADD = 2, HMGET = 2, EXPIRE = 2, TTL = 1, TIME = 0}
 local ADDS = {open = true, add = true, join = true}
 
 -- Returns an error if the user may not run one of these commands; Redis can tell since 7.0.
-local function forbidden(batch, names)
-  local is_allowed, key = redis.acl_check_cmd, batch.key
-  for _, name in ipairs(is_allowed and names or {}) do
-    if not is_allowed(name, key) then return 'NOPERM this user may not use ' .. name .. ' on ' .. key end
+local function forbidden(batch, commands)
+  if not redis.acl_check_cmd then return nil end
+  local words = {batch.key, 0, 0}
+  for name, count in pairs(commands) do
+    if not redis.acl_check_cmd(name, unpack(words, 1, count)) then
+      return 'NOPERM this user may not use ' .. name .. ' on ' .. batch.key
+    end
   end
   return nil
 end

@@ -59,14 +59,18 @@ local function called_back_for(key)
   return options.bid, options.event
 end
 
--- What a step runs after it has counted the job. If it were refused then, the job's end would be sent again, and counted again.
-local NEEDED = {'HINCRBY', 'HSET', 'HGET', 'SADD', 'SREM', 'SMEMBERS', 'SCARD', 'DEL', 'EXPIRE', 'LPUSH'}
+-- What a step runs after it has counted the job, and how many words follow each name. If it were refused then, the job's end would be
+-- sent again, and counted again.
+local NEEDED = {
+  HINCRBY = 3, HSET = 3, HGET = 2, SADD = 2, SREM = 2, SMEMBERS = 1, SCARD = 1, DEL = 1, EXPIRE = 2, LPUSH = 2,
+}
 
 -- Detects commands that the user may not run (Redis can tell since 7.0), and keys of the wrong type and counters that are not integers,
 -- which another program must have written. Nothing is written then.
 local function look(key, words)
-  for _, name in ipairs(redis.acl_check_cmd and NEEDED or {}) do
-    if not redis.acl_check_cmd(name, key) then return 'NOPERM this user may not use ' .. name .. ' on ' .. key end
+  local sample = {key, 0, 0}
+  for name, count in pairs(redis.acl_check_cmd and NEEDED or {}) do
+    if not redis.acl_check_cmd(name, unpack(sample, 1, count)) then return 'NOPERM this user may not use ' .. name .. ' on ' .. key end
   end
   local prefix = prefix_of(key, words[1])
   local function wrong(name, need)

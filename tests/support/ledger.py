@@ -2,12 +2,13 @@
 Double-entry bookkeeping of jobs: what was pushed, what ran, what still waits.
 
 Jobs write one line per event into a file outside Redis, opened to append, so that processes may be killed at any
-moment and no line is torn. In the end every job that was pushed must have run or stand somewhere in Redis.
+moment. In the end every job that was pushed must have run or stand somewhere in Redis.
 """
 
 import itertools
 import json
 import os
+import re
 import threading
 import time
 from collections import Counter, defaultdict
@@ -19,6 +20,7 @@ from typing import Any
 import redis
 
 STARTED, GOES_ON, CUT_OFF, ENDED, DIED = "S", "G", "C", "E", "D"
+_LINE = re.compile(r"([A-Z]) (\d+) (\d+) (\d+) (\d+)$", re.MULTILINE)
 
 
 class LedgerWriter:
@@ -66,9 +68,10 @@ class Ledger:
     def lines(self) -> list[tuple[str, int, int, int, float]]:
         """Event, number, process, thread, seconds; in the order in which they were written."""
         found = []
-        # The last line may be in the middle of being written.
-        for line in self.path.read_text().rpartition("\n")[0].splitlines():
-            event, number, pid, thread, nanoseconds = line.split()
+        # The last line may be in the middle of being written. The kernel cuts a write short at the end of a page if the
+        # process is killed just then, and the next line follows without a break.
+        for line in _LINE.findall(self.path.read_text().rpartition("\n")[0]):
+            event, number, pid, thread, nanoseconds = line
             found.append((event, int(number), int(pid), int(thread), int(nanoseconds) / 1e9))
         return found
 

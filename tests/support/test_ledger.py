@@ -64,6 +64,19 @@ def test_runs_of_one_job_at_the_same_time_are_seen(ledger: Ledger) -> None:
     assert [first.number for first, _ in ledger.overlaps({1: 2.5})] == [0, 1, 2]
 
 
+def test_a_line_that_a_kill_cut_short_does_not_spoil_the_next(ledger: Ledger) -> None:
+    """The run that it should have ended counts as cut off."""
+    write(ledger, "S 0 1 1", "S 1 2 2")
+    with ledger.path.open("a") as file:
+        file.write("E 0 1")
+    write(ledger, "E 1 2 3")
+
+    [first, second] = ledger.runs()
+
+    assert (first.number, first.end) == (0, None)
+    assert (second.number, second.end) == (1, 3.0)
+
+
 def test_what_is_written_is_read(ledger: Ledger) -> None:
     """By another file descriptor of another process, usually."""
     writer = LedgerWriter(ledger.path)

@@ -51,8 +51,7 @@ def test_nothing_is_lost_when_redis_and_workers_are_killed(
     for quota in (800, 1600, 2400, 3200):
         eventually(lambda quota=quota: fleet.ledger.count(STARTED) > quota, 30)
         victim = workers.pop(draw.randrange(3))
-        fleet.deaths[victim.pid] = time.monotonic()
-        victim.kill()
+        fleet.kill(victim)
         durable_server.restart(kill=True)
         workers.append(fleet.start(wait=False))
 
@@ -63,6 +62,7 @@ def test_nothing_is_lost_when_redis_and_workers_are_killed(
     assert (books.lost, books.doubled) == ((), ())
     assert books.once + books.again == jobs
     firsts = [run for runs in fleet.ledger.runs_by_number().values() for run in runs[:-1]]
+    assert len(firsts) <= fleet.in_flight_at_deaths
     assert {run.pid for run in firsts} <= fleet.deaths.keys()
     assert fleet.ledger.overlaps(fleet.deaths) == []
 

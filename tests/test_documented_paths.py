@@ -36,9 +36,9 @@ def test_what_is_documented_can_be_imported(path: str) -> None:
     """As a module, or as an attribute of one. What needs an extra that is not installed here is left out."""
     names = path.split(".")
     known = len(names)
-    while known > 1 and not _is_module(".".join(names[:known])):
-        known -= 1
     try:
+        while known > 1 and not _is_module(".".join(names[:known])):
+            known -= 1
         found = import_module(".".join(names[:known]))
         for name in names[known:]:
             found = getattr(found, name)

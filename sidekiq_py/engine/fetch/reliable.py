@@ -278,9 +278,9 @@ class ReliableFetcher:
                 kept_by, unit.field, unit.raw, math.ceil(hard_limit_seconds) + _KEPT_AFTER_LIMIT_SECONDS
             )
         try:
-            was_ours = self._settler.settle_once(unit, vital, counters)
+            was_ours = self._settler.settle_early(unit, vital, counters)
         except RedisError as error:
-            # It is unknown whether the job has left Redis. If not, it is an orphan and goes back.
+            # If it is still in Redis, it is an orphan now and goes back.
             self._redis_errors.offline(error)
             was_ours = False
         forget([unit])

@@ -34,6 +34,7 @@ from sidekiq_py.wire import keys
 _log = logging.getLogger("sidekiq")
 _PAUSE_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0)
 _TRIES_BEFORE_DEFERRING = 3
+_MAY_BE_LOST = "a job that runs at most once may be lost: the connection broke just before it started: %s"
 _SLICE = 1000
 
 
@@ -222,6 +223,42 @@ class Settler:
             was_ours = settled(self._link, unit, vital, counters)
         forget([unit])
         return was_ours
+
+    def settle_early(self, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect]) -> bool:
+        """
+        Settle a job that is about to start and runs at most once. After a lost reply, ask until it is known whether the
+        job has left Redis: if it has, nothing else would run it.
+
+        Returns:
+            False if the job was no longer ours.
+
+        Raises:
+            RedisError: The job was not settled, or the process is exiting and it is unknown.
+        """
+        owner = unit.holder
+        tries = 0
+        while True:
+            try:
+                # Only a recovery takes a job from its owner, and it removes the owner first.
+                if self.settle_once(unit, vital, counters) or (tries > 0 and self._is_entered(owner)):
+                    return True
+                if tries > 0:
+                    _log.warning(_MAY_BE_LOST, unit)
+                return False
+            except RedisError as error:
+                if tries == 0 and not isinstance(error, ReplyLostError):
+                    raise
+                if self._is_given_up:
+                    _log.warning(_MAY_BE_LOST, unit)
+                    raise
+                if isinstance(error, ReplyLostError | RedisConnectionError):
+                    self._on_lost_connection()
+                time.sleep(_PAUSE_SECONDS[min(tries, len(_PAUSE_SECONDS) - 1)])
+                tries += 1
+
+    def _is_entered(self, owner: Owner) -> bool:
+        with self._lock:
+            return in_flight.is_entered(self._link, owner.name)
 
     def give_up(self) -> None:
         """Stop retrying, because the process is exiting."""

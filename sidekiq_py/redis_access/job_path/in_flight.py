@@ -416,6 +416,11 @@ def renew(link: Link, owner: str, lease_ms: int) -> bool:
     return bool(RENEW.run(link, [keys.OWNERS, keys.lease(owner)], [owner, lease_ms]))
 
 
+def is_entered(link: Link, owner: str) -> bool:
+    """True if the owner is in the registry, so its jobs were never recovered."""
+    return bool(link.command("HEXISTS", keys.OWNERS, owner))
+
+
 def fence(link: Link, owner: str, *, certain: bool, now: float) -> bool:
     """
     Fence an owner, so that it can no longer fetch or settle.

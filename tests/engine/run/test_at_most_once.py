@@ -10,11 +10,18 @@ from typing import Any
 import pytest
 import redis
 
-from sidekiq_py.engine.ownership.owner import UnitOfWork
+from sidekiq_py.engine.fetch.settle import Settler
+from sidekiq_py.engine.ownership.owner import Ownership, UnitOfWork
 from sidekiq_py.errors import SoftTimeLimitError
 from sidekiq_py.outcome import Attempt, Outcome
+from sidekiq_py.redis_access.connection.link import Link
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.settings import RedisSettings
+from sidekiq_py.redis_access.job_path import in_flight as in_flight_steps
+from sidekiq_py.redis_access.job_path.settle_script import SETTLE
+from tests.engine.fetch.in_flight_jobs import fetch
 from tests.engine.fetch.test_beside_the_job import Worker, in_flight
-from tests.support.cutting_proxy import CuttingProxy
+from tests.support.cutting_proxy import CuttingProxy, Where
 from tests.support.ledger import job_text, push_jobs
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
@@ -140,6 +147,51 @@ def test_its_end_outlives_a_restart_of_redis(
         [member] = eventually(lambda: redis_client.zrange("retry", 0, -1))
         assert json.loads(member)["error_message"] == "boom"
         eventually(lambda: redis_client.mget("stat:processed", "stat:failed") == [b"1", b"1"])
+
+
+@pytest.mark.parametrize("where", ["in request", "before reply", "in reply"])
+def test_it_runs_though_the_connection_breaks_as_it_leaves_redis(
+    redis_server: RedisServer, redis_client: redis.Redis, where: Where
+) -> None:
+    """Its process is alive, so nothing may be lost, wherever the job was when the connection broke."""
+    with ExitStack() as exits:
+        proxy = exits.enter_context(CuttingProxy(redis_server.port))
+        worker = Worker(proxy.url)
+        exits.callback(worker.stop)
+        worker.declare("once", worker.ran.append).is_acknowledged_early = True
+        worker.start()
+        redis_client.script_load(SETTLE.text.decode())
+        proxy.cut(b'"class":"once"', where)
+        push_jobs(redis_client, [job_text(1, "once")])
+
+        eventually(lambda: redis_client.get("stat:processed") == b"1")
+        assert (worker.ran, proxy.cuts[where]) == ([1], 1)
+
+
+def test_it_does_not_start_if_it_was_recovered_while_the_connection_was_broken(
+    redis_server: RedisServer, redis_client: redis.Redis, link: Link
+) -> None:
+    """Its owner is gone from the registry then, and another process may have the job."""
+    with ExitStack() as exits:
+        proxy = exits.enter_context(CuttingProxy(redis_server.port))
+        through_proxy = Pool(RedisSettings(proxy.url))
+        exits.callback(through_proxy.close)
+        ownership = Ownership("host:1:abc", ["default"], 30)
+        owner = ownership.current
+        settler = Settler(
+            through_proxy.new_link(),
+            on_pending=lambda: None,
+            on_lost_connection=lambda: in_flight_steps.fence(link, owner.name, certain=True, now=time.time()),
+            count=lambda jobs: None,
+        )
+        exits.callback(settler.close)
+        push_jobs(redis_client, [job_text(1, "once")])
+        [(field, raw)] = fetch(link, owner=owner.name, registration=owner.about)
+        unit = owner.units[field] = UnitOfWork(raw, "default", owner, field, is_marked=False, fetched_at=0.0)
+        proxy.cut(field, "before reply")
+
+        assert settler.settle_early(unit, (), ()) is False
+        assert proxy.cuts["before reply"] == 1
 
 
 @pytest.mark.parametrize("where", ["before request", "before reply"])

@@ -67,6 +67,19 @@ def test_nobody_passes_those_who_wait(pool: Pool) -> None:
     assert newcomer > last
 
 
+def test_a_clock_that_was_set_back_does_not_hold_up_the_next_start(pool: Pool, redis_client: redis.Redis) -> None:
+    """Times that it gave while it was a day ahead count no more."""
+    [ask(pool, 1 / 3600) for _ in range(3)]
+    day_us = 86_400 * 1_000_000
+    ahead = {field: int(us) + day_us for field, us in redis_client.hgetall(KEY).items()}
+    redis_client.hset(KEY, mapping=ahead)
+
+    assert ask(pool, 1 / 3600) == slots.Slot(0.0, None)
+    second, third = (ask(pool, 1 / 3600).at or 0.0 for _ in range(2))
+    assert round(third - second) == 3600
+    assert second * 1_000_000 < ahead[b"next"]
+
+
 def test_nothing_is_kept_of_a_rate_that_nobody_uses(pool: Pool, redis_client: redis.Redis) -> None:
     """It goes with time."""
     ask(pool, 1 / 3600)

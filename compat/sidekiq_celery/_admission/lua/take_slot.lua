@@ -16,6 +16,12 @@ local is_expected = ARGV[4] == '1'
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local state = redis.call('HMGET', KEYS[1], 'next', 'line', 'late')
+-- The next start is never further away than that, apart from a second for rounding. So the clock was set back, and the appointments
+-- that were made before would block the task for as long.
+if (tonumber(state[1] or 0) or 0) > now + patience + interval + 1000000 then
+  redis.call('DEL', KEYS[1])
+  state = {}
+end
 -- Its time to live is written again below. But once a script has written, Redis does not refuse its writes for lack of memory, and
 -- what drains a full Redis must not do so at any rate.
 redis.call('EXPIRE', KEYS[1], 1)

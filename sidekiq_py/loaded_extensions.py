@@ -52,6 +52,9 @@ class LoadedExtensions:
         # The keys of the extensions that override `around`.
         self._keys_around = _NO_KEYS
         self._has_loaded = False
+        # The threads that are loading the extensions of installed packages.
+        self._loading: set[int] = set()
+        self._changing = threading.RLock()
         self._installed: tuple[EntryPoint, ...] | None = None
         # The folders that were searched for entry points.
         self._searched: set[str] = set()
@@ -80,16 +83,17 @@ class LoadedExtensions:
         from sidekiq_py.redis_access.job_path.verbs import verbs
 
         new = check(extension)
-        others = [known for known in self._all if known.name != new.name]
-        for known in others:
-            shared = known.payload_keys.keys() & new.payload_keys.keys()
-            if shared:
-                raise ConfigError(
-                    f"the extensions {known.name!r} and {new.name!r} both own the payload key {min(shared)!r}; "
-                    "use one of them"
-                )
-        verbs.add(new.verbs)
-        self._arrange([*others, new])
+        with self._changing:
+            others = [known for known in self._all if known.name != new.name]
+            for known in others:
+                shared = known.payload_keys.keys() & new.payload_keys.keys()
+                if shared:
+                    raise ConfigError(
+                        f"the extensions {known.name!r} and {new.name!r} both own the payload key {min(shared)!r}; "
+                        "use one of them"
+                    )
+            verbs.add(new.verbs)
+            self._arrange([*others, new])
         return new
 
     def find(self, name: str) -> "Extension | None":
@@ -102,18 +106,29 @@ class LoadedExtensions:
         self._arrange([])
 
     def load_installed(self) -> None:
-        """Add the extensions of installed packages, once. One that cannot be loaded is logged and skipped."""
-        if self._has_loaded:
+        """
+        Add the extensions of installed packages, once. One that cannot be loaded is logged and skipped.
+
+        Several threads may do so at once: one that waited for another, inside an import, could wait for ever.
+        """
+        thread = threading.get_ident()
+        # An extension's own import may ask for a public name of another one.
+        if self._has_loaded or thread in self._loading:
             return
-        self._has_loaded = True
-        for point in self._find_installed():
-            try:
-                found = point.load()
-                extension = found() if isinstance(found, type) else found
-                if self.find(extension.name) is None:
-                    self.use(extension)
-            except Exception as error:  # noqa: BLE001 — another package's mistake must not stop a worker
-                _log.error("the extension %s (%s) cannot be used: %s", point.name, point.value, error)
+        self._loading.add(thread)
+        try:
+            for point in self._find_installed():
+                try:
+                    found = point.load()
+                    extension = found() if isinstance(found, type) else found
+                    with self._changing:
+                        if self.find(extension.name) is None:
+                            self.use(extension)
+                except Exception as error:  # noqa: BLE001 — another package's mistake must not stop a worker
+                    _log.error("the extension %s (%s) cannot be used: %s", point.name, point.value, error)
+            self._has_loaded = True
+        finally:
+            self._loading.discard(thread)
 
     def load_before_forks(self) -> None:
         """
@@ -137,8 +152,8 @@ class LoadedExtensions:
         if self._installed is None:
             from importlib.metadata import entry_points  # takes 50 ms; a program that only pushes does not need it
 
-            self._installed = tuple(entry_points(group=GROUP))
             self._searched = set(sys.path)
+            self._installed = tuple(entry_points(group=GROUP))
         # In a child, the parent searched before the child added the program's own folders to the path.
         added = [place for place in sys.path if place not in self._searched]
         if added:

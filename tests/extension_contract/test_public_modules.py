@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import threading
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import sidekiq_py
+from sidekiq_py.loaded_extensions import LoadedExtensions
 
 ROOT = Path(__file__).parents[2]
 
@@ -39,6 +41,23 @@ def test_who_pushes_loads_no_engine(name: str) -> None:
 def test_the_release_is_that_of_the_installed_package() -> None:
     """Read when it is asked for: few programs do."""
     assert sidekiq_py.__version__ == version("sidekiq-py")
+
+
+def test_the_names_of_extensions_are_there_for_all_threads_that_ask_first() -> None:
+    """As in a web server whose first requests come together."""
+    extensions, together, found = LoadedExtensions(), threading.Barrier(8), []
+
+    def ask() -> None:
+        together.wait()
+        found.append(extensions.public_home("Batch"))
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert found == ["sidekiq_py.extensions.batches.batch"] * 8
 
 
 def test_the_private_redis_of_tests_is_loaded_by_who_asks_for_it() -> None:

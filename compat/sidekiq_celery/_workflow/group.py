@@ -2,7 +2,6 @@
 
 from collections import deque
 from collections.abc import Iterator, MutableSequence
-from itertools import tee
 from typing import TYPE_CHECKING, Any, Self, overload
 
 from sidekiq_celery._send.atomic_batch import batch, keep
@@ -275,16 +274,10 @@ class group(Signature[Any]):
             options["group_index"] = group_index
         root_id = options.setdefault("root_id", root_id)
         parent_id = options.setdefault("parent_id", parent_id)
-        results: Any
-        if isinstance(self.tasks, _regen):
-            # Members of a lazy iterable are frozen as they are read. Both consumers need them, so each gets a copy.
-            first, second = tee(maybe_signature(task, app=self._app).clone() for task in self.tasks)
-            results = regen(self._freeze_each(first, group_id, chord, root_id, parent_id))
-            self.tasks = regen(second)
-        else:
-            members = list(self._unrolled())
-            results = list(self._freeze_each(members, group_id, chord, root_id, parent_id, is_one_part))
-            self._keep([task for task in members if not _is_empty_chain(task)])
+        # Members of an iterable may be inner groups, which stay as they are.
+        members = self._copies() if isinstance(self.tasks, _regen) else list(self._unrolled())
+        results = list(self._freeze_each(members, group_id, chord, root_id, parent_id, is_one_part))
+        self._keep([task for task in members if not _is_empty_chain(task)])
         return options["task_id"], results
 
     def _keep(self, members: list[Any]) -> None:
@@ -292,6 +285,9 @@ class group(Signature[Any]):
             self.tasks[:] = members
         else:
             self.tasks = members
+
+    def _copies(self) -> list[Any]:
+        return [maybe_signature(task, app=self._app).clone() for task in self.tasks]
 
     def _unrolled(self) -> Iterator[Any]:
         """Copies of the members, with inner groups replaced by their members."""

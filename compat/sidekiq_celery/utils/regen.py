@@ -84,7 +84,7 @@ class _regen(list[Any]):
         return bool(list.__len__(self)) or self._pull()
 
     def __eq__(self, other: object) -> bool:
-        return list.__eq__(self.data, other)
+        return list.__eq__(self.data, other.data if isinstance(other, _regen) else other)
 
     def __ne__(self, other: object) -> bool:
         return not self == other

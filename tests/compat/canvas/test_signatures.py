@@ -157,6 +157,25 @@ def test_an_id_is_given_by_freezing(tasks: SimpleNamespace) -> None:
     assert sig.freeze("another").id == "the-id"
 
 
+def test_freezing_a_group_of_an_iterable_gives_its_members_their_ids(app: Celery, tasks: SimpleNamespace) -> None:
+    """Whoever sends the group later, even from its JSON, has the results that were handed out."""
+    canvas = group(tasks.add.s(n, n) for n in range(2))
+
+    ids = [one.id for one in canvas.freeze().results]
+
+    restored = Signature.from_dict(json.loads(json.dumps(canvas)), app=app)
+    assert ids == [one.id for one in restored.tasks]
+    assert ids == [one.id for one in canvas.apply_async().results]
+
+
+def test_groups_of_iterables_with_the_same_members_are_equal(tasks: SimpleNamespace) -> None:
+    """Whether they have been read or not."""
+    canvas = group(tasks.add.s(n, n) for n in range(2))
+
+    assert canvas == group(tasks.add.s(n, n) for n in range(2))
+    assert canvas == group([tasks.add.s(0, 0), tasks.add.s(1, 1)])
+
+
 def test_freezing_a_chain_links_its_results(tasks: SimpleNamespace) -> None:
     """From the last to the first."""
     result = _chain(tasks.add.s(1, 1), tasks.add.s(1), tasks.add.s(1)).freeze("last")

@@ -327,7 +327,8 @@ class TaskRun:
             self._guarded(lambda: self._buffer_errbacks(error, einfo.traceback), "errbacks")
 
     def _buffer_errbacks(self, error: BaseException, traceback: str | None) -> None:
-        self.effects += flow.after_failure(self.plan.app, self.request, error, traceback)
+        state = states.REVOKED if self.state == states.REVOKED else states.FAILURE
+        self.effects += flow.after_failure(self.plan.app, self.request, error, traceback, state)
 
     def _taken_away(self, error: Reject | Ignore) -> None:
         self.state = states.REJECTED if isinstance(error, Reject) else states.IGNORED

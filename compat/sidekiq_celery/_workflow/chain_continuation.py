@@ -3,13 +3,11 @@
 import logging
 from typing import Any
 
-from sidekiq_celery import states
 from sidekiq_celery._send import flow_store, pipeline_buffer
 from sidekiq_celery._wire.context import Context
 from sidekiq_celery._workflow.never import never_runs
 from sidekiq_celery._workflow.steps import call_step
 from sidekiq_celery.contract import App
-from sidekiq_celery.exceptions import TaskRevokedError
 from sidekiq_py.extension import Effect
 
 logger = logging.getLogger("celery.app.trace")
@@ -37,9 +35,8 @@ def after_success(app: App, request: Context, retval: Any) -> list[Effect]:
     return taken
 
 
-def after_failure(app: App, request: Context, exc: BaseException, traceback: str | None) -> list[Effect]:
+def after_failure(app: App, request: Context, exc: BaseException, traceback: str | None, state: str) -> list[Effect]:
     """Write the failure for every later step, so that callers waiting for one see it."""
-    state = states.REVOKED if isinstance(exc, TaskRevokedError) else states.FAILURE
     return [
         effect
         for step in flow_store.walk(app, request.chain)

@@ -54,7 +54,7 @@ def after_success(app: App, request: Context, retval: Any) -> list[Effect]:
     return effects
 
 
-def after_failure(app: App, request: Context, exc: BaseException, traceback: str | None) -> list[Effect]:
+def after_failure(app: App, request: Context, exc: BaseException, traceback: str | None, state: str) -> list[Effect]:
     """Fail the chord."""
     return chord_failed(app, request, request.chord, request.group, request.id, exc)
 

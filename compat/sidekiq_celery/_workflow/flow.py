@@ -12,6 +12,7 @@ Each kind of effect is a module, a `Flow`; `FLOWS` lists them in the order in wh
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from sidekiq_celery import states
 from sidekiq_celery._send import pipeline_buffer
 from sidekiq_celery._wire.context import Context
 from sidekiq_celery._wire.passed_values import handed_on
@@ -34,8 +35,10 @@ class Flow(Protocol):
             Exception: This fails the task, and nothing from this flow is written.
         """
 
-    def after_failure(self, app: App, request: Context, exc: BaseException, traceback: str | None) -> list[Effect]:
-        """The effects if the task has failed for good, was revoked or has expired."""
+    def after_failure(
+        self, app: App, request: Context, exc: BaseException, traceback: str | None, state: str
+    ) -> list[Effect]:
+        """The effects if the task has failed for good, or was revoked or has expired (*state* is REVOKED then)."""
 
 
 FLOWS: tuple[Flow, ...] = (links, chain_continuation, chord_completion)
@@ -67,9 +70,11 @@ def after_success(app: App, request: Context, retval: Any) -> list[Effect]:
     return handed_on(effects_of, retval)
 
 
-def after_failure(app: App, request: Context, exc: BaseException, traceback: str | None) -> list[Effect]:
-    """All effects of a failure."""
-    return _together(app, request, lambda flow: flow.after_failure(app, request, exc, traceback))
+def after_failure(
+    app: App, request: Context, exc: BaseException, traceback: str | None, state: str = states.FAILURE
+) -> list[Effect]:
+    """All effects of a failure, or of a revoke (*state* is REVOKED then)."""
+    return _together(app, request, lambda flow: flow.after_failure(app, request, exc, traceback, state))
 
 
 def _together(app: App, request: Context, effects_of: Callable[[Flow], list[Effect]]) -> list[Effect]:

@@ -9,10 +9,11 @@ import logging
 from functools import partial
 from typing import Any
 
+from sidekiq_celery import states
 from sidekiq_celery._wire.context import Context
 from sidekiq_celery._workflow import kinds
 from sidekiq_celery.contract import App
-from sidekiq_celery.exceptions import NotRegistered, TaskRevokedError
+from sidekiq_celery.exceptions import NotRegistered
 from sidekiq_celery.utils.functional import arity_greater
 from sidekiq_py.extension import Effect
 
@@ -31,10 +32,12 @@ def after_success(app: App, request: Context, retval: Any) -> list[Effect]:
     return []
 
 
-def after_failure(app: App, request: Context, exc: BaseException, traceback: str | None) -> list[Effect]:
+def after_failure(
+    app: App, request: Context, exc: BaseException, traceback: str | None, state: str = states.FAILURE
+) -> list[Effect]:
     """Call the errbacks, or publish them with the id of the task that failed."""
-    if isinstance(exc, TaskRevokedError):
-        # A revoked task has not failed.
+    if state == states.REVOKED:
+        # A revoked task has not failed. One that raises TaskRevokedError has: it waited for a task that was revoked.
         return []
     for errback in request.errbacks or ():
         signature = app.signature(errback)

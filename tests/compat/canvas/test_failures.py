@@ -31,6 +31,27 @@ def test_a_chain_ends_where_it_fails(running: SimpleNamespace) -> None:
     assert result.parent.state == "FAILURE"
 
 
+def test_a_task_that_waited_for_a_revoked_one_has_failed(
+    app: Celery, tasks: SimpleNamespace, worker: TaskWorker, redis_client: redis.Redis
+) -> None:
+    """It was not revoked itself: its errbacks are called, and the steps after it fail."""
+
+    @app.task(name="waits")
+    def waits() -> None:
+        raise TaskRevokedError("revoked")
+
+    @app.task(name="mourn")
+    def mourn(request: Any, exc: BaseException, traceback: Any) -> None:
+        redis_client.rpush("mourned", repr(exc))
+
+    worker.start()
+    result = chain(waits.s().on_error(mourn.s()), tasks.add.s(1)).apply_async()
+
+    assert isinstance(failure(result), TaskRevokedError)
+    assert (result.state, result.parent.state) == ("FAILURE", "FAILURE")
+    assert redis_client.lrange("mourned", 0, -1) == [b"TaskRevokedError('revoked')"]
+
+
 def test_a_part_that_fails_fails_the_body(running: SimpleNamespace) -> None:
     """With an error that names the part and says what it raised."""
     part = running.boom.s().set(task_id="part")

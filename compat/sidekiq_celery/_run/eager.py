@@ -8,14 +8,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery import states
-from sidekiq_celery._run.task_run import TaskRun
+from sidekiq_celery._run import run_signals
+from sidekiq_celery._run.task_run import TaskRun, exception_info
 from sidekiq_celery._run.tracer import BuildTracer, call_through, made_by
 from sidekiq_celery._send import pipeline_buffer
 from sidekiq_celery._state import _task_stack
 from sidekiq_celery._wire.context import Context
 from sidekiq_celery._workflow import flow
 from sidekiq_celery.contract import App
-from sidekiq_celery.exceptions import Retry
+from sidekiq_celery.exceptions import Reject, Retry
 from sidekiq_celery.utils.functional import maybe_list
 from sidekiq_celery.utils.ids import uuid
 from sidekiq_celery.utils.nodenames import gethostname
@@ -56,8 +57,11 @@ class EagerRun(TaskRun):
                 self.call()
             else:
                 call_through(tracer, self)
-        except Exception:
-            if self.state != states.FAILURE:
+        except Exception as error:
+            if error is not self.retval:
+                # A hook has raised, or errors propagate. As in Celery, a Reject is not reported.
+                if not isinstance(error, Reject):
+                    run_signals.send_internal_error(self, error, exception_info(error))
                 raise
         # There are effects unless the app as a whole is eager.
         self.write_effects()

@@ -218,7 +218,7 @@ class TaskRun:
         task = self.plan.task
         error = without_exits(error)
         self.state, self.retval = states.FAILURE, error
-        self.einfo = einfo = _info(error)
+        self.einfo = einfo = exception_info(error)
         self.effects = []
         self._buffer_failure(error, einfo)
         if calls_hook:
@@ -333,7 +333,7 @@ class TaskRun:
     def _taken_away(self, error: Reject | Ignore) -> None:
         self.state = states.REJECTED if isinstance(error, Reject) else states.IGNORED
         self.retval = error
-        einfo = _info(error)
+        self.einfo = einfo = exception_info(error)
         if isinstance(error, Reject) and not error.requeue and not self.is_eager:
             # It will not run again, so callers that wait for it must see that. Source: Celery 5.7.0, worker/request.py.
             self._buffer_failure(error, einfo)
@@ -343,7 +343,7 @@ class TaskRun:
     def _retried(self, reason: Retry) -> None:
         task = self.plan.task
         self.state, self.retval = states.RETRY, reason
-        self.einfo = einfo = _info(reason)
+        self.einfo = einfo = exception_info(reason)
         if self.plan.stores and self.stores_errors:
             self._guarded(lambda: self.store(reason.exc, states.RETRY, einfo.traceback), "storing the retry")
         self._guarded(lambda: task.on_retry(reason.exc, self.task_id, self.args, self.kwargs, einfo), "on_retry")
@@ -381,8 +381,8 @@ class TaskRun:
         task_log.logger.error(
             "Task %s[%s] %s raised: %r", self.request.shadow or task.name, self.task_id, name, error, exc_info=error
         )
-        run_signals.send_internal_error(self, error, _info(error))
+        run_signals.send_internal_error(self, error, exception_info(error))
 
 
-def _info(error: BaseException) -> ExceptionInfo:
+def exception_info(error: BaseException) -> ExceptionInfo:
     return ExceptionInfo((type(error), error, error.__traceback__))

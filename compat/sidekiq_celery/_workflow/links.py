@@ -35,7 +35,7 @@ def after_success(app: App, request: Context, retval: Any) -> list[Effect]:
 def after_failure(
     app: App, request: Context, exc: BaseException, traceback: str | None, state: str = states.FAILURE
 ) -> list[Effect]:
-    """Call the errbacks, or publish them with the id of the task that failed."""
+    """Call the errbacks, or publish them with the id of the task that failed; after an eager task they run at once."""
     if state == states.REVOKED:
         # A revoked task has not failed. One that raises TaskRevokedError has: it waited for a task that was revoked.
         return []
@@ -46,7 +46,8 @@ def after_failure(
             if _is_called_here(signature):
                 signature(request, exc, traceback)
             else:
-                signature.apply_async((request.id,), parent_id=request.id, root_id=request.root_id or request.id)
+                send = signature.apply if request.is_eager else signature.apply_async
+                send((request.id,), parent_id=request.id, root_id=request.root_id or request.id)
         except Exception:
             logger.exception("Errback %r raised an exception", signature.name)
     return []

@@ -10,7 +10,7 @@ import pytest
 import redis
 from kombu.exceptions import EncodeError
 from sidekiq_celery import Celery, signals
-from sidekiq_celery.exceptions import MaxRetriesExceededError
+from sidekiq_celery.exceptions import Ignore, MaxRetriesExceededError
 
 
 @pytest.fixture
@@ -196,3 +196,70 @@ def test_callbacks_of_an_eager_call_run_at_once(eager: Celery) -> None:
     failed = work.apply_async((True,), link_error=note.s())
 
     assert seen == [1, failed.id]
+
+
+def test_an_errback_that_takes_an_id_runs_at_once_too(app: Celery, redis_client: redis.Redis) -> None:
+    """Like one that takes the error: `apply` sends neither of them."""
+    told = []
+
+    @app.task(name="proj.fail")
+    def fail() -> None:
+        raise ValueError("boom")
+
+    @app.task(name="proj.note")
+    def note(task_id: str) -> None:
+        told.append(task_id)
+
+    fail.apply(link_error=note.s(), task_id="my-id")
+
+    assert told == ["my-id"]
+    assert redis_client.keys() == []
+
+
+@pytest.mark.parametrize("hook", ["on_failure", "after_return"])
+def test_an_error_in_a_hook_of_a_failed_task_reaches_the_caller(app: Celery, hook: str) -> None:
+    """A test that runs tasks eagerly shows that a hook is broken."""
+
+    def broken(*args: Any) -> None:
+        raise LookupError("broken hook")
+
+    @app.task(name="proj.fail", **{hook: broken})
+    def fail() -> None:
+        raise ValueError("boom")
+
+    with pytest.raises(LookupError, match="broken hook"):
+        fail.apply()
+
+
+def test_an_error_that_reaches_the_caller_is_told_of_by_a_signal(app: Celery) -> None:
+    """As in Celery, which sends `task_internal_error` for it, and no `task_failure`."""
+    told: list[Any] = []
+
+    @app.task(name="proj.fail")
+    def fail() -> None:
+        raise ValueError("boom")
+
+    def note(sender: Any, exception: Any, **kwargs: Any) -> None:
+        told.append((sender.name, repr(exception)))
+
+    signals.task_internal_error.connect(note)
+    try:
+        with pytest.raises(ValueError, match="boom"):
+            fail.apply(throw=True)
+    finally:
+        signals.task_internal_error.disconnect(note)
+
+    assert told == [("proj.fail", "ValueError('boom')")]
+
+
+def test_an_ignored_task_has_a_traceback(app: Celery) -> None:
+    """It says where the task gave up."""
+
+    @app.task(name="proj.skip")
+    def skip() -> None:
+        raise Ignore
+
+    result = skip.apply()
+
+    assert result.state == "IGNORED"
+    assert result.traceback.endswith("sidekiq_celery.exceptions.Ignore\n")

@@ -34,9 +34,6 @@ TaskHeaders = dict[str, Any]
 
 _NOTHING: Mapping[str, Any] = {}
 
-# Celery uses a list. This tuple is shared by all runs, so none may modify it.
-_NO_LIMITS = (None, None)
-
 # Headers that are stored elsewhere, or are implied by their absence.
 _ELSEWHERE = frozenset({"lang", "task", "id", "root_id", "timelimit", "ignore_result", "stamps"})
 _SAME_NAME = (
@@ -247,7 +244,7 @@ def request_fields(
         "root_id": task_id,
         "correlation_id": task_id,
         "utc": True,
-        "timelimit": _NO_LIMITS,
+        "timelimit": [None, None],
         "stamps": {},
         "delivery_info": {"exchange": "", "routing_key": queue, "priority": 0, "redelivered": False},
     }

@@ -1018,13 +1018,13 @@ def test_what_would_end_a_program_is_stored_as_a_lost_worker(
 
 
 def test_a_task_without_limits_is_told_so(app: Celery, worker: TaskWorker, redis_client: redis.Redis) -> None:
-    """By a pair, as in Celery."""
+    """By a list of two, as in Celery."""
     seen: list[Any] = []
 
     @app.task(name="proj.looks", bind=True)
     def looks(self: Any) -> None:
         request = self.request
-        seen.append((*request.timelimit, request.time_limit, request.soft_time_limit))
+        seen.append((request.timelimit, request.time_limit, request.soft_time_limit))
 
     worker.start()
     looks.delay()
@@ -1032,7 +1032,7 @@ def test_a_task_without_limits_is_told_so(app: Celery, worker: TaskWorker, redis
     looks.apply_async(soft_time_limit=30)
 
     eventually(lambda: len(seen) == 3)
-    assert sorted(seen, key=repr) == [(None, 30, None, 30), *[(None, None, None, None)] * 2]
+    assert sorted(seen, key=repr) == [([None, 30], None, 30), *[([None, None], None, None)] * 2]
 
 
 @pytest.mark.parametrize("name", [None, 3, b"proj.add"])

@@ -161,11 +161,14 @@ def test_freezing_a_group_of_an_iterable_gives_its_members_their_ids(app: Celery
     """Whoever sends the group later, even from its JSON, has the results that were handed out."""
     canvas = group(tasks.add.s(n, n) for n in range(2))
 
-    ids = [one.id for one in canvas.freeze().results]
-
+    result = canvas.freeze()
     restored = Signature.from_dict(json.loads(json.dumps(canvas)), app=app)
+    sent = canvas.apply_async()
+
+    # What was handed out is read last: reading it must not be what gives the ids.
+    ids = [one.id for one in result.results]
     assert ids == [one.id for one in restored.tasks]
-    assert ids == [one.id for one in canvas.apply_async().results]
+    assert ids == [one.id for one in sent.results]
 
 
 def test_groups_of_iterables_with_the_same_members_are_equal(tasks: SimpleNamespace) -> None:

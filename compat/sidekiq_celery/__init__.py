@@ -24,6 +24,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from sidekiq_celery._submodules import submodule
 from sidekiq_celery._version import SERIES as SERIES
 from sidekiq_celery._version import VERSION as VERSION
 from sidekiq_celery._version import VERSION_BANNER as VERSION_BANNER
@@ -106,7 +107,7 @@ def maybe_patch_concurrency(
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
-        raise AttributeError(f"module 'sidekiq_celery' has no attribute {name!r}")
+        return submodule(__name__, name)
     value = getattr(import_module(_HOMES.get(name, "sidekiq_celery.canvas")), name)
     globals()[name] = value
     return value

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, cast, overload
 
 from sidekiq_celery import _state
 from sidekiq_celery._state import app_or_default, pop_current_task, push_current_task
+from sidekiq_celery._submodules import submodule
 from sidekiq_celery._type_variables import P, T
 from sidekiq_celery.local import Proxy
 
@@ -33,7 +34,7 @@ _HOMES = {"Celery": "sidekiq_celery.app.base", "bugreport": "sidekiq_celery.app.
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
-        raise AttributeError(f"module 'sidekiq_celery.app' has no attribute {name!r}")
+        return submodule(__name__, name)
     return getattr(import_module(_HOMES[name]), name)
 
 

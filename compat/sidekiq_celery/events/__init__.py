@@ -9,6 +9,8 @@ which is only imported when one of these names is used.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from sidekiq_celery._submodules import submodule
+
 if TYPE_CHECKING:
     from sidekiq_celery.events.dispatcher import EventDispatcher
     from sidekiq_celery.events.event import Event, event_exchange, get_exchange, group_from
@@ -21,5 +23,5 @@ _MODULES = {"EventDispatcher": "dispatcher", "EventReceiver": "receiver"}
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return submodule(__name__, name)
     return getattr(import_module(f"{__name__}.{_MODULES.get(name, 'event')}"), name)

@@ -5,6 +5,7 @@ Helpers under the names that programs import. The old flat names can still be im
 from importlib import import_module
 from typing import Any
 
+from sidekiq_celery._submodules import submodule
 from sidekiq_celery.utils.ids import uuid
 
 __all__ = ["uuid"]
@@ -29,6 +30,6 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
-        raise AttributeError(f"module 'sidekiq_celery.utils' has no attribute {name!r}")
+        return submodule(__name__, name)
     module, attribute = _HOMES[name]
     return getattr(import_module(module), attribute)

@@ -42,6 +42,32 @@ print(celery.__version__ >= "5.7", celery.VERSION >= (5, 7))
     assert printed(run("-c", program)) == ["True True"]
 
 
+@pytest.mark.parametrize(
+    "module",
+    [
+        "app.task",
+        "app.base",
+        "app.control",
+        "events.state",
+        "exceptions",
+        "result",
+        "schedules",
+        "signals",
+        "utils.log",
+    ],
+)
+def test_a_module_is_an_attribute_of_its_package_without_an_import_of_its_own(run: Run, module: str) -> None:
+    """Celery loads most of its modules itself, so programs write `celery.app.task.Task` below `import celery`."""
+    program = f"""
+{INSTALL}
+import celery
+print(celery.{module}.__name__)
+print(hasattr(celery, "task"), hasattr(celery.app, "nothing"), hasattr(celery.utils, "_hidden"))
+"""
+
+    assert printed(run("-c", program)) == [f"sidekiq_celery.{module}", "False False False"]
+
+
 @pytest.mark.parametrize("first", ["install", "import"])
 def test_billiard_s_errors_are_those_that_a_worker_raises(run: Run, first: str) -> None:
     """Programs and packages catch them under that name, as Celery takes them from there."""

@@ -50,6 +50,7 @@ print(celery.__version__ >= "5.7", celery.VERSION >= (5, 7))
         "app.control",
         "events.state",
         "exceptions",
+        "registry",
         "result",
         "schedules",
         "signals",

@@ -23,6 +23,7 @@ from sidekiq_py.extensions.batches import ruby_runs, state, steps
 from sidekiq_py.extensions.batches.state import BatchStatus
 from sidekiq_py.logs import counted
 from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.replies import epoch_seconds
 from sidekiq_py.redis_access.connection.scan import scored_members
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ class Audit:
         return min(self._quiet_seconds, 60.0) if found_none else None
 
     def _candidates(self, pool: Pool) -> Iterator[tuple[BatchStatus, bytes, set[int]]]:
-        now = _server_seconds(pool)
+        now = epoch_seconds(pool.command("TIME"))
         for page in _pages(state.bids(pool, newest_first=False, running=True)):
             for status in state.read_many(pool, page):
                 if status is None or not self._is_due(status, now):
@@ -258,8 +259,3 @@ def _pages(bids: Iterable[T]) -> Iterator[list[T]]:
     left = iter(bids)
     while page := list(islice(left, _PAGE)):
         yield page
-
-
-def _server_seconds(pool: Pool) -> float:
-    seconds, micros = pool.command("TIME")
-    return int(seconds) + int(micros) / 1e6

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Literal
 
-from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.extensions.batches import steps
 from sidekiq_py.extensions.batches.errors import BatchGoneError
 from sidekiq_py.extensions.batches.pretending import pretending
@@ -203,9 +202,12 @@ def read_many(pool: Pool, bids: Sequence[str]) -> list[BatchStatus | None]:
     if held is not None:
         return [_status(pool, bid, held.fields(bid)) for bid in bids]
     reads = [("HGETALL", steps.key(bid)) for bid in bids]
-    # An error for one batch must not fail the others.
-    found = pool.run(lambda link: link.batch(reads))
-    return [_status(pool, bid, _texts(flat)) for bid, flat in zip(bids, found, strict=True)]
+    # A key of the wrong type must not hide the other batches.
+    found = pool.well_typed(reads)
+    return [
+        _status(pool, bid, {"": "no hash"} if flat is None else texts_of(flat))
+        for bid, flat in zip(bids, found, strict=True)
+    ]
 
 
 def bids(pool: Pool, *, newest_first: bool = True, running: bool = False, start: int = 0) -> Iterator[str]:
@@ -257,14 +259,6 @@ def members(pool: Pool, bid: str) -> Iterator[Member]:
                 yield Member(int(number), jid, state, object_in(error))
         if cursor == b"0":
             return
-
-
-def _texts(flat: Sequence[bytes] | RedisReplyError) -> dict[str, str]:
-    if isinstance(flat, RedisReplyError):
-        if flat.code != "WRONGTYPE":
-            raise flat
-        return {"": "no hash"}
-    return texts_of(flat)
 
 
 def _status(pool: Pool, bid: str, texts: Mapping[str, str]) -> BatchStatus | None:

@@ -29,7 +29,6 @@ from sidekiq_py.extensions.periodic.keys import (
     all_sets,
 )
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.connection.replies import raise_first
 
 __all__ = ["PeriodicJobs"]
 
@@ -128,7 +127,7 @@ class PeriodicJobs(Extension):
 
     def _are_any(self, pool: Pool) -> bool:
         # TIME is included, so that a user without the right to call it gets the error before the first job is due.
-        _, there = raise_first(pool.batch([("TIME",), ("EXISTS", *all_sets(self.namespaces))]))
+        _, there = pool.batch([("TIME",), ("EXISTS", *all_sets(self.namespaces))])
         return bool(there)
 
     def _firing(self) -> _Round:

@@ -24,9 +24,8 @@ from sidekiq_py.extensions.periodic.layout import (
     tick_text,
 )
 from sidekiq_py.extensions.periodic.ticks import previous_time
-from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.connection.replies import pairs, raise_first
+from sidekiq_py.redis_access.connection.replies import epoch_seconds, pairs, raise_first
 from sidekiq_py.redis_access.job_path import settle_script
 from sidekiq_py.redis_access.job_path.failed_jobs import Command
 from sidekiq_py.redis_access.job_path.settle_script import Effect
@@ -223,11 +222,7 @@ def _stored(key: str, layout: Layout, hashed: Any, own: Any) -> StoredJob:
 
 def _replies(pool: Pool, commands: Sequence[Command]) -> list[Any]:
     """The replies; empty for a key of the wrong type, which the doctor reports."""
-    replies = pool.run(lambda link: link.batch(commands))
-    for reply in replies:
-        if isinstance(reply, RedisReplyError) and reply.code != "WRONGTYPE":
-            raise reply
-    return [[] if isinstance(reply, RedisReplyError) else reply for reply in replies]
+    return [[] if reply is None else reply for reply in pool.well_typed(commands)]
 
 
 def wrong_types(pool: Pool, jobs: Sequence[StoredJob]) -> list[str]:
@@ -407,7 +402,7 @@ def lost_ticks(pool: Pool, jobs: Sequence[StoredJob], now: float) -> list[list[i
             _runs_of(job.key),
         )
     ]
-    replies = _replies(pool, commands) if commands else []
+    replies = _replies(pool, commands)
     return [
         [] if job.cron is None else _lost_ticks(job, now, *replies[at : at + 3])
         for job, at in zip(jobs, range(0, len(replies), 3), strict=True)
@@ -437,16 +432,10 @@ def _lost_ticks(
 
 def clock_and_changes(pool: Pool) -> tuple[float, bytes]:
     """Redis's time, in seconds since the epoch, and the number of changes so far."""
-
-    def ask(link: Link) -> tuple[float, bytes]:
-        time, changes = link.batch([("TIME",), ("GET", CHANGES)])
-        if isinstance(time, RedisReplyError):
-            # NOPERM, for a user with read access only.
-            raise time
-        seconds, microseconds = time
-        return int(seconds) + int(microseconds) / 1e6, changes if isinstance(changes, bytes) else b""
-
-    return pool.run(ask)
+    time, changes = pool.run(lambda link: link.batch([("TIME",), ("GET", CHANGES)]))
+    # NOPERM, for a user with read access only.
+    raise_first([time])
+    return epoch_seconds(time), changes if isinstance(changes, bytes) else b""
 
 
 def redis_now(pool: Pool) -> float:

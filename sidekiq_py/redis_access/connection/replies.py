@@ -118,6 +118,12 @@ def pairs(flat: Sequence[T]) -> list[tuple[T, T]]:
     return list(zip(flat[::2], flat[1::2], strict=True))
 
 
+def epoch_seconds(time: Sequence[bytes]) -> float:
+    """The reply to TIME, in seconds since the epoch."""
+    seconds, microseconds = time
+    return int(seconds) + int(microseconds) / 1e6
+
+
 def texts(flat: Sequence[bytes]) -> dict[str, str]:
     """A hash as text, whatever other programs have written to it."""
     return {field.decode(errors="replace"): value.decode(errors="replace") for field, value in pairs(flat)}

@@ -15,7 +15,7 @@ from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection import scan, server_info
 from sidekiq_py.redis_access.connection.link import Command
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.connection.replies import pairs, raise_first, well_typed
+from sidekiq_py.redis_access.connection.replies import epoch_seconds, pairs, raise_first, well_typed
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.number_text import to_i
 
@@ -111,7 +111,7 @@ def beat_times(pool: Pool, identities: Sequence[str], ttl_seconds: int) -> dict[
         # Without a time to live, or with a longer one, it was written by something else, and its age is unknown.
         if 0 < left_ms <= ttl_seconds * 1000:
             age = ttl_seconds - left_ms / 1000
-            found[name] = BeatTime(_number(beat), _seconds(time) - age, age)
+            found[name] = BeatTime(_number(beat), epoch_seconds(time) - age, age)
     return found
 
 
@@ -227,7 +227,7 @@ def _clock_once(pool: Pool, now: Callable[[], float]) -> ClockReading:
     before = now()
     reply = pool.command("TIME")
     after = now()
-    there = _seconds(reply)
+    there = epoch_seconds(reply)
     return ClockReading(there, (before + after) / 2 - there, max(0.0, after - before) / 2)
 
 
@@ -255,10 +255,6 @@ def _name(raw: bytes) -> str:
 
 def _bytes(name: str) -> bytes:
     return name.encode(errors="surrogateescape")
-
-
-def _seconds(time: Sequence[bytes]) -> float:
-    return int(time[0]) + int(time[1]) / 1_000_000
 
 
 def _number(text: bytes | None) -> float | None:

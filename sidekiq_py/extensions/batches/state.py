@@ -15,6 +15,7 @@ from sidekiq_py.redaction import current
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.replies import pairs
 from sidekiq_py.redis_access.connection.replies import texts as texts_of
+from sidekiq_py.redis_access.connection.scan import pages
 
 State = Literal["open", "running", "complete", "success"]
 STATES: tuple[State, ...] = ("open", "running", "complete", "success")
@@ -248,17 +249,13 @@ def members(pool: Pool, bid: str) -> Iterator[Member]:
         for number, (state, jid, about) in held.members(bid).items():
             yield Member(number, jid, state, json.loads(about) if about else {})
         return
-    cursor = b"0"
-    while True:
-        cursor, flat = pool.command("HSCAN", steps.key(bid) + ":members", cursor, "COUNT", _PAGE)
-        numbers, texts = flat[::2], flat[1::2]
-        errors = pool.command("HMGET", steps.key(bid) + ":errors", *numbers) if numbers else []
-        for number, text, error in zip(numbers, texts, errors, strict=True):
+    for flat in pages(pool.command, ("HSCAN", steps.key(bid) + ":members"), "COUNT", _PAGE):
+        names, texts = flat[::2], flat[1::2]
+        errors = pool.command("HMGET", steps.key(bid) + ":errors", *names) if names else []
+        for name, text, error in zip(names, texts, errors, strict=True):
             state, _, jid = text.decode(errors="replace").partition(":")
-            if number.isdigit() and len(number) <= _MOST_DIGITS:
-                yield Member(int(number), jid, state, object_in(error))
-        if cursor == b"0":
-            return
+            if name.isdigit() and len(name) <= _MOST_DIGITS:
+                yield Member(int(name), jid, state, object_in(error))
 
 
 def _status(pool: Pool, bid: str, texts: Mapping[str, str]) -> BatchStatus | None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any, Self
 
 from sidekiq_py.api.source import pool_for
@@ -11,6 +12,7 @@ from sidekiq_py.clock import now_seconds
 from sidekiq_py.extensions.status import keys
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.replies import texts
+from sidekiq_py.redis_access.connection.scan import pages
 from sidekiq_py.redis_access.job_path import settle_script
 from sidekiq_py.wire.number_text import to_finite
 
@@ -52,17 +54,12 @@ class JobStatus:
     def all(cls, *, pool: Any = None, client: Client | None = None) -> Iterator[Self]:
         """Every stored status, in no particular order. Scans Redis, so this is for people, not for programs."""
         links = pool_for(pool, client)
-        cursor: bytes = b"0"
-        while True:
-            # Another program may have written a key of another type, which is no status.
-            words = ("MATCH", f"{keys.PREFIX}*", "COUNT", _PAGE, "TYPE", "hash")
-            cursor, found = links.command("SCAN", cursor, *words)
-            for key in found:
-                status = cls.find(key.decode(errors="surrogateescape")[len(keys.PREFIX) :], pool=links)
-                if status is not None:
-                    yield status
-            if cursor == b"0":
-                return
+        # Another program may have written a key of another type, which is no status.
+        words = ("MATCH", f"{keys.PREFIX}*", "COUNT", _PAGE, "TYPE", "hash")
+        for key in chain.from_iterable(pages(links.command, ("SCAN",), *words)):
+            status = cls.find(key.decode(errors="surrogateescape")[len(keys.PREFIX) :], pool=links)
+            if status is not None:
+                yield status
 
     @property
     def status(self) -> str:

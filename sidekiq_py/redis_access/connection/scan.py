@@ -1,6 +1,7 @@
-"""Reads large sets and sorted sets in pages, with SSCAN and ZSCAN."""
+"""Reads large collections in pages, with SCAN, SSCAN, HSCAN and ZSCAN."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.replies import pairs
@@ -9,18 +10,30 @@ from sidekiq_py.redis_access.connection.replies import pairs
 _SET_COUNT = 10_000
 
 
+def pages(send: Callable[..., Any], command: Sequence[str], *options: Any) -> Iterator[list[bytes]]:
+    """
+    The pages of one walk.
+
+    Args:
+        send: The `command` of a pool or a link.
+        command: SCAN, or one of the others with its key.
+        options: Follow the cursor, as MATCH and COUNT.
+    """
+    cursor = b"0"
+    while True:
+        cursor, page = send(*command, cursor, *options)
+        yield page
+        if cursor == b"0":
+            return
+
+
 def members(pool: Pool, key: str) -> list[str]:
     """
     The members of a set of names, sorted and without duplicates. Those that are not UTF-8 become `surrogateescape`, so
     that each still names its key.
     """
-    found: set[bytes] = set()
-    cursor = b"0"
-    while True:
-        cursor, page = pool.command("SSCAN", key, cursor, "COUNT", _SET_COUNT)
-        found.update(page)
-        if cursor == b"0":
-            return sorted(member.decode(errors="surrogateescape") for member in found)
+    found = {member for page in pages(pool.command, ("SSCAN", key), "COUNT", _SET_COUNT) for member in page}
+    return sorted(member.decode(errors="surrogateescape") for member in found)
 
 
 def scored_members(
@@ -38,16 +51,10 @@ def scored_members(
         looked_at: Called after each round trip with the approximate number of members scanned so far.
     """
     pattern = () if match is None else ("MATCH", match)
-    cursor = b"0"
-    number = 0
-    while True:
-        cursor, flat = pool.command("ZSCAN", key, cursor, *pattern, "COUNT", count)
-        number += count
+    for number, flat in enumerate(pages(pool.command, ("ZSCAN", key), *pattern, "COUNT", count), start=1):
         if looked_at is not None:
-            looked_at(number)
+            looked_at(number * count)
         yield from pairs(flat)
-        if cursor == b"0":
-            return
 
 
 def literal(text: str) -> str:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.replies import pairs, raise_first, readable
+from sidekiq_py.redis_access.connection.scan import pages
 from sidekiq_py.redis_access.connection.scripts import Script
 from sidekiq_py.redis_access.job_path import in_flight
 from sidekiq_py.wire import keys
@@ -92,14 +93,10 @@ def lost_owners(link: Link) -> dict[str, list[str]]:
         RedisError: Redis cannot be reached, or this user may not use SCAN.
     """
     found: dict[str, set[str]] = {}
-    cursor = b"0"
-    while True:
-        cursor, page = link.command("SCAN", cursor, "MATCH", _LEFT_BEHIND_PATTERN, "COUNT", _SCAN_COUNT)
+    for page in pages(link.command, ("SCAN",), "MATCH", _LEFT_BEHIND_PATTERN, "COUNT", _SCAN_COUNT):
         for match in (_LEFT_BEHIND.fullmatch(key.decode()) for key in page if _is_text(key)):
             if match is not None:
                 found.setdefault(match[1] or match[2], set()).update(match.groups()[2:] if match[3] else ())
-        if cursor == b"0":
-            break
     known = owners(link).keys() | departed(link).keys()
     return {name: sorted(queues) for name, queues in sorted(found.items()) if name not in known}
 

@@ -205,12 +205,10 @@ class Dashboard:
         except ClientDisconnect:
             return Response(status_code=400)
         except SidekiqError as error:
-            return _error_page(visit, *_described(error))
+            return visit.error(*_described(error))
         except Exception:  # noqa: BLE001 - a page that fails must say so, and not take the server with it
             _log.exception("the dashboard failed at %s", ascii(path)[:200])
-            return _error_page(
-                visit, 500, "This page failed", "This is a bug in the dashboard. Its log has the traceback."
-            )
+            return visit.error(500, "This page failed", "This is a bug in the dashboard. Its log has the traceback.")
 
     async def _visit(self, visit: Visit, path: str) -> Response:
         request = visit.request
@@ -223,10 +221,10 @@ class Dashboard:
             return _refusal_page(visit, who)
         if found is None:
             if any(known == path for _, known in self._handlers):
-                return _error_page(visit, 405, "That cannot be done this way", "Go back and use the page's buttons.")
-            return _error_page(visit, 404, "There is no such page", "The address may be mistyped, or the page is gone.")
+                return visit.error(405, "That cannot be done this way", "Go back and use the page's buttons.")
+            return visit.error(404, "There is no such page", "The address may be mistyped, or the page is gone.")
         if found.need is not None and not visit.may(found.need):
-            return _error_page(visit, 403, "You are not allowed to do that", _MISSING[found.need])
+            return visit.error(403, "You are not allowed to do that", _MISSING[found.need])
         request.scope["sidekiq_py.page"] = found.page
         if request.method == "POST":
             refused = await self._read_form(visit)
@@ -250,10 +248,10 @@ class Dashboard:
         async for part in request.stream():
             body += part
             if len(body) > _MOST_FORM_BYTES:
-                return _error_page(visit, 413, "That form is too large", "A form can hold up to 4 MB.")
+                return visit.error(413, "That form is too large", "A form can hold up to 4 MB.")
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/x-www-form-urlencoded":
-            return _error_page(visit, 415, "That is not a form", "Send it as application/x-www-form-urlencoded.")
+            return visit.error(415, "That is not a form", "Send it as application/x-www-form-urlencoded.")
         try:
             visit.form = parse_qs(
                 body.decode("utf-8", "strict"),
@@ -263,21 +261,18 @@ class Dashboard:
                 errors="strict",
             )
         except ValueError:
-            return _error_page(visit, 400, "That form cannot be read", "It is not UTF-8, or has too many fields.")
+            return visit.error(400, "That form cannot be read", "It is not UTF-8, or has too many fields.")
         if self.site.access.has_bearer_token(request):
             return None
         if not self.site.access.is_same_origin(request):
-            return _error_page(
-                visit,
+            return visit.error(
                 403,
                 "This form came from somewhere else",
                 "It was rejected, because another site may have sent it. If a proxy changes the Host header, add the "
                 "dashboard's own address to origins=.",
             )
         if not is_form_token(request.cookies.get(FORM_COOKIE, ""), visit.field("form_token")):
-            return _error_page(
-                visit, 403, "This form is out of date", "Go back, reload the page and send the form again."
-            )
+            return visit.error(403, "This form is out of date", "Go back, reload the page and send the form again.")
         return None
 
     def _server(self, path: str) -> tuple[Server | None, str]:
@@ -367,14 +362,10 @@ def _refusal_page(visit: Visit, why: Refusal) -> Response:
         query = visit.request.url.query
         asked_for = visit.request.scope["sidekiq_py.page"] + (f"?{query}" if query else "")
         return visit.redirect("/sign-in", to=None if asked_for == "/" else asked_for)
-    response = _error_page(visit, why.status, why.title, why.advice)
+    response = visit.error(why.status, why.title, why.advice)
     if why.status == HTTPStatus.UNAUTHORIZED:
         response.headers["www-authenticate"] = "Bearer"
     return response
-
-
-def _error_page(visit: Visit, status: int, title: str, advice: str) -> Response:
-    return visit.page("error.html", status, title=title, advice=advice)
 
 
 def _described(error: SidekiqError) -> tuple[int, str, str]:

@@ -130,6 +130,10 @@ class Visit:
         # Unpaired surrogates may be left, for example in attributes.
         return self._with_cookies(HTMLResponse(html.encode(errors="backslashreplace"), status))
 
+    def error(self, status: int, title: str, advice: str) -> Response:
+        """Render a page that says what is wrong, and what the user can do."""
+        return self.page("error.html", status, title=title, advice=advice)
+
     def redirect(self, path: str, notice: str = "", /, **query: Any) -> Response:
         """Redirect to another page, which shows *notice*."""
         if notice:

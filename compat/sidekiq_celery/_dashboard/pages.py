@@ -69,10 +69,10 @@ def _with_error_page(render: Render) -> Render:
         except SidekiqError:
             raise
         except ImproperlyConfigured as error:
-            return visit.page("error.html", 409, title="These pages cannot be used here", advice=f"{error}.")
+            return visit.error(409, "These pages cannot be used here", f"{error}.")
         except (CeleryError, KombuError, RedisPyError, OSError) as error:
             advice = f"{type(error).__name__}: {error}. Reload the page to see what was done."
-            return visit.page("error.html", 502, title="Celery did not answer", advice=advice)
+            return visit.error(502, "Celery did not answer", advice)
 
     return guarded
 

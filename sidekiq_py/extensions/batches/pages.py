@@ -94,7 +94,7 @@ def _show(visit: Visit) -> Any:
         batch = state.read(pool, visit.query("bid"))
     except BatchGoneError:
         advice = "It was deleted, or it has expired: a day after its success, or 30 days after its last change."
-        return visit.page("error.html", 404, title="There is no such batch", advice=advice)
+        return visit.error(404, "There is no such batch", advice)
     wanted = visit.query("state")
     rows = batch.jobs
     page = None

@@ -57,7 +57,7 @@ def _list(visit: Visit) -> Any:
 def _show(visit: Visit) -> Any:
     job = CronJobs(pool=visit.pool).find(visit.query("name"), visit.query("namespace") or None)
     if job is None:
-        return visit.page("error.html", 404, title="There is no such periodic job", advice="It may have been removed.")
+        return visit.error(404, "There is no such periodic job", "It may have been removed.")
     runs = [
         {
             "at": datetime.fromtimestamp(run.tick or run.pushed_at, UTC),

@@ -17,9 +17,7 @@ def run(visit: Visit) -> Response:
     """One run."""
     found = BulkRuns(pool=visit.pool).find(visit.query("id")[:100])
     if found is None:
-        return visit.page(
-            "error.html", 404, title="There is no such action", advice="It is more than a day old, or never existed."
-        )
+        return visit.error(404, "There is no such action", "It is more than a day old, or never existed.")
     return visit.page("bulk_run.html", run=found)
 
 

@@ -49,7 +49,7 @@ def signal(visit: Visit) -> Response:
         return visit.redirect("/busy", "There is no such action; nothing was done.")
     if bool(identity) == everything:
         advice = "Send the identity of one process, or all=1 for all processes. Nothing was done."
-        return visit.page("error.html", 400, title="Which process?", advice=advice)
+        return visit.error(400, "Which process?", advice)
     if action == "stop" or (action == "quiet" and everything):
         question = f"{action.capitalize()} {identity if identity else 'all processes'}?"
         asked = visit.question(question, path="/busy/signal", back="/busy")

@@ -217,7 +217,7 @@ def _lines(text: str) -> str:
 
 
 def _gone(visit: Visit) -> Response:
-    return visit.page("error.html", 404, title="This job is no longer here", advice=_GONE)
+    return visit.error(404, "This job is no longer here", _GONE)
 
 
 HANDLERS = (

@@ -139,7 +139,7 @@ def act_on_all(visit: Visit, place_of: PlaceOf) -> Response:
         return _back(visit, place, wanted, wanted.trouble or "There is no such action; nothing was done.")
     if wanted.is_empty and visit.field("all") != "1":
         advice = "Send a filter, such as class=HardWorker, or all=1 for all jobs. Nothing was done."
-        return visit.page("error.html", 400, title="Which jobs?", advice=advice)
+        return visit.error(400, "Which jobs?", advice)
     target, problem = _target(visit, place, action)
     if problem:
         return _back(visit, place, wanted, problem)

@@ -66,7 +66,7 @@ def _unknown(visit: Visit, name: str, known: Sequence[str]) -> Response:
     close = closest(name, known)
     meant = "" if close is None else f" Did you mean {shortened(close, 200)}?"
     title = f"There is no queue {shortened(name, 200)}"
-    return visit.page("error.html", 404, title=title, advice=f"Nothing was done.{meant}")
+    return visit.error(404, title, f"Nothing was done.{meant}")
 
 
 def confirm_clear(visit: Visit) -> Response:
@@ -79,7 +79,7 @@ def clear(visit: Visit) -> Response:
     """Delete all jobs of a queue."""
     name = visit.field("name")
     if not name:
-        return visit.page("error.html", 400, title="Which queue?", advice="Send its name. Nothing was done.")
+        return visit.error(400, "Which queue?", "Send its name. Nothing was done.")
     target = Queue(name, pool=visit.pool)
     visit.audit("clear", f"queue {name}", f"{target.size} jobs")
     count = target.clear()

@@ -18,7 +18,7 @@ _log = logging.getLogger("sidekiq.web")
 def form(visit: Visit) -> Response:
     """The form."""
     if not visit.site.access.has_sign_in:
-        return visit.page("error.html", 404, title="There is no such page", advice="This dashboard has no sign-in.")
+        return visit.error(404, "There is no such page", "This dashboard has no sign-in.")
     return visit.page("sign_in.html", trouble="", to=visit.query("to"))
 
 

@@ -20,9 +20,9 @@ from sidekiq_py.api import (
 from sidekiq_py.api.page_size import PageSize
 from sidekiq_py.api.stats import known_queues
 from sidekiq_py.options import complaint_about_queue
-from sidekiq_py.redaction import Redaction
 from sidekiq_py.web.filters import PageFilter
 from sidekiq_py.web.text import shortened
+from sidekiq_py.web.visit import Visit
 
 FIRST_READ = 100
 _LOOKED_AT = 10_000
@@ -52,6 +52,13 @@ RUN = Action("run", "Run now", "enqueued")
 KILL = Action("kill", "Kill", "moved to the dead set")
 DELETE = Action("delete", "Delete", "deleted", destroys=True)
 MOVE = Action("move", "Move", "moved")
+
+SETS: dict[str, tuple[Callable[..., JobSet], str, tuple[Action, ...]]] = {
+    "/retries": (RetrySet, "Retries", (RETRY, KILL, DELETE)),
+    "/scheduled": (ScheduledSet, "Scheduled", (RUN, KILL, DELETE)),
+    "/dead": (DeadSet, "Dead", (RETRY, DELETE)),
+}
+"""The pages of the sorted sets: path → the set, the title, and what can be done to its jobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,20 +108,16 @@ class SetPlace:
     A sorted set.
 
     Args:
-        job_set: The set.
-        title: The page's title.
-        path: The page's path.
-        actions: What can be done to its jobs.
-        redaction: The redaction policy, which applies to searches, too.
+        visit: Says which Redis to read. The dashboard's redaction policy applies to searches, too.
+        path: The page's path, one of `SETS`.
     """
 
-    def __init__(
-        self, job_set: JobSet, title: str, path: str, actions: tuple[Action, ...], redaction: Redaction
-    ) -> None:
-        self.title, self.path, self.actions = title, path, actions
-        self.name = job_set.name
-        self._set = job_set
-        self._redaction = redaction
+    def __init__(self, visit: Visit, path: str) -> None:
+        kind, self.title, self.actions = SETS[path]
+        self.path = path
+        self.jobs = kind(pool=visit.pool)
+        self.name = self.jobs.name
+        self._redaction = visit.site.redaction
 
     def __repr__(self) -> str:
         return f"<SetPlace {self.name}>"
@@ -122,7 +125,7 @@ class SetPlace:
     def read(self, wanted: PageFilter, start: int, limit: int, *, latest_first: bool) -> Found:
         """As in `Place`; without a filter it takes one round trip."""
         if wanted.is_empty:
-            entries, size = self._set.at_rank(start, limit, latest_first=latest_first)
+            entries, size = self.jobs.at_rank(start, limit, latest_first=latest_first)
             end = start + len(entries)
             return Found([(entry.key, entry) for entry in entries], end if end < size else None, end, size)
         first, last = self._ranks(wanted, latest_first=latest_first)
@@ -131,7 +134,7 @@ class SetPlace:
         place, size, end = start, last, min(last, start + _LOOKED_AT)
         page_size = PageSize(FIRST_READ)
         while place < end and len(rows) < limit:
-            entries, size = self._set.at_rank(place, min(page_size.jobs, end - place), latest_first=latest_first)
+            entries, size = self.jobs.at_rank(place, min(page_size.jobs, end - place), latest_first=latest_first)
             if not entries:
                 return Found(rows, None, place, size)
             for entry in entries:
@@ -146,22 +149,22 @@ class SetPlace:
     def count(self, wanted: PageFilter, start: int) -> tuple[int, int | None, int]:
         """As in `Place`. Redis itself counts if the filter has only times."""
         if wanted.wanted.has_only_times:
-            total = self._set.size_between(wanted.wanted.earliest, wanted.wanted.latest)
+            total = self.jobs.size_between(wanted.wanted.earliest, wanted.wanted.latest)
             return total, None, total
         found = self.read(wanted, start, _LOOKED_AT + 1, latest_first=False)
         return len(found.rows), found.next_start, found.total
 
     def find(self, keys: Sequence[str]) -> dict[str, SortedEntry]:
         """As in `Place`."""
-        return self._set.find_keys(keys)
+        return self.jobs.find_keys(keys)
 
     def act(self, action: str, jobs: Iterable[Any], target: str = "", **options: Any) -> BulkResult:
         """As in `Place`."""
         calls: dict[str, Callable[..., BulkResult]] = {
-            "retry": self._set.retry_many,
-            "run": self._set.add_many_to_queue,
-            "kill": self._set.kill_many,
-            "delete": self._set.delete_many,
+            "retry": self.jobs.retry_many,
+            "run": self.jobs.add_many_to_queue,
+            "kill": self.jobs.kill_many,
+            "delete": self.jobs.delete_many,
         }
         return calls[action](jobs, **options)
 
@@ -171,19 +174,19 @@ class SetPlace:
 
         Stops after as many entries as there are now: jobs that fail again at once would keep it going forever.
         """
-        size = self._set.size
-        for entry in islice(self._set.find(wanted.times, stop=run.should_stop), size):
+        size = self.jobs.size
+        for entry in islice(self.jobs.find(wanted.times, stop=run.should_stop), size):
             if wanted.fits(entry, entry.score, self._redaction):
                 yield entry
 
     def _ranks(self, wanted: PageFilter, *, latest_first: bool) -> tuple[int, int]:
         """The ranks between which the entries with the wanted times are."""
         earliest, latest = wanted.wanted.earliest, wanted.wanted.latest
-        size = self._set.size
+        size = self.jobs.size
         if earliest is None and latest is None:
             return 0, size
-        below = self._set.size_between(None, earliest) if earliest is not None else 0
-        inside = self._set.size_between(earliest, latest)
+        below = self.jobs.size_between(None, earliest) if earliest is not None else 0
+        inside = self.jobs.size_between(earliest, latest)
         first = size - below - inside if latest_first else below
         return first, first + inside
 
@@ -193,19 +196,17 @@ class QueuePlace:
     A queue.
 
     Args:
-        name: The queue's name.
-        pool: The Redis, as the data API takes it.
-        redaction: The redaction policy, which applies to searches, too.
+        visit: Names the queue, and says which Redis to read. The redaction policy applies to searches, too.
     """
 
     path = "/queue"
     actions: tuple[Action, ...] = (DELETE, MOVE)
 
-    def __init__(self, name: str, pool: Any, redaction: Redaction) -> None:
-        self.title = f"Queue {name}"
-        self.name = name
-        self._queue = Queue(name, pool=pool)
-        self._redaction = redaction
+    def __init__(self, visit: Visit) -> None:
+        self.name = visit.field("name") or visit.query("name")
+        self.title = f"Queue {self.name}"
+        self._queue = Queue(self.name, pool=visit.pool)
+        self._redaction = visit.site.redaction
 
     def __repr__(self) -> str:
         return f"<QueuePlace {self.name}>"
@@ -264,13 +265,9 @@ class QueuePlace:
                 yield job
 
 
-def set_place(path: str, pool: Any, redaction: Redaction) -> SetPlace:
-    """The place that a page shows: `/retries`, `/scheduled` or `/dead`."""
-    if path == "/retries":
-        return SetPlace(RetrySet(pool=pool), "Retries", path, (RETRY, KILL, DELETE), redaction)
-    if path == "/scheduled":
-        return SetPlace(ScheduledSet(pool=pool), "Scheduled", path, (RUN, KILL, DELETE), redaction)
-    return SetPlace(DeadSet(pool=pool), "Dead", path, (RETRY, DELETE), redaction)
+def place_at(visit: Visit, path: str) -> Place:
+    """The place that a page shows: a path of `SETS`, or `/queue` for the queue that the request names."""
+    return QueuePlace(visit) if path == "/queue" else SetPlace(visit, path)
 
 
 def chosen_queue(given: str, pool: Any) -> tuple[str, str]:

@@ -6,12 +6,12 @@ from typing import Any
 
 from starlette.responses import Response
 
-from sidekiq_py.api import DeadSet, JobDraft, JobRecord, Queue, RetrySet, ScheduledSet, SortedEntry, WorkSet
+from sidekiq_py.api import JobDraft, JobRecord, Queue, SortedEntry, WorkSet
 from sidekiq_py.api.page_size import PageSize
 from sidekiq_py.errors import PayloadError
 from sidekiq_py.web.access import Need
 from sidekiq_py.web.handlers import Handler
-from sidekiq_py.web.places import FIRST_READ, Place, QueuePlace, chosen_queue, set_place
+from sidekiq_py.web.places import FIRST_READ, SETS, Place, SetPlace, chosen_queue, place_at
 from sidekiq_py.web.text import json_text, shortened
 from sidekiq_py.web.tree import tree
 from sidekiq_py.web.visit import Visit
@@ -24,7 +24,6 @@ _LONGEST_EDITED = 100_000
 _GONE = "It may have run, been retried or been deleted. If it is elsewhere, searching by its id finds it."
 # W3C trace context: version, id of the trace (not all zeros), id of the span, flags.
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(?![0-9a-f])")
-_SETS = ("/retries", "/scheduled", "/dead")
 
 
 def job(visit: Visit) -> Response:
@@ -95,25 +94,23 @@ def _find(visit: Visit, jid: str) -> Response:
     """Find out where a job is: running, in a set, or among the first jobs of a queue."""
     work = WorkSet(pool=visit.pool).find_work(jid)
     places: list[tuple[str, str, str | None, str]] = []
-    for path, job_set in zip(
-        _SETS, (RetrySet(pool=visit.pool), ScheduledSet(pool=visit.pool), DeadSet(pool=visit.pool)), strict=True
-    ):
-        entry = job_set.find_job(jid)
+    for place in (SetPlace(visit, path) for path in SETS):
+        entry = place.jobs.find_job(jid)
         if entry is not None:
-            places.append((set_place(path, visit.pool, visit.site.redaction).title, path, None, entry.key))
+            places.append((place.title, place.path, None, entry.key))
     looked_at = 0
     if work is None and not places:
         for queue in Queue.all(pool=visit.pool)[:_MOST_QUEUES]:
-            place, count = _in_queue(queue, jid)
+            key, count = _in_queue(queue, jid)
             looked_at += count
-            if place is not None:
-                places.append((f"Queue {queue.name}", "/queue", queue.name, place))
+            if key is not None:
+                places.append((f"Queue {queue.name}", "/queue", queue.name, key))
                 break
     if work is not None and not places:
         return _show(visit, work.job, work=work)
     if len(places) == 1 and work is None:
-        _, path, name, key = places[0]
-        return visit.redirect("/job", at=path, name=name, key=key)
+        _, path, name, found = places[0]
+        return visit.redirect("/job", at=path, name=name, key=found)
     return visit.page("found_jobs.html", 200 if places else 404, jid=jid, places=places, looked_at=looked_at)
 
 
@@ -133,13 +130,9 @@ def _in_queue(queue: Queue, jid: str) -> tuple[str | None, int]:
 
 def _at_place(visit: Visit) -> tuple[Place | None, JobRecord | None]:
     path, key = visit.field("at") or visit.query("at"), visit.field("key") or visit.query("key")
-    if path == "/queue":
-        name = visit.field("name") or visit.query("name")
-        place: Place = QueuePlace(name, visit.pool, visit.site.redaction)
-    elif path in _SETS:
-        place = set_place(path, visit.pool, visit.site.redaction)
-    else:
+    if path not in ("/queue", *SETS):
         return None, None
+    place = place_at(visit, path)
     return place, place.find([key]).get(key)
 
 

@@ -2,7 +2,7 @@
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from threading import Thread
 from typing import Any
@@ -14,7 +14,7 @@ from sidekiq_py.logs import counted
 from sidekiq_py.web.access import Need
 from sidekiq_py.web.filters import PageFilter, filter_of
 from sidekiq_py.web.handlers import Handler
-from sidekiq_py.web.places import Action, Place, QueuePlace, chosen_queue, set_place
+from sidekiq_py.web.places import SETS, Action, Place, chosen_queue, place_at
 from sidekiq_py.web.text import shortened
 from sidekiq_py.web.trends import charts_of
 from sidekiq_py.web.visit import Visit
@@ -28,12 +28,10 @@ _MOST_A_SECOND = 1_000_000
 
 _log = logging.getLogger("sidekiq.web")
 
-PlaceOf = Callable[[Visit], Place]
 
-
-def listing(visit: Visit, place_of: PlaceOf) -> Response:
+def listing(visit: Visit, path: str) -> Response:
     """The list."""
-    place, wanted = place_of(visit), filter_of(visit)
+    place, wanted = place_at(visit, path), filter_of(visit)
     start = visit.query_number("from", 0)
     is_latest_first = visit.query("order", "latest" if place.path == "/dead" else "first") == "latest"
     found = place.read(wanted, start, _SHOWN, latest_first=is_latest_first)
@@ -69,9 +67,9 @@ def _about_queue(visit: Visit, name: str) -> dict[str, Any]:
     }
 
 
-def act(visit: Visit, place_of: PlaceOf) -> Response:
+def act(visit: Visit, path: str) -> Response:
     """Run an action on the chosen jobs."""
-    place, wanted = place_of(visit), filter_of(visit)
+    place, wanted = place_at(visit, path), filter_of(visit)
     action = _action(visit, place)
     keys = list(dict.fromkeys(visit.form.get("key", ())))[:_MOST_CHOSEN]
     back = partial(_back, visit, place, wanted)
@@ -110,9 +108,9 @@ def _chosen(keys: Sequence[str], found: Mapping[str, JobRecord], target: str) ->
     return text
 
 
-def confirm_all(visit: Visit, place_of: PlaceOf) -> Response:
+def confirm_all(visit: Visit, path: str) -> Response:
     """Show how many jobs match, and the actions for all of them."""
-    place, wanted = place_of(visit), filter_of(visit)
+    place, wanted = place_at(visit, path), filter_of(visit)
     start = visit.query_number("from", 0)
     before = visit.query_number("counted", 0) if start else 0
     count, next_start, total = place.count(wanted, start)
@@ -127,13 +125,13 @@ def confirm_all(visit: Visit, place_of: PlaceOf) -> Response:
     )
 
 
-def act_on_all(visit: Visit, place_of: PlaceOf) -> Response:
+def act_on_all(visit: Visit, path: str) -> Response:
     """
     Start an action on all matching jobs in the background.
 
     Without a filter only with `all=1`: a form in which the filter got lost must not delete a whole set.
     """
-    place, wanted = place_of(visit), filter_of(visit)
+    place, wanted = place_at(visit, path), filter_of(visit)
     action = _action(visit, place)
     if action is None or wanted.trouble:
         return _back(visit, place, wanted, wanted.trouble or "There is no such action; nothing was done.")
@@ -205,26 +203,16 @@ def _address(visit: Visit, place: Place, wanted: PageFilter) -> dict[str, str]:
     return {**name, **wanted.given, **({"order": order} if order in ("first", "latest") else {})}
 
 
-def _of_set(path: str) -> PlaceOf:
-    return lambda visit: set_place(path, visit.pool, visit.site.redaction)
-
-
-def _of_queue(visit: Visit) -> Place:
-    return QueuePlace(visit.field("name") or visit.query("name"), visit.pool, visit.site.redaction)
-
-
-def _handlers(path: str, page: str, place_of: PlaceOf) -> tuple[Handler, ...]:
+def _handlers(path: str, page: str) -> tuple[Handler, ...]:
     return (
-        Handler("GET", path, partial(listing, place_of=place_of), Need.VIEW, page),
-        Handler("POST", f"{path}/act", partial(act, place_of=place_of), Need.OPERATE, page),
-        Handler("GET", f"{path}/all", partial(confirm_all, place_of=place_of), Need.OPERATE, page),
-        Handler("POST", f"{path}/all", partial(act_on_all, place_of=place_of), Need.OPERATE, page),
+        Handler("GET", path, partial(listing, path=path), Need.VIEW, page),
+        Handler("POST", f"{path}/act", partial(act, path=path), Need.OPERATE, page),
+        Handler("GET", f"{path}/all", partial(confirm_all, path=path), Need.OPERATE, page),
+        Handler("POST", f"{path}/all", partial(act_on_all, path=path), Need.OPERATE, page),
     )
 
 
 HANDLERS = (
-    *_handlers("/retries", "/retries", _of_set("/retries")),
-    *_handlers("/scheduled", "/scheduled", _of_set("/scheduled")),
-    *_handlers("/dead", "/dead", _of_set("/dead")),
-    *_handlers("/queue", "/queues", _of_queue),
+    *(handler for path in SETS for handler in _handlers(path, path)),
+    *_handlers("/queue", "/queues"),
 )

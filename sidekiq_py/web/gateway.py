@@ -15,6 +15,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.web.application import asgi_app
+from sidekiq_py.web.text import whole_number
 from sidekiq_py.web.visit import POLLING
 
 _MOST_BODY_BYTES = 5 * 1024 * 1024
@@ -69,8 +70,7 @@ def wsgi_app(**settings: Any) -> Callable[[dict[str, Any], Callable[..., Any]], 
     application = asgi_app(**settings)
 
     def serve(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        length = environ.get("CONTENT_LENGTH") or "0"
-        wanted = int(length) if length.isascii() and length.isdigit() else 0
+        wanted = whole_number(environ.get("CONTENT_LENGTH") or "") or 0
         body = environ["wsgi.input"].read(min(wanted, _MOST_BODY_BYTES)) if wanted else b""
         replied = answer(application, _scope(environ), body)
         status = HTTPStatus(replied.status)

@@ -21,7 +21,7 @@ from sidekiq_py.api.page_size import PageSize
 from sidekiq_py.api.stats import known_queues
 from sidekiq_py.options import complaint_about_queue
 from sidekiq_py.web.filters import PageFilter
-from sidekiq_py.web.text import shortened
+from sidekiq_py.web.text import shortened, whole_number
 from sidekiq_py.web.visit import Visit
 
 FIRST_READ = 100
@@ -242,10 +242,9 @@ class QueuePlace:
         """As in `Place`."""
         found = {}
         for key in keys:
-            digest, _, place = key.rpartition("-")
-            # Redis integers have 19 digits at most, and Python parses no more than 4,300.
-            is_place = place.isascii() and place.isdigit() and len(place) <= _LONGEST_PLACE
-            job = self._queue.find_near(digest, int(place)) if is_place else None
+            digest, _, text = key.rpartition("-")
+            place = whole_number(text, _LONGEST_PLACE)
+            job = None if place is None else self._queue.find_near(digest, place)
             if job is not None:
                 found[key] = job
         return found

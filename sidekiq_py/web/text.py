@@ -45,6 +45,11 @@ def is_sendable(name: str) -> bool:
     return 0 < len(name) <= _LONGEST_SENT and not _UNSAFE.search(name)
 
 
+def whole_number(given: str, most_digits: int = 19) -> int | None:
+    """What a user or a program has sent, as a whole number; None if it is anything else, or longer."""
+    return int(given) if given.isascii() and given.isdigit() and len(given) <= most_digits else None
+
+
 def number(value: float) -> str:
     """`1,234,567`; of a payload's number with very many digits, the beginning."""
     try:

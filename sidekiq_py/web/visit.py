@@ -17,7 +17,7 @@ from sidekiq_py.api import AuditLog, JobRecord
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.web.access import FORM_COOKIE, Need, User, new_form_token
 from sidekiq_py.web.site import Server, Site
-from sidekiq_py.web.text import ShownJob, shortened
+from sidekiq_py.web.text import ShownJob, shortened, whole_number
 
 NOTICE_COOKIE = "sidekiq_py_notice"
 _NAVIGATION = (
@@ -96,8 +96,8 @@ class Visit:
 
     def query_number(self, name: str, default: int, *, most: int = 10**15) -> int:
         """A parameter of the address as a whole number, 0 or more; *default* if it is anything else."""
-        value = self.query(name)
-        return min(int(value), most) if value.isascii() and value.isdigit() and len(value) < 20 else default
+        number = whole_number(self.query(name))
+        return default if number is None else min(number, most)
 
     def field(self, name: str, default: str = "") -> str:
         """The first value of a form field."""

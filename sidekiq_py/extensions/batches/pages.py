@@ -59,7 +59,7 @@ def _template(name: str) -> dict[str, str]:
 
 def _list(visit: Visit) -> Any:
     wanted = visit.query("state")
-    start = _number(visit.query("from"))
+    start = visit.query_number("from", 0)
     chosen = next((name for name in state.STATES if name == wanted), None)
     batches, has_more = _all_from(visit, start) if chosen is None else _in_state(visit, chosen, start)
     return visit.page(
@@ -100,7 +100,7 @@ def _show(visit: Visit) -> Any:
     page = None
     if rows is not None:
         chosen = next((name for name in ROW_STATES if name == wanted), None)
-        after = _number(visit.query("after")) if visit.query("after") else None
+        after = visit.query_number("after", 0) if visit.query("after") else None
         page = rows.page(chosen, after=after, limit=_SHOWN, redaction=visit.site.redaction, with_counts=True)
     members = [] if rows is not None else list(islice(state.members(pool, batch.bid), _SHOWN))
     return visit.page(
@@ -147,7 +147,3 @@ def _act(visit: Visit) -> Any:
         if action == "delete"
         else visit.redirect_back(notice, "/batches", "/batches/one")
     )
-
-
-def _number(text: str) -> int:
-    return int(text) if text.isdecimal() and len(text) < 16 else 0

@@ -12,7 +12,7 @@ from sidekiq_py.errors import PayloadError
 from sidekiq_py.web.access import Need
 from sidekiq_py.web.handlers import Handler
 from sidekiq_py.web.places import FIRST_READ, SETS, Place, SetPlace, chosen_queue, place_at
-from sidekiq_py.web.text import json_text, shortened
+from sidekiq_py.web.text import json_text, shortened, whole_number
 from sidekiq_py.web.tree import tree
 from sidekiq_py.web.visit import Visit
 
@@ -21,6 +21,7 @@ _JOBS_LOOKED_AT = 20_000
 _MOST_QUEUES = 20
 _MOST_EDITED = 100
 _LONGEST_EDITED = 100_000
+_LONGEST_DELAY = 9
 _GONE = "It may have run, been retried or been deleted. If it is elsewhere, searching by its id finds it."
 # W3C trace context: version, id of the trace (not all zeros), id of the span, flags.
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(?![0-9a-f])")
@@ -62,8 +63,9 @@ def copy(visit: Visit) -> Response:
         # The policy names hidden arguments by their position, and adding or removing one would move them.
         trouble = "Some arguments are hidden, so none can be added or removed."
         return _copy_page(visit, place, record, draft, trouble, 422)
-    delay = visit.field("in").strip()
-    if delay and not (delay.isascii() and delay.isdigit() and len(delay) < 10):
+    asked_delay = visit.field("in").strip()
+    delay = whole_number(asked_delay, _LONGEST_DELAY)
+    if asked_delay and delay is None:
         return _copy_page(visit, place, record, draft, "Enter the delay as a whole number of seconds.", 422)
     queue, problem = chosen_queue(visit.field("queue"), visit.pool)
     if not queue:
@@ -80,7 +82,7 @@ def copy(visit: Visit) -> Response:
             changes,
             more=[more] if more else [],
             queue=queue,
-            at=visit.now + timedelta(seconds=int(delay)) if delay else None,
+            at=None if delay is None else visit.now + timedelta(seconds=delay),
             pool=visit.pool,
         )
     except PayloadError as error:

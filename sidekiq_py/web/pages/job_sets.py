@@ -15,7 +15,7 @@ from sidekiq_py.web.access import Need
 from sidekiq_py.web.filters import PageFilter, filter_of
 from sidekiq_py.web.handlers import Handler
 from sidekiq_py.web.places import SETS, Action, Place, chosen_queue, place_at
-from sidekiq_py.web.text import shortened
+from sidekiq_py.web.text import shortened, whole_number
 from sidekiq_py.web.trends import charts_of
 from sidekiq_py.web.visit import Visit
 
@@ -25,6 +25,7 @@ _MOST_CHOSEN = 1000
 _MOST_NAMED = 10
 _LONGEST_KEY = 60
 _MOST_A_SECOND = 1_000_000
+_LONGEST_COUNT = 15
 
 _log = logging.getLogger("sidekiq.web")
 
@@ -141,10 +142,10 @@ def act_on_all(visit: Visit, path: str) -> Response:
     target, problem = _target(visit, place, action)
     if problem:
         return _back(visit, place, wanted, problem)
-    pace = visit.field("per_second").strip()
-    if pace and not (pace.isascii() and pace.isdigit() and 0 < int(pace[:9]) <= _MOST_A_SECOND):
+    asked_pace = visit.field("per_second").strip()
+    pace = whole_number(asked_pace)
+    if asked_pace and (pace is None or not 0 < pace <= _MOST_A_SECOND):
         return _back(visit, place, wanted, "The maximum must be a whole number of jobs per second; nothing was done.")
-    total = visit.field("counted")
     details = wanted.in_words or "all jobs"
     if target:
         details += f", to {target}"
@@ -154,11 +155,11 @@ def act_on_all(visit: Visit, path: str) -> Response:
         action.label,
         place.title,
         wanted=details,
-        total=int(total) if total.isascii() and total.isdigit() and len(total) < 16 else 0,
+        total=whole_number(visit.field("counted"), _LONGEST_COUNT) or 0,
     )
     work = Thread(
         target=_work,
-        args=(place, wanted, action, target, run, float(pace) if pace else None),
+        args=(place, wanted, action, target, run, pace),
         name=f"sidekiq.web/bulk-{run.id}",
         daemon=True,
     )

@@ -25,11 +25,10 @@ def dashboard(request: HttpRequest, path: str) -> HttpResponse:
         path = "/"
     replied = answer(_application(), _scope(request, base), request.body)
     response = HttpResponse(b"" if request.method == "HEAD" else replied.body, status=replied.status)
-    for name in ("Content-Type",):
-        del response[name]
+    del response["Content-Type"]
     for name, value in replied.headers:
         if name == "set-cookie":
-            _add_cookie(response, value)
+            response.cookies.load(value)
         elif name != "content-length":
             response[name] = value
     return response
@@ -76,7 +75,3 @@ def _scope(request: HttpRequest, base: str) -> dict[str, Any]:
         "server": (request.META.get("SERVER_NAME", ""), None),
         "sidekiq_py.request": request,
     }
-
-
-def _add_cookie(response: HttpResponse, header: str) -> None:
-    response.cookies.load(header)

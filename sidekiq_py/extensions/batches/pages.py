@@ -42,19 +42,16 @@ _ACTIONS: dict[str, tuple[Callable[[Batch], object], str]] = {
 
 def pages() -> list[Page]:
     """The pages of this extension."""
+    templates = {path.name: path.read_text() for path in _TEMPLATES.iterdir()}
     return [
-        Page("Batches", "/batches", _list, _template("batches.html"), (PageAction("/batches/act", _act),)),
-        Page("Batch", "/batches/one", _show, _template("batch.html"), is_listed=False, job_links=_links),
+        Page("Batches", "/batches", _list, templates, (PageAction("/batches/act", _act),)),
+        Page("Batch", "/batches/one", _show, is_listed=False, job_links=_links),
     ]
 
 
 def _links(payload: Mapping[str, Any]) -> list[JobLink]:
     member = membership_of(payload)
     return [] if member is None else [JobLink("Batch", member.bid, "/batches/one", {"bid": member.bid})]
-
-
-def _template(name: str) -> dict[str, str]:
-    return {name: (_TEMPLATES / name).read_text()}
 
 
 def _list(visit: Visit) -> Any:

@@ -28,14 +28,11 @@ _TEMPLATES = Path(__file__).with_name("templates")
 
 def pages() -> list[Page]:
     """The pages of this extension."""
+    templates = {path.name: path.read_text() for path in _TEMPLATES.iterdir()}
     return [
-        Page("Periodic", "/cron", _list, _template("cron.html"), (PageAction("/cron/act", _act),)),
-        Page("Periodic job", "/cron/job", _show, _template("cron_job.html"), is_listed=False),
+        Page("Periodic", "/cron", _list, templates, (PageAction("/cron/act", _act),)),
+        Page("Periodic job", "/cron/job", _show, is_listed=False),
     ]
-
-
-def _template(name: str) -> dict[str, str]:
-    return {name: (_TEMPLATES / name).read_text()}
 
 
 def _list(visit: Visit) -> Any:

@@ -23,7 +23,7 @@ from sidekiq_py.api.ends import ends_of_extensions
 from sidekiq_py.api.filters import JobFilter, search
 from sidekiq_py.api.job_record import JobRecord
 from sidekiq_py.api.page_size import PageSize
-from sidekiq_py.api.source import client_for
+from sidekiq_py.api.source import SizedOfRedis, client_for
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.config import Config
@@ -166,7 +166,7 @@ class SetPage:
     looked_at: int
 
 
-class JobSet:
+class JobSet(SizedOfRedis):
     """
     A sorted set of jobs. Iterating goes from the highest score down, `reversed()` from the lowest up.
 
@@ -185,18 +185,11 @@ class JobSet:
     ) -> None:
         self.name = name
         self._client = client_for(pool, client)
-        self._pool = self._client.pool
+        super().__init__(client=self._client)
         self._limits = dead_limits or Config().dead_limits
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
-
-    def __len__(self) -> int:
-        return self.size
-
-    def __bool__(self) -> bool:
-        # An empty set is still truthy: a set is an object.
-        return True
 
     def __iter__(self) -> Iterator[SortedEntry]:
         return self._walk(downward=True)

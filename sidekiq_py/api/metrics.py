@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time
 from typing import Any
 
-from sidekiq_py.api.source import OfRedis, pool_for
+from sidekiq_py.api.source import OfRedis
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.errors import ConfigError
@@ -90,7 +90,7 @@ class MetricsResult:
     marks: tuple[DeployMark, ...]
 
 
-class Metrics:
+class Metrics(OfRedis):
     """
     Execution metrics as Sidekiq 7 and 8 write them; older releases have none. Both formats are read and added up.
 
@@ -101,11 +101,8 @@ class Metrics:
     """
 
     def __init__(self, *, now: float | None = None, pool: Any = None, client: Client | None = None) -> None:
-        self._pool = pool_for(pool, client)
+        super().__init__(pool=pool, client=client)
         self._now = now_seconds() if now is None else now
-
-    def __repr__(self) -> str:
-        return "<Metrics>"
 
     def top_jobs(
         self,

@@ -7,7 +7,7 @@ from typing import Any
 
 from sidekiq_py.api.filters import JobFilter
 from sidekiq_py.api.job_record import JobRecord, moment
-from sidekiq_py.api.source import OfRedis, pool_for
+from sidekiq_py.api.source import SizedOfRedis
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.errors import SidekiqError
@@ -152,7 +152,7 @@ class Process:
             raise SidekiqError(f"{self.identity} is embedded in another program; it cannot be {what} from outside")
 
 
-class ProcessSet:
+class ProcessSet(SizedOfRedis):
     """
     All processes with a heartbeat within the last minute.
 
@@ -166,18 +166,9 @@ class ProcessSet:
     """
 
     def __init__(self, clean: bool = True, *, pool: Any = None, client: Client | None = None) -> None:
-        self._pool = pool_for(pool, client)
+        super().__init__(pool=pool, client=client)
         if clean:
             self.cleanup()
-
-    def __repr__(self) -> str:
-        return "<ProcessSet>"
-
-    def __len__(self) -> int:
-        return self.size
-
-    def __bool__(self) -> bool:
-        return True
 
     def __iter__(self) -> Iterator[Process]:
         return iter(self._read(process_set.identities(self._pool)))
@@ -262,7 +253,7 @@ class Work:
         return None if self.run_at is None else max(0.0, now_seconds() - self.run_at.timestamp())
 
 
-class WorkSet(OfRedis):
+class WorkSet(SizedOfRedis):
     """
     The jobs running now, as of each process's last heartbeat. A short job may never show up here.
 
@@ -273,12 +264,6 @@ class WorkSet(OfRedis):
         pool: The Redis to use: a `Pool`, a redis-py client, or a URL. By default the program's own.
         client: A client to use instead of *pool*.
     """
-
-    def __len__(self) -> int:
-        return self.size
-
-    def __bool__(self) -> bool:
-        return True
 
     def __iter__(self) -> Iterator[tuple[str, str, Work]]:
         running = process_set.running(self._pool, process_set.identities(self._pool))

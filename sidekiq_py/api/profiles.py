@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from sidekiq_py.api.job_record import moment
-from sidekiq_py.api.source import OfRedis
+from sidekiq_py.api.source import SizedOfRedis
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.redis_access.reads import profiles
 from sidekiq_py.wire.number_text import to_finite
@@ -33,7 +33,7 @@ class ProfileRecord:
     elapsed: float
 
 
-class ProfileSet(OfRedis):
+class ProfileSet(SizedOfRedis):
     """
     The profiles of the last day, latest first.
 
@@ -41,12 +41,6 @@ class ProfileSet(OfRedis):
         pool: The Redis to use: a `Pool`, a redis-py client, or a URL. By default the program's own.
         client: A client to use instead of *pool*.
     """
-
-    def __len__(self) -> int:
-        return self.size
-
-    def __bool__(self) -> bool:
-        return True
 
     def __iter__(self) -> Iterator[ProfileRecord]:
         names = profiles.live_keys(self._pool, now_seconds())

@@ -11,7 +11,7 @@ from sidekiq_py.api.ends import ends_of_extensions, is_handled
 from sidekiq_py.api.filters import JobFilter, search
 from sidekiq_py.api.job_record import JobRecord, latency, seconds_of
 from sidekiq_py.api.page_size import PageSize
-from sidekiq_py.api.source import pool_for
+from sidekiq_py.api.source import SizedOfRedis, pool_for
 from sidekiq_py.client.sync_client import Client, of_pool
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.redis_access.connection.pool import Pool
@@ -80,7 +80,7 @@ class QueuePage:
     size: int
 
 
-class Queue:
+class Queue(SizedOfRedis):
     """
     One queue.
 
@@ -100,8 +100,8 @@ class Queue:
     """
 
     def __init__(self, name: str = "default", *, pool: Any = None, client: Client | None = None) -> None:
+        super().__init__(pool=pool, client=client)
         self.name = name
-        self._pool = pool_for(pool, client)
 
     @classmethod
     def all(cls, *, pool: Any = None, client: Client | None = None) -> list[Self]:
@@ -121,13 +121,6 @@ class Queue:
 
     def __repr__(self) -> str:
         return f"<Queue {self.name}>"
-
-    def __len__(self) -> int:
-        return self.size
-
-    def __bool__(self) -> bool:
-        # An empty queue is still truthy.
-        return True
 
     def __iter__(self) -> Iterator[QueuedJob]:
         return self._walk(oldest_first=False)

@@ -46,3 +46,18 @@ class OfRedis:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"
+
+
+class SizedOfRedis(OfRedis):
+    """Base of those with a size: it is their `len()`, and they are truthy even if they are empty."""
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __bool__(self) -> bool:
+        return True
+
+    @property
+    def size(self) -> int:
+        """How much there is."""
+        raise NotImplementedError

@@ -87,9 +87,9 @@ def level_number(name: object) -> int | None:
     return _LEVELS.get(display_text(name).lower())
 
 
-def counted(number: int, noun: str) -> str:
-    """*number* with its noun: `1 job`, `1,200 jobs`."""
-    return f"1 {noun}" if number == 1 else f"{number:,} {noun}s"
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """*number* with its noun: `1 job`, `1,200 processes`."""
+    return f"1 {one}" if number == 1 else f"{number:,} {many or one + 's'}"
 
 
 def iso_milliseconds(now: float) -> str:

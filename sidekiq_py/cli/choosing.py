@@ -15,6 +15,7 @@ from sidekiq_py.cli.connection import complete_queue
 from sidekiq_py.cli.exit_codes import COULD_NOT, STOPPED
 from sidekiq_py.cli.output import echo_json, progress, shortened
 from sidekiq_py.cli.values import moment_seconds
+from sidekiq_py.logs import counted
 from sidekiq_py.options import closest
 from sidekiq_py.wire.control_characters import escaped
 
@@ -93,11 +94,6 @@ limit_option = click.option(
     "-n", "--limit", type=click.IntRange(0), default=25, show_default=True, help="How many; 0 shows all."
 )
 dry_run_option = click.option("--dry-run", is_flag=True, help="Only print how many jobs it would affect.")
-
-
-def counted(number: int, one: str, many: str | None = None) -> str:
-    """A number with its noun: `1 job`, `1,200 processes`."""
-    return f"1 {one}" if number == 1 else f"{number:,} {many or one + 's'}"
 
 
 def ask(question: Callable[[], str], *, what: str) -> None:

@@ -10,7 +10,6 @@ import click
 from sidekiq_py.api import BulkResult, DeadSet, JobFilter, JobSet, RetrySet, ScheduledSet, SortedEntry
 from sidekiq_py.cli.choosing import (
     ask,
-    counted,
     dry_run_option,
     filter_options,
     limit_option,
@@ -34,6 +33,7 @@ from sidekiq_py.cli.output import (
     shown,
 )
 from sidekiq_py.clock import now_seconds
+from sidekiq_py.logs import counted
 from sidekiq_py.wire.json_writer import json_text
 
 _ARGS_WIDTH, _ERROR_WIDTH = 40, 60

@@ -8,12 +8,13 @@ from typing import Any
 import click
 
 from sidekiq_py.api import Process, ProcessSet, Stats
-from sidekiq_py.cli.choosing import ask, counted, unknown, yes_option
+from sidekiq_py.cli.choosing import ask, unknown, yes_option
 from sidekiq_py.cli.connection import complete_process, reads_redis
 from sidekiq_py.cli.exit_codes import COULD_NOT
 from sidekiq_py.cli.output import echo_json, echo_json_array, echo_table, relative
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.errors import RedisError, SidekiqError
+from sidekiq_py.logs import counted
 from sidekiq_py.redis_access.reads.in_flight_counts import totals
 from sidekiq_py.wire.control_characters import escaped
 

@@ -11,7 +11,6 @@ from sidekiq_py.api import BulkResult, JobFilter, ProcessSet, Queue, QueuedJob, 
 from sidekiq_py.api.stats import known_queues
 from sidekiq_py.cli.choosing import (
     ask,
-    counted,
     dry_run_option,
     filter_options,
     limit_option,
@@ -37,6 +36,7 @@ from sidekiq_py.cli.output import (
 )
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.config import QueueConfig
+from sidekiq_py.logs import counted
 from sidekiq_py.wire.control_characters import escaped
 from sidekiq_py.wire.json_writer import json_text
 

@@ -5,10 +5,11 @@ from typing import Any
 import click
 
 from sidekiq_py.api import Process, ProcessSet, Work, WorkSet
-from sidekiq_py.cli.choosing import counted, filter_options, take_filter, warn_of_queue
+from sidekiq_py.cli.choosing import filter_options, take_filter, warn_of_queue
 from sidekiq_py.cli.connection import complete_process, reads_redis
 from sidekiq_py.cli.output import echo_json_array, echo_table, shortened, shown, span
 from sidekiq_py.cli.processes import chosen
+from sidekiq_py.logs import counted
 from sidekiq_py.wire.json_writer import json_text
 
 _ARGS_WIDTH = 60

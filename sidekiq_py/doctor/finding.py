@@ -102,11 +102,6 @@ def listed(names: Iterable[str]) -> str:
     return f"{', '.join(all_names[:_NAMED])} and {len(all_names) - _NAMED:,} more"
 
 
-def counted(number: int, one: str, many: str | None = None) -> str:
-    """A number with its noun: `1 job`, `1,200 jobs`."""
-    return f"1 {one}" if number == 1 else f"{number:,} {many or one + 's'}"
-
-
 def verb(number: int, one: str, many: str) -> str:
     """The form of a verb that agrees with a number."""
     return one if number == 1 else many

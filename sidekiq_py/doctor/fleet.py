@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from sidekiq_py.doctor.finding import counted
+from sidekiq_py.logs import counted
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.processes import declared_classes, process_set
 from sidekiq_py.redis_access.processes.beats import BEAT_TTL_SECONDS

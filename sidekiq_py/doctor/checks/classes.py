@@ -12,9 +12,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from sidekiq_py.doctor.facts import Facts
-from sidekiq_py.doctor.finding import Finding, counted, listed, ok, problem, verb, warning
+from sidekiq_py.doctor.finding import Finding, listed, ok, problem, verb, warning
 from sidekiq_py.doctor.fleet import Worker, releases
 from sidekiq_py.doctor.sampling import SampledJob
+from sidekiq_py.logs import counted
 from sidekiq_py.wire.dialect import NEW_WRAPPER
 
 _UNKNOWN_IN_PYTHON = "sidekiq_py.errors.JobNotFoundError"

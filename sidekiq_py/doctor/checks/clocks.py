@@ -9,7 +9,8 @@ remaining time to live (of a minute) shows.
 from collections.abc import Iterator
 
 from sidekiq_py.doctor.facts import Facts
-from sidekiq_py.doctor.finding import Finding, Level, counted, listed, ok, span
+from sidekiq_py.doctor.finding import Finding, Level, listed, ok, span
+from sidekiq_py.logs import counted
 
 # A smaller difference does not matter beside the interval at which due jobs are polled.
 WARNING_SECONDS = 5.0

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 from sidekiq_py.doctor.facts import Facts
-from sidekiq_py.doctor.finding import Finding, counted, listed, note, ok, verb, warning
+from sidekiq_py.doctor.finding import Finding, listed, note, ok, verb, warning
 from sidekiq_py.doctor.fleet import releases
+from sidekiq_py.logs import counted
 from sidekiq_py.wire.payload import DEFAULT_OPTIONS
 
 # Options that middleware of other products acts on.

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 from sidekiq_py.doctor.facts import Facts
 from sidekiq_py.doctor.families import FAMILIES
-from sidekiq_py.doctor.finding import Finding, counted, listed, note, ok, warning
+from sidekiq_py.doctor.finding import Finding, listed, note, ok, warning
 from sidekiq_py.doctor.sampling import SampledJob
+from sidekiq_py.logs import counted
 from sidekiq_py.wire.extensions import EXTENSION_KEYS
 
 _EXTENSIONS = "Sidekiq::Extensions::"

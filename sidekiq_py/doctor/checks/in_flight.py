@@ -5,8 +5,9 @@ from collections.abc import Iterator, Mapping
 
 from sidekiq_py.doctor import families
 from sidekiq_py.doctor.facts import Facts
-from sidekiq_py.doctor.finding import Finding, counted, listed, note, ok, problem, verb, warning
+from sidekiq_py.doctor.finding import Finding, listed, note, ok, problem, verb, warning
 from sidekiq_py.doctor.owners import OwnerFacts
+from sidekiq_py.logs import counted
 from sidekiq_py.wire import keys
 
 # Leases are read every 5 s; an owner counts as dead when its lease was missing in two reads more than 10 s apart.

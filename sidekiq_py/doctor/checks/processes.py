@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 from sidekiq_py.doctor.facts import Facts
-from sidekiq_py.doctor.finding import Finding, Level, counted, listed, note, ok, problem, verb, warning
+from sidekiq_py.doctor.finding import Finding, Level, listed, note, ok, problem, verb, warning
 from sidekiq_py.doctor.fleet import Worker, releases
+from sidekiq_py.logs import counted
 from sidekiq_py.wire.dialect import NEWEST, OLDEST, Dialect
 
 

@@ -8,7 +8,6 @@ from sidekiq_py.doctor.facts import Facts
 from sidekiq_py.doctor.finding import (
     Finding,
     Level,
-    counted,
     for_shell,
     is_writable,
     listed,
@@ -20,6 +19,7 @@ from sidekiq_py.doctor.finding import (
     warning,
 )
 from sidekiq_py.doctor.sampling import QueueFacts
+from sidekiq_py.logs import counted
 from sidekiq_py.options import complaint_about_queue
 from sidekiq_py.wire import keys
 

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from sidekiq_py.doctor.facts import Facts
-from sidekiq_py.doctor.finding import Finding, Level, counted, note, ok, problem, unseen, verb, warning
+from sidekiq_py.doctor.finding import Finding, Level, note, ok, problem, unseen, verb, warning
+from sidekiq_py.logs import counted
 from sidekiq_py.redis_access.connection.server_info import OLDEST_REDIS
 
 _NOEVICTION_ADVICE = "Set maxmemory-policy to noeviction, and keep caches on another server."

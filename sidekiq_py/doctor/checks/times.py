@@ -13,9 +13,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from sidekiq_py.doctor.facts import Facts
-from sidekiq_py.doctor.finding import Finding, counted, listed, note, ok, problem, verb, warning
+from sidekiq_py.doctor.finding import Finding, listed, note, ok, problem, verb, warning
 from sidekiq_py.doctor.fleet import Worker, releases
 from sidekiq_py.doctor.sampling import SampledJob
+from sidekiq_py.logs import counted
 
 _FIELDS = ("created_at", "enqueued_at", "failed_at", "retried_at")
 # The year 5138 as whole seconds, the year 1973 as milliseconds.

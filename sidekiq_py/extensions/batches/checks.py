@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 from itertools import islice
 
-from sidekiq_py.doctor.finding import Finding, counted, listed, note, ok, warning
+from sidekiq_py.doctor.finding import Finding, listed, note, ok, warning
 from sidekiq_py.extension import DoctorCheck
 from sidekiq_py.extensions.batches import state
 from sidekiq_py.extensions.batches.ruby_processes import without_support
+from sidekiq_py.logs import counted
 from sidekiq_py.redis_access.connection.pool import Pool
 
 _MOST_LOOKED_AT = 500

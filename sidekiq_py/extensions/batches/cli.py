@@ -6,13 +6,14 @@ from typing import Any
 
 import click
 
-from sidekiq_py.cli.choosing import ask, counted, limit_option, yes_option
+from sidekiq_py.cli.choosing import ask, limit_option, yes_option
 from sidekiq_py.cli.connection import pushes_jobs, reads_redis
 from sidekiq_py.cli.output import DefaultsToList, echo_json, echo_json_array, echo_table, relative, shortened
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.extensions.batches import state
 from sidekiq_py.extensions.batches.api import Batches
 from sidekiq_py.extensions.batches.state import STATES, BatchStatus
+from sidekiq_py.logs import counted
 from sidekiq_py.redaction import current
 from sidekiq_py.wire.control_characters import escaped
 

@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 
 from sidekiq_py.api import ProcessSet
-from sidekiq_py.doctor.finding import Finding, counted, for_shell, listed, note, ok, problem, verb, warning
+from sidekiq_py.doctor.finding import Finding, for_shell, listed, note, ok, problem, verb, warning
 from sidekiq_py.extension import DoctorCheck
 from sidekiq_py.extensions.periodic import store
 from sidekiq_py.extensions.periodic.layout import tick_text
 from sidekiq_py.extensions.periodic.store import StoredJob
+from sidekiq_py.logs import counted
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.processes import declared_classes
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from sidekiq_py.cli.choosing import ask, counted, yes_option
+from sidekiq_py.cli.choosing import ask, yes_option
 from sidekiq_py.cli.connection import pushes_jobs, reads_redis
 from sidekiq_py.cli.output import DefaultsToList, echo_json, echo_json_array, echo_table, iso_time, plain, relative
 from sidekiq_py.cli.values import span_seconds
@@ -16,6 +16,7 @@ from sidekiq_py.extensions.periodic.cron_jobs import CronJob, CronJobs
 from sidekiq_py.extensions.periodic.cron_text import CronText, CronTextError, parse
 from sidekiq_py.extensions.periodic.declared import OVERLAPS, make
 from sidekiq_py.extensions.periodic.layout import tick_text
+from sidekiq_py.logs import counted
 from sidekiq_py.options import closest
 from sidekiq_py.redaction import current
 from sidekiq_py.wire.json_dialect import loads

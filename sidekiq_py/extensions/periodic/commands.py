@@ -60,7 +60,7 @@ def list_jobs(as_json: bool = False) -> None:
         return
     now = store.redis_now(jobs.pool)
     rows = [_row(job, now) for job in found]
-    rows += [_foreign_row(entry) for entry in others]
+    rows += [(*(str(entry.get(key) or "") for key in ("name", "cron", "class", "next", "by")), "") for entry in others]
     echo_table(("NAME", "CRON", "CLASS", "NEXT", "BY", ""), rows)
 
 
@@ -74,7 +74,7 @@ def show(name: str, as_json: bool) -> None:
         echo_json({**_as_dict(job, ticks=5), "history": job.history(), "runs": _runs(job), "lost": _lost(job)})
         return
     rows = [
-        (key.replace("_", " "), _shown(value))
+        (key.replace("_", " "), value if isinstance(value, str) else json_text(value))
         for key, value in _as_dict(job, ticks=5).items()
         if value not in (None, "", [])
     ]
@@ -315,17 +315,9 @@ def _row(job: CronJob, now: float) -> tuple[str, ...]:
     return job.name, job.cron, job.klass, relative(ticks[0], now) if ticks else "never", by, ""
 
 
-def _foreign_row(entry: Mapping[str, Any]) -> tuple[str, ...]:
-    return (*(str(entry.get(key) or "") for key in ("name", "cron", "class", "next", "by")), "")
-
-
 def _as_dict(job: CronJob, *, ticks: int = 1) -> dict[str, Any]:
     """Its fields as they may be printed, without redacted values."""
     return current().apply(job.to_dict(ticks=ticks))
-
-
-def _shown(value: Any) -> str:
-    return value if isinstance(value, str) else json_text(value)
 
 
 def _runs(job: CronJob) -> list[Mapping[str, Any]]:

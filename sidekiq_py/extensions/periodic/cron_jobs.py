@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from itertools import islice
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +16,7 @@ from sidekiq_py.extensions.periodic.declared import make
 from sidekiq_py.extensions.periodic.keys import DEFAULT_NAMESPACE
 from sidekiq_py.extensions.periodic.layout import arguments_of, epoch_of
 from sidekiq_py.extensions.periodic.store import Run, StoredJob
-from sidekiq_py.extensions.periodic.ticks import previous_time, upcoming
+from sidekiq_py.extensions.periodic.ticks import next_times, previous_time
 from sidekiq_py.redis_access.connection.pool import Pool
 
 __all__ = ["CronJob", "CronJobs", "Run"]
@@ -136,9 +135,7 @@ class CronJob:
             after: Epoch seconds or an aware datetime; by default now, by Redis's clock.
         """
         cron = self.stored.cron
-        if cron is None:
-            return []
-        return [datetime.fromtimestamp(at, cron.tz) for at in islice(upcoming(cron, self._moment(after)), count)]
+        return [] if cron is None else next_times(cron, self._moment(after), count)
 
     def previous_tick(self, *, before: float | datetime | None = None) -> datetime | None:
         """Its last tick, fired or not, in its own zone."""
@@ -349,8 +346,7 @@ class CronJobs:
 
     def next_ticks(self, cron: CronText, count: int, *, after: float | None = None) -> list[datetime]:
         """The next ticks of a cron text, after a time in epoch seconds or after now."""
-        now = store.redis_now(self.pool) if after is None else after
-        return [datetime.fromtimestamp(at, cron.tz) for at in islice(upcoming(cron, now), count)]
+        return next_times(cron, store.redis_now(self.pool) if after is None else after, count)
 
     def others(self) -> list[Mapping[str, Any]]:
         """

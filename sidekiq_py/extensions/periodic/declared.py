@@ -152,11 +152,11 @@ def periodic(cron: str, job: Any = None, **given: Any) -> Any:
     if job is None:
 
         def decorate(decorated: J) -> J:
-            declare(cron, decorated, by=_caller_of(decorated), **given)
+            declare(cron, decorated, by=_place_of(decorated), **given)
             return decorated
 
         return decorate
-    declare(cron, job, by=_caller(), **given)
+    declare(cron, job, by=_place_of(), **given)
     return job
 
 
@@ -324,13 +324,9 @@ def _seconds(name: str, value: Any, owner: str) -> float:
     return float(seconds)
 
 
-def _caller() -> str:
-    """The name of the module that calls `periodic`."""
-    return str(sys._getframe(2).f_globals.get("__name__", "?"))
-
-
-def _caller_of(job: Any) -> str:
-    return str(getattr(job, "__module__", None) or sys._getframe(2).f_globals.get("__name__", "?"))
+def _place_of(decorated: Any = None) -> str:
+    """The module of what is decorated, or else the one that calls `periodic`."""
+    return str(getattr(decorated, "__module__", None) or sys._getframe(2).f_globals.get("__name__", "?"))
 
 
 def with_program(declaration: Declaration, program: str) -> Declaration:

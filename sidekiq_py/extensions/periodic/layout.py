@@ -156,9 +156,13 @@ class CronEntry:
         Raises:
             DamagedJobError: The message is not a payload.
         """
-        message, args = _parsed(self.message, "message"), arguments_of(self.args)
+        try:
+            message = loads(self.message.encode(errors="surrogateescape"))
+        except JsonParseError as error:
+            raise DamagedJobError(f"message is not JSON: {error}") from error
         if not isinstance(message, dict) or not isinstance(message.get("class"), str):
             raise DamagedJobError(f"message is {self.message!r}, which is not a job; save it again")
+        args = arguments_of(self.args)
         return {**message, "args": [*args, now] if self.date_as_argument else args}
 
     def why_ruby_alone(self) -> str | None:
@@ -244,13 +248,6 @@ def tick_of(member: str) -> int | None:
         return int(datetime.strptime(member, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC).timestamp())
     except ValueError:
         return None
-
-
-def _parsed(text: str, what: str) -> Any:
-    try:
-        return loads(text.encode(errors="surrogateescape"))
-    except JsonParseError as error:
-        raise DamagedJobError(f"{what} is not JSON: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,14 +126,16 @@ def _remove_obsolete(pool: Pool, layout: Layout, declared: Iterable[Declaration]
     known = sorted(store.declared_keys(pool) - kept)
     gone = [key for key, own in zip(known, store.own_states(pool, known), strict=True) if own.by in places]
     for key in gone:
-        set_key = LAYOUTS["2"].set_key(key.split(":")[1]) if _is_namespaced(pool, key) else LAYOUTS["1.8"].set_key()
-        if not _write(pool, key.partition(":")[2], (verbs.REMOVE.name, OWN_PREFIX + key, set_key, key)):
-            continue
-        _log.info("periodic job %s was removed: this program no longer declares it", key.partition(":")[2])
+        name, of_release_1 = _name(key), LAYOUTS["1.8"].set_key()
+        is_older = key in store.members(pool, of_release_1)
+        set_key = of_release_1 if is_older else LAYOUTS["2"].set_key(key.split(":")[1])
+        if _write(pool, name, (verbs.REMOVE.name, OWN_PREFIX + key, set_key, key)):
+            _log.info("periodic job %s was removed: this program no longer declares it", name)
 
 
-def _is_namespaced(pool: Pool, key: str) -> bool:
-    return key not in store.members(pool, LAYOUTS["1.8"].set_key())
+def _name(key: str) -> str:
+    """The name of a job for the log; in release 2, with its namespace."""
+    return key.partition(":")[2]
 
 
 def _warn_of_unknown_classes(declared: Iterable[Declaration]) -> None:
@@ -164,10 +166,10 @@ def restore(pool: Pool, namespaces: Iterable[str] = (DEFAULT_NAMESPACE,)) -> Non
         effect = store.restore_effect(key, own, now=store.redis_now(pool)) if own.by else None
         if effect is None:
             pool.command("SREM", DECLARED, key)
-        elif _write(pool, key.partition(":")[2], effect):
+        elif _write(pool, _name(key), effect):
             _log.warning(
                 "periodic job %s was deleted by another program, and restored as %s declares it; disable it instead",
-                key.partition(":")[2],
+                _name(key),
                 own.by,
             )
 
@@ -192,7 +194,7 @@ class LostRuns:
         for key, own in old:
             if own.running in missing & self._missing:
                 effect = (verbs.ENDED.name, OWN_PREFIX + key, own.running, "unseen", f"{now:.3f}", "0")
-                _write(pool, key.partition(":")[2], effect)
+                _write(pool, _name(key), effect)
         self._missing = missing
 
     def _at_work(self, pool: Pool, waiting: Iterable[tuple[str, OwnState]]) -> set[str]:

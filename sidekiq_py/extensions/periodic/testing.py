@@ -11,13 +11,13 @@ Test the program's periodic jobs without Redis and without waiting.
 
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import islice, takewhile
+from itertools import takewhile
 
 from sidekiq_py.client import sync_client
 from sidekiq_py.client.outgoing import moment
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.extensions.periodic.declared import Declaration, declarations
-from sidekiq_py.extensions.periodic.ticks import upcoming
+from sidekiq_py.extensions.periodic.ticks import next_times, upcoming
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,7 @@ class DeclaredJob:
 
     def next_ticks(self, count: int = 1, *, after: datetime) -> list[datetime]:
         """Its next ticks after an aware datetime, in its own zone."""
-        cron = self.declaration.cron
-        return [datetime.fromtimestamp(at, cron.tz) for at in islice(upcoming(cron, moment(after)), count)]
+        return next_times(self.declaration.cron, moment(after), count)
 
     def run(self, *, at: datetime) -> str | None:
         """Push its job as a tick at that time would. Returns the jid, or None if a client middleware stopped it."""

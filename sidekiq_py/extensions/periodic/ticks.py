@@ -10,6 +10,7 @@ Source: fugit 1.5.2, cron.rb, `previous_time`, `day_match?` and `TimeCursor`; et
 
 from collections.abc import Collection, Iterator
 from datetime import datetime, timedelta
+from itertools import islice
 
 from sidekiq_py.extensions.periodic.cron_text import CronText
 
@@ -84,6 +85,11 @@ def upcoming(cron: CronText, now: float) -> Iterator[int]:
     while at is not None:
         yield at
         at = next_time(cron, at)
+
+
+def next_times(cron: CronText, now: float, count: int) -> list[datetime]:
+    """The first *count* ticks after *now*, in the zone of the cron text."""
+    return [_local(cron, at) for at in islice(upcoming(cron, now), count)]
 
 
 def is_repeated(cron: CronText, tick: int) -> bool:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.extensions.batches import ruby_runs, state, steps
+from sidekiq_py.extensions.batches.rows import is_number
 from sidekiq_py.extensions.batches.state import BatchStatus
 from sidekiq_py.logs import counted
 from sidekiq_py.redis_access.connection.pool import Pool
@@ -205,16 +206,12 @@ def waiting_numbers(pool: Pool, bid: str) -> set[int]:
     found: set[int] = set()
     for start, used in zip(blocks[::2], blocks[1::2], strict=True):
         # The other fields are the marks of slices. What ends behind the last number that was given out is not ours.
-        if _is_number(start) and _is_number(used) and int(start) + int(used) <= int(end or 0):
+        if is_number(start) and is_number(used) and int(start) + int(used) <= int(end or 0):
             found.update(_unset(bits or b"", int(start), int(start) + int(used)))
     for number, text in zip(others[::2], others[1::2], strict=True):
-        if _is_number(number) and not text.startswith(b"failed:"):
+        if is_number(number) and not text.startswith(b"failed:"):
             found.discard(int(number))
     return found
-
-
-def _is_number(text: bytes) -> bool:
-    return text.isdigit() and len(text) < 20
 
 
 def _unset(bits: bytes, start: int, end: int) -> Iterable[int]:

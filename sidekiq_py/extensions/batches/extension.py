@@ -371,7 +371,7 @@ def _watched(adds: adding.Adding, place: adding.Place, count: int, queue: str, i
         *((("HDEL", blocks, place.previous),) if place.previous else ()),
         *(("HINCRBY", key, field, str(count)) for field in ("total", "pending", "untried")),
     ]
-    check = steps.check_call("may_push", adds.bid, queue, is_member, adds.token, place.block, place.used - count)
+    check = steps.may_push(adds.bid, queue, is_member, adds.token, place.block, place.used - count)
     return Watched(pushes, check, tuple(commands))
 
 

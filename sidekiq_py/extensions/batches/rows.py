@@ -39,7 +39,7 @@ _STRIDE = 2**33
 _SLICE = 500
 # How many of them one page looks through.
 _MOST_SLICES = 100
-_DIGITS_TOO_MANY = 20
+_MOST_DIGITS = 19
 # The number of commands that read rows.
 _READS = 4
 # The number of fields before the message in a track.
@@ -204,7 +204,7 @@ class Rows:
         start, end = _range_of(state)
         words = ("ZRANGEBYSCORE", f"{self._key}:states", start + first, f"({end}", "LIMIT", 0, limit)
         found, *counted = self._pool.batch([words, *counting])
-        numbers = [int(number) for number in found if number.isdigit() and len(number) < _DIGITS_TOO_MANY]
+        numbers = [int(number) for number in found if is_number(number)]
         # A row that has just moved to another state does not belong to this page.
         rows = [row for row in self._read(numbers, policy) if row.state == state]
         return Page(rows, numbers[-1] if numbers and len(found) == limit else None, _counts(counted))
@@ -213,7 +213,7 @@ class Rows:
         # Reads one more than requested, to see if there is a next page.
         numbers: Sequence[int] = range(first, first + limit + 1)
         end, *replies = self._pool.batch([("HGET", self._key, "next"), *self._reading(numbers), *counting])
-        end = int(end) if end is not None and end.isdigit() and len(end) < _DIGITS_TOO_MANY else 0
+        end = int(end) if end is not None and is_number(end) else 0
         rows, counted = _rows(numbers, replies[:_READS], policy), _counts(replies[_READS:])
         first += limit + 1
         # Reserved numbers that were not used have no row.
@@ -299,6 +299,11 @@ def _row(number: int, job: bytes, track: bytes, error: bytes | None, score: Any,
         message=message,
         error=policy.apply(object_in(error)) if error else None,
     )
+
+
+def is_number(text: bytes) -> bool:
+    """True for a number that Redis can count with; another program may have written something else."""
+    return text.isdigit() and len(text) <= _MOST_DIGITS
 
 
 def object_in(text: bytes | None) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from sidekiq_py.extensions.batches import steps
 from sidekiq_py.extensions.batches.errors import BatchGoneError
 from sidekiq_py.extensions.batches.pretending import pretending
-from sidekiq_py.extensions.batches.rows import Rows, object_in
+from sidekiq_py.extensions.batches.rows import Rows, is_number, object_in
 from sidekiq_py.redaction import current
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.replies import pairs
@@ -23,9 +23,8 @@ STATES: tuple[State, ...] = ("open", "running", "complete", "success")
 _PAGE = 500
 _IDS_ON_A_PAGE = 1000
 _SHOWN = 100
-# What HINCRBY can write, and its number of digits.
+# What HINCRBY can write.
 _MOST = 2**63 - 1
-_MOST_DIGITS = 19
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +253,7 @@ def members(pool: Pool, bid: str) -> Iterator[Member]:
         errors = pool.command("HMGET", steps.key(bid) + ":errors", *names) if names else []
         for name, text, error in zip(names, texts, errors, strict=True):
             state, _, jid = text.decode(errors="replace").partition(":")
-            if name.isdigit() and len(name) <= _MOST_DIGITS:
+            if is_number(name):
                 yield Member(int(name), jid, state, object_in(error))
 
 

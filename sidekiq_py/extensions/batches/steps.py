@@ -108,9 +108,9 @@ def command(step: str, bid: str, *words: Any) -> Command:
     return (VERB.name, key(bid), step, *words)
 
 
-def check_call(step: str, bid: str, *words: Any) -> Command:
-    """The command that runs a step on its own. The server must know the script, as it does once a batch was opened."""
-    return step_script().call([key(bid)], [step, *words])
+def may_push(bid: str, *words: Any) -> Command:
+    """The command that runs this step. The server must know the script, as it does once a batch was opened."""
+    return step_script().call([key(bid)], ["may_push", *words])
 
 
 def call(pool: Pool, step: str, bid: str, *words: Any, idempotent: bool = True) -> Any:

@@ -48,15 +48,14 @@ def summary_of(state: QueueState, in_flight: int, now: float) -> QueueSummary:
     return QueueSummary(state.name, state.size, waiting_for, state.is_paused, in_flight, state.error)
 
 
-def known_queues(*, pool: Any = None, client: Client | None = None) -> tuple[str, ...]:
+def known_queues(*, pool: Any = None) -> tuple[str, ...]:
     """
     The names of `Stats.known_queues`, found without reading any queue.
 
     Args:
         pool: The Redis to use: a `Pool`, a redis-py client, or a URL. By default the program's own.
-        client: A client to use instead of *pool*.
     """
-    links = pool_for(pool, client)
+    links = pool_for(pool, None)
     found = {*queues.names(links), *(entry.queue for entry in in_flight_counts.counts(links)), *queues.paused(links)}
     serving = ProcessSet(clean=False, pool=links)
     return tuple(sorted(found.union(*(process.queues for process in serving))))

@@ -33,15 +33,15 @@ _error_option = click.option("--error", metavar="TEXT", help="Only jobs with TEX
 
 
 def filter_options(
-    *, queue: bool = True, error: bool = True, time: str = "are due"
+    *, time: str, queue: bool = True, error: bool = True
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """
     Add the options that make up a `JobFilter`, which `take_filter` then builds.
 
     Args:
+        time: What happens to jobs at the time that `--after` and `--before` compare, such as "are due".
         queue: Add `--queue`.
         error: Add `--error`.
-        time: What happens to jobs at the time that `--after` and `--before` compare, such as "are due".
     """
 
     def add(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -10,6 +10,7 @@ from sidekiq_py.errors import SidekiqError
 T = TypeVar("T")
 
 WAIT_SECONDS = 15.0
+_PAUSE_SECONDS = 0.02
 
 
 class NotSeenError(SidekiqError):
@@ -59,7 +60,7 @@ class Record(Generic[T]):
                     raise NotSeenError(f"not seen within {WAIT_SECONDS:g} s: {what}")
 
 
-def wait_until(check: Callable[[], bool], what: str, *, every_seconds: float = 0.02) -> None:
+def wait_until(check: Callable[[], bool], what: str) -> None:
     """
     Poll *check* until it returns True.
 
@@ -71,4 +72,4 @@ def wait_until(check: Callable[[], bool], what: str, *, every_seconds: float = 0
     while not check():
         if monotonic() > deadline:
             raise NotSeenError(f"not seen within {WAIT_SECONDS:g} s: {what}")
-        pause.wait(every_seconds)
+        pause.wait(_PAUSE_SECONDS)

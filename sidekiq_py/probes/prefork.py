@@ -92,13 +92,11 @@ class PreforkProbes:
     Args:
         parent: The connection to the parent, which relays questions.
         parent_pid: The parent's PID.
-        answer_seconds: How long an answer may take.
     """
 
-    def __init__(self, parent: Parent, parent_pid: int, answer_seconds: float = _ANSWER_SECONDS) -> None:
+    def __init__(self, parent: Parent, parent_pid: int) -> None:
         self._parent = parent
         self._parent_pid = str(parent_pid)
-        self._answer_seconds = answer_seconds
         self._numbers = itertools.count(1)
         self._questions: dict[str, Question] = {}
         self._change = threading.Condition()
@@ -178,7 +176,7 @@ class PreforkProbes:
         with self._change:
             self._questions[number] = question
         self._parent.say("ASK", number, "all", text)
-        deadline = monotonic() + self._answer_seconds
+        deadline = monotonic() + _ANSWER_SECONDS
         with self._change:
             while not question.is_answered and monotonic() < deadline:
                 self._change.wait(deadline - monotonic())

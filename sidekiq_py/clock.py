@@ -20,6 +20,16 @@ def utc_day(now: float) -> str:
     return time.strftime("%Y-%m-%d", time.gmtime(now))
 
 
+def largest_units(seconds: int) -> list[tuple[int, str]]:
+    """*seconds* in its two largest units, such as `[(3, "h"), (20, "m")]`; empty for 0."""
+    found = []
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "m"), (1, "s")):
+        count, seconds = divmod(seconds, size)
+        if count:
+            found.append((count, unit))
+    return found[:2]
+
+
 # Called several times per job: a wrapper function would cost more than the call itself.
 monotonic: Callable[[], float] = partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 """Seconds on a clock that runs on while the process is stopped or the machine sleeps. Leases are timed with it."""

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from sidekiq_py.api import JobRecord
+from sidekiq_py.clock import largest_units
 from sidekiq_py.redaction import current
 from sidekiq_py.wire.control_characters import UNSEEN
 from sidekiq_py.wire.json_writer import json_text
@@ -24,8 +25,6 @@ _WIDEST = 400
 # What JSON leaves as it is, and a terminal may obey or show in another order, or no stream can write: a byte of a name
 # that is not UTF-8. It can stand in texts alone.
 _UNSEEN = re.compile(f"[{UNSEEN}\ud800-\udfff]")
-
-_UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
 
 class DefaultsToList(click.Group):
@@ -123,13 +122,7 @@ def cut(line: str, width: int) -> str:
 
 def span(seconds: float) -> str:
     """Format a duration in its two largest units: `2d 3h`, `45s`."""
-    left = int(abs(seconds))
-    parts = []
-    for size, unit in _UNITS:
-        if left >= size:
-            parts.append(f"{left // size}{unit}")
-            left %= size
-    return " ".join(parts[:2]) or "0s"
+    return " ".join(f"{count}{unit}" for count, unit in largest_units(int(abs(seconds)))) or "0s"
 
 
 def relative(at: datetime | None, now: float) -> str:

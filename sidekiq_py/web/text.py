@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from sidekiq_py.api import JobRecord
+from sidekiq_py.clock import largest_units
 from sidekiq_py.redaction import Redaction
 from sidekiq_py.wire.control_characters import UNSEEN, spelled
 from sidekiq_py.wire.json_writer import write_for_display
@@ -24,7 +25,6 @@ _LONGEST_TEXT = 100_000
 # Control characters, unpaired UTF-16 surrogates, and marks that change the direction of writing.
 _UNSAFE = re.compile(f"[\x00-\x08\x0b-\x1f{UNSEEN}\ud800-\udfff]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_UNITS = ((86_400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
 
 def plain(value: Any) -> Any:
@@ -71,12 +71,7 @@ def duration(seconds: float | None) -> str:
         return f"{sign}{size * 1000:.0f} ms"
     if size < 60:
         return f"{sign}{size:.1f} s"
-    left, parts = round(size), []
-    for unit, name in _UNITS:
-        if left >= unit:
-            parts.append(f"{left // unit:,} {name}")
-            left %= unit
-    return sign + " ".join(parts[:2])
+    return sign + " ".join(f"{count:,} {unit}" for count, unit in largest_units(round(size)))
 
 
 def memory(kilobytes: int) -> str:

@@ -13,14 +13,13 @@ from typing import Any
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.errors import PayloadError
 from sidekiq_py.redaction import REDACTED, Redaction
+from sidekiq_py.telemetry import LEAST_MILLISECONDS
 from sidekiq_py.wire.dialect import NEW_WRAPPER, OLD_WRAPPER
 from sidekiq_py.wire.failure import expand_backtrace
 from sidekiq_py.wire.json_dialect import loads
 
 _WRAPPERS = (OLD_WRAPPER, NEW_WRAPPER)
 _MAILER_JOB, _MAIL_DELIVERY_JOB = "ActionMailer::DeliveryJob", "ActionMailer::MailDeliveryJob"
-# A timestamp above this is in milliseconds (8.0), below it in seconds: it is the year 5138 or the year 1973.
-_LEAST_MILLISECONDS = 100_000_000_000
 _MAX_DEPTH = 100
 
 
@@ -224,7 +223,7 @@ def seconds_of(stamp: Any) -> float | None:
     if type(stamp) not in (int, float) or (isinstance(stamp, float) and not math.isfinite(stamp)):
         return None
     try:
-        return stamp / 1000 if stamp > _LEAST_MILLISECONDS else float(stamp)
+        return stamp / 1000 if stamp > LEAST_MILLISECONDS else float(stamp)
     except OverflowError:
         return None
 

@@ -14,7 +14,7 @@ from sidekiq_py.api import ProcessSet, Stats, WorkSet
 from sidekiq_py.api.processes import Process
 from sidekiq_py.api.stats import QueueSummary
 from sidekiq_py.client.sync_client import Client
-from sidekiq_py.metrics.text import Family, Labels, Sample, label, render
+from sidekiq_py.metrics.text import Family, Sample, label, render
 
 MOST_QUEUES = 1000
 """How many queues get their own label; the rest share `other`. Any program may push to any queue."""
@@ -40,14 +40,13 @@ def fleet_text(*, pool: Any = None, client: Client | None = None, most_queues: i
     stats = Stats(pool=pool, client=client)
     processes = list(ProcessSet(clean=False, pool=pool, client=client))
     queues = stats.queue_summaries
+    threads = sum(process.concurrency for process in processes)
     names = {queue.name: label(queue.name) if at < most_queues else OTHER for at, queue in enumerate(queues)}
     return render(
         [
-            _single("sidekiq_processed_jobs_total", "Attempts that ended, including failed ones.", stats.processed),
-            _single("sidekiq_failed_jobs_total", "Attempts that raised.", stats.failed),
-            _gauge(
-                "sidekiq_workers", "Jobs that all processes can run at once.", sum(p.concurrency for p in processes)
-            ),
+            _total("sidekiq_processed_jobs_total", "Attempts that ended, including failed ones.", stats.processed),
+            _total("sidekiq_failed_jobs_total", "Attempts that raised.", stats.failed),
+            _gauge("sidekiq_workers", "Jobs that all processes can run at once.", threads),
             _gauge("sidekiq_processes", "Processes.", len(processes)),
             _host_processes(processes),
             _gauge("sidekiq_busy_workers", "Jobs that are running.", sum(process.busy for process in processes)),
@@ -132,12 +131,9 @@ def _host_processes(processes: list[Process]) -> Family:
     return Family("sidekiq_host_processes", "gauge", "Processes by host; quiet ones fetch no more.", samples)
 
 
-def _single(name: str, about: str, value: int) -> Family:
-    return Family(name, "counter", about, [Sample(_NO_LABELS, value)])
+def _total(name: str, about: str, value: int) -> Family:
+    return Family(name, "counter", about, [Sample({}, value)])
 
 
 def _gauge(name: str, about: str, value: float) -> Family:
-    return Family(name, "gauge", about, [Sample(_NO_LABELS, value)])
-
-
-_NO_LABELS: Labels = {}
+    return Family(name, "gauge", about, [Sample({}, value)])

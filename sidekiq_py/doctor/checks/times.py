@@ -17,10 +17,9 @@ from sidekiq_py.doctor.finding import Finding, listed, note, ok, problem, verb, 
 from sidekiq_py.doctor.fleet import Worker, releases
 from sidekiq_py.doctor.sampling import SampledJob
 from sidekiq_py.logs import counted
+from sidekiq_py.telemetry import LEAST_MILLISECONDS
 
 _FIELDS = ("created_at", "enqueued_at", "failed_at", "retried_at")
-# The year 5138 as whole seconds, the year 1973 as milliseconds.
-_LEAST_MILLISECONDS = 100_000_000_000
 
 
 class Unit(enum.Enum):
@@ -37,7 +36,7 @@ def unit_of(stamp: Any) -> Unit | None:
     if isinstance(stamp, float):
         return Unit.SECONDS
     if type(stamp) is int:
-        return Unit.MILLISECONDS if stamp > _LEAST_MILLISECONDS else Unit.WHOLE_SECONDS
+        return Unit.MILLISECONDS if stamp > LEAST_MILLISECONDS else Unit.WHOLE_SECONDS
     return Unit.TEXT if isinstance(stamp, str) else None
 
 

@@ -86,7 +86,8 @@ def web(bind: str, port: int, config_file: Path | None, allow_host: tuple[str, .
     import uvicorn
 
     from sidekiq_py.web.access import Access
-    from sidekiq_py.web.application import build
+    from sidekiq_py.web.application import Dashboard
+    from sidekiq_py.web.site import Site
 
     settings = _settings(config_file)
     is_local = bind in _LOOPBACK
@@ -102,13 +103,14 @@ def web(bind: str, port: int, config_file: Path | None, allow_host: tuple[str, .
             f"the dashboard would listen on {bind} without knowing whom to let in; configure accounts or tokens in "
             "--config, or leave --bind at 127.0.0.1"
         )
-    application = build(
+    site = Site(
         access,
         servers=_servers(settings.get("servers")),
         redaction=_redaction(settings),
         title=str(settings.get("title", "Sidekiq")),
         trace_url=str(settings.get("trace_url", "")),
     )
+    application = Dashboard(site)
 
     class Server(uvicorn.Server):
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

@@ -15,8 +15,6 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from sidekiq_py import program
-from sidekiq_py.api.source import pool_for
 from sidekiq_py.errors import (
     ConfigError,
     PayloadError,
@@ -31,7 +29,7 @@ from sidekiq_py.redaction import Redaction
 from sidekiq_py.web.access import FORM_COOKIE, Access, Account, Authorize, Need, Refusal, Role, User, is_form_token
 from sidekiq_py.web.handlers import Handler
 from sidekiq_py.web.pages import HANDLERS
-from sidekiq_py.web.site import ASSETS, DEFAULT_SERVER, Page, Server, Site
+from sidekiq_py.web.site import ASSETS, Page, Server, Site
 from sidekiq_py.web.visit import Visit
 
 _MOST_FORM_BYTES = 4 * 1024 * 1024
@@ -53,8 +51,6 @@ _HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "x-robots-tag": "noindex, nofollow",
 }
-
-_SERVER_NAME = re.compile(r"[A-Za-z0-9_.-]{1,50}")
 
 _log = logging.getLogger("sidekiq.web")
 
@@ -99,54 +95,14 @@ def asgi_app(
     Raises:
         ConfigError: A setting is invalid; the message says why.
     """
-    return build(
-        Access(
-            accounts=accounts,
-            tokens=tokens,
-            authorize=authorize,
-            allowed_hosts=tuple(allowed_hosts),
-            origins=tuple(origins),
-        ),
-        pool=pool,
-        servers=servers,
-        redaction=redaction,
-        title=title,
-        trace_url=trace_url,
-        pages=pages,
+    access = Access(
+        accounts=accounts,
+        tokens=tokens,
+        authorize=authorize,
+        allowed_hosts=tuple(allowed_hosts),
+        origins=tuple(origins),
     )
-
-
-def build(
-    access: Access,
-    *,
-    pool: Any = None,
-    servers: Mapping[str, Any] | None = None,
-    redaction: Redaction | None = None,
-    title: str = "Sidekiq",
-    trace_url: str = "",
-    pages: Sequence[Page] = (),
-) -> "Dashboard":
-    """Like `asgi_app`, but takes ready-made access rules."""
-    if pool is not None and servers is not None:
-        raise ConfigError("pool and servers both say where Redis is; give one of them")
-    if servers is not None and (not servers or not all(map(_SERVER_NAME.fullmatch, servers))):
-        raise ConfigError("servers must map names (of letters, digits, dots and dashes) to Redis URLs")
-    shown = servers or {DEFAULT_SERVER: pool}
-    for name, given in shown.items():
-        try:
-            # The program's own Redis may be configured later.
-            if given is not None:
-                pool_for(given, None)
-        except ConfigError as error:
-            raise ConfigError(f"the server {name}: {error}" if name else str(error)) from None
-    site = Site(
-        title=title,
-        servers=shown,
-        redaction=redaction,
-        access=access,
-        trace_url=trace_url,
-        pages=(*_pages_of_extensions(), *pages),
-    )
+    site = Site(access, pool=pool, servers=servers, redaction=redaction, title=title, trace_url=trace_url, pages=pages)
     return Dashboard(site)
 
 
@@ -334,11 +290,6 @@ _MISSING = {
     Need.OPERATE: "Your account can view, but not act. Ask for the operator role.",
     Need.EDIT: "Editing jobs requires a separate permission, which your account does not have.",
 }
-
-
-def _pages_of_extensions() -> list[Page]:
-    program.extensions.load_installed()
-    return [page for extension in program.extensions for page in extension.pages()]
 
 
 def _handlers(site: Site) -> dict[tuple[str, str], Handler]:

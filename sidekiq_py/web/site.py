@@ -15,7 +15,9 @@ from typing import Any, Literal, TypeVar
 from anyio import CapacityLimiter, to_thread
 from jinja2 import ChoiceLoader, DictLoader, Environment, PackageLoader, StrictUndefined
 
+from sidekiq_py import program
 from sidekiq_py.api import Overview, OverviewReader, OverviewScope, TrendPoint
+from sidekiq_py.api.source import pool_for
 from sidekiq_py.clock import monotonic
 from sidekiq_py.doctor import Report, examine
 from sidekiq_py.errors import ConfigError, RedisConnectionError, RedisError, RedisReplyError, SidekiqError
@@ -38,6 +40,7 @@ _MOST_THREADS = 20
 _KEPT_SECONDS = 10.0
 _EXAMINED_FOR_SECONDS = 60.0
 _PATH = re.compile(r"(/[A-Za-z0-9_-]+)+")
+_SERVER_NAME = re.compile(r"[A-Za-z0-9_.-]{1,50}")
 
 _log = logging.getLogger("sidekiq.web")
 
@@ -277,6 +280,9 @@ class Server:
 
     Attributes:
         is_out_of_reach: True if the last page failed because Redis could not be reached.
+
+    Raises:
+        ConfigError: *pool* is nothing that can be connected to.
     """
 
     name: str
@@ -288,6 +294,12 @@ class Server:
     _threads: CapacityLimiter | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
+        try:
+            # The program's own Redis may be configured later.
+            if self.pool is not None:
+                pool_for(self.pool, None)
+        except ConfigError as error:
+            raise ConfigError(f"the server {self.name}: {error}" if self.name else str(error)) from None
         self.watch = Watch(self.pool)
         self.examiner = Examiner(self.pool)
 
@@ -316,24 +328,28 @@ class Site:
     One dashboard.
 
     Args:
-        title: The title at the top of each page.
-        servers: Name → Redis, as `pool=` of the data API takes it. The dashboard opens with the first one.
-        redaction: Which values to hide; None to hide those that the program hides.
         access: The access rules.
-        pages: The pages of extensions.
-        trace_url: The address of a trace, with `{trace_id}` for its id; empty for no links.
+        pool, servers, redaction, title, trace_url, pages: As for `asgi_app`. The dashboard opens with the first server.
+
+    Raises:
+        ConfigError: As for `asgi_app`.
     """
 
     def __init__(
         self,
-        *,
-        title: str,
-        servers: Mapping[str, Any],
-        redaction: Redaction | None,
         access: Access,
-        pages: Sequence[Page],
+        *,
+        pool: Any = None,
+        servers: Mapping[str, Any] | None = None,
+        redaction: Redaction | None = None,
+        title: str = "Sidekiq",
         trace_url: str = "",
+        pages: Sequence[Page] = (),
     ) -> None:
+        if pool is not None and servers is not None:
+            raise ConfigError("pool and servers both say where Redis is; give one of them")
+        if servers is not None and (not servers or not all(map(_SERVER_NAME.fullmatch, servers))):
+            raise ConfigError("servers must map names (of letters, digits, dots and dashes) to Redis URLs")
         if trace_url and not (trace_url.startswith(("https://", "http://")) and "{trace_id}" in trace_url):
             raise ConfigError(
                 f"trace_url is {trace_url!r}; give the address of a trace with {{trace_id}} for its id, as in "
@@ -341,16 +357,17 @@ class Site:
             )
         self.title = title
         self.trace_url = trace_url
-        self.servers = {name: Server(name, pool) for name, pool in servers.items()}
+        self.servers = {name: Server(name, given) for name, given in (servers or {DEFAULT_SERVER: pool}).items()}
         self._redaction = redaction
         self.access = access
         self.throttle = Throttle()
-        self.pages = tuple(pages)
+        program.extensions.load_installed()
+        self.pages = (*(page for extension in program.extensions for page in extension.pages()), *pages)
         # One for each open stream; setting it ends the stream.
         self.streams: set[asyncio.Event] = set()
         assets = b"".join(path.read_bytes() for path in sorted(ASSETS.iterdir()))
         self.asset_version = hashlib.sha256(assets).hexdigest()[:12]
-        self.templates = _environment({name: text for page in pages for name, text in page.templates.items()})
+        self.templates = _environment({name: text for page in self.pages for name, text in page.templates.items()})
 
     def __repr__(self) -> str:
         return f"<Site {self.title}>"

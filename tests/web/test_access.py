@@ -17,7 +17,8 @@ from sidekiq_py.web import Account, User, asgi_app, hash_password
 from sidekiq_py.web import access as access_module
 from sidekiq_py.web import throttle as throttle_module
 from sidekiq_py.web.access import Access
-from sidekiq_py.web.application import build
+from sidekiq_py.web.application import Dashboard
+from sidekiq_py.web.site import Site
 from tests.web.browsing import Visitor
 
 SECRET = "correct horse battery staple"
@@ -53,7 +54,7 @@ def test_without_rules_every_page_is_refused_and_says_what_to_set(path):
 
 def test_at_this_machine_everybody_is_an_operator():
     """With `sidekiq-py web` on a loopback address."""
-    visitor = Visitor(build(Access(is_local=True)))
+    visitor = Visitor(Dashboard(Site(Access(is_local=True))))
 
     assert visitor.get("/").status == 200
     assert "local (operator)" in visitor.get("/").shown
@@ -64,7 +65,7 @@ def test_at_this_machine_everybody_is_an_operator():
 )
 def test_what_comes_through_a_proxy_is_not_from_this_machine(header):
     """Otherwise a proxy on this machine would give the whole world access."""
-    visitor = Visitor(build(Access(is_local=True)), headers={header: "192.0.2.1"})
+    visitor = Visitor(Dashboard(Site(Access(is_local=True))), headers={header: "192.0.2.1"})
 
     reply = visitor.get("/")
 
@@ -75,7 +76,7 @@ def test_what_comes_through_a_proxy_is_not_from_this_machine(header):
 
 def test_another_address_is_not_this_machine():
     """Even if a port is forwarded to the loopback address."""
-    reply = Visitor(build(Access(is_local=True)), client="192.0.2.7").get("/")
+    reply = Visitor(Dashboard(Site(Access(is_local=True))), client="192.0.2.7").get("/")
 
     assert reply.status == 403
     assert "This request came from another machine Without accounts or tokens" in reply.shown
@@ -85,7 +86,7 @@ def test_a_proxy_is_named_before_the_host_that_it_passes_on():
     """Allowing the host would not help."""
     headers = {"host": "ops.example", "x-forwarded-for": "192.0.2.1"}
 
-    assert "X-Forwarded-For" in Visitor(build(Access(is_local=True)), headers=headers).get("/").shown
+    assert "X-Forwarded-For" in Visitor(Dashboard(Site(Access(is_local=True))), headers=headers).get("/").shown
 
 
 @pytest.mark.parametrize(
@@ -97,7 +98,7 @@ def test_a_proxy_is_named_before_the_host_that_it_passes_on():
 )
 def test_a_host_that_is_not_this_machine_s_is_refused(host):
     """A page on evil.example, whose name resolves to 127.0.0.1, must not read the dashboard."""
-    visitor = Visitor(build(Access(is_local=True)), headers={"host": host})
+    visitor = Visitor(Dashboard(Site(Access(is_local=True))), headers={"host": host})
 
     assert visitor.get("/").status == 403
 
@@ -105,7 +106,7 @@ def test_a_host_that_is_not_this_machine_s_is_refused(host):
 @pytest.mark.parametrize("host", ["localhost:4567", "127.0.0.1:80", "[::1]:4567", "LOCALHOST"])
 def test_the_names_of_this_machine_are_allowed(host):
     """With any port."""
-    assert Visitor(build(Access(is_local=True)), headers={"host": host}).get("/").status == 200
+    assert Visitor(Dashboard(Site(Access(is_local=True))), headers={"host": host}).get("/").status == 200
 
 
 def test_allowed_hosts_hold_with_accounts_too(password_hash):

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from markupsafe import Markup
 
+from sidekiq_py.api import DeployMark
 from sidekiq_py.web.text import number, shortened
 
 Spell = Callable[[float], str]
@@ -33,15 +34,7 @@ class Bar:
     failed: int
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """A vertical line at a bar: a deploy."""
-
-    at: datetime
-    label: str
-
-
-def bars(values: Sequence[Bar], *, title: str, marks: Sequence[Mark] = ()) -> Markup:
+def bars(values: Sequence[Bar], *, title: str, marks: Sequence[DeployMark] = ()) -> Markup:
     """A bar chart; empty bars keep their space."""
     top = max((bar.succeeded + bar.failed for bar in values), default=0)
     step = _WIDTH / max(1, len(values))
@@ -138,7 +131,8 @@ def _rectangle(kind: str, x: float, y: float, width: float, height: float) -> Ma
     )
 
 
-def _mark(mark: Mark, values: Sequence[Bar], step: float) -> Markup:
+def _mark(mark: DeployMark, values: Sequence[Bar], step: float) -> Markup:
+    """A vertical line at the bar of a deploy."""
     place = max((index for index, bar in enumerate(values) if bar.at <= mark.at), default=0)
     return Markup('<g class="mark"><title>{}</title><line x1="{:.1f}" y1="0" x2="{:.1f}" y2="{}"/></g>').format(
         f"Deploy: {shortened(mark.label, 200)}", place * step, place * step, _HEIGHT - _BOTTOM

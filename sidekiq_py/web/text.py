@@ -107,11 +107,6 @@ def relative(at: datetime | None, now: datetime) -> str:
     return f"in {text}" if seconds > 0 else f"{text} ago"
 
 
-def decoded(raw: bytes) -> str:
-    """Decode bytes; those that are not UTF-8 become `\\xff`."""
-    return raw.decode(errors="backslashreplace")
-
-
 def json_text(value: Any) -> str:
     """A value as JSON; integers of any length keep all their digits."""
     try:
@@ -184,7 +179,7 @@ class ShownJob:
         Returns:
             None if the policy cannot be applied to it.
         """
-        raw = decoded(self.record.value)
+        raw = self.record.value.decode(errors="backslashreplace")
         if not self.record.item:
             if self._redaction.is_empty:
                 return shortened(raw, _LONGEST_TEXT)

@@ -9,7 +9,7 @@ from sidekiq_py.api import Metrics, MetricsPoint
 from sidekiq_py.metrics.fleet import fleet_text
 from sidekiq_py.metrics.text import CONTENT_TYPE
 from sidekiq_py.web.access import Need
-from sidekiq_py.web.charts import Bar, Mark, bars, histogram
+from sidekiq_py.web.charts import Bar, bars, histogram
 from sidekiq_py.web.handlers import Handler
 from sidekiq_py.web.text import duration
 from sidekiq_py.web.visit import Visit
@@ -72,7 +72,7 @@ def metrics_of_job(visit: Visit) -> Response:
         chart=bars(
             values,
             title=f"Attempts at {name} in the last {_PERIODS[period]}",
-            marks=[Mark(mark.at, mark.label) for mark in marks],
+            marks=marks,
         ),
         buckets=buckets,
         histogram=histogram(buckets, title=f"Run times of {name}") if any(count for _, count in buckets) else "",

@@ -1,6 +1,5 @@
 """The Overview page: throughput, failures, queues, processes, and what the doctor has found."""
 
-from collections import Counter
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -72,15 +71,13 @@ def _bars(visit: Visit, period: str) -> list[Bar]:
 
 def _fleets(processes: tuple[Process, ...]) -> list[tuple[str, int, int, int]]:
     """For each language: its name, and the numbers of processes, running jobs and threads."""
-    count: Counter[str] = Counter()
-    busy: Counter[str] = Counter()
-    threads: Counter[str] = Counter()
-    for process in processes:
-        language = "Python" if process.is_python else "Ruby"
-        count[language] += 1
-        busy[language] += process.busy
-        threads[language] += process.concurrency
-    return [(language, count[language], busy[language], threads[language]) for language in sorted(count)]
+    python = [process for process in processes if process.is_python]
+    ruby = [process for process in processes if not process.is_python]
+    return [
+        (language, len(fleet), sum(one.busy for one in fleet), sum(one.concurrency for one in fleet))
+        for language, fleet in (("Python", python), ("Ruby", ruby))
+        if fleet
+    ]
 
 
 HANDLERS = (Handler("GET", _PATH, overview, Need.VIEW, _PATH, is_live=True),)

@@ -10,13 +10,12 @@ from sidekiq_py.api import Stats
 from sidekiq_py.cli.connection import complete_queue, pushes_jobs, reads_redis
 from sidekiq_py.cli.output import echo_json, echo_table, iso_time, plain
 from sidekiq_py.cli.queues import WHAT_TO_DO
-from sidekiq_py.cli.values import epoch_seconds, span_seconds
+from sidekiq_py.cli.values import epoch_seconds, json_arguments, span_seconds
 from sidekiq_py.client import sync_client
 from sidekiq_py.clock import now_seconds
-from sidekiq_py.errors import ArgumentValueError, JsonParseError, PayloadError
+from sidekiq_py.errors import ArgumentValueError, PayloadError
 from sidekiq_py.options import complaint_about_queue
 from sidekiq_py.registry import registry
-from sidekiq_py.wire.json_dialect import loads
 
 
 def retry_value(_ctx: click.Context, _parameter: click.Parameter, text: str | None) -> bool | int | None:
@@ -76,7 +75,10 @@ def push(
         raise click.UsageError("--in and --at both say when the job runs; give one of them")
     when = at if interval is None else now_seconds() + interval
     declared = registry.find(job_class)
-    item: dict[str, Any] = {"class": declared.job if declared else job_class, "args": _arguments(args)}
+    item: dict[str, Any] = {
+        "class": declared.job if declared else job_class,
+        "args": json_arguments(sys.stdin.read() if args == "-" else args),
+    }
     options = {"queue": queue, "at": when, "jid": jid, "retry": retry}
     item.update({name: value for name, value in options.items() if value is not None})
     try:
@@ -122,19 +124,3 @@ def stats(as_json: bool) -> None:
         click.echo(
             f"Not among the enqueued jobs are those of queues that cannot be read: {named}.\n{WHAT_TO_DO}", err=True
         )
-
-
-def _arguments(text: str) -> list[Any]:
-    source = sys.stdin.read() if text == "-" else text
-    try:
-        args = loads(source.encode(errors="surrogateescape"))
-    except JsonParseError as error:
-        why = str(error).removeprefix("not JSON: ")
-        raise click.UsageError(
-            f"""ARGS is not valid JSON: {why}. Put the array in single quotes, strings in double: '["bob", 5]'"""
-        ) from error
-    if not isinstance(args, list):
-        raise click.UsageError(
-            f"ARGS is {source.strip()}, which is not an array; for a single argument write '[{source.strip()}]'"
-        )
-    return args

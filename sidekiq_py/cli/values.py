@@ -13,7 +13,8 @@ from typing import Any
 import click
 
 from sidekiq_py.clock import now_seconds
-from sidekiq_py.errors import ConfigError
+from sidekiq_py.errors import ConfigError, JsonParseError
+from sidekiq_py.wire.json_dialect import loads
 
 _UNIT_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _SPAN = re.compile(r"(?:\d+(?:\.\d+)?[smhd]?)+", re.ASCII)
@@ -90,6 +91,21 @@ def moment_seconds(ctx: click.Context, parameter: click.Parameter, text: str | N
         return None if text is None else _epoch_seconds(text, "epoch seconds, 2h (ago) or +2h (from now)")
     seconds = span_seconds(ctx, parameter, text.removeprefix("+")) or 0.0
     return now_seconds() + (seconds if text.startswith("+") else -seconds)
+
+
+def json_arguments(text: str) -> list[Any]:
+    """Parse the arguments of a job, a JSON array."""
+    try:
+        args = loads(text.encode(errors="surrogateescape"))
+    except JsonParseError as error:
+        why = str(error).removeprefix("not JSON: ")
+        raise click.UsageError(
+            f"""ARGS is not valid JSON: {why}. Put the array in single quotes, strings in double: '["bob", 5]'"""
+        ) from error
+    if not isinstance(args, list):
+        given = text.strip()
+        raise click.UsageError(f"ARGS is {given}, which is not an array; for a single argument write '[{given}]'")
+    return args
 
 
 def _integer(value: Any, name: str, least: int) -> int:

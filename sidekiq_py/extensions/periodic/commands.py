@@ -9,7 +9,7 @@ import click
 from sidekiq_py.cli.choosing import ask, yes_option
 from sidekiq_py.cli.connection import pushes_jobs, reads_redis
 from sidekiq_py.cli.output import DefaultsToList, echo_json, echo_json_array, echo_table, iso_time, plain, relative
-from sidekiq_py.cli.values import span_seconds
+from sidekiq_py.cli.values import json_arguments, span_seconds
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.extensions.periodic import store
 from sidekiq_py.extensions.periodic.cron_jobs import CronJob, CronJobs
@@ -19,7 +19,6 @@ from sidekiq_py.extensions.periodic.layout import tick_text
 from sidekiq_py.logs import counted
 from sidekiq_py.options import closest
 from sidekiq_py.redaction import current
-from sidekiq_py.wire.json_dialect import loads
 from sidekiq_py.wire.json_writer import json_text
 
 # In an error about a name that no job has.
@@ -205,7 +204,7 @@ def add(name: str, text: str, job_class: str, args: str, yes: bool, as_json: boo
     \b
     sidekiq-py cron add nightly "0 3 * * * Europe/Berlin" Cleaner '["logs"]' --overlap skip
     """
-    given |= {"name": name, "args": _arguments(args)}
+    given |= {"name": name, "args": json_arguments(args)}
     # An error is reported before anyone is asked.
     new = make(text, job_class, **given)
     jobs = CronJobs()
@@ -336,13 +335,6 @@ def _runs(job: CronJob) -> list[Mapping[str, Any]]:
 
 def _lost(job: CronJob) -> list[str]:
     return [tick.isoformat() for tick in job.lost_ticks()]
-
-
-def _arguments(text: str) -> list[Any]:
-    found = loads(text.encode(errors="surrogateescape"))
-    if not isinstance(found, list):
-        raise click.UsageError(f"ARGS is {text}, which is not an array; for a single argument write '[{text}]'")
-    return found
 
 
 def _print_all(jobs: list[CronJob], done: str, as_json: bool) -> None:

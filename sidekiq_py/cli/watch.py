@@ -11,6 +11,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -19,6 +20,7 @@ import click
 from sidekiq_py.errors import ConfigError
 
 _SUFFIXES = (".py", ".yml", ".yaml", ".erb")
+_NO_CODE = frozenset({"__pycache__", ".git", ".venv", "venv", "node_modules", ".mypy_cache", ".pytest_cache"})
 # Signals that end the watch, and what the worker gets instead. HUP means that the terminal was closed; passed on as it
 # is, it would kill the worker in the middle of its jobs.
 _ENDS = {signal.SIGTERM: signal.SIGTERM, signal.SIGINT: signal.SIGINT, signal.SIGHUP: signal.SIGTERM}
@@ -68,7 +70,7 @@ def run(command: Sequence[str], paths: Sequence[Path]) -> int:
         worker.start()
         for changes in watchfiles.watch(
             *folders,
-            watch_filter=_IsCode(folders),
+            watch_filter=partial(_is_code, folders),
             stop_event=stopping,
             rust_timeout=_LOOK_MS,
             yield_on_timeout=True,
@@ -94,23 +96,13 @@ def _named(paths: Iterator[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-class _IsCode:
-    """Filters for changes of code, as opposed to files that programs write while they run."""
-
-    _FOLDERS = frozenset({"__pycache__", ".git", ".venv", "venv", "node_modules", ".mypy_cache", ".pytest_cache"})
-
-    def __init__(self, watched: Sequence[Path]) -> None:
-        self._watched = watched
-
-    def __call__(self, change: object, path: str) -> bool:
-        """Returns True if the file is part of a program."""
-        file = Path(path)
-        # Judge only the part below the watched folder: a whole program may live in a folder called `venv`.
-        return file.suffix in _SUFFIXES and any(
-            self._FOLDERS.isdisjoint(file.relative_to(folder).parts)
-            for folder in self._watched
-            if file.is_relative_to(folder)
-        )
+def _is_code(watched: Sequence[Path], _change: object, path: str) -> bool:
+    """True for a file of a program, as opposed to files that programs write while they run."""
+    file = Path(path)
+    # Judge only the part below the watched folder: a whole program may live in a folder called `venv`.
+    return file.suffix in _SUFFIXES and any(
+        _NO_CODE.isdisjoint(file.relative_to(folder).parts) for folder in watched if file.is_relative_to(folder)
+    )
 
 
 class _Worker:

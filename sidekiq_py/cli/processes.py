@@ -29,7 +29,7 @@ def processes(ctx: click.Context, as_json: bool) -> None:
     Without a command, lists them.
     """
     if ctx.invoked_subcommand is None:
-        _list(as_json)
+        ctx.invoke(list_processes, as_json=as_json)
 
 
 @processes.command("list")
@@ -41,10 +41,6 @@ def list_processes(as_json: bool) -> None:
     BUSY shows how many jobs were running at the last heartbeat, and how many can run at once. IN FLIGHT counts jobs
     that a Python process has fetched and not finished.
     """
-    _list(as_json)
-
-
-def _list(as_json: bool) -> None:
     taken = totals(Stats().in_flight, attrgetter("identity"))
     found = list(ProcessSet(clean=False))
     if as_json:

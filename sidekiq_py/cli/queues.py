@@ -73,7 +73,7 @@ def queues(ctx: click.Context, as_json: bool) -> None:
     Without a command, lists the queues.
     """
     if ctx.invoked_subcommand is None:
-        _list(as_json)
+        ctx.invoke(list_queues, as_json=as_json)
 
 
 @queues.command("list")
@@ -85,10 +85,6 @@ def list_queues(as_json: bool) -> None:
     LATENCY is the age in seconds of the job that runs next. IN FLIGHT counts jobs that Python workers have fetched and
     not finished; they are safe in Redis, and Ruby's Web UI does not show them.
     """
-    _list(as_json)
-
-
-def _list(as_json: bool) -> None:
     summaries = Stats().queue_summaries
     if as_json:
         echo_json_array(map(queue_as_json, summaries))

@@ -216,26 +216,7 @@ def args_of(payload: Mapping[str, Any]) -> list[Any]:
     return payload.get("args") or []
 
 
-def promote(raw: bytes, *, dialect: Dialect, now: float, jid: str | None = None) -> tuple[str, dict[str, Any]]:
-    """
-    The queue and the payload of a due job when a poller pushes it; client middleware and `for_queue` come next.
-
-    Args:
-        raw: The member of `schedule`, `retry` or `dead`.
-        dialect: The release to follow.
-        now: Seconds since the epoch.
-        jid: Used if the payload has none.
-
-    Raises:
-        PayloadError: It is not a usable job. Keep the bytes in `dead`; Ruby loses them.
-    """
-    payload = prepare_repush(parse_job(raw), dialect=dialect, now=now, jid=jid)
-    return payload["queue"], payload
-
-
-def prepare_repush(
-    payload: Mapping[str, Any], *, dialect: Dialect, now: float, jid: str | None = None
-) -> dict[str, Any]:
+def prepare_repush(payload: Mapping[str, Any], *, dialect: Dialect, now: float, jid: str) -> dict[str, Any]:
     """
     A stored payload, prepared for another push: `retry` and `queue` are added if missing and come first (since 6.0.4);
     the other keys keep their order.
@@ -255,7 +236,7 @@ def prepare_repush(
     if "at" in repushed and not _is_number(repushed["at"]):
         del repushed["at"]
     repushed["queue"] = _queue_name(repushed["queue"])
-    if jid is not None and repushed.get("jid") is None:
+    if repushed.get("jid") is None:
         repushed["jid"] = jid
     retry_for = repushed.get("retry_for")
     if dialect.has_retry_for and type(retry_for) is float and math.isfinite(retry_for):

@@ -18,7 +18,6 @@ from sidekiq_py.wire.payload import (
     normalize,
     parse_job,
     prepare_repush,
-    promote,
     score_text,
 )
 
@@ -108,7 +107,7 @@ def test_a_created_at_of_false_is_filled_in(dialect: Dialect) -> None:
     payload = _normal({**ITEM, "created_at": False}, dialect)
 
     assert payload["created_at"] == dialect.stamp(NOW)
-    repushed = prepare_repush({**payload, "created_at": False}, dialect=dialect, now=NOW)
+    repushed = prepare_repush({**payload, "created_at": False}, dialect=dialect, now=NOW, jid=JID)
     assert repushed["created_at"] == dialect.stamp(NOW)
     assert _normal({**ITEM, "created_at": 0}, dialect)["created_at"] == 0
 
@@ -279,7 +278,7 @@ def test_a_promoted_job_has_retry_and_queue_in_front_since_6_0_4(dialect: Dialec
     """Everything else keeps its order, `enqueued_at` its place."""
     raw = b'{"class":"K","queue":"low","enqueued_at":1.5,"args":[],"jid":"a","created_at":1.5,"x":{"y":[1e-7]}}'
 
-    queue, payload = promote(raw, dialect=dialect, now=NOW)
+    payload = prepare_repush(parse_job(raw), dialect=dialect, now=NOW, jid=JID)
     for_queue(payload, dialect=dialect, now=NOW)
 
     rest = ["class", "enqueued_at", "args", "jid", "created_at", "x"]
@@ -287,7 +286,7 @@ def test_a_promoted_job_has_retry_and_queue_in_front_since_6_0_4(dialect: Dialec
         assert list(payload) == ["retry", "queue", *rest]
     else:
         assert list(payload) == ["class", "queue", *rest[1:], "retry"]
-    assert (queue, payload["retry"], payload["enqueued_at"]) == ("low", True, dialect.stamp(NOW))
+    assert (payload["queue"], payload["retry"], payload["enqueued_at"]) == ("low", True, dialect.stamp(NOW))
 
 
 @pytest.mark.parametrize(
@@ -309,16 +308,15 @@ def test_a_promoted_job_gets_what_it_lacks() -> None:
     assert prepare_repush({"class": "K"}, dialect=dialect, now=NOW, jid="new") == {
         "retry": True, "queue": "default", "class": "K", "jid": "new", "created_at": 1700000000123,
     }  # fmt: skip
-    assert "jid" not in prepare_repush({"class": "K"}, dialect=dialect, now=NOW)
-    assert prepare_repush({"class": "K", "retry_for": 1.5}, dialect=dialect, now=NOW)["retry_for"] == 1
+    assert prepare_repush({"class": "K", "retry_for": 1.5}, dialect=dialect, now=NOW, jid=JID)["retry_for"] == 1
 
 
 def test_a_stored_at_is_heeded_if_it_is_a_number() -> None:
     """Ruby's client schedules such a job again; anything else would stop it."""
     dialect = Dialect.pinned("7")
 
-    assert prepare_repush({"class": "K", "at": 4e9}, dialect=dialect, now=NOW)["at"] == 4e9
-    assert "at" not in prepare_repush({"class": "K", "at": "soon"}, dialect=dialect, now=NOW)
+    assert prepare_repush({"class": "K", "at": 4e9}, dialect=dialect, now=NOW, jid=JID)["at"] == 4e9
+    assert "at" not in prepare_repush({"class": "K", "at": "soon"}, dialect=dialect, now=NOW, jid=JID)
 
 
 def test_a_payload_that_can_be_read_and_not_written_is_told() -> None:

@@ -15,7 +15,7 @@ from sidekiq_py.wire.payload import (
     for_queue,
     normalize,
     parse_job,
-    promote,
+    prepare_repush,
 )
 from sidekiq_py.wire.push_template import PushTemplate
 from tests.wire.ruby_peer import JID, RubyPeer
@@ -166,12 +166,12 @@ def test_a_due_job_is_pushed_as_ruby_s_poller_pushes_it(ruby_peer: RubyPeer, sid
     for _ in range(CALLS):
         raw = _stored(random)
 
-        queue, payload = promote(raw, dialect=sidekiq_6, now=NOW)
+        payload = prepare_repush(parse_job(raw), dialect=sidekiq_6, now=NOW, jid=JID)
         text = for_queue(payload, dialect=sidekiq_6, now=NOW)
 
         ruby = 'Sidekiq::Client.push(Sidekiq.load_json(question["raw"]))'
         theirs = ruby_peer.push(ruby, now=NOW, raw=raw.decode())
-        assert theirs == [["sadd", "queues", queue], ["lpush", f"queue:{queue}", [text.decode()]]]
+        assert theirs == [["sadd", "queues", payload["queue"]], ["lpush", f"queue:{payload['queue']}", [text.decode()]]]
 
 
 def test_a_failure_is_recorded_as_ruby_records_it(ruby_peer: RubyPeer, sidekiq_6: Dialect) -> None:

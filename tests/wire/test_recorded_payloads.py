@@ -96,7 +96,7 @@ def test_a_move_to_the_queue_leaves_ruby_s_bytes(found: Recording) -> None:
     if found.input["step"] == "retry":
         decrement_for_manual_retry(payload)
 
-    repushed = prepare_repush(payload, dialect=found.dialect, now=found.input["now"])
+    repushed = prepare_repush(payload, dialect=found.dialect, now=found.input["now"], jid="a")
 
     assert [_pushed(repushed, found, found.input["now"])] == found.members
 

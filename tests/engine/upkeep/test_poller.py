@@ -46,8 +46,8 @@ def job(jid: str, **changes: Any) -> bytes:
 
 def repush(payload: dict[str, Any]) -> Outgoing | None:
     """What a client without middleware makes of a stored payload."""
-    ready = prepare_repush(payload, dialect=V6, now=NOW)
-    return Outgoing(ready.get("jid", ""), ready["queue"], None, for_queue(ready, dialect=V6, now=NOW))
+    ready = prepare_repush(payload, dialect=V6, now=NOW, jid="")
+    return Outgoing(ready["jid"], ready["queue"], None, for_queue(ready, dialect=V6, now=NOW))
 
 
 class Polling:
@@ -106,14 +106,15 @@ def jids(members: Any) -> list[str]:
 
 def test_a_due_job_goes_to_its_queue_as_a_push_leaves_it(polling: Polling, redis_client: redis.Redis) -> None:
     """`retry` and `queue` in front, `enqueued_at` behind, other keys untouched; what is not due stays."""
-    redis_client.zadd("schedule", {b'{"class":"Hard","args":[1e7],"x":9007199254740993,"queue":"low"}': NOW - 1})
+    due = b'{"class":"Hard","args":[1e7],"jid":"a","x":9007199254740993,"queue":"low"}'
+    redis_client.zadd("schedule", {due: NOW - 1})
     redis_client.zadd("schedule", {job("later"): NOW + 1})
 
     poller = polling.poller(now=lambda: NOW)
     poller.move_due()
 
     assert contents(redis_client, "low") == [
-        b'{"retry":true,"queue":"low","class":"Hard","args":[10000000.0],"x":9007199254740993,'
+        b'{"retry":true,"queue":"low","class":"Hard","args":[10000000.0],"jid":"a","x":9007199254740993,'
         b'"created_at":1700000000.5,"enqueued_at":1700000000.5}'
     ]
     assert redis_client.smembers("queues") == {b"low"}

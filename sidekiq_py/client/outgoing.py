@@ -163,16 +163,16 @@ def snapshot(order: Order, dialect: Dialect) -> Order:
     return order._replace(fields=fields)
 
 
-def repushed(payload: Mapping[str, Any], *, job: Any, dialect: Dialect, chain: ClientChain) -> Outgoing | None:
+def repushed(payload: Mapping[str, Any], *, dialect: Dialect, chain: ClientChain) -> Outgoing | None:
     """
     A stored payload, prepared for another push, or None if a middleware stopped it.
 
-    As in Ruby, it is scheduled if it has an `at`, which a middleware may have set; if that time is past, it goes to its
-    queue.
+    As in Ruby, middleware gets the class's name, and the job is scheduled if it has an `at`, which a middleware may
+    have set; if that time is past, it goes to its queue.
     """
     now = now_seconds()
     again = payloads.prepare_repush(payload, dialect=dialect, now=now, jid=new_jid())
-    kept = through(chain, again["class"] if job is None else job, again)
+    kept = through(chain, again["class"], again)
     if kept is None:
         return None
     at = kept.get("at")

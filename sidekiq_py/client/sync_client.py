@@ -236,21 +236,20 @@ class Client:
             outgoing.emit_pushed(sent)
         return jids
 
-    def repush(self, payload: Mapping[str, Any], *, job: Any = None) -> Outgoing | None:
+    def repush(self, payload: Mapping[str, Any]) -> Outgoing | None:
         """
         Prepare a stored payload for another push, without sending it: for a poller that moves a due job, or for a job
         that was interrupted.
 
         Args:
             payload: The parsed payload.
-            job: The job to pass to client middleware; by default the class's name, as in Ruby.
 
         Returns:
             The queue and the bytes, and the score for `schedule` if an `at` says that the job has to wait; or None if a
             client middleware stopped it.
         """
         dialect = self.detection.dialect(time())
-        return outgoing.repushed(payload, job=job, dialect=dialect, chain=self.middleware)
+        return outgoing.repushed(payload, dialect=dialect, chain=self.middleware)
 
     @classmethod
     @contextmanager

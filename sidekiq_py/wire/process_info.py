@@ -77,9 +77,7 @@ class ProcessFacts:
         """The names of the queues, without duplicates."""
         return list(dict.fromkeys(queue for capsule in self.capsules for queue in capsule.weights))
 
-    def with_capsule(
-        self, name: str, *, concurrency: int | None = None, weights: Mapping[str, int] | None = None
-    ) -> "ProcessFacts":
+    def with_capsule(self, name: str, *, concurrency: int | None, weights: Mapping[str, int] | None) -> "ProcessFacts":
         """A copy with changes to the capsule of that name."""
 
         def changed(capsule: CapsuleFacts) -> CapsuleFacts:

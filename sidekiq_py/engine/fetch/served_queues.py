@@ -20,9 +20,7 @@ class ServedQueues:
         unserved: The names of queues that were served before.
     """
 
-    def __init__(
-        self, weights: Mapping[str, int], most_waited_for: int, room: Callable[[], int | None] = lambda: None
-    ) -> None:
+    def __init__(self, weights: Mapping[str, int], most_waited_for: int, room: Callable[[], int | None]) -> None:
         self._most_waited_for = most_waited_for
         self._room = room
         self._async: set[str] = set()

@@ -51,7 +51,7 @@ class PoolSize:
         self._forget_stopped()
         return self.wanted
 
-    def rescale(self, most: int | None = None, least: int | None = None) -> None:
+    def rescale(self, most: int, least: int) -> None:
         """Set the policy's bounds."""
         if self.policy is not None:
             self.policy.change(most, least)

@@ -36,9 +36,7 @@ class ShutdownWatchdog:
         on_giving_up: Called when every call fails from then on.
     """
 
-    def __init__(
-        self, pool: Pool, may_give_up: Callable[[], bool], *, on_giving_up: Callable[[], object] = lambda: None
-    ) -> None:
+    def __init__(self, pool: Pool, may_give_up: Callable[[], bool], *, on_giving_up: Callable[[], object]) -> None:
         self._pool = pool
         self._link = pool.new_link()
         self._may_give_up = may_give_up

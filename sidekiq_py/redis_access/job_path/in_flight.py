@@ -301,7 +301,7 @@ def settle_call(
 
 
 def settle_many_call(
-    owner: str, jobs: Sequence[tuple[bytes, bytes | None, Tally]], *, has_script: bool = True
+    owner: str, jobs: Sequence[tuple[bytes, bytes | None, Tally]], *, has_script: bool
 ) -> tuple[Any, ...]:
     """
     The command that settles several jobs at once. Its reply is how many were still in flight.
@@ -378,9 +378,7 @@ def give_back_listed(link: Link, owner: str, jobs: Iterable[tuple[str, bytes]]) 
     return give_back(link, owner, listed, listed)
 
 
-def give_back_at_process_end(
-    link: Link, owner: str, fields: Sequence[bytes], listed: Mapping[bytes, bytes] = _NONE_LISTED
-) -> None:
+def give_back_at_process_end(link: Link, owner: str, fields: Sequence[bytes], listed: Mapping[bytes, bytes]) -> None:
     """Send `give_back` so that Redis executes it when this process ends."""
     parts = _give_back_parts(owner, list(fields)[::-1], listed)
     link.send_as_process_ends(b"".join(link.pack([GIVE_BACK.full_call(*parts)])))

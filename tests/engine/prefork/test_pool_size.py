@@ -152,7 +152,7 @@ def test_a_number_that_is_asked_for_stays_after_a_restart() -> None:
     size.note_stopped()
 
     size.resize(4)
-    size.rescale(most=6)
+    size.rescale(most=6, least=1)
     size.restore()
 
     assert (size.wanted, size.policy and size.policy.most) == (4, 6)

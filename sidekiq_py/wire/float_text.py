@@ -179,11 +179,7 @@ def _generate(middle: int, upper: int, lower: int, exponent: int, power: int) ->
 
 def _rounded(digits: list[int], delta: int, remainder: int, step: int, distance: int) -> str:
     """The digits. The last one is lowered as long as that brings the number closer to the middle."""
-    while (
-        remainder < distance
-        and delta - remainder >= step
-        and (remainder + step < distance or distance - remainder > remainder + step - distance)
-    ):
+    while delta - remainder >= step and 2 * (distance - remainder) > step:
         digits[-1] -= 1
         remainder += step
     return "".join(map(str, digits))

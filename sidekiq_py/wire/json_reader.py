@@ -66,10 +66,7 @@ def read_integer(text: str) -> int:
 def _parse(text: str) -> Any:
     if _nesting(text) > MAX_NESTING:
         raise ValueError(f"nested deeper than {MAX_NESTING} levels, which no Ruby release reads")
-    try:
-        value = json.loads(text, parse_int=read_integer, parse_constant=_refuse_constant)
-    except RecursionError:  # a quote in a comment can hide brackets from the count above
-        raise ValueError("nested too deep") from None
+    value = json.loads(text, parse_int=read_integer, parse_constant=_refuse_constant)
     if _SURROGATE_ESCAPE.search(text):
         _refuse_lone_surrogates(text)
     return value

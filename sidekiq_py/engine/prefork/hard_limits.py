@@ -115,7 +115,6 @@ class HardLimits:
         if child is settling.child:
             self._settling = None
         elif child in settling.waiting:
-            settling.asked.remove(child)
             settling.waiting.remove(child)
             settling.next_at = monotonic()
 

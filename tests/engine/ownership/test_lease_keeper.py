@@ -193,6 +193,28 @@ def test_a_connection_that_is_gone_without_a_word_is_given_up_before_the_lease_r
     pool.close()
 
 
+def test_a_renewal_that_failed_is_tried_again_long_before_the_next_beat(
+    proxy: CuttingProxy, redis_client: redis.Redis, callbacks: CallbackThread
+) -> None:
+    """A lease lives for a few beats only."""
+    pool = Pool(RedisSettings(proxy.url, socket_timeout_seconds=0.2))
+    ownership = Ownership("host:1:abc", ["default"], 300)
+    owner = ownership.current
+    redis_client.hset(keys.OWNERS, owner.name, owner.about)
+    owner.published = owner.about
+    errors: list[BaseException] = []
+    keeper = LeaseKeeper(pool, ownership, 100, callbacks=callbacks, report=lambda error, context: errors.append(error))
+    proxy.swallow(True)
+    keeper.start()
+    eventually(lambda: errors)
+
+    proxy.swallow(False)
+
+    eventually(lambda: redis_client.exists(keys.lease(owner.name)))
+    keeper.stop()
+    pool.close()
+
+
 def test_a_reply_that_took_long_confirms_no_more_than_when_it_was_asked_for(
     proxy: CuttingProxy, redis_client: redis.Redis
 ) -> None:

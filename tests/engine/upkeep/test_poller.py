@@ -616,6 +616,19 @@ def test_the_lease_passes_on_when_its_holder_stops(polling: Polling, redis_clien
     eventually(lambda: second.is_quick)
 
 
+def test_a_process_that_loses_the_lease_goes_back_to_sidekiqs_pace(polling: Polling, redis_client: redis.Redis) -> None:
+    """It was frozen, and another one holds it by now: two that look quickly, and listen, would be one too many."""
+    poller = polling.poller(config=Config(poll_interval_average_seconds=1000), draw=lambda: 0.5)
+    poller.start()
+    eventually(lambda: poller._is_at_rest)
+
+    redis_client.set("sidekiq_py:poller", "another")
+
+    eventually(lambda: not poller.is_quick and poller._look_at > time.monotonic() + 100)
+    eventually(lambda: not redis_client.client_list(_type="pubsub"))
+    assert not poller._is_at_rest
+
+
 def test_without_the_lease_a_process_polls_at_sidekiqs_pace(polling: Polling, redis_client: redis.Redis) -> None:
     """The lease is another's: due jobs are moved all the same, after the interval."""
     redis_client.set("sidekiq_py:poller", "somebody")

@@ -186,15 +186,16 @@ def test_ticks_of_the_time_while_it_was_disabled_are_not_made_up_for(start: Star
 
 
 def test_what_ruby_s_web_tab_disables_does_not_fire(
-    start: Start, look: Look, redis_client: redis.Redis, queued: Queued
+    start: Start, look: Look, redis_client: redis.Redis, pool: Pool
 ) -> None:
-    """It changes the field `status` and nothing else; once enabled again, nothing is made up for."""
+    """It changes the field `status` and nothing else; once enabled again, no process makes up for anything."""
     sidekiq.periodic("*/10 * * * *", job_named(), name="report", catch_up=7200)
     start(NOON)
     redis_client.hset(REPORT, "status", "disabled")
     assert look(NOON + 1900) == []
     redis_client.hset(REPORT, "status", "enabled")
 
+    assert Firing().look(pool, NOON + 2000, b"1") == []
     assert look(NOON + 2000) == []
     assert len(look(NOON + 2401)) == 1
 

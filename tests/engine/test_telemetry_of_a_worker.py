@@ -1,6 +1,7 @@
 """What a worker at work tells those who listen."""
 
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -174,6 +175,24 @@ def test_a_stop_that_cuts_a_job_off_is_no_failure_of_it(events: list[Event]) -> 
     [raised] = of(events, "sidekiq.job.exception")
     assert raised["is_failure"] is False
     assert [settled["outcome"] for settled in of(events, "sidekiq.settle")] == ["requeue"]
+
+
+def test_an_iterable_job_that_a_stop_interrupts_is_settled_as_interrupted(events: list[Event]) -> None:
+    """It goes back to its queue, to continue from its position."""
+    begun = threading.Event()
+
+    class Endless(sidekiq.IterableJob, name="Endless"):
+        def build_enumerator(self, *, cursor: Any) -> Iterator[tuple[int, int]]:
+            return ((number, number) for number in range(cursor or 0, sys.maxsize))
+
+        def each_iteration(self, number: int) -> None:
+            begun.set()
+
+    with sidekiq.embed(concurrency=1):
+        Endless.perform_async()
+        assert begun.wait(60)
+
+    assert [settled["outcome"] for settled in of(events, "sidekiq.settle")] == ["interrupted"]
 
 
 def test_what_is_no_job_is_settled_with_an_empty_payload(

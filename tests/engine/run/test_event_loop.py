@@ -434,6 +434,21 @@ def test_a_job_that_cancels_all_tasks_of_the_loop_does_not_keep_another_from_goi
     assert program.ran == []
 
 
+def test_successes_on_the_loop_are_counted_for_the_metrics(
+    program: Program, start: Start, redis_client: redis.Redis
+) -> None:
+    """By class, with those of threads."""
+
+    async def aquick() -> None: ...
+
+    program.declare("aquick", aquick, is_async=True)
+    launcher = start()
+
+    push(redis_client, "aquick")
+
+    eventually(lambda: launcher.parts.metrics.attempts() == {"aquick": 1})
+
+
 @pytest.mark.parametrize("raises", [False, True], ids=["success", "failure"])
 @pytest.mark.parametrize("name", ["empty", "aempty"], ids=["thread", "loop"])
 def test_a_job_that_empties_its_payload_ends_as_any_other(

@@ -160,6 +160,15 @@ def test_an_error_handler_that_takes_its_time_costs_no_lease(
     release.set()
 
 
+def in_the_registry(redis_client: redis.Redis, lease_seconds: int) -> Ownership:
+    """An owner in the registry, as its first fetch enters it."""
+    ownership = Ownership("host:1:abc", ["default"], lease_seconds)
+    owner = ownership.current
+    redis_client.hset(keys.OWNERS, owner.name, owner.about)
+    owner.published = owner.about
+    return ownership
+
+
 @pytest.fixture
 def callbacks() -> Iterator[CallbackThread]:
     """Where the keeper's errors are told."""
@@ -173,10 +182,8 @@ def test_a_connection_that_is_gone_without_a_word_is_given_up_before_the_lease_r
 ) -> None:
     """Waited for as long as other replies are, it would cost the lease: another connection is still in time."""
     pool = Pool(RedisSettings(proxy.url, socket_timeout_seconds=60))
-    ownership = Ownership("host:1:abc", ["default"], 3)
+    ownership = in_the_registry(redis_client, 3)
     owner = ownership.current
-    redis_client.hset(keys.OWNERS, owner.name, owner.about)
-    owner.published = owner.about
     errors: list[BaseException] = []
     flusher = LeaseKeeper(pool, ownership, 0.1, callbacks=callbacks, report=lambda error, context: errors.append(error))
     flusher.start()
@@ -198,10 +205,8 @@ def test_a_renewal_that_failed_is_tried_again_long_before_the_next_beat(
 ) -> None:
     """A lease lives for a few beats only."""
     pool = Pool(RedisSettings(proxy.url, socket_timeout_seconds=0.2))
-    ownership = Ownership("host:1:abc", ["default"], 300)
+    ownership = in_the_registry(redis_client, 300)
     owner = ownership.current
-    redis_client.hset(keys.OWNERS, owner.name, owner.about)
-    owner.published = owner.about
     errors: list[BaseException] = []
     keeper = LeaseKeeper(pool, ownership, 100, callbacks=callbacks, report=lambda error, context: errors.append(error))
     proxy.swallow(True)
@@ -220,10 +225,8 @@ def test_a_reply_that_took_long_confirms_no_more_than_when_it_was_asked_for(
 ) -> None:
     """The lease may have run out on the way; and whoever has asked since knows better."""
     pool = Pool(RedisSettings(proxy.url))
-    ownership = Ownership("host:1:abc", ["default"], 1)
+    ownership = in_the_registry(redis_client, 1)
     owner = ownership.current
-    redis_client.hset(keys.OWNERS, owner.name, owner.about)
-    owner.published = owner.about
     owner.confirmed_at = 0.0
     with pool.link() as link:
         link.connect()

@@ -199,9 +199,7 @@ class Settler:
                 if tries == 0:
                     _log.warning("could not settle a job, trying again until it works: %s", error)
                 reply_was_lost |= isinstance(error, ReplyLostError)
-                if isinstance(error, ReplyLostError | RedisConnectionError):
-                    self._on_lost_connection()
-                time.sleep(_PAUSE_SECONDS[min(tries, len(_PAUSE_SECONDS) - 1)])
+                self._pause_after(error, tries)
                 tries += 1
                 if tries >= _TRIES_BEFORE_DEFERRING and error.is_lasting and self._defer(unit, end, error):
                     return True
@@ -251,10 +249,13 @@ class Settler:
                 if self._is_given_up:
                     _log.warning(_MAY_BE_LOST, unit)
                     raise
-                if isinstance(error, ReplyLostError | RedisConnectionError):
-                    self._on_lost_connection()
-                time.sleep(_PAUSE_SECONDS[min(tries, len(_PAUSE_SECONDS) - 1)])
+                self._pause_after(error, tries)
                 tries += 1
+
+    def _pause_after(self, error: RedisError, tries: int) -> None:
+        if isinstance(error, ReplyLostError | RedisConnectionError):
+            self._on_lost_connection()
+        time.sleep(_PAUSE_SECONDS[min(tries, len(_PAUSE_SECONDS) - 1)])
 
     def _is_entered(self, owner: Owner) -> bool:
         with self._lock:

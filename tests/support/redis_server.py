@@ -41,7 +41,7 @@ LOADS_SLOWLY = {
 
 class RedisServer:
     """
-    One server process. `start` returns when it answers; `stop` when it is gone; both may be called twice.
+    One server process. `start` returns when it has its data; `stop` when it is gone; both may be called twice.
 
     Args:
         appendonly: Keep every write on disk (`appendfsync always`), so that `kill` and `restart` lose nothing that was
@@ -105,7 +105,7 @@ class RedisServer:
         return redis.Redis.from_url(self.url, **options)
 
     def start(self) -> Self:
-        """Start the server and wait until it answers. The port stays the same over restarts."""
+        """Start the server and wait until it has its data. The port stays the same over restarts."""
         if self.is_running:
             return self
         atexit.register(self.close)
@@ -142,11 +142,8 @@ class RedisServer:
         self.kill()
         known = self.log_path.stat().st_size
         self.start()
-        if self._appendonly:
-            with self.client() as client:
-                eventually(lambda: not client.info("persistence")["loading"])
-            if b"short read while loading the AOF" in self.log_path.read_bytes()[known:]:
-                self.rewrite_aof()
+        if self._appendonly and b"short read while loading the AOF" in self.log_path.read_bytes()[known:]:
+            self.rewrite_aof()
         return self
 
     def rewrite_aof(self) -> None:
@@ -252,8 +249,9 @@ class RedisServer:
         try:
             while process.poll() is None and time.monotonic() < deadline:
                 try:
+                    found = client.info()
                     # A stranger's server on this port would answer as well, so the process id is compared.
-                    if int(client.info("server")["process_id"]) == process.pid:
+                    if int(found["process_id"]) == process.pid and not found["loading"]:
                         return True
                 except (redis.ConnectionError, redis.TimeoutError):
                     pass

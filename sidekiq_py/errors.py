@@ -191,7 +191,8 @@ class PushOutcomeUnknownError(ReplyLostError):
     def __init__(self, jids: list[str], cause: BaseException) -> None:
         shown = ", ".join(jids[:3]) + (f" and {len(jids) - 3} more" if len(jids) > 3 else "")
         super().__init__(
-            f"jid {shown} may have been enqueued: {cause}. Look up the jid, or push again only if the job may run twice"
+            f"jid {shown} may have been enqueued: {str(cause).rstrip('.')}. Look up the jid, or push again only if the "
+            "job may run twice"
         )
         self.jids = jids
 

@@ -138,6 +138,7 @@ def test_a_lost_reply_says_that_the_job_may_be_enqueued(push: Push, redis_server
     [raw] = pushed.queue()
     assert caught.value.jids[0].encode() in raw
     assert str(caught.value).count("the connection broke") == 1
+    assert "Connection closed by server. Look up the jid" in str(caught.value)
     assert between.connections == 1
 
 

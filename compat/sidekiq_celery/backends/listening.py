@@ -81,6 +81,11 @@ class Listener:
                 self._wake()
 
     def _start(self) -> None:
+        if not hasattr(select, "poll"):
+            raise RuntimeError(
+                "waiting for a result does not work under eventlet, which removes select.poll; ask `result.ready()` "
+                "from time to time, or use gevent or threads"
+            )
         self._wake_reader, self._wake_writer = os.pipe()
         os.set_blocking(self._wake_writer, False)
         thread = threading.Thread(target=self._run, name="sidekiq_celery.results", daemon=True)

@@ -352,6 +352,9 @@ class Link:
 
     def wait_readable(self, seconds: float) -> bool:
         """Wait up to *seconds*. Returns True once a reply (or the end of the connection) can be read."""
+        if not hasattr(select, "poll"):  # eventlet removes it
+            return bool(select.select([self.fileno()], [], [], seconds)[0])
+        # Everywhere else, because `select` refuses a descriptor above 1023: a web server has thousands of connections.
         poll = select.poll()
         poll.register(self.fileno(), select.POLLIN)
         return bool(poll.poll(seconds * 1000))

@@ -15,7 +15,9 @@ import sidekiq_py as sidekiq
 from sidekiq_py import program
 from sidekiq_py.active_job import active_job, forget_active_jobs, perform_later
 from sidekiq_py.api import Batches, RetrySet
-from sidekiq_py.errors import SidekiqError
+from sidekiq_py.client import sync_client
+from sidekiq_py.errors import RedisReplyError, SidekiqError
+from sidekiq_py.extensions.batches import steps
 from sidekiq_py.extensions.batches.batch import Batch
 from sidekiq_py.extensions.batches.errors import BatchClosedError, BatchDoneError, BatchError, BatchGoneError
 from tests.extensions.batches.conftest import Program
@@ -823,3 +825,71 @@ def test_under_a_namespace_all_keys_begin_with_it(app: Program, redis_url: str) 
     assert (status.total, status.dead) == (2, 1)
     assert app.events(batch.bid) == ["complete", "death"]
     assert {key.split(b":")[0] for key in app.client.keys("*")} == {b"myapp"}
+
+
+def test_a_parent_whose_child_lives_longer_outlives_it(app: Program) -> None:
+    """Otherwise nothing would be called back once the child has ended."""
+    parent, child = sidekiq.Batch(expires_in=100), sidekiq.Batch(expires_in=10000)
+
+    with parent.jobs(), child.jobs():
+        app.deed.perform_async("ok")
+
+    assert {app.client.ttl(key) > 9900 for key in app.client.keys(f"sidekiq_py:batch:{parent.bid}*")} == {True}
+
+
+def test_a_batch_that_is_opened_again_or_invalidated_lives_on(app: Program) -> None:
+    """Both are changes, so the audit and the end of its life start anew."""
+    batch = sidekiq.Batch(expires_in=1000)
+    with batch.jobs():
+        app.deed.perform_async("ok")
+    key = steps.key(batch.bid)
+    app.client.hset(key, "changed_at", 1)
+
+    with batch.jobs():
+        assert batch.status().changed_at > 1
+    for name in app.client.keys(f"{key}*"):
+        app.client.expire(name, 50)
+    batch.invalidate()
+
+    assert {app.client.ttl(name) > 900 for name in app.client.keys(f"{key}*")} == {True}
+
+
+def test_a_job_that_a_member_s_end_pushes_joins_in_a_queue_that_is_listed(app: Program) -> None:
+    """Ruby's Web UI and workers with wildcards find queues in this list."""
+    batch = sidekiq.Batch()
+    with batch.jobs():
+        app.deed.perform_async("ok")
+    pool = sync_client.current().pool
+
+    steps.call(pool, "join", batch.bid, "queue", "fresh", '{"class":"Deed","args":["ok"],"jid":"1"}')
+
+    assert app.client.sismember("queues", "fresh")
+    assert app.waiting("fresh")[0]["sidekiq_py_batch"][0] == batch.bid
+    assert batch.status().total == 2
+
+
+@pytest.mark.parametrize(("kind", "place"), [("queue", "queue:fresh"), ("schedule", "schedule")])
+def test_a_job_does_not_join_where_it_cannot_be_pushed(app: Program, kind: str, place: str) -> None:
+    """Otherwise the batch would wait for it forever."""
+    batch = sidekiq.Batch()
+    with batch.jobs():
+        app.deed.perform_async("ok")
+    app.client.set(place, "of another program")
+
+    with pytest.raises(RedisReplyError, match=f"WRONGTYPE {place}"):
+        steps.call(sync_client.current().pool, "join", batch.bid, kind, {"queue": "fresh"}.get(kind, 5), "{}")
+
+    assert batch.status().total == 1
+
+
+def test_the_status_lists_failed_and_dead_jobs(app: Program, worker: Any) -> None:
+    """A job that waits for a retry has failed; one without retries is dead."""
+    batch = sidekiq.Batch()
+    with batch.jobs():
+        failed = app.deed.perform_async("fail")
+        dead = app.once.perform_async("fail")
+        app.deed.perform_async("ok")
+
+    status = batch.wait(10, until="complete")
+
+    assert (status.failed_jids, status.dead_jids) == ([failed], [dead])

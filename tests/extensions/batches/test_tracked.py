@@ -9,6 +9,7 @@ import redis
 
 import sidekiq_py as sidekiq
 from sidekiq_py.active_job import active_job, forget_active_jobs, perform_later
+from sidekiq_py.client import sync_client
 from sidekiq_py.extensions.batches import steps
 from sidekiq_py.extensions.batches.batch import Batch
 from sidekiq_py.extensions.batches.errors import BatchGoneError
@@ -395,3 +396,35 @@ def test_a_bad_question_is_an_error(app: Program) -> None:
         batch.rows.page("gone")  # type: ignore[arg-type]
     with pytest.raises(sidekiq.SidekiqError, match="limit is 0"):
         batch.rows.page(limit=0)
+
+
+def test_progress_keeps_what_it_does_not_mention(app: Program, redis_client: redis.Redis) -> None:
+    """A row whose text another program has overwritten is left alone."""
+    batch = sidekiq.Batch(track=True)
+    with batch.jobs():
+        app.deed.perform_bulk([["ok"]] * 2)
+    pool = sync_client.current().pool
+    for number in (0, 1):
+        steps.call(pool, "working", batch.bid, number, "")
+    steps.call(pool, "said", batch.bid, 0, "3", "4", "three")
+
+    steps.call(pool, "said", batch.bid, 0, "-", "-", "still three")
+    redis_client.hset(f"{steps.key(batch.bid)}:tracks", 1, "x - - -")
+    steps.call(pool, "said", batch.bid, 1, "1", "2", "lost")
+
+    row = batch.rows.get(0)
+    assert row is not None
+    assert (row.at, row.total, row.message) == (3.0, 4.0, "still three")
+    assert redis_client.hget(f"{steps.key(batch.bid)}:tracks", 1) == b"x - - -"
+
+
+def test_a_removed_member_is_counted_in_no_state(app: Program) -> None:
+    """Nor is there a row on the page of its state."""
+    batch = sidekiq.Batch(track=True)
+    with batch.jobs():
+        jids = app.deed.perform_bulk([["ok"], ["ok"]])
+
+    batch.remove(jids[:1])
+
+    assert counted(batch) == {"enqueued": 1}
+    assert [row.jid for row in batch.rows.page("enqueued").rows] == jids[1:]

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import redis
 
+from sidekiq_py.clock import now_seconds
 from sidekiq_py.config import CapsuleConfig, Config
 from sidekiq_py.engine.fetch import waiters
 from sidekiq_py.engine.fetch.basic import BasicFetcher
@@ -28,8 +29,10 @@ from sidekiq_py.engine.ownership.owner import Ownership, UnitOfWork
 from sidekiq_py.engine.run import processor
 from sidekiq_py.engine.run.attempt import AttemptEnd
 from sidekiq_py.errors import JobNotFoundError, RedisConnectionError
+from sidekiq_py.outcome import Outcome
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
+from sidekiq_py.redis_access.extension import revoked
 from sidekiq_py.wire import keys
 from tests.engine.fetch.in_flight_jobs import push
 from tests.engine.fetch.test_beside_the_job import Worker, in_flight
@@ -546,3 +549,36 @@ def test_what_cannot_be_put_back_before_the_end_is_named(
     fetcher.close()
 
     assert "lost 1 job, because the basic fetcher keeps no copy in Redis" in caplog.text
+
+
+def test_a_job_that_was_revoked_in_the_buffer_is_noticed(pool: Pool, redis_client: redis.Redis) -> None:
+    """Its fetch was before."""
+    noticed: list[Any] = []
+    ownership = Ownership("me:1:abc", ["default"], 30)
+    fetcher = ReliableFetcher(
+        CapsuleConfig(), Config(), pool, ownership, report=lambda error, context: None, on_notices=noticed.append
+    )
+    push(redis_client, '{"class":"Report","args":[],"jid":"a"}')
+    fill(fetcher, 1)
+    fetcher._buffer.jobs[0].fetched_at = 0.0
+
+    revoked.revoke(pool, ["a"], now=now_seconds(), kept_seconds=60)
+    unit = fetcher.take()
+
+    assert unit is not None
+    assert noticed[-1][1:] == [b"a"]
+    fetcher.close()
+
+
+def test_ends_that_are_written_one_by_one_leave_nothing_behind(redis_client: redis.Redis, worker: Worker) -> None:
+    """Each job leaves its owner's table, which would grow otherwise."""
+    worker.declare("fine", lambda _: None).decide_outcome = lambda attempt: Outcome(
+        "done", attempt.payload, vital=(("HINCRBY", "ended", "n", 1),)
+    )
+    push_jobs(redis_client, [job_text(n, "fine") for n in range(20)])
+    worker.start()
+
+    eventually(lambda: redis_client.hget("ended", "n") == b"20")
+    assert worker.launcher is not None
+    owner = worker.launcher.parts.ownership.current
+    eventually(lambda: not owner.units)

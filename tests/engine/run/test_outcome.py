@@ -443,6 +443,33 @@ def test_an_end_that_cannot_be_written_whole_is_not_begun(
     assert held(redis_client) == {field: b"a"}
 
 
+def test_an_end_whose_mark_the_user_may_not_set_is_not_begun(link: Link, redis_client: redis.Redis) -> None:
+    """Each try would push what comes before it once more."""
+    if redis_client.info("server")["redis_version"].startswith("6."):
+        pytest.skip("scripts can ask for permissions since Redis 7.0")
+    push(redis_client, "a")
+    [(field, _)] = fetch(link, max_jobs=1)
+    end = [("LPUSH", "queue:a", "1"), Once("marks", "done", (("SET", "x", "1"),))]
+
+    redis_client.execute_command("ACL", "SETUSER", "default", "-hsetnx")
+    try:
+        with pytest.raises(RedisReplyError, match="this user may not use ONCE"):
+            in_flight.settle(link, OWNER, field, vital=end)
+    finally:
+        redis_client.execute_command("ACL", "SETUSER", "default", "+hsetnx")
+
+    assert redis_client.llen("queue:a") == 0
+    assert held(redis_client) == {field: b"a"}
+
+
+def test_a_key_that_the_end_itself_makes_a_text_can_be_no_list(link: Link, redis_client: redis.Redis) -> None:
+    """This is seen before anything is written."""
+    with pytest.raises(RedisReplyError, match="WRONGTYPE key is a string"):
+        settle_script.write(link, [("SADD", "set", "x"), ("SET", "key", "text"), ("LPUSH", "key", "x")])
+
+    assert redis_client.keys("*") == []
+
+
 def test_what_is_passed_over_need_not_be_possible(link: Link, redis_client: redis.Redis) -> None:
     """Only what is to be done is looked at: not a whole that misses parts, nor what is marked or said already."""
     redis_client.set("odd", "text")

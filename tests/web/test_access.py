@@ -1,6 +1,7 @@
 """Only named visitors get access, and nothing happens that a page of the dashboard did not request."""
 
 import contextlib
+import hashlib
 import json
 import re
 import threading
@@ -265,6 +266,25 @@ def test_a_program_shows_its_token(redis_client):
     assert Visitor(dashboard, headers={"authorization": "Bearer wrong"}).send("GET", "/retries").status in (303, 401)
 
 
+@pytest.mark.parametrize("header", [f"Basic {TOKEN}", TOKEN, f"Bearer{TOKEN}"])
+def test_a_token_counts_only_as_a_bearer_token(header):
+    """Browsers send what they know of other schemes by themselves, so a page could forge a form with it."""
+    visitor = Visitor(asgi_app(tokens={TOKEN: "operator"}), headers={"authorization": header})
+
+    assert visitor.send("GET", "/retries").status in (303, 401)
+
+
+def test_a_session_that_begins_in_the_future_opens_nothing():
+    """It would last longer than twelve hours."""
+    visitor = Visitor(asgi_app(tokens={TOKEN: "viewer"}))
+    name = hashlib.sha256(TOKEN.encode()).hexdigest()
+    facts = json.dumps(["", name, int(access_module.now_seconds()) + 3600, ""]).encode()
+    encode = access_module._encode
+    visitor.cookies["sidekiq_py_session"] = f"{encode(facts)}.{encode(access_module._signature(facts, TOKEN))}"
+
+    assert "Password or token" in visitor.get("/").shown
+
+
 def test_one_can_sign_in_with_a_token():
     """The name is left empty."""
     visitor = Visitor(asgi_app(tokens={TOKEN: User("on-call", "operator")}))
@@ -273,19 +293,20 @@ def test_one_can_sign_in_with_a_token():
 
 
 def test_the_host_program_s_callable_decides(visitor):
-    """It gets the request, and returning None denies access."""
+    """It gets the request, and returning None or False denies access."""
     seen = []
 
     def authorize(request):
         seen.append(request.headers["x-user"])
-        return {"ada": "viewer", "bob": User("bob", "operator")}.get(request.headers["x-user"])
+        return {"ada": "viewer", "bob": User("bob", "operator"), "tom": False}.get(request.headers["x-user"])
 
     dashboard = asgi_app(authorize=authorize)
 
     assert "(viewer)" in Visitor(dashboard, headers={"x-user": "ada"}).get("/").shown
     assert "bob (operator)" in Visitor(dashboard, headers={"x-user": "bob"}).get("/").shown
-    assert Visitor(dashboard, headers={"x-user": "eve"}).get("/").status == 403
-    assert set(seen) == {"ada", "bob", "eve"}
+    for denied in ("eve", "tom"):
+        assert Visitor(dashboard, headers={"x-user": denied}).get("/").status == 403
+    assert set(seen) == {"ada", "bob", "eve", "tom"}
 
 
 ACTIONS = [

@@ -15,6 +15,7 @@ pytest.importorskip("starlette")
 
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.web import asgi_app
+from tests.web.browsing import HOST
 from tests.web.test_pages import enter_process
 
 SCRIPT = "\"'><script>alert(1)</script><img src=x onerror=alert(1)>{{7*7}}${7*7}</textarea></title><svg/onload=1>"
@@ -298,7 +299,7 @@ def test_a_notice_is_text(operator):
         check(operator.get("/bulk"))
 
 
-@pytest.mark.parametrize("crooked", ["http://[", "http://[x]:y", "[", "http://localhost:abc"])
+@pytest.mark.parametrize("crooked", ["http://[", "http://[x]:y", "[", "http://localhost:abc", f"app://{HOST}"])
 def test_a_crooked_origin_is_not_our_own(operator, redis_client, crooked):
     """A value that is not an address is rejected like any other, and causes no server error."""
     body = f"form_token={operator.form_token}&name=low&action=pause".encode()

@@ -5,10 +5,12 @@ Beat: sends periodic tasks.
 from `Scheduler` and are selected with the setting `beat_scheduler`.
 """
 
-from sidekiq_celery._beat.entry import BeatLazyFunc, ScheduleEntry
+from sidekiq_celery._beat.entry import BeatLazyFunc, ScheduleEntry, evaluated_args, evaluated_kwargs
 from sidekiq_celery._beat.persistent import PersistentScheduler
-from sidekiq_celery._beat.scheduler import Scheduler, SchedulingError, event_t
+from sidekiq_celery._beat.scheduler import Scheduler, SchedulingError, event_t, logger
 from sidekiq_celery._beat.service import EmbeddedService, Service
+from sidekiq_celery.exceptions import reraise
+from sidekiq_celery.schedules import crontab, maybe_schedule
 
 __all__ = (
     "BeatLazyFunc",
@@ -18,10 +20,18 @@ __all__ = (
     "Scheduler",
     "SchedulingError",
     "Service",
+    "crontab",
     "event_t",
+    "logger",
+    "maybe_schedule",
+    "reraise",
 )
 
 DEFAULT_MAX_INTERVAL = 300
+
+# Schedulers of other packages that send entries themselves import these names from Celery.
+_evaluate_entry_args = evaluated_args
+_evaluate_entry_kwargs = evaluated_kwargs
 
 for _public in (BeatLazyFunc, PersistentScheduler, ScheduleEntry, Scheduler, SchedulingError, Service, event_t):
     # Pickles and log lines should use the name that programs import it by.

@@ -1,6 +1,6 @@
 """One periodic task: what to send, and when it was last sent."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -132,8 +132,11 @@ class ScheduleEntry:
     __hash__ = None  # type: ignore[assignment]
 
 
-def evaluated(entry: ScheduleEntry) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments to send."""
-    args = [one() if isinstance(one, BeatLazyFunc) else one for one in entry.args or ()]
-    kwargs = {key: one() if isinstance(one, BeatLazyFunc) else one for key, one in (entry.kwargs or {}).items()}
-    return args, kwargs
+def evaluated_args(args: Iterable[Any] | None) -> list[Any]:
+    """The positional arguments to send."""
+    return [one() if isinstance(one, BeatLazyFunc) else one for one in args or ()]
+
+
+def evaluated_kwargs(kwargs: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The keyword arguments to send."""
+    return {key: one() if isinstance(one, BeatLazyFunc) else one for key, one in (kwargs or {}).items()}

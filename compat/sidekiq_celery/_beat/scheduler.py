@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple
 from kombu.common import ignore_errors
 from kombu.utils.functional import maybe_evaluate
 
-from sidekiq_celery._beat.entry import ScheduleEntry, evaluated
+from sidekiq_celery._beat.entry import ScheduleEntry, evaluated_args, evaluated_kwargs
 from sidekiq_celery.schedules import crontab
 from sidekiq_celery.utils.functional import is_numeric_value
 from sidekiq_celery.utils.time import humanize_seconds, maybe_make_aware
@@ -269,7 +269,7 @@ class Scheduler:
         entry = self.reserve(entry) if advance else entry
         task = self.app.tasks.get(entry.task)
         try:
-            args, options = evaluated(entry), entry.options.copy()
+            args, options = (evaluated_args(entry.args), evaluated_kwargs(entry.kwargs)), entry.options.copy()
             options["headers"] = {**(options.get("headers") or {}), "celery_beat_task": True}
             if task:
                 return task.apply_async(*args, producer=producer, **options)

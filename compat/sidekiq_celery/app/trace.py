@@ -18,11 +18,15 @@ from sidekiq_celery._run.task_log import (
     LOG_REJECTED,
     LOG_RETRY,
     LOG_SUCCESS,
+    logger,
 )
 from sidekiq_celery._run.task_run import TaskRun
 from sidekiq_celery._run.tracer import Tracer, trace_ok_t
+from sidekiq_celery.states import FAILURE, IGNORED, REJECTED, RETRY, SUCCESS
 
 __all__ = (
+    "FAILURE",
+    "IGNORED",
     "LOG_FAILURE",
     "LOG_IGNORED",
     "LOG_INTERNAL_ERROR",
@@ -30,8 +34,14 @@ __all__ = (
     "LOG_REJECTED",
     "LOG_RETRY",
     "LOG_SUCCESS",
+    "REJECTED",
+    "RETRY",
+    "SUCCESS",
     "TaskRun",
     "build_tracer",
+    "logger",
+    "reset_worker_optimizations",
+    "setup_worker_optimizations",
     "task_has_custom",
     "trace_ok_t",
 )
@@ -68,3 +78,11 @@ def build_tracer(
     and run the task through what it returns. An `async def` task is run directly.
     """
     return Tracer(task, hostname=hostname, propagate=propagate)
+
+
+def setup_worker_optimizations(app: Any, hostname: str | None = None) -> None:
+    """Do nothing: a task runs in the same way in a worker and elsewhere. Test suites call it."""
+
+
+def reset_worker_optimizations(app: Any = None) -> None:
+    """Do nothing, as `setup_worker_optimizations`."""

@@ -1,5 +1,6 @@
-"""The request that `task_received` passes to its receivers."""
+"""The request that `task_received` passes to its receivers, and the logger on which a worker writes of time limits."""
 
 from sidekiq_celery._run.received import Request
+from sidekiq_celery._run.task_log import requests as logger
 
-__all__ = ("Request",)
+__all__ = ("Request", "logger")

@@ -1,0 +1,105 @@
+"""
+Names beyond Celery's public API that applications import at their start, and that have to be there for them to start.
+
+Each was found in an application: grafana/oncall, nautobot, onadata, onyx, an ad server; or in test suites of packages.
+"""
+
+import logging
+from datetime import UTC, datetime
+from io import StringIO
+
+import pytest
+from sidekiq_celery import Celery
+from sidekiq_celery._run import task_log
+from sidekiq_celery._wire.context import Context
+from sidekiq_celery.app import trace
+from sidekiq_celery.backends.rpc import BacklogLimitExceeded
+from sidekiq_celery.beat import (
+    BeatLazyFunc,
+    _evaluate_entry_args,
+    _evaluate_entry_kwargs,
+    crontab,
+    logger,
+    maybe_schedule,
+    reraise,
+)
+from sidekiq_celery.concurrency import asynpool
+from sidekiq_celery.utils.debug import memdump, sample_mem
+from sidekiq_celery.utils.iso8601 import parse_iso8601
+from sidekiq_celery.utils.saferepr import saferepr
+from sidekiq_celery.worker import request, strategy
+
+from tests.compat.alias.conftest import Run
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "from celery.app.trace import FAILURE, SUCCESS, logger, reset_worker_optimizations, setup_worker_optimizations",
+        "from celery.backends.rpc import BacklogLimitExceeded",
+        "from celery.beat import _evaluate_entry_args, _evaluate_entry_kwargs, crontab, logger, reraise",
+        "from celery.concurrency import asynpool; asynpool.PROC_ALIVE_TIMEOUT = 60.0",
+        "from celery.utils.debug import memdump, sample_mem",
+        "from celery.utils.iso8601 import parse_iso8601",
+        "from celery.utils.saferepr import saferepr",
+        "from celery.worker import strategy; strategy.logger.setLevel(30)",
+    ],
+)
+def test_what_applications_import_is_there(run: Run, statement: str) -> None:
+    """Under the alias, in the words of the applications."""
+    program = f"import sidekiq_celery; sidekiq_celery.install_as_celery()\n{statement}\nprint('imported')"
+
+    done = run("-c", program)
+
+    assert done.stdout == "imported\n", done.stderr
+
+
+def test_a_scheduler_of_another_package_evaluates_its_entries() -> None:
+    """As Celery's own does; a lazy argument is computed."""
+    assert _evaluate_entry_args([1, BeatLazyFunc(max, 2, 3)]) == [1, 3]
+    assert _evaluate_entry_kwargs({"a": BeatLazyFunc(dict, b=1)}) == {"a": {"b": 1}}
+    assert (_evaluate_entry_args(None), _evaluate_entry_kwargs(None)) == ([], {})
+    assert logger.name == "celery.beat"
+    assert isinstance(maybe_schedule(crontab()), crontab)
+    with pytest.raises(KeyError):
+        reraise(KeyError, KeyError("gone"))
+
+
+def test_levels_of_a_worker_s_loggers_are_set_by_their_modules(caplog: pytest.LogCaptureFixture) -> None:
+    """A program may silence the line about each task that was received, and keep those about its end."""
+    app = Celery("quiet", set_as_current=False)
+    task = app.task(name="quiet.task")(lambda: None)
+    run = Context(id="1", args=[], kwargs={})
+    caplog.set_level(logging.INFO)
+    strategy.logger.setLevel(logging.WARNING)
+    try:
+        task_log.log_received(task, run)
+        task_log.log_success(task, run, None, 0.1)
+    finally:
+        strategy.logger.setLevel(logging.NOTSET)
+
+    assert [record.name for record in caplog.records] == [trace.logger.name]
+    assert request.logger.name == "celery.worker.request"
+
+
+def test_memory_is_sampled_and_printed() -> None:
+    """The samples at equal distances, then what is left after a collection."""
+    samples = [sample_mem() for _ in range(4)]
+    out = StringIO()
+
+    memdump(samples=2, file=out)
+    memdump(file=out)
+
+    lines = out.getvalue().splitlines()
+    assert lines[:2] == [f"- rss (sample): {samples[0]}", f"- rss (sample): {samples[2]}"]
+    assert [line.split(":")[0] for line in lines[2:]] == ["- rss (end)", "- rss (end)"]
+
+
+def test_small_helpers_do_as_celery_s() -> None:
+    """A time, a text, an error and a number."""
+    assert parse_iso8601("2026-11-27T10:30:00Z") == datetime(2026, 11, 27, 10, 30, tzinfo=UTC)
+    with pytest.raises(ValueError, match="tomorrow"):
+        parse_iso8601("tomorrow")
+    assert (saferepr([1, "b"]), saferepr("x" * 20, 10)) == ("[1, 'b']", "'xxxxxx...")
+    assert issubclass(BacklogLimitExceeded, Exception)
+    assert asynpool.PROC_ALIVE_TIMEOUT == 4.0

@@ -28,6 +28,12 @@ __all__ = (
     "CLIContext",
     "CeleryCommand",
     "CeleryOption",
+    "CommaSeparatedList",
+    "ISO8601DateTime",
+    "ISO8601DateTimeOrFloat",
+    "JsonArray",
+    "JsonObject",
+    "LogLevel",
     "ParamType",
     "daemon_options",
     "handle_preload_options",
@@ -189,14 +195,16 @@ def daemon_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-class _CommaSeparatedList(ParamType):
+class CommaSeparatedList(ParamType):
+    """Names, separated by commas."""
+
     name = "comma separated list"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return str_to_list(value)
 
 
-class _QueueNames(_CommaSeparatedList):
+class _QueueNames(CommaSeparatedList):
     name = "queues"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -212,9 +220,7 @@ class _QueueNames(_CommaSeparatedList):
 
 
 class _Json(ParamType):
-    def __init__(self, kind: type, name: str) -> None:
-        self.kind = kind
-        self.name = name
+    kind: type
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if isinstance(value, self.kind):
@@ -228,24 +234,47 @@ class _Json(ParamType):
         return found
 
 
-class _Time(ParamType):
-    def __init__(self, name: str, *, takes_seconds: bool) -> None:
-        self.name = name
-        self.takes_seconds = takes_seconds
+class JsonArray(_Json):
+    """A list, written as JSON."""
+
+    kind = list
+    name = "JSON array"
+
+
+class JsonObject(_Json):
+    """A dict, written as JSON."""
+
+    kind = dict
+    name = "JSON object"
+
+
+class ISO8601DateTime(ParamType):
+    """A time."""
+
+    name = "iso 8601 time"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if self.takes_seconds:
-            try:
-                return float(value)
-            except (TypeError, ValueError):
-                pass
         try:
             return maybe_iso8601(value)
         except (TypeError, ValueError) as error:
             self.fail(str(error), param, ctx)
 
 
-class _LogLevel(ParamType):
+class ISO8601DateTimeOrFloat(ISO8601DateTime):
+    """A time, or a number of seconds."""
+
+    name = "iso 8601 time or seconds"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return float(value)
+        except (TypeError, ValueError):
+            return super().convert(value, param, ctx)
+
+
+class LogLevel(ParamType):
+    """A level of logging, by its name or number."""
+
     name = "log level"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -254,10 +283,10 @@ class _LogLevel(ParamType):
         return mlevel(value)
 
 
-COMMA_SEPARATED_LIST = _CommaSeparatedList()
+COMMA_SEPARATED_LIST = CommaSeparatedList()
 QUEUE_NAMES = _QueueNames()
-JSON_ARRAY = _Json(list, "JSON array")
-JSON_OBJECT = _Json(dict, "JSON object")
-ISO8601 = _Time("iso 8601 time", takes_seconds=False)
-ISO8601_OR_FLOAT = _Time("iso 8601 time or seconds", takes_seconds=True)
-LOG_LEVEL = _LogLevel()
+JSON_ARRAY = JsonArray()
+JSON_OBJECT = JsonObject()
+ISO8601 = ISO8601DateTime()
+ISO8601_OR_FLOAT = ISO8601DateTimeOrFloat()
+LOG_LEVEL = LogLevel()

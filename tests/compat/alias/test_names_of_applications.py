@@ -8,6 +8,7 @@ import logging
 from datetime import UTC, datetime
 from io import StringIO
 
+import click
 import pytest
 from sidekiq_celery import Celery
 from sidekiq_celery._run import task_log
@@ -22,6 +23,14 @@ from sidekiq_celery.beat import (
     logger,
     maybe_schedule,
     reraise,
+)
+from sidekiq_celery.bin.base import (
+    CommaSeparatedList,
+    ISO8601DateTime,
+    ISO8601DateTimeOrFloat,
+    JsonArray,
+    JsonObject,
+    LogLevel,
 )
 from sidekiq_celery.concurrency import asynpool
 from sidekiq_celery.utils.debug import memdump, sample_mem
@@ -38,6 +47,7 @@ from tests.compat.alias.conftest import Run
         "from celery.app.trace import FAILURE, SUCCESS, logger, reset_worker_optimizations, setup_worker_optimizations",
         "from celery.backends.rpc import BacklogLimitExceeded",
         "from celery.beat import _evaluate_entry_args, _evaluate_entry_kwargs, crontab, logger, reraise",
+        "from celery.bin.base import CommaSeparatedList, ISO8601DateTime, JsonArray, JsonObject, LogLevel",
         "from celery.concurrency import asynpool; asynpool.PROC_ALIVE_TIMEOUT = 60.0",
         "from celery.utils.debug import memdump, sample_mem",
         "from celery.utils.iso8601 import parse_iso8601",
@@ -103,3 +113,21 @@ def test_small_helpers_do_as_celery_s() -> None:
     assert (saferepr([1, "b"]), saferepr("x" * 20, 10)) == ("[1, 'b']", "'xxxxxx...")
     assert issubclass(BacklogLimitExceeded, Exception)
     assert asynpool.PROC_ALIVE_TIMEOUT == 4.0
+
+
+def test_types_of_options_convert_and_refuse() -> None:
+    """Commands of plug-ins create them from the classes of `celery.bin.base`."""
+
+    def converted(kind: click.ParamType, text: str) -> object:
+        return kind.convert(text, None, None)
+
+    assert converted(CommaSeparatedList(), "a,b") == ["a", "b"]
+    assert converted(JsonArray(), "[1]") == [1]
+    assert converted(JsonObject(), '{"a": 1}') == {"a": 1}
+    assert converted(ISO8601DateTime(), "2026-11-27") == datetime(2026, 11, 27)
+    assert converted(ISO8601DateTimeOrFloat(), "1.5") == 1.5
+    assert converted(ISO8601DateTimeOrFloat(), "2026-11-27") == datetime(2026, 11, 27)
+    assert converted(LogLevel(), "info") == logging.INFO
+    for kind, text in ((JsonArray(), "{}"), (JsonObject(), "[]"), (ISO8601DateTime(), "1.5"), (LogLevel(), "loud")):
+        with pytest.raises(click.BadParameter):
+            converted(kind, text)

@@ -1,7 +1,9 @@
 """Loaders read settings and import modules. They are found by name or alias."""
 
+from types import ModuleType
 from typing import Any
 
+from sidekiq_celery._submodules import submodule
 from sidekiq_celery.utils.imports import import_from_cwd, symbol_by_name
 
 __all__ = ("get_loader_cls",)
@@ -15,3 +17,7 @@ LOADER_ALIASES = {
 def get_loader_cls(loader: Any) -> Any:
     """Return the class that *loader* names."""
     return symbol_by_name(loader, LOADER_ALIASES, imp=import_from_cwd)
+
+
+def __getattr__(name: str) -> ModuleType:
+    return submodule(__name__, name)

@@ -102,6 +102,24 @@ def test_settings_are_djangos(run):
     ]
 
 
+def test_settings_that_a_test_overrides_hold_at_once_and_for_as_long(run):
+    """Tests of Django projects run tasks eagerly by `override_settings(CELERY_TASK_ALWAYS_EAGER=True)`."""
+    code = """
+app.loader.import_default_modules()
+from django.conf import settings
+from django.test import override_settings
+from orders.tasks import ship
+print(app.conf.task_always_eager, app.conf.task_default_queue)
+with override_settings(CELERY_TASK_ALWAYS_EAGER=True, CELERY_TASK_DEFAULT_QUEUE="tests"):
+    print(app.conf.task_always_eager, app.conf.task_default_queue)
+    print(*ship.delay(3).get(), *ship.apply_async((4,)).get())
+print(app.conf.task_always_eager, app.conf.task_default_queue)
+settings.CELERY_TASK_ALWAYS_EAGER = True
+print(*ship.delay(5).get())
+"""
+    assert run(code) == ["False", "web", "True", "tests", "Order", "3", "Order", "4", "False", "web", "Order", "5"]
+
+
 def test_the_app_is_that_of_every_thread(run):
     """So that a request finds it."""
     code = """

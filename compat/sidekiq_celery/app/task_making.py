@@ -126,8 +126,9 @@ def register_class(app: Maker, task: Any, options: dict[str, Any]) -> Any:
 def _annotations(fun: Callable[..., Any]) -> dict[str, Any]:
     try:
         return inspect.get_annotations(fun)
-    except NameError:
-        # Some names are only imported for type checkers. Python 3.14 resolves annotations lazily.
+    except (NameError, ValueError):
+        # Some names are only imported for type checkers (Python 3.14 resolves annotations lazily); those of a mock are
+        # no dict.
         return {}
 
 

@@ -2,6 +2,7 @@
 
 import pickle
 import threading
+from unittest.mock import MagicMock
 
 import pytest
 from sidekiq_celery import Celery, _state, current_app, shared_task
@@ -342,3 +343,13 @@ def test_signing_is_refused_with_advice(app):
 
     with pytest.raises(ImproperlyConfigured, match="TLS"):
         app.setup_security(key="key.pem")
+
+
+def test_a_mock_may_be_a_task(app):
+    """Tests of programs that declare tasks pass one; its annotations need not be a dict."""
+    called = MagicMock(__name__="called", __module__="shop")
+    called.__annotations__ = []
+
+    app.task(name="shop.called")(called)(1)
+
+    called.assert_called_once_with(1)

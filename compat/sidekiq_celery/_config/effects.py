@@ -23,7 +23,7 @@ _REASONS = {
         *("worker_prefetch_multiplier", "worker_disable_prefetch", "worker_enable_prefetch_count_reduction"),
         *("worker_eta_task_limit", "worker_detect_quorum_queues"),
     ),
-    "jobs are Sidekiq's payloads": ("task_protocol", "task_default_delivery_mode", "task_remote_tracebacks"),
+    "jobs are Sidekiq's payloads": ("task_default_delivery_mode", "task_remote_tracebacks"),
     "queues are Redis lists": (
         *("task_default_queue_type", "task_create_missing_queue_type", "task_create_missing_queue_exchange_type"),
         *("task_default_exchange_type", "broker_native_delayed_delivery_queue_type"),

@@ -13,7 +13,7 @@ from sidekiq_celery._send.call import Call
 from sidekiq_celery._send.items import item_of_call
 from sidekiq_celery._send.plain_calls import result_of
 from sidekiq_celery._send.pushing import publish_policy, push, push_unique
-from sidekiq_celery._wire.message import TaskMessage, as_task_v2, aware
+from sidekiq_celery._wire.message import TaskMessage, as_task_v2, aware, body_v1, with_body_v1
 from sidekiq_celery._wire.payload import KEY
 from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import AlwaysEagerIgnored
@@ -142,16 +142,22 @@ def send_message(
 
     exchange_name = getattr(exchange, "name", exchange)
     place = {"exchange": exchange_name or "", "routing_key": (routing_key if exchange_name else None) or queue}
+    body: Any = message.body
+    is_v1 = signals.has_publish_receivers() and conf.task_protocol == 1
+    if is_v1:
+        body = body_v1(message, utc=conf.enable_utc)
     if signals.before_task_publish.receivers:
         signals.before_task_publish.send(
             sender=name,
-            body=message.body,
+            body=body,
             declare=[_queue_of_kombu(app, queue)],
             headers=message.headers,
             properties=message.properties,
             retry_policy=publish_policy(app, retry_policy),
             **place,
         )
+    if is_v1:
+        message = with_body_v1(message, body)
     item = item_of_call(
         app, name, message, queue, task_type, serializer or conf.task_serializer, compression or conf.task_compression
     )
@@ -164,15 +170,17 @@ def send_message(
         if there != item["jid"]:
             logger.info("%s[%s] was not sent: the same call already exists, as %s", name, item["jid"], there)
             return there
-    _report_sent(app, name, item["jid"], message, queue, place)
+    _report_sent(app, name, item["jid"], message, queue, place, body)
     return None
 
 
-def _report_sent(app: App, name: str, task_id: str, message: TaskMessage, queue: str, place: Mapping[str, str]) -> None:
+def _report_sent(
+    app: App, name: str, task_id: str, message: TaskMessage, queue: str, place: Mapping[str, str], body: Any
+) -> None:
     """Send the signals and the event that follow a push. *place* is the exchange and the routing key."""
     headers = message.headers
     if signals.after_task_publish.receivers:
-        signals.after_task_publish.send(sender=name, body=message.body, headers=headers, **place)
+        signals.after_task_publish.send(sender=name, body=body, headers=headers, **place)
     if signals.task_sent.receivers:
         args, kwargs, _ = message.body
         signals.task_sent.send(

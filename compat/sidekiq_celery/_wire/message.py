@@ -19,6 +19,7 @@ from sidekiq_py.payloads import shown as shown_value
 
 _LEAST_SECONDS = -2147483648
 _REPR_MAX_CHARACTERS = 1024
+_EMBEDDED_V1 = ("callbacks", "errbacks", "chord")
 
 
 class TaskMessage(NamedTuple):
@@ -120,6 +121,27 @@ def as_task_v2(
     properties = {"correlation_id": task_id, "reply_to": reply_to or ""}
     event = _sent_event(headers) if create_sent_event else None
     return TaskMessage(headers, properties, (args, kwargs, embedded), event)
+
+
+def body_v1(message: TaskMessage, *, utc: bool) -> dict[str, Any]:
+    """The message's body in protocol 1, which has all that the headers say. Source: Celery 5.7.0, `AMQP.as_task_v1`."""
+    args, kwargs, embedded = message.body
+    headers = message.headers
+    return {
+        "args": args,
+        "kwargs": kwargs,
+        **{key: headers[key] for key in ("task", "id", "group", "group_index", "retries", "eta", "expires")},
+        "timelimit": tuple(headers["timelimit"]),
+        "utc": utc,
+        "taskset": headers["group"],
+        **{key: embedded[key] for key in _EMBEDDED_V1},
+    }
+
+
+def with_body_v1(message: TaskMessage, body: Mapping[str, Any]) -> TaskMessage:
+    """*message* with what has been changed in a body that `body_v1` made."""
+    embedded = {**message.body[2], **{key: body[key] for key in _EMBEDDED_V1}}
+    return message._replace(body=(body["args"], body["kwargs"], embedded))
 
 
 def aware(app: App, when: Any) -> datetime:

@@ -204,6 +204,37 @@ def test_listeners_see_and_change_a_message(redis_client: redis.Redis, add: Any)
     assert {"exchange", "routing_key", "properties", "declare", "retry_policy"} <= seen["more"]
 
 
+def test_listeners_of_protocol_1_see_and_change_its_body(redis_client: redis.Redis, app: Celery, add: Any) -> None:
+    """Programs that set `task_protocol` to 1, as edX does, read the id and the arguments from the body."""
+    app.conf.task_protocol = 1
+    seen: list[Any] = []
+
+    def before(body: Any = None, **_: Any) -> None:
+        seen.append(dict(body))
+        body["kwargs"] = {"y": 4}
+
+    def after(body: Any = None, **_: Any) -> None:
+        seen.append(body)
+
+    signals.before_task_publish.connect(before)
+    signals.after_task_publish.connect(after)
+    try:
+        sent = add.apply_async((2,), {"y": 3}, link=add.s(1))
+    finally:
+        signals.before_task_publish.disconnect(before)
+        signals.after_task_publish.disconnect(after)
+
+    [job] = waiting(redis_client)
+    assert job["args"] == [2, {"y": 4}]
+    assert job["celery"]["callbacks"][0]["args"] == [1]
+    assert seen[0] == {
+        "task": "proj.add", "id": sent.id, "args": (2,), "kwargs": {"y": 3}, "group": None, "group_index": None,
+        "retries": 0, "eta": None, "expires": None, "utc": True, "callbacks": [add.s(1)], "errbacks": None,
+        "timelimit": (None, None), "taskset": None, "chord": None,
+    }  # fmt: skip
+    assert seen[1] == {**seen[0], "kwargs": {"y": 4}}
+
+
 def test_a_listener_is_given_the_queue_of_kombu(app: Celery, add: Any) -> None:
     """OpenTelemetry tells a queue from a topic by its exchange. Looking at a queue does not add it to those served."""
     seen: list[tuple[str, str]] = []

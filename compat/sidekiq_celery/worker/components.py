@@ -6,11 +6,15 @@ A program's own steps start once the worker's processes are running, so whatever
 
 from sidekiq_celery import bootsteps
 
-__all__ = ("Beat", "Consumer", "Pool", "StateDB", "Timer")
+__all__ = ("Beat", "Consumer", "Hub", "Pool", "StateDB", "Timer")
 
 
 class Timer(bootsteps.Step):
     """Provides `worker.timer`, which calls functions at set times."""
+
+
+class Hub(bootsteps.Step):
+    """Provides `worker.hub`, which calls functions at set times, too. There is no event loop."""
 
 
 class Pool(bootsteps.Step):

@@ -116,3 +116,31 @@ class Timer:
                     return heapq.heappop(self._due)[2]
                 self._changed.wait(left)
         return None
+
+
+class Hub:
+    """
+    The timer, with the calls that programs make to Celery's event loop: `worker.hub.call_repeatedly(…)`.
+
+    Args:
+        timer: The worker's.
+    """
+
+    def __init__(self, timer: Timer) -> None:
+        self.timer = timer
+
+    def call_soon(self, callback: Callable[..., Any], *args: Any) -> Entry:
+        """Call *callback* once, on the timer's thread."""
+        return self.timer.call_after(0, callback, args)
+
+    def call_later(self, delay: float, callback: Callable[..., Any], *args: Any) -> Entry:
+        """Call *callback* once, in *delay* seconds."""
+        return self.timer.call_after(delay, callback, args)
+
+    def call_at(self, when: float | datetime, callback: Callable[..., Any], *args: Any) -> Entry:
+        """Call *callback* once, at *when*: a datetime, or seconds since the epoch."""
+        return self.timer.call_at(when, callback, args)
+
+    def call_repeatedly(self, delay: float, callback: Callable[..., Any], *args: Any) -> Entry:
+        """Call *callback* every *delay* seconds."""
+        return self.timer.call_repeatedly(delay, callback, args)

@@ -54,10 +54,11 @@ class Worker(Noting):
 class Later(Noting):
     """Behind that."""
 
-    requires = (Worker,)
+    requires = (Worker, "celery.worker.components:Hub")
 
     def start(self, parent: Any) -> None:
         parent.timer.call_repeatedly(0.01, note, ("tick",), priority=10)
+        parent.consumer.controller.hub.call_repeatedly(0.01, note, "tock")
         super().start(parent)
 
 

@@ -1,7 +1,10 @@
 """The timer that bootsteps of a program use."""
 
+import time
+from datetime import UTC, datetime
+
 import pytest
-from sidekiq_celery.worker.timer import Timer
+from sidekiq_celery.worker.timer import Hub, Timer
 
 from tests.support.no_more_threads import without_more_threads
 from tests.support.waiting import eventually
@@ -16,4 +19,23 @@ def test_after_a_shortage_of_threads_calls_are_made_again() -> None:
     timer.call_after(0, called.append, (2,))
 
     eventually(lambda: called == [2])
+    timer.stop()
+
+
+def test_the_hub_takes_arguments_one_by_one() -> None:
+    """As kombu's does, where the timer takes a tuple of them."""
+    timer, called = Timer(), []
+    hub = Hub(timer)
+
+    def note(first: int, second: int) -> None:
+        called.append((first, second))
+
+    hub.call_soon(note, 1, 2)
+    hub.call_later(0.001, note, 3, 4)
+    hub.call_at(time.time(), note, 5, 6)
+    hub.call_at(datetime.now(UTC), note, 7, 8)
+    repeated = hub.call_repeatedly(0.001, note, 9, 10)
+
+    eventually(lambda: {(1, 2), (3, 4), (5, 6), (7, 8)} < set(called) and called.count((9, 10)) >= 2)
+    repeated.cancel()
     timer.stop()

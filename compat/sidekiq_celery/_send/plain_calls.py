@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sidekiq_celery import signals
 from sidekiq_celery._config.routes import MapRoute
-from sidekiq_celery._send import flow_store
+from sidekiq_celery._send import flow_store, producer_wrappers
 from sidekiq_celery._send.call import NO_WORKFLOW, Call, WorkflowPosition
 from sidekiq_celery._send.clients import definition_of, pushing_client
 from sidekiq_celery._send.items import item_of_call
@@ -98,7 +98,7 @@ def send(app: App, call: Call) -> Any:
     Raises:
         kombu.exceptions.OperationalError: It was not sent, or it is unknown whether it was.
     """
-    if signals.has_publish_receivers() or not program.is_plain:
+    if signals.has_publish_receivers() or not program.is_plain or producer_wrappers.is_wrapped():
         return None
     task, position = call.task, call.position
     parent = app.current_worker_task

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from sidekiq_celery import signals
-from sidekiq_celery._send import flow_store, pipeline_buffer, unique
+from sidekiq_celery._send import flow_store, pipeline_buffer, producer_wrappers, unique
 from sidekiq_celery._send.call import Call
 from sidekiq_celery._send.items import item_of_call
 from sidekiq_celery._send.plain_calls import result_of
@@ -158,19 +158,31 @@ def send_message(
         )
     if is_v1:
         message = with_body_v1(message, body)
-    item = item_of_call(
-        app, name, message, queue, task_type, serializer or conf.task_serializer, compression or conf.task_compression
-    )
-    kept = _keep_chain(item.get(KEY), message)
-    if uniqueness is None:
-        push(app, item, policy, kept)
-    else:
+
+    def send() -> tuple[str, str | None]:
+        item = item_of_call(
+            app,
+            name,
+            message,
+            queue,
+            task_type,
+            serializer or conf.task_serializer,
+            compression or conf.task_compression,
+        )
+        kept = _keep_chain(item.get(KEY), message)
+        if uniqueness is None:
+            push(app, item, policy, kept)
+            return item["jid"], None
         lock = unique.lock_of(uniqueness, name, task_type, *message.body[:2])
         there = push_unique(app, item, policy, lock)
-        if there != item["jid"]:
-            logger.info("%s[%s] was not sent: the same call already exists, as %s", name, item["jid"], there)
-            return there
-    _report_sent(app, name, item["jid"], message, queue, place, body)
+        return item["jid"], None if there == item["jid"] else there
+
+    is_wrapped = producer_wrappers.is_wrapped()
+    task_id, there = producer_wrappers.publish(app, message, body, place, send) if is_wrapped else send()
+    if there is not None:
+        logger.info("%s[%s] was not sent: the same call already exists, as %s", name, task_id, there)
+        return there
+    _report_sent(app, name, task_id, message, queue, place, body)
     return None
 
 

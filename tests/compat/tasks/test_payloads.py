@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 import redis
+from kombu import Producer
 from kombu.exceptions import EncodeError, OperationalError
 from kombu.utils import json as kombu_json
 from sidekiq_celery import Celery, signals
@@ -233,6 +234,61 @@ def test_listeners_of_protocol_1_see_and_change_its_body(redis_client: redis.Red
         "timelimit": (None, None), "taskset": None, "chord": None,
     }  # fmt: skip
     assert seen[1] == {**seen[0], "kwargs": {"y": 4}}
+
+
+class Transparent:
+    """A wrapper of a method that shows the attributes of what it wraps, as New Relic's do."""
+
+    def __init__(self, wrapped: Any) -> None:
+        self.wrapped = wrapped
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.wrapped, name)
+
+    def __get__(self, producer: Any, _: Any) -> Any:
+        def publish(body: Any, headers: Any = None, **more: Any) -> Any:
+            return self.wrapped(producer, body, headers={**headers, "newrelic": "n1"}, **more)
+
+        return publish
+
+
+def test_a_wrapper_of_kombus_producer_sees_each_call_and_adds_headers(
+    redis_client: redis.Redis, add: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sentry, New Relic and ddtrace trace calls there; the task continues the trace by the headers that they add."""
+    seen: list[Any] = []
+    original = Producer.publish
+
+    def publish(self: Any, *args: Any, **kwargs: Any) -> Any:
+        headers = kwargs["headers"]
+        seen.append((headers["task"], headers["id"], kwargs["exchange"], kwargs["routing_key"]))
+        seen.append(self.connection.transport.driver_type)
+        assert waiting(redis_client) == []
+        return original(self, *args, **kwargs)
+
+    monkeypatch.setattr(Producer, "publish", publish)
+    sent = add.delay(2, y=3)
+    assert seen == [("proj.add", sent.id, "", "celery"), "redis"]
+    assert len(waiting(redis_client)) == 1
+    redis_client.flushdb()
+
+    monkeypatch.setattr(Producer, "publish", Transparent(original))
+    sent = add.apply_async((2,), {"y": 3}, headers={"mine": 1}, priority=3)
+
+    [job] = waiting(redis_client)
+    assert (job["jid"], job["args"]) == (sent.id, [2, {"y": 3}])
+    assert job["celery"]["headers"] == {"mine": 1, "newrelic": "n1"}
+
+
+def test_a_wrapped_producer_sends_a_unique_call_once(
+    redis_client: redis.Redis, add: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second call gets the id of the first."""
+    monkeypatch.setattr(Producer, "publish", Transparent(Producer.publish))
+
+    first, second = (add.apply_async((1, 2), unique_for=60) for _ in range(2))
+
+    assert (first.id, len(waiting(redis_client))) == (second.id, 1)
 
 
 def test_a_listener_is_given_the_queue_of_kombu(app: Celery, add: Any) -> None:

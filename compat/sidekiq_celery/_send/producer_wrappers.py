@@ -19,13 +19,14 @@ _HEADERS = 4
 
 
 def is_wrapped() -> bool:
-    """Whether a package has wrapped kombu's `Producer.publish`. Nobody has before it is loaded."""
-    messaging = sys.modules.get("kombu.messaging")
-    if messaging is None:
+    """Whether a package has wrapped kombu's `Producer.publish`. Nobody has before it is there."""
+    # Another thread may be just importing its module.
+    producer = getattr(sys.modules.get("kombu.messaging"), "Producer", None)
+    if producer is None:
         return False
-    publish = vars(messaging.Producer)["publish"]
+    publish = vars(producer)["publish"]
     # A transparent wrapper shows the attributes of what it wraps, but not its type.
-    return type(publish) is not FunctionType or publish.__code__.co_filename != messaging.__file__
+    return type(publish) is not FunctionType or publish.__code__.co_filename != producer.__init__.__code__.co_filename
 
 
 def publish(app: App, message: TaskMessage, body: Any, place: Mapping[str, str], push: Callable[[], T]) -> T:

@@ -1,7 +1,9 @@
 """What a call leaves in Redis."""
 
 import json
+import sys
 from datetime import UTC, datetime, timedelta
+from types import ModuleType
 from typing import Any
 from uuid import UUID
 
@@ -278,6 +280,17 @@ def test_a_wrapper_of_kombus_producer_sees_each_call_and_adds_headers(
     [job] = waiting(redis_client)
     assert (job["jid"], job["args"]) == (sent.id, [2, {"y": 3}])
     assert job["celery"]["headers"] == {"mine": 1, "newrelic": "n1"}
+
+
+def test_a_call_is_sent_while_another_thread_imports_kombu(
+    redis_client: redis.Redis, add: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The module is there before its classes are."""
+    monkeypatch.setitem(sys.modules, "kombu.messaging", ModuleType("kombu.messaging"))
+
+    add.delay(1, 2)
+
+    assert len(waiting(redis_client)) == 1
 
 
 def test_a_wrapped_producer_sends_a_unique_call_once(

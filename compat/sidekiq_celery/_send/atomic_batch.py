@@ -12,7 +12,7 @@ from sidekiq_celery._send import pipeline_buffer
 from sidekiq_celery._send.clients import fail, operational, pushing_client
 from sidekiq_celery._send.pipeline_buffer import PipelineBuffer, Wanted
 from sidekiq_celery.contract import App
-from sidekiq_py.errors import RedisError, RedisReplyError
+from sidekiq_py.errors import PushOutcomeUnknownError, RedisError, RedisReplyError, ReplyLostError
 from sidekiq_py.extension import Command, Outgoing, write
 from sidekiq_py.pushing import advised, program
 
@@ -72,6 +72,9 @@ def _write_all(app: App, jobs: Sequence[Wanted]) -> None:
             _write(pool, some, may_be_refused=number == 0)
     except RedisReplyError as refusal:
         raise program.extensions.explained(str(refusal)) or operational(advised(refusal)) from refusal
+    except ReplyLostError as error:
+        jids = [one.jid for one in jobs if isinstance(one, Outgoing)]
+        fail(PushOutcomeUnknownError(jids, error) if jids else error)
     except RedisError as error:
         fail(error)
 

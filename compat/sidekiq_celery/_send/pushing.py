@@ -18,7 +18,13 @@ from sidekiq_celery._send.retries import Policy, with_retries
 from sidekiq_celery._wire.payload import KEY, UNIQUE
 from sidekiq_celery.contract import App
 from sidekiq_py import Client
-from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, RedisError
+from sidekiq_py.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    PushOutcomeUnknownError,
+    RedisError,
+    ReplyLostError,
+)
 from sidekiq_py.extension import Command, JobDefinition, Outgoing
 from sidekiq_py.pushing import program
 
@@ -135,6 +141,8 @@ def push_unique(app: App, item: dict[str, Any], policy: Policy, lock: unique.Loc
         commands = pipeline_buffer.commands(app, wanted)
         try:
             return with_retries(lambda: locks.push(client.pool, lock.key, job.jid, milliseconds, commands), policy)
+        except ReplyLostError as error:
+            fail(PushOutcomeUnknownError([job.jid], error))
         except RedisError as error:
             fail(error)
 

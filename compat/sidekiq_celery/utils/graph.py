@@ -1,6 +1,6 @@
 """Dependency graphs, such as the tree of a result's children."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import ItemsView, Iterable, Iterator, Mapping
 from graphlib import CycleError as _Cycle
 from graphlib import TopologicalSorter
 from typing import Any
@@ -17,49 +17,78 @@ class GraphFormatter:
     Renders a graph in Graphviz's language.
 
     Args:
-        root: The label of the node to highlight.
+        root: The label of the root, an attribute of the graph.
         type: `digraph` or `graph`.
         id: The graph's id.
-        indent: Spaces before each line.
-        attrs: Attributes of all nodes.
+        indent: How many times to put *inw* before each line.
+        inw: The spaces of one level.
+        scheme: Attributes of the graph, its nodes and edges.
     """
 
+    scheme: Mapping[str, Any] = {"shape": "box", "arrowhead": "vee", "style": "filled", "fontname": "HelveticaNeue"}
+    edge_scheme: Mapping[str, Any] = {"color": "darkseagreen4", "arrowcolor": "black", "arrowsize": 0.7}
+    node_scheme: Mapping[str, Any] = {"fillcolor": "palegreen3", "color": "palegreen4"}
+    term_scheme: Mapping[str, Any] = {"fillcolor": "palegreen1", "color": "palegreen2"}
+    graph_scheme: Mapping[str, Any] = {"bgcolor": "mintcream"}
+
     def __init__(
-        self, root: Any = None, type: str = "digraph", id: str = "dependencies", indent: int = 0, **attrs: Any
+        self,
+        root: Any = None,
+        type: str | None = None,
+        id: str | None = None,
+        indent: int = 0,
+        inw: str = "    ",
+        **scheme: Any,
     ) -> None:
+        self.id = id or "dependencies"
         self.root = root
-        self.type = type
-        self.id = id
-        self.indent = indent
-        self.attrs = attrs
+        self.type = type or "digraph"
+        self.direction = "->" if self.type == "digraph" else "--"
+        self.IN = inw * indent
+        self.INp = self.IN + inw
+        self.scheme = {**self.scheme, **scheme}
+        self.graph_scheme = {**self.graph_scheme, "root": self.label(root)}
 
-    def label(self, obj: Any) -> str:
+    def label(self, obj: Any) -> Any:
         """Return the text of a node."""
-        return str(obj)
+        return obj
 
-    def head(self) -> str:
-        """Return the first line."""
-        return self._line(f"{self.type} {self.id} {{")
+    def attrs(self, d: Mapping[str, Any] | None, scheme: Mapping[str, Any] | None = None) -> str:
+        """Return attributes as text: those of everything, then those of *scheme*, then those of *d*."""
+        return ", ".join(f'{name}="{value}"' for name, value in {**self.scheme, **(scheme or {}), **(d or {})}.items())
+
+    def head(self, **attrs: Any) -> str:
+        """Return the first lines."""
+        return f"{self.IN}{self.type} {self.id} {{\n{self.INp}graph [{self.attrs(attrs, self.graph_scheme)}]"
 
     def tail(self) -> str:
         """Return the last line."""
-        return self._line("}")
+        return self.IN + "}"
 
-    def node(self, obj: Any, is_root: bool = False) -> str:
+    def node(self, obj: Any, **attrs: Any) -> str:
         """Return the line for a node."""
-        return self._line(f'    "{self.label(obj)}" [{self._attributes(is_root)}]')
+        return self.draw_node(obj, self.node_scheme, attrs)
 
-    def edge(self, one: Any, other: Any) -> str:
+    def terminal_node(self, obj: Any, **attrs: Any) -> str:
+        """Return the line for a node without dependencies."""
+        return self.draw_node(obj, self.term_scheme, attrs)
+
+    def edge(self, a: Any, b: Any, **attrs: Any) -> str:
         """Return the line for an edge."""
-        arrow = "->" if self.type == "digraph" else "--"
-        return self._line(f'    "{self.label(one)}" {arrow} "{self.label(other)}"')
+        return self.draw_edge(a, b, **attrs)
 
-    def _attributes(self, is_root: bool) -> str:
-        attributes = {**self.attrs, **({"style": "bold"} if is_root else {})}
-        return ", ".join(f'{name}="{value}"' for name, value in attributes.items())
+    def draw_edge(
+        self, a: Any, b: Any, scheme: Mapping[str, Any] | None = None, attrs: Mapping[str, Any] | None = None
+    ) -> str:
+        """Return the line for an edge."""
+        shown = self.attrs(attrs, scheme or self.edge_scheme)
+        return f'{self.INp}"{self.label(a)}" {self.direction} "{self.label(b)}" [{shown}]'
 
-    def _line(self, text: str) -> str:
-        return " " * self.indent + text
+    def draw_node(
+        self, obj: Any, scheme: Mapping[str, Any] | None = None, attrs: Mapping[str, Any] | None = None
+    ) -> str:
+        """Return the line for a node."""
+        return f'{self.INp}"{self.label(obj)}" [{self.attrs(attrs, scheme)}]'
 
 
 class DependencyGraph:
@@ -122,17 +151,18 @@ class DependencyGraph:
         """Write the graph to the file *fh* in Graphviz's language."""
         form = formatter or self.formatter
         lines = [form.head()]
-        lines += [form.node(obj, is_root=str(obj) == str(form.root)) for obj in self.adjacent]
-        lines += [form.edge(obj, other) for obj, depends_on in self.adjacent.items() for other in depends_on]
+        for obj, depends_on in self.adjacent.items():
+            lines.append(form.node(obj) if depends_on else form.terminal_node(obj))
+            lines += [form.edge(obj, other) for other in depends_on]
         fh.write("\n".join([*lines, form.tail(), ""]))
 
-    def format(self, obj: Any) -> str:
+    def format(self, obj: Any) -> Any:
         """Return the text of a node."""
         return self.formatter.label(obj)
 
-    def items(self) -> Iterator[tuple[Any, list[Any]]]:
-        """Yield each node with its dependencies."""
-        return iter(self.adjacent.items())
+    def items(self) -> ItemsView[Any, list[Any]]:
+        """Each node with its dependencies."""
+        return self.adjacent.items()
 
     iteritems = items
 

@@ -166,7 +166,17 @@ def test_the_tree_of_what_was_called_can_be_walked(app: Celery, family: AsyncRes
     assert sorted(family.graph.topsort()[-1:]) == ["a"]
     text = io.StringIO()
     family.graph.to_dot(text)
-    assert '"b" -> "d"' in text.getvalue()
+    assert text.getvalue().splitlines()[:3] == [
+        "digraph dependencies {",
+        '    graph [shape="oval", arrowhead="vee", style="filled", fontname="HelveticaNeue", bgcolor="mintcream", '
+        'root="a"]',
+        '    "a" [shape="oval", arrowhead="vee", style="filled", fontname="HelveticaNeue", fillcolor="palegreen3", '
+        'color="palegreen4"]',
+    ]
+    assert text.getvalue().endswith(
+        '    "d" [shape="oval", arrowhead="vee", style="filled", fontname="HelveticaNeue", fillcolor="palegreen1", '
+        'color="palegreen2"]\n}\n'
+    )
 
 
 def test_a_tree_that_grows_is_walked_only_when_asked_for(app: Celery) -> None:

@@ -26,7 +26,6 @@ __all__ = (
 
 LOG_LEVELS: dict[Any, Any] = {**logging.getLevelNamesMapping(), **logging._levelToName}
 """Maps names to levels, and levels to names."""
-LOG_LEVELS["FATAL"], LOG_LEVELS[logging.FATAL] = logging.FATAL, "FATAL"
 
 RESERVED_LOGGER_NAMES = {"celery", "celery.task"}
 

@@ -117,7 +117,8 @@ class ScheduleEntry:
 
     def __repr__(self) -> str:
         call = reprcall(self.task, self.args or (), self.kwargs or {})
-        return f"<{type(self).__name__}: {self.name} {call} {self.schedule}>"
+        # Celery's text, which has no bracket at its end.
+        return f"<{type(self).__name__}: {self.name} {call} {self.schedule}"
 
     def __lt__(self, other: object) -> bool:
         # Beat's heap compares entries if time and priority are equal. Any order will do, as long as it is stable.

@@ -103,6 +103,6 @@ class _regen(list[Any]):
 
     def __repr__(self) -> str:
         read = ", ".join(map(repr, list.__iter__(self)))
-        return f"<regen: [{read}{'' if self._is_done else '...'}]>"
+        return f"<{type(self).__name__}: [{read}{'' if self._is_done else '...'}]>"
 
     __hash__ = None

@@ -153,7 +153,7 @@ def test_entries_are_equal_by_what_they_send(app: Celery) -> None:
     assert one == later
     assert later.total_run_count == 1
     assert one != ScheduleEntry("one", "proj.one", schedule=11, args=(1,), app=app)
-    assert repr(one) == "<ScheduleEntry: one proj.one(1) <freq: 10.00 seconds>>"
+    assert repr(one) == "<ScheduleEntry: one proj.one(1) <freq: 10.00 seconds>"
 
 
 @pytest.mark.parametrize("in_thread", [True, False])

@@ -58,7 +58,7 @@ def test_it_is_a_list_to_encoders_and_to_pickle():
     assert isinstance(regen(iter(())), list)
     assert not regen(iter(()))
     assert pickle.loads(pickle.dumps(regen(iter(range(2))))) == [0, 1]
-    assert repr(regen(iter(()))) == "<regen: [...]>"
+    assert repr(regen(iter(()))) == "<_regen: [...]>"
 
 
 @pytest.mark.parametrize(

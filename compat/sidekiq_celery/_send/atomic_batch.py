@@ -6,11 +6,13 @@ During a task's end (`buffering()`) they become part of what the end writes.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from sidekiq_celery._send import pipeline_buffer
 from sidekiq_celery._send.clients import fail, operational, pushing_client
 from sidekiq_celery._send.pipeline_buffer import PipelineBuffer, Wanted
+from sidekiq_celery._send.retries import Policy, with_retries
 from sidekiq_celery.contract import App
 from sidekiq_py.errors import PushOutcomeUnknownError, RedisError, RedisReplyError, ReplyLostError
 from sidekiq_py.extension import Command, Outgoing, write
@@ -55,21 +57,21 @@ def send(app: App, wanted: PipelineBuffer) -> None:
     if program.interceptor is not None:
         jobs = pipeline_buffer.shown(app, wanted)
         if not program.interceptor([one for one in jobs if isinstance(one, Outgoing)]):
-            _write_all(app, jobs)
+            _write_all(app, jobs, wanted.policy)
     elif program.after_commit is None or not program.after_commit(lambda: _send_now(app, wanted)):
         _send_now(app, wanted)
 
 
 def _send_now(app: App, wanted: PipelineBuffer) -> None:
-    _write_all(app, pipeline_buffer.shown(app, wanted))
+    _write_all(app, pipeline_buffer.shown(app, wanted), wanted.policy)
 
 
-def _write_all(app: App, jobs: Sequence[Wanted]) -> None:
+def _write_all(app: App, jobs: Sequence[Wanted], policy: Policy) -> None:
     pool = pushing_client(app).pool
     try:
         for number, some in enumerate(_slices(pipeline_buffer.joined(jobs))):
             # If memory fills up after the first slice, the rest is stored too: half a workflow would never end.
-            _write(pool, some, may_be_refused=number == 0)
+            with_retries(partial(_write, pool, some, may_be_refused=number == 0), policy)
     except RedisReplyError as refusal:
         raise program.extensions.explained(str(refusal)) or operational(advised(refusal)) from refusal
     except ReplyLostError as error:

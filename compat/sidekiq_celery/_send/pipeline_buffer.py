@@ -14,6 +14,7 @@ from itertools import groupby
 from typing import Any
 
 from sidekiq_celery._send.clients import pushing_client
+from sidekiq_celery._send.retries import Policy
 from sidekiq_celery._send.running_task import payload_of
 from sidekiq_celery._wire.context import Context
 from sidekiq_celery.contract import App
@@ -28,6 +29,10 @@ Wanted = Outgoing | Command
 _MOST_AT_ONCE = 1000
 
 
+def _never() -> None:
+    """The policy of what is not repeated."""
+
+
 class PipelineBuffer(list[Wanted]):
     """
     Jobs and commands to write later.
@@ -37,11 +42,13 @@ class PipelineBuffer(list[Wanted]):
             task is enqueued in any case.
     """
 
-    __slots__ = ("_definitions", "takes_locks")
+    __slots__ = ("_definitions", "policy", "takes_locks")
 
     def __init__(self, takes_locks: bool = False) -> None:
         super().__init__()
         self.takes_locks = takes_locks
+        self.policy: Policy = _never
+        """How to repeat the push; that of the last call, since all are sent in one step."""
         self._definitions: dict[str, JobDefinition] = {}
 
     def add(self, job: Outgoing, definition: JobDefinition, kept: Sequence[Command] = ()) -> None:

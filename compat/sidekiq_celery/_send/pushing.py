@@ -83,9 +83,11 @@ def push_ready(
     buffer = pipeline_buffer.current()
     if buffer is not None:
         buffer.add(job, definition, kept)
+        buffer.policy = policy
     elif kept:
         batch = PipelineBuffer()
         batch.add(job, definition, kept)
+        batch.policy = policy
         atomic_batch.send(app, batch)
     else:
         pushed = client.shown([job], definition.name, definition)

@@ -3,17 +3,20 @@
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from threading import Timer
 from types import ModuleType
 from typing import Any
 
 import pytest
 import redis
 from kombu.exceptions import OperationalError
-from sidekiq_celery import Celery, group
+from sidekiq_celery import Celery, chain, chord, group
+from sidekiq_celery._send.clients import client_of
 from sidekiq_celery.exceptions import TaskRevokedError
 from sidekiq_celery.utils.log import get_logger
 
 from tests.compat.documentation.conftest import PROJECT, WAIT_SECONDS
+from tests.support.redis_server import RedisServer
 
 
 def test_star_arguments_or_lists(tasks: ModuleType) -> None:
@@ -108,6 +111,37 @@ def test_a_broker_that_is_away_is_told_by_kombu_s_error() -> None:
         add.apply_async((2, 2), retry=False)
     assert get_logger(__name__).name == __name__
     app.close()
+
+
+@pytest.mark.parametrize("name", ["call", "chain", "group", "chord"])
+def test_sending_waits_for_a_redis_that_comes_back(new_redis_server: Callable[..., RedisServer], name: str) -> None:
+    """Section "Retry Policy": workflows, too; a policy without retries gives up at once."""
+    server = new_redis_server()
+    app = Celery("away", broker=server.url, backend=server.url, set_as_current=False)
+
+    @app.task(name="away.step")
+    def step(*numbers: int) -> None: ...
+
+    sent = {
+        "call": step.s(1),
+        "chain": chain(step.s(1), step.s(2)),
+        "group": group(step.s(1), step.s(2)),
+        "chord": chord([step.s(1), step.s(2)], step.s()),
+    }[name]
+    server.stop()
+    with pytest.raises(OperationalError):
+        sent.apply_async(retry=False)
+    pauses = {"interval_start": 0.05, "interval_max": 0.05, "max_retries": None}
+    app.conf.task_publish_retry_policy = pauses
+    back = Timer(0.2, server.start)
+    back.start()
+
+    sent.apply_async()
+
+    back.join()
+    with server.client() as client:
+        assert client.llen("queue:celery") > 0
+    client_of(app).close()
 
 
 def test_a_serializer_and_a_compression_are_chosen(tasks: ModuleType, app: Any) -> None:

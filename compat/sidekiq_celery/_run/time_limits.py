@@ -25,7 +25,8 @@ def seconds_of(task_name: str, limit: Any) -> float | None:
     An invalid limit is logged: if it raised an error, no child process could start.
     """
     try:
-        seconds = float(limit or 0)
+        # A number stays as it is: `TimeLimitExceeded` shows it.
+        seconds = limit if isinstance(limit, int | float) else float(limit or 0)
     except (TypeError, ValueError, OverflowError):
         seconds = -1.0
     if 0 <= seconds <= MOST_SECONDS:

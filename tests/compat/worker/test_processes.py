@@ -147,8 +147,8 @@ def test_a_task_past_its_time_limit_is_killed(start: StartWorker, project: Modul
     killed = project.sleep_long.delay()
     with pytest.raises(TimeLimitExceeded):
         killed.get(timeout=_SECONDS)
-    with pytest.raises(TimeLimitExceeded):
-        project.sleep_long.apply_async(time_limit=0.5).get(timeout=_SECONDS)
+    with pytest.raises(TimeLimitExceeded, match=r"\(1,\)"):
+        project.sleep_long.apply_async(time_limit=1).get(timeout=_SECONDS)
     assert project.add.delay(1, 2).get(timeout=_SECONDS) == 3
     assert worker.stop() == 0
     assert f"Hard time limit (1s) exceeded for {project.sleep_long.name}[{killed.id}]" in worker.log

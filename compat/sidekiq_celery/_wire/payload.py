@@ -243,7 +243,6 @@ def request_fields(
         "hostname": hostname,
         "root_id": task_id,
         "correlation_id": task_id,
-        "utc": True,
         "timelimit": [None, None],
         "stamps": {},
         "delivery_info": {"exchange": "", "routing_key": queue, "priority": 0, "redelivered": False},

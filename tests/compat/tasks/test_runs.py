@@ -83,7 +83,7 @@ def test_a_task_knows_its_call(app: Celery, worker: TaskWorker, redis_client: re
             (request.id, request.args, request.kwargs, request.task, request.root_id, request.headers,
              request.tenant, request.delivery_info["routing_key"], request.delivery_info["priority"],
              request.called_directly, request.hostname, app.current_task.name, request.argsrepr, request.kwargsrepr,
-             request.lang)
+             request.lang, request.utc)
         )  # fmt: skip
         assert {"argsrepr", "kwargsrepr", "lang"} <= set(dir(request))
         with pytest.raises(AttributeError):
@@ -95,7 +95,7 @@ def test_a_task_knows_its_call(app: Celery, worker: TaskWorker, redis_client: re
     [fields] = eventually(lambda: seen)
     assert fields == (
         id_, [1], {"b": 2}, "proj.look", id_, {"tenant": "a"}, "a", "celery", 3, False, "w@h", "proj.look",
-        "(1,)", "{'b': 2}", "py",
+        "(1,)", "{'b': 2}", "py", None,
     )  # fmt: skip
 
 

@@ -41,8 +41,8 @@ def revoke(state: Any, task_id: Any, terminate: bool = False, signal: Any = None
         return nok(str(error))
     if not terminate:
         logger.info("Tasks flagged as revoked: %s", _named(task_ids))
-        return ok(f"tasks {_named(task_ids)} flagged as revoked")
-    return _terminate(state, number, task_ids=task_ids)
+        return ok(f"tasks {{{_named([repr(one) for one in task_ids])}}} flagged as revoked")
+    return _terminate(state, number, "terminate: tasks unknown", task_ids=task_ids)
 
 
 @control_command(args=[("signal", str)], variadic="task_id", signature="<signal> [id1 [id2 [... [idN]]]]")
@@ -66,7 +66,7 @@ def revoke_by_stamped_headers(
     if not terminate:
         return ok(f"headers {dict(stamps)} flagged as revoked, but not terminated")
     kept = [revokes.stamp_of(name, value) for name, values in stamps.items() for value in maybe_list(values) or ()]
-    return _terminate(state, number, stamps=kept)
+    return _terminate(state, number, f"headers {dict(stamps)} were not terminated", stamps=kept)
 
 
 @inspect_command(alias="dump_revoked")
@@ -87,7 +87,7 @@ def _named(task_ids: Sequence[str]) -> str:
     return ", ".join(task_ids[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _terminate(state: Any, number: int, **which: Any) -> Reply:
+def _terminate(state: Any, number: int, none_runs: str, **which: Any) -> Reply:
     # Ask first and terminate afterwards: a process that is killed for its task can no longer answer.
     replies = state.remote_control.ask_children("find_tasks", signal_number=number, **which)
     answers = [reply.value for reply in replies if reply.value]
@@ -100,7 +100,7 @@ def _terminate(state: Any, number: int, **which: Any) -> Reply:
             f"terminate: {', '.join(refused)} cannot be ended and will not run again: only -P prefork can kill a task, "
             "and only coroutines can be cancelled; start the worker with -P prefork, or write the task as async def"
         )
-    return ok(f"terminate: {', '.join(found)}" if found else "terminate: tasks unknown")
+    return ok(f"terminate: {', '.join(found)}" if found else none_runs)
 
 
 @on_message("find_tasks")

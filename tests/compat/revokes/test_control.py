@@ -214,9 +214,11 @@ def test_commands_that_cannot_be_obeyed_say_why(project: ModuleType, start: Star
     start("-P", "solo")
 
     assert answer(project, "revoke", task_id="none", terminate=True) == {"ok": "terminate: tasks unknown"}
-    assert answer(project, "revoke", task_id=["a", "b"]) == {"ok": "tasks a, b flagged as revoked"}
+    assert answer(project, "revoke", task_id=["a", "b"]) == {"ok": "tasks {'a', 'b'} flagged as revoked"}
+    stamped = answer(project, "revoke_by_stamped_headers", headers={"tenant": ["a"]}, terminate=True)
+    assert stamped == {"ok": "headers {'tenant': ['a']} were not terminated"}
     many = answer(project, "revoke", task_id=[f"x{number}" for number in range(250)])
-    assert many["ok"].endswith(", x99 and 150 more flagged as revoked")
+    assert many["ok"].endswith(", 'x99' and 150 more} flagged as revoked")
     assert "SIGNONE" in answer(project, "revoke", task_id="a", signal="NONE", terminate=True)["error"]
     assert "999" in answer(project, "revoke", task_id="a", signal=999, terminate=True)["error"]
     assert answer(project, "rate_limit", task_name="nobodys", rate_limit="1/s") == {"error": "unknown task"}

@@ -36,7 +36,7 @@ def test_a_client_of_celerys_revokes_and_terminates(
     eventually(lambda: noted(redis_client, "slow"))
     waiting = project.sleep_long.delay("waiting")
 
-    assert celery(redis_url, "revoke", waiting.id) == {"ok": f"tasks {waiting.id} flagged as revoked"}
+    assert celery(redis_url, "revoke", waiting.id) == {"ok": f"tasks {{'{waiting.id}'}} flagged as revoked"}
     assert celery(redis_url, "revoked", "-") == [waiting.id]
     assert celery(redis_url, "terminate", running.id) == {"ok": f"terminate: {running.id}"}
 

@@ -143,9 +143,9 @@ def _stat_of(pid: int, proc: Path) -> _Stat | None:
 
 def _stat_in(folder: Path) -> _Stat | None:
     try:
-        text = (folder / "stat").read_text()
+        text = (folder / "stat").read_bytes()
     except OSError:
         return None
-    # The process name is in parentheses and may contain any character, including parentheses.
-    words = text[text.rindex(")") + 2 :].split()
-    return _Stat(state=words[0], start=int(words[19]), cpu_ticks=int(words[11]) + int(words[12]))
+    # The process name is in parentheses and may contain any bytes, including parentheses.
+    words = text[text.rindex(b")") + 2 :].split()
+    return _Stat(state=words[0].decode(), start=int(words[19]), cpu_ticks=int(words[11]) + int(words[12]))

@@ -187,6 +187,17 @@ def start_of(pid: int) -> int:
         return int(stat.read().rpartition(")")[2].split()[19])
 
 
+def test_the_name_of_a_process_may_be_any_bytes() -> None:
+    """The kernel cuts it off after 15 bytes, which may be within a character."""
+    comm = Path("/proc/self/comm")
+    before = comm.read_bytes().removesuffix(b"\n")
+    comm.write_bytes(b"caf\xc3")
+    try:
+        assert ProcessPlace.here() == HERE
+    finally:
+        comm.write_bytes(before)
+
+
 def work_on(process: ProcessPlace) -> None:
     """Wait until it has used more CPU time."""
     before = process.cpu_ticks()

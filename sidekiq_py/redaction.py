@@ -247,7 +247,7 @@ def _from_environment() -> Redaction:
     import yaml
 
     try:
-        given = yaml.safe_load(Path(path).read_text())
+        given = yaml.safe_load(Path(path).read_text("utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"{_VARIABLE} names {path}, which cannot be read as YAML: {error}") from error
     return Redaction.of_settings(given, path)

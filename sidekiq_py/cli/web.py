@@ -166,7 +166,7 @@ def _settings(path: Path | None) -> dict[str, Any]:
     if path is None:
         return {}
     try:
-        settings = yaml.safe_load(path.read_text())
+        settings = yaml.safe_load(path.read_text("utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read as YAML: {error}") from error
     if not isinstance(settings, dict):

@@ -53,7 +53,7 @@ class Recording:
 
 def recording(situation: str) -> Recording:
     """Load one of the recordings that come with the package."""
-    whole = json.loads((files("sidekiq_py.demo") / "recorded" / f"{situation}.json").read_text())
+    whole = json.loads((files("sidekiq_py.demo") / "recorded" / f"{situation}.json").read_text("utf-8"))
     [payload] = whole["members"]
     return Recording(whole["input"].get("ruby", ""), whole["key"], payload, *(whole.get("scores") or [""]))
 

@@ -36,7 +36,7 @@ Render = Callable[[Visit], Any]
 
 def pages() -> list[Page]:
     """All Celery pages of the dashboard."""
-    templates = {path.name: path.read_text() for path in _TEMPLATES.iterdir()}
+    templates = {path.name: path.read_text("utf-8") for path in _TEMPLATES.iterdir()}
     unlisted: list[tuple[str, str, Render, dict[str, Render]]] = [
         ("Task", "/celery/task", _task, {}),
         ("Workflows", "/celery/workflows", _workflows, {}),

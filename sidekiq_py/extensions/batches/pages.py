@@ -42,7 +42,7 @@ _ACTIONS: dict[str, tuple[Callable[[Batch], object], str]] = {
 
 def pages() -> list[Page]:
     """The pages of this extension."""
-    templates = {path.name: path.read_text() for path in _TEMPLATES.iterdir()}
+    templates = {path.name: path.read_text("utf-8") for path in _TEMPLATES.iterdir()}
     return [
         Page("Batches", "/batches", _list, templates, (PageAction("/batches/act", _act),)),
         Page("Batch", "/batches/one", _show, is_listed=False, job_links=_links),

@@ -28,7 +28,7 @@ _TEMPLATES = Path(__file__).with_name("templates")
 
 def pages() -> list[Page]:
     """The pages of this extension."""
-    templates = {path.name: path.read_text() for path in _TEMPLATES.iterdir()}
+    templates = {path.name: path.read_text("utf-8") for path in _TEMPLATES.iterdir()}
     return [
         Page("Periodic", "/cron", _list, templates, (PageAction("/cron/act", _act),)),
         Page("Periodic job", "/cron/job", _show, is_listed=False),

@@ -7,7 +7,7 @@ from sidekiq_py.extension import Verb
 _FOLDER = Path(__file__).parent / "lua"
 
 SAVE, REMOVE, STATUS, CLAIM, PASS, PLANT, ENDED = (
-    Verb(f"CRON_{name.upper()}", (_FOLDER / f"{name}.lua").read_text())
+    Verb(f"CRON_{name.upper()}", (_FOLDER / f"{name}.lua").read_text("utf-8"))
     for name in ("save", "remove", "status", "claim", "pass", "plant", "ended")
 )
 ALL = (SAVE, REMOVE, STATUS, CLAIM, PASS, PLANT, ENDED)

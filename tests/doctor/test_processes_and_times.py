@@ -139,7 +139,7 @@ def test_the_clock_of_a_process_is_off(look: Look, redis_client: redis.Redis) ->
     found = look().the("process-clocks")
 
     assert (found.level, found.subjects) == ("problem", (off,))
-    assert re.search(rf"{off} \(Sidekiq 7.3.2\) is \d+ s ahead of", found.seen)
+    assert re.search(rf"{off} \(Sidekiq 7.3.2\) is \d+ s ahead of it\. ", found.seen)
 
 
 def test_an_old_heartbeat_is_no_clock_that_is_off(look: Look, redis_client: redis.Redis) -> None:

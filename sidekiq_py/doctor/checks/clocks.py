@@ -39,7 +39,7 @@ def processes(facts: Facts) -> Iterator[Finding]:
         worst = max((abs(ahead) for _, ahead in known), default=0.0)
         yield ok(f"The clocks of {counted(len(known), 'process', 'processes')} are within {span(worst)} of Redis's.")
         return
-    named = listed(f"{worker.title} is {_apart(ahead)}" for worker, ahead in off)
+    named = listed(f"{worker.title} is {_apart(ahead)} it" for worker, ahead in off)
     yield Finding(
         _level(max(abs(ahead) for _, ahead in off)),
         f"Some clocks differ from that of Redis: {named}. {_MEANS}",

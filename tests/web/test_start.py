@@ -4,6 +4,10 @@ import os
 import subprocess
 import sys
 
+import pytest
+
+pytest.importorskip("starlette")
+
 PROGRAM = "from sidekiq_py.web import asgi_app; asgi_app(authorize=lambda request: None)"
 
 

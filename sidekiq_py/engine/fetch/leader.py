@@ -294,7 +294,6 @@ class Leader:
                 if before_waiting is not None:
                     before_waiting()
                 is_due = self._watch()
-                self._redis_errors.online(work)
             except RedisError as error:
                 is_due = True
                 if before_waiting is not None:
@@ -341,6 +340,9 @@ class Leader:
         asked_at = monotonic()
         self.pulse.waits(BLOCK_SECONDS if seconds is None else seconds)
         units, is_signalled = self._waiters.collect(pipe[0], seconds)
+        # A signal may end the wait before Redis has said that it refuses the move.
+        if units or not is_signalled:
+            self._redis_errors.online("waiting")
         must_look_up = is_signalled and _LOOK_UP in _received(pipe)
         has_come = self._buffer.keep(units)
         if has_come:

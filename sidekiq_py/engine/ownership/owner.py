@@ -217,7 +217,7 @@ class Ownership:
         listed_orphans = self._listed_orphans(owner, queues, raise_first(inboxes))
         moved += in_flight.give_back_listed(link, owner.name, listed_orphans)
         if moved:
-            _log.info("put back %s because the reply to the fetch was lost", counted(moved, "job"))
+            _log.info("put back %s that a failed call to Redis had left in flight", counted(moved, "job"))
         return moved, raise_first(answers)
 
     def leave(self, link: Link, now: float, *, but: Collection["UnitOfWork"] = ()) -> None:

@@ -141,6 +141,28 @@ def test_an_outage_is_not_over_when_nothing_was_sent(fetcher: ReliableFetcher, d
     assert downtime.is_on
 
 
+def test_a_refused_move_is_not_over_when_the_wait_was_interrupted(
+    fetcher: ReliableFetcher, downtime: Downtime, redis_client: redis.Redis
+) -> None:
+    """The reply may still be on its way. Each job that ended used to log that Redis was online, and then refused it."""
+    with taking(fetcher):
+        eventually(lambda: is_waiting(redis_client))
+        downtime.failed(RedisReplyError("NOPERM"), "default: waiting")
+        # The end of this block interrupts the wait.
+
+    assert downtime.is_on
+
+
+def test_a_refused_move_is_over_when_one_brings_a_job(
+    fetcher: ReliableFetcher, downtime: Downtime, redis_client: redis.Redis
+) -> None:
+    downtime.failed(RedisReplyError("NOPERM"), "default: waiting")
+
+    waited_for(fetcher, redis_client)
+
+    assert not downtime.is_on
+
+
 @pytest.mark.parametrize(
     ("error", "work", "is_refused"),
     [

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import redis
 
-from sidekiq_py.errors import RedisReplyError
+from sidekiq_py.errors import RedisConnectionError, RedisReplyError
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.replies import not_connected
 from sidekiq_py.redis_access.connection.settings import RedisSettings
@@ -87,3 +87,18 @@ def test_a_refused_certificate_is_told_where_redis_py_keeps_it_to_itself() -> No
         "certificate. Name the authority that signed it in the URL (rediss://…?ssl_ca_certs=/path/ca.pem) or in "
         "SSL_CERT_FILE"
     )
+
+
+def test_tls_with_a_server_that_does_not_use_it(server: RedisServer) -> None:
+    """The server waits for the end of what it takes for a command, so all that shows is a timeout."""
+    pool = Pool(RedisSettings(server.url.replace("redis://", "rediss://"), connect_timeout_seconds=0.1))
+    with pytest.raises(RedisConnectionError, match="write redis:// in the URL, not rediss://"):
+        pool.command("PING")
+    pool.close()
+
+
+def test_a_database_that_the_server_does_not_have(server: RedisServer) -> None:
+    pool = Pool(RedisSettings(f"redis://127.0.0.1:{server.port}/99"))
+    with pytest.raises(RedisReplyError, match="the URL ends with the number of a database that this server lacks"):
+        pool.command("PING")
+    pool.close()

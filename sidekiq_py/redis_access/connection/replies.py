@@ -58,17 +58,22 @@ def _with_code(text: str, code: str | None) -> RedisReplyError:
 def not_connected(error: Exception) -> RedisError:
     """
     The error for a connection that could not be opened: Redis does not let the user in, refuses a command, or is out of
-    reach. The last comes with advice if a certificate is the cause.
+    reach. Each comes with advice where the URL or a certificate may be the cause.
     """
     if isinstance(error, _NOT_LET_IN):
         return RedisReplyError(f"NOAUTH {str(error).rstrip('.?')}; check the user and password in the URL")
     if isinstance(error, redis.ResponseError):
-        return reply_error(error)
+        refusal = reply_error(error)
+        if "DB index is out of range" in str(refusal):
+            return RedisReplyError(f"{refusal}; the URL ends with the number of a database that this server lacks")
+        return refusal
     text = f"Redis is out of reach: {error}"
     cause = error.__cause__ or error.__context__
     if isinstance(cause, ssl.SSLError) and str(cause) not in text:
         # In `async` code, redis-py 5.0 only says "Error 1 connecting to localhost:6379. 1."
         text = f"{text.rstrip('.')}: {cause}"
+    if "handshake operation timed out" in str(cause):
+        text = f"{text}; if this server does not use TLS, write redis:// in the URL, not rediss://"
     if "certificate verify failed" in text:
         text = (
             f"{text.rstrip('.')}. Name the authority that signed it in the URL (rediss://…?ssl_ca_certs=/path/ca.pem) "

@@ -352,12 +352,7 @@ class Link:
 
     def wait_readable(self, seconds: float) -> bool:
         """Wait up to *seconds*. Returns True once a reply (or the end of the connection) can be read."""
-        if not hasattr(select, "poll"):  # eventlet removes it
-            return bool(select.select([self.fileno()], [], [], seconds)[0])
-        # Everywhere else, because `select` refuses a descriptor above 1023: a web server has thousands of connections.
-        poll = select.poll()
-        poll.register(self.fileno(), select.POLLIN)
-        return bool(poll.poll(seconds * 1000))
+        return is_readable(self.fileno(), seconds)
 
     @property
     def has_unread(self) -> bool:
@@ -418,6 +413,16 @@ def _in_bytes(command: Command) -> tuple[Any, ...]:
     usual commands must not pay for a check of each word.
     """
     return tuple(word.encode(errors="surrogateescape") if isinstance(word, str) else word for word in command)
+
+
+def is_readable(fd: int, seconds: float) -> bool:
+    """Wait up to *seconds* until something can be read from *fd*."""
+    if not hasattr(select, "poll"):  # eventlet removes it
+        return bool(select.select([fd], [], [], seconds)[0])
+    # Everywhere else, because `select` refuses a descriptor above 1023: a web server has thousands of connections.
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(seconds * 1000))
 
 
 def _socket_of(connection: AbstractConnection) -> socket.socket | None:

@@ -6,7 +6,6 @@ closed when the loop shuts down. Further callers wait in order of arrival.
 """
 
 import asyncio
-import select
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -22,7 +21,7 @@ from redis.backoff import NoBackoff
 from sidekiq_py.errors import ConfigError, RedisConnectionError, RedisError, RedisReplyError, ReplyLostError
 from sidekiq_py.redis_access.connection.adopted_pool import AWAITED, AdoptedPool
 from sidekiq_py.redis_access.connection.connections import fixed_options, timeouts, tls_options, unknown_option
-from sidekiq_py.redis_access.connection.link import SUSPECT_IDLE_SECONDS, Command
+from sidekiq_py.redis_access.connection.link import SUSPECT_IDLE_SECONDS, Command, is_readable
 from sidekiq_py.redis_access.connection.pool import Pool, check_links
 from sidekiq_py.redis_access.connection.replies import FAILOVER_CODES, not_connected, reply_error
 from sidekiq_py.redis_access.connection.settings import RedisSettings
@@ -95,10 +94,7 @@ class AsyncLink:
             return True
         if time.monotonic() - self.released_at < SUSPECT_IDLE_SECONDS:
             return False
-        # Not `select`, which refuses a file descriptor above 1023: a web server has thousands of connections.
-        poll = select.poll()
-        poll.register(writer.get_extra_info("socket").fileno(), select.POLLIN)
-        return bool(poll.poll(0))
+        return is_readable(writer.get_extra_info("socket").fileno(), 0)
 
     def abort(self) -> None:
         """Close the socket immediately; the next command opens a new one."""

@@ -229,7 +229,9 @@ class RedisReplyError(RedisError):
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
-        self.code = message.split(" ", 1)[0]
+        word = message.split(" ", 1)[0]
+        # redis-py removes "ERR" from the text.
+        self.code = word if word.isupper() else "ERR"
 
     @property
     def is_lasting(self) -> bool:

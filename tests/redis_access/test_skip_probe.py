@@ -1,6 +1,7 @@
 """The question whether a server skips replies, asked while Redis refuses commands."""
 
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
@@ -10,6 +11,7 @@ from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection.link import SKIP_PROBE, Link
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
+from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
 
 
@@ -39,6 +41,20 @@ def test_a_refusal_is_not_waited_for(
         link.close()
         pool.close()
         redis_client.acl_deluser("clerk")
+
+
+def test_a_server_that_does_not_know_the_command_skips_no_replies(
+    new_redis_server: Callable[..., RedisServer],
+) -> None:
+    """As some proxies and managed servers. A worker there paused after each job, because it took this for an outage."""
+    pool = Pool(RedisSettings(new_redis_server(config={"rename-command": 'CLIENT ""'}).url))
+    link = pool.new_link(timeout_seconds=3.0)
+
+    assert not ask(link)
+    assert link.is_open
+
+    link.close()
+    pool.close()
 
 
 def test_a_busy_redis_is_not_waited_for(redis_client: redis.Redis, redis_url: str) -> None:

@@ -4,7 +4,7 @@ One thread listens for results on behalf of everything in this process that wait
 1. A waiter registers keys (`Listener.watch`), and is called with every text that is published under one of them.
 2. The thread subscribes. Once Redis has confirmed, it reads the keys, so that no earlier result is missed.
 3. After a lost connection it subscribes again and reads all keys. It also reads them every few seconds in any case.
-4. If Redis does not permit SUBSCRIBE, it reads the keys twice a second.
+4. If Redis refuses SUBSCRIBE, it reads the keys twice a second.
 5. When nothing has waited for a while, it closes its connection and exits.
 
 A forked child starts without waiters and without a thread.
@@ -131,8 +131,8 @@ class Listener:
                 serve()
                 return
             except RedisReplyError as error:
-                if error.code == "NOPERM":
-                    logger.warning("Polling for results, because Redis does not permit SUBSCRIBE: %s", error)
+                if not error.is_about_server:
+                    logger.warning("Polling for results, because Redis refuses SUBSCRIBE: %s", error)
                     serve = self._poll
             except RedisError as error:
                 logger.warning("Lost the connection for results; connecting again: %s", error)

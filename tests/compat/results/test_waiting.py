@@ -107,6 +107,20 @@ def test_who_may_not_subscribe_polls(
         assert waiting.result() == 42
 
 
+def test_a_server_that_does_not_know_subscribe_is_polled(
+    make_app: Callable[..., Celery], new_redis_server: Callable[..., RedisServer]
+) -> None:
+    """As some proxies. Waiting used to end with the timeout, and nothing was logged."""
+    url = new_redis_server(config={"rename-command": 'SUBSCRIBE ""'}).url
+    app = make_app(result_backend=url)
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(app.AsyncResult("a").get, timeout=LONG)
+        eventually(lambda: app.backend._listener._waiting)
+        app.backend.mark_as_done("a", 42)
+
+        assert waiting.result() == 42
+
+
 def test_when_nobody_waits_the_connection_is_closed(
     app: Celery, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:

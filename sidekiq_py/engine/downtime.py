@@ -8,6 +8,7 @@ outage, with two durations.
 """
 
 import logging
+import math
 import threading
 from collections.abc import Callable
 
@@ -22,6 +23,10 @@ LONGEST_PAUSE_SECONDS = 5.0
 
 # A broken connection stops all work, no matter which part notices it.
 _ALL_WORK = ""
+# While Redis lets no further client in, the connections that are open still work: such outages end as they begin, twice
+# a second. So one that follows another within this time is only reported if it lasts.
+_REPORT_SECONDS = 60.0
+_LASTING_SECONDS = 2.0
 
 
 class Outage:
@@ -70,6 +75,8 @@ class Downtime:
         self.is_on = False
         self._failing: set[str] = set()
         self._began = 0.0
+        self._is_reported = False
+        self._reported_at = -math.inf
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -84,20 +91,25 @@ class Downtime:
         Record that *work* failed.
 
         Returns:
-            True if it is the first failure since everything worked, and so the one to report.
+            True if this failure is the one to report.
         """
         with self._lock:
-            is_first = not self._failing
-            if is_first:
-                self._began = self._monotonic()
+            now = self._monotonic()
+            if not self._failing:
+                self._began = now
             self._failing.add(work if isinstance(error, RedisReplyError) else _ALL_WORK)
             self.is_on = True
-        if is_first and REDIS_OUTAGE.handlers:
+            if self._is_reported or (
+                now - self._reported_at < _REPORT_SECONDS and now - self._began < _LASTING_SECONDS
+            ):
+                return False
+            self._is_reported, self._reported_at = True, now
+        if REDIS_OUTAGE.handlers:
             REDIS_OUTAGE.emit({"is_over": False, "seconds": 0.0, "error": error})
-        return is_first
+        return True
 
     def works(self, work: str) -> None:
-        """Record that *work* succeeded. When nothing fails any more, log how long the outage was."""
+        """Record that *work* succeeded. When nothing fails any more, log how long the outage was if it was reported."""
         if not self.is_on:
             return
         with self._lock:
@@ -105,6 +117,9 @@ class Downtime:
             if self._failing or not self.is_on:
                 return
             self.is_on = False
+            was_reported, self._is_reported = self._is_reported, False
+            if not was_reported:
+                return
             seconds = self._monotonic() - self._began
             _log.info("Redis is online, %.1f sec downtime", seconds)
         if REDIS_OUTAGE.handlers:

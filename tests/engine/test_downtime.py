@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable
-from itertools import count
 
 import pytest
 
@@ -65,7 +64,7 @@ def test_a_worker_tells_of_one_outage_in_one_line(
 def test_it_counts_from_the_first_failure_to_the_first_success(caplog: pytest.LogCaptureFixture) -> None:
     """Of whatever part; later failures of the same outage are not to be reported again."""
     caplog.set_level(logging.INFO, "sidekiq")
-    seconds = count(100.0, 2.5)
+    seconds = iter([100.0, 101.0, 102.5])
     downtime = Downtime(monotonic=lambda: next(seconds))
 
     assert downtime.failed(RedisConnectionError("away"), "one: fetching")
@@ -87,3 +86,48 @@ def test_what_redis_refuses_is_over_when_that_very_work_succeeds(caplog: pytest.
 
     downtime.works("one: fetching")
     assert online_lines(caplog) == ["Redis is online, 0.0 sec downtime"]
+
+
+class Outages:
+    """A process's outages, at times that the test names."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.downtime = Downtime(monotonic=lambda: self.now)
+
+    def is_reported(self, at: float) -> bool:
+        """Whether a failure at this time is the one to report."""
+        self.now = at
+        return self.downtime.failed(RedisConnectionError("max number of clients reached"), "one: fetching")
+
+    def is_logged(self, at: float, caplog: pytest.LogCaptureFixture) -> bool:
+        """Whether the log has a line when work succeeds at this time."""
+        self.now = at
+        caplog.clear()
+        self.downtime.works("two: fetching")
+        return bool(online_lines(caplog))
+
+
+def test_outages_that_follow_each_other_at_once_are_reported_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    """As while Redis has as many clients as it may have: there were four lines a second."""
+    caplog.set_level(logging.INFO, "sidekiq")
+    outages = Outages()
+    reports = []
+    for half_seconds in range(240):
+        if outages.is_reported(at=half_seconds / 2):
+            reports.append(half_seconds / 2)
+        assert outages.is_logged(half_seconds / 2 + 0.1, caplog) == (half_seconds / 2 in reports)
+
+    assert reports == [0.0, 60.0]
+
+
+def test_one_that_lasts_is_reported_although_another_has_just_been(caplog: pytest.LogCaptureFixture) -> None:
+    """When a server restarts and then goes away for good."""
+    caplog.set_level(logging.INFO, "sidekiq")
+    outages = Outages()
+    assert outages.is_reported(at=0.0)
+    assert outages.is_logged(1.0, caplog)
+
+    assert [outages.is_reported(at=5.0 + seconds) for seconds in (0.0, 1.0, 2.0, 3.0)] == [False, False, True, False]
+    assert outages.is_logged(12.5, caplog)
+    assert online_lines(caplog) == ["Redis is online, 7.5 sec downtime"]

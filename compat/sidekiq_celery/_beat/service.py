@@ -9,9 +9,11 @@ from typing import Any, ClassVar
 
 from sidekiq_celery import signals
 from sidekiq_celery._beat.persistent import PersistentScheduler
+from sidekiq_celery._beat.pidbox import BeatPidbox
 from sidekiq_celery.utils.imports import load_extension_class_names, symbol_by_name
 from sidekiq_celery.utils.time import humanize_seconds
 from sidekiq_py.errors import RedisError
+from sidekiq_py.extension import monotonic
 
 logger = logging.getLogger("celery.beat")
 
@@ -27,8 +29,12 @@ class Service:
         max_interval: The most seconds between two checks of the schedule; by default that of the setting or scheduler.
         schedule_filename: Passed to the scheduler.
         scheduler_cls: A class, its import path, or a name under which a package has registered it.
-        remote_control: Causes a warning, because beat does not support remote control.
-        hostname: Has no effect.
+        remote_control: True to answer `ping` over remote control; by default as `beat_enable_remote_control` says.
+        hostname: The node's name or host for that; by default `celerybeat@` and this machine's name.
+
+    Attributes:
+        ticked_at: When the schedule was checked last, in monotonic seconds; None before the start.
+        max_tick_seconds: The most seconds between two checks, as the scheduler settled on.
     """
 
     scheduler_cls: Any = PersistentScheduler
@@ -48,6 +54,9 @@ class Service:
         self.schedule_filename = schedule_filename or app.conf.beat_schedule_filename
         self.remote_control = app.conf.beat_enable_remote_control if remote_control is None else remote_control
         self.hostname = hostname
+        self.ticked_at: float | None = None
+        self.max_tick_seconds = float(self.max_interval or 0)
+        self._pidbox: BeatPidbox | None = None
         self._is_shutdown = Event()
         self._is_stopped = Event()
 
@@ -64,30 +73,34 @@ class Service:
         """
         logger.info("beat: Starting...")
         try:
-            max_interval = self.scheduler.max_interval
+            self.max_tick_seconds = max_interval = self.scheduler.max_interval
         except RedisError as error:
             # A traceback would say no more.
             logger.critical("beat cannot start: %s", error)
             raise SystemExit(1) from error
         logger.debug("beat: Ticking with max interval->%s", humanize_seconds(max_interval))
-        if self.remote_control:
-            warnings.warn(
-                "beat answers no remote control here; unset beat_enable_remote_control; `beat list` shows its state",
-                stacklevel=2,
-            )
         signals.beat_init.send(sender=self)
         if embedded_process:
             signals.beat_embedded_init.send(sender=self)
+        if self.remote_control:
+            self._pidbox = BeatPidbox(self)
+            self._pidbox.start()
+        # Before the first check: a beat that hangs in it must fall silent, too.
+        self.ticked_at = monotonic()
         try:
             while not self._is_shutdown.is_set():
                 seconds = self.scheduler.tick()
+                self.ticked_at = monotonic()
                 if seconds:
                     # A wait shorter than the time to wake up comes out negative. That must not become a busy loop.
                     self._rest(max(seconds, _LEAST_REST_SECONDS))
         except (KeyboardInterrupt, SystemExit):
             self._is_shutdown.set()
         finally:
+            # First the schedule: SIGKILL may follow soon.
             self.sync()
+            if self._pidbox is not None:
+                self._pidbox.stop()
 
     def _rest(self, seconds: float) -> None:
         logger.debug("beat: Waking up %s.", humanize_seconds(seconds, prefix="in "))

@@ -38,7 +38,6 @@ _REASONS = {
     "stored workflow data lasts for 30 days": ("result_chord_expires",),
     "a task that has succeeded is gone, and its first success is kept": ("worker_deduplicate_successful_tasks",),
     "an idle worker stops at once": ("worker_enable_soft_shutdown_on_idle",),
-    "beat answers no remote control": ("beat_remote_control_max_tick_age",),
     "results in memory belong to the process": ("cache_backend_options",),
     "the log truncates arguments by length": ("task_repr_maxlevels",),
     "a chord's body is enqueued by the last part; nothing polls": (

@@ -132,6 +132,7 @@ class Beat:
             f"    . scheduler -> {qualname(scheduler)}",
             scheduler.info,
             f"    . maxinterval -> {humanize_seconds(scheduler.max_interval)} ({scheduler.max_interval}s)",
+            f"    . remote control -> {beat.beat_nodename(service.hostname)}" if service.remote_control else "",
         )
         return "\n".join(line for line in lines if line)
 

@@ -20,8 +20,13 @@ _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL", "FATAL")
 @click.option("-s", "--schedule", help="File for the scheduler; the default scheduler ignores it, as it uses Redis.")
 @click.option("-S", "--scheduler", help="Class of the scheduler, as module:Class.")
 @click.option("--max-interval", type=float, help="Maximum number of seconds between two checks of the schedule.")
-@click.option("--enable-remote-control/--no-enable-remote-control", "remote_control", default=None, hidden=True)
-@click.option("-n", "--hostname", hidden=True)
+@click.option(
+    "--enable-remote-control/--no-enable-remote-control",
+    "remote_control",
+    default=None,
+    help="Answer `inspect ping`, for health checks. [default: the setting beat_enable_remote_control]",
+)
+@click.option("-n", "--hostname", help="Name of the node that answers. [default: celerybeat@%h]")
 @click.option("-l", "--loglevel", default="WARNING", type=click.Choice(_LEVELS, case_sensitive=False))
 @click.option("-f", "--logfile", help="Log file; by default standard error.")
 @click.option("--pidfile", help="File that contains the process id while beat runs.")

@@ -35,16 +35,13 @@ from collections.abc import Callable
 from typing import Any
 
 from sidekiq_celery.utils.collections import AttributeDict
+from sidekiq_celery.worker.commands import Panel
 from sidekiq_celery.worker.control_channel import Answer, Recipient, WorkerProcesses, handle_message, text_of
 from sidekiq_py.extension import monotonic, now_seconds
 from sidekiq_py.worker import ALL, CHILDREN, PARENT, wake_pipe
 
 logger = logging.getLogger("celery.worker.control")
 
-_TICK_SECONDS = 1.0
-_PAUSE_SECONDS = 1.0
-# Used when Redis answers but refuses (most likely a user without rights), or when the same error occurs again.
-_LONG_PAUSE_SECONDS = 30.0
 _MOST_SAMPLES = 100
 _STOP_SECONDS = 2.0
 # How long the children may take to answer: the client waits for a second unless it says otherwise.
@@ -102,6 +99,7 @@ class RemoteControl:
             tset=set,
             consumer=worker.consumer,
         )
+        self.handlers = Panel.data
         self.connection: Any = None
         self._deadline: float | None = None
         self._timers: list[list[Any]] = []
@@ -181,37 +179,12 @@ class RemoteControl:
                 logger.exception("%r failed", function)
 
     def _run(self) -> None:
-        from sidekiq_celery.worker.mailbox import Mailbox
+        from sidekiq_celery._pidbox.listener import listen
 
         # A program may have several apps, and a new thread has no current one.
         self.app.set_current()
         self._call_all(_at_start)
-        has_logged = False
-        while not self._is_stopping.is_set():
-            try:
-                with self.app.connection_for_read() as connection:
-                    self.connection = connection
-                    mailbox = Mailbox(self, connection, self._wake_read)
-                    while not self._is_stopping.is_set():
-                        mailbox.drain(_TICK_SECONDS)
-                        has_logged = False
-                        self._tick()
-                    mailbox.close()
-            except BaseException as error:  # noqa: BLE001 - remote control must survive any error
-                pause = _PAUSE_SECONDS if self._may_pass(error, has_logged) else _LONG_PAUSE_SECONDS
-                if not has_logged:
-                    logger.warning("remote control failed and is retried in %d s: %s", pause, error)
-                has_logged = True
-                self._tick()
-                self._is_stopping.wait(pause)
-
-    def _may_pass(self, error: BaseException, is_again: bool) -> bool:
-        """True if the next try may succeed: the connection was lost, or a message caused the error."""
-        from kombu.exceptions import OperationalError
-
-        lost = self.connection.connection_errors if self.connection is not None else (OSError,)
-        refused = self.connection.channel_errors if self.connection is not None else ()
-        return isinstance(error, (OperationalError, *lost)) or not (is_again or isinstance(error, refused))
+        listen(self, self._wake_read, self._is_stopping, self._tick)
 
     def _tick(self) -> None:
         for timer in self._timers:
@@ -223,6 +196,14 @@ class RemoteControl:
                 function()
             except Exception:
                 logger.exception("%r failed", function)
+
+    def answers(self, method: str) -> bool:
+        """See `_pidbox.listener.Owner`."""
+        return True
+
+    def stop_by_command(self, reason: str) -> None:
+        """As in Celery, where `WorkerShutdown` raised by a command stops the worker."""
+        self.tell_parent("stop", msg=reason)
 
     def note_deadline(self, expires: Any) -> None:
         """Note how long the next command's client waits: *expires* is seconds since the epoch, 0 if unknown."""

@@ -7,8 +7,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery._config.censoring import sanitize_url
+from sidekiq_celery._pidbox.plain_values import plain
 from sidekiq_celery.worker.control_channel import Recipient, on_message
-from sidekiq_celery.worker.plain_values import plain
 from sidekiq_celery.worker.scaling import scaling_facts
 from sidekiq_py.extension import now_seconds
 from sidekiq_py.worker import rss_kb_of

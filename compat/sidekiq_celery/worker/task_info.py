@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
+from sidekiq_celery._pidbox.plain_values import plain
 from sidekiq_celery._send.clients import client_of
 from sidekiq_celery._wire.payload import arguments_of, task_headers_of
 from sidekiq_celery._wire.priorities import base_queue, steps
 from sidekiq_celery.contract import App
-from sidekiq_celery.worker.plain_values import plain
 from sidekiq_py.api import JobSet, RetrySet, ScheduledSet
 from sidekiq_py.errors import PayloadError
 from sidekiq_py.payloads import parse_job

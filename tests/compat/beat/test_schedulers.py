@@ -1,6 +1,5 @@
 """Schedulers that keep their entries in memory or in a database of their own, and beat beside a worker."""
 
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -187,12 +186,3 @@ def test_starting_beat_sends_its_signal(app: Celery) -> None:
         signals.beat_init.disconnect(on_init)
 
     assert seen == [service]
-
-
-def test_remote_control_of_beat_is_warned_of(make_app: Callable[[], Celery]) -> None:
-    """With what shows its state instead."""
-    service = Service(make_app(), remote_control=True)
-    service.stop()
-
-    with pytest.warns(UserWarning, match="beat list"):
-        service.start()

@@ -1,7 +1,7 @@
 """Regular expressions that come over the wire."""
 
 import pytest
-from sidekiq_celery.worker.name_patterns import LONGEST_PATTERN, fits
+from sidekiq_celery._pidbox.name_patterns import LONGEST_PATTERN, fits
 
 
 @pytest.mark.parametrize(

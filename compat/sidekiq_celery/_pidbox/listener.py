@@ -1,6 +1,8 @@
-"""A worker's end of kombu's pidbox: it reads commands from Redis, calls them and sends the replies."""
+"""A node's end of kombu's pidbox: it reads commands from Redis, calls them and sends the replies."""
 
 import logging
+import threading
+from collections.abc import Callable, Mapping
 from queue import Empty
 from typing import Any, Protocol
 
@@ -8,10 +10,9 @@ from kombu import Producer, pidbox
 from kombu.exceptions import EncodeError, OperationalError
 from kombu.utils.eventio import READ
 
+from sidekiq_celery._pidbox.name_patterns import fits
+from sidekiq_celery._pidbox.plain_values import plain
 from sidekiq_celery.utils.collections import AttributeDict
-from sidekiq_celery.worker.commands import Panel
-from sidekiq_celery.worker.name_patterns import fits
-from sidekiq_celery.worker.plain_values import plain
 
 logger = logging.getLogger("celery.worker.control")
 
@@ -21,10 +22,80 @@ _REPLY_QUEUE_SECONDS = 60
 # connection.
 _NONSENSE = (LookupError, TypeError, ValueError, AttributeError)
 _MOST_ERRORS_IN_A_ROW = 20
+_TICK_SECONDS = 1.0
+_PAUSE_SECONDS = 1.0
+# Used when Redis answers but refuses (most likely a user without rights), or when the same error occurs again.
+_LONG_PAUSE_SECONDS = 30.0
+
+
+class Owner(Protocol):
+    """
+    The node that listens.
+
+    Attributes:
+        hostname: Its name.
+        state: The first argument of every command.
+        connection: The current connection; set by `listen`.
+    """
+
+    app: Any
+    hostname: str
+    state: AttributeDict
+    connection: Any
+
+    @property
+    def handlers(self) -> Mapping[str, Callable[..., Any]]:
+        """The commands by name."""
+
+    def answers(self, method: str) -> bool:
+        """Whether to carry out a command that is addressed to this node."""
+
+    def note_deadline(self, expires: Any) -> None:
+        """Note how long the next command's client waits: *expires* is seconds since the epoch, 0 if unknown."""
+
+    def stop_by_command(self, reason: str) -> None:
+        """A command raised `SystemExit`."""
+
+
+def listen(owner: Owner, wake_fd: int, is_stopping: threading.Event, on_tick: Callable[[], None]) -> None:
+    """
+    Carry out commands until *is_stopping* is set, whatever happens to the connection.
+
+    Args:
+        wake_fd: Becomes readable when waiting should end.
+        on_tick: Called about once a second.
+    """
+    has_logged = False
+    while not is_stopping.is_set():
+        try:
+            with owner.app.connection_for_read() as connection:
+                owner.connection = connection
+                mailbox = _Mailbox(owner, connection, wake_fd)
+                while not is_stopping.is_set():
+                    mailbox.drain(_TICK_SECONDS)
+                    has_logged = False
+                    on_tick()
+                mailbox.close()
+        except BaseException as error:  # noqa: BLE001 - remote control must survive any error
+            pause = _PAUSE_SECONDS if _may_pass(owner.connection, error, has_logged) else _LONG_PAUSE_SECONDS
+            if not has_logged:
+                logger.warning("remote control failed and is retried in %d s: %s", pause, error)
+            has_logged = True
+            on_tick()
+            is_stopping.wait(pause)
+
+
+def _may_pass(connection: Any, error: BaseException, is_again: bool) -> bool:
+    """True if the next try may succeed: the connection was lost, or a message caused the error."""
+    lost = connection.connection_errors if connection is not None else (OSError,)
+    refused = connection.channel_errors if connection is not None else ()
+    return isinstance(error, (OperationalError, *lost)) or not (is_again or isinstance(error, refused))
 
 
 class _Node(pidbox.Node):
     """Replies over the connection it listens on, and never evaluates a foreign regular expression in this process."""
+
+    answers: Callable[[str], bool]
 
     def handle_message(self, body: Any, message: Any = None) -> Any:
         """Do what kombu's node does, except that kombu matches with `re` in this process."""
@@ -36,6 +107,11 @@ class _Node(pidbox.Node):
         if message:
             self.adjust_clock(message.headers.get("clock") or 0)
         return None
+
+    def dispatch(self, method: str, arguments: Any = None, reply_to: Any = None, ticket: Any = None, **_: Any) -> Any:
+        """Carry out a command that is addressed to this node."""
+        node: Any = super()
+        return node.dispatch(method, arguments, reply_to, ticket) if self.answers(method) else None
 
     def reply(self, data: Any, exchange: str, routing_key: str, ticket: str, **kwargs: Any) -> None:
         mailbox: Any = self.mailbox
@@ -65,24 +141,12 @@ class _Node(pidbox.Node):
                     client.pexpire(prefix + name, _REPLY_QUEUE_SECONDS * 1000)
 
 
-class Owner(Protocol):
-    """What a mailbox needs of the remote control whose commands it calls."""
-
-    app: Any
-    hostname: str
-    state: AttributeDict
-
-    def note_deadline(self, expires: Any) -> None: ...
-
-    def tell_parent(self, kind: str, **about: Any) -> None: ...
-
-
-class Mailbox:
+class _Mailbox:
     """
-    A worker's pidbox on one connection.
+    A node's pidbox on one connection.
 
     Args:
-        remote_control: The owner of the commands.
+        owner: The owner of the commands.
         connection: A kombu connection.
         wake_fd: Becomes readable when waiting should end.
 
@@ -90,19 +154,20 @@ class Mailbox:
         Exception: Redis cannot be reached.
     """
 
-    def __init__(self, remote_control: Owner, connection: Any, wake_fd: int) -> None:
-        self._remote_control = remote_control
+    def __init__(self, owner: Owner, connection: Any, wake_fd: int) -> None:
+        self._owner = owner
         self._connection = connection
         self._channel = connection.channel()
-        mailbox = remote_control.app.control.mailbox(connection)
+        mailbox = owner.app.control.mailbox(connection)
         make_node: Any = _Node
         self._node: Any = make_node(
-            remote_control.hostname,
-            state=remote_control.state,
+            owner.hostname,
+            state=owner.state,
             channel=self._channel,
-            handlers=Panel.data,
+            handlers=owner.handlers,
             mailbox=mailbox,
         )
+        self._node.answers = owner.answers
         self._consumer = self._node.Consumer(
             callbacks=[self._on_message], on_decode_error=self._on_decode_error, channel=self._channel
         )
@@ -150,16 +215,15 @@ class Mailbox:
         self._channel.close()
 
     def _on_message(self, body: Any, message: Any) -> None:
-        self._remote_control.app.clock.forward()
+        self._owner.app.clock.forward()
         if not isinstance(body, dict) or not isinstance(body.get("method"), str):
             logger.error("a message to remote control names no command, and is ignored: %.200r", body)
             return
         try:
-            self._remote_control.note_deadline(message.headers.get("expires"))
+            self._owner.note_deadline(message.headers.get("expires"))
             self._node.handle_message(body, message)
         except SystemExit as asked:
-            # As in Celery, where `WorkerShutdown` raised by a command stops the worker.
-            self._remote_control.tell_parent("stop", msg=f"the command {body['method']!r} stops the worker: {asked!r}")
+            self._owner.stop_by_command(f"the command {body['method']!r} stops the worker: {asked!r}")
         except Exception as error:
             # If Redis refuses a command here, it refused the reply; the client chose where that goes.
             if isinstance(error, self._lost) and not isinstance(error, _NONSENSE):

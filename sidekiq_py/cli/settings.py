@@ -135,7 +135,9 @@ def read_all(flags: Mapping[str, Any], *, variables: Mapping[str, str], director
     named_file = given.pop("config_file", None)
     extension_keys = _flagged_extension_keys(given.pop("extension_keys", ()))
     environment = environment_name(given.get("environment"), variables)
-    path = Path(named_file) if named_file is not None else find_default_file(_home(given.get("require"), directory))
+    # A package given by its name (`-r shop`) is a directory too, and its program's file usually lies beside it.
+    places = (_home(given.get("require"), directory), directory)
+    path = Path(named_file) if named_file is not None else find_default_file(*places)
     options: dict[str, Any] = {}
     if path is not None:
         # Imported here, because a worker without a file needs no YAML parser in memory.
@@ -179,9 +181,9 @@ def _misspelled(given: Any, known: frozenset[str], place: str) -> list[str]:
     return found
 
 
-def find_default_file(directory: Path) -> Path | None:
-    """The configuration file of the application in *directory*, or None."""
-    candidates = [directory / "config" / name for name in DEFAULT_FILES]
+def find_default_file(*directories: Path) -> Path | None:
+    """The configuration file of the application in the first of these directories that has one, or None."""
+    candidates = [directory / "config" / name for directory in directories for name in DEFAULT_FILES]
     return next((path for path in candidates if path.is_file()), None)
 
 

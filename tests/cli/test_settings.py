@@ -35,6 +35,16 @@ def test_without_a_word_the_defaults_of_sidekiq_7_and_8_hold(tmp_path: Path) -> 
     assert (settings.environment, settings.tag, settings.job_log) == ("development", tmp_path.name, True)
 
 
+def test_the_file_beside_a_required_package_is_read(tmp_path: Path) -> None:
+    """`-r shop` names a package, which is a directory. A file inside of it comes first, as in Ruby."""
+    (tmp_path / "shop" / "config").mkdir(parents=True)
+
+    assert config(tmp_path, "concurrency: 7", require=("shop",)).concurrency == 7
+
+    (tmp_path / "shop" / "config" / "sidekiq.yml").write_text("concurrency: 8")
+    assert options(tmp_path, require=("shop",)).values["concurrency"] == 8
+
+
 def test_a_pinned_sidekiq_6_has_ten_threads(tmp_path: Path) -> None:
     """Each release has its own default."""
     assert config(tmp_path, sidekiq_version="6").concurrency == 10

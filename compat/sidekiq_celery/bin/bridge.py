@@ -132,7 +132,11 @@ def _run(ctx: click.Context, running: Any, as_json: bool, is_dry: bool) -> None:
             signal.signal(number, handler)
     _print_report(ctx, running, as_json, is_dry, has_failed=failure is not None)
     if failure is not None:
-        raise click.ClickException(f"{failure}. Nothing is lost: start the bridge again") from failure
+        # Some messages of redis-py end in a full stop.
+        message = str(failure).rstrip(".")
+        raise click.ClickException(
+            f"{message}. Nothing is lost: check the addresses (--from, --to), and start the bridge again"
+        ) from failure
 
 
 def _print_report(ctx: click.Context, running: Any, as_json: bool, is_dry: bool, *, has_failed: bool) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from sidekiq_celery._config.broker import REDIS_SCHEMES, default_broker_url, of_redis, redis_settings
+from sidekiq_celery._config.censoring import sanitize_url
 from sidekiq_celery._wire.priorities import base_queue, levels, steps
 from sidekiq_celery.bridge import moves
 from sidekiq_celery.bridge.backward import Backward
@@ -157,15 +158,15 @@ class Bridge:
 
     def _as_passing(self, error: Exception) -> Exception | None:
         """The error to report if one of the two servers cannot be reached or refuses temporarily; otherwise None."""
-        if isinstance(error, (*_LOST_CONNECTION, OSError)):
+        if isinstance(error, _LOST_CONNECTION):
             return error
         if isinstance(error, RedisReplyError):
             return error if error.code in _PASSING else None
         if self._plan.celery_url is None or is_redis(self._plan.celery_url):
-            return None
+            return error if isinstance(error, OSError) else None
         connection = self._connect()
-        if isinstance(error, (*connection.connection_errors, *connection.channel_errors)):
-            return ConnectionError(f"Celery's broker: {error}")
+        if isinstance(error, (OSError, *connection.connection_errors, *connection.channel_errors)):
+            return ConnectionError(f"Celery's broker {sanitize_url(self._plan.celery_url)} failed: {error}")
         return None
 
     def _pause(self, seconds: float) -> None:

@@ -135,13 +135,20 @@ def test_an_app_of_another_broker_has_to_be_told_where_sidekiq_is(call: Any, tmp
     assert "--to names Sidekiq's Redis" in done.output
 
 
-@pytest.mark.parametrize("source", ["redis://127.0.0.1:1/0", "amqp://127.0.0.1:1//"])
-def test_a_broker_out_of_reach_is_told_in_a_line(source: str, call: Any, redis_url: str) -> None:
-    """With an exit code; what was moved before is told, too."""
+@pytest.mark.parametrize(
+    ("source", "named"),
+    [
+        ("redis://127.0.0.1:1/0", "127.0.0.1:1. Connection refused. Nothing"),
+        ("amqp://ada:secret@127.0.0.1:1//", "Celery's broker amqp://ada:********@127.0.0.1:1// failed"),
+    ],
+)
+def test_a_broker_out_of_reach_is_told_in_a_line(source: str, named: str, call: Any, redis_url: str) -> None:
+    """With an exit code and the broker's address; what was moved before is told, too."""
     done = call("--from", source, "--to", redis_url, "--once", "--json")
 
     assert done.exit_code == 1
-    assert "Nothing is lost: start the bridge again" in done.output
+    assert named in done.output
+    assert "Nothing is lost: check the addresses (--from, --to), and start the bridge again" in done.output
     assert json.loads(done.output.splitlines()[0])["moved"] == 0
 
 

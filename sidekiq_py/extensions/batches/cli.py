@@ -55,6 +55,9 @@ def list_batches(as_json: bool, wanted: Any, limit: int) -> None:
         )
         for status in shown
     ]
+    if not rows:
+        click.echo(f"No batch is {wanted}." if wanted else "There are no batches. Open one: sidekiq.Batch()")
+        return
     headings = ("BATCH", "STATE", "JOBS", "PENDING", "FAILED", "DEAD", "OPENED", "DESCRIPTION")
     echo_table(headings, rows, right=("JOBS", "PENDING", "FAILED", "DEAD"), elastic=("DESCRIPTION",))
 

@@ -48,6 +48,13 @@ def test_batches_are_listed_the_newest_first(app: Program, run: Run) -> None:
     assert len(Batches()) == 2
 
 
+def test_a_list_without_batches_says_so(run: Run) -> None:
+    """In a sentence, as the other lists do; in JSON it is an empty list."""
+    assert run("list").output == "There are no batches. Open one: sidekiq.Batch()\n"
+    assert run("list", "--state", "running").output == "No batch is running.\n"
+    assert json.loads(run("list", "--json").output) == []
+
+
 def test_a_batch_is_shown_with_what_it_waits_for(app: Program, run: Run) -> None:
     """Who may still add, and the jobs that failed."""
     batch = sidekiq.Batch(description="Import")

@@ -143,6 +143,8 @@ def configure(
     global _settings
     if redis_url is not None and redis is not None:
         raise ConfigError("redis_url and redis both say where Redis is; give one of them")
+    if redis is not None and not isinstance(redis, RedisSettings):
+        raise ConfigError(f"redis is a {type(redis).__name__}, not a RedisSettings; pass a URL as redis_url=")
     if redis_url is not None:
         known = namespace_from_environment() if _settings is None else _settings.redis.namespace
         redis = RedisSettings(redis_url, namespace=known)

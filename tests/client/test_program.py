@@ -77,6 +77,7 @@ def test_jobs_may_be_declared_before_the_program_is_configured(redis_url: str, p
     ("settings", "said"),
     [
         ({"redis_url": "localhost:6379"}, "redis://"),
+        ({"redis": "redis://localhost:6379/0"}, "pass a URL as redis_url="),
         ({"sidekiq_version": "latest"}, "'8'"),
         ({"float_text": "python"}, "'json3'"),
         ({"strict_args": "maybe"}, "'warn'"),

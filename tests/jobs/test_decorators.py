@@ -217,6 +217,12 @@ def test_a_class_is_no_function() -> None:
         sidekiq.job(name="A")(dict)
 
 
+def test_a_name_is_given_by_keyword() -> None:
+    """Where Celery's users and Ruby's may put it first."""
+    with pytest.raises(JobDeclarationError, match="name='Mail'"):
+        sidekiq.job("Mail")  # type: ignore[call-overload]
+
+
 def test_keywords_find_their_places(configured: str, pushed: Pushed) -> None:
     """A payload's args are positional; later defaults are left to the worker."""
 

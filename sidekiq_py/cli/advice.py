@@ -3,11 +3,18 @@
 from sidekiq_py.errors import RedisConnectionError, RedisReplyError, SidekiqError
 
 _WHERE_IS_REDIS = "Start Redis, or say where it is: REDIS_URL=redis://host:6379/0"
-_IS_LOADING = "Redis is still reading its data from disk. Try again when it has."
+_OF_REPLIES = {
+    "LOADING": "Redis is still reading its data from disk. Try again when it has.",
+    "NOAUTH": "Put the password into the URL, and the user if there is one: REDIS_URL=redis://user:password@host:6379/0",
+    "NOPERM": "docs/redis.md lists the rights that each program needs.",
+}
 
 
 def with_advice(error: SidekiqError) -> str:
-    """The error's message, with a line on what to do if Redis does not answer."""
-    if isinstance(error, RedisReplyError) and error.code == "LOADING":
-        return f"{error}\n{_IS_LOADING}"
-    return f"{error}\n{_WHERE_IS_REDIS}" if isinstance(error, RedisConnectionError) else str(error)
+    """The error's message, with a line on what to do if Redis does not answer or refuses."""
+    text = str(error)
+    if isinstance(error, RedisConnectionError):
+        return f"{text}\n{_WHERE_IS_REDIS}"
+    advice = _OF_REPLIES.get(error.code) if isinstance(error, RedisReplyError) else None
+    # Errors of pushes name the page themselves.
+    return text if advice is None or "docs/redis.md" in text else f"{text}\n{advice}"

@@ -206,6 +206,20 @@ def test_redis_out_of_reach_is_one_sentence_and_advice(run):
     assert "REDIS_URL" in result.output
 
 
+def test_a_refusal_of_redis_comes_with_advice(run, redis_client, redis_url):
+    """On the password, the rights of the user, or both."""
+    redis_client.execute_command("ACL", "SETUSER", "limited", "on", ">secret", "~*", "-@all", "+ping")
+    address = redis_url.partition("://")[2]
+    try:
+        without_rights = run("stats", "-u", f"redis://limited:secret@{address}")
+        without_password = run("stats", "-u", f"redis://limited:wrong@{address}")
+    finally:
+        redis_client.execute_command("ACL", "DELUSER", "limited")
+
+    assert without_rights.output.endswith("docs/redis.md lists the rights that each program needs.\n")
+    assert without_password.output.endswith("REDIS_URL=redis://user:password@host:6379/0\n")
+
+
 def test_queue_names_are_completed(run, redis_client, monkeypatch):
     """The names come from the current Redis."""
     redis_client.sadd("queues", "critical", "low")

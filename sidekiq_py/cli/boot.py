@@ -34,6 +34,7 @@ NO_JOBS = (
     "no job is declared, so this worker could not run anything it fetches. Name the modules that declare your jobs: "
     "sidekiq-py worker -r myapp.jobs. A job is a function under @sidekiq.job, or a subclass of sidekiq.Job"
 )
+_HAS_TASKS = "The tasks of a Celery app run in a worker of their own: sidekiq-celery -A myapp worker"
 
 
 def load_program(options: Options) -> Config:
@@ -52,7 +53,8 @@ def load_program(options: Options) -> Config:
         set_up_django(os.environ["DJANGO_SETTINGS_MODULE"])
     _configure(options, only_flags=True)
     if not len(registry):
-        raise click.ClickException("\n".join([NO_JOBS, *_unfinished_jobs()]))
+        has_tasks = [_HAS_TASKS] if "sidekiq_celery" in sys.modules else []
+        raise click.ClickException("\n".join([NO_JOBS, *has_tasks, *_unfinished_jobs()]))
     # Report an unreadable redaction file now, and not at the first log line.
     redaction.current()
     settings = program.settings()

@@ -354,6 +354,17 @@ def test_a_worker_without_jobs_does_not_start(redis_url: str, tmp_path: Path) ->
     assert ran.returncode == 1
     assert "no job is declared" in ran.stderr
     assert "sidekiq-py worker -r myapp.jobs" in ran.stderr
+    assert "sidekiq-celery" not in ran.stderr
+
+
+def test_a_worker_with_nothing_but_tasks_names_the_one_that_runs_them(redis_url: str, tmp_path: Path) -> None:
+    """Both commands take a module, and whoever comes from Celery knows only one word for a worker."""
+    (tmp_path / "shop.py").write_text("from sidekiq_celery import Celery\napp = Celery()\n@app.task\ndef pay(): ...\n")
+
+    ran = start_and_fail(tmp_path, "-r", "shop", redis_url=redis_url)
+
+    assert ran.returncode == 1
+    assert "sidekiq-celery -A myapp worker" in ran.stderr
 
 
 def test_a_class_that_is_no_job_yet_is_named(redis_url: str, tmp_path: Path) -> None:

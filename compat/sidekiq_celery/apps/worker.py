@@ -60,6 +60,11 @@ class Worker(WorkController):
             self.purge_messages()
         if not self.quiet:
             print(self.startup_info() + self.extra_info(), file=sys.__stdout__, flush=True)
+        if not self.tasklist(include_builtins=False):
+            logger.warning(
+                "no task is declared, so this worker can run none: name the module of your app (-A), and in the app "
+                "the modules of its tasks (include=[…] or autodiscover_tasks)"
+            )
         if without := self.options_without_effect():
             logger.info("options without effect here: %s", "; ".join(without))
         if not self._custom_logging and self.redirect_stdouts:

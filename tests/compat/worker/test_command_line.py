@@ -225,6 +225,18 @@ def test_a_package_with_a_module_celery_is_found(tmp_path: Path, redis_url: str)
         assert client.llen("queue:celery") == 1
 
 
+@pytest.mark.parametrize("tasks", ["", "@app.task\ndef pay(): ..."])
+def test_a_worker_without_tasks_says_where_they_come_from(tasks: str, start: StartWorker, tmp_path: Path) -> None:
+    """It starts, as Celery's does."""
+    (tmp_path / "the_shop.py").write_text(f"from sidekiq_celery import Celery\napp = Celery('shop')\n{tasks}\n")
+    path = os.pathsep.join((environment()["PYTHONPATH"], str(tmp_path)))
+
+    worker = start("-c", "1", "-P", "solo", app="the_shop", PYTHONPATH=path)
+
+    assert worker.stop() == 0
+    assert ("no task is declared" in worker.log) == (not tasks)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

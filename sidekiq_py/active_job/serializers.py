@@ -93,7 +93,7 @@ def write_object(value: Any, rails: Rails, write: Convert) -> Any:
             return writer(value, rails, write)
     raise TypeError(
         "which no serializer of Active Job knows; pass a plain value (str(x), x.value, list(x)), "
-        "or register_serializer its class"
+        "or call register_serializer for its class"
     )
 
 

@@ -159,7 +159,7 @@ def _listen(bind: str, port: int) -> socket.socket:
 def _require_extra() -> None:
     missing = [name for name in ("starlette", "jinja2", "uvicorn") if find_spec(name) is None]
     if missing:
-        raise ConfigError(f"the dashboard needs {', '.join(missing)}; install it with: pip install 'sidekiq-py[web]'")
+        raise ConfigError(f"the dashboard needs {', '.join(missing)}: pip install 'sidekiq-py[web]'")
 
 
 def _settings(path: Path | None) -> dict[str, Any]:

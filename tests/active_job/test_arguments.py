@@ -238,6 +238,7 @@ def test_a_value_that_rails_could_not_read_is_refused_with_its_place(value, rail
         ({1, 2}, "is of type set"),
         ({1: 2}, r"pass str\(key\)"),
         ([{"a": object()}], r"arguments\[0\]\[0\]\['a'\] is of type object"),
+        ([object()], r"or call register_serializer for its class"),
     ],
 )
 def test_a_type_that_active_job_lacks_is_refused_with_its_place(value, message):

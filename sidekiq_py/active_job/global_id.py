@@ -54,7 +54,7 @@ class GlobalID:
             ValueError: *app* is not a host name, or a part is empty.
         """
         if not _APP.fullmatch(app):
-            raise ValueError(f"{app!r} is not an app name; it is a host name of letters, digits and hyphens")
+            raise ValueError(f"{app!r} is not an app name; give a host name of letters, digits and hyphens")
         ids = [model_id] if isinstance(model_id, (str, int)) else model_id
         path = "/".join(quote_plus(str(part), safe="") for part in ids)
         # Ruby escapes different characters in a query than in an id.

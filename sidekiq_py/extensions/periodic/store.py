@@ -357,7 +357,7 @@ def _seconds(text: str) -> float:
     """
     seconds = float(text)
     if not 0 <= seconds < LATEST:
-        raise ValueError(f"{text} is no number of seconds")
+        raise ValueError(f"{text} is not a number of seconds")
     return seconds
 
 

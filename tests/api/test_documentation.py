@@ -1,13 +1,9 @@
 """The examples in `docs/data_api.md` run as they stand."""
 
 import re
-import shlex
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
-
-from sidekiq_py.cli import main
 
 PAGE = (Path(__file__).parents[2] / "docs" / "data_api.md").read_text()
 
@@ -36,14 +32,3 @@ def test_the_examples_in_python_run_in_their_order(pool, full_redis, capsys):
     assert len(blocks) >= 8
     assert b"raw text" in capsys.readouterr().out.encode()
     assert full_redis.zrange("dead", 0, -1) == [b"raw text"]
-
-
-def test_the_commands_run(pool, full_redis, redis_url, monkeypatch):
-    """None of them fails."""
-    monkeypatch.setenv("REDIS_URL", redis_url)
-    commands = re.findall(r"^\$ sidekiq-py (.*)$", PAGE, re.MULTILINE)
-
-    results = [CliRunner().invoke(main, shlex.split(command)) for command in commands]
-
-    assert len(commands) >= 8
-    assert [(result.exit_code, result.output) for result in results if result.exit_code != 0] == []

@@ -64,6 +64,7 @@ def test_every_command_stands_on_the_page():
         (["queues", "delete", "low", "--yes"], "queue, deleted"),
         (["queues", "unpause", "low"], "queue, paused, changed"),
         (["recover"], "recovered, alive, waiting"),
+        (["push", "FraudCheck"], "jid, class, at"),
         (["processes", "dump", "--all"], "sent, refused"),
     ],
 )

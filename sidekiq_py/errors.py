@@ -99,7 +99,7 @@ class JobNotFoundError(SidekiqError, LookupError):
         declaration = f"declare it under @active_job({job_class!r})" if is_active_job else f"give it name={job_class!r}"
         super().__init__(
             f"no {'Active Job' if is_active_job else 'job'} is declared as {job_class!r} in this process; import the "
-            f"module that declares it (-r), or {declaration}"
+            f"module that declares it (-r), or {declaration}. If Ruby runs it, push it to a queue that only Ruby serves"
         )
         self.job_class = job_class
 

@@ -247,6 +247,8 @@ def test_a_job_that_nobody_declared_starts_and_fails_in_the_log(
     assert [line.splitlines()[0].rsplit("INFO: ")[-1] for line in logged[:2]] == ["start", "fail"]
     assert "JobNotFoundError" in logged[2]
     assert len(logged) == 3
+    [retry] = redis_client.zrange("retry", 0, -1)
+    assert json.loads(retry)["error_message"].endswith("If Ruby runs it, push it to a queue that only Ruby serves")
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from sidekiq_celery import beat_state
+from sidekiq_celery.beat import SchedulingError
 from sidekiq_celery.bin.base import JSON_ARRAY, JSON_OBJECT, daemon_options, handle_preload_options, writing
 from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_celery.schedules import ParseException, crontab
@@ -58,7 +59,10 @@ def beat(context: click.Context, /, **options: Any) -> None:
 @click.pass_obj
 def list_entries(known: Any, as_json: bool) -> None:
     """Show all periodic tasks, and when each was last sent."""
-    for one in beat_state.entries(known.app):
+    found = list(beat_state.entries(known.app))
+    if not found and not as_json:
+        click.echo("There are no periodic tasks: neither in the setting beat_schedule, nor by `beat add`.")
+    for one in found:
         last = one.last_run_at.isoformat(timespec="seconds") if one.last_run_at else None
         if as_json:
             shown = {"name": one.name, "task": one.task, "schedule": one.schedule, "last_run_at": last}
@@ -102,6 +106,7 @@ def add_entry(
         beat_state.add(known.app, name, task, when, args, kwargs, {"queue": queue} if queue else None)
     except (ParseException, ValueError) as error:
         raise click.ClickException(str(error)) from error
+    click.echo(f"{name}: added")
 
 
 def _of_cron(text: str) -> crontab:
@@ -122,7 +127,7 @@ def _by_name(command: str, help_text: str, said: str) -> None:
     def act(known: Any, name: str) -> None:
         try:
             getattr(beat_state, command)(known.app, name)
-        except ValueError as error:
+        except (ValueError, SchedulingError) as error:
             raise click.ClickException(str(error)) from error
         click.echo(f"{name}: {said}")
 

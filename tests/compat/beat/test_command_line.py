@@ -164,6 +164,23 @@ def test_a_task_that_is_run_by_hand_stays_due_when_it_was(
     assert len(jobs(redis_client)) == 2
 
 
+def test_a_task_that_cannot_be_sent_by_hand_is_told_in_a_line(app: Celery, call: Call) -> None:
+    """The arguments of the entry do not fit the task."""
+    app.task(name="proj.pay")(lambda order: None)
+    assert call("add", "pay", "proj.pay", "--every", "10").output == "pay: added\n"
+
+    result = call("run", "pay")
+
+    assert (result.exit_code, isinstance(result.exception, SystemExit)) == (1, True)
+    assert "Couldn't apply scheduled task pay: " in result.output
+
+
+def test_a_list_without_tasks_says_so(app: Celery, call: Call) -> None:
+    """In JSON it is empty."""
+    assert call("list").output.startswith("There are no periodic tasks")
+    assert call("list", "--json").output == ""
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -116,8 +116,10 @@ def unserved_jobs(config: Config, declared: Iterable[JobDefinition]) -> str | No
     served = set(_queue_names(config))
     usual = program.default_job_options.get("queue", "default")
     waiting: dict[str, list[str]] = {}
+    takes_default = False
     for definition in declared:
         queue = definition.options.get("queue", usual)
+        takes_default |= queue == "default" or definition.resolve is not None
         if queue not in served and definition.pool is None and definition.resolve is None:
             waiting.setdefault(queue, []).append(definition.name)
     if not waiting:
@@ -126,7 +128,8 @@ def unserved_jobs(config: Config, declared: Iterable[JobDefinition]) -> str | No
     shown = ", ".join(jobs[:_MOST_SHOWN]) + (f" and {len(jobs) - _MOST_SHOWN} more" if len(jobs) > _MOST_SHOWN else "")
     # Queue flags replace the queues of the file and the default, so the suggestion repeats those served now.
     present = config.capsules[0]
-    flags = [f"-q {_as_flag(queue)}" for queue in present.queues]
+    # `default` is served if nobody names a queue. On a Rails application's Redis its jobs are Ruby's.
+    flags = [f"-q {_as_flag(queue)}" for queue in present.queues if queue.name != "default" or takes_default]
     flags += [f"-q {queue}" if present.mode == "strict" else f"-q {queue},1" for queue in waiting]
     return (
         f"{counted(len(jobs), 'declared job')} would wait in {counted(len(waiting), 'queue')} that this worker does "

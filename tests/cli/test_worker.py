@@ -466,6 +466,17 @@ def test_declared_jobs_whose_queues_are_not_served_are_named_once(
     )
 
 
+def test_a_worker_is_not_told_to_serve_default_without_a_job_for_it(start_worker: StartWorker, tmp_path: Path) -> None:
+    """On a Rails application's Redis, the jobs of that queue are Ruby's."""
+    program = '@sidekiq.job(name="Mail", queue="mailers")\ndef mail(): ...\n'
+    (tmp_path / "mail_jobs.py").write_text(f"import sidekiq_py as sidekiq\n{program}")
+
+    worker = start_worker("mail_jobs")
+
+    [line] = [line for line in worker.log.splitlines() if "does not serve" in line]
+    assert line.endswith("Mail (mailers). Unless another worker serves them, start this one with -q mailers")
+
+
 def test_an_active_job_counts_as_one_declared_job(start_worker: StartWorker, tmp_path: Path) -> None:
     """It runs under two wrapper classes, which no program declares."""
     (tmp_path / "rails_jobs.py").write_text(RAILS_JOBS)

@@ -28,6 +28,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 _log = logging.getLogger("sidekiq")
 
 
+def _checked(handler: F, name: str, arguments: str) -> F:
+    if not callable(handler):
+        raise ConfigError(f"{handler!r} is not a handler for {name}; give a function of {arguments}")
+    return handler
+
+
 class Hooks:
     """The handlers of one program."""
 
@@ -42,7 +48,7 @@ class Hooks:
             raise ConfigError(f"{event!r} is not a lifecycle event; there are {', '.join(EVENTS)}")
 
         def register(handler: F) -> F:
-            self._events[event].append(handler)
+            self._events[event].append(_checked(handler, f"on({event!r})", "()"))
             return handler
 
         return register
@@ -52,7 +58,7 @@ class Hooks:
         Call `handler(exception, context)` for every error. The dict *context* has `context`, a sentence, and `job` or
         `jobstr` if known.
         """
-        self._errors.append(handler)
+        self._errors.append(_checked(handler, "on_error", "(exception, context)"))
         return handler
 
     def on_death(self, handler: F, of: type[BaseException] = BaseException) -> F:
@@ -63,7 +69,7 @@ class Hooks:
         Args:
             of: Only call the handler for jobs that failed with this exception.
         """
-        self._deaths.append((handler, of))
+        self._deaths.append((_checked(handler, "on_death", "(payload, exception)"), of))
         return handler
 
     @property

@@ -1,10 +1,13 @@
 """What a program hangs on a worker."""
 
 import logging
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from sidekiq_py.errors import (
+    ConfigError,
     ExtensionError,
     JobNotFoundError,
     RedisConnectionError,
@@ -130,6 +133,13 @@ def test_a_handler_that_exits_ends_neither_the_thread_nor_the_row_of_handlers(
         "death",
     ]
     assert caplog.text.count("ERROR HANDLER THREW") == 2
+
+
+@pytest.mark.parametrize("register", [Hooks().on("startup"), Hooks().on_error, Hooks().on_death])
+def test_a_handler_that_cannot_be_called_is_refused_at_once(register: Callable[[Any], Any]) -> None:
+    """And not when a job has died."""
+    with pytest.raises(ConfigError, match=r"'report' is not a handler for .*; give a function of"):
+        register("report")
 
 
 def test_a_program_may_end_itself_at_startup() -> None:

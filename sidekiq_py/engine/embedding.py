@@ -13,6 +13,7 @@ embedded.rb.
 import logging
 import threading
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -23,6 +24,7 @@ from sidekiq_py.engine.assembly import WorkerParts
 from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.logs import counted
+from sidekiq_py.options import closest
 from sidekiq_py.registry import registry
 
 _log = logging.getLogger("sidekiq")
@@ -116,6 +118,12 @@ def embed(*, concurrency: int = 2, queues: Sequence[Any] | str = ("default",), *
     Raises:
         ConfigError: A setting is invalid.
     """
+    known = {field.name for field in fields(Config)}
+    unknown = next((name for name in settings if name not in known), None)
+    if unknown is not None:
+        meant = closest(unknown, {*known, "concurrency", "queues"})
+        advice = f"did you mean {meant}?" if meant else "it takes the fields of Config"
+        raise ConfigError(f"embed has no setting {unknown!r}; {advice}")
     given = program.settings()
     named = [queues] if isinstance(queues, str) else queues
     capsule = CapsuleConfig("default", concurrency, tuple(QueueConfig.parse(queue) for queue in named))
@@ -131,4 +139,4 @@ def embed(*, concurrency: int = 2, queues: Sequence[Any] | str = ("default",), *
     try:
         return EmbeddedWorker(Config(**{**usual, **settings}))
     except TypeError as error:
-        raise ConfigError(f"embed does not know this setting: {error}") from error
+        raise ConfigError(f"a setting of embed has the wrong type: {error}") from error

@@ -187,8 +187,10 @@ def test_settings_are_those_of_a_worker() -> None:
     """Anything that a `Config` knows; a slip is named."""
     assert sidekiq.embed(shutdown_timeout_seconds=8, fetcher="basic").config.shutdown_timeout_seconds == 8
 
-    with pytest.raises(ConfigError, match=r"embed does not know this setting: .*colour"):
+    with pytest.raises(ConfigError, match="embed has no setting 'colour'; it takes the fields of Config"):
         sidekiq.embed(colour="red")
+    with pytest.raises(ConfigError, match=r"embed has no setting 'concurency'; did you mean concurrency\?"):
+        sidekiq.embed(concurency=2)
 
 
 def test_a_redis_out_of_reach_is_told_at_the_start(new_redis_server: Callable[..., RedisServer]) -> None:

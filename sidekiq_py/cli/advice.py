@@ -16,5 +16,6 @@ def with_advice(error: SidekiqError) -> str:
     if isinstance(error, RedisConnectionError):
         return f"{text}\n{_WHERE_IS_REDIS}"
     advice = _OF_REPLIES.get(error.code) if isinstance(error, RedisReplyError) else None
-    # Errors of pushes name the page themselves.
-    return text if advice is None or "docs/redis.md" in text else f"{text}\n{advice}"
+    # Errors of pushes and of single queues say themselves what to do about a right.
+    is_advised = "docs/redis.md" in text or "in the URL of Redis" in text
+    return text if advice is None or is_advised else f"{text}\n{advice}"

@@ -10,7 +10,7 @@ from sidekiq_py.cli.choosing import ask, yes_option
 from sidekiq_py.cli.connection import pushes_jobs, reads_redis
 from sidekiq_py.cli.output import DefaultsToList, echo_json, echo_json_array, echo_table, iso_time, plain, relative
 from sidekiq_py.cli.values import json_arguments, span_seconds
-from sidekiq_py.errors import ConfigError
+from sidekiq_py.errors import ConfigError, JobDeclarationError
 from sidekiq_py.extensions.periodic import store
 from sidekiq_py.extensions.periodic.cron_jobs import CronJob, CronJobs
 from sidekiq_py.extensions.periodic.cron_text import CronText, CronTextError, parse
@@ -206,7 +206,10 @@ def add(name: str, text: str, job_class: str, args: str, yes: bool, as_json: boo
     """
     given |= {"name": name, "args": json_arguments(args)}
     # An error is reported before anyone is asked.
-    new = make(text, job_class, **given)
+    try:
+        new = make(text, job_class, **given)
+    except JobDeclarationError as error:
+        raise ConfigError(str(error)) from error
     jobs = CronJobs()
     old = jobs.find(name, new.entry.namespace)
     if old is not None and not old.declared_by and not yes:

@@ -250,6 +250,7 @@ def test_a_job_is_replaced_with_yes(run: Callable[..., Any], start: Start) -> No
     run("add", "nightly", "0 3 * * *", "Cleaner", "--yes")
 
     assert "is not a valid minute" in run("add", "nightly", "61 * * * *", "Other", exit_code=2)
+    assert "not a time zone" in run("add", "other", "0 3 * * *", "Other", "--tz", "Mars/Base", exit_code=2)
     assert run("add", "nightly", "0 4 * * *", "Other", "--yes") == "nightly: replaced\n"
     assert run("add", "nightly", "0 5 * * *", "Other", "-y", "--json") == [{"name": "nightly", "replaced": True}]
 

@@ -3,6 +3,8 @@
 import os
 import threading
 
+import pytest
+
 from sidekiq_py import tid
 
 
@@ -31,6 +33,7 @@ def test_a_thread_keeps_its_name_and_shares_it_with_nobody() -> None:
     assert len(set(names)) == 4
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_forked_child_has_another_name() -> None:
     """Parent and child have the same thread at the same address; their names differ by the process id."""
     reader, writer = os.pipe()

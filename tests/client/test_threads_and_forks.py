@@ -55,6 +55,7 @@ def test_threads_push_side_by_side(pushed: Pushed) -> None:
     assert {json.loads(raw)["jid"] for raw in pushed.queue()} == set(jids)
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_forked_child_gives_other_jids_than_its_parent() -> None:
     """What was in store at the fork is forgotten there."""
     new_jid()
@@ -86,6 +87,7 @@ def test_a_fork_that_python_is_not_told_of_is_noticed_too() -> None:
     os.close(writer)
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_parent_and_child_push_each_on_connections_of_its_own(pushed: Pushed) -> None:
     """Replies never get mixed up, and the parent's connection outlives the child."""
     job = sidekiq.ruby_job("A")

@@ -740,6 +740,7 @@ def test_where_proc_is_that_of_another_namespace_nobody_is_taken_for_dead_by_it(
     assert place.is_provably_dead(outer_proc)
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_child_that_was_killed_and_not_waited_for_is_dead() -> None:
     """A zombie runs nothing."""
     read, write = os.pipe()

@@ -53,7 +53,7 @@ class BeatPidbox:
     def max_tick_age(self) -> float:
         """The seconds without a check after which beat is silent; 0 for never."""
         configured: float | None = self.app.conf.beat_remote_control_max_tick_age
-        return max(self.service.max_tick_seconds * 2, self.min_tick_age) if configured is None else configured
+        return max(self.service.effective_max_interval * 2, self.min_tick_age) if configured is None else configured
 
     def tick_age(self) -> float | None:
         """The seconds since the last check; None before the first one."""

@@ -34,7 +34,7 @@ class Service:
 
     Attributes:
         ticked_at: When the schedule was checked last, in monotonic seconds; None before the start.
-        max_tick_seconds: The most seconds between two checks, as the scheduler settled on.
+        effective_max_interval: The most seconds between two checks that the scheduler settled on.
     """
 
     scheduler_cls: Any = PersistentScheduler
@@ -55,7 +55,7 @@ class Service:
         self.remote_control = app.conf.beat_enable_remote_control if remote_control is None else remote_control
         self.hostname = hostname
         self.ticked_at: float | None = None
-        self.max_tick_seconds = float(self.max_interval or 0)
+        self.effective_max_interval = float(self.max_interval or 0)
         self._pidbox: BeatPidbox | None = None
         self._is_shutdown = Event()
         self._is_stopped = Event()
@@ -73,7 +73,7 @@ class Service:
         """
         logger.info("beat: Starting...")
         try:
-            self.max_tick_seconds = max_interval = self.scheduler.max_interval
+            self.effective_max_interval = max_interval = self.scheduler.max_interval
         except RedisError as error:
             # A traceback would say no more.
             logger.critical("beat cannot start: %s", error)

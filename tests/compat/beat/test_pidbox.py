@@ -140,7 +140,7 @@ def test_too_long_is_two_pauses_or_a_minute_or_what_the_setting_says(
 ) -> None:
     app.conf.beat_remote_control_max_tick_age = configured
     service = Service(app)
-    service.max_tick_seconds = tick_seconds
+    service.effective_max_interval = tick_seconds
     pidbox = BeatPidbox(service)
 
     assert (pidbox.max_tick_age, pidbox.tick_age(), pidbox.is_stale()) == (limit, None, False)

@@ -20,6 +20,7 @@ from sidekiq_py.engine.ownership.recovery import Recovery
 from sidekiq_py.engine.pulse import Pulse
 from sidekiq_py.errors import RedisError, RedisReplyError
 from sidekiq_py.redis_access.connection.link import Link
+from sidekiq_py.redis_access.connection.replies import raise_first
 from sidekiq_py.telemetry import Report
 
 _PASS_SECONDS = 1.0
@@ -115,11 +116,14 @@ class Housekeeper:
             for _ in dead:
                 self._known_dead.popleft()
         self._lookout.announce()
-        answer = self._ownership.give_back_orphans_and_ask(self._link, self._lookout.question)
-        is_turn = self._lookout.must_walk(self._recovery.neighbours, answer)
+        answer, *deaths = self._ownership.give_back_orphans_and_ask(
+            self._link, self._lookout.question, *self._recovery.questions
+        )
+        is_turn = self._lookout.must_walk(self._recovery.neighbours, *raise_first([answer]))
         if is_turn or self._recovery.has_more:
             self._recovery.look(_PASS_SECONDS)
             self._lookout.has_walked()
         else:
             self._recovery.forget_silent()
-        self._recovery.take_over_deaths()
+        if deaths != [0]:
+            self._recovery.take_over_deaths()

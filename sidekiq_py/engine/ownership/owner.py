@@ -202,15 +202,18 @@ class Ownership:
         """
         return self._compared(link, ())[0]
 
-    def give_back_orphans_and_ask(self, link: Link, question: Command) -> Any:
-        """Do the same as `give_back_orphans` and send a command in the same round trip. Returns the reply to it."""
-        return self._compared(link, [question])[1][0]
+    def give_back_orphans_and_ask(self, link: Link, *questions: Command) -> list[Any]:
+        """
+        Do the same as `give_back_orphans` and send commands in the same round trip. Returns the replies to them; one
+        that Redis refuses is in the list as a `RedisReplyError`.
+        """
+        return self._compared(link, questions)[1]
 
     def _compared(self, link: Link, questions: Sequence[Command]) -> tuple[int, list[Any]]:
         """Put orphans back. Returns how many went back, and the replies to *questions*."""
         owner = self.current
         if not owner.is_registered:
-            return 0, raise_first(link.batch(questions))
+            return 0, link.batch(questions)
         queues = list(self._queues)
         fields, inboxes, answers = in_flight.held(link, owner.name, queues, questions)
         moved = in_flight.give_back(link, owner.name, owner.orphans(fields))
@@ -218,7 +221,7 @@ class Ownership:
         moved += in_flight.give_back_listed(link, owner.name, listed_orphans)
         if moved:
             _log.info("put back %s that a failed call to Redis had left in flight", counted(moved, "job"))
-        return moved, raise_first(answers)
+        return moved, answers
 
     def leave(self, link: Link, now: float, *, but: Collection["UnitOfWork"] = ()) -> None:
         """

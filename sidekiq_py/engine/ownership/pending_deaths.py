@@ -75,6 +75,15 @@ class PendingDeaths:
         field = self._new_field()
         return PendingDeath(self._pool, self._hooks, field, pending_deaths.commands_of(field, text))
 
+    @property
+    def questions(self) -> Sequence[Command]:
+        """What to ask Redis before `take_over`, which is only needed if the reply is not 0."""
+        return [("EXISTS", keys.DEATHS)] if self._may_take_over else []
+
+    @property
+    def _may_take_over(self) -> bool:
+        return self._is_kept and self._hooks.has_death_handlers
+
     def take_over(self, link: Link) -> Iterator[tuple["PendingDeath", dict[str, Any], BaseException]]:
         """
         Take over the records of processes that are gone. Each has to be announced.
@@ -82,7 +91,7 @@ class PendingDeaths:
         Raises:
             RedisError: Redis is unreachable.
         """
-        if not self._is_kept or not self._hooks.has_death_handlers:
+        if not self._may_take_over:
             return
         try:
             yield from itertools.islice(self._taken_over(link), _MOST_AT_A_TIME)

@@ -42,7 +42,7 @@ from sidekiq_py.errors import (
 from sidekiq_py.extension import JobEnd
 from sidekiq_py.loaded_extensions import LoadedExtensions
 from sidekiq_py.logs import counted, log_context
-from sidekiq_py.redis_access.connection.link import Link
+from sidekiq_py.redis_access.connection.link import Command, Link
 from sidekiq_py.redis_access.job_path import in_flight, recover
 from sidekiq_py.redis_access.job_path.failed_jobs import add_to_dead, trim_dead
 from sidekiq_py.telemetry import Report
@@ -176,6 +176,14 @@ class Recovery:
         moved = self._collect(until)
         self._forget_suspects()
         return moved
+
+    @property
+    def questions(self) -> Sequence[Command]:
+        """
+        What to ask Redis once per beat, along with other commands. If the reply is 0, `take_over_deaths` has nothing to
+        do.
+        """
+        return () if self._pending_deaths is None else self._pending_deaths.questions
 
     def take_over_deaths(self) -> None:
         """

@@ -12,7 +12,9 @@ from sidekiq_py.engine.ownership.host import ProcessPlace, registration
 from sidekiq_py.engine.ownership.housekeeper import Housekeeper
 from sidekiq_py.engine.ownership.lookout import Lookout
 from sidekiq_py.engine.ownership.owner import Ownership
+from sidekiq_py.engine.ownership.pending_deaths import PendingDeaths
 from sidekiq_py.engine.ownership.recovery import Recovery
+from sidekiq_py.hooks import Hooks
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.wire.dialect import Dialect
@@ -142,12 +144,29 @@ def test_a_walk_that_failed_is_made_again(start: Start) -> None:
 
 
 @pytest.fixture
-def housekeeper(pool: Pool, link: Link) -> Iterator[Housekeeper]:
-    """Of a living process that was told of its neighbours; its beats are made by hand."""
+def announced() -> list[str]:
+    """The jobs that other processes left without their death handlers having been called."""
+    return []
+
+
+@pytest.fixture
+def housekeeper(pool: Pool, link: Link, announced: list[str]) -> Iterator[Housekeeper]:
+    """
+    Of a living process that was told of its neighbours, and has death handlers; its beats are made by hand.
+    """
     own = pool.new_link()
     ownership = Ownership("me:1:abc", ["default"], 30)
     enter(link, ownership)
-    recovery = Recovery(Config(), own, ownership, dialect=Dialect.unknown)
+    hooks = Hooks()
+    hooks.on_death(lambda payload, error: None)
+    recovery = Recovery(
+        Config(),
+        own,
+        ownership,
+        dialect=Dialect.unknown,
+        pending_deaths=PendingDeaths(pool, ownership, hooks, Dialect.unknown),
+        on_pending_death=lambda death, payload, error: announced.append(payload["jid"]),
+    )
     yield Housekeeper(own, ownership, recovery, BEAT_SECONDS, lambda error, context: pytest.fail(str(error)))
     own.close()
 
@@ -172,7 +191,12 @@ def test_a_beat_reads_nothing_of_the_others_in_a_process_that_is_not_the_lookout
     housekeeper._turn()
     housekeeper._turn()
 
-    assert commands_of_a_beat(housekeeper, redis_client) == {"hkeys": 1, "lrange": 1, "mget": 1}
+    assert commands_of_a_beat(housekeeper, redis_client) == {
+        "hkeys": 1,
+        "lrange": 1,
+        "mget": 1,
+        "exists": 1,
+    }
 
 
 def test_a_beat_with_nothing_to_do_wakes_redis_up_once(housekeeper: Housekeeper, redis_client: redis.Redis) -> None:
@@ -186,6 +210,23 @@ def test_a_beat_with_nothing_to_do_wakes_redis_up_once(housekeeper: Housekeeper,
 
     # Its own, and that of the question.
     assert redis_client.info("stats")["total_reads_processed"] - reads == 2
+
+
+@pytest.mark.parametrize("is_lookout", [True, False])
+def test_each_process_takes_over_the_death_handlers_of_one_that_is_gone(
+    housekeeper: Housekeeper, redis_client: redis.Redis, announced: list[str], is_lookout: bool
+) -> None:
+    """The lookout may have no handler for that error."""
+    if not is_lookout:
+        redis_client.set("sidekiq_py:lookout", "another")
+    housekeeper._turn()
+    redis_client.hset(
+        "sidekiq_py:deaths", "dead:2:def:1 1", b'{"error_class":"E","message":"m"}\n{"class":"A","jid":"a"}'
+    )
+
+    housekeeper._turn()
+
+    assert announced == ["a"]
 
 
 def test_the_lookout_looks_after_all(housekeeper: Housekeeper, link: Link, redis_client: redis.Redis) -> None:

@@ -12,7 +12,7 @@ other within 100 ms. While nothing comes due within two seconds, it checks every
 that a set has changed (`due_watch`). If Redis cannot report changes, it keeps checking every 100 ms. An otherwise idle
 Redis wakes up for each check, which costs it 0.1 ms: checks every 100 ms were all that two idle processes cost Redis
 more than Ruby's. The other processes keep Sidekiq's interval, which grows with the number of processes. So does the
-interval at which they try to get the lease: together they try at most twice a second.
+interval at which they try to get the lease: together they try at most once a second.
 
 Where Ruby loses some jobs on the way, none is lost here. A member that is not a job goes to `dead`. A job whose
 middleware raises, or which Redis refuses, stays in its set and is tried again. Neither stops the jobs behind it,
@@ -59,7 +59,7 @@ LEASE_SECONDS = 3.0
 LEASE_TRY_SECONDS = 2.0
 # The limit for all processes together. When each process tried every two seconds, the tries of 20 processes were a
 # fifth of the work of an idle Redis.
-MOST_LEASE_TRIES_PER_SECOND = 2
+MOST_LEASE_TRIES_PER_SECOND = 1
 # If the lease lapsed and only few of many processes are ours, Sidekiq's own interval has passed by then.
 LONGEST_LEASE_TRY_SECONDS = 30.0
 INITIAL_WAIT_SECONDS = 10

@@ -588,7 +588,7 @@ def test_a_process_without_the_lease_asks_for_it_without_a_script(polling: Polli
     assert not {"cmdstat_evalsha", "cmdstat_eval"} & stats.keys()
 
 
-@pytest.mark.parametrize(("processes", "seconds"), [(2, 2.0), (20, 10.0), (1000, 30.0)], ids=["few", "some", "many"])
+@pytest.mark.parametrize(("processes", "seconds"), [(2, 2.0), (20, 20.0), (1000, 30.0)], ids=["few", "some", "many"])
 def test_the_more_processes_there_are_the_less_often_each_asks_for_the_lease(
     polling: Polling, redis_client: redis.Redis, processes: int, seconds: float
 ) -> None:

@@ -103,7 +103,9 @@ class JobRun(TaskRun):
         consumer = self.definition.consumer
         if isinstance(error, NotRegistered):
             name, task_id = self.plan.task.name, self.task_id
-            signals.task_unknown.send(sender=consumer, message=Message(self.request), exc=error, name=name, id=task_id)
+            # As in Celery, where looking up the name has failed.
+            exc = KeyError(name)
+            signals.task_unknown.send(sender=consumer, message=Message(self.request), exc=exc, name=name, id=task_id)
         elif signals.task_rejected.receivers:
             signals.task_rejected.send(sender=consumer, message=Message(self.request), exc=error)
 

@@ -1,12 +1,19 @@
 """The signals that a run sends when it ends. Their arguments are only prepared if a receiver is connected."""
 
+from typing import Any
+
 from sidekiq_celery import signals
 from sidekiq_celery._send.running_task import RunDetails
 from sidekiq_celery.utils.einfo import ExceptionInfo
 
 
-def send_failure(run: RunDetails, error: BaseException, einfo: ExceptionInfo) -> None:
-    """Send `task_failure`: the task has failed for good."""
+def send_failure(run: RunDetails, error: BaseException, einfo: ExceptionInfo, traceback: Any) -> None:
+    """
+    Send `task_failure`: the task has failed for good.
+
+    Args:
+        traceback: A traceback; or its text, as in Celery, if the error was not raised by the task itself.
+    """
     if signals.task_failure.receivers and not run.is_unknown:
         signals.task_failure.send(
             sender=run.plan.task,
@@ -14,7 +21,7 @@ def send_failure(run: RunDetails, error: BaseException, einfo: ExceptionInfo) ->
             exception=error,
             args=run.args,
             kwargs=run.kwargs,
-            traceback=error.__traceback__,
+            traceback=traceback,
             einfo=einfo,
         )
 

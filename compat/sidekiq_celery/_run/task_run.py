@@ -31,6 +31,8 @@ from sidekiq_py.extension import Effect, Outgoing, write
 
 IGNORE_STATES = frozenset({states.IGNORED, states.RETRY, states.REJECTED})
 
+_NOTHING_KNOWN = Context(retries=None)
+
 
 class TaskRun:
     """
@@ -220,10 +222,10 @@ class TaskRun:
         self.state, self.retval = states.FAILURE, error
         self.einfo = einfo = exception_info(error)
         self.effects = []
-        self._buffer_failure(error, einfo)
+        self._buffer_failure(error, None if self.is_unknown else _stored_traceback(einfo))
         if calls_hook:
             self._guarded(lambda: task.on_failure(error, self.task_id, self.args, self.kwargs, einfo), "on_failure")
-        run_signals.send_failure(self, error, einfo)
+        run_signals.send_failure(self, error, einfo, error.__traceback__ or einfo.traceback)
         task_log.log_end(task, self.request, einfo)
 
     def after(self) -> None:
@@ -247,6 +249,9 @@ class TaskRun:
             _task_stack.pop()
             task.request_stack.pop()
             self.is_open = False
+            if self.state == states.REJECTED and self.einfo is not None and self.is_rejected_for_good:
+                # Celery's worker sends it when the task's process is done. Source: Celery 5.7.0, worker/request.py.
+                run_signals.send_failure(self, self.retval, self.einfo, self.einfo.traceback)
             if not self.is_eager:
                 for clean_up in plan.cleans_up:
                     self._guarded(clean_up, "process cleanup")
@@ -267,6 +272,16 @@ class TaskRun:
         """True if the task's end has further effects."""
         request = self.request
         return bool(request.callbacks or request.errbacks or request.chain or request.chord or request.get("flow"))
+
+    @property
+    def is_rejected_for_good(self) -> bool:
+        """True if the task raised a `Reject` that does not requeue it."""
+        return isinstance(self.retval, Reject) and not self.retval.requeue and not self.is_eager
+
+    @property
+    def stored_request(self) -> Context:
+        """The request with which results are stored: none of the call if the task is not registered, as in Celery."""
+        return _NOTHING_KNOWN if self.is_unknown else self.request
 
     @property
     def stores_errors(self) -> bool:
@@ -301,7 +316,7 @@ class TaskRun:
             # A job without an id: its result could not be looked up.
             return
         backend, settings = self.plan.task.backend, self.plan.broker
-        effects = effects_for(backend, self.task_id, state, result, traceback, self.request, settings=settings)
+        effects = effects_for(backend, self.task_id, state, result, traceback, self.stored_request, settings=settings)
         if effects is None:
             self.store_now(result, state, traceback)
         else:
@@ -310,21 +325,21 @@ class TaskRun:
     def store_now(self, result: Any, state: str, traceback: str | None = None) -> None:
         """Write a result immediately."""
         backend = self.plan.task.backend
-        backend.store_result(self.task_id, result, state, traceback=traceback, request=self.request)
+        backend.store_result(self.task_id, result, state, traceback=traceback, request=self.stored_request)
 
     def write_effects(self) -> None:
         """Write the effects of the end on their own, if no script ends a job and writes them."""
         if self.effects:
             client_of(self.plan.app).pool.run(lambda link: write(link, self.effects), idempotent=False)
 
-    def _buffer_failure(self, error: BaseException, einfo: ExceptionInfo) -> None:
+    def _buffer_failure(self, error: BaseException, traceback: str | None) -> None:
         if self.plan.stores and self.stores_errors:
             if self.task_id and self.request.errbacks and links.calls_errbacks(self.plan.app, self.request):
                 # Errbacks may read the result, or point others to it, before the job has ended.
-                self._guarded(lambda: self.store_now(error, states.FAILURE, einfo.traceback), "storing the failure")
-            self._guarded(lambda: self.store(error, states.FAILURE, einfo.traceback), "storing the failure")
+                self._guarded(lambda: self.store_now(error, states.FAILURE, traceback), "storing the failure")
+            self._guarded(lambda: self.store(error, states.FAILURE, traceback), "storing the failure")
         if self.is_part:
-            self._guarded(lambda: self._buffer_errbacks(error, einfo.traceback), "errbacks")
+            self._guarded(lambda: self._buffer_errbacks(error, traceback), "errbacks")
 
     def _buffer_errbacks(self, error: BaseException, traceback: str | None) -> None:
         state = states.REVOKED if self.state == states.REVOKED else states.FAILURE
@@ -334,10 +349,9 @@ class TaskRun:
         self.state = states.REJECTED if isinstance(error, Reject) else states.IGNORED
         self.retval = error
         self.einfo = einfo = exception_info(error)
-        if isinstance(error, Reject) and not error.requeue and not self.is_eager:
+        if self.is_rejected_for_good:
             # It will not run again, so callers that wait for it must see that. Source: Celery 5.7.0, worker/request.py.
-            self._buffer_failure(error, einfo)
-            run_signals.send_failure(self, error, einfo)
+            self._buffer_failure(error, None)
         task_log.log_end(self.plan.task, self.request, einfo)
 
     def _retried(self, reason: Retry) -> None:
@@ -386,3 +400,9 @@ class TaskRun:
 
 def exception_info(error: BaseException) -> ExceptionInfo:
     return ExceptionInfo((type(error), error, error.__traceback__))
+
+
+def _stored_traceback(einfo: ExceptionInfo) -> str | None:
+    """The traceback's text; None if the error was raised nowhere, like that of a time limit."""
+    is_raised = einfo.tb is not None or (einfo.exception is not None and einfo.exception.__cause__ is not None)
+    return einfo.traceback if is_raised else None

@@ -134,7 +134,7 @@ def test_a_task_past_its_time_limit_fails_and_its_process_is_killed(
 
     eventually(lambda: redis_client.get("told") == late.id.encode(), 30)
     meta = json.loads(redis_client.get(f"celery-task-meta-{late.id}") or b"{}")
-    assert (meta["status"], meta["result"]["exc_type"]) == ("FAILURE", "TimeLimitExceeded")
+    assert (meta["status"], meta["result"]["exc_type"], meta["traceback"]) == ("FAILURE", "TimeLimitExceeded", None)
     assert redis_client.get("endless") == b"1"
     assert redis_client.lrange("hooks", 0, -1) == [
         b"on_failure TimeLimitExceeded True [1] {}",

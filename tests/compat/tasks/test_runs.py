@@ -374,19 +374,33 @@ def test_a_rejected_task_goes_back_only_if_asked_to(app: Celery, worker: TaskWor
 
 
 def test_who_waits_for_a_task_that_rejects_itself_is_told(app: Celery, worker: TaskWorker) -> None:
-    """It will not run again: the result is a failure, and errbacks are called. Celery 5.7 does the same."""
+    """
+    It will not run again: the result is a failure, and errbacks are called. As in Celery 5.7, `task_failure` comes
+    after `task_postrun` with a text for a traceback, and the result has none.
+    """
+    sent: list[Any] = []
+
+    def postrun(state: str = "", **_: Any) -> None:
+        sent.append(state)
+
+    def failure(traceback: Any = None, exception: Any = None, **_: Any) -> None:
+        sent.append((type(traceback), type(exception)))
 
     @app.task(name="proj.rejects")
     def rejects() -> None:
         raise Reject("no", requeue=False)
 
     told = app.task(name="proj.told")(lambda task_id: task_id)
+    signals.task_postrun.connect(postrun, sender=rejects)
+    signals.task_failure.connect(failure, sender=rejects)
     worker.start()
     result = rejects.apply_async(link_error=told.s().set(task_id="told"))
 
     with pytest.raises(Reject):
         result.get(timeout=30)
     assert result.failed()
+    assert result.traceback is None
+    assert sent == ["REJECTED", (str, Reject)]
     assert app.AsyncResult("told").get(timeout=30) == result.id
 
 
@@ -737,18 +751,19 @@ def test_a_task_that_nobody_has_registered_fails_at_once(
     told: list[Any] = []
 
     def listen(name: str = "", id: str = "", message: Any = None, exc: Any = None, **_: Any) -> None:
-        told.append((name, id, message.properties["correlation_id"], message.headers["task"], type(exc).__name__))
+        told.append((name, id, message.properties["correlation_id"], message.headers["task"], repr(exc)))
 
     def others(**_: Any) -> None:
         told.append("as of a task that is known")
 
+    app.conf.result_extended = True
     worker.start()
     signals.task_unknown.connect(listen)
     known = (signals.task_received, signals.task_prerun, signals.task_postrun, signals.task_failure)
     for signal in known:
         signal.connect(others)
     try:
-        result = app.send_task("proj.nowhere")
+        result = app.send_task("proj.nowhere", (1,))
         eventually(lambda: state_of(redis_client, result.id) == "FAILURE")
     finally:
         signals.task_unknown.disconnect(listen)
@@ -756,8 +771,15 @@ def test_a_task_that_nobody_has_registered_fails_at_once(
             signal.disconnect(others)
     push_jobs(redis_client, ['{"class":"Nowhere","args":[],"jid":"j","queue":"celery","retry":true}'], queue="celery")
 
-    assert stored(redis_client, result.id)["result"]["exc_type"] == "NotRegistered"
-    assert told == [("proj.nowhere", result.id, result.id, "proj.nowhere", "NotRegistered")]
+    meta = stored(redis_client, result.id)
+    assert meta.pop("date_done")
+    assert meta == {
+        "status": "FAILURE",
+        "result": {"exc_type": "NotRegistered", "exc_message": ["proj.nowhere"], "exc_module": "celery.exceptions"},
+        "traceback": None, "children": [], "task_id": result.id,
+        **dict.fromkeys(("name", "args", "kwargs", "worker", "retries", "queue")),
+    }  # fmt: skip
+    assert told == [("proj.nowhere", result.id, result.id, "proj.nowhere", "KeyError('proj.nowhere')")]
     assert f"Received unregistered task of type 'proj.nowhere': task {result.id} has failed." in caplog.messages
     assert redis_client.zcard("dead") == 1
     [retried] = eventually(lambda: redis_client.zrange("retry", 0, -1))

@@ -1,15 +1,14 @@
 """Dependency graphs, such as the tree of a result's children."""
 
+from collections import Counter
 from collections.abc import ItemsView, Iterable, Iterator, Mapping
-from graphlib import CycleError as _Cycle
-from graphlib import TopologicalSorter
 from typing import Any
 
 __all__ = ("CycleError", "DependencyGraph", "GraphFormatter")
 
 
 class CycleError(Exception):
-    """A node depends on itself."""
+    """A node depends on itself. Never raised, as in Celery: `topsort` returns one node of each circle."""
 
 
 class GraphFormatter:
@@ -129,15 +128,58 @@ class DependencyGraph:
 
     def topsort(self) -> list[Any]:
         """
-        Return the nodes in topological order: each comes after its dependencies.
+        Return the nodes in topological order: each comes after its dependencies. The order is Celery's.
+
+        Of nodes that depend on each other in a circle, the result has one, as in Celery.
 
         Raises:
-            CycleError: A node depends on itself.
+            KeyError: A node depends on one that is not in the graph.
         """
-        try:
-            return list(TopologicalSorter(self.adjacent).static_order())
-        except _Cycle as error:
-            raise CycleError(*error.args) from error
+        circles = self._circles()
+        circle_of = {node: circle for circle in circles for node in circle}
+        merged = DependencyGraph((circle, ()) for circle in circles)
+        for node in self:
+            for other in self[node]:
+                if circle_of[node] != circle_of[other]:
+                    merged.add_edge(circle_of[node], circle_of[other])
+        return [circle[0] for circle in merged._sorted()]
+
+    def _circles(self) -> list[tuple[Any, ...]]:
+        """The nodes, grouped by circle, by Tarjan's algorithm; a node that is in no circle is alone."""
+        circles: list[tuple[Any, ...]] = []
+        path: list[Any] = []
+        lowest: dict[Any, int] = {}
+
+        def visit(node: Any) -> None:
+            if node in lowest:
+                return
+            number, start = len(lowest), len(path)
+            lowest[node] = number
+            path.append(node)
+            for other in self[node]:
+                visit(other)
+                lowest[node] = min(lowest[node], lowest[other])
+            if lowest[node] == number:
+                circles.append(tuple(path[start:]))
+                del path[start:]
+                lowest.update(dict.fromkeys(circles[-1], len(self)))
+
+        for node in self:
+            visit(node)
+        return circles
+
+    def _sorted(self) -> list[Any]:
+        """The nodes of a graph without circles, by Kahn's algorithm."""
+        waiting = Counter(other for node in self for other in self[node])
+        ready = [node for node in self if not waiting[node]]
+        found = []
+        while ready:
+            found.append(ready.pop())
+            for other in self[found[-1]]:
+                waiting[other] -= 1
+                if not waiting[other]:
+                    ready.append(other)
+        return found[::-1]
 
     def valency_of(self, obj: Any) -> int:
         """Count the nodes of the tree of dependencies below a node, without itself; 0 if the node is unknown."""

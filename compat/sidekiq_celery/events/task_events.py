@@ -153,6 +153,9 @@ class TaskEvents:
 
 
 def _error_fields(error: Any, run: RunDetails) -> dict[str, Any]:
+    if run.is_unknown:
+        # Celery's text, which is not the error's.
+        return {"exception": f"NotRegistered({run.plan.task.name!r})"}
     einfo = run.einfo
     if isinstance(error, BaseException):
         redacted = current().error(error, {"class": run.plan.task.name})

@@ -86,12 +86,13 @@ def test_a_terminated_task_is_told_of_with_its_signal(
 def test_a_task_that_is_not_registered_never_started(
     start: StartWorker, project: ModuleType, monitor: EventMonitor
 ) -> None:
-    """Monitors hear that it arrived and failed."""
+    """Monitors hear that it arrived and failed, in Celery's words."""
     start("-P", "threads", "-c", "1", "-E")
 
     unknown = project.app.send_task("proj.nowhere").id
 
-    monitor.wait_for("task-failed", unknown)
+    failed = monitor.wait_for("task-failed", unknown)
+    assert (failed["exception"], "traceback" in failed) == ("NotRegistered('proj.nowhere')", False)
     assert monitor.kinds(unknown) == ["task-received", "task-failed"]
 
 

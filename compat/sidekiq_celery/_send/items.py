@@ -5,6 +5,7 @@ from typing import Any
 
 from sidekiq_celery._send.clients import refuse
 from sidekiq_celery._send.header_checks import sorted_out
+from sidekiq_celery._wire.json_values import to_plain
 from sidekiq_celery._wire.message import TaskMessage, aware
 from sidekiq_celery._wire.payload import KEY, encoded_arguments, task_headers_of_message
 from sidekiq_celery._wire.priorities import step_queue, steps
@@ -32,7 +33,8 @@ def item_of_call(
         task: The task; None if only its name is known.
 
     Raises:
-        kombu.exceptions.EncodeError: An argument or a header cannot be sent.
+        kombu.exceptions.EncodeError: An argument or a callback cannot be sent.
+        TypeError: A header cannot be sent. kombu encodes headers with the message, and passes on json's own error.
     """
     headers, properties, (args, kwargs, _), _ = message
     of_ruby = properties.pop(RUBY_OPTION, None)
@@ -42,6 +44,7 @@ def item_of_call(
         plain, task_headers = encoded_arguments(args, kwargs, serializer, compression)
         task_headers |= task_headers_of_message(message, getattr(task, "ignore_result", None))
     except TypeError as error:
+        to_plain([headers, properties])
         refuse(error)
     item = {**item_of_message(app, name, message, queue, task), "args": plain}
     if of_ruby is not None:

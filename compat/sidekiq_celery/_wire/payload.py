@@ -115,6 +115,7 @@ def encoded_arguments(
     Raises:
         TypeError: They cannot be written as JSON.
         kombu.exceptions.EncodeError: Another serializer cannot write them.
+        kombu.exceptions.OperationalError: There is no such compression.
     """
     if serializer != "json" or compression:
         return [], _body(args, kwargs, serializer, compression)
@@ -130,9 +131,18 @@ def _body(args: Any, kwargs: Any, serializer: str, compression: str | None) -> T
     content_type, encoding, body = kombu.dumps((args, kwargs), serializer)
     raw = body.encode("utf-8") if isinstance(body, str) else body
     if compression:
-        compressing: Any = import_module("kombu.compression")
-        raw, compression = compressing.compress(raw, compression)
+        raw, compression = _compressed(raw, compression)
     return sealed(raw, content_type, encoding, compression)
+
+
+def _compressed(raw: bytes, compression: str) -> tuple[bytes, str]:
+    compressing: Any = import_module("kombu.compression")
+    try:
+        compressed: tuple[bytes, str] = compressing.compress(raw, compression)
+    except KeyError as error:
+        # kombu's connections report any error of publishing so.
+        raise import_module("kombu.exceptions").OperationalError(str(error)) from error
+    return compressed
 
 
 def sealed(body: bytes, content_type: str | None, content_encoding: str | None, compression: str | None) -> TaskHeaders:

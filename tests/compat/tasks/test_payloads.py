@@ -157,9 +157,16 @@ def test_arguments_that_do_not_fit_are_refused_by_the_caller(app: Celery, redis_
 
 
 def test_what_cannot_be_sent_is_told_by_kombus_error(redis_client: redis.Redis, add: Any) -> None:
-    """As programs that come from Celery catch it."""
+    """As programs that come from Celery catch it: what is in a message's body by another error than its headers."""
     with pytest.raises(EncodeError):
         add.delay(object())
+    with pytest.raises(EncodeError):
+        add.apply_async((1,), link=add.s(object()))
+    for options in ({"headers": {"by": object()}}, {"unknown": object()}):
+        with pytest.raises(TypeError, match="Object of type object is not JSON serializable"):
+            add.apply_async((1,), **options)
+    with pytest.raises(OperationalError, match="'nope'"):
+        add.apply_async((1,), compression="nope")
 
     assert redis_client.keys() == []
 

@@ -28,6 +28,11 @@ from sidekiq_celery._submodules import submodule
 from sidekiq_celery._version import SERIES as SERIES
 from sidekiq_celery._version import VERSION as VERSION
 from sidekiq_celery._version import VERSION_BANNER as VERSION_BANNER
+from sidekiq_celery._version import __author__ as __author__
+from sidekiq_celery._version import __contact__ as __contact__
+from sidekiq_celery._version import __docformat__ as __docformat__
+from sidekiq_celery._version import __homepage__ as __homepage__
+from sidekiq_celery._version import __keywords__ as __keywords__
 from sidekiq_celery._version import __version__ as __version__
 from sidekiq_celery._version import version_info as version_info
 from sidekiq_celery._version import version_info_t as version_info_t

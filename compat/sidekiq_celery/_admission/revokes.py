@@ -114,6 +114,32 @@ def revoked_ids(app: App) -> list[str]:
     return revoked.list_revoked(client_of(app).pool, time.time(), MOST_LISTED)
 
 
+def is_revoked(app: App, task_id: str) -> bool:
+    """
+    True if a task must not be started.
+
+    Raises:
+        kombu.exceptions.OperationalError: Redis cannot be reached.
+    """
+    try:
+        return revoked.is_revoked(client_of(app).pool, task_id, time.time())
+    except RedisError as error:
+        fail(error)
+
+
+def allow(app: App, task_id: str) -> None:
+    """
+    Take a revoke back.
+
+    Raises:
+        kombu.exceptions.OperationalError: Redis cannot be reached.
+    """
+    try:
+        client_of(app).pool.command("ZREM", keys.REVOKED, task_id)
+    except RedisError as error:
+        fail(error)
+
+
 def not_revoked(app: App, task_ids: Iterable[str]) -> list[str]:
     """The ids in *task_ids* that have no revoke record."""
     wanted = list(task_ids)

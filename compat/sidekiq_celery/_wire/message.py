@@ -19,6 +19,7 @@ from sidekiq_py.payloads import shown as shown_value
 
 _LEAST_SECONDS = -2147483648
 _REPR_MAX_CHARACTERS = 1024
+_ONLY_V2 = ("root_id", "parent_id")
 _EMBEDDED_V1 = ("callbacks", "errbacks", "chord")
 
 
@@ -121,6 +122,14 @@ def as_task_v2(
     properties = {"correlation_id": task_id, "reply_to": reply_to or ""}
     event = _sent_event(headers) if create_sent_event else None
     return TaskMessage(headers, properties, (args, kwargs, embedded), event)
+
+
+def as_task_v1(app: App, *args: Any, **options: Any) -> Any:
+    """The same in protocol 1, for programs that ask for it: a `TaskMessage` whose body is a dict."""
+    message = as_task_v2(app, *args, **options)
+    event = message.sent_event and {key: value for key, value in message.sent_event.items() if key not in _ONLY_V2}
+    body: Any = body_v1(message, utc=app.conf.enable_utc)
+    return message._replace(headers={}, body=body, sent_event=event)
 
 
 def body_v1(message: TaskMessage, *, utc: bool) -> dict[str, Any]:

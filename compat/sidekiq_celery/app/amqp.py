@@ -170,6 +170,18 @@ class AMQP:
         return self.create_task_message
 
     @cached_property
+    def as_task_v1(self) -> Callable[..., Any]:
+        """Builds the message of a call in protocol 1, for programs that ask for it."""
+        from sidekiq_celery._wire.message import as_task_v1
+
+        return partial(as_task_v1, self.app)
+
+    @property
+    def task_protocols(self) -> dict[int, Callable[..., Any]]:
+        """The functions that build messages, by the number of their protocol."""
+        return {1: self.as_task_v1, 2: self.as_task_v2}
+
+    @cached_property
     def utc(self) -> bool:
         """`enable_utc`."""
         return bool(self.app.conf.enable_utc)

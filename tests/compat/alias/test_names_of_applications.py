@@ -10,6 +10,7 @@ from io import StringIO
 
 import click
 import pytest
+import sidekiq_celery
 from sidekiq_celery import Celery
 from sidekiq_celery._run import task_log
 from sidekiq_celery._wire.context import Context
@@ -33,6 +34,7 @@ from sidekiq_celery.bin.base import (
     LogLevel,
 )
 from sidekiq_celery.concurrency import asynpool
+from sidekiq_celery.exceptions import InvalidTaskError
 from sidekiq_celery.utils.debug import memdump, sample_mem
 from sidekiq_celery.utils.iso8601 import parse_iso8601
 from sidekiq_celery.utils.saferepr import saferepr
@@ -53,6 +55,8 @@ from tests.compat.alias.conftest import Run
         "from celery.utils.iso8601 import parse_iso8601",
         "from celery.utils.saferepr import saferepr",
         "from celery.worker import strategy; strategy.logger.setLevel(30)",
+        "from celery.worker.strategy import hybrid_to_proto2, proto1_to_proto2",
+        "from celery.worker.state import revoked",
     ],
 )
 def test_what_applications_import_is_there(run: Run, statement: str) -> None:
@@ -90,6 +94,33 @@ def test_levels_of_a_worker_s_loggers_are_set_by_their_modules(caplog: pytest.Lo
 
     assert [record.name for record in caplog.records] == [trace.logger.name]
     assert request.logger.name == "celery.worker.request"
+
+
+def test_messages_are_made_and_read_in_both_protocols() -> None:
+    """By programs that consume Celery's messages themselves."""
+    app = Celery("messages", set_as_current=False)
+    made = {
+        number: make("id", "proj.add", (1,), {"b": 2}, group_id="g", create_sent_event=True)
+        for number, make in app.amqp.task_protocols.items()
+    }
+
+    body, headers, is_decoded, utc = strategy.proto1_to_proto2(made[1], dict(made[1].body))
+    assert (body, is_decoded, utc) == (made[2].body, True, True)
+    assert (headers["task"], headers["group"], headers["argsrepr"], headers["headers"]) == ("proj.add", "g", "(1,)", {})
+    assert made[1].sent_event.keys() == {"uuid", "name", "args", "kwargs", "retries", "eta", "expires"}
+    body, headers, is_decoded, utc = strategy.hybrid_to_proto2(made[2], made[1].body)
+    assert (body, is_decoded, utc) == (made[2].body, True, True)
+    assert headers == {**made[2].headers, "meth": None}
+    for read in (strategy.proto1_to_proto2, strategy.hybrid_to_proto2):
+        with pytest.raises(InvalidTaskError, match="must be a mapping"):
+            read(made[1], {"kwargs": [1]})
+
+
+def test_a_program_shows_whose_celery_it_uses() -> None:
+    """Celery's own metadata, beside its version."""
+    names = ("__author__", "__contact__", "__homepage__", "__docformat__", "__keywords__")
+
+    assert [type(getattr(sidekiq_celery, name)) for name in names] == [str] * 5
 
 
 def test_memory_is_sampled_and_printed() -> None:

@@ -9,6 +9,7 @@ import redis
 from sidekiq_celery import Celery, chain, chord, group, signals
 from sidekiq_celery._admission import revokes
 from sidekiq_celery.exceptions import ChordError, OperationalError, TaskRevokedError
+from sidekiq_celery.worker import state
 
 from sidekiq_py.engine.fetch import reliable
 from sidekiq_py.redis_access.extension.revoked import MOST_KEPT
@@ -60,6 +61,27 @@ def test_a_task_that_is_to_run_at_most_once_is_revoked(app: Celery, worker: Task
     with pytest.raises(TaskRevokedError):
         result.get(timeout=WAIT_SECONDS)
     assert ran == []
+
+
+def test_programs_read_and_change_what_is_revoked(app: Celery, worker: TaskWorker) -> None:
+    """`celery.worker.state.revoked`, in a task as well: a long one looks there for its own id."""
+    app.set_current()
+
+    @app.task(name="proj.asking", bind=True)
+    def asking(self: Any, other: str) -> tuple[bool, bool]:
+        return self.request.id in state.revoked, other in state.revoked
+
+    app.control.revoke("gone")
+    state.revoked.add("added")
+    state.revoked.update(["one", "two"])
+    state.revoked.discard("two")
+    worker.start()
+
+    assert asking.delay("gone").get(timeout=WAIT_SECONDS) == [False, True]
+    assert set(state.revoked) == {"gone", "added", "one"}
+    assert len(state.revoked) == 3
+    with pytest.raises(TaskRevokedError):
+        asking.apply_async(("",), task_id="added").get(timeout=WAIT_SECONDS)
 
 
 def test_a_running_worker_heeds_it(app: Celery, worker: TaskWorker) -> None:

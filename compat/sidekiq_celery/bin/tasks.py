@@ -74,7 +74,7 @@ def purge(ctx: click.Context, force: bool, queues: Any, exclude_queues: Any) -> 
     if not names:
         ctx.obj.echo("No queue is left to purge.")
         return
-    what = f"{len(names)} {pluralize(len(names), 'queue')}"
+    what = f"{len(names)} known task {pluralize(len(names), 'queue')}"
     if not force:
         click.confirm(
             f"Delete all tasks in {', '.join(names)}? This cannot be undone (use -f to skip this question)", abort=True

@@ -36,6 +36,31 @@ class _Autoscale(ParamType):
         return (*numbers, 0)[:2]
 
 
+class _Concurrency(ParamType):
+    name = "N"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        text = str(value)
+        if text == "auto":
+            return text
+        if not (text.isascii() and text.isdigit()):
+            self.fail(f"concurrency is {text!r}; it must be a whole number from 1 on, or 'auto'", param, ctx)
+        # As in Celery, 0 means what the setting says.
+        return int(text) or None
+
+
+class _Pool(ParamType):
+    name = "pool"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from sidekiq_celery.worker.pools import pool_name
+
+        try:
+            return pool_name(value)
+        except ImproperlyConfigured as error:
+            self.fail(str(error), param, ctx)
+
+
 def _own_setting(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
     """Use the setting `worker_<name>` for a path that is not given on the command line."""
     return value or ctx.obj.app.conf.get(f"worker_{param.name}")
@@ -49,10 +74,10 @@ def _own_setting(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
 @click.option(
     "-c",
     "--concurrency",
-    metavar="N",
+    type=_Concurrency(),
     help="Number of tasks to run at once; by default, or with 'auto', one per processor.",
 )
-@click.option("-P", "--pool", "pool_cls", help="prefork (default), threads, solo or asyncio.")
+@click.option("-P", "--pool", "pool_cls", type=_Pool(), help="prefork (default), threads, solo or asyncio.")
 @click.option("-Q", "--queues", type=QUEUE_NAMES, help="Comma-separated names of queues to serve.")
 @click.option(
     "-X", "--exclude-queues", type=COMMA_SEPARATED_LIST, help="Comma-separated queues in task_queues not to serve."

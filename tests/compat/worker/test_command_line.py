@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import redis
@@ -17,6 +18,7 @@ from kombu.exceptions import OperationalError
 from sidekiq_celery import VERSION_BANNER, Celery
 from sidekiq_celery.beat import Scheduler
 from sidekiq_celery.bin.celery import celery
+from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_celery.platforms import EX_UNAVAILABLE
 from sidekiq_celery.utils.pidfile import write_pidfile
 
@@ -111,7 +113,7 @@ def test_queues_are_purged_when_that_is_confirmed(call: Call, project: ModuleTyp
 
     assert call("purge").exit_code == 1
     assert redis_client.llen("queue:celery") == 1
-    assert "Purged 2 messages from 1 queue." in call("purge", "-f", "-Q", "high").output
+    assert "Purged 2 messages from 1 known task queue." in call("purge", "-f", "-Q", "high").output
     assert "Purged 1 message from" in call("purge", "-f").output
     assert "No messages purged" in call("purge", "-f", "-X", "high").output
 
@@ -258,8 +260,25 @@ def test_a_worker_refuses_what_it_cannot_do(arguments: tuple[str, ...], message:
     """In a sentence that says what to do."""
     done = call("worker", *arguments)
 
-    assert done.exit_code in (1, 2)
+    # Only `-X` is wrong because of the settings.
+    assert done.exit_code == (1 if arguments[0] == "-X" else 2)
     assert message in done.output
+
+
+def test_a_concurrency_of_0_is_that_of_the_settings(
+    call: Call, project: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in Celery."""
+    given: list[Any] = []
+
+    def worker(**options: Any) -> None:
+        given.append(options["concurrency"])
+        raise ImproperlyConfigured("enough")
+
+    monkeypatch.setattr(project.app, "Worker", worker)
+    for concurrency in ("0", "3", "auto"):
+        assert "enough" in call("worker", "-c", concurrency).output
+    assert given == [None, 3, "auto"]
 
 
 def test_a_worker_refuses_another_broker(call: Call, project: ModuleType) -> None:

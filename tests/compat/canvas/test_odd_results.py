@@ -145,12 +145,16 @@ def test_arguments_that_contain_themselves_are_refused_by_the_caller(odd: Simple
         value = [value] if level else []
     calls = [
         *(odd.names.s(value), chain(odd.names.s(1), odd.names.si(value)), group(odd.names.s(value))),
-        *(chord([odd.names.s(1)], odd.names.s(value)), odd.names.s(1).set(headers={"tenant": value})),
+        chord([odd.names.s(1)], odd.names.s(value)),
     ]
+    said = r"contains itself|Circular reference|recursion depth"
 
     for call in calls:
-        with pytest.raises(EncodeError, match=r"contains itself|Circular reference|recursion depth"):
+        with pytest.raises(EncodeError, match=said):
             call.apply_async()
+    # As in Celery, headers are not encoded by the serializer, whose errors are EncodeError.
+    with pytest.raises(TypeError, match=said):
+        odd.names.apply_async((1,), headers={"tenant": value})
 
 
 def test_each_member_of_a_group_is_handed_nan(odd: SimpleNamespace) -> None:

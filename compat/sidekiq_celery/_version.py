@@ -20,9 +20,9 @@ __version__ = "5.7.0"
 VERSION = version_info = version_info_t(5, 7, 0, "", "")
 VERSION_BANNER = f"{__version__} ({SERIES})"
 
-# Celery's own metadata, which programs show beside its version.
-__author__ = "Ask Solem"
-__contact__ = "auvipy@gmail.com"
+# Programs show these beside the version.
+__author__ = "the authors of sidekiq_py"
+__contact__ = "CONTRIBUTING.md of sidekiq_py"
 __homepage__ = "https://docs.celeryq.dev/"
 __docformat__ = "restructuredtext"
 __keywords__ = "task job queue distributed messaging actor"

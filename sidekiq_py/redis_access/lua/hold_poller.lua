@@ -8,5 +8,8 @@
 
 local holder = redis.call('GET', KEYS[1])
 if holder and holder ~= ARGV[1] then return 0 end
+-- Changes nothing, as SET replaces it anyway. But once a script has written, Redis does not refuse its writes for lack of memory:
+-- the jobs of dead workers must be recovered in a full Redis, too.
+redis.call('DEL', KEYS[1])
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return 1

@@ -144,6 +144,21 @@ def test_nothing_is_lost_when_redis_is_out_of_memory(new_redis_server: Callable[
     client.close()
 
 
+def test_a_full_redis_leaves_the_lease_to_be_taken_and_renewed(new_redis_server: Callable[..., RedisServer]) -> None:
+    """Else nobody would be the lookout, and the jobs of dead workers would wait until somebody frees memory."""
+    server = new_redis_server()
+    client, pool = server.client(), Pool(RedisSettings(server.url))
+    client.config_set("maxmemory", 1)
+
+    assert promote.hold_poller(pool, "one", 5000)
+    assert promote.hold_poller(pool, "one", 9000)
+    assert 5000 < client.pttl("sidekiq_py:poller") <= 9000
+    assert not promote.hold_poller(pool, "two", 5000)
+
+    pool.close()
+    client.close()
+
+
 def test_large_payloads_go_in_several_calls(pool: Pool, redis_client: redis.Redis) -> None:
     """No script has more than some megabytes to chew on, and all members arrive in order."""
     members = [b"%d" % n + b"x" * 1_500_000 for n in range(5)]

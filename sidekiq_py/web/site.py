@@ -393,7 +393,7 @@ def _environment(own: Mapping[str, str]) -> Environment:
         lstrip_blocks=True,
     )
     numbers, times = (text.number, text.duration, text.memory, text.byte_size), (text.stamp, text.iso, text.relative)
-    environment.filters.update({one.__name__: one for one in (*numbers, *times, text.shortened)})
+    environment.filters.update({one.__name__: one for one in (*numbers, *times, text.json_text, text.shortened)})
     environment.tests.update({"linkable": text.is_linkable, "sendable": text.is_sendable})
     environment.globals["parts"] = environment.get_template("parts.html").module
     return environment

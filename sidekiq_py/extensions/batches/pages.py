@@ -106,6 +106,7 @@ def _show(visit: Visit) -> Any:
         counts=page.counts if page is not None else {},
         page=page,
         members=members,
+        shown=_SHOWN,
         wanted=wanted if wanted in ROW_STATES else "",
         moment=moment,
         questions=_QUESTIONS,
@@ -121,7 +122,7 @@ def _error_text(policy: Redaction, klass: str | None, error: Mapping[str, Any] |
         return REDACTED if error or message else ""
     about = policy.apply({"message": message, **(error or {})}, klass if isinstance(klass, str) else None)
     if error:
-        return " ".join(str(about[key]) for key in ("error_class", "error_message") if about.get(key))
+        return ": ".join(str(about[key]) for key in ("error_class", "error_message") if about.get(key))
     return "" if message is None else str(about["message"])
 
 

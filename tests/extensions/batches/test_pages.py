@@ -217,4 +217,32 @@ def test_a_tracked_batch_of_any_size_is_shown_in_three_round_trips(visitor, redi
             page = operator.get(f"/batches/one?bid={batch.bid}{query}")
         assert made.count <= 3
         assert page.text.count('<tr data-key="') == shown
-        assert "enqueued: 2000" in page.shown
+        assert "enqueued: 2,000" in page.shown
+
+
+def test_the_arguments_of_a_tracked_job_can_be_read(visitor, redis_client):
+    """Letters and quotes are themselves, as in lists of jobs."""
+    batch = sidekiq.Batch(track=True)
+    with batch.jobs():
+        sidekiq.ruby_job("ImportRow").perform_async("Zoë's <b>")
+
+    page = visitor("viewer").get(f"/batches/one?bid={batch.bid}")
+
+    assert """ImportRow ["Zoë's <b>"]""" in page.shown
+    assert "<b>" not in page.text
+
+
+@pytest.mark.parametrize(("count", "is_cut"), [(49, False), (50, True)])
+def test_a_list_that_is_cut_says_so(visitor, redis_client, count, is_cut):
+    """Errors look as in other lists."""
+    batch = batch_of(1200)
+    key = f"sidekiq_py:batch:{batch.bid}"
+    redis_client.hset(f"{key}:members", mapping={str(number): f"error:j{number}" for number in range(count)})
+    error = '{"class":"ImportRow","error_class":"Boom","error_message":"it broke"}'
+    redis_client.hset(f"{key}:errors", mapping={str(number): error for number in range(count)})
+
+    shown = visitor("viewer").get(f"/batches/one?bid={batch.bid}").shown
+
+    assert shown.count("Boom: it broke") == count
+    assert "0 % of 1,200 jobs have succeeded." in shown
+    assert ("No more than 50 are shown." in shown) is is_cut

@@ -1,16 +1,18 @@
 """Beat as the Redis user of docs/redis.md that runs jobs, with no more rights than that has."""
 
+import threading
 from collections.abc import Iterator
 
 import pytest
 import redis
 from sidekiq_celery import Celery, beat_state
-from sidekiq_celery.beat import PersistentScheduler
+from sidekiq_celery.beat import PersistentScheduler, Service
 
 from tests.compat.beat.beats import TICK, jobs, run_due
 from tests.compat.beat.clock import Clock
 from tests.support.redis_server import RedisServer
-from tests.support.redis_users import Users, documented_users
+from tests.support.redis_users import Users, documented_users, rights_on_top
+from tests.support.waiting import eventually
 
 
 @pytest.fixture
@@ -43,5 +45,23 @@ def test_beat_needs_no_more_rights_than_a_worker(users: Users, clock: Clock, red
     assert "later" not in [entry.name for entry in beat_state.entries(app)]
     assert len(jobs(redis_client)) == 3
     assert redis_client.zcard("schedule") == 1
+    assert users.refusals() == []
+    app.close()
+
+
+def test_a_ping_needs_the_rights_of_remote_control(users: Users) -> None:
+    """For beat, which answers, and for who asks."""
+    users.give("worker", rights_on_top("Workers and beats that answer remote control"))
+    url = users.url("worker")
+    app = Celery("proj", broker=url, backend=url, set_as_current=False, fixups=[])
+    service = Service(app, remote_control=True, hostname="beat@here")
+    beat = threading.Thread(target=service.start)
+    beat.start()
+    try:
+        eventually(lambda: app.control.ping(destination=["beat@here"], timeout=0.3))
+    finally:
+        service.stop()
+        beat.join()
+
     assert users.refusals() == []
     app.close()

@@ -139,13 +139,14 @@ def test_it_is_noted_when_the_machine_stands_still(tmp_path: Path) -> None:
         before = time.monotonic()
         _stop_for(watching, 0.6)
         found = eventually(lambda: [stall for stall in stalls(noted) if stall[1] > before + 0.5])
-        alone = [stall for stall in stalls(noted) if stall[1] < before and len(watching) > 1]
+        # On a busy machine, the other one may wait for a while at the same time.
+        alone = [stall for stall in stalls(noted) if stall[1] < before and stall[1] - stall[0] > 0.35]
 
     [(begin, until)] = found
     assert until - begin > 0.5
     assert begin < before + 0.3
     assert len(watching) == len(os.sched_getaffinity(0))
-    assert not alone
+    assert not (alone and len(watching) > 1)
 
 
 def _stop_for(pids: list[int], seconds: float) -> None:

@@ -97,7 +97,7 @@ def test_the_command_line_asks_it(app: Celery, start: Start) -> None:
     start(hostname="beat@here")
     eventually(lambda: answers(app, "beat@here"))
 
-    asked = CliRunner().invoke(celery, ["inspect", "ping", "-d", "beat@here"], obj=SimpleNamespace(app=app))
+    asked = CliRunner().invoke(celery, ["inspect", "ping", "-d", "beat@here", "-t", "5"], obj=SimpleNamespace(app=app))
     elsewhere = CliRunner().invoke(celery, ["inspect", "ping", "-d", "a@b", "-t", "0.2"], obj=SimpleNamespace(app=app))
 
     assert (asked.exit_code, "pong" in asked.output) == (0, True)

@@ -30,7 +30,7 @@ _log = logging.getLogger("sidekiq")
 
 def _checked(handler: F, name: str, arguments: str) -> F:
     if not callable(handler):
-        raise ConfigError(f"{handler!r} is not a handler for {name}; give a function of {arguments}")
+        raise ConfigError(f"{handler!r} is not a handler for {name}; give a function {arguments}")
     return handler
 
 
@@ -48,7 +48,7 @@ class Hooks:
             raise ConfigError(f"{event!r} is not a lifecycle event; there are {', '.join(EVENTS)}")
 
         def register(handler: F) -> F:
-            self._events[event].append(_checked(handler, f"on({event!r})", "()"))
+            self._events[event].append(_checked(handler, f"on({event!r})", "without arguments"))
             return handler
 
         return register
@@ -58,7 +58,7 @@ class Hooks:
         Call `handler(exception, context)` for every error. The dict *context* has `context`, a sentence, and `job` or
         `jobstr` if known.
         """
-        self._errors.append(_checked(handler, "on_error", "(exception, context)"))
+        self._errors.append(_checked(handler, "on_error", "of (exception, context)"))
         return handler
 
     def on_death(self, handler: F, of: type[BaseException] = BaseException) -> F:
@@ -69,7 +69,7 @@ class Hooks:
         Args:
             of: Only call the handler for jobs that failed with this exception.
         """
-        self._deaths.append((_checked(handler, "on_death", "(payload, exception)"), of))
+        self._deaths.append((_checked(handler, "on_death", "of (payload, exception)"), of))
         return handler
 
     @property

@@ -138,7 +138,7 @@ def test_a_handler_that_exits_ends_neither_the_thread_nor_the_row_of_handlers(
 @pytest.mark.parametrize("register", [Hooks().on("startup"), Hooks().on_error, Hooks().on_death])
 def test_a_handler_that_cannot_be_called_is_refused_at_once(register: Callable[[Any], Any]) -> None:
     """And not when a job has died."""
-    with pytest.raises(ConfigError, match=r"'report' is not a handler for .*; give a function of"):
+    with pytest.raises(ConfigError, match=r"'report' is not a handler for .*; give a function "):
         register("report")
 
 

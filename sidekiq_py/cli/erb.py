@@ -18,7 +18,7 @@ Value = str | int | float | bool | None
 
 SUPPORTED = (
     'ENV["X"], ENV["X"] || d, ENV.fetch("X", d) and ENV.fetch("X") { d }, each with .to_i or .to_s; comments <%# %>. '
-    "No other Ruby is run: read the value from an environment variable, or give Python a file of its own"
+    "No other Ruby is run: read the value from an environment variable, or give the Python worker a file of its own"
 )
 
 _TAG = re.compile(

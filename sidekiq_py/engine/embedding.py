@@ -122,7 +122,7 @@ def embed(*, concurrency: int = 2, queues: Sequence[Any] | str = ("default",), *
     unknown = next((name for name in settings if name not in known), None)
     if unknown is not None:
         meant = closest(unknown, {*known, "concurrency", "queues"})
-        advice = f"did you mean {meant}?" if meant else "it takes the fields of Config"
+        advice = f"did you mean {meant}?" if meant else "it takes concurrency, queues and the fields of Config"
         raise ConfigError(f"embed has no setting {unknown!r}; {advice}")
     given = program.settings()
     named = [queues] if isinstance(queues, str) else queues

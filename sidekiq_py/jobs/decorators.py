@@ -107,7 +107,7 @@ def _declare(
     function: Callable[P, R], name: str | None, timeout: Any, hard_timeout: Any, pool: Any, options: dict[str, Any]
 ) -> FunctionJob[P, R]:
     if isinstance(function, str):
-        raise JobDeclarationError(f"@job takes a job's name as name={function!r}")
+        raise JobDeclarationError(f"pass the job's name as a keyword: @job(name={function!r})")
     if isinstance(function, type) or not hasattr(function, "__qualname__"):
         raise JobDeclarationError(
             f"{function!r} is not a function; a class inherits from sidekiq_py.Job instead of @job"

@@ -225,7 +225,7 @@ def test_rails_max_threads_must_be_a_number(tmp_path: Path) -> None:
     ("text", "line", "reason"),
     [
         ("a: 1\nb: <%= Rails.env %>", 2, "'Rails'"),
-        ("<%= Rails.env %>", 1, "or give Python a file of its own"),
+        ("<%= Rails.env %>", 1, "or give the Python worker a file of its own"),
         ("<%= ENV['A'].presence || 5 %>", 1, ".presence"),
         ("\n\n<% if ENV['A'] %>", 3, "is a Ruby statement"),
         ("<%= Integer(ENV['A']) %>", 1, "'Integer'"),

@@ -187,7 +187,7 @@ def test_settings_are_those_of_a_worker() -> None:
     """Anything that a `Config` knows; a slip is named."""
     assert sidekiq.embed(shutdown_timeout_seconds=8, fetcher="basic").config.shutdown_timeout_seconds == 8
 
-    with pytest.raises(ConfigError, match="embed has no setting 'colour'; it takes the fields of Config"):
+    with pytest.raises(ConfigError, match="no setting 'colour'; it takes concurrency, queues and the fields of Config"):
         sidekiq.embed(colour="red")
     with pytest.raises(ConfigError, match=r"embed has no setting 'concurency'; did you mean concurrency\?"):
         sidekiq.embed(concurency=2)

@@ -97,10 +97,12 @@ class Service:
         except (KeyboardInterrupt, SystemExit):
             self._is_shutdown.set()
         finally:
-            # First the schedule: SIGKILL may follow soon.
-            self.sync()
-            if self._pidbox is not None:
-                self._pidbox.stop()
+            try:
+                # First the schedule: SIGKILL may follow soon.
+                self.sync()
+            finally:
+                if self._pidbox is not None:
+                    self._pidbox.stop()
 
     def _rest(self, seconds: float) -> None:
         logger.debug("beat: Waking up %s.", humanize_seconds(seconds, prefix="in "))

@@ -141,7 +141,7 @@ def _compressed(raw: bytes, compression: str) -> tuple[bytes, str]:
         compressed: tuple[bytes, str] = compressing.compress(raw, compression)
     except KeyError as error:
         # kombu's connections report any error of publishing so.
-        raise import_module("kombu.exceptions").OperationalError(str(error)) from error
+        raise import_module("kombu.exceptions").OperationalError(f"unknown compression {error}") from error
     return compressed
 
 

@@ -61,7 +61,7 @@ def list_entries(known: Any, as_json: bool) -> None:
     """Show all periodic tasks, and when each was last sent."""
     found = list(beat_state.entries(known.app))
     if not found and not as_json:
-        click.echo("There are no periodic tasks: neither in the setting beat_schedule, nor by `beat add`.")
+        click.echo("There are no periodic tasks: beat_schedule is empty, and none was added with `beat add`.")
     for one in found:
         last = one.last_run_at.isoformat(timespec="seconds") if one.last_run_at else None
         if as_json:

@@ -44,7 +44,7 @@ class _Concurrency(ParamType):
         if text == "auto":
             return text
         if not (text.isascii() and text.isdigit()):
-            self.fail(f"concurrency is {text!r}; it must be a whole number from 1 on, or 'auto'", param, ctx)
+            self.fail(f"concurrency is {text!r}; it must be a whole number of at least 1, or 'auto'", param, ctx)
         # As in Celery, 0 means what the setting says.
         return int(text) or None
 

@@ -40,7 +40,7 @@ def pool_name(given: Any) -> PoolName:
     name = _ALIASES.get(name, name)
     if name in _GREEN:
         raise ImproperlyConfigured(
-            f"there is no pool {name!r}: use -P threads for tasks that wait, or -P asyncio and `async def` tasks"
+            f"there is no pool {name!r}: use -P threads for tasks that wait, or -P asyncio for `async def` tasks"
         )
     if name not in POOL_NAMES:
         raise ImproperlyConfigured(f"there is no pool {given!r}; the pools are {', '.join(POOL_NAMES)}")

@@ -31,13 +31,18 @@ class Revoked(MutableSet[str]):
     def __len__(self) -> int:
         return len(revokes.revoked_ids(get_current_app()))
 
+    @classmethod
+    def _from_iterable(cls, it: Iterable[Any]) -> Any:
+        """The result of `&`, `|`, `-` and `^`."""
+        return set(it)
+
     def add(self, value: str) -> None:
         """Revoke a task."""
         revokes.revoke(get_current_app(), value, waits=False)
 
-    def update(self, values: Iterable[str]) -> None:
+    def update(self, *values: Iterable[str]) -> None:
         """Revoke several tasks."""
-        revokes.revoke(get_current_app(), values, waits=False)
+        revokes.revoke(get_current_app(), [task_id for ids in values for task_id in ids], waits=False)
 
     def discard(self, value: str) -> None:
         """Take a revoke back."""

@@ -382,7 +382,9 @@ def _number(concurrency: Any) -> int:
     except (TypeError, ValueError):
         number = 0
     if number < 1:
-        raise ImproperlyConfigured(f"concurrency is {concurrency!r}; it must be a whole number from 1 on, or 'auto'")
+        raise ImproperlyConfigured(
+            f"concurrency is {concurrency!r}; it must be a whole number of at least 1, or 'auto'"
+        )
     return number
 
 

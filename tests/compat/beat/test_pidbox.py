@@ -181,6 +181,26 @@ def test_it_is_off_unless_it_is_asked_for(app: Celery) -> None:
         assert service._pidbox is None
 
 
+class Broken(Scheduler):
+    """Can neither check the schedule nor write it."""
+
+    def tick(self, *args: Any, **kwargs: Any) -> float:
+        raise ValueError("no schedule")
+
+    def close(self) -> None:
+        raise OSError("no disk")
+
+
+def test_it_is_silent_when_beat_has_failed(app: Celery) -> None:
+    """A program that runs beat by itself may live on."""
+    service = Service(app, remote_control=True, hostname="beat@here", scheduler_cls=Broken)
+
+    with pytest.raises(OSError, match="no disk"):
+        service.start()
+
+    assert "sidekiq.beat_pidbox" not in [thread.name for thread in threading.enumerate()]
+
+
 def test_the_banner_names_the_node(app: Celery) -> None:
     beat = Beat(app=app)
 

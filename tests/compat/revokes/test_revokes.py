@@ -73,13 +73,14 @@ def test_programs_read_and_change_what_is_revoked(app: Celery, worker: TaskWorke
 
     app.control.revoke("gone")
     state.revoked.add("added")
-    state.revoked.update(["one", "two"])
+    state.revoked.update(["one"], ["two"])
     state.revoked.discard("two")
     worker.start()
 
     assert asking.delay("gone").get(timeout=WAIT_SECONDS) == [False, True]
     assert set(state.revoked) == {"gone", "added", "one"}
     assert len(state.revoked) == 3
+    assert state.revoked & {"gone", "two"} == {"gone"}
     with pytest.raises(TaskRevokedError):
         asking.apply_async(("",), task_id="added").get(timeout=WAIT_SECONDS)
 

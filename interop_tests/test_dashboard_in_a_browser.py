@@ -221,6 +221,29 @@ def test_a_job_is_copied_with_another_argument(
     assert json.loads(redis_client.lindex("queue:default", 0))["args"] == [42, {"a": [True, "é"]}]
 
 
+def test_a_double_click_sends_a_form_once(browser: Browser, visit: Callable[[str], str], shop: None) -> None:
+    """The second click comes before the next page, and would enqueue the job again."""
+    visit("/dead?class=HardJob")
+    browser.press("#rows a")
+    browser.press("a[href*='/job/copy']")
+
+    sent = browser.driver.execute_script(
+        """
+        const sent = [];
+        window.addEventListener("submit", (event) => {
+          sent.push(!event.defaultPrevented);
+          event.preventDefault();
+        });
+        const button = document.querySelector("main button");
+        button.click();
+        button.click();
+        return sent;
+        """
+    )
+
+    assert sent == [True, False]
+
+
 def test_a_question_is_asked_before_a_job_is_deleted(
     browser: Browser, visit: Callable[[str], str], shop: None, redis_client: redis.Redis
 ) -> None:

@@ -156,7 +156,7 @@ def _facts(status: BatchStatus, now: float) -> list[tuple[str, object]]:
         ("batch", status.bid),
         ("description", status.description or "-"),
         ("state", status.state if status.is_valid else f"{status.state}, invalidated"),
-        ("jobs", f"{status.total}, of which {status.pending} pending ({int(status.progress * 100)}% done)"),
+        ("jobs", f"{status.total}, of which {status.pending} pending ({int(round(status.progress * 100, 6))}% done)"),
         (
             "without success",
             f"{status.failures} failed, {status.dead} dead, {status.lost} lost, {status.invalidated} invalidated, "

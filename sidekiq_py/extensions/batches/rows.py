@@ -87,7 +87,7 @@ class Row(NamedTuple):
         if self.at is None:
             return None
         total = 100.0 if self.total is None else self.total
-        return int(self.at / total * 100) if total else 0
+        return int(round(self.at / total * 100, 6)) if total else 0
 
     def as_dict(self) -> dict[str, Any]:
         """A dict for JSON, in which `klass` is called `class`."""

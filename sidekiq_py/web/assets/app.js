@@ -235,17 +235,23 @@ async function countOn() {
 
 countOn().catch(() => { /* The link stays, and the user can click it. */ });
 
-// --- Questions ------------------------------------------------------------------------------------------------------
+// --- Forms ----------------------------------------------------------------------------------------------------------
+
+// A double click on a button must not enqueue a job twice.
+let sent = new WeakSet();
+window.addEventListener("pageshow", () => { sent = new WeakSet(); });
 
 document.addEventListener("submit", (event) => {
-  const question = event.submitter?.dataset.ask ?? event.target.dataset.ask;
-  if (!question) return;
-  if (!window.confirm(question)) {
+  const form = event.target;
+  const question = event.submitter?.dataset.ask ?? form.dataset.ask;
+  if (sent.has(form) || (question && !window.confirm(question))) {
     event.preventDefault();
     return;
   }
+  if (form.method === "post") sent.add(form);
+  if (!question) return;
   // Without this answer, the server asks on a page of its own.
   const sure = document.createElement("input");
   Object.assign(sure, { type: "hidden", name: "sure", value: "yes" });
-  event.target.append(sure);
+  form.append(sure);
 });

@@ -102,6 +102,8 @@ def test_what_a_job_says_last_is_written_with_its_end(app: Program, worker: Any)
 
     row = only(batch, "finished")
     assert (row.percent, row.message) == (100, "row 1000")
+    # 0.29 * 100 is a little less than 29.
+    assert row._replace(at=29.0, total=100.0).percent == 29
 
 
 def test_rows_come_page_by_page(app: Program) -> None:

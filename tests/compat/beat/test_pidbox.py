@@ -4,7 +4,6 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +12,8 @@ from click.testing import CliRunner
 from sidekiq_celery import Celery
 from sidekiq_celery.apps.beat import Beat
 from sidekiq_celery.beat import BeatPidbox, Scheduler, Service, beat_nodename
-from sidekiq_celery.bin.celery import celery
+from sidekiq_celery.bin.base import CLIContext
+from sidekiq_celery.bin.control import inspect
 from sidekiq_celery.utils.nodenames import gethostname
 
 from sidekiq_py.clock import monotonic
@@ -92,15 +92,14 @@ def test_the_name_can_be_chosen(hostname: str, name: str) -> None:
     assert beat_nodename(hostname) == name
 
 
-def test_the_command_line_asks_it(app: Celery, make_app: Callable[[], Celery], start: Start) -> None:
+def test_the_command_line_asks_it(app: Celery, start: Start) -> None:
     """The exit code is what a probe looks at."""
     start(hostname="beat@here")
     eventually(lambda: answers(app, "beat@here"))
-    # With replies of its own: kombu would count a late one to an earlier question, and stop waiting.
-    known = SimpleNamespace(app=make_app())
+    known = CLIContext(app=app, no_color=True, workdir=None)
 
-    asked = CliRunner().invoke(celery, ["inspect", "ping", "-d", "beat@here", "-t", "5"], obj=known)
-    elsewhere = CliRunner().invoke(celery, ["inspect", "ping", "-d", "a@b", "-t", "0.2"], obj=known)
+    asked = CliRunner().invoke(inspect, ["ping", "-d", "beat@here", "-t", "5"], obj=known)
+    elsewhere = CliRunner().invoke(inspect, ["ping", "-d", "a@b", "-t", "0.2"], obj=known)
 
     assert (asked.exit_code, "pong" in asked.output) == (0, True)
     assert elsewhere.exit_code != 0

@@ -12,7 +12,7 @@ A forked child starts without waiters and without a thread.
 
 import logging
 import os
-import select
+import socket
 import threading
 import time
 import weakref
@@ -43,6 +43,9 @@ class Listener:
     Args:
         pool: A pool without a namespace: keys are given as they are in Redis.
     """
+
+    # Both ends of what wakes the thread; empty while there is none.
+    _waker: tuple[socket.socket, ...] = ()
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
@@ -81,26 +84,23 @@ class Listener:
                 self._wake()
 
     def _start(self) -> None:
-        if not hasattr(select, "poll"):
-            raise RuntimeError(
-                "waiting for a result does not work under eventlet, which removes select.poll; ask `result.ready()` "
-                "from time to time, or use gevent or threads"
-            )
-        self._wake_reader, self._wake_writer = os.pipe()
-        os.set_blocking(self._wake_writer, False)
+        # Not a pipe: on Windows, nobody can wait for one and for a socket at the same time.
+        self._waker = socket.socketpair()
+        for end in self._waker:
+            end.setblocking(False)
         thread = threading.Thread(target=self._run, name="sidekiq_celery.results", daemon=True)
         try:
             thread.start()
         except BaseException:
             # The system allows no more threads. The next waiter tries again.
-            self._close_pipe()
+            self._close_waker()
             raise
         self._thread = thread
 
-    def _close_pipe(self) -> None:
-        os.close(self._wake_reader)
-        os.close(self._wake_writer)
-        self._wake_reader = self._wake_writer = -1
+    def _close_waker(self) -> None:
+        for end in self._waker:
+            end.close()
+        self._waker = ()
 
     def _forget_threads(self) -> None:
         self._lock = threading.RLock()
@@ -109,16 +109,14 @@ class Listener:
         self._idle_since: float | None = None
         self._has_received = False
         self._thread = None
-        self._wake_reader = self._wake_writer = -1
 
     def _after_fork(self) -> None:
-        if self._wake_reader >= 0:
-            self._close_pipe()
+        self._close_waker()
         self._forget_threads()
 
     def _wake(self) -> None:
         with suppress(BlockingIOError):
-            os.write(self._wake_writer, b"w")
+            self._waker[1].send(b"w")
 
     # The methods below run in the thread.
 
@@ -197,7 +195,7 @@ class Listener:
         with self._lock:
             if self._waiting:
                 return False
-            self._close_pipe()
+            self._close_waker()
             self._thread = None
             self._idle_since = None
             return True
@@ -216,13 +214,10 @@ class Listener:
         """Wait for data or a wake-up. Returns True if there is data to read."""
         if link.has_unread:
             return True
-        poll = select.poll()
-        poll.register(link.fileno(), select.POLLIN)
-        poll.register(self._wake_reader, select.POLLIN)
-        ready = [fd for fd, _ in poll.poll(1000)]
-        if self._wake_reader in ready:
-            os.read(self._wake_reader, 4096)
-        return link.fileno() in ready
+        has_data = link.wait_readable(1.0, self._waker[0].fileno())
+        with suppress(BlockingIOError):
+            self._waker[0].recv(4096)
+        return has_data
 
     def _receive(self, link: Link) -> None:
         confirmed: list[bytes] = []

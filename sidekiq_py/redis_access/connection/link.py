@@ -350,9 +350,15 @@ class Link:
             raise RedisConnectionError("this link has no open socket")
         return sock.fileno()
 
-    def wait_readable(self, seconds: float) -> bool:
-        """Wait up to *seconds*. Returns True once a reply (or the end of the connection) can be read."""
-        return is_readable(self.fileno(), seconds)
+    def wait_readable(self, seconds: float, *wakers: int) -> bool:
+        """
+        Wait up to *seconds*, or until one of the file descriptors *wakers* can be read.
+
+        Returns:
+            True once a reply (or the end of the connection) can be read.
+        """
+        fd = self.fileno()
+        return fd in readable((fd, *wakers), seconds)
 
     @property
     def has_unread(self) -> bool:
@@ -415,14 +421,15 @@ def _in_bytes(command: Command) -> tuple[Any, ...]:
     return tuple(word.encode(errors="surrogateescape") if isinstance(word, str) else word for word in command)
 
 
-def is_readable(fd: int, seconds: float) -> bool:
-    """Wait up to *seconds* until something can be read from *fd*."""
-    if not hasattr(select, "poll"):  # eventlet removes it
-        return bool(select.select([fd], [], [], seconds)[0])
+def readable(fds: Sequence[int], seconds: float) -> list[int]:
+    """Wait up to *seconds* until something can be read from one of *fds*. Returns those that can be read."""
+    if not hasattr(select, "poll"):  # eventlet removes it, and Windows has none
+        return select.select(fds, [], [], seconds)[0]
     # Everywhere else, because `select` refuses a descriptor above 1023: a web server has thousands of connections.
     poll = select.poll()
-    poll.register(fd, select.POLLIN)
-    return bool(poll.poll(seconds * 1000))
+    for fd in fds:
+        poll.register(fd, select.POLLIN)
+    return [fd for fd, _ in poll.poll(seconds * 1000)]
 
 
 def _socket_of(connection: AbstractConnection) -> socket.socket | None:

@@ -21,7 +21,7 @@ from redis.backoff import NoBackoff
 from sidekiq_py.errors import ConfigError, RedisConnectionError, RedisError, RedisReplyError, ReplyLostError
 from sidekiq_py.redis_access.connection.adopted_pool import AWAITED, AdoptedPool
 from sidekiq_py.redis_access.connection.connections import fixed_options, timeouts, tls_options, unknown_option
-from sidekiq_py.redis_access.connection.link import SUSPECT_IDLE_SECONDS, Command, is_readable
+from sidekiq_py.redis_access.connection.link import SUSPECT_IDLE_SECONDS, Command, readable
 from sidekiq_py.redis_access.connection.pool import Pool, check_links
 from sidekiq_py.redis_access.connection.replies import FAILOVER_CODES, not_connected, reply_error
 from sidekiq_py.redis_access.connection.settings import RedisSettings
@@ -94,7 +94,7 @@ class AsyncLink:
             return True
         if time.monotonic() - self.released_at < SUSPECT_IDLE_SECONDS:
             return False
-        return is_readable(writer.get_extra_info("socket").fileno(), 0)
+        return bool(readable([writer.get_extra_info("socket").fileno()], 0))
 
     def abort(self) -> None:
         """Close the socket immediately; the next command opens a new one."""

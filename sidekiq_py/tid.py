@@ -58,4 +58,5 @@ def _forget() -> None:
     _current.set(None)
 
 
-os.register_at_fork(after_in_child=_forget)
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_forget)

@@ -10,7 +10,8 @@ import random
 
 _generator = random.Random()
 # As the module does for its own generator: children must not draw the same numbers as each other.
-os.register_at_fork(after_in_child=_generator.seed)
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_generator.seed)
 
 draw = _generator.random
 """Returns a random number from [0, 1)."""

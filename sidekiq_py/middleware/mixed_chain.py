@@ -174,4 +174,5 @@ def _forget_threads() -> None:
     _threads = None
 
 
-os.register_at_fork(after_in_child=_forget_threads)
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_forget_threads)

@@ -827,5 +827,6 @@ def _notify_apps_of_fork() -> None:
         app._after_fork()
 
 
-os.register_at_fork(after_in_child=_notify_apps_of_fork)
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_notify_apps_of_fork)
 effects.watch_workers()

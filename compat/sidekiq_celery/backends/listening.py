@@ -270,4 +270,5 @@ def _start_afresh() -> None:
         listener._after_fork()
 
 
-os.register_at_fork(after_in_child=_start_afresh)
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_start_afresh)

@@ -53,5 +53,6 @@ def _leave_all() -> None:
             session.leave_for_good()
 
 
-os.register_at_fork(after_in_child=_forget_inherited)
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_forget_inherited)
 atexit.register(_leave_all)

@@ -443,9 +443,10 @@ def _let_the_kernel_wait(sock: socket.socket | None, seconds: float) -> None:
     Let the kernel time out reads and writes.
 
     Python's own timeout costs a `poll` before each read or write: a tenth of a round trip on one machine. TLS and the
-    sockets of gevent and eventlet, which have their own classes, keep Python's timeout.
+    sockets of gevent and eventlet, which have their own classes, keep Python's timeout. So does Windows, where these
+    options are no `timeval`.
     """
-    if type(sock) is not _SystemSocket or _SystemSocket.__module__ != "socket":
+    if type(sock) is not _SystemSocket or _SystemSocket.__module__ != "socket" or sys.platform == "win32":
         return
     whole = int(seconds)
     timeval = struct.pack("ll", whole, int((seconds - whole) * 1_000_000))

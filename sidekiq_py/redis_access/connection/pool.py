@@ -181,4 +181,5 @@ def _start_all_afresh() -> None:
         pool._start_afresh()
 
 
-os.register_at_fork(after_in_child=_start_all_afresh)
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_start_all_afresh)

@@ -30,8 +30,10 @@ def largest_units(seconds: int) -> list[tuple[int, str]]:
     return found[:2]
 
 
-# Called several times per job: a wrapper function would cost more than the call itself.
-monotonic: Callable[[], float] = partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+monotonic: Callable[[], float] = time.monotonic
+if hasattr(time, "clock_gettime"):  # not on Windows
+    # Called several times per job: a wrapper function would cost more than the call itself.
+    monotonic = partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 """Seconds on a clock that runs on while the process is stopped or the machine sleeps. Leases are timed with it."""
 
 

@@ -130,7 +130,7 @@ class _Sender:
         """Open a socket for this process: a child forked from one that has sent would share its parent's socket."""
         with self._lock:
             family, kind, protocol, _, address = self._address
-            sender = socket.socket(family, kind | socket.SOCK_CLOEXEC, protocol)
+            sender = socket.socket(family, kind, protocol)
             sender.setblocking(False)
             sender.connect(address)
             before, self._socket, self._pid = self._socket, sender, os.getpid()

@@ -49,7 +49,8 @@ def pool_name(given: Any) -> PoolName:
 
 def cpu_count() -> int:
     """The number of processors that this process may use."""
-    return len(os.sched_getaffinity(0))
+    # macOS does not tell.
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def autoscale_range(pool: PoolName, given: Any) -> tuple[int, int] | None:

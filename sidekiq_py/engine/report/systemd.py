@@ -64,7 +64,7 @@ class ServiceNotifier:
         # A leading @ means the NUL byte of an abstract socket address.
         address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
         try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as line:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line:
                 line.connect(address)
                 line.sendall(state.encode())
         except OSError as error:

@@ -12,10 +12,12 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from typing import NoReturn
+from typing import Any, NoReturn
 
 # The time for all `atexit` handlers together.
 _HANDLERS_SECONDS = 3.0
+# The part of it that the process pools get.
+_POOLS_SECONDS = 1.0
 
 _log = logging.getLogger("sidekiq")
 
@@ -60,6 +62,7 @@ def _flush() -> None:
 
 
 def _call_exit_handlers() -> None:
+    _end_process_pools()
     multiprocessing = sys.modules.get("multiprocessing.util")
     if multiprocessing is None:
         atexit._run_exitfuncs()
@@ -70,3 +73,24 @@ def _call_exit_handlers() -> None:
     atexit._run_exitfuncs()
     children = sys.modules["multiprocessing.process"].active_children
     multiprocessing._exit_function(active_children=lambda: [child for child in children() if child.daemon])
+
+
+def _end_process_pools() -> None:
+    """
+    End the processes of every `ProcessPoolExecutor`. They would outlive this one, and wait for calls forever.
+
+    Those that are busy get a moment to finish. Nobody could receive what they return later.
+    """
+    pools: Any = sys.modules.get("concurrent.futures.process")
+    # A process that was forked has copies of its parent's threads, and must leave the parent's pools alone.
+    managers = [] if pools is None else [thread for thread in pools._threads_wakeups if thread.is_alive()]
+    if not managers:
+        return
+    processes = [process for manager in managers for process in manager.processes.values()]
+    # What Python calls before its own `atexit` handlers. It waits without a limit.
+    ending = threading.Thread(target=pools._python_exit, name="sidekiq.pools", daemon=True)
+    ending.start()
+    ending.join(_POOLS_SECONDS)
+    for process in processes:
+        with suppress(ValueError):  # it is closed
+            process.terminate()

@@ -63,6 +63,21 @@ def leave_a_process():
 def leave_a_daemon():
     fork(daemon=True)
 
+pool = concurrent.futures.ProcessPoolExecutor(2)
+
+@sidekiq.job(name="Pool")
+def leave_a_pool():
+    list(pool.map(time.sleep, [0.1, 0.1]))
+    leave_the_pool()
+
+@sidekiq.job(name="BusyPool")
+def leave_a_pool_that_is_busy():
+    pool.submit(time.sleep, 600)
+    leave_the_pool()
+
+def leave_the_pool():
+    (here / "left").write_text(" ".join(map(str, pool._processes)))
+
 @sidekiq.job(name="Handler")
 def leave_a_handler():
     atexit.register(time.sleep, 600)
@@ -130,6 +145,18 @@ def test_it_ends_daemons(run: Callable[..., None], tmp_path: Path) -> None:
     run("Daemon")
 
     eventually(lambda: is_gone(int((tmp_path / "left").read_text())))
+
+
+@pytest.mark.parametrize("arguments", [(), ("--processes", "1")])
+@pytest.mark.parametrize("job", ["Pool", "BusyPool"])
+def test_it_ends_process_pools(run: Callable[..., None], tmp_path: Path, job: str, arguments: tuple[str, ...]) -> None:
+    """As Python does, except that it does not wait for one that is busy."""
+    run(job, *arguments)
+
+    left = (tmp_path / "left").read_text().split()
+    assert left
+    eventually(lambda: all(is_gone(int(pid)) for pid in left))
+    assert (tmp_path / "goodbye").exists()
 
 
 def test_an_exit_handler_that_hangs_does_not_keep_it(run: Callable[..., None]) -> None:

@@ -11,6 +11,7 @@ import redis
 from sidekiq_celery import chord
 
 from tests.compat.events.event_monitor import LONG, EventMonitor
+from tests.support.celery_program import wait_for_an_answer
 from tests.support.waiting import eventually
 from tests.support.worker_process import SidekiqProcess
 
@@ -77,6 +78,7 @@ def test_a_terminated_task_is_told_of_with_its_signal(
 
     running = project.wait.delay()
     monitor.wait_for("task-started", running.id)
+    wait_for_an_answer(project.app, limit=1)
     running.revoke(terminate=True, signal="KILL")
 
     revoked = monitor.wait_for("task-revoked", running.id)

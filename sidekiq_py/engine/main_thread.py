@@ -24,6 +24,8 @@ def run_worker(
     launcher: Launcher,
     on_ready: Callable[[], None] = lambda: None,
     on_stop: Callable[[str], None] = lambda name: None,
+    *,
+    runs_jobs_here: bool = False,
 ) -> int:
     """
     Start the worker and handle signals until it is asked to stop. Returns the exit code. Call it only from the main
@@ -32,13 +34,14 @@ def run_worker(
     Args:
         on_ready: Called once everything is running.
         on_stop: Called with the signal that stops the worker, `TERM` or `INT`.
+        runs_jobs_here: Whether to run jobs in the main thread, one at a time. A child with one slot always does.
 
     If a job ignores Shutdown, it does not return: the process ends after the program's exit handlers.
     """
     signals = launcher.signals
-    # With one job at a time, jobs run in the main thread, as in Celery's prefork pool. Signals interrupt system calls
-    # there, and code that needs the main thread works.
-    runs_jobs_here = launcher.config.is_single_slot_child
+    # As in Celery's pools prefork and solo. Signals interrupt system calls there, and code that needs the main thread
+    # works.
+    runs_jobs_here |= launcher.config.is_single_slot_child
     signals.watch(beside_jobs=runs_jobs_here)
     if not runs_jobs_here:
         _start(launcher)

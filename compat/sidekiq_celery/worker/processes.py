@@ -93,7 +93,7 @@ def run_here(worker: Any, config: Config) -> int:
         worker.on_shutting_down(name)
 
     settle_memory()
-    return run_worker(launcher, on_ready=on_ready, on_stop=on_stop)
+    return run_worker(launcher, on_ready=on_ready, on_stop=on_stop, runs_jobs_here=worker.pool_name == "solo")
 
 
 def run_prefork(worker: Any, config: Config) -> int:

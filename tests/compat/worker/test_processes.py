@@ -165,9 +165,10 @@ def test_a_soft_limit_is_raised_in_the_task(start: StartWorker, project: ModuleT
     assert f"Soft time limit (0.5s) exceeded for {project.cleaned_up.name}[{sent.id}]" in worker.log
 
 
-def test_a_soft_limit_interrupts_a_sleep_in_a_child(start: StartWorker, project: ModuleType) -> None:
-    """Its tasks run in its main thread, as in Celery's prefork."""
-    start("-c", "1", "--soft-time-limit", "0.5")
+@pytest.mark.parametrize("pool", ["prefork", "solo"])
+def test_a_soft_limit_interrupts_a_sleep_in_the_main_thread(start: StartWorker, project: ModuleType, pool: str) -> None:
+    """In these two pools tasks run there, as in Celery."""
+    start("-P", pool, "-c", "1", "--soft-time-limit", "0.5")
 
     assert project.slept.delay(600).get(timeout=_SECONDS) == "woken in MainThread"
 

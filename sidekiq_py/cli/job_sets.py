@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -43,8 +43,30 @@ _NOUNS = {
     "dead": ("dead job", "dead jobs"),
 }
 
-Action = Callable[..., BulkResult]
-"""A method of `JobSet` that takes entries, as `retry_many` does."""
+
+class Action(NamedTuple):
+    """
+    A command that does something to chosen jobs of a set.
+
+    Args:
+        done: What was done to the jobs, for the report.
+        act: The method of `JobSet` that does it to given entries.
+        asks: Ask before doing it to jobs that were not chosen by their ids.
+    """
+
+    name: str
+    summary: str
+    done: str
+    act: Callable[..., BulkResult]
+    asks: bool = True
+
+
+_ENQUEUE = Action("retry", "Enqueue jobs now.", "enqueued", JobSet.add_many_to_queue, asks=False)
+_RETRY = Action("retry", "Enqueue jobs now; this does not count as a retry.", "enqueued", JobSet.retry_many, asks=False)
+_KILL = Action(
+    "kill", "Move jobs to the dead set, which keeps the latest 10,000.", "moved to the dead set", JobSet.kill_many
+)
+_DELETE = Action("delete", "Delete jobs for good.", "deleted", JobSet.delete_many)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +106,18 @@ class Choice:
             raise click.UsageError("ids, --all and filters such as --class are three ways to choose; use one")
 
 
-def _set_group(name: str, made_of: type[JobSet], help_text: str, when: str) -> click.Group:
-    """Make the commands of one set; *when* is the heading of the time column."""
-    time = "died" if made_of is DeadSet else "are due"
+def _set_group(name: str, made_of: type[JobSet], summary: str, actions: Sequence[Action]) -> click.Group:
+    """The commands of one set: `list`, and *actions*."""
+    group = DefaultsToList(name, help=f"{summary}\n\nWithout a command, lists them.")
+    group.add_command(_list_command(name, made_of))
+    for action in actions:
+        group.add_command(_action_command(made_of, action))
+    return group
 
-    @click.group(name=name, cls=DefaultsToList, help=f"{help_text}\n\nWithout a command, lists them.")
-    def group() -> None:
-        pass
 
-    @group.command("list", help=f"Show {name} jobs." if name != "retries" else "Show jobs waiting to be retried.")
-    @filter_options(time=time)
+def _list_command(name: str, made_of: type[JobSet]) -> click.Command:
+    @click.command("list", help=f"Show {name} jobs." if name != "retries" else "Show jobs waiting to be retried.")
+    @_filters_of(made_of)
     @limit_option
     @reads_redis
     def list_jobs(as_json: bool, limit: int, **options: Any) -> None:
@@ -109,61 +133,50 @@ def _set_group(name: str, made_of: type[JobSet], help_text: str, when: str) -> c
                 echo_json_array(map(_as_json, first))
                 return
             entries = list(first)
-        _echo_entries(job_set, entries, when, limit, is_filtered=not wanted.is_empty)
+        _echo_entries(job_set, entries, limit, is_filtered=not wanted.is_empty)
 
-    def action(command: str, summary: str, done: str, act: Action, *, asks: bool) -> None:
-        @group.command(
-            command,
-            help=f"{summary}\n\nGive ids, --all, or filters. With several filters, a job must match all of them.",
-        )
-        @click.argument("jids", metavar="[JID]...", nargs=-1)
-        @click.option("--all", "everything", is_flag=True, help="All of them.")
-        @filter_options(time=time)
-        @click.option(
-            "-y", "--yes", is_flag=True, help="Do not ask." if asks else "Has no effect: this command does not ask."
-        )
-        @dry_run_option
-        @rate_option
-        @pushes_jobs
-        @reads_redis
-        def run(
-            jids: tuple[str, ...],
-            everything: bool,
-            as_json: bool,
-            yes: bool,
-            dry_run: bool,
-            rate: float | None,
-            **options: Any,
-        ) -> None:
-            choice = Choice(take_filter(options), jids, everything)
-            job_set = made_of()  # type: ignore[call-arg]
-            choice.check()
-            warn_of_queue(choice.wanted)
-            if dry_run:
-                print_count(_count(job_set, choice), done, as_json=as_json)
-                return
-            if asks and not yes and not choice.jids:
-                ask(lambda: _question(command, job_set, choice), what=f"{command} of many jobs")
-            _act(job_set, choice, act, command.capitalize(), done, rate, as_json=as_json)
-
-    _add_actions(action, made_of)
-    return group
+    return list_jobs
 
 
-def _add_actions(action: Callable[..., None], made_of: type[JobSet]) -> None:
-    if made_of is ScheduledSet:
-        action("retry", "Enqueue jobs now.", "enqueued", JobSet.add_many_to_queue, asks=False)
-    else:
-        action("retry", "Enqueue jobs now; this does not count as a retry.", "enqueued", JobSet.retry_many, asks=False)
-    if made_of is not DeadSet:
-        action(
-            "kill",
-            "Move jobs to the dead set, which keeps the latest 10,000.",
-            "moved to the dead set",
-            JobSet.kill_many,
-            asks=True,
-        )
-    action("delete", "Delete jobs for good.", "deleted", JobSet.delete_many, asks=True)
+def _action_command(made_of: type[JobSet], action: Action) -> click.Command:
+    choosing = "Give ids, --all, or filters. With several filters, a job must match all of them."
+
+    @click.command(action.name, help=f"{action.summary}\n\n{choosing}")
+    @click.argument("jids", metavar="[JID]...", nargs=-1)
+    @click.option("--all", "everything", is_flag=True, help="All of them.")
+    @_filters_of(made_of)
+    @click.option(
+        "-y", "--yes", is_flag=True, help="Do not ask." if action.asks else "Has no effect: this command does not ask."
+    )
+    @dry_run_option
+    @rate_option
+    @pushes_jobs
+    @reads_redis
+    def run(
+        jids: tuple[str, ...],
+        everything: bool,
+        as_json: bool,
+        yes: bool,
+        dry_run: bool,
+        rate: float | None,
+        **options: Any,
+    ) -> None:
+        choice = Choice(take_filter(options), jids, everything)
+        job_set = made_of()  # type: ignore[call-arg]
+        choice.check()
+        warn_of_queue(choice.wanted)
+        if dry_run:
+            print_count(_count(job_set, choice), action.done, as_json=as_json)
+            return
+        if action.asks and not yes and not choice.jids:
+            ask(lambda: _question(action, job_set, choice), what=f"{action.name} of many jobs")
+        _act(job_set, choice, action, rate, as_json=as_json)
+
+    return run
+
+
+def _filters_of(made_of: type[JobSet]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    return filter_options(time="died" if made_of is DeadSet else "are due")
 
 
 def _count(job_set: JobSet, choice: Choice) -> int:
@@ -180,22 +193,20 @@ def _to_look_through(job_set: JobSet, wanted: JobFilter) -> int:
     return job_set.size if wanted.text is not None else job_set.size_between(wanted.earliest, wanted.latest)
 
 
-def _question(command: str, job_set: JobSet, choice: Choice) -> str:
+def _question(action: Action, job_set: JobSet, choice: Choice) -> str:
     one, many = _NOUNS[job_set.name]
     count = _count(job_set, choice)
     what = f"1 {one}" if count == 1 else f"all {counted(count, one, many)}"
     fitting = "" if choice.everything else (" that matches" if count == 1 else " that match")
-    return f"{command.capitalize()} {what}{fitting}"
+    return f"{action.name.capitalize()} {what}{fitting}"
 
 
-def _act(
-    job_set: JobSet, choice: Choice, act: Action, label: str, done: str, rate: float | None, *, as_json: bool
-) -> None:
+def _act(job_set: JobSet, choice: Choice, action: Action, rate: float | None, *, as_json: bool) -> None:
     missing: list[str] = []
     # Stop after the entries that are in the set now, so that a job that returns meanwhile is not taken again.
     size = job_set.size
     length = len(choice.jids) or (_to_look_through(job_set, choice.wanted) if choice.has_filter else size)
-    with stopped_by_ctrl_c() as is_stopped, progress(label, length, hidden=as_json) as report:
+    with stopped_by_ctrl_c() as is_stopped, progress(action.name.capitalize(), length, hidden=as_json) as report:
         entries: Iterator[SortedEntry]
         if choice.jids:
             entries = _by_jid(job_set, choice.jids, missing)
@@ -203,9 +214,9 @@ def _act(
             looked_at = report if choice.has_filter else None
             entries = islice(job_set.find(choice.wanted, looked_at=looked_at, stop=is_stopped), size)
         dealt_with = (lambda number: None) if choice.has_filter else report
-        result = act(job_set, entries, dealt_with, per_second=rate, stop=is_stopped)
+        result = action.act(job_set, entries, dealt_with, per_second=rate, stop=is_stopped)
         stopped = is_stopped()
-    print_result(result, done, as_json=as_json, missing=missing, stopped=stopped)
+    print_result(result, action.done, as_json=as_json, missing=missing, stopped=stopped)
 
 
 def _by_jid(job_set: JobSet, jids: Sequence[str], missing: list[str]) -> Iterator[SortedEntry]:
@@ -217,7 +228,7 @@ def _by_jid(job_set: JobSet, jids: Sequence[str], missing: list[str]) -> Iterato
             yield entry
 
 
-def _echo_entries(job_set: JobSet, entries: Sequence[SortedEntry], when: str, limit: int, *, is_filtered: bool) -> None:
+def _echo_entries(job_set: JobSet, entries: Sequence[SortedEntry], limit: int, *, is_filtered: bool) -> None:
     if not entries:
         click.echo("No jobs found.")
         return
@@ -233,6 +244,7 @@ def _echo_entries(job_set: JobSet, entries: Sequence[SortedEntry], when: str, li
         )
         for entry, job in ((entry, shown(entry)) for entry in entries)
     ]
+    when = "DIED" if isinstance(job_set, DeadSet) else "DUE"
     echo_table(("JID", when, "QUEUE", "CLASS", "ARGS", "ERROR"), rows, elastic=("CLASS", "ARGS", "ERROR"))
     echo_rest(len(entries), limit, job_set.size, is_filtered=is_filtered)
 
@@ -253,6 +265,12 @@ def _as_json(entry: SortedEntry) -> dict[str, Any]:
     }
 
 
-retries = _set_group("retries", RetrySet, "List, retry, kill or delete failed jobs that will be retried.", "DUE")
-scheduled = _set_group("scheduled", ScheduledSet, "List, enqueue, kill or delete jobs scheduled for later.", "DUE")
-dead = _set_group("dead", DeadSet, "List, retry or delete jobs that will not be retried automatically.", "DIED")
+retries = _set_group(
+    "retries", RetrySet, "List, retry, kill or delete failed jobs that will be retried.", (_RETRY, _KILL, _DELETE)
+)
+scheduled = _set_group(
+    "scheduled", ScheduledSet, "List, enqueue, kill or delete jobs scheduled for later.", (_ENQUEUE, _KILL, _DELETE)
+)
+dead = _set_group(
+    "dead", DeadSet, "List, retry or delete jobs that will not be retried automatically.", (_RETRY, _DELETE)
+)

@@ -141,21 +141,14 @@ def configure(
         ConfigError: A setting is unusable.
     """
     global _settings
-    if redis_url is not None and redis is not None:
-        raise ConfigError("redis_url and redis both say where Redis is; give one of them")
-    if redis is not None and not isinstance(redis, RedisSettings):
-        raise ConfigError(f"redis is a {type(redis).__name__}, not a RedisSettings; pass a URL as redis_url=")
-    if redis_url is not None:
-        known = namespace_from_environment() if _settings is None else _settings.redis.namespace
-        redis = RedisSettings(redis_url, namespace=known)
-    changes: dict[str, Any] = {"redis": redis, "sidekiq_version": sidekiq_version}
-    if float_text is not None:
-        changes["float_text"] = _float_text(float_text)
-    if strict_args is not None:
-        changes["strict_args"] = _strict_args(strict_args)
-    if default_job_options is not None:
-        warn_of_unknown(default_job_options, OF_JOBS, "default_job_options", only_near=True)
-        changes["default_job_options"] = _default_job_options(default_job_options)
+    redis = _redis(redis_url, redis)
+    changes: dict[str, Any] = {
+        "redis": redis,
+        "sidekiq_version": sidekiq_version,
+        "float_text": None if float_text is None else _float_text(float_text),
+        "strict_args": None if strict_args is None else _strict_args(strict_args),
+        "default_job_options": None if default_job_options is None else _default_job_options(default_job_options),
+    }
     # If Redis is given, the environment is not read, so an invalid value there does no harm.
     present = Settings(redis) if _settings is None and redis is not None else settings()
     if extension_keys is not None:
@@ -221,6 +214,18 @@ def _take_stock() -> None:
     default_job_options = {} if _settings is None else _settings.default_job_options
 
 
+def _redis(url: str | None, given: RedisSettings | None) -> RedisSettings | None:
+    """The Redis that `configure` names, in one of two ways; None if it names none."""
+    if url is not None and given is not None:
+        raise ConfigError("redis_url and redis both say where Redis is; give one of them")
+    if given is not None and not isinstance(given, RedisSettings):
+        raise ConfigError(f"redis is a {type(given).__name__}, not a RedisSettings; pass a URL as redis_url=")
+    if url is None:
+        return given
+    namespace = namespace_from_environment() if _settings is None else _settings.redis.namespace
+    return RedisSettings(url, namespace=namespace)
+
+
 def _redis_from_environment() -> RedisSettings:
     from sidekiq_py.config import redis_url_from_environment  # as above
 
@@ -235,6 +240,7 @@ def namespace_from_environment() -> str:
 
 
 def _default_job_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    warn_of_unknown(given, OF_JOBS, "default_job_options", only_near=True)
     options = with_custom(given)
     for name in QUEUE_OPTIONS:
         complaint = complaint_about_queue(options.get(name), f"default_job_options has {name}={options.get(name)!r}")

@@ -199,30 +199,13 @@ def make(
     called = name or klass
     owner = f"the periodic job {called!r}"
     text = _zoned(cron, tz)
-    if overlap not in OVERLAPS:
-        raise JobDeclarationError(f"{owner} has overlap={overlap!r}; give one of {', '.join(OVERLAPS)}")
-    if not isinstance(args, (list, tuple)):
-        raise JobDeclarationError(f"{owner} has args={args!r}; give a list")
-    if not isinstance(namespace, str) or not namespace or ":" in namespace or namespace == "*":
-        raise JobDeclarationError(f"{owner} has namespace={namespace!r}; give a text without a colon")
-    # A number without quotes in a schedule file is a text for the gem, too.
-    if not isinstance(description, (str, int, float)):
-        raise JobDeclarationError(f"{owner} has description={description!r}; give a text")
-    if status not in ("enabled", "disabled"):
-        raise JobDeclarationError(f"{owner} has status={status!r}; give enabled or disabled")
+    _check_values(owner, overlap=overlap, args=args, namespace=namespace, description=description, status=status)
     if queue is not None:
-        if not isinstance(queue, str) or not queue:
-            raise JobDeclarationError(f"{owner} has queue={queue!r}; give the queue's name")
-        if (complaint := complaint_about_queue(queue, f"{owner} has queue={queue!r}")) is not None:
-            raise JobDeclarationError(complaint)
+        _check_queue(queue, owner)
         options = {**options, "queue": queue}
     if retry is not None:
         options = {**options, "retry": retry}
-    try:
-        check_args(list(args))
-        message = message_of(klass, args, options)
-    except (ArgumentTypeError, ArgumentValueError) as error:
-        raise JobDeclarationError(f"{owner} has arguments that cannot be written as JSON: {error}") from error
+    message = _message(klass, args, options, owner)
     _fit(job, [*args, 0.0] if date_as_argument else list(args), owner)
     entry = CronEntry(
         name=called,
@@ -248,6 +231,35 @@ def make(
     declaration = Declaration(entry, own)
     _check_jitter(declaration, owner)
     return declaration
+
+
+def _check_values(owner: str, *, overlap: Any, args: Any, namespace: Any, description: Any, status: Any) -> None:
+    if overlap not in OVERLAPS:
+        raise JobDeclarationError(f"{owner} has overlap={overlap!r}; give one of {', '.join(OVERLAPS)}")
+    if not isinstance(args, (list, tuple)):
+        raise JobDeclarationError(f"{owner} has args={args!r}; give a list")
+    if not isinstance(namespace, str) or not namespace or ":" in namespace or namespace == "*":
+        raise JobDeclarationError(f"{owner} has namespace={namespace!r}; give a text without a colon")
+    # A number without quotes in a schedule file is a text for the gem, too.
+    if not isinstance(description, (str, int, float)):
+        raise JobDeclarationError(f"{owner} has description={description!r}; give a text")
+    if status not in ("enabled", "disabled"):
+        raise JobDeclarationError(f"{owner} has status={status!r}; give enabled or disabled")
+
+
+def _check_queue(queue: Any, owner: str) -> None:
+    if not isinstance(queue, str) or not queue:
+        raise JobDeclarationError(f"{owner} has queue={queue!r}; give the queue's name")
+    if (complaint := complaint_about_queue(queue, f"{owner} has queue={queue!r}")) is not None:
+        raise JobDeclarationError(complaint)
+
+
+def _message(klass: str, args: Sequence[Any], options: dict[str, Any], owner: str) -> str:
+    try:
+        check_args(list(args))
+        return message_of(klass, args, options)
+    except (ArgumentTypeError, ArgumentValueError) as error:
+        raise JobDeclarationError(f"{owner} has arguments that cannot be written as JSON: {error}") from error
 
 
 def _check_jitter(declaration: Declaration, owner: str) -> None:

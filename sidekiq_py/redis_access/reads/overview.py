@@ -8,11 +8,12 @@ them again in the same round trip. Only the first look needs two round trips.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from sidekiq_py.redis_access.connection.link import Command
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.connection.replies import readable, well_typed
+from sidekiq_py.redis_access.connection.replies import pairs, readable, well_typed
 from sidekiq_py.redis_access.processes import process_set
 from sidekiq_py.redis_access.processes.process_set import Beat
 from sidekiq_py.redis_access.reads import queue_trends
@@ -120,36 +121,42 @@ def read(
     """
     if known is None:
         known = _names(pool.well_typed(_NAMES))
-    chosen = known.queues if scope.queues is None else scope.queues(known.queues)
+    queues = known.queues if scope.queues is None else scope.queues(known.queues)
     charted = [] if trends_of is None else list(trends_of(known.queues))
     processes = known.processes if scope.processes else ()
     commands_of = process_set.commands_of if scope.running else process_set.beat_commands_of
-    inboxes = _inboxes(known, None if scope.running else frozenset(chosen))
-    commands: list[Command] = [*_NAMES, *TOTALS]
-    commands += [command for name in chosen for command in _of_queue(name)]
-    commands += [command for name in processes for command in commands_of(name)]
-    commands += [("HKEYS", keys.in_flight(owner)) for owner in known.owners]
-    commands += [("LLEN", keys.inbox(owner, queue)) for owner, queue in inboxes]
-    commands += queue_trends.commands_of(charted)
-    raw = pool.run(lambda link: link.batch(commands))
-    first = len(_NAMES) + len(TOTALS)
-    # To show 0 retries to a user who may not read them would be a lie; one queue or process may be out of bounds.
-    replies = iter([*well_typed(raw[:first]), *readable(raw[first:])])
-    names = _names([next(replies) for _ in _NAMES])
-    processed, failed, scheduled, retries, dead = (_number(next(replies)) for _ in TOTALS)
-    queues = tuple(
-        QueueState(name, _number(next(replies)), next(replies), name in names.paused, error_of(*raw[at : at + 2]))
-        for name, at in zip(chosen, range(first, len(raw), 2), strict=False)
+    inboxes = _inboxes(known, None if scope.running else frozenset(queues))
+    raw = _replies(
+        pool,
+        _NAMES,
+        TOTALS,
+        [command for name in queues for command in _of_queue(name)],
+        [command for name in processes for command in commands_of(name)],
+        [("HKEYS", keys.in_flight(owner)) for owner in known.owners],
+        [("LLEN", keys.inbox(owner, queue)) for owner, queue in inboxes],
+        queue_trends.commands_of(charted),
     )
+    # To show 0 retries to a user who may not read them would be a lie; one queue or process may be out of bounds.
+    names, totals = map(well_typed, raw[:2])
+    of_queues, of_processes, hashes, lengths, samples = map(readable, raw[2:])
+    new = _names(names)
+    processed, failed, scheduled, retries, dead = map(_number, totals)
+    states = [
+        QueueState(name, _number(size), oldest, name in new.paused, error_of(*answers))
+        for name, (size, oldest), answers in zip(queues, pairs(of_queues), pairs(raw[2]), strict=True)
+    ]
     beats, running = [], []
+    replies = iter(of_processes)
     for name in processes:
         beat, entries = process_set.read_reply(name, [next(replies) for _ in commands_of(name)])
         if beat is not None:
             beats.append(beat)
             running += entries
-    hashes = {owner: next(replies) for owner in known.owners}
-    lengths = {inbox: next(replies) for inbox in inboxes}
-    trends = {name: queue_trends.read_reply(next(replies), now) for name in charted}
+    in_flight = counts_of(
+        dict(zip(known.owners, hashes, strict=True)),
+        dict(zip(inboxes, lengths, strict=True)),
+    )
+    trends = {name: queue_trends.read_reply(reply, now) for name, reply in zip(charted, samples, strict=True)}
     return Look(
         processed,
         failed,
@@ -157,13 +164,19 @@ def read(
         retries,
         dead,
         known.queues,
-        queues,
+        tuple(states),
         tuple(beats),
         tuple(running),
-        tuple(counts_of(hashes, lengths)),
-        names,
+        tuple(in_flight),
+        new,
         trends,
     )
+
+
+def _replies(pool: Pool, *parts: Sequence[Command]) -> list[list[Any]]:
+    """The replies to each part of what is read in one round trip."""
+    replies = iter(pool.run(lambda link: link.batch([command for part in parts for command in part])))
+    return [list(islice(replies, len(part))) for part in parts]
 
 
 def _inboxes(known: Names, chosen: frozenset[str] | None) -> list[tuple[str, str]]:

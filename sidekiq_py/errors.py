@@ -5,8 +5,9 @@ Every error of the project.
     ├── ConfigError (ValueError)            a setting, flag, YAML key or environment variable is unusable
     ├── PayloadError (ValueError)           bytes from Redis, or an item to push, are not a usable job
     │   └── JsonParseError                  the bytes are not JSON as any Ruby release reads it
-    ├── ArgumentTypeError (TypeError)       an argument has a type that JSON lacks; `place` says which one
-    ├── ArgumentValueError (ValueError)     an argument has a value that JSON cannot carry (NaN, a lone surrogate, …)
+    ├── ArgumentError                       an argument is not JSON; `place` says which one
+    │   ├── ArgumentTypeError (TypeError)   it has a type that JSON lacks
+    │   └── ArgumentValueError (ValueError) it has a value that JSON cannot carry (NaN, a lone surrogate, …)
     ├── DeadLetteredError                   an extension sent a job to the dead set without running it
     ├── DeserializationError                an Active Job argument has no Python value, or its record is not found
     ├── JobTooLargeError                    a job has more bytes than the worker accepts
@@ -51,9 +52,9 @@ class JsonParseError(PayloadError):
     """The text is not JSON."""
 
 
-class ArgumentTypeError(SidekiqError, TypeError):
+class ArgumentError(SidekiqError):
     """
-    An argument has a type that a job cannot carry.
+    A job cannot carry an argument.
 
     Args:
         message: What is wrong and what to do.
@@ -65,18 +66,12 @@ class ArgumentTypeError(SidekiqError, TypeError):
         self.place = place
 
 
-class ArgumentValueError(SidekiqError, ValueError):
-    """
-    An argument has a value that a job cannot carry.
+class ArgumentTypeError(ArgumentError, TypeError):
+    """An argument has a type that a job cannot carry."""
 
-    Args:
-        message: What is wrong and what to do.
-        place: The argument's location, as in ``args[0]["key"]``.
-    """
 
-    def __init__(self, message: str, place: str) -> None:
-        super().__init__(message)
-        self.place = place
+class ArgumentValueError(ArgumentError, ValueError):
+    """An argument has a value that a job cannot carry."""
 
 
 class DeserializationError(SidekiqError):

@@ -14,7 +14,7 @@ from sidekiq_py.active_job.global_id import GlobalID, Identified, locate
 from sidekiq_py.active_job.rails import Rails
 from sidekiq_py.active_job.serializers import SERIALIZED_KEY, custom_serializer_for, read_object, write_object
 from sidekiq_py.active_job.values import IndifferentHash, Keywords, Symbol
-from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, DeserializationError
+from sidekiq_py.errors import ArgumentError, ArgumentTypeError, ArgumentValueError, DeserializationError
 
 GLOBALID_KEY = "_aj_globalid"
 SYMBOL_KEYS_KEY = "_aj_symbol_keys"
@@ -94,7 +94,7 @@ class _Writer:
         inner: Callable[[Any], Any] = lambda item: self.write(item, f"{place} (inside)", depth + 1)  # noqa: E731
         try:
             return write_object(value, self._rails, inner)
-        except (ArgumentTypeError, ArgumentValueError):
+        except ArgumentError:
             raise
         except TypeError as error:
             raise ArgumentTypeError(f"{place} is of type {type(value).__name__}, {error}", place) from None

@@ -27,7 +27,7 @@ from sidekiq_py.api.source import SizedOfRedis, client_for
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.config import Config
-from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, PayloadError, RedisError, SidekiqError
+from sidekiq_py.errors import ArgumentError, ArgumentTypeError, PayloadError, RedisError, SidekiqError
 from sidekiq_py.redis_access.connection.scan import literal, scored_members
 from sidekiq_py.redis_access.job_path import promote
 from sidekiq_py.redis_access.job_path.failed_jobs import DeadLimits
@@ -547,7 +547,7 @@ class JobSet(SizedOfRedis):
     def _spelled_as_ruby_would(self, member: bytes) -> bytes:
         try:
             return dump(loads(member), dialect=self._dialect())
-        except (PayloadError, ArgumentTypeError, ArgumentValueError):
+        except (PayloadError, ArgumentError):
             # It is not a job, so its bytes must not change.
             return member
 

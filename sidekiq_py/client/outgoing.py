@@ -104,8 +104,7 @@ def prepare(order: Order, *, dialect: Dialect, chain: ClientChain) -> Outgoing |
 
     Raises:
         PayloadError: The item is not a usable job.
-        ArgumentTypeError: An argument is not JSON.
-        ArgumentValueError: An argument is not JSON.
+        ArgumentError: An argument is not JSON.
     """
     payload = completed(order, dialect=dialect, chain=chain)
     return None if payload is None else as_outgoing(payload, dialect, now_seconds())
@@ -151,8 +150,7 @@ def snapshot(order: Order, dialect: Dialect) -> Order:
     A copy with a jid and with copied arguments, for a push that is made later.
 
     Raises:
-        ArgumentTypeError: An argument is not JSON.
-        ArgumentValueError: An argument is not JSON.
+        ArgumentError: An argument is not JSON.
     """
     fields = dict(order.fields)
     if fields.get("jid") is None:
@@ -253,8 +251,7 @@ def as_outgoing(payload: Payload, dialect: Dialect, now: float) -> Outgoing:
         now: Seconds since the epoch, for `enqueued_at`.
 
     Raises:
-        ArgumentTypeError: An argument is not JSON.
-        ArgumentValueError: An argument is not JSON.
+        ArgumentError: An argument is not JSON.
     """
     apply_strictness(payload)
     score, raw = payloads.encode(payload, dialect=dialect, now=now)

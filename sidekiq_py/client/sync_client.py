@@ -87,8 +87,7 @@ class Client:
 
         Raises:
             PayloadError: The item is not a usable job.
-            ArgumentTypeError: An argument is not JSON.
-            ArgumentValueError: An argument is not JSON.
+            ArgumentError: An argument is not JSON.
             RedisError: The job was not enqueued; after `PushOutcomeUnknownError`, it may have been.
         """
         return self._push(outgoing.order_of_item(item), self.detection.dialect(time()))

@@ -8,7 +8,7 @@ from math import isfinite
 from typing import Any
 
 from sidekiq_py import program
-from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, JobDeclarationError
+from sidekiq_py.errors import ArgumentError, JobDeclarationError
 from sidekiq_py.options import QUEUE_OPTIONS, complaint_about_queue, with_custom
 from sidekiq_py.wire.json_dialect import check_args
 
@@ -119,7 +119,7 @@ def _checked(name: str, value: Any, owner: str) -> Any:
         value = int(value)
     try:
         check_args([value], name)
-    except (ArgumentTypeError, ArgumentValueError) as error:
+    except ArgumentError as error:
         raise JobDeclarationError(f"{owner} has an option that JSON cannot carry: {error}") from None
     return value
 

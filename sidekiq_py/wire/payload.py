@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, PayloadError
+from sidekiq_py.errors import ArgumentError, PayloadError
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.float_text import ruby_to_s
 from sidekiq_py.wire.json_dialect import check_args, dumps, loads
@@ -137,8 +137,7 @@ def encode(payload: dict[str, Any], *, dialect: Dialect, now: float) -> tuple[st
 
     Raises:
         PayloadError: `at` cannot be a score.
-        ArgumentTypeError: A value is not JSON.
-        ArgumentValueError: A value is not JSON.
+        ArgumentError: A value is not JSON.
     """
     at = payload.get("at")
     if at is None:
@@ -151,7 +150,7 @@ def encode(payload: dict[str, Any], *, dialect: Dialect, now: float) -> tuple[st
         score, member = score_text(at), {key: value for key, value in payload.items() if key not in dropped}
     try:
         return score, dumps(member, dialect.float_text, "payload")
-    except (ArgumentTypeError, ArgumentValueError):
+    except ArgumentError:
         check_args(args_of(payload))  # its error names the argument's place rather than the payload's
         raise
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError
+from sidekiq_py.errors import ArgumentError, ArgumentTypeError, ArgumentValueError
 from sidekiq_py.wire.dialect import FloatText
 from sidekiq_py.wire.json_dialect import check_args, dump_args
 from sidekiq_py.wire.json_writer import loosen
@@ -85,7 +85,7 @@ def test_a_refusal_names_the_place_and_says_what_to_do(args: Any, kind: type[Exc
 
     assert str(checked.value).startswith(message)
     assert str(dumped.value) == str(checked.value)
-    assert isinstance(checked.value, ArgumentTypeError | ArgumentValueError)
+    assert isinstance(checked.value, ArgumentError)
     assert checked.value.place in message
 
 

@@ -34,7 +34,7 @@ from sidekiq_py.engine.ownership.lease_keeper import LeaseKeeper
 from sidekiq_py.engine.ownership.owner import Owner, Ownership, UnitOfWork, by_owner, forget, give_back
 from sidekiq_py.engine.ownership.recovery import Recovery
 from sidekiq_py.engine.upkeep.poller import Poller
-from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, PayloadError, RedisError, RedisReplyError
+from sidekiq_py.errors import ArgumentError, PayloadError, RedisError, RedisReplyError
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.redis_access.extension import revoked
@@ -312,7 +312,7 @@ class ConsumerSession:
         """The changed job's bytes; the original ones if they cannot be parsed or the change cannot be written."""
         try:
             return dump(change(parse_job(raw)), dialect=self.client.detection.dialect(now_seconds()))
-        except (PayloadError, ArgumentTypeError, ArgumentValueError, TypeError):
+        except (PayloadError, ArgumentError, TypeError):
             return raw
 
 

@@ -32,13 +32,7 @@ from sidekiq_py.config import Config
 from sidekiq_py.engine.ownership.host import ProcessPlace, parse_registration
 from sidekiq_py.engine.ownership.owner import Ownership
 from sidekiq_py.engine.ownership.pending_deaths import PendingDeath, PendingDeaths
-from sidekiq_py.errors import (
-    ArgumentTypeError,
-    ArgumentValueError,
-    PoisonPillError,
-    RedisError,
-    RedisReplyError,
-)
+from sidekiq_py.errors import ArgumentError, PoisonPillError, RedisError, RedisReplyError
 from sidekiq_py.extension import JobEnd
 from sidekiq_py.loaded_extensions import LoadedExtensions
 from sidekiq_py.logs import counted, log_context
@@ -396,7 +390,7 @@ class Recovery:
         dead = {**payload, "error_message": str(error), "error_class": error_class_name(error)}
         try:
             return dump(dead, dialect=self._dialect())
-        except (ArgumentTypeError, ArgumentValueError):
+        except ArgumentError:
             return raw
 
 

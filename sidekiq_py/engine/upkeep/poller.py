@@ -34,13 +34,7 @@ from sidekiq_py.engine.background import background_thread, started, wait_for_en
 from sidekiq_py.engine.downtime import Outage
 from sidekiq_py.engine.pulse import Pulse
 from sidekiq_py.engine.upkeep.backoff import Backoffs
-from sidekiq_py.errors import (
-    ArgumentTypeError,
-    ArgumentValueError,
-    PayloadError,
-    RedisError,
-    RedisReplyError,
-)
+from sidekiq_py.errors import ArgumentError, PayloadError, RedisError, RedisReplyError
 from sidekiq_py.extension import JobEnd
 from sidekiq_py.loaded_extensions import LoadedExtensions
 from sidekiq_py.redis_access.connection.pool import Pool
@@ -424,7 +418,7 @@ class Poller:
             if pushed is None:
                 end = JobEnd("stopped", payload, member, "", self._now(), self._dialect())
                 return Move(member, "nowhere", effects=self._extensions.end_effects(end))
-        except (PayloadError, ArgumentTypeError, ArgumentValueError) as error:
+        except (PayloadError, ArgumentError) as error:
             refusals[member] = error
             now = self._now()
             end = JobEnd("dead", payload, member, "", now, self._dialect(), error, member=member, score=now)

@@ -13,7 +13,7 @@ from itertools import islice, pairwise
 from math import inf, isfinite
 from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
 
-from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, JobDeclarationError
+from sidekiq_py.errors import ArgumentError, JobDeclarationError
 from sidekiq_py.extensions.periodic.cron_text import CronText, CronTextError, parse
 from sidekiq_py.extensions.periodic.keys import DEFAULT_NAMESPACE
 from sidekiq_py.extensions.periodic.layout import CronEntry, OwnState, json_text, message_of
@@ -258,7 +258,7 @@ def _message(klass: str, args: Sequence[Any], options: dict[str, Any], owner: st
     try:
         check_args(list(args))
         return message_of(klass, args, options)
-    except (ArgumentTypeError, ArgumentValueError) as error:
+    except ArgumentError as error:
         raise JobDeclarationError(f"{owner} has arguments that cannot be written as JSON: {error}") from error
 
 

@@ -9,7 +9,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError
+from sidekiq_py.errors import ArgumentError
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.job_path.failed_jobs import Command
@@ -45,7 +45,7 @@ def record_of(payload: Mapping[str, Any], raw: bytes, error_class: str, message:
     """
     try:
         job = dump(payload, dialect=dialect)
-    except (ArgumentTypeError, ArgumentValueError):
+    except ArgumentError:
         job = raw
     return json.dumps({"error_class": error_class, "message": message}).encode() + b"\n" + job
 

@@ -14,9 +14,8 @@ from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import NamedTuple
 
-from sidekiq_py.errors import RedisReplyError, SidekiqError
+from sidekiq_py.errors import SidekiqError
 from sidekiq_py.extensions.batches import steps
-from sidekiq_py.extensions.batches.errors import of_refusal
 from sidekiq_py.redis_access.connection.pool import Pool
 
 # The size of a thread's first block. Each is twice as long as the one before, because the number of jobs is unknown.
@@ -91,10 +90,7 @@ class Adding:
         if sender.end - sender.next < count:
             length = max(count, sender.length)
             sender.length = min(2 * length, _LARGEST_BLOCK)
-            try:
-                sender.start = sender.next = int(steps.call(self.pool, "reserve", self.bid, length))
-            except RedisReplyError as refusal:
-                raise of_refusal(str(refusal)) or refusal from refusal
+            sender.start = sender.next = int(steps.call(self.pool, "reserve", self.bid, length))
             sender.end = sender.start + length
         first, sender.next = sender.next, sender.next + count
         used = sender.next - sender.start

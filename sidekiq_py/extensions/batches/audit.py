@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.extensions.batches import ruby_runs, state, steps
+from sidekiq_py.extensions.batches.errors import BatchGoneError
 from sidekiq_py.extensions.batches.rows import is_number
 from sidekiq_py.extensions.batches.state import BatchStatus
 from sidekiq_py.logs import counted
@@ -129,6 +130,9 @@ class Audit:
         """Let an error of one batch, to whose keys another program has written, hold up no other batch."""
         try:
             yield
+        except BatchGoneError:
+            # It was deleted after it was read.
+            return
         except RedisReplyError as error:
             if error.is_about_server:
                 raise

@@ -14,8 +14,7 @@ from typing import Any, Self, TypeVar, overload
 from sidekiq_py import program
 from sidekiq_py.client import sync_client
 from sidekiq_py.client.sync_client import Client
-from sidekiq_py.errors import RedisReplyError
-from sidekiq_py.extensions.batches import adding, callbacks, errors, retrying, state, steps
+from sidekiq_py.extensions.batches import adding, callbacks, retrying, state, steps
 from sidekiq_py.extensions.batches.adding import Adding
 from sidekiq_py.extensions.batches.callbacks import EVENTS, Callback, CallbackClass, CallbackJob, Event
 from sidekiq_py.extensions.batches.changes import EVERY_SECONDS, IDLE_SECONDS, Change, Listener
@@ -29,7 +28,7 @@ from sidekiq_py.middleware.running import running_here
 from sidekiq_py.options import complaint_about_queue
 from sidekiq_py.wire.json_dialect import check_args
 
-__all__ = ["Batch", "call"]
+__all__ = ["Batch"]
 
 _O = TypeVar("_O")
 _DAY_SECONDS = 24 * 3600
@@ -268,7 +267,7 @@ class Batch:
             pause = min(2 * pause, _SLOWEST_POLL_SECONDS)
 
     def _call(self, step: str, *words: Any) -> Any:
-        return call(self._client, step, self.bid, *words)
+        return steps.call(self._client.pool, step, self.bid, *words)
 
     def _begin(self) -> Adding:
         """Open it in Redis, or reopen it."""
@@ -372,20 +371,6 @@ class Jobs:
         # A member's token is removed at the end of its attempt; otherwise the member could end between two blocks.
         if adds.number is None:
             self._batch._call("leave", adds.token)
-
-
-def call(client: Client, step: str, bid: str, *words: Any) -> Any:
-    """
-    Run a step of a batch, and convert refusals to batch errors.
-
-    Raises:
-        BatchError: The batch refused the step.
-        RedisError: As for `Pool.run`.
-    """
-    try:
-        return steps.call(client.pool, step, bid, *words)
-    except RedisReplyError as refusal:
-        raise errors.of_refusal(str(refusal)) or refusal from refusal
 
 
 def of_current_job(job: Any) -> Batch | None:

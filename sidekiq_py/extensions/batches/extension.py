@@ -9,7 +9,7 @@ from functools import lru_cache, partial
 from itertools import repeat
 from typing import Any
 
-from sidekiq_py.errors import JobFailed, RedisError, RedisReplyError
+from sidekiq_py.errors import JobFailed, RedisError
 from sidekiq_py.extension import (
     Command,
     DoctorCheck,
@@ -350,10 +350,8 @@ def _enqueued_again(jobs: PushSlice) -> adding.Adding | None:
     words = (adds.token, membership.number, str(payload.get("wrapped")), "0", "", 0)
     try:
         adds.is_tracked = steps.call(jobs.pool, "open", membership.bid, *words) == steps.TRACKED
-    except (RedisReplyError, errors.BatchGoneError) as refusal:
-        if isinstance(errors.of_refusal(str(refusal)) or refusal, errors.BatchGoneError):
-            return None
-        raise
+    except errors.BatchGoneError:
+        return None
     return adds
 
 

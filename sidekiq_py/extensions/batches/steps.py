@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sidekiq_py.errors import RedisReplyError
+from sidekiq_py.extensions.batches.errors import of_refusal
 from sidekiq_py.extensions.batches.pretending import pretending
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.scripts import Script
@@ -121,8 +122,8 @@ def call(pool: Pool, step: str, bid: str, *words: Any, idempotent: bool = True) 
         idempotent: True if it may be sent again after a lost reply.
 
     Raises:
+        BatchError: The batch refused the step.
         RedisError: As for `Pool.run`.
-        BatchError: A batch of a testing mode refused the step.
     """
     held = pretending()
     if held is not None:
@@ -130,6 +131,4 @@ def call(pool: Pool, step: str, bid: str, *words: Any, idempotent: bool = True) 
     try:
         return pool.run(lambda link: step_script().run(link, [key(bid)], [step, *words]), idempotent=idempotent)
     except RedisReplyError as refusal:
-        if step not in _BEFORE_PUSHES:
-            raise
-        raise advised(refusal) from refusal
+        raise of_refusal(str(refusal)) or (advised(refusal) if step in _BEFORE_PUSHES else refusal) from refusal

@@ -10,6 +10,7 @@ import sidekiq_py as sidekiq
 from sidekiq_py.api import ScheduledSet
 from sidekiq_py.client import sync_client
 from sidekiq_py.errors import RedisReplyError
+from sidekiq_py.extensions.batches import steps
 from sidekiq_py.extensions.batches.audit import Audit, waiting_numbers
 from sidekiq_py.extensions.batches.batch import Batch
 from sidekiq_py.redis_access.connection.pool import Pool
@@ -258,6 +259,19 @@ def test_a_callback_whose_queue_was_no_list_goes_out_later(app: Program, pool: P
 
     [job] = app.waiting("broken")
     assert job["args"] == [batch.bid, "success", 1]
+
+
+def test_a_batch_that_is_deleted_while_it_is_checked_is_no_damage(
+    app: Program, pool: Pool, audit: Audit, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log said that another program had written to its keys."""
+    batch = opened(app, "ok")
+    batch.delete()
+
+    with audit._alone(batch.bid):
+        steps.call(pool, "lose", batch.bid, b"", 0)
+
+    assert caplog.messages == []
 
 
 def test_a_parent_no_longer_waits_for_a_child_that_has_expired(

@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -770,6 +770,17 @@ def test_a_push_that_waits_for_a_commit_keeps_the_batch_open(app: Program, worke
 
     status = batch.wait(10, until="success")
     assert (status.total, status.openers) == (1, [])
+
+
+def test_a_push_that_would_wait_for_a_commit_says_that_its_batch_is_gone(app: Program) -> None:
+    """As any other push does. It was an error of Redis, which a program takes for an outage."""
+    program.push_after_commit(Transaction())
+    batch = watched(app)
+
+    with suppress(BatchGoneError), batch.jobs():
+        batch.delete()
+        with pytest.raises(BatchGoneError):
+            app.deed.perform_async("ok")
 
 
 def test_a_rollback_gives_the_push_up(app: Program, worker: Any) -> None:

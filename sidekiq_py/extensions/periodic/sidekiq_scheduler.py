@@ -19,9 +19,7 @@ _KINDS = ("cron", "every", "interval", "at", "in")
 
 def entries(pool: Pool) -> Iterator[Mapping[str, Any]]:
     """Yield a mapping for each of its schedules; those that cannot be read are skipped."""
-    found, last = pool.run(
-        lambda link: link.batch([("HGETALL", "schedules"), ("HGETALL", "sidekiq-scheduler:last_times")])
-    )
+    found, last = pool.replies([("HGETALL", "schedules"), ("HGETALL", "sidekiq-scheduler:last_times")])
     # Another program's keys may have these names.
     if isinstance(found, RedisReplyError) or isinstance(last, RedisReplyError):
         return

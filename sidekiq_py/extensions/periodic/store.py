@@ -160,7 +160,7 @@ def listed(pool: Pool, *, namespaces: Iterable[str] = (DEFAULT_NAMESPACE,)) -> l
 def read(pool: Pool, keys: Sequence[Listed]) -> list[StoredJob]:
     """The jobs with these keys, in one round trip."""
     commands = [command for key, _ in keys for command in (("HGETALL", key), ("HGETALL", OWN_PREFIX + key))]
-    replies = pool.run(lambda link: link.batch(commands)) if commands else []
+    replies = pool.replies(commands)
     raise_first([reply for reply in replies if isinstance(reply, RedisReplyError) and reply.is_about_server])
     return [
         _stored(key, layout, hashed, own)
@@ -432,7 +432,7 @@ def _lost_ticks(
 
 def clock_and_changes(pool: Pool) -> tuple[float, bytes]:
     """Redis's time, in seconds since the epoch, and the number of changes so far."""
-    time, changes = pool.run(lambda link: link.batch([("TIME",), ("GET", CHANGES)]))
+    time, changes = pool.replies([("TIME",), ("GET", CHANGES)])
     # NOPERM, for a user with read access only.
     raise_first([time])
     return epoch_seconds(time), changes if isinstance(changes, bytes) else b""

@@ -119,13 +119,17 @@ class Pool:
         """
         return self.run(lambda link: raise_first(link.batch(commands)), idempotent=idempotent) if commands else []
 
+    def replies(self, commands: Sequence[Command]) -> list[Any]:
+        """Like `batch`, but with the errors among the replies."""
+        return self.run(lambda link: link.batch(commands)) if commands else []
+
     def readable(self, commands: Sequence[Command]) -> list[Any]:
         """Like `batch`, but with None in place of an error that concerns only one key."""
-        return readable(self.run(lambda link: link.batch(commands))) if commands else []
+        return readable(self.replies(commands))
 
     def well_typed(self, commands: Sequence[Command]) -> list[Any]:
         """Like `batch`, but with None in place of a key of the wrong type."""
-        return well_typed(self.run(lambda link: link.batch(commands))) if commands else []
+        return well_typed(self.replies(commands))
 
     def abandon(self) -> None:
         """For a process that is shutting down: make all pending and later calls fail immediately."""

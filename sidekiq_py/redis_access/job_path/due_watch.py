@@ -59,7 +59,7 @@ class DueWatch:
                 return noted_due(counts), is_tracked and is_proven
             except (ReplyLostError, RedisConnectionError):
                 self.close()
-        return noted_due(self._pool.run(lambda link: link.batch(commands))), False
+        return noted_due(self._pool.replies(commands)), False
 
     def wait(self, seconds: float) -> bool:
         """Wait until a waiting set changes or `abandon` is called: True. Returns False after *seconds*."""

@@ -175,7 +175,7 @@ def read(
 
 def _replies(pool: Pool, *parts: Sequence[Command]) -> list[list[Any]]:
     """The replies to each part of what is read in one round trip."""
-    replies = iter(pool.run(lambda link: link.batch([command for part in parts for command in part])))
+    replies = iter(pool.replies([command for part in parts for command in part]))
     return [list(islice(replies, len(part))) for part in parts]
 
 

@@ -72,7 +72,7 @@ def waiting(pool: Pool, queue_names: Sequence[str]) -> list[int]:
         return []
     commands: list[tuple[str, ...]] = [("SMEMBERS", keys.PAUSED)]
     commands += [("LLEN", keys.queue(name)) for name in queue_names]
-    replies = pool.run(lambda link: link.batch(commands))
+    replies = pool.replies(commands)
     paused = set() if isinstance(replies[0], RedisReplyError) else set(replies[0])
     pairs = zip(queue_names, replies[1:], strict=True)
     return [
@@ -92,7 +92,7 @@ def states(pool: Pool, queue_names: Sequence[str]) -> list[QueueState]:
             ("SISMEMBER", keys.PAUSED, name),
         )
     ]
-    replies = pool.run(lambda link: link.batch(commands)) if commands else []
+    replies = pool.replies(commands)
     usable, are_paused = readable(replies), well_typed(replies[2::3])
     return [
         QueueState(name, usable[at] or 0, usable[at + 1], bool(is_paused), error_of(*replies[at : at + 2]))

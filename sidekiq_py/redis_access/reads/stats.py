@@ -44,7 +44,7 @@ class Totals:
 def totals(pool: Pool) -> Totals:
     """The counters and sizes. Source: Sidekiq 8.1.7, api.rb, `Stats#fetch_stats_fast!`."""
     commands: list[Command] = [*TOTALS, ("SCARD", keys.PROCESSES), ("LINDEX", keys.queue("default"), -1)]
-    *numbers, oldest = pool.run(lambda link: link.batch(commands))
+    *numbers, oldest = pool.replies(commands)
     processed, failed, *sizes = raise_first(numbers)
     return Totals(to_i(processed), to_i(failed), *sizes, *readable([oldest]))
 

@@ -245,7 +245,7 @@ def _replies(pool: Pool, commands: Sequence[Command]) -> list[Any]:
     found: list[Any] = []
     for start in range(0, len(commands), _PAGE_COMMANDS):
         page = commands[start : start + _PAGE_COMMANDS]
-        found += pool.run(lambda link, page=page: link.batch(page))  # type: ignore[misc]
+        found += pool.replies(page)
     return found
 
 

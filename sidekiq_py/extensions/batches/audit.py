@@ -25,7 +25,7 @@ from sidekiq_py.extensions.batches.rows import is_number
 from sidekiq_py.extensions.batches.state import BatchStatus
 from sidekiq_py.logs import counted
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.connection.replies import epoch_seconds
+from sidekiq_py.redis_access.connection.replies import epoch_seconds, pairs
 from sidekiq_py.redis_access.connection.scan import scored_members
 
 if TYPE_CHECKING:
@@ -208,11 +208,11 @@ def waiting_numbers(pool: Pool, bid: str) -> set[int]:
         ]
     )
     found: set[int] = set()
-    for start, used in zip(blocks[::2], blocks[1::2], strict=True):
+    for start, used in pairs(blocks):
         # The other fields are the marks of slices. What ends behind the last number that was given out is not ours.
         if is_number(start) and is_number(used) and int(start) + int(used) <= int(end or 0):
             found.update(_unset(bits or b"", int(start), int(start) + int(used)))
-    for number, text in zip(others[::2], others[1::2], strict=True):
+    for number, text in pairs(others):
         if is_number(number) and not text.startswith(b"failed:"):
             found.discard(int(number))
     return found

@@ -7,6 +7,7 @@ events for what has changed since the last time.
 
 from sidekiq_py.extensions.batches import steps
 from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.replies import pairs
 from sidekiq_py.telemetry import BATCH
 
 MOST = 1000
@@ -53,7 +54,7 @@ class LifecycleEvents:
             found = pool.command("ZREVRANGE", steps.ALL, 0, 0, "WITHSCORES")
             self._latest = float(found[1]) if found else 0.0
         found = pool.command("ZRANGEBYSCORE", steps.ALL, self._latest, "+inf", "WITHSCORES")
-        births = [(bid, float(score)) for bid, score in zip(found[::2], found[1::2], strict=True)]
+        births = [(bid, float(score)) for bid, score in pairs(found)]
         new = [bid for bid, _ in births if bid not in self._born_then]
         if births:
             self._latest = births[-1][1]

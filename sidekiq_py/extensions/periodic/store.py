@@ -163,8 +163,7 @@ def read(pool: Pool, keys: Sequence[Listed]) -> list[StoredJob]:
     replies = pool.replies(commands)
     raise_first([reply for reply in replies if isinstance(reply, RedisReplyError) and reply.is_about_server])
     return [
-        _stored(key, layout, hashed, own)
-        for (key, layout), hashed, own in zip(keys, replies[::2], replies[1::2], strict=True)
+        _stored(key, layout, hashed, own) for (key, layout), (hashed, own) in zip(keys, pairs(replies), strict=True)
     ]
 
 

@@ -25,7 +25,7 @@ from sidekiq_py.extensions.batches.rows import is_number
 from sidekiq_py.extensions.batches.state import BatchStatus
 from sidekiq_py.logs import counted
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.connection.replies import epoch_seconds, pairs
+from sidekiq_py.redis_access.connection.replies import epoch_seconds, name_in, pairs
 from sidekiq_py.redis_access.connection.scan import scored_members
 
 if TYPE_CHECKING:
@@ -238,7 +238,7 @@ def _forget_the_gone(pool: Pool) -> None:
     """Remove expired batches from the lists."""
     for name in (steps.ALL, steps.RUNNING, steps.INVALID):
         for page in _pages(scored_members(pool, name, None, _PAGE)):
-            there = pool.batch([("EXISTS", steps.key(bid.decode(errors="surrogateescape"))) for bid, _ in page])
+            there = pool.batch([("EXISTS", steps.key(name_in(bid))) for bid, _ in page])
             gone = [bid for (bid, _), is_there in zip(page, there, strict=True) if not is_there]
             if gone:
                 pool.command("ZREM", name, *gone)

@@ -29,6 +29,7 @@ from sidekiq_py.extensions.batches.member import KEY, TRACKED_KEY, Membership, i
 from sidekiq_py.extensions.batches.pretending import pretending
 from sidekiq_py.middleware.running import running_here
 from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.replies import name_in
 from sidekiq_py.redis_access.job_path.settle_script import Held, Join, Once, Unless
 from sidekiq_py.registry import Payload
 from sidekiq_py.wire.dialect import FloatText
@@ -438,5 +439,5 @@ class _InvalidBatches:
 
     def _read(self) -> None:
         found = _pool().command("ZRANGE", steps.INVALID, 0, -1)
-        self._bids = frozenset(bid.decode(errors="surrogateescape") for bid in found)
+        self._bids = frozenset(map(name_in, found))
         self._read_at = time.monotonic()

@@ -7,7 +7,7 @@ events for what has changed since the last time.
 
 from sidekiq_py.extensions.batches import steps
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.connection.replies import pairs
+from sidekiq_py.redis_access.connection.replies import name_in, pairs
 from sidekiq_py.telemetry import BATCH
 
 MOST = 1000
@@ -44,7 +44,7 @@ class LifecycleEvents:
         for bid in self._births(pool):
             self._watched.setdefault(bid, set())
             if not is_first:
-                BATCH.emit({"bid": _text(bid), "event": "created"})
+                BATCH.emit({"bid": name_in(bid), "event": "created"})
         for bid in list(self._watched)[:-MOST]:
             del self._watched[bid]
         self._look(pool, is_news=not is_first)
@@ -63,7 +63,7 @@ class LifecycleEvents:
 
     def _look(self, pool: Pool, *, is_news: bool) -> None:
         bids = list(self._watched)
-        commands = [("HMGET", steps.key(_text(bid)), *_FIELDS) for bid in bids]
+        commands = [("HMGET", steps.key(name_in(bid)), *_FIELDS) for bid in bids]
         for bid, reply in zip(bids, pool.well_typed(commands), strict=True):
             if reply is None:
                 # Another program has overwritten the batch.
@@ -75,10 +75,6 @@ class LifecycleEvents:
                 if moment is not None and event not in emitted:
                     emitted.add(event)
                     if is_news:
-                        BATCH.emit({"bid": _text(bid), "event": event})
+                        BATCH.emit({"bid": name_in(bid), "event": event})
             if "success" in emitted or created_at is None:
                 del self._watched[bid]
-
-
-def _text(bid: bytes) -> str:
-    return bid.decode(errors="surrogateescape")

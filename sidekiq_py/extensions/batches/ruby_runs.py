@@ -14,6 +14,7 @@ from sidekiq_py.extensions.batches import steps
 from sidekiq_py.extensions.batches.steps import RUBY_PROCESSES, ruby_runs_key
 from sidekiq_py.logs import counted
 from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.replies import name_in
 
 _log = logging.getLogger("sidekiq")
 
@@ -86,4 +87,4 @@ class RubyRuns:
 
 
 def _identities(pool: Pool) -> list[str]:
-    return [identity.decode(errors="surrogateescape") for identity in pool.command("SMEMBERS", RUBY_PROCESSES)]
+    return [*map(name_in, pool.command("SMEMBERS", RUBY_PROCESSES))]

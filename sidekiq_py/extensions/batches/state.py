@@ -13,7 +13,7 @@ from sidekiq_py.extensions.batches.pretending import pretending
 from sidekiq_py.extensions.batches.rows import Rows, is_number, object_in
 from sidekiq_py.redaction import current
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.connection.replies import pairs
+from sidekiq_py.redis_access.connection.replies import name_in, pairs
 from sidekiq_py.redis_access.connection.replies import texts as texts_of
 from sidekiq_py.redis_access.connection.scan import pages
 
@@ -234,7 +234,7 @@ def bids(pool: Pool, *, newest_first: bool = True, running: bool = False, start:
             # Batches before it have been removed meanwhile, so this page may begin too late.
             start = max(0, start - _IDS_ON_A_PAGE)
             continue
-        yield from (bid.decode(errors="surrogateescape") for _, bid in fresh)
+        yield from (name_in(bid) for _, bid in fresh)
         if len(page) < _IDS_ON_A_PAGE:
             return
         last = fresh[-1] if fresh else last

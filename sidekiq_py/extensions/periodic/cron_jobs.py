@@ -272,7 +272,7 @@ class CronJobs:
         """Up to *count* of the jobs from position *start* on, by name, and how many there are."""
         pool = self._client.pool
         keys = store.listed(pool, namespaces=_extension().namespaces)
-        keys.sort(key=lambda listed: (store.name_in(*listed), listed[0]))
+        keys.sort(key=lambda listed: (store.name_of(*listed), listed[0]))
         jobs = store.read(pool, keys[start : start + count])
         return [CronJob(job, self._client) for job in jobs], len(keys)
 

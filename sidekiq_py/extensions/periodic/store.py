@@ -25,7 +25,7 @@ from sidekiq_py.extensions.periodic.layout import (
 )
 from sidekiq_py.extensions.periodic.ticks import previous_time
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.connection.replies import epoch_seconds, pairs, raise_first
+from sidekiq_py.redis_access.connection.replies import epoch_seconds, name_in, pairs, raise_first
 from sidekiq_py.redis_access.job_path import settle_script
 from sidekiq_py.redis_access.job_path.failed_jobs import Command
 from sidekiq_py.redis_access.job_path.settle_script import Effect
@@ -60,7 +60,7 @@ class StoredJob:
     @property
     def name(self) -> str:
         """Its name; taken from the key if the hash has none."""
-        return self.entry.name if self.entry else name_in(self.key, self.layout)
+        return self.entry.name if self.entry else name_of(self.key, self.layout)
 
     @property
     def namespace(self) -> str:
@@ -86,7 +86,7 @@ Listed = tuple[str, Layout]
 """The key of a periodic job, and its layout."""
 
 
-def name_in(key: str, layout: Layout) -> str:
+def name_of(key: str, layout: Layout) -> str:
     """The name of the job with this key."""
     return key.split(":", 2 if layout.has_namespaces else 1)[-1]
 
@@ -150,9 +150,7 @@ def listed(pool: Pool, *, namespaces: Iterable[str] = (DEFAULT_NAMESPACE,)) -> l
     sets |= {LAYOUTS["2"].set_key(namespace): LAYOUTS["2"] for namespace in namespaces}
     *stored, declared = _replies(pool, [("SMEMBERS", key) for key in (*sets, DECLARED)])
     keys = [
-        (key.decode(errors="surrogateescape"), layout)
-        for layout, found in zip(sets.values(), stored, strict=True)
-        for key in sorted(found)
+        (name_in(key), layout) for layout, found in zip(sets.values(), stored, strict=True) for key in sorted(found)
     ]
     return keys + [(key, LAYOUTS["2"]) for key in _declared_elsewhere(pool, declared, sets)]
 
@@ -171,7 +169,7 @@ def _declared_elsewhere(pool: Pool, declared: Iterable[bytes], sets: Collection[
     """Keys of jobs that Python has declared in namespaces other than those of *sets*."""
     by_set: dict[str, list[str]] = {}
     for raw in sorted(declared):
-        key = raw.decode(errors="surrogateescape")
+        key = name_in(raw)
         # Jobs of release 1, whose names may contain colons, have no such set.
         parts = key.split(":", 2)
         if len(parts) == 3 and set_key(parts[1]) not in sets:
@@ -302,7 +300,7 @@ def declared_keys(pool: Pool) -> set[str]:
 def members(pool: Pool, key: str) -> set[str]:
     """The members of a set of keys."""
     [found] = _replies(pool, [("SMEMBERS", key)])
-    return {name.decode(errors="surrogateescape") for name in found}
+    return set(map(name_in, found))
 
 
 def own_states(pool: Pool, keys: Sequence[str]) -> list[OwnState]:

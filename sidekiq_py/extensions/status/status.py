@@ -11,7 +11,7 @@ from sidekiq_py.client.sync_client import Client
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.extensions.status import keys
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.connection.replies import texts
+from sidekiq_py.redis_access.connection.replies import name_in, texts
 from sidekiq_py.redis_access.connection.scan import pages
 from sidekiq_py.redis_access.job_path import settle_script
 from sidekiq_py.wire.number_text import to_finite
@@ -57,7 +57,7 @@ class JobStatus:
         # Another program may have written a key of another type, which is no status.
         words = ("MATCH", f"{keys.PREFIX}*", "COUNT", _PAGE, "TYPE", "hash")
         for key in chain.from_iterable(pages(links.command, ("SCAN",), *words)):
-            status = cls.find(key.decode(errors="surrogateescape")[len(keys.PREFIX) :], pool=links)
+            status = cls.find(name_in(key)[len(keys.PREFIX) :], pool=links)
             if status is not None:
                 yield status
 

@@ -129,6 +129,11 @@ def epoch_seconds(time: Sequence[bytes]) -> float:
     return int(seconds) + int(microseconds) / 1e6
 
 
+def name_in(raw: bytes) -> str:
+    """A name as text. Bytes that are not UTF-8, which another program wrote, are the same again when it is sent."""
+    return raw.decode(errors="surrogateescape")
+
+
 def texts(flat: Sequence[bytes]) -> dict[str, str]:
     """A hash as text, whatever other programs have written to it."""
     return {field.decode(errors="replace"): value.decode(errors="replace") for field, value in pairs(flat)}

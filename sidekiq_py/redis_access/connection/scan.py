@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.connection.replies import pairs
+from sidekiq_py.redis_access.connection.replies import name_in, pairs
 
 # Redis needs less than a millisecond for so many names.
 _SET_COUNT = 10_000
@@ -33,7 +33,7 @@ def members(pool: Pool, key: str) -> list[str]:
     that each still names its key.
     """
     found = {member for page in pages(pool.command, ("SSCAN", key), "COUNT", _SET_COUNT) for member in page}
-    return sorted(member.decode(errors="surrogateescape") for member in found)
+    return sorted(map(name_in, found))
 
 
 def scored_members(

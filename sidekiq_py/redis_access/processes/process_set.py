@@ -11,7 +11,7 @@ from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection import scan
 from sidekiq_py.redis_access.connection.link import Command
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.connection.replies import pairs
+from sidekiq_py.redis_access.connection.replies import name_in, pairs
 from sidekiq_py.redis_access.connection.scripts import Script
 from sidekiq_py.redis_access.connection.transaction import transact
 from sidekiq_py.wire import keys
@@ -119,7 +119,7 @@ def signal(pool: Pool, identity: str, name: str) -> None:
 def leader(pool: Pool) -> str:
     """The identity of the leader that Sidekiq Enterprise has elected; empty if there is none."""
     identity: bytes | None = pool.command("GET", _LEADER)
-    return identity.decode(errors="surrogateescape") if identity else ""
+    return name_in(identity) if identity else ""
 
 
 def running(pool: Pool, names: Sequence[str]) -> list[tuple[str, str, bytes]]:

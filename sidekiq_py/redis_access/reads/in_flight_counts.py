@@ -7,7 +7,7 @@ from typing import Any
 
 from sidekiq_py.errors import PayloadError
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.connection.replies import pairs
+from sidekiq_py.redis_access.connection.replies import name_in, pairs
 from sidekiq_py.redis_access.job_path import in_flight
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.json_dialect import loads
@@ -79,7 +79,7 @@ def owners_of(entered: Sequence[bytes], departed: Sequence[bytes]) -> dict[str, 
         departed: Those of the hash of departed owners, whose values start with a time: "<epoch s> <JSON>".
     """
     return {
-        owner.decode(errors="surrogateescape"): queues_of(about)
+        name_in(owner): queues_of(about)
         for owner, about in [
             *pairs(entered),
             *((owner, about.partition(b" ")[2]) for owner, about in pairs(departed)),

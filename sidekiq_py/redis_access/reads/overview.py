@@ -13,7 +13,7 @@ from typing import Any
 
 from sidekiq_py.redis_access.connection.link import Command
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.connection.replies import pairs, readable, well_typed
+from sidekiq_py.redis_access.connection.replies import name_in, pairs, readable, well_typed
 from sidekiq_py.redis_access.processes import process_set
 from sidekiq_py.redis_access.processes.process_set import Beat
 from sidekiq_py.redis_access.reads import queue_trends
@@ -196,9 +196,9 @@ def _of_queue(name: str) -> tuple[Command, Command]:
 def _names(replies: Sequence[Any]) -> Names:
     queues, processes, paused, entered, departed = (reply or () for reply in replies)
     return Names(
-        tuple(sorted(map(_text, queues))),
-        tuple(sorted(map(_text, processes))),
-        frozenset(map(_text, paused)),
+        tuple(sorted(map(name_in, queues))),
+        tuple(sorted(map(name_in, processes))),
+        frozenset(map(name_in, paused)),
         owners_of(entered, departed),
     )
 
@@ -206,7 +206,3 @@ def _names(replies: Sequence[Any]) -> Names:
 def _number(reply: Any) -> int:
     """A length, or a counter's text, as an int; 0 for anything else."""
     return reply if isinstance(reply, int) else to_i(reply)
-
-
-def _text(name: bytes) -> str:
-    return name.decode(errors="surrogateescape")

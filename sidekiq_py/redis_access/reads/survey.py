@@ -15,7 +15,7 @@ from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection import scan, server_info
 from sidekiq_py.redis_access.connection.link import Command
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.connection.replies import epoch_seconds, pairs, raise_first, well_typed
+from sidekiq_py.redis_access.connection.replies import epoch_seconds, name_in, pairs, raise_first, well_typed
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.number_text import to_i
 
@@ -132,7 +132,7 @@ def walk(
     while True:
         cursor, page = pool.command("SCAN", cursor, "MATCH", match, "COUNT", _SCAN_COUNT)
         seen += len(page)
-        names = map(_name, page)
+        names = map(name_in, page)
         found.update(names if is_kept is None else filter(is_kept, names))
         is_whole = cursor == b"0"
         if is_whole or is_late():
@@ -208,7 +208,7 @@ def set_sample(pool: Pool, key: str, wanted: int) -> Iterator[list[tuple[bytes, 
 def hash_of(pool: Pool, key: str) -> dict[str, bytes]:
     """All fields of a small hash."""
     flat = _batch(pool, [("HGETALL", key)])[0] or []
-    return {_name(name): value for name, value in pairs(flat)}
+    return {name_in(name): value for name, value in pairs(flat)}
 
 
 def rename(pool: Pool, key: str, name: str) -> bool:
@@ -247,10 +247,6 @@ def _replies(pool: Pool, commands: Sequence[Command]) -> list[Any]:
         page = commands[start : start + _PAGE_COMMANDS]
         found += pool.replies(page)
     return found
-
-
-def _name(raw: bytes) -> str:
-    return raw.decode(errors="surrogateescape")
 
 
 def _bytes(name: str) -> bytes:

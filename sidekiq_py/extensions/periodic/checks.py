@@ -105,7 +105,7 @@ def _lost(pool: Pool, jobs: list[StoredJob], now: float) -> Iterator[Finding]:
 
 def _vanished(pool: Pool, jobs: list[StoredJob]) -> Iterator[Finding]:
     gone = sorted(store.declared_keys(pool) - {job.key for job in jobs})
-    names = [key for key, own in zip(gone, store.own_states(pool, gone), strict=True) if own.by]
+    names = [key for key, own in store.own_states(pool, gone).items() if own.by]
     if names:
         yield warning(
             f"{counted(len(names), 'declared periodic job is', 'declared periodic jobs are')} gone from the gem's "

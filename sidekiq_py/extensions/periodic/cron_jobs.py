@@ -253,14 +253,14 @@ class CronJobs:
         self._client = client_for(pool, client)
 
     def __repr__(self) -> str:
-        return f"<CronJobs {self._client.pool!r}>"
+        return f"<CronJobs {self.pool!r}>"
 
     def __iter__(self) -> Iterator[CronJob]:
-        jobs = store.read_all(self._client.pool, namespaces=_extension().namespaces)
+        jobs = store.read_all(self.pool, namespaces=_extension().namespaces)
         return iter([CronJob(job, self._client) for job in sorted(jobs, key=lambda job: (job.name, job.namespace))])
 
     def __len__(self) -> int:
-        return len(store.listed(self._client.pool, namespaces=_extension().namespaces))
+        return len(store.listed(self.pool, namespaces=_extension().namespaces))
 
     def __bool__(self) -> bool:
         return True
@@ -270,15 +270,14 @@ class CronJobs:
 
     def page(self, start: int, count: int) -> tuple[list[CronJob], int]:
         """Up to *count* of the jobs from position *start* on, by name, and how many there are."""
-        pool = self._client.pool
-        keys = store.listed(pool, namespaces=_extension().namespaces)
+        keys = store.listed(self.pool, namespaces=_extension().namespaces)
         keys.sort(key=lambda listed: (store.name_of(*listed), listed[0]))
-        jobs = store.read(pool, keys[start : start + count])
+        jobs = store.read(self.pool, keys[start : start + count])
         return [CronJob(job, self._client) for job in jobs], len(keys)
 
     def find(self, name: str, namespace: str | None = None) -> CronJob | None:
         """The job with this name; None if there is none."""
-        found = store.find(self._client.pool, name, namespace, namespaces=_extension().namespaces)
+        found = store.find(self.pool, name, namespace, namespaces=_extension().namespaces)
         return None if found is None else CronJob(found, self._client)
 
     def enable_all(self, *, reason: str | None = None) -> list[CronJob]:
@@ -334,7 +333,7 @@ class CronJobs:
         old = self.find(name, namespace)
         if old is not None and old.declared_by:
             raise ConfigError(f"{old.declared_by} declares a periodic job {name!r}; choose another name")
-        loading.save(self._client.pool, store.layout_in_use(self._client.pool, _extension().cron_version), [new])
+        loading.save(self.pool, store.layout_in_use(self.pool, _extension().cron_version), [new])
         added = self.find(name, namespace)
         assert added is not None
         return added

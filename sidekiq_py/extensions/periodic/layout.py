@@ -62,9 +62,9 @@ class Layout:
         """The key of the set that lists the jobs' keys."""
         return set_key(namespace if self.has_namespaces else None)
 
-    def job_key(self, name: str, namespace: str = DEFAULT_NAMESPACE) -> str:
+    def key_of(self, entry: "CronEntry") -> str:
         """The key of a job's hash; its other keys append to it."""
-        return f"cron_job:{namespace}:{name}" if self.has_namespaces else f"cron_job:{name}"
+        return f"cron_job:{entry.namespace}:{entry.name}" if self.has_namespaces else f"cron_job:{entry.name}"
 
     def history_line(self, jid: str, now: float) -> str:
         """A line of `:jid_history`."""

@@ -84,7 +84,7 @@ def save(pool: Pool, layout: Layout, declared: Iterable[Declaration]) -> None:
         entry = declaration.entry
         effects = [store.save_effect(layout, entry, declaration.own, now=now)]
         other = LAYOUTS["1.8"] if layout.has_namespaces else LAYOUTS["2"]
-        old = other.job_key(entry.name, entry.namespace)
+        old = other.key_of(entry)
         if old in known:
             effects.append((verbs.REMOVE.name, OWN_PREFIX + old, other.set_key(entry.namespace), old))
         _write(pool, entry.name, *effects)
@@ -92,9 +92,10 @@ def save(pool: Pool, layout: Layout, declared: Iterable[Declaration]) -> None:
 
 def _with_rivals(pool: Pool, layout: Layout, declared: list[Declaration], ours: set[str]) -> list[Declaration]:
     """Note other programs that declare a job of the same name: each takes the job over when it starts."""
-    keys = [layout.job_key(one.entry.name, one.entry.namespace) for one in declared]
+    states = store.own_states(pool, [layout.key_of(one.entry) for one in declared])
     found = []
-    for one, stored in zip(declared, store.own_states(pool, keys), strict=True):
+    for one in declared:
+        stored = states[layout.key_of(one.entry)]
         rival = stored.rival
         if stored.by and stored.by not in ours:
             rival = f"{store.redis_now(pool):.0f} {stored.by}"
@@ -122,9 +123,9 @@ def _write(pool: Pool, name: str, *effects: Effect) -> bool:
 
 
 def _remove_obsolete(pool: Pool, layout: Layout, declared: Iterable[Declaration], places: set[str]) -> None:
-    kept = {layout.job_key(one.entry.name, one.entry.namespace) for one in declared}
+    kept = {layout.key_of(one.entry) for one in declared}
     known = sorted(store.declared_keys(pool) - kept)
-    gone = [key for key, own in zip(known, store.own_states(pool, known), strict=True) if own.by in places]
+    gone = [key for key, own in store.own_states(pool, known).items() if own.by in places]
     for key in gone:
         name, of_release_1 = _name(key), LAYOUTS["1.8"].set_key()
         is_older = key in store.members(pool, of_release_1)
@@ -162,7 +163,7 @@ def restore(pool: Pool, namespaces: Iterable[str] = (DEFAULT_NAMESPACE,)) -> Non
     """
     known = {job.key for job in store.read_all(pool, namespaces=namespaces)}
     gone = [key for key in sorted(store.declared_keys(pool)) if known.isdisjoint((key, store.other_key(key)))]
-    for key, own in zip(gone, store.own_states(pool, gone), strict=True):
+    for key, own in store.own_states(pool, gone).items():
         effect = store.restore_effect(key, own, now=store.redis_now(pool)) if own.by else None
         if effect is None:
             pool.command("SREM", DECLARED, key)
@@ -187,7 +188,7 @@ class LostRuns:
     def release(self, pool: Pool) -> None:
         """Check all running jobs once."""
         keys = sorted(store.declared_keys(pool))
-        waiting = [(key, own) for key, own in zip(keys, store.own_states(pool, keys), strict=True) if own.running]
+        waiting = [(key, own) for key, own in store.own_states(pool, keys).items() if own.running]
         now = store.redis_now(pool)
         old = [(key, own) for key, own in waiting if now - own.running_since > _LOST_AFTER_SECONDS]
         missing = {own.running for _, own in old} - self._at_work(pool, old) if old else set()

@@ -247,7 +247,7 @@ def save_effect(layout: Layout, entry: CronEntry, own: OwnState, *, now: float) 
     """The command that writes a job, as the gem's `save` does."""
     cron = parse(entry.cron)
     previous = previous_time(cron, now)
-    key = layout.job_key(entry.name, entry.namespace)
+    key = layout.key_of(entry)
     mine = [
         *("by", own.by, "rival", own.rival, "cron", entry.cron, "overlap", own.overlap),
         *("catch_up", "" if own.catch_up_seconds is None else f"{own.catch_up_seconds:g}"),
@@ -303,9 +303,10 @@ def members(pool: Pool, key: str) -> set[str]:
     return set(map(name_in, found))
 
 
-def own_states(pool: Pool, keys: Sequence[str]) -> list[OwnState]:
-    """Python's own data about each job."""
-    return [read_own(dict(pairs(found))) for found in _replies(pool, [("HGETALL", OWN_PREFIX + key) for key in keys])]
+def own_states(pool: Pool, keys: Sequence[str]) -> dict[str, OwnState]:
+    """Python's own data about each job, by its key."""
+    replies = _replies(pool, [("HGETALL", OWN_PREFIX + key) for key in keys])
+    return {key: read_own(dict(pairs(found))) for key, found in zip(keys, replies, strict=True)}
 
 
 def restore_effect(key: str, own: OwnState, *, now: float) -> Effect | None:

@@ -245,6 +245,11 @@ class Config:
         return sum(capsule.concurrency for capsule in self.capsules)
 
     @property
+    def queue_names(self) -> list[str]:
+        """The queues of all capsules, each once."""
+        return list(dict.fromkeys(name for capsule in self.capsules for name in capsule.queue_names))
+
+    @property
     def dead_limits(self) -> DeadLimits:
         """The limits of the dead set, as what trims it takes them."""
         return DeadLimits(self.dead_max_jobs, self.dead_timeout_seconds)

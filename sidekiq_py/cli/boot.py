@@ -95,7 +95,7 @@ def make_launcher(
     config = load_program(options)
     start_logging(options, config.sidekiq_version)
     _log.info("Running in Python %s, %s environment", platform.python_version(), config.environment)
-    _log.info("%s declared; queues: %s", counted(len(registry.classes()), "job"), ", ".join(_queue_names(config)))
+    _log.info("%s declared; queues: %s", counted(len(registry.classes()), "job"), ", ".join(config.queue_names))
     for line in _unfinished_jobs():
         _log.warning("%s", line)
     if is_first():
@@ -113,7 +113,7 @@ def unserved_jobs(config: Config, declared: Iterable[JobDefinition]) -> str | No
 
     It ignores jobs that are pushed to another Redis, and Active Jobs, whose queues Rails chooses.
     """
-    served = set(_queue_names(config))
+    served = set(config.queue_names)
     usual = program.default_job_options.get("queue", "default")
     waiting: dict[str, list[str]] = {}
     takes_default = False
@@ -178,7 +178,3 @@ def _unfinished_jobs() -> list[str]:
 
 def _as_flag(queue: QueueConfig) -> str:
     return f"{queue.name},{queue.weight}" if queue.weight else queue.name
-
-
-def _queue_names(config: Config) -> list[str]:
-    return list(dict.fromkeys(name for capsule in config.capsules for name in capsule.queue_names))

@@ -119,8 +119,7 @@ class WorkerParts:
         config, pool = self.config, self.pool
         self._is_reliable = config.fetcher == "reliable"
         reports = OwnershipReports(self.callbacks, self.hooks)
-        queues = list(dict.fromkeys(name for capsule in config.capsules for name in capsule.queue_names))
-        self.ownership = Ownership(self.identity, queues, config.lease_seconds, on_epoch, reports.warn)
+        self.ownership = Ownership(self.identity, config.queue_names, config.lease_seconds, on_epoch, reports.warn)
         self._pending_deaths = PendingDeaths(pool, self.ownership, self.hooks, self._dialect, is_kept=self._is_reliable)
         self.lease = LeaseKeeper(
             pool, self.ownership, config.lease_beat_seconds, callbacks=self.callbacks, report=self.hooks.report

@@ -84,8 +84,7 @@ class Launcher:
         """
         parts = self.parts
         is_reliable = self.config.fetcher == "reliable"
-        queues = [name for capsule in self.config.capsules for name in capsule.queue_names]
-        check_redis(parts.pool, queues=queues, keeps_in_flight=is_reliable)
+        check_redis(parts.pool, queues=self.config.queue_names, keeps_in_flight=is_reliable)
         # Only after the checks: it writes, and nothing may be written to a Redis that is too old.
         parts.detection.look_by(lambda: versions.shared_infos(parts.pool))
         parts.extension_start.start(self.config)

@@ -65,7 +65,7 @@ class ForeignFeatures:
         self.watched: frozenset[str] = frozenset()
         self._watch()
         self._refused: set[str] = set()
-        self._served = list(dict.fromkeys(name for capsule in config.capsules for name in capsule.queue_names))
+        self._served = config.queue_names
         self._hooks = hooks
         self._fetchers = fetchers
         self._on_unserved = on_unserved

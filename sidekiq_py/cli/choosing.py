@@ -4,9 +4,10 @@ import math
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
 
 import click
 
@@ -18,6 +19,8 @@ from sidekiq_py.cli.values import moment_seconds
 from sidekiq_py.logs import counted
 from sidekiq_py.options import closest
 from sidekiq_py.wire.control_characters import escaped
+
+T = TypeVar("T")
 
 _RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?)(?:/([smh]))?")
 _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600}
@@ -93,7 +96,13 @@ yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 limit_option = click.option(
     "-n", "--limit", type=click.IntRange(0), default=25, show_default=True, help="How many; 0 shows all."
 )
+
 dry_run_option = click.option("--dry-run", is_flag=True, help="Only print how many jobs it would affect.")
+
+
+def at_most(limit: int, found: Iterable[T]) -> Iterable[T]:
+    """The first of *found*, as many as `limit_option` says."""
+    return islice(found, limit) if limit > 0 else found
 
 
 def ask(question: Callable[[], str], *, what: str) -> None:

@@ -10,6 +10,7 @@ import click
 from sidekiq_py.api import BulkResult, DeadSet, JobFilter, JobSet, RetrySet, ScheduledSet, SortedEntry
 from sidekiq_py.cli.choosing import (
     ask,
+    at_most,
     dry_run_option,
     filter_options,
     limit_option,
@@ -127,12 +128,11 @@ def _list_command(name: str, made_of: type[JobSet]) -> click.Command:
         # Without a search the jobs come at once.
         is_hidden = as_json or wanted.has_only_times
         with looking_through(_to_look_through(job_set, wanted), hidden=is_hidden) as report:
-            found = job_set.find(wanted, latest_first=made_of is DeadSet, looked_at=report)
-            first = islice(found, limit) if limit > 0 else found
+            found = at_most(limit, job_set.find(wanted, latest_first=made_of is DeadSet, looked_at=report))
             if as_json:
-                echo_json_array(map(_as_json, first))
+                echo_json_array(map(_as_json, found))
                 return
-            entries = list(first)
+            entries = list(found)
         _echo_entries(job_set, entries, limit, is_filtered=not wanted.is_empty)
 
     return list_jobs

@@ -11,6 +11,7 @@ from sidekiq_py.api import BulkResult, JobFilter, ProcessSet, Queue, QueuedJob, 
 from sidekiq_py.api.stats import known_queues
 from sidekiq_py.cli.choosing import (
     ask,
+    at_most,
     dry_run_option,
     filter_options,
     limit_option,
@@ -131,12 +132,11 @@ def show(name: str, limit: int, as_json: bool, **options: Any) -> None:
     queue = _known(name)
     wanted = take_filter(options)
     with looking_through(queue.size, hidden=as_json or wanted.is_empty) as report:
-        found = queue.find(wanted, looked_at=report)
-        first = islice(found, limit) if limit > 0 else found
+        found = at_most(limit, queue.find(wanted, looked_at=report))
         if as_json:
-            echo_json_array(map(_job_as_json, first))
+            echo_json_array(map(_job_as_json, found))
             return
-        jobs = list(first)
+        jobs = list(found)
     if not jobs:
         click.echo("No jobs found." if not wanted.is_empty else f"{name} is empty.")
     else:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from sidekiq_py.cli.choosing import ask, limit_option, yes_option
+from sidekiq_py.cli.choosing import ask, at_most, limit_option, yes_option
 from sidekiq_py.cli.connection import pushes_jobs, reads_redis
 from sidekiq_py.cli.output import DefaultsToList, echo_json, echo_json_array, echo_table, relative, shortened
 from sidekiq_py.clock import now_seconds
@@ -36,8 +36,7 @@ def batches() -> None:
 @reads_redis
 def list_batches(as_json: bool, wanted: Any, limit: int) -> None:
     """List batches, the newest first."""
-    found = Batches().in_state(wanted) if wanted else iter(Batches())
-    shown = islice(found, limit) if limit > 0 else found
+    shown = at_most(limit, Batches().in_state(wanted) if wanted else iter(Batches()))
     if as_json:
         echo_json_array(status.as_dict(most_members=0) for status in shown)
         return

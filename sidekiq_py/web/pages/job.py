@@ -2,6 +2,7 @@
 
 import re
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from starlette.responses import Response
@@ -51,27 +52,22 @@ def copy(visit: Visit) -> Response:
     if place is None or record is None:
         return _gone(visit)
     draft = JobDraft(record)
+    ask_again = partial(_copy_page, visit, place, record, draft)
     hidden = _hidden(visit, record, draft)
-    changes: dict[int, str | None] = {}
-    for at, text in enumerate(draft.arguments):
-        given = visit.form.get(f"argument-{at}")
-        # Browsers send their own line endings, so ignore those when looking for changes.
-        if given and not hidden[at] and _lines(given[0]) != _lines(text):
-            changes[at] = given[0].strip() or None
+    changes = _changes(visit, draft, hidden)
     more = visit.field("more").strip()
     if any(hidden) and (more or None in changes.values()):
         # The policy names hidden arguments by their position, and adding or removing one would move them.
-        trouble = "Some arguments are hidden, so none can be added or removed."
-        return _copy_page(visit, place, record, draft, trouble, 422)
+        return ask_again("Some arguments are hidden, so none can be added or removed.")
     asked_delay = visit.field("in").strip()
     delay = whole_number(asked_delay, _LONGEST_DELAY)
     if asked_delay and delay is None:
-        return _copy_page(visit, place, record, draft, "Enter the delay as a whole number of seconds.", 422)
+        return ask_again("Enter the delay as a whole number of seconds.")
     queue, problem = chosen_queue(visit.field("queue"), visit.pool)
     if not queue:
-        return _copy_page(visit, place, record, draft, "Enter the name of a queue.", 422)
+        return ask_again("Enter the name of a queue.")
     if problem:
-        return _copy_page(visit, place, record, draft, f"The copy was not enqueued: {problem}.", 422)
+        return ask_again(f"The copy was not enqueued: {problem}.")
     title = visit.shown(record).title
     details = [f"arguments {', '.join(str(at + 1) for at in changes)} changed" if changes else "same arguments"]
     if more:
@@ -86,7 +82,7 @@ def copy(visit: Visit) -> Response:
             pool=visit.pool,
         )
     except PayloadError as error:
-        return _copy_page(visit, place, record, draft, f"The copy was not enqueued: {error}.", 422)
+        return ask_again(f"The copy was not enqueued: {error}.")
     if jid is None:
         return visit.redirect(place.path, "A client middleware stopped the copy; nothing was enqueued.")
     return visit.redirect("/job", f"The copy was enqueued as {jid}.", jid=jid)
@@ -173,14 +169,13 @@ def _trace_address(record: JobRecord, template: str) -> str:
     return template.replace("{trace_id}", found[1]) if found and template else ""
 
 
-def _copy_page(
-    visit: Visit, place: Place, record: JobRecord, draft: JobDraft, trouble: str = "", status: int = 200
-) -> Response:
+def _copy_page(visit: Visit, place: Place, record: JobRecord, draft: JobDraft, trouble: str = "") -> Response:
+    """The form, with what the user has entered if that cannot be enqueued, and why."""
     hidden = _hidden(visit, record, draft)
     arguments = draft.arguments
     return visit.page(
         "copy.html",
-        status,
+        422 if trouble else 200,
         place=place,
         job=visit.shown(record),
         key=visit.field("key") or visit.query("key"),
@@ -197,6 +192,17 @@ def _copy_page(
         delay=visit.field("in"),
         trouble=trouble,
     )
+
+
+def _changes(visit: Visit, draft: JobDraft, hidden: list[bool]) -> dict[int, str | None]:
+    """The arguments that the user has changed, by position; None for one to leave out."""
+    changes: dict[int, str | None] = {}
+    for at, text in enumerate(draft.arguments):
+        given = visit.form.get(f"argument-{at}")
+        # Browsers send their own line endings, so ignore those when looking for changes.
+        if given and not hidden[at] and _lines(given[0]) != _lines(text):
+            changes[at] = given[0].strip() or None
+    return changes
 
 
 def _hidden(visit: Visit, record: JobRecord, draft: JobDraft) -> list[bool]:

@@ -67,10 +67,9 @@ def list_processes(as_json: bool) -> None:
     else:
         click.echo("No worker process is running. Start one: sidekiq-py worker -r myapp.jobs")
     if taken:
-        count = sum(taken.values())
-        jobs = "1 job is" if count == 1 else f"{count:,} jobs are"
         click.echo(
-            f"{jobs} in flight at processes without a heartbeat; `sidekiq-py recover` returns jobs to their queues."
+            f"{counted(sum(taken.values()), 'job is', 'jobs are')} in flight at processes without a heartbeat; "
+            "`sidekiq-py recover` returns jobs to their queues."
         )
 
 

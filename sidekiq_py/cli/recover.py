@@ -84,8 +84,8 @@ def recover(everything: bool, as_json: bool) -> None:
             "If the process is gone, run this command again after that."
         )
     if alive:
-        verbs = "is alive and keeps its jobs" if len(alive) == 1 else "are alive and keep their jobs"
-        click.echo(f"{counted(len(alive), 'owner')} {verbs}: {escaped(', '.join(alive))}")
+        keep = counted(len(alive), "owner is alive and keeps its jobs", "owners are alive and keep their jobs")
+        click.echo(f"{keep}: {escaped(', '.join(alive))}")
 
 
 def _enter_lost_owners(link: Link, *, with_lease: bool) -> None:

@@ -252,6 +252,13 @@ def test_a_queue_is_cleared_after_a_count(operator, redis_client, payload):
     assert redis_client.exists("queue:low") == 0
 
 
+def test_a_single_job_that_was_cleared_is_one_job(operator, redis_client, payload):
+    """The notice said "1 jobs were deleted"."""
+    fill(redis_client, payload, 1, "low")
+
+    assert "1 job was deleted from low." in operator.post("/queue/clear", {"name": "low"}).shown
+
+
 def test_chosen_jobs_of_a_queue_are_deleted_or_moved(operator, redis_client, payload):
     """Even if workers have taken other jobs in the meantime."""
     fill(redis_client, payload, 10)

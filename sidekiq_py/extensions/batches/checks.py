@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from itertools import islice
 
-from sidekiq_py.doctor.finding import Finding, listed, note, ok, warning
+from sidekiq_py.doctor.finding import Finding, listed, note, ok, verb, warning
 from sidekiq_py.extension import DoctorCheck
 from sidekiq_py.extensions.batches import state
 from sidekiq_py.extensions.batches.ruby_processes import without_support
@@ -30,9 +30,10 @@ def batches(pool: Pool) -> Iterator[Finding]:
         )
     lost = [one for one in found if one.lost]
     if lost:
+        jobs = sum(one.lost for one in lost)
         yield warning(
-            f"{counted(sum(one.lost for one in lost), 'job')} of {counted(len(lost), 'batch', 'batches')} "
-            f"{'is' if sum(one.lost for one in lost) == 1 else 'are'} lost: not found anywhere in Redis.",
+            f"{counted(jobs, 'job')} of {counted(len(lost), 'batch', 'batches')} {verb(jobs, 'is', 'are')} lost: not "
+            "found anywhere in Redis.",
             "`sidekiq-py batches show BID` lists them. Push them again, or drop the batch with `batches delete BID`.",
             [one.bid for one in lost],
         )

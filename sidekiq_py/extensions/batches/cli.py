@@ -106,8 +106,8 @@ def close(bid: str, as_json: bool) -> None:
 def retry(bid: str, as_json: bool) -> None:
     """Return the failed and dead jobs of a batch to their queues."""
     count = Batches().find(bid).retry_failed()
-    text = "1 job went back to its queue." if count == 1 else f"{count:,} jobs went back to their queues."
-    _print(bid, as_json, "retried", count, text)
+    text = counted(count, "job went back to its queue", "jobs went back to their queues")
+    _print(bid, as_json, "retried", count, f"{text}.")
 
 
 @batches.command()

@@ -4,6 +4,7 @@ import logging
 
 from sidekiq_py.api.processes import ProcessSet
 from sidekiq_py.errors import RedisError
+from sidekiq_py.logs import counted
 from sidekiq_py.redis_access.connection.pool import Pool
 
 # With hundreds, each program that opens a batch would log hundreds of lines.
@@ -46,7 +47,6 @@ def warn_once(pool: Pool) -> None:
     more = len(found) - _MOST_NAMED
     if more > 0:
         _log.warning(
-            "the same goes for %s more Ruby process%s; `sidekiq-py doctor --json` names all of them",
-            f"{more:,}",
-            "" if more == 1 else "es",
+            "the same goes for %s; `sidekiq-py doctor --json` names all of them",
+            counted(more, "more Ruby process", "more Ruby processes"),
         )

@@ -11,6 +11,7 @@ from typing import Any
 from sidekiq_py.api.job_record import JobRecord
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.extensions.periodic.cron_jobs import CronJob, CronJobs
+from sidekiq_py.logs import counted
 from sidekiq_py.web import Page, PageAction, Visit
 
 _JOBS_SHOWN = 100
@@ -116,8 +117,8 @@ def _act_on_all(visit: Visit, action: str) -> Any:
     visit.audit(f"{action} all", "periodic jobs", reason)
     jobs = CronJobs(pool=visit.pool)
     changed = jobs.enable_all() if action == "enable" else jobs.disable_all(reason)
-    are = "job is" if len(changed) == 1 else "jobs are"
-    return visit.redirect("/cron", f"{len(changed):,} periodic {are} {action}d.")
+    jobs_are = counted(len(changed), "periodic job is", "periodic jobs are")
+    return visit.redirect("/cron", f"{jobs_are} {action}d.")
 
 
 def _texts(entry: Mapping[str, Any]) -> dict[str, str]:

@@ -7,6 +7,7 @@ from starlette.responses import Response
 from sidekiq_py.api import OverviewScope, Process, ProcessSet
 from sidekiq_py.api.processes import is_silent
 from sidekiq_py.errors import SidekiqError
+from sidekiq_py.logs import counted
 from sidekiq_py.web.access import Need
 from sidekiq_py.web.handlers import Handler
 from sidekiq_py.web.visit import Visit
@@ -73,7 +74,7 @@ def signal(visit: Visit) -> Response:
         except SidekiqError:
             # The process is embedded in another program, and only that program can stop it.
             refused += 1
-    what = sentence.format(identity if identity else f"{done} process{'es' if done != 1 else ''}")
+    what = sentence.format(identity if identity else counted(done, "process", "processes"))
     notice = f"{what}, starting at the next heartbeat." if done else "Nothing was done."
     if refused:
         notice += f" {refused} cannot be controlled from here: embedded in another program."

@@ -89,7 +89,7 @@ def act(visit: Visit, path: str) -> Response:
     jobs = list(found.values())
     visit.audit(action.name, place.title, _chosen(keys, found, target))
     result = place.act(action.name, jobs, target)
-    notice = f"{counted(result.moved, 'job')} {'was' if result.moved == 1 else 'were'} {action.done}."
+    notice = f"{counted(result.moved, 'job was', 'jobs were')} {action.done}."
     gone = len(keys) - len(jobs) + result.gone
     if gone:
         notice += f" {counted(gone, 'job')} had already left."

@@ -6,6 +6,7 @@ from starlette.responses import Response
 
 from sidekiq_py.api import OverviewScope, ProcessSet, Queue
 from sidekiq_py.api.stats import known_queues
+from sidekiq_py.logs import counted
 from sidekiq_py.options import closest
 from sidekiq_py.web.access import Need
 from sidekiq_py.web.handlers import Handler
@@ -81,9 +82,9 @@ def clear(visit: Visit) -> Response:
     if not name:
         return visit.error(400, "Which queue?", "Send its name. Nothing was done.")
     target = Queue(name, pool=visit.pool)
-    visit.audit("clear", f"queue {name}", f"{target.size} jobs")
+    visit.audit("clear", f"queue {name}", counted(target.size, "job"))
     count = target.clear()
-    return visit.redirect("/queues", f"{count:,} jobs were deleted from {name}.")
+    return visit.redirect("/queues", f"{counted(count, 'job was', 'jobs were')} deleted from {name}.")
 
 
 HANDLERS = (

@@ -46,7 +46,6 @@ from sidekiq_py.engine.upkeep.poller import Poller
 from sidekiq_py.engine.upkeep.queue_trends import NOTE_SIZES
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.hooks import Hooks
-from sidekiq_py.loaded_extensions import LoadedExtensions
 from sidekiq_py.middleware.chain import Chain, ServerMiddleware
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.registry import Registry
@@ -66,11 +65,10 @@ class WorkerParts:
 
     Args:
         config: The process's configuration.
-        registry: The jobs that the process can run; by default, as for the next four, the program's own.
+        registry: The jobs that the process can run; by default, as for the next three, the program's own.
         hooks: The event, error and death handlers.
         server_middleware: The middleware around every run.
         client: Pushes the jobs that other jobs enqueue, that come due, and that were interrupted.
-        extensions: The extensions to use.
         on_epoch: Called with the name of each owner that this process becomes, for a parent that watches it.
 
     Raises:
@@ -85,13 +83,12 @@ class WorkerParts:
         hooks: Hooks = program.hooks,
         server_middleware: Chain[ServerMiddleware] = program.server_middleware,
         client: Client | None = None,
-        extensions: LoadedExtensions = program.extensions,
         on_epoch: Callable[[str], None] = lambda owner: None,
     ) -> None:
         _refuse_hard_limits(config, registry)
         self._client = sync_client.current() if client is None else client
-        extensions.load_installed()
-        self._extensions = extensions
+        self._extensions = program.extensions
+        self._extensions.load_installed()
         self._registry = registry
         self.config = config
         self.hooks = hooks

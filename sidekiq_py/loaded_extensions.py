@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sidekiq_py.errors import ConfigError, ExtensionError, Shutdown
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from sidekiq_py.middleware.chain import ServerMiddleware
     from sidekiq_py.redis_access.connection.pool import Pool
     from sidekiq_py.registry import Payload
+
+T = TypeVar("T")
 
 GROUP = "sidekiq_py.extensions"
 _OURS = ("sidekiq_py", "sidekiq_celery")
@@ -385,25 +387,24 @@ class LoadedExtensions:
 
     def public_home(self, name: str) -> str | None:
         """The module that defines the public name `sidekiq_py.<name>`, or None."""
-        return self._home(name, lambda extension: extension.public_names)
+        return self._first(name, lambda extension: extension.public_names)
 
     def api_home(self, name: str) -> str | None:
         """The module that defines the data API's name `sidekiq_py.api.<name>`, or None."""
-        return self._home(name, lambda extension: extension.api_names)
+        return self._first(name, lambda extension: extension.api_names)
 
     def job_attribute(self, name: str) -> Callable[[Any], Any] | None:
         """The function that computes an attribute of `current_job()`, or None."""
-        self.load_installed()
-        return next((one.job_attributes[name] for one in self._all if name in one.job_attributes), None)
+        return self._first(name, lambda extension: extension.job_attributes)
 
     def ruby_job_attribute(self, name: str) -> Callable[[Any], Any] | None:
         """The function that computes an attribute of a `ruby_job`, or None."""
-        self.load_installed()
-        return next((one.ruby_job_attributes[name] for one in self._all if name in one.ruby_job_attributes), None)
+        return self._first(name, lambda extension: extension.ruby_job_attributes)
 
-    def _home(self, name: str, names: "Callable[[Extension], Mapping[str, str]]") -> str | None:
+    def _first(self, name: str, table: "Callable[[Extension], Mapping[str, T]]") -> T | None:
+        """The entry *name* in a table of the first extension that has one."""
         self.load_installed()
-        return next((names(extension)[name] for extension in self._all if name in names(extension)), None)
+        return next((found[name] for found in map(table, self._all) if name in found), None)
 
     def _arrange(self, extensions: "list[Extension]") -> None:
         self._all = tuple(sorted(extensions, key=lambda one: one.turn))

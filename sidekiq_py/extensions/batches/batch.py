@@ -26,6 +26,7 @@ from sidekiq_py.extensions.batches.ruby_processes import warn_once
 from sidekiq_py.extensions.batches.state import BatchStatus
 from sidekiq_py.middleware.running import running_here
 from sidekiq_py.options import complaint_about_queue
+from sidekiq_py.redis_access.connection.replies import flat
 from sidekiq_py.wire.json_dialect import check_args
 
 __all__ = ["Batch"]
@@ -311,7 +312,7 @@ class Batch:
             fields["ms_times"] = "1"
         if self._is_tracked:
             fields["track"] = "1"
-        return [word for pair in fields.items() for word in pair]
+        return flat(fields)
 
     def _texts(self) -> list[Any]:
         words: list[Any] = []

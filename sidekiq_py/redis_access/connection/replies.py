@@ -2,7 +2,7 @@
 
 import re
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import redis
@@ -121,6 +121,11 @@ def _without(replies: Sequence[Any], is_left_out: Callable[[RedisReplyError], bo
 def pairs(flat: Sequence[T]) -> list[tuple[T, T]]:
     """The fields and values, or members and scores, of a reply in which they alternate."""
     return list(zip(flat[::2], flat[1::2], strict=True))
+
+
+def flat(fields: Mapping[str, T]) -> list[str | T]:
+    """The opposite of `pairs`: fields and values in turn, as HSET takes them."""
+    return [word for pair in fields.items() for word in pair]
 
 
 def epoch_seconds(time: Sequence[bytes]) -> float:

@@ -6,7 +6,7 @@ extension leaves its jobs alone.
 from collections.abc import Mapping
 
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.connection.replies import texts
+from sidekiq_py.redis_access.connection.replies import flat, texts
 from sidekiq_py.wire import keys
 
 
@@ -23,5 +23,5 @@ def exchange(pool: Pool, own: Mapping[str, str]) -> dict[str, str]:
     announced = texts(pool.command("HGETALL", keys.EXTENSION_KEYS))
     if own.items() <= announced.items():
         return announced
-    pool.command("HSET", keys.EXTENSION_KEYS, *(part for pair in own.items() for part in pair))
+    pool.command("HSET", keys.EXTENSION_KEYS, *flat(own))
     return {**announced, **own}

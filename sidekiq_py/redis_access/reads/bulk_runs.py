@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.connection.replies import texts
+from sidekiq_py.redis_access.connection.replies import flat, texts
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.payload import score_text
 
@@ -22,7 +22,7 @@ def start(pool: Pool, run_id: str, started_at: float, fields: Mapping[str, Any])
     key = keys.bulk_run(run_id)
     pool.batch(
         [
-            ("HSET", key, *_flat(fields)),
+            ("HSET", key, *flat(fields)),
             ("EXPIRE", key, _KEPT_SECONDS),
             ("ZADD", keys.BULK_RUNS, score_text(started_at), run_id),
             ("ZREMRANGEBYRANK", keys.BULK_RUNS, 0, -_MOST_RUNS - 1),
@@ -34,7 +34,7 @@ def start(pool: Pool, run_id: str, started_at: float, fields: Mapping[str, Any])
 def update(pool: Pool, run_id: str, fields: Mapping[str, Any]) -> bool:
     """Record a run's progress. Returns True if someone has asked to stop it."""
     key = keys.bulk_run(run_id)
-    replies = pool.batch([("HSET", key, *_flat(fields)), ("EXPIRE", key, _KEPT_SECONDS), ("HGET", key, "stop")])
+    replies = pool.batch([("HSET", key, *flat(fields)), ("EXPIRE", key, _KEPT_SECONDS), ("HGET", key, "stop")])
     return replies[-1] is not None
 
 
@@ -58,7 +58,3 @@ def latest(pool: Pool, count: int) -> list[tuple[str, dict[str, str]]]:
     # A key of the wrong type must not hide the other runs.
     rows = pool.readable([("HGETALL", keys.bulk_run(name)) for name in names])
     return [(name, texts(row)) for name, row in zip(names, rows, strict=True) if row]
-
-
-def _flat(fields: Mapping[str, Any]) -> list[Any]:
-    return [part for pair in fields.items() for part in pair]

@@ -9,7 +9,7 @@ from typing import Any
 
 from sidekiq_py.redis_access.connection.link import Command
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.connection.replies import pairs
+from sidekiq_py.redis_access.connection.replies import pairs, texts
 from sidekiq_py.redis_access.connection.transaction import transact
 from sidekiq_py.wire import metrics_keys
 from sidekiq_py.wire.number_text import to_i
@@ -68,11 +68,7 @@ def histograms(pool: Pool, job_class: str, starts: Sequence[int]) -> list[list[i
 
 def marks(pool: Pool, days: Sequence[int]) -> list[dict[str, str]]:
     """For each day (given as any epoch second in it), the deploys: a time in ISO 8601 maps to its label."""
-    replies = _in_slices(pool, [("HGETALL", metrics_keys.marks(day)) for day in days])
-    return [
-        {time.decode(errors="replace"): label.decode(errors="replace") for time, label in pairs(flat)}
-        for flat in replies
-    ]
+    return [*map(texts, _in_slices(pool, [("HGETALL", metrics_keys.marks(day)) for day in days]))]
 
 
 def mark(pool: Pool, label: str, stamp: str, epoch_seconds: float) -> bool:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from math import inf
 
 from sidekiq_py.errors import RedisError
-from sidekiq_py.wire.dialect import NEWEST, Dialect, FloatText, Version
+from sidekiq_py.wire.dialect import NEWEST, Dialect, FloatText, Version, version_text
 
 _log = logging.getLogger("sidekiq")
 
@@ -133,12 +133,8 @@ def name_unknown_releases(dialect: Dialect, whence: str) -> None:
         _log.warning(
             "Sidekiq %s (%s) is not known to this sidekiq_py, whose newest is %s. Jobs are written by the rules of %s. "
             "Look for a newer sidekiq_py before you rely on it",
-            _text(release),
+            version_text(release),
             whence,
-            _text(NEWEST),
-            _text(dialect.rules),
+            version_text(NEWEST),
+            version_text(dialect.rules),
         )
-
-
-def _text(version: Version) -> str:
-    return ".".join(map(str, version))

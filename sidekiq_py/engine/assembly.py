@@ -50,7 +50,7 @@ from sidekiq_py.middleware.chain import Chain, ServerMiddleware
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.registry import Registry
 from sidekiq_py.registry import registry as program_registry
-from sidekiq_py.wire.dialect import Dialect
+from sidekiq_py.wire.dialect import Dialect, version_text
 from sidekiq_py.wire.process_info import CapsuleFacts, ProcessFacts
 
 if TYPE_CHECKING:
@@ -296,7 +296,7 @@ def _facts(config: Config, identity: str, dialect: Dialect, *, has_loop: bool) -
         ),
         labels=config.labels,
         identity=identity,
-        version=".".join(map(str, dialect.version)),
+        version=version_text(dialect.version),
         embedded=config.embedded,
         coroutines=config.async_concurrency if has_loop else 0,
     )

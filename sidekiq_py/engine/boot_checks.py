@@ -18,6 +18,7 @@ from sidekiq_py.redis_access.connection.settings import place
 from sidekiq_py.redis_access.job_path import in_flight
 from sidekiq_py.redis_access.reads import versions
 from sidekiq_py.wire import keys
+from sidekiq_py.wire.dialect import version_text
 
 _SHARED_KEYS = (
     keys.QUEUES,
@@ -96,7 +97,7 @@ def warn_of_ruby_outside(pool: Pool) -> None:
             "No Ruby process uses the namespace %s, but one of Sidekiq %s works on the same Redis without a namespace. "
             "Sidekiq 7 and later have no namespaces: if it should share jobs with this worker, remove the namespace",
             pool.settings.namespace,
-            ".".join(map(str, outside.version)),
+            version_text(outside.version),
         )
 
 
@@ -146,7 +147,7 @@ def refuse_unsupported(server: ServerInfo, url: str) -> None:
             "redis+sentinel://host:26379/mymaster"
         )
     if server.redis_version is not None and server.redis_version < OLDEST_REDIS:
-        needed = ".".join(map(str, OLDEST_REDIS))
+        needed = version_text(OLDEST_REDIS)
         raise UnsupportedRedisError(
             f"{url} is {server}; Redis {needed} or later is needed (or Valkey, or a Dragonfly compatible with it). "
             "Upgrade the server, or point REDIS_URL at another one"

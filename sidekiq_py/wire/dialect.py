@@ -60,6 +60,11 @@ class FloatText(enum.Enum):
     """fpconv: json 3.x."""
 
 
+def version_text(version: tuple[int, ...]) -> str:
+    """A version as people write it: `8.1.7`."""
+    return ".".join(map(str, version))
+
+
 @dataclass(frozen=True, slots=True)
 class Dialect:
     """

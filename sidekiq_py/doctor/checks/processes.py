@@ -6,7 +6,7 @@ from sidekiq_py.doctor.facts import Facts
 from sidekiq_py.doctor.finding import Finding, Level, listed, note, ok, problem, verb, warning
 from sidekiq_py.doctor.fleet import Worker, releases
 from sidekiq_py.logs import counted
-from sidekiq_py.wire.dialect import NEWEST, OLDEST, Dialect
+from sidekiq_py.wire.dialect import NEWEST, OLDEST, Dialect, version_text
 
 
 def present(facts: Facts) -> Iterator[Finding]:
@@ -99,7 +99,7 @@ def writers(facts: Facts) -> Iterator[Finding]:
 def _unknown_releases(ruby: list[Worker]) -> Iterator[Finding]:
     newer = [worker for worker in ruby if worker.dialect.version > NEWEST]
     if newer:
-        newest = ".".join(map(str, NEWEST))
+        newest = version_text(NEWEST)
         yield warning(
             f"Sidekiq {releases(newer)} is newer than {newest}, the newest release that this library knows. "
             f"Python treats {verb(len(newer), 'it', 'them')} like {newest}.",
@@ -143,7 +143,7 @@ def _pinned(pinned: Dialect, detected: Dialect | None, ruby: list[Worker]) -> Fi
 
 
 def _text(chosen: Dialect) -> str:
-    return ".".join(map(str, chosen.version))
+    return version_text(chosen.version)
 
 
 def _times(chosen: Dialect) -> str:

@@ -6,6 +6,7 @@ from sidekiq_py.doctor.facts import Facts
 from sidekiq_py.doctor.finding import Finding, Level, note, ok, problem, unseen, verb, warning
 from sidekiq_py.logs import counted
 from sidekiq_py.redis_access.connection.server_info import OLDEST_REDIS
+from sidekiq_py.wire.dialect import version_text
 
 _NOEVICTION_ADVICE = "Set maxmemory-policy to noeviction, and keep caches on another server."
 _FULL, _NEARLY_FULL = 0.95, 0.8
@@ -14,7 +15,7 @@ _FULL, _NEARLY_FULL = 0.95, 0.8
 def version(facts: Facts) -> Iterator[Finding]:
     """The server's product, version and mode."""
     server = facts.server
-    needed = ".".join(map(str, OLDEST_REDIS))
+    needed = version_text(OLDEST_REDIS)
     if server.mode == "cluster":
         yield problem(
             "This is a Redis Cluster, which cannot move a job from one key to another atomically.",

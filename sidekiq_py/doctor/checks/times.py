@@ -18,6 +18,7 @@ from sidekiq_py.doctor.fleet import Worker, releases
 from sidekiq_py.doctor.sampling import SampledJob
 from sidekiq_py.logs import counted
 from sidekiq_py.telemetry import LEAST_MILLISECONDS
+from sidekiq_py.wire.dialect import version_text
 
 _FIELDS = ("created_at", "enqueued_at", "failed_at", "retried_at")
 
@@ -68,7 +69,7 @@ def _milliseconds(found: dict[Unit, list[SampledJob]], old: list[Worker], facts:
             f"{seen}, and {listed(worker.title for worker in fetchers)} {verb(len(fetchers), 'reads', 'read')} them as "
             f"seconds: latencies come out hugely negative, and `retry_for` never ends. {_cause(facts)}",
             "Make the programs that push to those queues write float seconds, which all releases read (in Python: set "
-            f"sidekiq_version to {_release(fetchers[0])}), or upgrade those processes.",
+            f"sidekiq_version to {version_text(fetchers[0].dialect.version)}), or upgrade those processes.",
             classes,
         )
     elif old:
@@ -104,10 +105,6 @@ def _texts(jobs: list[SampledJob]) -> Iterator[Finding]:
             "No release of Sidekiq writes such times. Make the program that pushes them write floats: 1700000000.0",
             classes,
         )
-
-
-def _release(worker: Worker) -> str:
-    return ".".join(map(str, worker.dialect.version))
 
 
 def _share(jobs: list[SampledJob], facts: Facts) -> str:

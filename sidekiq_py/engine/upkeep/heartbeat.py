@@ -25,7 +25,7 @@ from sidekiq_py.errors import RedisError
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.processes import beats
-from sidekiq_py.wire.dialect import Dialect
+from sidekiq_py.wire.dialect import Dialect, version_text
 from sidekiq_py.wire.process_info import ProcessFacts, info_json
 from sidekiq_py.wire.work import dump_work
 
@@ -190,7 +190,7 @@ class Heartbeat:
         process = self._process
         if self._info is None or self._info[0] is not process or self._info[1] != dialect:
             # The release that it writes for now: Ruby's release may have been detected, or changed, since the start.
-            published = replace(process, version=".".join(map(str, dialect.version)))
+            published = replace(process, version=version_text(dialect.version))
             self._info = (process, dialect, info_json(published, dialect))
         return self._info[2]
 

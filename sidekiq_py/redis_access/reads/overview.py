@@ -152,10 +152,7 @@ def read(
         if beat is not None:
             beats.append(beat)
             running += entries
-    in_flight = counts_of(
-        dict(zip(known.owners, hashes, strict=True)),
-        dict(zip(inboxes, lengths, strict=True)),
-    )
+    in_flight = counts_of(dict(zip(known.owners, hashes, strict=True)), dict(zip(inboxes, lengths, strict=True)))
     trends = {name: queue_trends.read_reply(reply, now) for name, reply in zip(charted, samples, strict=True)}
     return Look(
         processed,

@@ -240,7 +240,7 @@ class RedisReplyError(RedisError):
 
 
 class UnsupportedRedisError(RedisError):
-    """The server is too old, or it is a Redis Cluster."""
+    """The server is too old, a Redis Cluster or a Sentinel, or it runs no scripts."""
 
 
 class SoftTimeLimitError(SidekiqError):

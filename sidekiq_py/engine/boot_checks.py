@@ -52,7 +52,7 @@ def check_redis(pool: Pool, *, queues: Sequence[str] = ("default",), keeps_in_fl
 
     Raises:
         ConfigError: The server does not let this user in, lacks the database, or forbids something a worker needs.
-        UnsupportedRedisError: The server is too old, a Cluster or a Sentinel.
+        UnsupportedRedisError: The server is too old, a Cluster, a Sentinel, or runs no scripts.
         RedisError: The server is unreachable.
     """
     url = place(pool.settings)
@@ -151,4 +151,9 @@ def refuse_unsupported(server: ServerInfo, url: str) -> None:
         raise UnsupportedRedisError(
             f"{url} is {server}; Redis {needed} or later is needed (or Valkey, or a Dragonfly compatible with it). "
             "Upgrade the server, or point REDIS_URL at another one"
+        )
+    if server.lacks:
+        raise UnsupportedRedisError(
+            f"{url} does not know {' and '.join(server.lacks)}, which a worker needs to run its scripts. "
+            "Remove `rename-command` for them from the server's configuration, or point REDIS_URL at another server"
         )

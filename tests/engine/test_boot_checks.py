@@ -201,6 +201,15 @@ def test_a_server_that_is_too_old_is_refused(version: str) -> None:
         refuse_unsupported(server, "redis://x")
 
 
+@pytest.mark.parametrize("renamed", ["EVAL", "EVALSHA"])
+def test_a_server_that_runs_no_scripts_is_refused(new_redis_server: Callable[..., RedisServer], renamed: str) -> None:
+    """The worker would try for ever, and hold back the outcome of each job that it takes."""
+    server = new_redis_server(config={"rename-command": f"{renamed} HIDDEN"})
+
+    with pytest.raises(UnsupportedRedisError, match=f"does not know {renamed}, which.*Remove `rename-command`"):
+        check_redis(Pool(RedisSettings(server.url)), keeps_in_flight=False)
+
+
 def test_a_sentinel_is_refused_with_the_url_that_would_do() -> None:
     """A common slip: the sentinel's own port."""
     server = server_info.describe({**_REDIS_7, "redis_mode": "sentinel"})

@@ -14,7 +14,8 @@ def with_advice(error: SidekiqError) -> str:
     """The error's message, with a line on what to do if Redis does not answer or refuses."""
     text = str(error)
     if isinstance(error, RedisConnectionError):
-        return f"{text}\n{_WHERE_IS_REDIS}"
+        # A server without a free connection was found, and the error says what to do.
+        return text if "maxclients" in text else f"{text}\n{_WHERE_IS_REDIS}"
     advice = _OF_REPLIES.get(error.code) if isinstance(error, RedisReplyError) else None
     # Errors of pushes and of single queues say themselves what to do about a right.
     is_advised = "docs/redis.md" in text or "in the URL of Redis" in text

@@ -204,3 +204,19 @@ def test_the_help_tells_the_exit_codes(run: Run) -> None:
     """The list of commands has the doctor, too."""
     assert "1  there is a problem (with --strict: or a warning)" in run("doctor", "--help").output
     assert "doctor" in run("--help").output
+
+
+def test_a_server_without_a_free_connection_is_told_apart_from_one_that_is_away(
+    run: Run, new_redis_server: Callable[..., RedisServer]
+) -> None:
+    """Nobody has to start it."""
+    server = new_redis_server(config={"maxclients": "1"})
+    client = server.client()
+    client.ping()
+
+    result = run("doctor", "-u", server.url)
+    client.close()
+
+    assert result.exit_code == 2
+    assert "max number of clients reached. All connections that its `maxclients` allows are in use" in result.output
+    assert "Start Redis" not in result.output

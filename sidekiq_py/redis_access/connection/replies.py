@@ -74,6 +74,11 @@ def not_connected(error: Exception) -> RedisError:
         text = f"{text.rstrip('.')}: {cause}"
     if "handshake operation timed out" in str(cause):
         text = f"{text}; if this server does not use TLS, write redis:// in the URL, not rediss://"
+    if "max number of clients reached" in text:
+        text = (
+            f"{text}. All connections that its `maxclients` allows are in use: `redis-cli CLIENT LIST` shows by whom; "
+            "raise it, or run fewer processes"
+        )
     if "certificate verify failed" in text:
         text = (
             f"{text.rstrip('.')}. Name the authority that signed it in the URL (rediss://…?ssl_ca_certs=/path/ca.pem) "

@@ -10,6 +10,7 @@ from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.engine.report.log_files import reopen_log_files
 from sidekiq_py.engine.report.systemd import ServiceNotifier
 from sidekiq_py.engine.run.thread_dump import thread_dump
+from sidekiq_py.engine.upkeep import open_files
 from sidekiq_py.engine.upkeep.process_end import call_exit_handlers_while_jobs_run
 from sidekiq_py.logs import SEVERAL_LINES
 
@@ -28,8 +29,8 @@ def run_worker(
     runs_jobs_here: bool = False,
 ) -> int:
     """
-    Start the worker and handle signals until it is asked to stop. Returns the exit code. Call it only from the main
-    thread.
+    Start the worker and handle signals until it is asked to stop. Returns the exit code, which is 1 if it stopped
+    because it could open no more files. Call it only from the main thread.
 
     Args:
         on_ready: Called once everything is running.
@@ -46,15 +47,17 @@ def run_worker(
     if not runs_jobs_here:
         _start(launcher)
         on_ready()
-        _serve(launcher, on_stop)
-        return 0
+        return _serve(launcher, on_stop)
     _start(launcher, runs_jobs_here=True)
     on_ready()
-    serving = threading.Thread(target=_serve_beside, args=(launcher, on_stop), name="sidekiq.signals", daemon=True)
+    codes: list[int] = []
+    serving = threading.Thread(
+        target=lambda: codes.append(_serve_beside(launcher, on_stop)), name="sidekiq.signals", daemon=True
+    )
     serving.start()
     launcher.run_jobs_here(signals.watch_again)
     serving.join()
-    return 0
+    return codes[0]
 
 
 def _start(launcher: Launcher, *, runs_jobs_here: bool = False) -> None:
@@ -85,31 +88,49 @@ def _start(launcher: Launcher, *, runs_jobs_here: bool = False) -> None:
         launcher.signals.watch_again()
 
 
-def _serve_beside(launcher: Launcher, on_stop: Callable[[str], None]) -> None:
+def _serve_beside(launcher: Launcher, on_stop: Callable[[str], None]) -> int:
     try:
-        _serve(launcher, on_stop)
+        return _serve(launcher, on_stop)
     except BaseException:  # noqa: BLE001 — it ends the process in any case
         # No thread would handle signals any more. Exiting lets the supervisor of this process see a crash.
         _log.exception("Internal error while waiting for signals")
         os._exit(1)
 
 
-def _serve(launcher: Launcher, on_stop: Callable[[str], None]) -> None:
-    """Handle signals until asked to stop, then stop."""
+def _serve(launcher: Launcher, on_stop: Callable[[str], None]) -> int:
+    """Handle signals until asked to stop, then stop. Returns the exit code."""
     service = ServiceNotifier(os.environ)
     service.ready()
-    while (name := launcher.signals.next()) not in ("TERM", "INT"):
-        _handle_signal(launcher, name)
-    on_stop(name)
+    name = _stop_signal(launcher)
+    if name is not None:
+        on_stop(name)
     service.stopping()
     stubborn = _stop_while_handling_signals(launcher)
     _log.info("Bye!")
     service.close()
+    code = 1 if name is None else 0
     if stubborn:
-        launcher.parts.departure.let_go_and_exit(0)
+        launcher.parts.departure.let_go_and_exit(code)
+    return code
 
 
-def _handle_signal(launcher: Launcher, name: str | None) -> None:
+def _stop_signal(launcher: Launcher) -> str | None:
+    """Handle signals. Returns the one that asks to stop, or None if the process can open no more files."""
+    files = open_files.OpenFiles()
+    while (name := launcher.signals.next(open_files.LOOK_SECONDS)) not in ("TERM", "INT"):
+        if name is not None:
+            _handle_signal(launcher, name)
+        elif files.are_used_up():
+            _log.critical(
+                "This process could open no files for %g seconds (Too many open files). It stops with exit code 1 and "
+                "has to be started again. A job leaks files or connections, or the limit is too low (ulimit -n)",
+                open_files.PATIENCE_SECONDS,
+            )
+            return None
+    return name
+
+
+def _handle_signal(launcher: Launcher, name: str) -> None:
     if name in ("TSTP", "USR1"):
         launcher.quiet()
     elif name == "TTIN":

@@ -1,5 +1,6 @@
 """The heartbeat: tells Ruby's Web UI that a process is alive and what it runs, and picks up signals sent from there."""
 
+import errno
 import os
 import time
 from collections.abc import Mapping
@@ -77,11 +78,13 @@ def clear(pool: Pool, identity: str, *, dialect: Dialect) -> None:
 
 
 def rss_kb() -> int:
-    """This process's resident memory in KB. Without /proc, it is the highest value so far."""
+    """This process's resident memory in KB, or 0 if it can open no files. Without /proc, the highest value so far."""
     try:
         with open("/proc/self/statm", "rb") as file:
             return int(file.read().split()[1]) * (os.sysconf("SC_PAGE_SIZE") // 1024)
-    except OSError:
+    except OSError as error:
+        if error.errno == errno.EMFILE:
+            return 0
         import resource  # only loaded if it is needed
 
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024

@@ -67,7 +67,7 @@ def check_redis(pool: Pool, *, queues: Sequence[str] = ("default",), keeps_in_fl
     policy = server.maxmemory_policy
     if policy is not None and policy != "noeviction":
         _log.warning(
-            "this Redis throws data away when its memory is full (maxmemory-policy %s): jobs can vanish. "
+            "this Redis throws data away when its memory is full (maxmemory-policy %s): jobs or batches can vanish. "
             "Set maxmemory-policy to noeviction, and keep caches on another server",
             policy,
         )

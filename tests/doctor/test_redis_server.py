@@ -81,10 +81,18 @@ def test_a_server_that_throws_keys_away(look: Look, new_redis_server: NewServer)
 
 
 def test_a_server_that_throws_heartbeats_away(look: Look, new_redis_server: NewServer) -> None:
-    """Jobs have no time to live."""
+    """Jobs have no time to live, but a batch has, and without it no callback is enqueued."""
     server = new_redis_server(config={"maxmemory-policy": "volatile-lru", "maxmemory": "100mb"})
+    before = look(server.url).the("eviction")
+    client = server.client()
+    client.set("a batch", "x" * 100_000, ex=600)
+    client.config_set("maxmemory", client.info("memory")["used_memory"] - 50_000)
+    after = look(server.url).the("eviction")
+    client.close()
 
-    assert look(server.url).levels("eviction") == ["warning"]
+    assert (before.level, after.level) == ("warning", "problem")
+    assert "batches and chords (their callbacks are then never enqueued)" in before.seen
+    assert "1 key has been evicted" in after.seen
 
 
 def test_a_key_of_a_foreign_type_keeps_nothing_else_from_being_looked_at(look: Look, redis_client: redis.Redis) -> None:

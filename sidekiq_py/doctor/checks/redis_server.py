@@ -59,9 +59,10 @@ def eviction(facts: Facts) -> Iterator[Finding]:
     elif policy == "noeviction":
         yield ok("maxmemory-policy is noeviction.")
     elif policy.startswith("volatile-"):
-        yield warning(
+        yield (problem if evicted else warning)(
             f"maxmemory-policy is {policy}: when its memory is full, this Redis deletes keys that have a time to live: "
-            "heartbeats, leases, the progress of iterable jobs. Jobs have none.",
+            "batches and chords (their callbacks are then never enqueued), results, locks of unique tasks, heartbeats, "
+            f"leases, the progress of iterable jobs. Jobs have none.{_gone(evicted)}",
             _NOEVICTION_ADVICE,
         )
     elif limit == 0 and not evicted:
@@ -71,15 +72,16 @@ def eviction(facts: Facts) -> Iterator[Finding]:
             _NOEVICTION_ADVICE,
         )
     else:
-        gone = (
-            f" {counted(evicted, 'key')} {verb(evicted, 'has', 'have')} been evicted since it started."
-            if evicted
-            else ""
-        )
         yield problem(
-            f"maxmemory-policy is {policy}: when its memory is full, this Redis deletes jobs.{gone}",
+            f"maxmemory-policy is {policy}: when its memory is full, this Redis deletes jobs.{_gone(evicted)}",
             _NOEVICTION_ADVICE,
         )
+
+
+def _gone(evicted: int) -> str:
+    if not evicted:
+        return ""
+    return f" {counted(evicted, 'key')} {verb(evicted, 'has', 'have')} been evicted since it started."
 
 
 def memory(facts: Facts) -> Iterator[Finding]:

@@ -1,6 +1,6 @@
 """The script that keeps a rate."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 import pytest
@@ -9,6 +9,7 @@ from sidekiq_celery._admission import slots
 
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
+from tests.support.redis_server import RedisServer
 
 KEY = "sidekiq_py:rate:x"
 
@@ -24,6 +25,17 @@ def pool(redis_url: str, redis_client: redis.Redis) -> Iterator[Pool]:
 def ask(pool: Pool, per_second: float, *, patience: float = 0.0, is_expected: bool = False) -> slots.Slot:
     """Ask for a start."""
     return slots.take(pool, KEY, per_second, patience_seconds=patience, is_expected=is_expected)
+
+
+def now_us(client: redis.Redis) -> int:
+    """The clock of Redis."""
+    seconds, microseconds = client.time()
+    return seconds * 1_000_000 + microseconds
+
+
+def kept(client: redis.Redis, field: str) -> int:
+    """A time that the script has kept."""
+    return int(client.hget(KEY, field))
 
 
 def test_the_first_starts_and_the_next_get_appointments(pool: Pool) -> None:
@@ -80,8 +92,87 @@ def test_a_clock_that_was_set_back_does_not_hold_up_the_next_start(pool: Pool, r
     assert second * 1_000_000 < ahead[b"next"]
 
 
+def test_times_that_are_as_far_ahead_as_they_can_be_count(pool: Pool, redis_client: redis.Redis) -> None:
+    """The clock that an earlier run saw may differ by a moment."""
+    in_ms = now_us(redis_client) + 3_600_500_000
+    redis_client.hset(KEY, "next", in_ms)
+
+    assert ask(pool, 1 / 3600).at == in_ms / 1_000_000
+
+
+def test_a_run_that_is_late_for_its_appointment_makes_up_for_the_slack(pool: Pool, redis_client: redis.Redis) -> None:
+    """It starts at once, and counts as if it had started then. One without an appointment does not."""
+    redis_client.hset(KEY, "next", now_us(redis_client) - 10_000_000)
+    before = now_us(redis_client)
+
+    assert ask(pool, 1, is_expected=True) == slots.Slot(0.0, None)
+    after = now_us(redis_client)
+    assert before + 750_000 <= kept(redis_client, "next") <= after + 750_000
+    redis_client.hset(KEY, "next", now_us(redis_client) - 10_000_000)
+    came_at = now_us(redis_client)
+    assert ask(pool, 1) == slots.Slot(0.0, None)
+
+    assert kept(redis_client, "next") >= came_at + 1_000_000
+
+
+def test_a_run_with_an_appointment_passes_those_who_wait(pool: Pool, redis_client: redis.Redis) -> None:
+    """It has waited for longer than they have."""
+    redis_client.hset(KEY, "line", now_us(redis_client) + 3_600_000_000)
+
+    assert ask(pool, 1, is_expected=True) == slots.Slot(0.0, None)
+
+
+def test_a_run_with_patience_waits_for_the_end_of_the_line(pool: Pool, redis_client: redis.Redis) -> None:
+    """If that comes within the time that it has."""
+    redis_client.hset(KEY, "line", now_us(redis_client) + 5_000_000)
+
+    assert ask(pool, 1).at is not None
+    assert ask(pool, 1, patience=60.0).at is None
+
+
+def test_a_missed_appointment_does_not_lengthen_the_line(pool: Pool, redis_client: redis.Redis) -> None:
+    """Those who wait for the first time keep theirs."""
+    in_us = now_us(redis_client) + 5_000_000
+    redis_client.hset(KEY, mapping={"next": in_us, "line": in_us})
+
+    assert ask(pool, 1 / 10, is_expected=True).at == in_us / 1_000_000
+
+    assert kept(redis_client, "line") == in_us
+    assert kept(redis_client, "late") == in_us + 10_000_000
+
+
+@pytest.mark.parametrize("field", ["line", "late"])
+def test_what_is_kept_lives_until_the_last_appointment(pool: Pool, redis_client: redis.Redis, field: str) -> None:
+    """A start does not shorten it."""
+    redis_client.hset(KEY, field, now_us(redis_client) + 3_600_000_000)
+
+    ask(pool, 1, is_expected=True)
+
+    assert 3590 < redis_client.ttl(KEY) <= 3601
+
+
+def test_a_start_is_kept_until_its_slack_is_over(pool: Pool, redis_client: redis.Redis) -> None:
+    """Else a run that is late would make up for a start that was used."""
+    ask(pool, 1)
+
+    assert 1250 < redis_client.pttl(KEY) <= 2000
+
+
+def test_runs_start_while_redis_is_full(new_redis_server: Callable[..., RedisServer]) -> None:
+    """They are what drains it."""
+    server = new_redis_server()
+    pool, client = Pool(RedisSettings(server.url)), server.client()
+    ask(pool, 1 / 3600)
+    client.config_set("maxmemory", 1)
+
+    assert ask(pool, 1 / 3600).at is not None
+
+    pool.close()
+    client.close()
+
+
 def test_nothing_is_kept_of_a_rate_that_nobody_uses(pool: Pool, redis_client: redis.Redis) -> None:
     """It goes with time."""
     ask(pool, 1 / 3600)
 
-    assert 3600 < redis_client.ttl(KEY) < 8000
+    assert 3590 < redis_client.ttl(KEY) <= 3601

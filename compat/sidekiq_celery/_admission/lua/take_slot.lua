@@ -30,8 +30,9 @@ local line, late = tonumber(state[2] or 0) or 0, tonumber(state[3] or 0) or 0
 
 local function keep(field, value)
   redis.call('HSET', KEYS[1], field, string.format('%.0f', value))
-  local last = math.max(value, due, line, late)
-  redis.call('EXPIRE', KEYS[1], string.format('%.0f', math.ceil((last - now + interval) / 1000000) + 1))
+  -- A start still counts while it lies within the slack.
+  local last = math.max(value, line, late) + slack
+  redis.call('EXPIRE', KEYS[1], string.format('%.0f', math.ceil((last - now) / 1000000)))
 end
 
 if due <= now + patience and (is_expected or line <= now + patience) then

@@ -865,6 +865,94 @@ def test_a_batch_that_is_opened_again_or_invalidated_lives_on(app: Program) -> N
     assert {app.client.ttl(name) > 900 for name in app.client.keys(f"{key}*")} == {True}
 
 
+def test_a_batch_that_is_closed_by_hand_lives_on(app: Program) -> None:
+    """It is a change like any other, and its callbacks come."""
+    batch = watched(app, expires_in=1000)
+    key = steps.key(batch.bid)
+    with batch.jobs():
+        app.deed.perform_async("ok")
+        with sidekiq.embed(concurrency=1):
+            app.wait_until_idle()
+        app.client.hset(key, "changed_at", 1)
+        for name in app.client.keys(f"{key}*"):
+            app.client.expire(name, 50)
+
+        sidekiq.Batch.find(batch.bid).close()
+
+        assert [job["class"] for job in app.waiting()] == ["Callback"] * 2
+        assert batch.status().changed_at > 1
+        assert int(app.client.hget(key, "closed_by_hand_at")) > 1
+        assert app.client.hget(key, "tokens") == b"0"
+        assert {app.client.ttl(name) > 900 for name in app.client.keys(f"{key}*")} == {True}
+
+
+def test_success_shortens_a_life_and_does_not_lengthen_it(app: Program) -> None:
+    """To a day at most."""
+    batch = sidekiq.Batch(expires_in=1000)
+    with batch.jobs():
+        app.deed.perform_async("ok")
+
+    with sidekiq.embed(concurrency=1):
+        batch.wait(10, until="success")
+
+    assert {900 < app.client.ttl(key) <= 1000 for key in app.client.keys(f"sidekiq_py:batch:{batch.bid}*")} == {True}
+
+
+def test_a_job_that_is_scheduled_soon_does_not_shorten_a_life(app: Program) -> None:
+    """Only one that comes later than the end lengthens it."""
+    batch = sidekiq.Batch(expires_in=timedelta(days=10))
+
+    with batch.jobs():
+        app.deed.perform_in(60, "soon")
+
+    assert round(app.client.ttl(f"sidekiq_py:batch:{batch.bid}") / 86400) == 10
+
+
+def test_an_end_that_hardly_moves_is_not_written(app: Program) -> None:
+    """EXPIRE for all keys at each step would cost Redis more than the step."""
+    batch = sidekiq.Batch(expires_in=1000)
+    with batch.jobs():
+        app.deed.perform_async("ok")
+    for key in app.client.keys(f"sidekiq_py:batch:{batch.bid}*"):
+        app.client.expire(key, 960)
+    app.client.config_resetstat()
+
+    sidekiq.Batch.find(batch.bid).invalidate()
+
+    assert "cmdstat_expire" not in app.client.info("commandstats")
+
+
+def test_a_new_key_expires_with_the_others(app: Program) -> None:
+    """Though the end of their life does not move."""
+    batch = sidekiq.Batch(expires_in=1000)
+    with batch.jobs():
+        app.deed.perform_async("fail")
+    for key in app.client.keys(f"sidekiq_py:batch:{batch.bid}*"):
+        app.client.expire(key, 960)
+    before = len(app.client.keys(f"sidekiq_py:batch:{batch.bid}*"))
+
+    with sidekiq.embed(concurrency=1):
+        batch.wait(10)
+
+    keys = app.client.keys(f"sidekiq_py:batch:{batch.bid}*")
+    assert len(keys) > before
+    assert {900 < app.client.ttl(key) <= 960 for key in keys} == {True}
+
+
+def test_a_parent_ends_a_minute_before_its_child_at_most(app: Program) -> None:
+    """The twentieth part of a long life would be days."""
+    parent, child = sidekiq.Batch(expires_in=100), sidekiq.Batch(expires_in=timedelta(days=60))
+    with parent.jobs(), child.jobs():
+        app.deed.perform_async("ok")
+    for key in app.client.keys(f"sidekiq_py:batch:{parent.bid}*"):
+        app.client.expire(key, timedelta(days=59))
+
+    with child.jobs():
+        app.deed.perform_async("ok")
+
+    assert round(app.client.ttl(f"sidekiq_py:batch:{parent.bid}") / 3600) == 60 * 24
+
+
 def test_a_job_that_a_member_s_end_pushes_joins_in_a_queue_that_is_listed(app: Program) -> None:
     """Ruby's Web UI and workers with wildcards find queues in this list."""
     batch = sidekiq.Batch()

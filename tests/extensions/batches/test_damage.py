@@ -427,3 +427,18 @@ def test_a_batch_that_is_its_own_ancestor_ends_as_ever(app: Program, cycle: int)
         batch.close()
         batch.delete()
     assert not app.client.keys("sidekiq_py:batch:*")
+
+
+def test_a_batch_whose_parent_was_overwritten_goes_on(app: Program) -> None:
+    """Its members end, and others can join."""
+    parent, child = sidekiq.Batch(), sidekiq.Batch()
+    with parent.jobs(), child.jobs():
+        app.deed.perform_async("ok")
+    app.client.set(f"sidekiq_py:batch:{parent.bid}", "foreign")
+
+    with child.jobs():
+        app.deed.perform_async("ok")
+    with sidekiq.embed(concurrency=1):
+        child.wait(10, until="success")
+
+    assert app.runs == [("ok",), ("ok",)]

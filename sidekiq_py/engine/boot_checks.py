@@ -63,6 +63,11 @@ def check_redis(pool: Pool, *, queues: Sequence[str] = ("default",), keeps_in_fl
             f"{url} does not let this worker in: {str(error).rstrip('.')}. A URL is redis://user:password@host:port/database"
         ) from error
     refuse_unsupported(server, url)
+    if unknown := server_info.unknown_script_commands(pool):
+        raise UnsupportedRedisError(
+            f"{url} does not know {' and '.join(unknown)}, which a worker needs to run its scripts. "
+            "Remove `rename-command` for them from the server's configuration, or point REDIS_URL at another server"
+        )
     _refuse_forbidden(pool, url, queues[:_MOST_QUEUES], keeps_in_flight=keeps_in_flight)
     policy = server.maxmemory_policy
     if policy is not None and policy != "noeviction":
@@ -151,9 +156,4 @@ def refuse_unsupported(server: ServerInfo, url: str) -> None:
         raise UnsupportedRedisError(
             f"{url} is {server}; Redis {needed} or later is needed (or Valkey, or a Dragonfly compatible with it). "
             "Upgrade the server, or point REDIS_URL at another one"
-        )
-    if server.lacks:
-        raise UnsupportedRedisError(
-            f"{url} does not know {' and '.join(server.lacks)}, which a worker needs to run its scripts. "
-            "Remove `rename-command` for them from the server's configuration, or point REDIS_URL at another server"
         )

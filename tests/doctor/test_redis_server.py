@@ -60,13 +60,6 @@ def test_a_cluster(look: Look, new_redis_server: NewServer) -> None:
     assert len(diagnosis.report.examined) == 1
 
 
-def test_a_server_that_runs_no_scripts(look: Look, new_redis_server: NewServer) -> None:
-    """No worker starts on it."""
-    server = new_redis_server(config={"rename-command": "EVALSHA HIDDEN"})
-
-    assert "This server does not know EVALSHA" in look(server.url).the("redis-version").seen
-
-
 def test_a_server_that_throws_keys_away(look: Look, new_redis_server: NewServer) -> None:
     """A problem with a limit to its memory; without one it is still to come."""
     server = new_redis_server(config={"maxmemory-policy": "allkeys-lru"})

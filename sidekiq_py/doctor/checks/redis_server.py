@@ -13,7 +13,7 @@ _FULL, _NEARLY_FULL = 0.95, 0.8
 
 
 def version(facts: Facts) -> Iterator[Finding]:
-    """The server's product, version and mode, and whether it runs scripts."""
+    """The server's product, version and mode."""
     server = facts.server
     needed = version_text(OLDEST_REDIS)
     if server.mode == "cluster":
@@ -35,11 +35,6 @@ def version(facts: Facts) -> Iterator[Finding]:
         yield problem(
             f"This is {server}; Redis {needed} or later is needed, and a Python worker refuses to start.",
             "Upgrade the server.",
-        )
-    elif server.lacks:
-        yield problem(
-            f"This server does not know {' and '.join(server.lacks)}, and a Python worker refuses to start.",
-            "Remove `rename-command` for them from the server's configuration.",
         )
     else:
         yield ok(f"{server}.")

@@ -1,5 +1,5 @@
 """
-The server's product, version, mode, what it does when its memory is full, and whether it runs scripts.
+The server's product, version, mode, and what it does when its memory is full.
 
 INFO has all of it; HELLO and CONFIG have parts of it. Each of them may be renamed or forbidden for this user; whatever
 cannot be found out stays None.
@@ -29,7 +29,6 @@ class ServerInfo(NamedTuple):
         redis_version: The Redis version that it is compatible with, which decides what it can do.
         mode: `standalone`, `cluster` or `sentinel`.
         maxmemory_policy: `noeviction`, or the rule by which the server evicts keys.
-        lacks: Those of EVAL and EVALSHA that the server does not know, because its configuration renames them.
     """
 
     product: str | None = None
@@ -37,7 +36,6 @@ class ServerInfo(NamedTuple):
     redis_version: tuple[int, ...] | None = None
     mode: str | None = None
     maxmemory_policy: str | None = None
-    lacks: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.product or 'Redis'} {self.version or 'of an unknown version'}"
@@ -55,7 +53,7 @@ def read(pool: Pool) -> ServerInfo:
     facts = _info(pool) or _hello(pool)
     if "maxmemory_policy" not in facts:
         facts.update(_config(pool))
-    return describe(facts)._replace(lacks=_lacks(pool))
+    return describe(facts)
 
 
 def describe(facts: dict[str, str]) -> ServerInfo:
@@ -80,6 +78,22 @@ def describe(facts: dict[str, str]) -> ServerInfo:
         mode="cluster" if is_cluster else mode,
         maxmemory_policy=facts.get("maxmemory_policy"),
     )
+
+
+def unknown_script_commands(pool: Pool) -> list[str]:
+    """
+    Those of EVAL and EVALSHA that the server does not know, because its configuration renames them.
+
+    Raises:
+        RedisError: It cannot be reached.
+    """
+    calls = {"EVAL": ("return 1", 0), "EVALSHA": ("0" * 40, 0)}
+    replies = pool.run(lambda link: link.batch([(name, *words) for name, words in calls.items()]))
+    return [
+        name
+        for name, reply in zip(calls, replies, strict=True)
+        if isinstance(reply, RedisReplyError) and "unknown command" in str(reply)
+    ]
 
 
 def lines_of(info: bytes) -> dict[str, str]:
@@ -107,15 +121,6 @@ def _hello(pool: Pool) -> dict[str, str]:
 def _config(pool: Pool) -> dict[str, str]:
     policy = _pairs(_ask(pool, "CONFIG", "GET", "maxmemory-policy")).get("maxmemory-policy")
     return {} if policy is None else {"maxmemory_policy": policy}
-
-
-def _lacks(pool: Pool) -> tuple[str, ...]:
-    replies = pool.run(lambda link: link.batch([("EVAL", "return 1", 0), ("EVALSHA", "0" * 40, 0)]))
-    return tuple(
-        name
-        for name, reply in zip(("EVAL", "EVALSHA"), replies, strict=True)
-        if isinstance(reply, RedisReplyError) and "unknown command" in str(reply)
-    )
 
 
 def _ask(pool: Pool, *command: str) -> Any:

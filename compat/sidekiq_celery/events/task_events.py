@@ -123,7 +123,9 @@ class TaskEvents:
         if not requeue:
             # The task never runs again, and monitors have no other word for that.
             self._send("task-failed", run.task_id, **_error_fields(run.retval, run))
-        self._send("task-rejected", run.task_id, requeue=requeue)
+        if requeue or run.plan.task.acks_late:
+            # As in Celery, where the message of another task has been acknowledged and can no longer be rejected.
+            self._send("task-rejected", run.task_id, requeue=requeue)
 
     def _precede_the_next_try(self, run: RunDetails) -> None:
         """

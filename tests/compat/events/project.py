@@ -43,10 +43,16 @@ def later(self: Any) -> None:
     raise self.retry(exc=KeyError("later"), countdown=3600)
 
 
-@app.task
+@app.task(acks_late=True)
 def reject(requeue: bool = False) -> None:
     """Gives its job up."""
     raise Reject("no use", requeue=requeue)
+
+
+@app.task
+def reject_early() -> None:
+    """Gives its job up, which Celery has acknowledged by then."""
+    raise Reject("no use")
 
 
 @app.task

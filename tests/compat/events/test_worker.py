@@ -40,6 +40,7 @@ def test_tasks_are_told_of_from_receiving_to_their_end(
 
     done, failed = project.add.delay(1, 2).id, project.fail.delay().id
     again, rejected = project.again.delay().id, project.reject.delay().id
+    early = project.reject_early.delay().id
     expired = project.add.apply_async((3, 4), expires=-1).id
     shadowed = project.add.apply_async((5, 6), shadow="proj.shown").id
 
@@ -66,8 +67,12 @@ def test_tasks_are_told_of_from_receiving_to_their_end(
     assert monitor.kinds(again) == [*tried, "task-retried", *tried, "task-failed"]
     assert monitor.wait_for("task-retried", again)["exception"] == "KeyError('again')"
     assert monitor.wait_for("task-rejected", rejected)["requeue"] is False
+    assert monitor.kinds(rejected) == [*tried, "task-failed", "task-rejected"]
+    monitor.wait_for("task-failed", early)
     revoked = monitor.wait_for("task-revoked", expired)
     assert (revoked["expired"], revoked["terminated"], revoked["signum"]) == (True, False, None)
+    # Without acks_late, Celery has acknowledged the task by then, so it is not rejected.
+    assert monitor.kinds(early) == [*tried, "task-failed"]
 
 
 def test_a_terminated_task_is_told_of_with_its_signal(

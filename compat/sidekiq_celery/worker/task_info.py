@@ -1,6 +1,7 @@
 """Jobs as `inspect` shows them: running, about to run, and scheduled for later."""
 
 from collections.abc import Iterator
+from datetime import datetime
 from itertools import islice
 from typing import Any
 
@@ -91,7 +92,7 @@ def waiting_jobs(app: App, hostname: str) -> list[dict[str, Any]]:
         *islice(_of_set(app, ScheduledSet(client=client), hostname), _MOST_SHOWN),
         *islice(_of_set(app, RetrySet(client=client), hostname), _MOST_SHOWN),
     ]
-    return sorted(found, key=lambda entry: str(entry["eta"]))[:_MOST_SHOWN]
+    return sorted(found, key=lambda entry: datetime.fromisoformat(entry["eta"]))[:_MOST_SHOWN]
 
 
 def _of_set(app: App, jobs: JobSet, hostname: str) -> Iterator[dict[str, Any]]:
@@ -102,4 +103,5 @@ def _of_set(app: App, jobs: JobSet, hostname: str) -> Iterator[dict[str, Any]]:
         except PayloadError:
             continue
         if about["type"] in app.tasks and about["delivery_info"]["routing_key"] in served:
-            yield {"eta": entry.at.isoformat(), "priority": _TIMER_PRIORITY, "request": about}
+            at = entry.at.astimezone(app.timezone)
+            yield {"eta": at.isoformat(), "priority": _TIMER_PRIORITY, "request": about}

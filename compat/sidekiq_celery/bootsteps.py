@@ -15,6 +15,7 @@ the worker refuses to start and logs why.
 
 from collections.abc import Callable, Iterable
 from threading import Event
+from types import MappingProxyType
 from typing import Any
 
 from sidekiq_celery.exceptions import ImproperlyConfigured
@@ -161,6 +162,7 @@ class Blueprint:
 
     name: str | None = None
     default_steps: Iterable[Any] = ()
+    state_to_name = MappingProxyType({0: "initializing", RUN: "running", CLOSE: "closing", TERMINATE: "terminating"})
 
     def __init__(
         self,
@@ -193,6 +195,10 @@ class Blueprint:
         for made in self.order:
             made.include(parent)
         return self
+
+    def human_state(self) -> str:
+        """Return the phase in words, such as `running`."""
+        return self.state_to_name[self.state or 0]
 
     def start(self, parent: Any) -> None:
         """Start the steps of *parent*."""

@@ -84,6 +84,7 @@ class WorkController:
     """
 
     app: ClassVar[Any] = None
+    blueprint: Any = None
 
     def __init__(self, app: App | None = None, hostname: str | None = None, **kwargs: Any) -> None:
         self.app: Any = app or type(self).app  # type: ignore[misc]
@@ -98,6 +99,12 @@ class WorkController:
         self.setup_defaults(**kwargs)
         self.on_after_init(**kwargs)
         self.setup_instance(**kwargs)
+
+    def __repr__(self) -> str:
+        return f"<Worker: {self.hostname} ({self.blueprint.human_state() if self.blueprint else 'INIT'})>"
+
+    def __str__(self) -> str:
+        return self.hostname
 
     def on_before_init(self, **kwargs: Any) -> None:
         """Called before options are read."""
@@ -169,7 +176,8 @@ class WorkController:
         self.hub = Hub(self.timer)
         # The tasks' on_bound may add bootsteps.
         self.app.finalize()
-        self.blueprint = bootsteps.Blueprint(self.app.steps["worker"], name="Worker").apply(self, **kwargs)
+        self.blueprint = bootsteps.Blueprint(self.app.steps["worker"], name="Worker")
+        self.blueprint.apply(self, **kwargs)
         self.consumer = Consumer(self, **kwargs)
 
     def setup_queues(self, include: Any, exclude: Any = None) -> None:

@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import redis
@@ -160,6 +161,38 @@ def test_a_test_worker_has_steps_too(redis_url: str) -> None:
     app.steps["consumer"].add(Failing)
     with pytest.raises(OSError, match="no probe file"), start_worker(app, perform_ping_check=False):
         raise AssertionError("it has started")
+
+
+def test_a_worker_and_its_consumer_show_their_node_and_phase(redis_url: str) -> None:
+    """As Celery's guide on extensions prints them; the text of a worker is its node's name."""
+    app = Celery("phases", broker=redis_url, backend=redis_url, set_as_current=False)
+    seen = []
+
+    class Shown(bootsteps.Step):
+        def __init__(self, parent: object, **kwargs: object) -> None:
+            super().__init__(parent, **kwargs)
+            seen.append(repr(parent))
+
+        def include(self, parent: Any) -> None:
+            parent.steps.append(self)
+
+        def start(self, parent: object) -> None:
+            seen.append(repr(parent))
+
+        def stop(self, parent: object) -> None:
+            seen.append(repr(parent))
+
+    app.steps["worker"].add(Shown)
+    app.steps["consumer"].add(Shown)
+
+    with start_worker(app, perform_ping_check=False, hostname="w1@here") as worker:
+        assert str(worker) == "w1@here"
+
+    assert seen == [
+        *("<Worker: w1@here (initializing)>", "<Consumer: w1@here (initializing)>"),
+        *("<Worker: w1@here (running)>", "<Consumer: w1@here (running)>"),
+        *("<Consumer: w1@here (closing)>", "<Worker: w1@here (closing)>"),
+    ]
 
 
 def test_a_step_that_is_nowhere_is_refused_by_its_path() -> None:

@@ -23,7 +23,11 @@ class Consumer:
         self.app = controller.app
         self.hostname = controller.hostname
         self.steps: list[Any] = []
-        self.blueprint = bootsteps.Blueprint(self.app.steps["consumer"], name="Consumer").apply(self, **kwargs)
+        self.blueprint = bootsteps.Blueprint(self.app.steps["consumer"], name="Consumer")
+        self.blueprint.apply(self, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<Consumer: {self.hostname} ({self.blueprint.human_state()})>"
 
     @property
     def timer(self) -> Any:

@@ -11,19 +11,23 @@ import logging
 import threading
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 from sidekiq_py.errors import ConfigError, ExtensionError, RedisError
 from sidekiq_py.logs import error_fields
 from sidekiq_py.redaction import current
 
-EVENTS = ("startup", "heartbeat", "beat", "quiet", "shutdown", "exit")
+Event = Literal["startup", "heartbeat", "beat", "quiet", "shutdown", "exit"]
+EVENTS: tuple[Event, ...] = get_args(Event)
 _REVERSED = ("quiet", "shutdown", "exit")
 
 EventHandler = Callable[[], Any]
 ErrorHandler = Callable[[BaseException, dict[str, Any]], Any]
 DeathHandler = Callable[[dict[str, Any], BaseException], Any]
 F = TypeVar("F", bound=Callable[..., Any])
+OnEvent = TypeVar("OnEvent", bound=EventHandler)
+# Their types are not checked: a program may well say that it only expects an Exception.
+OfTwo = TypeVar("OfTwo", bound=Callable[[Any, Any], Any])
 
 _log = logging.getLogger("sidekiq")
 
@@ -42,18 +46,18 @@ class Hooks:
         self._errors: list[ErrorHandler] = []
         self._deaths: list[tuple[DeathHandler, type[BaseException]]] = []
 
-    def on(self, event: str) -> Callable[[F], F]:
+    def on(self, event: Event) -> Callable[[OnEvent], OnEvent]:
         """A decorator that registers a function to be called, without arguments, at *event*."""
         if event not in self._events:
             raise ConfigError(f"{event!r} is not a lifecycle event; there are {', '.join(EVENTS)}")
 
-        def register(handler: F) -> F:
+        def register(handler: OnEvent) -> OnEvent:
             self._events[event].append(_checked(handler, f"on({event!r})", "without arguments"))
             return handler
 
         return register
 
-    def on_error(self, handler: F) -> F:
+    def on_error(self, handler: OfTwo) -> OfTwo:
         """
         Call `handler(exception, context)` for every error. The dict *context* has `context`, a sentence, and `job` or
         `jobstr` if known.
@@ -61,7 +65,7 @@ class Hooks:
         self._errors.append(_checked(handler, "on_error", "of (exception, context)"))
         return handler
 
-    def on_death(self, handler: F, of: type[BaseException] = BaseException) -> F:
+    def on_death(self, handler: OfTwo, of: type[BaseException] = BaseException) -> OfTwo:
         """
         Call `handler(payload, exception)` when a job will not be retried. It is called at least once: if the process
         is killed before it can call the handler, another process calls it with `PoisonPillError` or `LateDeathError`.

@@ -6,7 +6,8 @@ it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sidekiq_py.errors import JobDeclarationError, SoftTimeLimitError
 from sidekiq_py.wire.dialect import Dialect
@@ -18,8 +19,11 @@ if TYPE_CHECKING:
     from sidekiq_py.redis_access.job_path.settle_script import Effect
 
 Payload = dict[str, Any]
-RetryInBlock = Callable[[int, BaseException, Payload], Any]
-ExhaustedBlock = Callable[[Payload, BaseException], Any]
+# A block may declare any kind of exception: which ones a job raises is its own affair.
+RetryInBlock = Callable[[int, Any, Payload], float | timedelta | str | None]
+ExhaustedBlock = Callable[[Payload, Any], Any]
+RetryIn = TypeVar("RetryIn", bound=RetryInBlock)
+Exhausted = TypeVar("Exhausted", bound=ExhaustedBlock)
 OnNotices = Callable[[Sequence[bytes]], None]
 """Called with the notices that arrive along with jobs: their number, and the ids of revoked jobs."""
 OnTooLarge = Callable[[bytes], tuple[str, Sequence["Effect"]]]

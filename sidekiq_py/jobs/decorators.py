@@ -16,11 +16,10 @@ from sidekiq_py.jobs import declaration
 from sidekiq_py.jobs.handles import Handle
 from sidekiq_py.jobs.parameters import Parameters
 from sidekiq_py.options import OF_JOBS, JobOptions, warn_of_unknown
-from sidekiq_py.registry import FunctionDefinition, JobDefinition, Registry, registry
+from sidekiq_py.registry import Exhausted, FunctionDefinition, JobDefinition, Registry, RetryIn, registry
 
 P = ParamSpec("P")
 R = TypeVar("R")
-B = TypeVar("B", bound=Callable[..., Any])
 
 _OF_DECORATOR = OF_JOBS | {"name", "timeout", "hard_timeout", "pool"}
 _OF_RUBY_JOB = OF_JOBS | {"pool"}
@@ -47,12 +46,12 @@ class FunctionJob(Handle[P], Generic[P, R]):
     def __reduce__(self) -> str:
         return self.__qualname__
 
-    def retry_in(self, block: B) -> B:
+    def retry_in(self, block: RetryIn) -> RetryIn:
         """A decorator: `(count, exception, payload)` returns the seconds until the retry, "kill", "discard" or None."""
         self.definition.retry_in_block = block
         return block
 
-    def retries_exhausted(self, block: B) -> B:
+    def retries_exhausted(self, block: Exhausted) -> Exhausted:
         """A decorator: `(payload, exception)` is called when no retry is left."""
         self.definition.exhausted_block = block
         return block

@@ -13,7 +13,7 @@ Each run has its own instance. `async def perform` works, too.
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, ClassVar, Concatenate, ParamSpec, Protocol, TypeVar, Unpack
+from typing import Any, ClassVar, Concatenate, ParamSpec, Protocol, Unpack
 
 from sidekiq_py.client.sync_client import Jids
 from sidekiq_py.errors import JobDeclarationError
@@ -21,10 +21,9 @@ from sidekiq_py.jobs import declaration
 from sidekiq_py.jobs.handles import Handle, Interval, Moment, Setter
 from sidekiq_py.jobs.parameters import Parameters
 from sidekiq_py.options import OF_JOBS, JobOptions, SetOptions, warn_of_unknown, with_custom
-from sidekiq_py.registry import JobDefinition, Payload, never_stopping, registry
+from sidekiq_py.registry import Exhausted, JobDefinition, Payload, RetryIn, never_stopping, registry
 
 P = ParamSpec("P")
-B = TypeVar("B", bound=Callable[..., Any])
 
 # The options of a class in addition to Sidekiq's.
 _OUR_OPTIONS = ("name", "timeout", "hard_timeout", "pool")
@@ -186,13 +185,13 @@ class Job:
         return await handle.aperform_bulk(args, batch_size=batch_size, at=at, spread_interval=spread_interval)
 
     @classmethod
-    def retry_in(cls, block: B) -> B:
+    def retry_in(cls, block: RetryIn) -> RetryIn:
         """A decorator: `(count, exception, payload)` returns the seconds until the retry, "kill", "discard" or None."""
         _handle_of(cls).definition.retry_in_block = block
         return block
 
     @classmethod
-    def retries_exhausted(cls, block: B) -> B:
+    def retries_exhausted(cls, block: Exhausted) -> Exhausted:
         """A decorator: `(payload, exception)` is called when no retry is left."""
         _handle_of(cls).definition.exhausted_block = block
         return block

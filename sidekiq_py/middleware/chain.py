@@ -15,7 +15,7 @@ Source: Sidekiq 8.1.7, middleware/chain.rb.
 
 from collections.abc import Awaitable, Callable, Iterator
 from inspect import isasyncgenfunction, isgeneratorfunction
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, overload
 
 from sidekiq_py.errors import ConfigError
 
@@ -35,6 +35,7 @@ class ServerMiddleware(Protocol):
 
 
 M = TypeVar("M", bound=Callable[..., Any])
+C = TypeVar("C")
 
 
 class _Entry(NamedTuple):
@@ -67,9 +68,15 @@ class Chain(Generic[M]):
     def __contains__(self, middleware: object) -> bool:
         return any(entry.middleware is middleware for entry in self._entries)
 
-    def add(self, middleware: M, *arguments: Any, **options: Any) -> M:
+    @overload
+    def add(self, middleware: type[C], *arguments: Any, **options: Any) -> type[C]: ...
+    @overload
+    def add(self, middleware: M, *arguments: Any, **options: Any) -> M: ...
+    def add(self, middleware: Any, *arguments: Any, **options: Any) -> Any:
         """
         Append *middleware*, which becomes the innermost one. If it is in the chain already, it moves.
+
+        A class is instantiated for each job, with *arguments* and *options*.
 
         Returns:
             The middleware, so that the method can be used as a decorator.
@@ -78,17 +85,33 @@ class Chain(Generic[M]):
         self._entries = (*self._without(middleware), entry)
         return middleware
 
-    def prepend(self, middleware: M, *arguments: Any, **options: Any) -> M:
+    @overload
+    def prepend(self, middleware: type[C], *arguments: Any, **options: Any) -> type[C]: ...
+    @overload
+    def prepend(self, middleware: M, *arguments: Any, **options: Any) -> M: ...
+    def prepend(self, middleware: Any, *arguments: Any, **options: Any) -> Any:
         """Put *middleware* first, so that it becomes the outermost one. If it is in the chain already, it moves."""
         entry = self._entry(middleware, arguments, options)
         self._entries = (entry, *self._without(middleware))
         return middleware
 
-    def insert_before(self, existing: Callable[..., Any], middleware: M, *arguments: Any, **options: Any) -> M:
+    @overload
+    def insert_before(
+        self, existing: Callable[..., Any], middleware: type[C], *arguments: Any, **options: Any
+    ) -> type[C]: ...
+    @overload
+    def insert_before(self, existing: Callable[..., Any], middleware: M, *arguments: Any, **options: Any) -> M: ...
+    def insert_before(self, existing: Callable[..., Any], middleware: Any, *arguments: Any, **options: Any) -> Any:
         """Put *middleware* right outside *existing*, or first if *existing* is not in the chain."""
         return self._insert(existing, 0, 0, middleware, arguments, options)
 
-    def insert_after(self, existing: Callable[..., Any], middleware: M, *arguments: Any, **options: Any) -> M:
+    @overload
+    def insert_after(
+        self, existing: Callable[..., Any], middleware: type[C], *arguments: Any, **options: Any
+    ) -> type[C]: ...
+    @overload
+    def insert_after(self, existing: Callable[..., Any], middleware: M, *arguments: Any, **options: Any) -> M: ...
+    def insert_after(self, existing: Callable[..., Any], middleware: Any, *arguments: Any, **options: Any) -> Any:
         """Put *middleware* right inside *existing*, or last if *existing* is not in the chain."""
         return self._insert(existing, 1, len(self._without(middleware)), middleware, arguments, options)
 
@@ -133,10 +156,10 @@ class Chain(Generic[M]):
         existing: Callable[..., Any],
         offset: int,
         default: int,
-        middleware: M,
+        middleware: Any,
         arguments: tuple[Any, ...],
         options: dict[str, Any],
-    ) -> M:
+    ) -> Any:
         entries = list(self._without(middleware))
         found = [i for i, entry in enumerate(entries) if entry.middleware is existing]
         entries.insert(found[0] + offset if found else default, self._entry(middleware, arguments, options))

@@ -13,7 +13,7 @@ from sidekiq_py.testing.expected import ANY, Expected
 from sidekiq_py.wire.payload import parse_job
 
 # More than any test intends to run; a job that enqueues itself would run forever.
-_DRAIN_LIMIT = 10_000
+DRAIN_LIMIT = 10_000
 
 
 class EnqueuedJobs:
@@ -90,7 +90,7 @@ class EnqueuedJobs:
         await performing.aperform(enqueued.raw, self._chain, is_scheduled=enqueued.at is not None)
         return enqueued
 
-    def drain(self, job: Any = None, *, queue: str | None = None, limit: int = _DRAIN_LIMIT) -> int:
+    def drain(self, job: Any = None, *, queue: str | None = None, limit: int = DRAIN_LIMIT) -> int:
         """
         Run jobs until none is waiting, including the jobs that they enqueue. Jobs of the Ruby side (`ruby_job`,
         `perform_later`) stay, so that you can assert on them.
@@ -112,7 +112,7 @@ class EnqueuedJobs:
             self.perform_one(job, queue=queue)
         return count
 
-    async def adrain(self, job: Any = None, *, queue: str | None = None, limit: int = _DRAIN_LIMIT) -> int:
+    async def adrain(self, job: Any = None, *, queue: str | None = None, limit: int = DRAIN_LIMIT) -> int:
         """Like `drain`, within a running loop."""
         count = 0
         while self._runnable(job, queue):

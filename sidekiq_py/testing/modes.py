@@ -13,8 +13,9 @@ from sidekiq_py.errors import WrongModeError
 from sidekiq_py.middleware.running import ServerChain
 from sidekiq_py.redis_access.connection.pool import refuse_links
 from sidekiq_py.redis_access.job_path.push import Outgoing
-from sidekiq_py.testing.enqueued import EnqueuedJobs
+from sidekiq_py.testing.enqueued import DRAIN_LIMIT, EnqueuedJobs
 from sidekiq_py.testing.enqueued_job import EnqueuedJob
+from sidekiq_py.testing.expected import ANY
 from sidekiq_py.testing.performing import perform_at_once
 
 
@@ -128,14 +129,14 @@ async def aperform_one(job: Any = None, *, queue: str | None = None) -> Enqueued
     return await _enqueued().aperform_one(job, queue=queue)
 
 
-def drain(job: Any = None, *, queue: str | None = None, **rest: Any) -> int:
+def drain(job: Any = None, *, queue: str | None = None, limit: int = DRAIN_LIMIT) -> int:
     """`EnqueuedJobs.drain` of the active fake mode."""
-    return _enqueued().drain(job, queue=queue, **rest)
+    return _enqueued().drain(job, queue=queue, limit=limit)
 
 
-async def adrain(job: Any = None, *, queue: str | None = None, **rest: Any) -> int:
+async def adrain(job: Any = None, *, queue: str | None = None, limit: int = DRAIN_LIMIT) -> int:
     """`EnqueuedJobs.adrain` of the active fake mode."""
-    return await _enqueued().adrain(job, queue=queue, **rest)
+    return await _enqueued().adrain(job, queue=queue, limit=limit)
 
 
 def drain_all() -> int:
@@ -148,16 +149,28 @@ async def adrain_all() -> int:
     return await _enqueued().adrain_all()
 
 
-def assert_enqueued(job: Any = None, **expected: Any) -> EnqueuedJob:
+def assert_enqueued(
+    job: Any = None,
+    *,
+    args: Any = ANY,
+    queue: Any = ANY,
+    at: Any = ANY,
+    count: int | None = None,
+    tolerance_seconds: float = 1.0,
+) -> EnqueuedJob:
     """`EnqueuedJobs.assert_enqueued` of the active fake mode."""
     __tracebackhide__ = True
-    return _enqueued().assert_enqueued(job, **expected)
+    return _enqueued().assert_enqueued(
+        job, args=args, queue=queue, at=at, count=count, tolerance_seconds=tolerance_seconds
+    )
 
 
-def refute_enqueued(job: Any = None, **expected: Any) -> None:
+def refute_enqueued(
+    job: Any = None, *, args: Any = ANY, queue: Any = ANY, at: Any = ANY, tolerance_seconds: float = 1.0
+) -> None:
     """`EnqueuedJobs.refute_enqueued` of the active fake mode."""
     __tracebackhide__ = True
-    _enqueued().refute_enqueued(job, **expected)
+    _enqueued().refute_enqueued(job, args=args, queue=queue, at=at, tolerance_seconds=tolerance_seconds)
 
 
 def _enqueued() -> EnqueuedJobs:

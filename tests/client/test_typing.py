@@ -11,7 +11,11 @@ from tests.support.worker_process import REPOSITORY
 pytest.importorskip("mypy")
 
 PROGRAM = """\
+from collections.abc import Callable
+from typing import Any
+
 import sidekiq_py as sidekiq
+from sidekiq_py import testing
 
 @sidekiq.job(queue="low")
 def declared(name: str, count: int = 1) -> bool:
@@ -62,6 +66,41 @@ HardWorker.perform_at(4e9, 5)  # wrong
 Import.perform_async("path")
 sidekiq.ruby_job("A").perform_async(1, "x", [])
 jid: str | None = declared.perform_async("bob")
+
+@sidekiq.server_middleware.add
+class Timed:
+    def __init__(self, unit: str = "s") -> None: ...
+    def __call__(self, job: Any, payload: dict[str, Any], queue: str, call_next: Callable[[], Any]) -> Any:
+        return call_next()
+
+Timed("ms").__call__
+sidekiq.server_middleware.insert_before(Timed, Timed, unit="ms")
+sidekiq.client_middleware.prepend(Timed)
+sidekiq.client_middleware.add(lambda job, payload, queue, call_next: call_next())
+sidekiq.client_middleware.add(lambda job, payload: payload)  # wrong
+
+@sidekiq.on("startup")
+def started() -> None: ...
+
+sidekiq.on("starup")(started)  # wrong
+sidekiq.on("exit")(lambda process: None)  # wrong
+sidekiq.on_error(lambda error: None)  # wrong
+
+@sidekiq.on_death
+def dead(payload: dict[str, Any], error: Exception) -> None: ...
+
+@declared.retry_in
+def delay(count: int, error: OSError, payload: dict[str, Any]) -> int | str | None:
+    return "kill"
+
+@HardWorker.retries_exhausted
+def gave_up(payload: dict[str, Any], error: BaseException) -> None: ...
+
+declared.retry_in(lambda count, error: 5)  # wrong
+HardWorker.retry_in(lambda count, error, payload: [count])  # wrong
+declared.retries_exhausted(lambda payload: None)  # wrong
+testing.assert_enqueued(declared, arg=[5])  # wrong
+testing.drain(declared, limt=5)  # wrong
 """
 
 

@@ -34,7 +34,7 @@ class JobFilter:
             when it died; in a queue, when it was enqueued; for a running job, when it started).
         before: Earlier than this time.
     Raises:
-        ValueError: A time has no time zone.
+        ValueError: A time has no time zone, or is not a time.
     """
 
     job_class: str | None = None
@@ -54,6 +54,8 @@ class JobFilter:
                         f"{name} is {value!r}, which has no time zone; give an aware time or epoch seconds"
                     )
                 object.__setattr__(self, name, value.timestamp())
+            elif value is not None and not isinstance(value, (int, float)):
+                raise ValueError(f"{name} is {value!r}; give an aware datetime or epoch seconds")
 
     @property
     def is_empty(self) -> bool:

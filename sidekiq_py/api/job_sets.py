@@ -319,7 +319,14 @@ class JobSet(SizedOfRedis):
         return job_sets.size_between(self._pool, self.name, low, high)
 
     def find_job(self, jid: str) -> SortedEntry | None:
-        """The entry with this job id. Redis searches the whole set, so this is for people, not for programs."""
+        """
+        The entry with this job id. Redis searches the whole set, so this is for people, not for programs.
+
+        Raises:
+            TypeError: *jid* is not a string.
+        """
+        if not isinstance(jid, str):
+            raise TypeError(f"the jid is {jid!r}; give the job's id as a string")
         # Characters that JSON can escape in more than one way cannot be searched for as bytes; compare after parsing.
         pattern = f"*{literal(jid)}*" if jid.isascii() and jid.isprintable() and not set(jid) & set('"\\/') else None
         for entry in self._scan(pattern, _SCAN_COUNT if pattern is None else _SEARCHED_AT_ONCE):

@@ -266,7 +266,14 @@ class Queue(SizedOfRedis):
         return None
 
     def find_job(self, jid: str) -> QueuedJob | None:
-        """The job with this id. Reads the whole queue, so this is for people, not for programs."""
+        """
+        The job with this id. Reads the whole queue, so this is for people, not for programs.
+
+        Raises:
+            TypeError: *jid* is not a string.
+        """
+        if not isinstance(jid, str):
+            raise TypeError(f"the jid is {jid!r}; give the job's id as a string")
         return next((job for job in self if job.jid == jid), None)
 
     def clear(self, *, keep_name: bool = False) -> int:

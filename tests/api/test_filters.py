@@ -61,6 +61,13 @@ def test_a_time_without_a_zone_is_refused():
         JobFilter(after=datetime(2030, 1, 1))
 
 
+@pytest.mark.parametrize("name", ["after", "before"])
+def test_a_text_is_no_time(name):
+    """A filter that compares a text with a job's time would fail at the first job, far from the mistake."""
+    with pytest.raises(ValueError, match=f"{name} is 'yesterday'; give an aware datetime or epoch seconds"):
+        JobFilter(**{name: "yesterday"})
+
+
 def test_times_alone_are_counted_by_redis(pool, redis_client, retries):
     """No job is read for that."""
     redis_client.zadd("retry", {b"not json": 3.5})

@@ -3,11 +3,12 @@
 import json
 import math
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 
 from sidekiq_py import program
-from sidekiq_py.api import DeadSet, JobSet, RetrySet, ScheduledSet
+from sidekiq_py.api import DeadSet, JobSet, Queue, RetrySet, ScheduledSet
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.errors import ArgumentTypeError, PayloadError, RedisConnectionError, RedisReplyError, SidekiqError
 from sidekiq_py.redis_access.connection.pool import Pool
@@ -268,6 +269,13 @@ def test_a_job_is_found_by_any_jid(pool, redis_client, failed, jid):
 
     assert RetrySet().find_job(jid).jid == jid
     assert RetrySet().find_job("nobody") is None
+
+
+@pytest.mark.parametrize("place", [RetrySet, partial(Queue, "default")])
+def test_a_jid_is_a_string(pool, place):
+    """A number is never a job's id."""
+    with pytest.raises(TypeError, match="the jid is 5; give the job's id as a string"):
+        place(pool=pool).find_job(5)
 
 
 def test_scanning_finds_text_anywhere_in_the_payload(pool, failed):

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from sidekiq_py.errors import SoftTimeLimitError as SoftTimeLimitError
     from sidekiq_py.errors import Stopped as Stopped
     from sidekiq_py.extensions.batches.batch import Batch as Batch
+    from sidekiq_py.extensions.batches.errors import BatchClosedError as BatchClosedError
+    from sidekiq_py.extensions.batches.errors import BatchDoneError as BatchDoneError
+    from sidekiq_py.extensions.batches.errors import BatchError as BatchError
+    from sidekiq_py.extensions.batches.errors import BatchGoneError as BatchGoneError
     from sidekiq_py.extensions.periodic.declared import periodic as periodic
     from sidekiq_py.jobs.decorators import job as job
     from sidekiq_py.jobs.decorators import ruby_job as ruby_job
@@ -97,15 +101,17 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        return _version()
-    home = _HOMES.get(name) or _home_of_an_extension(name)
-    if home is None:
-        raise AttributeError(f"module 'sidekiq_py' has no attribute {name!r}")
-    value = getattr(import_module(home), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # or every misspelled name would have the type Any
+
+    def __getattr__(name: str) -> Any:
+        if name == "__version__":
+            return _version()
+        home = _HOMES.get(name) or _home_of_an_extension(name)
+        if home is None:
+            raise AttributeError(f"module 'sidekiq_py' has no attribute {name!r}")
+        value = getattr(import_module(home), name)
+        globals()[name] = value
+        return value
 
 
 def _version() -> str:

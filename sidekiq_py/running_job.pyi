@@ -15,15 +15,18 @@ class CurrentJob:
     @property
     def attempt(self) -> int: ...
     @property
-    def batch(self) -> Batch | None: ...
+    def batch(self) -> Batch | None:
+        """The batch that the job belongs to, or None."""
     @property
-    def is_valid(self) -> bool: ...
+    def is_valid(self) -> bool:
+        """False if the job's batch was invalidated, so that the job can end early."""
     def progress(
         self, at: float | None = None, total: float | None = None, message: str | None = None, **fields: Any
-    ) -> None: ...
+    ) -> None:
+        """Report how much is done: *at* of *total*, which is 100 until given. The job needs `status=True`."""
     async def aprogress(
         self, at: float | None = None, total: float | None = None, message: str | None = None, **fields: Any
-    ) -> None: ...
-    def __getattr__(self, name: str) -> Any: ...
+    ) -> None:
+        """`progress` for `async def` jobs."""
 
 def current_job() -> CurrentJob | None: ...

@@ -1,7 +1,5 @@
 """For type checkers: the module's names, including those of extensions, which it cannot import without a cycle."""
 
-from typing import Any
-
 from sidekiq_py.api.audit import AuditEntry as AuditEntry
 from sidekiq_py.api.audit import AuditLog as AuditLog
 from sidekiq_py.api.bulk import BulkResult as BulkResult
@@ -47,5 +45,3 @@ from sidekiq_py.extensions.batches.api import Batches as Batches
 from sidekiq_py.extensions.periodic.cron_jobs import CronJob as CronJob
 from sidekiq_py.extensions.periodic.cron_jobs import CronJobs as CronJobs
 from sidekiq_py.extensions.status.status import JobStatus as JobStatus
-
-def __getattr__(name: str) -> Any: ...

@@ -8,7 +8,7 @@ written to each payload in the order in which they are declared.
 import functools
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, Generic, ParamSpec, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
 from sidekiq_py import program
 from sidekiq_py.errors import JobDeclarationError
@@ -137,15 +137,18 @@ class RubyJob(Handle[...]):
     def __init__(self, definition: JobDefinition) -> None:
         super().__init__(definition, Parameters(definition.name, None))
 
-    def __getattr__(self, name: str) -> Any:
-        """
-        An attribute that an extension adds, such as `s` and `si`, which make the job a step in a workflow of
-        `sidekiq_celery`.
-        """
-        make = None if name.startswith("_") else program.extensions.ruby_job_attribute(name)
-        if make is None:
-            raise AttributeError(f"a ruby_job has no attribute {name!r}, and no extension that is loaded adds it")
-        return make(self)
+    if TYPE_CHECKING:  # what `sidekiq_celery` adds; with `__getattr__`, every misspelled name would have the type Any
+        s: Callable[..., Any]
+        si: Callable[..., Any]
+    else:
+
+        def __getattr__(self, name: str) -> Any:
+            """
+            An attribute that an extension adds, such as `s` and `si`, which make the job a step in a workflow of
+            `sidekiq_celery`.
+            """
+            make = None if name.startswith("_") else program.extensions.ruby_job_attribute(name)
+            return super().__getattr__(name) if make is None else make(self)
 
 
 def ruby_job(class_name: str, *, pool: Any = None, **options: Unpack[JobOptions]) -> RubyJob:
@@ -161,9 +164,10 @@ def ruby_job(class_name: str, *, pool: Any = None, **options: Unpack[JobOptions]
     Raises:
         JobDeclarationError: The name or an option is invalid.
     """
-    name = declaration.job_name(class_name, "", "ruby_job")
-    checked = declaration.checked_options(options, name)
-    warn_of_unknown(options, _OF_RUBY_JOB, f"ruby_job({name!r})")
-    definition = JobDefinition(name, checked, name, pool=pool)
-    registry.elsewhere.add(name)
+    if not isinstance(class_name, str) or not class_name:
+        raise JobDeclarationError(f"ruby_job({class_name!r}): give the name of the Ruby class, such as 'HardWorker'")
+    checked = declaration.checked_options(options, class_name)
+    warn_of_unknown(options, _OF_RUBY_JOB, f"ruby_job({class_name!r})")
+    definition = JobDefinition(class_name, checked, class_name, pool=pool)
+    registry.elsewhere.add(class_name)
     return RubyJob(definition)

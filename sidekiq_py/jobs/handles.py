@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 
+# What enqueues a job in Celery, Dramatiq, RQ, Huey and Active Job.
+_OF_OTHER_LIBRARIES = frozenset({"apply_async", "delay", "enqueue", "perform_later", "push", "schedule", "send"})
+
 Interval = float | timedelta
 Moment = float | datetime
 
@@ -53,6 +56,13 @@ class Handle(Generic[P]):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.definition.name} {self.definition.options}>"
+
+    if not TYPE_CHECKING:  # or every misspelled name would have the type Any
+
+        def __getattr__(self, name: str) -> Any:
+            hint = "; to enqueue the job, call perform_async" if name in _OF_OTHER_LIBRARIES else ""
+            message = f"{type(self).__name__!r} object has no attribute {name!r}{hint}"
+            raise AttributeError(message, name=name, obj=self)
 
     def set(self, options: Mapping[str, Any] | None = None, /, **more: Unpack[SetOptions]) -> "Setter[P]":
         """

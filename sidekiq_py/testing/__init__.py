@@ -62,11 +62,13 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    # Most tests need no server, so the code that starts one is imported only on demand.
-    if name != "PrivateRedis":
-        raise AttributeError(f"module 'sidekiq_py.testing' has no attribute {name!r}")
-    from sidekiq_py.embedded import PrivateRedis
+if not TYPE_CHECKING:  # or every misspelled name would have the type Any
 
-    globals()[name] = PrivateRedis
-    return PrivateRedis
+    def __getattr__(name: str) -> Any:
+        # Most tests need no server, so the code that starts one is imported only on demand.
+        if name != "PrivateRedis":
+            raise AttributeError(f"module 'sidekiq_py.testing' has no attribute {name!r}")
+        from sidekiq_py.embedded import PrivateRedis
+
+        globals()[name] = PrivateRedis
+        return PrivateRedis

@@ -101,6 +101,19 @@ HardWorker.retry_in(lambda count, error, payload: [count])  # wrong
 declared.retries_exhausted(lambda payload: None)  # wrong
 testing.assert_enqueued(declared, arg=[5])  # wrong
 testing.drain(declared, limt=5)  # wrong
+
+sidekiq.perodic("@daily", declared)  # wrong
+declared.delay("bob")  # wrong
+declared.set(queue="low").perform_asnyc("bob")  # wrong
+sidekiq.ruby_job("A").perform_asnyc(1)  # wrong
+testing.inlien()  # wrong
+from sidekiq_py.api import CronJob, CronJobs, JobStatus, Quueue  # wrong
+enabled: list[CronJob] = CronJobs(colour="red")  # wrong
+JobStatus.find(5)  # wrong
+try:
+    sidekiq.Batch.find("bid")
+except (sidekiq.BatchGoneError, sidekiq.BatchDoneError) as error:
+    print(error)
 """
 
 

@@ -168,6 +168,20 @@ def test_a_script_may_be_imported_beside_running(tmp_path: Path, monkeypatch: py
     assert registry.find("Script") is main.__dict__["one"].definition
 
 
+@pytest.mark.parametrize("name", ["delay", "push", "apply_async", "perform_later"])
+def test_another_library_s_call_is_answered_with_ours(name: str) -> None:
+    """Of a function's job, of a Ruby job, and of one with other options."""
+    for job in (declared_bare, sidekiq.ruby_job("Greet"), declared_bare.set(queue="low")):
+        with pytest.raises(AttributeError, match=f"no attribute '{name}'; to enqueue the job, call perform_async"):
+            getattr(job, name)
+
+
+def test_a_ruby_job_needs_the_class_s_name() -> None:
+    """The message says whose name it is."""
+    with pytest.raises(JobDeclarationError, match=r"ruby_job\(5\): give the name of the Ruby class"):
+        sidekiq.ruby_job(5)  # type: ignore[arg-type]
+
+
 def test_a_job_in_main_needs_a_name() -> None:
     """`__main__` is another module in every program."""
 

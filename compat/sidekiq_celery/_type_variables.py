@@ -1,7 +1,8 @@
 """
-The type variables of tasks and signatures.
+The type variables of tasks, signatures and results.
 
-Type checkers see them with defaults, so that `self: Task` and `sig: Signature` need no brackets under `--strict`.
+Type checkers see them with defaults, so that `self: Task` and `sig: Signature` need no brackets under `--strict`, and
+`AsyncResult(id)` no annotation.
 Python itself supports defaults from 3.13 on. typing_extensions does not have to be installed, because type checkers
 bring it along.
 """
@@ -12,11 +13,13 @@ if TYPE_CHECKING:
     from typing_extensions import ParamSpec, TypeVar
 
     P = ParamSpec("P", default=...)
+    R = TypeVar("R", default=Any)
     R_co = TypeVar("R_co", covariant=True, default=Any)
 else:
     from typing import ParamSpec, TypeVar
 
     P = ParamSpec("P")
+    R = TypeVar("R")
     R_co = TypeVar("R_co", covariant=True)
 
 T = TypeVar("T")

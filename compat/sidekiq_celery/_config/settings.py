@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from copy import deepcopy
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from sidekiq_celery._config.defaults import (
     _OLD_DEFAULTS,
@@ -94,6 +94,19 @@ class PendingConfiguration(MutableMapping[str, Any], AttributeDictMixin):
         return repr(self.data)
 
 
+if TYPE_CHECKING:
+    V = TypeVar("V")
+
+    class _computed(Generic[V]):
+        """A property that can be assigned to: `AttributeDictMixin.__setattr__` stores every attribute as a setting."""
+
+        def __init__(self, compute: Callable[[Any], V]) -> None: ...
+        def __get__(self, conf: Any, kind: Any = None) -> V: ...
+        def __set__(self, conf: Any, value: Any) -> None: ...
+else:
+    _computed = property
+
+
 class Settings(ConfigurationView):
     """
     An app's settings, readable as attributes and items, with `get`, `update`, `in` and iteration.
@@ -121,40 +134,40 @@ class Settings(ConfigurationView):
     def _url(self, variable: str, *keys: str) -> Any:
         return os.environ.get(variable) or self.first(*keys)
 
-    @property
+    @_computed
     def broker_url(self) -> str | None:
         """The URL of the broker; the variable `CELERY_BROKER_URL` takes precedence over the setting."""
         url: str | None = self._url("CELERY_BROKER_URL", "broker_url", "broker_host")
         return url
 
-    @property
+    @_computed
     def broker_read_url(self) -> str | None:
         """The URL that workers take jobs from, if it differs."""
         return self._url("CELERY_BROKER_READ_URL", "broker_read_url") or self.broker_url
 
-    @property
+    @_computed
     def broker_write_url(self) -> str | None:
         """The URL that jobs are sent to, if it differs."""
         return self._url("CELERY_BROKER_WRITE_URL", "broker_write_url") or self.broker_url
 
-    @property
+    @_computed
     def result_backend(self) -> Any:
         """Where results are stored; the variable `CELERY_RESULT_BACKEND` takes precedence over the setting."""
         return self._url("CELERY_RESULT_BACKEND", "result_backend", "CELERY_RESULT_BACKEND")
 
-    @property
+    @_computed
     def task_default_exchange(self) -> str:
         """The default exchange; if it is not set, the name of the default queue."""
         name: str = self.first("task_default_exchange", "task_default_queue")
         return name
 
-    @property
+    @_computed
     def task_default_routing_key(self) -> str:
         """The default routing key; if it is not set, the name of the default queue."""
         key: str = self.first("task_default_routing_key", "task_default_queue")
         return key
 
-    @property
+    @_computed
     def timezone(self) -> Any:
         """The time zone; Django's `TIME_ZONE` counts as well."""
         return self.first("timezone", "TIME_ZONE")

@@ -1,14 +1,13 @@
 """`EagerResult`: the result of a task that ran in the caller's process."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from sidekiq_celery import states
 from sidekiq_celery._result.base import assert_will_not_block
 from sidekiq_celery._result.single import AsyncResult
+from sidekiq_celery._type_variables import R
 from sidekiq_celery.exceptions import TaskRevokedError
-
-R = TypeVar("R")
 
 
 class EagerResult(AsyncResult[R]):

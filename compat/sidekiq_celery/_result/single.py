@@ -3,15 +3,14 @@
 import asyncio
 from collections.abc import Callable, Generator, Iterator
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 from sidekiq_celery import states
 from sidekiq_celery._result.base import assert_will_not_block, new_promise, result_from_tuple
 from sidekiq_celery._result.tree import Tree
 from sidekiq_celery._state import app_or_default
+from sidekiq_celery._type_variables import R
 from sidekiq_celery.exceptions import TimeoutError
-
-R = TypeVar("R")
 
 
 def _stored(name: str, doc: str) -> Any:

@@ -1,15 +1,14 @@
 """Tasks that check if they should stop: `AbortableTask`, with `abort()` on their results."""
 
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec
 
+from sidekiq_celery._type_variables import R
 from sidekiq_celery.app.task import Task
 from sidekiq_celery.result import AsyncResult
 
 __all__ = ("ABORTED", "AbortableAsyncResult", "AbortableTask")
 
 P = ParamSpec("P")
-R = TypeVar("R")
-
 ABORTED = "ABORTED"
 """The state of a task that has been asked to stop."""
 

@@ -19,6 +19,10 @@ from sidekiq_celery import Celery, Signature, Task, chain, chord, group, shared_
 from sidekiq_celery.result import AsyncResult
 
 app = Celery("typed")
+reveal_type(app.conf.broker_url)  # -> str | None
+app.conf.broker_url = "redis://localhost"
+app.conf.timezone = "Europe/Berlin"
+by_id = AsyncResult("id", app=app)
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -169,6 +169,7 @@ def test_an_app_behind_the_command_is_told_where_it_goes(option: str, call: Call
         ("no_such_package.celery:app", "there is no module 'no_such_package'"),
         ("tests.support.waiting", "has no app"),
         ("tests.support.waiting:nosuch", "module 'tests.support.waiting' has no app 'nosuch'; name the variable"),
+        ("tests.support.waiting:eventually", "tests.support.waiting:eventually is a function, not a Celery app"),
     ],
 )
 def test_an_app_that_is_not_there_is_told(app: str, message: str, call: Call) -> None:

@@ -30,6 +30,7 @@ from sidekiq_celery.utils.objects import FallbackContext, mro_lookup
 from sidekiq_celery.utils.time import timezone
 
 if TYPE_CHECKING:
+    from sidekiq_celery.app.control import Control
     from sidekiq_celery.app.task import Task
     from sidekiq_celery.app.typing_of_tasks import TaskOfClass
 
@@ -673,7 +674,7 @@ class Celery(_state.AppType):
         return self.amqp.producer_pool
 
     amqp = _part("amqp_cls", "Queues, routes and kombu's objects.")
-    control = _part("control_cls", "Remote control of workers.")
+    control: "Control" = _part("control_cls", "Remote control of workers.")
     events = _part("events_cls", "Events, sent and received.")
     log = _part("log_cls", "Sets up logging.")
 

@@ -17,12 +17,24 @@ from collections.abc import Sequence
 from typing import Any, ParamSpec, TypeVar
 from sidekiq_celery import Celery, Signature, Task, chain, chord, group, shared_task, signature
 from sidekiq_celery.result import AsyncResult
+from sidekiq_celery.signals import task_prerun
 
 app = Celery("typed")
 reveal_type(app.conf.broker_url)  # -> str | None
 app.conf.broker_url = "redis://localhost"
 app.conf.timezone = "Europe/Berlin"
 by_id = AsyncResult("id", app=app)
+app.control.revok("id")  # wrong
+app.control.inspect(timeout=2).activ()  # wrong
+
+@task_prerun.connect(sender="typed.add")
+def before(task_id: str | None = None, **more: Any) -> None: ...
+
+@task_prerun.connect
+def before_any(task_id: str, **more: Any) -> None: ...
+
+reveal_type(before)  # -> def (task_id: str | None =, **more: Any)
+task_prerun.connect(before, sedner=app)  # wrong
 P = ParamSpec("P")
 R = TypeVar("R")
 

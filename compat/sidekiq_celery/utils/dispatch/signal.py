@@ -5,7 +5,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from sidekiq_celery.local import PromiseProxy, Proxy
 from sidekiq_celery.utils.functional import fun_accepts_kwargs
@@ -15,6 +15,7 @@ __all__ = ("Signal",)
 logger = logging.getLogger("celery.utils.dispatch.signal")
 
 Receiver = Callable[..., Any]
+F = TypeVar("F", bound=Receiver)
 Listener = tuple[tuple[Any, Any], Any]
 """The key (receiver and sender) and the receiver, or a weak reference to it."""
 
@@ -82,6 +83,14 @@ class Signal:
         # Reentrant, because a weak reference may die, and a receiver with it, while the lock is held.
         self.lock = threading.RLock()
 
+    @overload
+    def connect(
+        self, receiver: F, /, sender: Any = None, weak: bool = True, dispatch_uid: Any = None, retry: bool = False
+    ) -> F: ...
+    @overload
+    def connect(
+        self, /, *, sender: Any = None, weak: bool = True, dispatch_uid: Any = None, retry: bool = False
+    ) -> Callable[[F], F]: ...
     def connect(self, *args: Any, **kwargs: Any) -> Any:
         """
         Call a receiver whenever the signal is sent. Also works as a decorator, with and without arguments.

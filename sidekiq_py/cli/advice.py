@@ -5,7 +5,8 @@ from sidekiq_py.errors import RedisConnectionError, RedisReplyError, SidekiqErro
 _WHERE_IS_REDIS = "Start Redis, or say where it is: REDIS_URL=redis://host:6379/0"
 _OF_REPLIES = {
     "LOADING": "Redis is still reading its data from disk. Try again when it has.",
-    "NOAUTH": "Put the password into the URL, and the user if there is one: REDIS_URL=redis://user:password@host:6379/0",
+    # No password was given, or a wrong one, perhaps because it has one of these characters.
+    "NOAUTH": "With @, / and : in the password percent-encoded: REDIS_URL=redis://user:password@host:6379/0",
     "NOPERM": "docs/redis.md lists the rights that each program needs.",
 }
 

@@ -20,12 +20,13 @@ class PageFilter:
     Args:
         given: Field → text, for showing the form again; only the fields that are filled in.
         wanted: The same as a `JobFilter`.
-        trouble: A sentence about invalid input; empty if there is none.
+        troubles: Field → a sentence about what is wrong with it. With any, the filter must not be used: it would match
+            more jobs than the user means.
     """
 
     given: dict[str, str]
     wanted: JobFilter
-    trouble: str
+    troubles: dict[str, str]
 
     @property
     def is_empty(self) -> bool:
@@ -57,7 +58,7 @@ class PageFilter:
 
 def filter_of(visit: Visit) -> PageFilter:
     """Read the filter from a page's address, or from the form that the page has sent."""
-    given, trouble = {}, ""
+    given, troubles = {}, {}
     for name in FIELDS:
         text = (visit.field(name) if name in visit.form else visit.query(name)).strip()[:_LONGEST]
         if text:
@@ -67,10 +68,11 @@ def filter_of(visit: Visit) -> PageFilter:
         if name in given:
             at = _moment(given[name])
             if at is None:
-                trouble = f"“{given[name]}” is not a time. Write it as 2026-02-14 09:30, in UTC."
-                del given[name]
+                troubles[name] = f"“{given[name]}” is not a time. Write it as 2026-02-14 09:30, in UTC."
             else:
                 moments[name] = at
+    if len(moments) == 2 and moments["before"] <= moments["after"]:
+        troubles["before"] = "No job can match: this must be later than the time before it."
     wanted = JobFilter(
         job_class=given.get("class"),
         queue=given.get("queue"),
@@ -79,7 +81,7 @@ def filter_of(visit: Visit) -> PageFilter:
         after=moments.get("after"),
         before=moments.get("before"),
     )
-    return PageFilter(given, wanted, trouble)
+    return PageFilter(given, wanted, troubles)
 
 
 def _moment(text: str) -> float | None:

@@ -405,6 +405,20 @@ def test_all_jobs_are_only_meant_if_the_form_says_so(operator, failed, fields):
     assert RetrySet().size == 1
 
 
+def test_a_filter_that_is_wrong_acts_on_nothing(operator, failed):
+    """Its valid part, or no filter at all, would match more jobs than are meant."""
+    failed("a")
+
+    asked = operator.get("/retries/all?after=tomorrow")
+    sent = operator.post("/retries/all", {"action": "delete", "after": "tomorrow"})
+
+    assert asked.status == sent.status == 422
+    assert "“tomorrow” is not a time" in asked.shown
+    assert "Correct the filter; nothing was done." in sent.shown
+    assert BulkRuns().latest() == []
+    assert RetrySet().size == 1
+
+
 def test_the_form_for_all_jobs_says_so_without_a_filter(operator, failed):
     """With a filter, the form sends that."""
     failed("a")

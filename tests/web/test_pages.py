@@ -202,14 +202,26 @@ def test_retries_are_filtered_by_time(viewer, failed):
         assert _listed(viewer.get(f"/retries?after={since}&before={until}&order={order}")) == {"b"}
 
 
-def test_a_time_that_is_none_is_told(viewer, failed):
-    """The rest of the filter still applies."""
+@pytest.mark.parametrize(
+    ("query", "field", "told"),
+    [
+        ("after=tomorrow", "after", "“tomorrow” is not a time. Write it as 2026-02-14 09:30, in UTC."),
+        ("before=25:00", "before", "“25:00” is not a time."),
+        ("after=2026-02-14&before=2026-02-13", "before", "this must be later than the time before it"),
+        ("after=2026-02-14&before=2026-02-14", "before", "this must be later than the time before it"),
+    ],
+)
+@pytest.mark.parametrize("path", ["/retries", "/queue?name=default"])
+def test_a_filter_that_is_wrong_says_so_at_its_field_and_shows_no_jobs(operator, failed, path, query, field, told):
+    """Without the wrong part it would match more jobs than are meant, and all of them could be acted on."""
     failed("a", args=["job-a"])
 
-    page = viewer.get("/retries?after=tomorrow")
+    page = operator.get(f"{path}{'&' if '?' in path else '?'}{query}")
 
-    assert "is not a time" in page.shown
-    assert _listed(page) == {"a"}
+    assert (page.status, _listed(page)) == (422, set())
+    assert f'aria-invalid="true" aria-describedby="f-{field}-trouble"' in page.text
+    assert told in page.shown
+    assert "Act on all" not in page.shown
 
 
 def test_a_long_search_goes_on_where_it_stopped(viewer, redis_client, payload, monkeypatch):

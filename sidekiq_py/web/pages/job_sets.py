@@ -14,7 +14,7 @@ from sidekiq_py.logs import counted
 from sidekiq_py.web.access import Need
 from sidekiq_py.web.filters import PageFilter, filter_of
 from sidekiq_py.web.handlers import Handler
-from sidekiq_py.web.places import SETS, Action, Place, chosen_queue, place_at
+from sidekiq_py.web.places import SETS, Action, Found, Place, chosen_queue, place_at
 from sidekiq_py.web.text import shortened, whole_number
 from sidekiq_py.web.trends import charts_of
 from sidekiq_py.web.visit import Visit
@@ -35,7 +35,10 @@ def listing(visit: Visit, path: str) -> Response:
     place, wanted = place_at(visit, path), filter_of(visit)
     start = visit.query_number("from", 0)
     is_latest_first = visit.query("order", "latest" if place.path == "/dead" else "first") == "latest"
-    found = place.read(wanted, start, _SHOWN, latest_first=is_latest_first)
+    if wanted.troubles:
+        found = Found([], None, 0, 0)
+    else:
+        found = place.read(wanted, start, _SHOWN, latest_first=is_latest_first)
     rows = [(key, job, visit.shown(job)) for key, job in found.rows]
     order = "latest" if is_latest_first else "first"
     facts: dict[str, Any] = {
@@ -51,7 +54,7 @@ def listing(visit: Visit, path: str) -> Response:
     }
     if place.path == "/queue":
         facts.update(_about_queue(visit, place.name))
-    return visit.page("jobs.html", **facts)
+    return visit.page("jobs.html", 422 if wanted.troubles else 200, **facts)
 
 
 def _about_queue(visit: Visit, name: str) -> dict[str, Any]:
@@ -112,6 +115,8 @@ def _chosen(keys: Sequence[str], found: Mapping[str, JobRecord], target: str) ->
 def confirm_all(visit: Visit, path: str) -> Response:
     """Show how many jobs match, and the actions for all of them."""
     place, wanted = place_at(visit, path), filter_of(visit)
+    if wanted.troubles:
+        return _back(visit, place, wanted, "")
     start = visit.query_number("from", 0)
     before = visit.query_number("counted", 0) if start else 0
     count, next_start, total = place.count(wanted, start)
@@ -134,8 +139,9 @@ def act_on_all(visit: Visit, path: str) -> Response:
     """
     place, wanted = place_at(visit, path), filter_of(visit)
     action = _action(visit, place)
-    if action is None or wanted.trouble:
-        return _back(visit, place, wanted, wanted.trouble or "There is no such action; nothing was done.")
+    if action is None or wanted.troubles:
+        problem = "Correct the filter" if wanted.troubles else "There is no such action"
+        return _back(visit, place, wanted, f"{problem}; nothing was done.")
     if wanted.is_empty and visit.field("all") != "1":
         advice = "Send a filter, such as class=HardWorker, or all=1 for all jobs. Nothing was done."
         return visit.error(400, "Which jobs?", advice)

@@ -1,6 +1,7 @@
 """Limits how fast someone can guess passwords."""
 
 from collections import OrderedDict
+from collections.abc import Callable
 from threading import Lock
 
 from sidekiq_py.clock import monotonic
@@ -15,11 +16,15 @@ class Throttle:
     """
     Counts failed attempts by key (an address, an account's name).
 
-    After five, every further failure doubles a pause during which attempts are rejected unchecked, up to a minute. The
-    counts are kept in this process only.
+    After five, every further failure doubles a pause during which attempts are rejected unchecked, up to a minute. An
+    hour after a key's last failure, its count starts again at zero. The counts are kept in this process only.
+
+    Args:
+        clock: Returns the seconds since some moment.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
         self._lock = Lock()
         # Key → number of failures and the time of the last one; oldest first.
         self._failures: OrderedDict[str, tuple[int, float]] = OrderedDict()
@@ -34,8 +39,11 @@ class Throttle:
         Returns:
             How many seconds to wait before the next attempt with any of *keys*; 0.0 if this attempt may proceed.
         """
-        now = monotonic()
+        now = self._clock()
         with self._lock:
+            for key in keys:
+                if key in self._failures and now - self._failures[key][1] > _FORGET_SECONDS:
+                    del self._failures[key]
             wait = max((self._left(key, now) for key in keys), default=0.0)
             if wait:
                 return wait
@@ -54,7 +62,7 @@ class Throttle:
 
     def _left(self, key: str, now: float) -> float:
         count, last = self._failures.get(key, (0, now))
-        if count < _FREE_TRIES or now - last > _FORGET_SECONDS:
+        if count < _FREE_TRIES:
             return 0.0
         pause = min(_LONGEST_PAUSE_SECONDS, 2.0 ** (count - _FREE_TRIES))
         return max(0.0, last + pause - now)

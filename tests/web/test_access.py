@@ -16,10 +16,10 @@ pytest.importorskip("starlette")
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.web import Account, User, asgi_app, hash_password
 from sidekiq_py.web import access as access_module
-from sidekiq_py.web import throttle as throttle_module
 from sidekiq_py.web.access import Access
 from sidekiq_py.web.application import Dashboard
 from sidekiq_py.web.site import Site
+from sidekiq_py.web.throttle import Throttle
 from tests.web.browsing import Visitor
 
 SECRET = "correct horse battery staple"
@@ -480,7 +480,9 @@ def test_requests_at_once_try_five_passwords_and_no_more(password_hash, monkeypa
     """All of them arrive before the first password has been checked."""
     everybody = threading.Barrier(12)
     looked_at = []
-    visitor = Visitor(asgi_app(accounts={"ada": Account(password_hash)}))
+    dashboard = asgi_app(accounts={"ada": Account(password_hash)})
+    dashboard.site.throttle = Throttle(lambda: 100.0)
+    visitor = Visitor(dashboard)
     token = _form_token(visitor)
 
     def slow(given, _hash):
@@ -490,7 +492,6 @@ def test_requests_at_once_try_five_passwords_and_no_more(password_hash, monkeypa
         return False
 
     monkeypatch.setattr(access_module, "is_password", slow)
-    monkeypatch.setattr(throttle_module, "monotonic", lambda: 100.0)
     with ThreadPoolExecutor(12) as pool:
         guesses = [
             pool.submit(visitor.post, "/sign-in", {"name": "ada", "secret": str(number)}, token=token)

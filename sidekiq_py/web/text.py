@@ -31,8 +31,13 @@ def plain(value: Any) -> Any:
     """Spell out the unsafe characters in a string; other values stay as they are. Every template uses it."""
     if isinstance(value, str) and _UNSAFE.search(value):
         # Text marked as HTML comes from our own templates, and its parts have already passed through here.
-        return type(value)(_UNSAFE.sub(lambda found: spelled(found[0]), value))
+        return type(value)(_UNSAFE.sub(lambda found: _spelled(found[0]), value))
     return "" if value is None else value
+
+
+def _spelled(letter: str) -> str:
+    """One character, spelled out; a byte that is not UTF-8 as the doctor's findings spell it."""
+    return f"\\x{ord(letter) - 0xDC00:02x}" if "\udc80" <= letter <= "\udcff" else spelled(letter)
 
 
 def is_linkable(name: str) -> bool:

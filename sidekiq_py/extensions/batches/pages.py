@@ -21,6 +21,7 @@ from sidekiq_py.extensions.batches.errors import BatchGoneError
 from sidekiq_py.extensions.batches.member import membership_of
 from sidekiq_py.extensions.batches.rows import ROW_STATES
 from sidekiq_py.extensions.batches.state import BatchStatus, State
+from sidekiq_py.logs import counted
 from sidekiq_py.redaction import REDACTED, Redaction
 from sidekiq_py.web import JobLink, Page, PageAction, Visit
 
@@ -103,6 +104,8 @@ def _show(visit: Visit) -> Any:
     return visit.page(
         "batch.html",
         batch=batch,
+        waits_for=_waits_for(batch),
+        children=state.some_pending_children(pool, batch.bid, _SHOWN) if batch.pending_children else [],
         counts=page.counts if page is not None else {},
         page=page,
         members=members,
@@ -112,6 +115,21 @@ def _show(visit: Visit) -> Any:
         questions=_QUESTIONS,
         error_text=partial(_error_text, visit.site.redaction),
     )
+
+
+def _waits_for(batch: BatchStatus) -> list[str]:
+    """What must happen before it succeeds, in words."""
+    if batch.success:
+        return []
+    waiting = batch.pending - batch.failures - batch.dead
+    waits = [
+        (batch.openers, "whoever may still add jobs"),
+        (waiting > 0, counted(waiting, "unfinished job")),
+        (batch.pending_children, counted(batch.pending_children, "child batch", "child batches")),
+        (batch.failures, f"the retry of {counted(batch.failures, 'failed job')}"),
+        (batch.dead, f"{counted(batch.dead, 'dead job')} to be retried"),
+    ]
+    return [what for is_so, what in waits if is_so]
 
 
 def _error_text(policy: Redaction, klass: str | None, error: Mapping[str, Any] | None, message: Any = None) -> str:

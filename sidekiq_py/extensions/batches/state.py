@@ -75,6 +75,7 @@ class BatchStatus:
         invalidated, deleted, lost: How many ended without success, by reason.
         complete: True once every job has finished an attempt and `complete` is enqueued.
         success: True once all jobs have succeeded and `success` is enqueued.
+        pending_children: How many child batches have not succeeded.
         openers: The programs and jobs that may still add jobs.
         created_at, changed_at, complete_at, success_at, death_at, invalidated_at: Seconds since the epoch, or None.
         damaged: The names of fields in Redis that another program has damaged. They read as 0 or None, and the batch
@@ -93,6 +94,7 @@ class BatchStatus:
     deleted: int
     lost: int
     children: int
+    pending_children: int
     is_tracked: bool
     openers: Sequence[Opener]
     created_at: float | None
@@ -241,6 +243,13 @@ def bids(pool: Pool, *, newest_first: bool = True, running: bool = False, start:
         start += len(page) - 1
 
 
+def some_pending_children(pool: Pool, bid: str, most: int) -> list[BatchStatus]:
+    """Child batches that have not succeeded, as far as one page of them shows; at most *most*."""
+    _, found = pool.command("SSCAN", steps.key(bid) + ":children", 0, "COUNT", most)
+    known = read_many(pool, [child.decode(errors="surrogateescape") for child in found[:most]])
+    return [child for child in known if child is not None and not child.success]
+
+
 def members(pool: Pool, bid: str) -> Iterator[Member]:
     """Yield the members that did not succeed and are not simply waiting, page by page, in no particular order."""
     held = pretending()
@@ -283,7 +292,7 @@ def _status(pool: Pool, bid: str, texts: Mapping[str, str]) -> BatchStatus | Non
             return Opener(name[6:], 0.0, None, texts[name])
         return Opener(name[6:], at, by, who)
 
-    for name in ("next", "tokens", "kids_untried", "kids_pending"):
+    for name in ("next", "tokens", "kids_untried"):
         count(name)
     return BatchStatus(
         bid=bid,
@@ -298,6 +307,7 @@ def _status(pool: Pool, bid: str, texts: Mapping[str, str]) -> BatchStatus | Non
         deleted=count("n:deleted"),
         lost=count("n:lost"),
         children=count("kids"),
+        pending_children=count("kids_pending"),
         is_tracked=texts.get("track") == "1",
         openers=[opener(name) for name in sorted(texts) if name.startswith("token:")],
         created_at=moment("created_at"),

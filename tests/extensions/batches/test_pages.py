@@ -8,7 +8,7 @@ pytest.importorskip("starlette")
 
 import sidekiq_py as sidekiq
 from sidekiq_py.api import AuditLog
-from sidekiq_py.extensions.batches import state
+from sidekiq_py.extensions.batches import state, steps
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.web import Redaction, User, asgi_app
@@ -144,6 +144,34 @@ def test_its_buttons_do_what_they_say(visitor, redis_client):
     assert "nothing was done" in operator.post("/batches/act", {**where, "action": "explode"}).shown
     assert "Nothing was done" in operator.post("/batches/act", {**where, "action": "retry"}).shown
     assert [entry.action for entry in AuditLog().page()] == ["retry", "delete", "invalidate"]
+
+
+def test_one_says_what_it_waits_for_and_offers_only_what_can_be_done(visitor, redis_client):
+    """A batch without failures has nothing to retry, and one that has succeeded cannot be invalidated."""
+    operator = visitor()
+    batch = sidekiq.Batch(description="outer")
+    with batch.jobs():
+        sidekiq.ruby_job("ImportRow").perform_bulk([[number] for number in range(3)])
+        with sidekiq.Batch(description="inner").jobs():
+            sidekiq.ruby_job("ImportRow").perform_async(4)
+    key = steps.key(batch.bid)
+
+    page = operator.get(f"/batches/one?bid={batch.bid}")
+    assert "It waits for 3 unfinished jobs, 1 child batch." in page.shown
+    assert "inner : running, 1 of 1 pending" in page.shown
+    assert ">Retry failed jobs<" not in page.text
+    assert ">Invalidate<" in page.text
+
+    redis_client.hset(key, mapping={"n:failed": 1, "n:dead": 1})
+    page = operator.get(f"/batches/one?bid={batch.bid}")
+    assert "1 unfinished job, 1 child batch, the retry of 1 failed job, 1 dead job to be retried." in page.shown
+    assert ">Retry failed jobs<" in page.text
+
+    redis_client.hset(key, mapping={"success_at": 1, "n:failed": 0, "n:dead": 0, "kids_pending": 0})
+    page = operator.get(f"/batches/one?bid={batch.bid}")
+    assert "It waits for" not in page.shown
+    assert ">Retry failed jobs<" not in page.text
+    assert ">Invalidate<" not in page.text
 
 
 @pytest.mark.parametrize(

@@ -339,6 +339,26 @@ def test_no_page_is_wider_than_a_narrow_screen(browser: Browser, visit: Callable
     assert {path: what for path, what in wide.items() if what} == {}
 
 
+def test_labels_of_charts_are_as_large_on_a_narrow_screen(
+    browser: Browser, visit: Callable[[str], str], shop: None
+) -> None:
+    """They were a part of the picture, and shrank with it to four pixels."""
+    sizes = (
+        "return [...document.querySelectorAll('.chart span')].map(one => parseFloat(getComputedStyle(one).fontSize))"
+    )
+    browser.driver.set_window_size(320, 1200)
+    try:
+        visit("/metrics/job?class=HardJob")
+        found = browser.driver.execute_script(sizes)
+        inside = browser.driver.execute_script("return document.querySelectorAll('.chart svg text').length")
+    finally:
+        browser.driver.set_window_size(1280, 1200)
+
+    assert len(found) == 1 + 2 + 1 + 5
+    assert min(found) >= 12
+    assert inside == 0
+
+
 def test_a_page_asks_nobody_else(browser: Browser, visit: Callable[[str], str], shop: None) -> None:
     """All that it loads comes from the dashboard, and all of it comes."""
     for path in ALL_PAGES[:-1]:

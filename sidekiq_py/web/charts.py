@@ -1,4 +1,8 @@
-"""Renders charts as SVG on the server. Colours come from the style sheet, so they follow the dark or light theme."""
+"""
+Renders charts as SVG on the server. Colours come from the style sheet, so they follow the dark or light theme.
+
+Labels are HTML around the SVG, so that they have the size of other text however narrow the chart is.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,8 +15,8 @@ from sidekiq_py.web.text import number, shortened
 
 Spell = Callable[[float], str]
 
-_WIDTH, _HEIGHT, _BOTTOM = 720, 160, 22
-_ROOM = _HEIGHT - _BOTTOM - 12
+_WIDTH, _HEIGHT = 720, 140
+_LABELLED_BARS = 5
 _LINE_WIDTH, _LINE_HEIGHT = 160, 32
 # Do not break the line at two minutes without samples, as happens when another process of the fleet takes them over.
 _MOST_APART_SECONDS = 200
@@ -42,22 +46,16 @@ def bars(values: Sequence[Bar], *, title: str, marks: Sequence[DeployMark] = ())
     parts: list[Markup] = []
     for index, bar in enumerate(values):
         if top and bar.succeeded + bar.failed:
-            good, bad = bar.succeeded / top * _ROOM, bar.failed / top * _ROOM
-            x, base = index * step, _HEIGHT - _BOTTOM
+            good, bad = bar.succeeded / top * _HEIGHT, bar.failed / top * _HEIGHT
+            x, base = index * step, _HEIGHT
             caption = f"{bar.label}: {number(bar.succeeded)} succeeded, {number(bar.failed)} failed"
             parts.append(Markup("<g><title>{}</title>").format(caption))
             parts.append(_rectangle("good", x, base - good, width, good))
             parts.append(_rectangle("bad", x, base - good - bad, width, bad))
             parts.append(Markup("</g>"))
     parts += [_mark(mark, values, step) for mark in marks]
-    parts.append(Markup('<text x="0" y="10">{}</text>').format(number(top)))
-    for x, bar_at, anchor in ((0, 0, "start"), (_WIDTH, -1, "end")):
-        if values:
-            caption = values[bar_at].label
-            parts.append(
-                Markup('<text x="{}" y="{}" text-anchor="{}">{}</text>').format(x, _HEIGHT - 6, anchor, caption)
-            )
-    return _chart(title, parts)
+    labels = [values[0].label, values[-1].label] if values else []
+    return _chart(title, parts, labels, top=number(top))
 
 
 def line(values: Sequence[float], *, title: str, spell: Spell = number) -> Markup:
@@ -102,26 +100,34 @@ def _line(
 
 
 def histogram(counts: Sequence[tuple[str, int]], *, title: str) -> Markup:
-    """A bar chart with a label for each bar."""
+    """A bar chart with a label at every fifth bar."""
     top = max((count for _, count in counts), default=0)
     step = _WIDTH / max(1, len(counts))
     parts: list[Markup] = []
     for index, (label, count) in enumerate(counts):
-        x, height = index * step, count / top * _ROOM if top else 0.0
+        x, height = index * step, count / top * _HEIGHT if top else 0.0
         caption = f"{label}: {number(count)}"
         parts.append(Markup("<g><title>{}</title>").format(caption))
-        parts.append(_rectangle("good", x, _HEIGHT - _BOTTOM - height, step * 0.85, height))
-        if index % 5 == 0 and index + 2 < len(counts):
-            parts.append(Markup('<text x="{:.1f}" y="{}">{}</text>').format(x, _HEIGHT - 6, label))
+        parts.append(_rectangle("good", x, _HEIGHT - height, step * 0.85, height))
         parts.append(Markup("</g>"))
-    return _chart(title, parts)
+    # The last label also stands for the bar that is left over.
+    labels = [label for label, _ in counts[:-1:_LABELLED_BARS]]
+    return _chart(title, parts, labels, top=number(top), kind="even ")
 
 
-def _chart(title: str, parts: Sequence[Markup]) -> Markup:
-    """The parts and the axis below them."""
-    axis = Markup('<line class="axis" x1="0" y1="{0}" x2="{1}" y2="{0}"/>').format(_HEIGHT - _BOTTOM, _WIDTH)
-    return Markup('<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>').format(
-        _WIDTH, _HEIGHT, title, Markup("").join([*parts, axis])
+def _chart(title: str, parts: Sequence[Markup], labels: Sequence[str], *, top: str, kind: str = "") -> Markup:
+    """The parts, the value of the highest bar above them, and the labels below."""
+    return Markup(
+        '<div class="chart"><span>{}</span><svg viewBox="0 0 {} {}" preserveAspectRatio="none" role="img" '
+        'aria-label="{}">{}</svg><div class="{}labels">{}</div></div>'
+    ).format(
+        top,
+        _WIDTH,
+        _HEIGHT,
+        title,
+        Markup("").join(parts),
+        kind,
+        Markup("").join(Markup("<span>{}</span>").format(label) for label in labels),
     )
 
 
@@ -135,5 +141,5 @@ def _mark(mark: DeployMark, values: Sequence[Bar], step: float) -> Markup:
     """A vertical line at the bar of a deploy."""
     place = max((index for index, bar in enumerate(values) if bar.at <= mark.at), default=0)
     return Markup('<g class="mark"><title>{}</title><line x1="{:.1f}" y1="0" x2="{:.1f}" y2="{}"/></g>').format(
-        f"Deploy: {shortened(mark.label, 200)}", place * step, place * step, _HEIGHT - _BOTTOM
+        f"Deploy: {shortened(mark.label, 200)}", place * step, place * step, _HEIGHT
     )

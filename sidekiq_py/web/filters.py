@@ -8,7 +8,13 @@ from sidekiq_py.redaction import Redaction
 from sidekiq_py.web.text import ShownJob
 from sidekiq_py.web.visit import Visit
 
-FIELDS = ("class", "queue", "argument", "error", "after", "before")
+_TIMES = (("after", "before"), ("failed-after", "failed-before"))
+FIELDS = ("class", "queue", "argument", "error", *(name for pair in _TIMES for name in pair))
+_VERBS = {
+    **{"class": "class is", "queue": "queue is", "argument": "argument has", "error": "error has"},
+    **{"after": "time is not before", "before": "time is before"},
+    **{"failed-after": "last failure is not before", "failed-before": "last failure is before"},
+}
 _LONGEST = 500
 
 
@@ -19,13 +25,15 @@ class PageFilter:
 
     Args:
         given: Field → text, for showing the form again; only the fields that are filled in.
-        wanted: The same as a `JobFilter`.
+        wanted: The same as a `JobFilter`, without the times of failures.
+        failed: The times, in epoch seconds, between which jobs must have failed last; None for no bound.
         troubles: Field → a sentence about what is wrong with it. With any, the filter must not be used: it would match
             more jobs than the user means.
     """
 
     given: dict[str, str]
     wanted: JobFilter
+    failed: tuple[float | None, float | None]
     troubles: dict[str, str]
 
     @property
@@ -39,10 +47,14 @@ class PageFilter:
         return JobFilter(after=self.wanted.after, before=self.wanted.before)
 
     @property
+    def has_only_times(self) -> bool:
+        """True if Redis can count the matches in a sorted set."""
+        return self.wanted.has_only_times and self.failed == (None, None)
+
+    @property
     def in_words(self) -> str:
         """The filter in words: `class is HardWorker, error has Timeout`; empty if every job matches."""
-        verbs = {"class": "is", "queue": "is", "argument": "has", "error": "has", "after": "is", "before": "is"}
-        return ", ".join(f"{name} {verbs[name]} {text}" for name, text in self.given.items())
+        return ", ".join(f"{_VERBS[name]} {text}" for name, text in self.given.items())
 
     def fits(self, job: JobRecord, at: float | None, redaction: Redaction) -> bool:
         """
@@ -53,7 +65,16 @@ class PageFilter:
         """
         if not self.given:
             return True
-        return self.wanted.fits(ShownJob(job, redaction).redacted, at)
+        return self._has_failed_in_time(job) and self.wanted.fits(ShownJob(job, redaction).redacted, at)
+
+    def _has_failed_in_time(self, job: JobRecord) -> bool:
+        earliest, latest = self.failed
+        if earliest is None and latest is None:
+            return True
+        at = job.retried_at or job.failed_at
+        if at is None:
+            return False
+        return (earliest is None or at.timestamp() >= earliest) and (latest is None or at.timestamp() < latest)
 
 
 def filter_of(visit: Visit) -> PageFilter:
@@ -64,15 +85,15 @@ def filter_of(visit: Visit) -> PageFilter:
         if text:
             given[name] = text
     moments: dict[str, float] = {}
-    for name in ("after", "before"):
-        if name in given:
-            at = _moment(given[name])
-            if at is None:
-                troubles[name] = f"“{given[name]}” is not a time. Write it as 2026-02-14 09:30, in UTC."
-            else:
-                moments[name] = at
-    if len(moments) == 2 and moments["before"] <= moments["after"]:
-        troubles["before"] = "No job can match: this must be later than the time before it."
+    for name in (name for pair in _TIMES for name in pair if name in given):
+        at = _moment(given[name])
+        if at is None:
+            troubles[name] = f"“{given[name]}” is not a time. Write it as 2026-02-14 09:30, in UTC."
+        else:
+            moments[name] = at
+    for first, last in _TIMES:
+        if first in moments and last in moments and moments[last] <= moments[first]:
+            troubles[last] = "No job can match: this must be later than the time before it."
     wanted = JobFilter(
         job_class=given.get("class"),
         queue=given.get("queue"),
@@ -81,7 +102,7 @@ def filter_of(visit: Visit) -> PageFilter:
         after=moments.get("after"),
         before=moments.get("before"),
     )
-    return PageFilter(given, wanted, troubles)
+    return PageFilter(given, wanted, (moments.get("failed-after"), moments.get("failed-before")), troubles)
 
 
 def _moment(text: str) -> float | None:

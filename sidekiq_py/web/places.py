@@ -148,7 +148,7 @@ class SetPlace:
 
     def count(self, wanted: PageFilter, start: int) -> tuple[int, int | None, int]:
         """As in `Place`. Redis itself counts if the filter has only times."""
-        if wanted.wanted.has_only_times:
+        if wanted.has_only_times:
             total = self.jobs.size_between(wanted.wanted.earliest, wanted.wanted.latest)
             return total, None, total
         found = self.read(wanted, start, _LOOKED_AT + 1, latest_first=False)

@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("starlette")
 
-from sidekiq_py.api import Deploy, OverviewScope
+from sidekiq_py.api import AuditLog, Deploy, OverviewScope
 from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.errors import RedisError
 from sidekiq_py.web import JobLink, Page, Redaction, asgi_app, places, site
@@ -202,6 +202,33 @@ def test_retries_are_filtered_by_time(viewer, failed):
         assert _listed(viewer.get(f"/retries?after={since}&before={until}&order={order}")) == {"b"}
 
 
+def test_retries_are_filtered_by_their_last_failure(operator, failed):
+    """Which is when it broke, unlike the time of the next try; a job that has not failed has none."""
+    day = datetime(2026, 2, 14, tzinfo=UTC).timestamp()
+    failed("a", args=["job-a"], failed_at=day + 2.5 * 3600)
+    failed("b", args=["job-b"], failed_at=day, retried_at=day + 2 * 3600, retry_count=1)
+    failed("c", args=["job-c"], failed_at=day + 2.5 * 3600, retried_at=day + 3 * 3600, retry_count=1)
+    failed("d", args=["job-d"], failed_at=None)
+    times = "failed-after=2026-02-14+02:00&failed-before=2026-02-14+03:00"
+
+    assert _listed(operator.get(f"/retries?{times}")) == {"a", "b"}
+    assert _listed(operator.get("/retries?failed-after=2026-02-14+03:00")) == {"c"}
+    assert "2 jobs match." in operator.get(f"/retries/all?{times}").shown
+    assert "last failure is not before 2026-02-14 02:00" in operator.get(f"/retries/all?{times}").shown
+
+
+def test_the_classes_on_a_page_lead_to_their_jobs(viewer, failed, redis_client):
+    """What has no class leads nowhere."""
+    failed("a", klass="Mail", args=["job-a"])
+    failed("b", klass="Shop::Bill", args=["job-b"])
+    redis_client.zadd("retry", {b"[1]": now_seconds()})
+
+    links = re.findall(r'href="(/retries\?class=[^"]+)"', viewer.get("/retries").text)
+
+    assert sorted(map(unescape, links)) == ["/retries?class=Mail", "/retries?class=Shop%3A%3ABill"]
+    assert _listed(viewer.get(unescape(links[0]))) in ({"a"}, {"b"})
+
+
 @pytest.mark.parametrize(
     ("query", "field", "told"),
     [
@@ -288,6 +315,44 @@ def test_a_job_is_found_wherever_it_is(viewer, redis_client, payload, failed):
     assert viewer.get("/job?jid=nowhere").status == 404
 
 
+def test_a_job_that_runs_and_waits_is_shown_with_both(viewer, redis_client, payload, failed):
+    """A process that was cut off may run it while it already waits to be run again."""
+    raw = failed("j1")
+    enter_process(redis_client, "rb:1:aaa", running=[raw])
+
+    page = viewer.get("/job?jid=j1")
+
+    assert "Running in rb:1:aaa, thread t0" in page.shown
+    assert "Retries" in re.findall(r"<li>.*?</li>", page.text)[-1]
+
+
+def test_an_id_that_no_job_has_can_be_looked_for_elsewhere(viewer, failed):
+    """People know the number of the order and not the id of its job."""
+    failed("a", args=["job-a", 4711])
+
+    page = viewer.get("/job?jid=4711")
+
+    assert page.status == 404
+    assert _listed(viewer.get(unescape(re.findall(r'href="(/retries\?[^"]+)"', page.text)[0]))) == {"a"}
+    assert 'href="/audit?text=4711"' in page.text
+
+
+def test_the_audit_log_is_searched_to_its_end(operator, redis_client, monkeypatch):
+    """Who deleted that? In any case of letters, a page at a time."""
+    monkeypatch.setattr("sidekiq_py.web.pages.audit._READ_AT_ONCE", 4)
+    monkeypatch.setattr("sidekiq_py.web.pages.audit._SHOWN", 3)
+    log = AuditLog()
+    for number in range(10):
+        log.record("bob" if number % 2 else "ada", "delete", f"job {number}", f"Mail to C{number}")
+
+    page = operator.get("/audit?text=BOB")
+    assert re.findall(r"job (\d)<", page.text) == ["9", "7", "5"]
+    [older] = re.findall(r'href="([^"]+)" rel="next"', page.text)
+    assert re.findall(r"job (\d)<", operator.get(unescape(older)).text) == ["3", "1"]
+    assert re.findall(r"job (\d)<", operator.get("/audit?text=c4").text) == ["4"]
+    assert "No entry contains this." in operator.get("/audit?text=eve").shown
+
+
 def test_metrics_show_each_class_with_deploys(viewer, redis_client):
     """As on Sidekiq's page: counts, times, histogram, marks."""
     now = now_seconds()
@@ -303,6 +368,33 @@ def test_metrics_show_each_class_with_deploys(viewer, redis_client):
     assert "Succeeded 2 Failed 0 Average 4.5 s" in job.shown
     assert "5.8 s: 2" in job.shown
     assert "Deploy: v42" in job.shown
+
+
+@pytest.mark.parametrize(
+    ("order", "names"), [("", "ABC"), ("failed", "BCA"), ("succeeded", "CAB"), ("average", "BAC"), ("nonsense", "ABC")]
+)
+def test_metrics_are_sorted_by_what_one_asks_for(viewer, redis_client, order, names):
+    """Who looks for what fails since the deploy begins with the failures."""
+    counts = {"A": (5, 0, 9000), "B": (5, 4, 2000), "C": (9, 1, 1000)}
+    for name, (attempts, failures, ms) in counts.items():
+        fields = {f"{name}|p": attempts, f"{name}|f": failures, f"{name}|ms": ms}
+        redis_client.hset(metrics_keys.minute(now_seconds(), 8), mapping=fields)
+
+    page = viewer.get(f"/metrics?order={order}&period=4h")
+
+    assert "".join(re.findall(r'/metrics/job\?period=4h&amp;class=(\w)"', page.text)) == names
+    assert page.text.count('aria-sort="descending"') == 1
+
+
+def test_the_metrics_of_a_class_lead_to_its_jobs(viewer, failed):
+    """To those that failed, and to those that died."""
+    failed("a", klass="Shop::Bill", args=["job-a"])
+    failed("b", klass="Mail", args=["job-b"])
+
+    text = viewer.get("/metrics/job?class=Shop::Bill").text
+
+    assert _listed(viewer.get(unescape(re.findall(r'href="(/retries\?[^"]+)"', text)[0]))) == {"a"}
+    assert 'href="/dead?class=Shop%3A%3ABill"' in text
 
 
 def test_metrics_show_the_latest_hundred_deploys(viewer, redis_client):

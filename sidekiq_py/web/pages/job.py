@@ -109,7 +109,9 @@ def _find(visit: Visit, jid: str) -> Response:
     if len(places) == 1 and work is None:
         _, path, name, found = places[0]
         return visit.redirect("/job", at=path, name=name, key=found)
-    return visit.page("found_jobs.html", 200 if places else 404, jid=jid, places=places, looked_at=looked_at)
+    return visit.page(
+        "found_jobs.html", 200 if places else 404, jid=jid, places=places, work=work, looked_at=looked_at, sets=SETS
+    )
 
 
 def _in_queue(queue: Queue, jid: str) -> tuple[str | None, int]:

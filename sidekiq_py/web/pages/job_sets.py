@@ -47,6 +47,7 @@ def listing(visit: Visit, path: str) -> Response:
         "found": found,
         "rows": rows,
         "classes": Counter(shown.title for _, _, shown in rows).most_common(10),
+        "known": {shown.title for _, _, shown in rows if shown.redacted.display_class == shown.title},
         "start": start,
         "shown": _SHOWN,
         "order": order,

@@ -1,6 +1,7 @@
 """The Metrics pages: how often and how long jobs of each class ran, with deploys; and fleet metrics for Prometheus."""
 
 import re
+from collections.abc import Callable
 from datetime import timedelta
 
 from starlette.responses import PlainTextResponse, Response
@@ -23,6 +24,12 @@ _SPANS: dict[str, dict[str, int]] = {
     "24h": {"hours": 24},
     "72h": {"hours": 72},
 }
+_ORDERS: dict[str, tuple[str, Callable[[MetricsPoint], float]]] = {
+    "": ("total run time", lambda total: total.ms),
+    "failed": ("failures", lambda total: total.failed),
+    "succeeded": ("successes", lambda total: total.processed - total.failed),
+    "average": ("average run time", lambda total: total.average_ms),
+}
 _SHOWN = 100
 _LONGEST_NAME = 500
 
@@ -35,7 +42,9 @@ def metrics(visit: Visit) -> Response:
     wanted = visit.query("class").strip()[:_LONGEST_NAME]
     pattern = f"(?i){re.escape(wanted)}" if wanted else None
     result = Metrics(pool=visit.pool).top_jobs(**_SPANS[period], class_filter=pattern)
-    totals = sorted(((name, job.total) for name, job in result.jobs.items()), key=lambda row: (-row[1].ms, row[0]))
+    order = visit.query("order") if visit.query("order") in _ORDERS else ""
+    order_text, value = _ORDERS[order]
+    totals = sorted(((name, job.total) for name, job in result.jobs.items()), key=lambda row: (-value(row[1]), row[0]))
     all_ms = sum(total.ms for _, total in totals)
     rows = [(name, total, total.ms / all_ms if all_ms else 0.0) for name, total in totals[:_SHOWN]]
     return visit.page(
@@ -43,6 +52,8 @@ def metrics(visit: Visit) -> Response:
         period=period,
         periods=_PERIODS,
         wanted=wanted,
+        order=order,
+        order_text=order_text,
         rows=rows,
         total=len(totals),
         longest_name=_LONGEST_NAME,

@@ -92,12 +92,16 @@ def test_the_overview_shows_what_was_done_in_the_last_hour_day_and_week(viewer, 
     assert "300 succeeded, 200 failed" in viewer.get("/?period=week").shown
 
 
-def test_the_doctor_s_findings_stand_at_the_top_of_the_overview(viewer, redis_client, payload):
-    """Problems come first, each with advice; the page does not wait for the doctor."""
+def test_the_doctor_s_findings_stand_below_the_numbers_of_the_overview(viewer, redis_client, payload):
+    """
+    Problems come first, each with advice; the page does not wait for the doctor. The numbers stay where they are when
+    the findings come.
+    """
     fill(redis_client, payload, 1)
     viewer.get("/")
 
-    assert eventually(lambda: viewer.get("/?live=1").shown.startswith("What needs attention Problem:"))
+    assert eventually(lambda: "What needs attention Problem:" in viewer.get("/?live=1").shown)
+    assert viewer.get("/?live=1").shown.startswith("Jobs per second")
 
 
 def test_the_overview_shows_the_first_findings_of_each_kind(viewer, redis_client, payload):

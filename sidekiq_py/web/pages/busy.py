@@ -13,6 +13,7 @@ from sidekiq_py.web.handlers import Handler
 from sidekiq_py.web.visit import Visit
 
 _SHOWN = 100
+_FEW_QUEUES = 8
 _SIGNALS: dict[str, tuple[Callable[[Process], None], str]] = {
     "quiet": (Process.quiet, "{} will fetch no more jobs"),
     "stop": (Process.stop, "{} will finish running jobs and exit"),
@@ -36,6 +37,7 @@ def busy(visit: Visit) -> Response:
         start=start,
         works_start=works_start,
         shown=_SHOWN,
+        few=_FEW_QUEUES,
     )
 
 

@@ -136,6 +136,23 @@ def test_all_that_fit_are_retried_in_the_background(operator, redis_client, fail
     assert "class is Mail" in operator.get("/bulk").shown
 
 
+def test_all_that_failed_within_an_hour_are_retried(operator, redis_client, failed):
+    """Though they are due at other times, and others have the same error."""
+    failed("a", error_class="TimeoutError", failed_at=1771034400.5)
+    failed("b", error_class="TimeoutError", failed_at=1771038000.5)
+    failed("c", failed_at=1771034400.5)
+    window = {"error": "TimeoutError", "failed-after": "2026-02-14 02:00", "failed-before": "2026-02-14 03:00"}
+
+    operator.post("/retries/all", {"action": "retry", **window})
+
+    assert eventually(lambda: RetrySet().size == 2, within_seconds=3)
+    assert {entry.jid for entry in RetrySet()} == {"b", "c"}
+    assert [json.loads(raw)["jid"] for raw in redis_client.lrange("queue:default", 0, -1)] == ["a"]
+    assert (
+        AuditLog().page()[0].details.startswith("error has TimeoutError, last failure is not before 2026-02-14 02:00")
+    )
+
+
 def test_a_bulk_action_keeps_its_pace_and_is_stopped(operator, failed):
     """Jobs that were not processed yet stay."""
     for n in range(100):

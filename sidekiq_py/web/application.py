@@ -176,8 +176,11 @@ class Dashboard:
         elif found is None or found.need is not None or who.status == HTTPStatus.FORBIDDEN:
             return _refusal_page(visit, who)
         if found is None:
-            if any(known == path for _, known in self._handlers):
-                return visit.error(405, "That cannot be done this way", "Go back and use the page's buttons.")
+            allowed = [known for known, page in self._handlers if page == path]
+            if allowed:
+                response = visit.error(405, "That cannot be done this way", "Go back and use the page's buttons.")
+                response.headers["allow"] = ", ".join(allowed)
+                return response
             return visit.error(404, "There is no such page", "The address may be mistyped, or the page is gone.")
         if found.need is not None and not visit.may(found.need):
             return visit.error(403, "You are not allowed to do that", _MISSING[found.need])

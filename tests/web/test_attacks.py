@@ -106,7 +106,10 @@ def now_minute():
     return metrics_keys.minute(now_seconds(), 8)
 
 
-@pytest.mark.parametrize("name", ["class", "queue", "argument", "error", "after", "before", "order", "from", "period"])
+@pytest.mark.parametrize(
+    "name",
+    ["class", "queue", "argument", "error", "after", "failed-after", "before", "order", "from", "period", "text"],
+)
 def test_scripts_in_an_address_stay_text(operator, failed, name):
     """In every parameter of every page."""
     from urllib.parse import quote
@@ -428,6 +431,16 @@ def test_a_search_holds_few_jobs_in_memory_at_a_time(operator, redis_client, pay
 
     check(reply)
     assert peak < 60_000_000
+
+
+@pytest.mark.parametrize(
+    ("path", "methods"), [("/retries", "GET"), ("/queue/pause", "POST"), ("/dead/all", "GET, POST")]
+)
+def test_a_method_that_a_page_does_not_take_is_answered_with_those_that_it_takes(operator, path, methods):
+    """As RFC 9110 demands."""
+    reply = operator.send("DELETE", path)
+
+    assert (reply.status, reply.headers["allow"]) == (405, methods)
 
 
 def test_a_websocket_is_refused():

@@ -64,6 +64,23 @@ def test_a_page_of_an_empty_redis_says_so(operator, path):
     assert operator.get(path).status == 200
 
 
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("/queue?name=x", "No job is waiting here."),
+        ("/retries", "A job that fails comes here until its next try."),
+        ("/scheduled", "A job pushed with perform_in or perform_at comes here until its time."),
+        ("/dead", "A job that has failed for the last time, or that someone kills, comes here."),
+    ],
+)
+def test_a_list_without_jobs_says_when_jobs_come_and_offers_nothing_to_do_with_them(operator, path, told):
+    """Unlike a page behind the last one, which others may have emptied."""
+    page = operator.get(path)
+
+    assert told in page.shown
+    assert "Act on all" not in page.shown
+
+
 def test_the_overview_counts_what_there_is(viewer, redis_client, payload, failed):
     """Queues, sets and processes by language."""
     fill(redis_client, payload, 3, "low")

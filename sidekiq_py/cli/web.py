@@ -73,6 +73,9 @@ def web(bind: str, port: int, config_file: Path | None, allow_host: tuple[str, .
     sidekiq-py web
     sidekiq-py web --bind 0.0.0.0 --config dashboard.yml
     """
+    host, colon, its_port = bind.rpartition(":")
+    if colon and ":" not in host:
+        raise click.UsageError(f"--bind takes no port; give --bind {host or '0.0.0.0'} --port {its_port or port}")
     _require_extra()
     from sidekiq_py.cli.dashboard import Server, dashboard, listen
 

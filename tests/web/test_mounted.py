@@ -215,6 +215,21 @@ def test_a_setting_that_cannot_be_used_is_told_at_the_start(config, told, tmp_pa
     assert told in " ".join(ran.stderr.split())
 
 
+def test_an_address_with_a_port_is_told_how_to_be_written(environment):
+    """As in other programs; `::1` is an address without one."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "sidekiq_py", "web", "--bind", "127.0.0.1:8000"],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+    assert ran.returncode == 2
+    assert "--bind takes no port; give --bind 127.0.0.1 --port 8000" in ran.stderr
+
+
 def test_a_port_in_use_is_told_at_the_start(environment):
     """With the port, and with what to do."""
     with socket.create_server(("127.0.0.1", 0)) as taken:

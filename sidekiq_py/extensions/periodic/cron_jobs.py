@@ -268,9 +268,16 @@ class CronJobs:
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self.find(name) is not None
 
-    def page(self, start: int, count: int) -> tuple[list[CronJob], int]:
-        """Up to *count* of the jobs from position *start* on, by name, and how many there are."""
+    def page(self, start: int, count: int, *, name: str = "") -> tuple[list[CronJob], int]:
+        """
+        Up to *count* of the jobs from position *start* on, by name, and how many there are.
+
+        Args:
+            name: Only jobs whose name contains this, in any case of letters.
+        """
         keys = store.listed(self.pool, namespaces=_extension().namespaces)
+        if name:
+            keys = [listed for listed in keys if name.casefold() in store.name_of(*listed).casefold()]
         keys.sort(key=lambda listed: (store.name_of(*listed), listed[0]))
         jobs = store.read(self.pool, keys[start : start + count])
         return [CronJob(job, self._client) for job in jobs], len(keys)

@@ -18,6 +18,7 @@ _JOBS_SHOWN = 100
 _TICKS_SHOWN = 10
 _RUNS_SHOWN = 100
 _LONGEST_REASON = 500
+_LONGEST_NAME = 200
 _REMOVAL = "If a program declares the job, it comes back after you remove it. Disable it instead."
 _ALL_QUESTIONS = {"disable": "Disable all periodic jobs?", "enable": "Enable all periodic jobs?"}
 _ALL_ADVICE = {
@@ -39,12 +40,15 @@ def pages() -> list[Page]:
 def _list(visit: Visit) -> Any:
     """A hundred of the periodic jobs, and as many of other schedulers' entries, on each page."""
     jobs, now, start = CronJobs(pool=visit.pool), visit.now.timestamp(), visit.query_number("from", 0)
-    (ours, count), others = jobs.page(start, _JOBS_SHOWN), jobs.others()
+    wanted = visit.query("name").strip()[:_LONGEST_NAME]
+    (ours, count), others = jobs.page(start, _JOBS_SHOWN, name=wanted), [_texts(entry) for entry in jobs.others()]
+    others = [entry for entry in others if wanted.casefold() in entry["name"].casefold()]
     return visit.page(
         "cron.html",
         rows=[(job, _shown(visit, job), next(iter(job.next_ticks(after=now)), None)) for job in ours],
-        others=[_texts(entry) for entry in others[start : start + _JOBS_SHOWN]],
+        others=others[start : start + _JOBS_SHOWN],
         is_empty=not count,
+        wanted=wanted,
         questions={action: f"{question} {_ALL_ADVICE[action]}" for action, question in _ALL_QUESTIONS.items()},
         total=max(count, len(others)),
         start=start,

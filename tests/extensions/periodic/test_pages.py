@@ -224,6 +224,18 @@ def test_a_page_shows_a_hundred_jobs_and_as_many_of_other_schedulers(visitor, re
     assert "There are no periodic jobs" not in third.shown
 
 
+def test_a_periodic_job_is_found_by_a_part_of_its_name(visitor, redis_client):
+    """Among more than a page shows. Buttons for all jobs would not mean the found ones, so there are none."""
+    for number in range(102):
+        CronJobs().add("0 3 * * *", "Report", name=f"Report {number}")
+
+    assert 'name="name" value="" maxlength' in visitor().get("/cron").text
+    found = visitor().get("/cron?name=report+7")
+    assert found.text.count('<tr data-key="default Report 7') == 11
+    assert "Disable all" not in found.shown
+    assert "no periodic job with such a name" in visitor().get("/cron?name=bill").shown
+
+
 def test_an_empty_timetable_says_how_to_fill_it(visitor):
     """In either language."""
     assert "sidekiq.periodic" in visitor().get("/cron").shown

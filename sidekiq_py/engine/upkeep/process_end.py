@@ -83,10 +83,10 @@ def _end_process_pools() -> None:
     """
     pools: Any = sys.modules.get("concurrent.futures.process")
     # A process that was forked has copies of its parent's threads, and must leave the parent's pools alone.
-    managers = [] if pools is None else [thread for thread in pools._threads_wakeups if thread.is_alive()]
+    managers = [] if pools is None else [thread for thread in list(pools._threads_wakeups) if thread.is_alive()]
     if not managers:
         return
-    processes = [process for manager in managers for process in manager.processes.values()]
+    processes = [process for manager in managers for process in list(manager.processes.values())]
     # What Python calls before its own `atexit` handlers. It waits without a limit.
     ending = threading.Thread(target=pools._python_exit, name="sidekiq.pools", daemon=True)
     ending.start()

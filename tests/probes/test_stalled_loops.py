@@ -17,7 +17,8 @@ from sidekiq_py.metrics.job_metrics import JobMetrics
 from sidekiq_py.middleware.chain import Chain
 from sidekiq_py.probes.worker import WorkerProbes
 from sidekiq_py.redis_access.connection.settings import RedisSettings
-from sidekiq_py.registry import Registry, registry
+from sidekiq_py.registry import Registry
+from tests.support.declared_jobs import no_jobs_declared
 from tests.support.waiting import eventually
 
 
@@ -100,6 +101,7 @@ def test_a_fetch_that_never_ends_is_a_stalled_loop(launcher: Launcher) -> None:
     eventually(lambda: probes.live().is_good)
 
 
+@no_jobs_declared()
 def test_processors_that_all_run_long_jobs_stall_nothing(redis_url: str, hooks: Hooks) -> None:
     """Nobody fetches then, and nobody is to."""
     program.reset()
@@ -117,7 +119,7 @@ def test_processors_that_all_run_long_jobs_stall_nothing(redis_url: str, hooks: 
         sidekiq_version="7",
     )
     client = Client(redis_url)
-    launcher = Launcher(WorkerParts(config, registry=registry, hooks=hooks, server_middleware=Chain(), client=client))
+    launcher = Launcher(WorkerParts(config, hooks=hooks, server_middleware=Chain(), client=client))
     client.push_bulk({"class": "Block", "args": [[]] * config.capsules[0].concurrency})
     launcher.start()
     try:
@@ -130,4 +132,3 @@ def test_processors_that_all_run_long_jobs_stall_nothing(redis_url: str, hooks: 
         end.set()
         launcher.stop(timeout_seconds=5)
         client.close()
-        registry.clear()

@@ -9,7 +9,7 @@ import sidekiq_py as sidekiq
 from sidekiq_py import program
 from sidekiq_py.client import sync_client
 from sidekiq_py.extensions.periodic.declared import declarations
-from sidekiq_py.registry import registry
+from tests.support.declared_jobs import no_jobs_declared
 
 _DOCS = Path(__file__).parents[2] / "docs"
 
@@ -23,15 +23,11 @@ def python_examples(page: str) -> str:
 @contextmanager
 def empty_program(redis_url: str, sidekiq_version: str = "7") -> Iterator[str]:
     """A program that has declared and configured nothing but where Redis is; its URL."""
-    kept = list(registry)
-    registry.clear()
-    program.reset()
-    declarations.clear()
-    sidekiq.configure(redis_url=redis_url, sidekiq_version=sidekiq_version)
-    yield redis_url
-    sync_client.current().close()
-    program.reset()
-    declarations.clear()
-    registry.clear()
-    for definition in kept:
-        registry.add(definition)
+    with no_jobs_declared():
+        program.reset()
+        declarations.clear()
+        sidekiq.configure(redis_url=redis_url, sidekiq_version=sidekiq_version)
+        yield redis_url
+        sync_client.current().close()
+        program.reset()
+        declarations.clear()

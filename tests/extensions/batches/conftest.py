@@ -11,7 +11,7 @@ import redis
 import sidekiq_py as sidekiq
 from sidekiq_py import program
 from sidekiq_py.client import sync_client
-from sidekiq_py.registry import registry
+from tests.support.declared_jobs import no_jobs_declared
 from tests.support.waiting import eventually
 
 
@@ -65,36 +65,32 @@ def app(redis_url: str, redis_client: redis.Redis) -> Iterator[Program]:
     """The program, on the emptied server; no worker runs yet."""
     program.reset()
     program.configure(redis_url=redis_url, sidekiq_version="7")
-    kept = list(registry)
-    registry.clear()
-    one = Program(redis_client)
+    with no_jobs_declared():
+        one = Program(redis_client)
 
-    @sidekiq.job(name="Deed", retry=3)
-    def deed(name: str, *rest: Any) -> Any:
-        one.runs.append((name, *rest))
-        return one.deeds[name]() if name in one.deeds else None
+        @sidekiq.job(name="Deed", retry=3)
+        def deed(name: str, *rest: Any) -> Any:
+            one.runs.append((name, *rest))
+            return one.deeds[name]() if name in one.deeds else None
 
-    @sidekiq.job(name="Once", retry=False)
-    def once(name: str) -> None:
-        one.runs.append((name,))
-        one.deeds[name]()
+        @sidekiq.job(name="Once", retry=False)
+        def once(name: str) -> None:
+            one.runs.append((name,))
+            one.deeds[name]()
 
-    @sidekiq.job(name="Callback")
-    def callback(bid: str, event: str, options: Any) -> None:
-        one.calls.append((event, bid, options))
-        if isinstance(options, str) and options in one.deeds:
-            one.deeds[options]()
+        @sidekiq.job(name="Callback")
+        def callback(bid: str, event: str, options: Any) -> None:
+            one.calls.append((event, bid, options))
+            if isinstance(options, str) and options in one.deeds:
+                one.deeds[options]()
 
-    def fail() -> None:
-        raise ValueError("no e-mail")
+        def fail() -> None:
+            raise ValueError("no e-mail")
 
-    one.deeds["fail"] = fail
-    one.deed, one.once, one.callback = deed, once, callback
-    yield one
-    sync_client.current().close()
-    registry.clear()
-    for definition in kept:
-        registry.add(definition)
+        one.deeds["fail"] = fail
+        one.deed, one.once, one.callback = deed, once, callback
+        yield one
+        sync_client.current().close()
     program.reset()
 
 

@@ -8,8 +8,8 @@ import pytest
 import sidekiq_py as sidekiq
 from sidekiq_py import program
 from sidekiq_py.extensions.batches.errors import BatchDoneError, BatchGoneError
-from sidekiq_py.registry import registry
 from sidekiq_py.testing import fake, inline
+from tests.support.declared_jobs import no_jobs_declared
 
 calls: list[tuple[str, Any]] = []
 
@@ -19,15 +19,11 @@ def app() -> Iterator[None]:
     """A program whose Redis nobody could reach."""
     program.reset()
     program.configure(redis_url="redis://127.0.0.1:1", sidekiq_version="7")
-    kept = list(registry)
-    registry.clear()
     calls.clear()
-    sidekiq.job(name="row")(row)
-    sidekiq.job(name="done")(done)
-    yield
-    registry.clear()
-    for definition in kept:
-        registry.add(definition)
+    with no_jobs_declared():
+        sidekiq.job(name="row")(row)
+        sidekiq.job(name="done")(done)
+        yield
     program.reset()
 
 

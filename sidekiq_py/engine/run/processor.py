@@ -10,6 +10,7 @@ import math
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -201,7 +202,8 @@ class Processor:
             self._unit = unit
             self._lasted = math.inf
             try:
-                self._process(unit)
+                # What a job leaves in context variables, such as a tenant or a bound logger, is not for the next one.
+                copy_context().run(self._process, unit)
             except BaseException as error:  # noqa: BLE001 — no error may end the thread
                 self._rescue(unit, error)
             finally:

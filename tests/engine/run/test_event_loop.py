@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -477,3 +478,28 @@ def test_a_job_that_empties_its_payload_ends_as_any_other(
     failed = [json.loads(raw)["error_message"] for raw in redis_client.zrange("retry", 0, -1)]
     assert failed == (["its own"] if raises else [])
     assert [error for error in program.reported if error != "ZeroDivisionError"] == []
+
+
+def test_context_variables_of_one_job_do_not_reach_the_next(
+    program: Program, start: Start, redis_client: redis.Redis
+) -> None:
+    """Whether it runs in the same thread, or on the loop. Each sees those of its thread."""
+    tenant: ContextVar[int] = ContextVar("tenant", default=0)
+    seen: list[int] = []
+
+    def note(number: int) -> None:
+        seen.append(tenant.get())
+        tenant.set(number)
+
+    async def anote(number: int) -> None:
+        note(number)
+
+    program.declare("tenant", note)
+    program.declare("atenant", anote, is_async=True)
+    for job, number in (("tenant", 1), ("tenant", 2), ("atenant", 3), ("atenant", 4), ("tenant", 5)):
+        push(redis_client, job, number)
+
+    start(CapsuleConfig(concurrency=1))
+
+    eventually(lambda: len(seen) == 5)
+    assert seen == [0, 0, 0, 0, 0]

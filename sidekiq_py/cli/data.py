@@ -75,7 +75,8 @@ def push(
         raise click.UsageError("--in and --at both say when the job runs; give one of them")
     when = at if interval is None else now_seconds() + interval
     declared = registry.find(job_class)
-    meant = [] if declared else [name for name in registry.classes() if name.endswith(f".{job_class}")]
+    is_known = declared is not None or job_class in registry.elsewhere
+    meant = [] if is_known else [name for name in registry.classes() if name.endswith(f".{job_class}")]
     if len(meant) == 1:
         raise click.UsageError(f"no job is called {job_class}; did you mean {meant[0]}?")
     item: dict[str, Any] = {

@@ -109,8 +109,9 @@ def test_push_goes_through_the_middleware_of_a_required_module(run, redis_client
 
 
 def test_push_suggests_the_declared_job_whose_module_was_left_out(run, redis_client, tmp_path, monkeypatch):
-    """No worker knows a job under its function's name alone. A Ruby class is pushed as it is."""
+    """No worker knows a job under its function's name alone. A Ruby class is pushed as it is, also one of this name."""
     (tmp_path / "module_of_quick.py").write_text("import sidekiq_py\n@sidekiq_py.job\ndef quick(): ...\n")
+    (tmp_path / "module_of_ruby.py").write_text("import sidekiq_py\nsidekiq_py.ruby_job('quick')\n")
     monkeypatch.chdir(tmp_path)
 
     result = run("push", "quick", "-r", "module_of_quick")
@@ -118,6 +119,7 @@ def test_push_suggests_the_declared_job_whose_module_was_left_out(run, redis_cli
     assert (result.exit_code, redis_client.keys("*")) == (2, [])
     assert "no job is called quick; did you mean module_of_quick.quick?" in result.output
     assert run("push", "Quick", "-r", "module_of_quick").exit_code == 0
+    assert run("push", "quick", "-r", "module_of_quick", "-r", "module_of_ruby").exit_code == 0
 
 
 def test_push_of_a_declared_job_uses_its_options(run, redis_client, tmp_path, monkeypatch):

@@ -33,6 +33,9 @@ def before(task_id: str | None = None, **more: Any) -> None: ...
 @task_prerun.connect
 def before_any(task_id: str, **more: Any) -> None: ...
 
+@task_prerun.connect("typed.add")
+def before_add(task_id: str, **more: Any) -> None: ...
+
 reveal_type(before)  # -> def (task_id: str | None =, **more: Any)
 task_prerun.connect(before, sedner=app)  # wrong
 P = ParamSpec("P")

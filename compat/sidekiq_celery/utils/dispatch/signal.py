@@ -89,7 +89,7 @@ class Signal:
     ) -> F: ...
     @overload
     def connect(
-        self, /, *, sender: Any = None, weak: bool = True, dispatch_uid: Any = None, retry: bool = False
+        self, sender: Any = None, weak: bool = True, dispatch_uid: Any = None, retry: bool = False
     ) -> Callable[[F], F]: ...
     def connect(self, *args: Any, **kwargs: Any) -> Any:
         """

@@ -245,8 +245,8 @@ def bids(pool: Pool, *, newest_first: bool = True, running: bool = False, start:
 
 def some_pending_children(pool: Pool, bid: str, most: int) -> list[BatchStatus]:
     """Child batches that have not succeeded, as far as one page of them shows; at most *most*."""
-    _, found = pool.command("SSCAN", steps.key(bid) + ":children", 0, "COUNT", most)
-    known = read_many(pool, [child.decode(errors="surrogateescape") for child in found[:most]])
+    [page] = pool.well_typed([("SSCAN", steps.key(bid) + ":children", 0, "COUNT", most)])
+    known = read_many(pool, [*map(name_in, page[1][:most])]) if page is not None else []
     return [child for child in known if child is not None and not child.success]
 
 

@@ -162,6 +162,7 @@ def test_one_says_what_it_waits_for_and_offers_only_what_can_be_done(visitor, re
     assert ">Retry failed jobs<" not in page.text
     assert ">Invalidate<" in page.text
 
+    redis_client.set(f"{key}:children", "foreign")
     redis_client.hset(key, mapping={"n:failed": 1, "n:dead": 1})
     page = operator.get(f"/batches/one?bid={batch.bid}")
     assert "1 unfinished job, 1 child batch, the retry of 1 failed job, 1 dead job to be retried." in page.shown

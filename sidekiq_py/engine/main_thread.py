@@ -105,7 +105,11 @@ def _serve(launcher: Launcher, on_stop: Callable[[str], None]) -> int:
     if name is not None:
         on_stop(name)
     service.stopping()
-    stubborn = _stop_while_handling_signals(launcher)
+    seconds = launcher.config.shutdown_timeout_seconds
+    if name is None:
+        # A job whose end cannot be written keeps a stop waiting, and Celery's workers wait without a limit.
+        seconds = min(seconds, open_files.PATIENCE_SECONDS)
+    stubborn = _stop_while_handling_signals(launcher, seconds)
     _log.info("Bye!")
     service.close()
     code = 1 if name is None else 0
@@ -143,13 +147,13 @@ def _handle_signal(launcher: Launcher, name: str) -> None:
         _log.info("No signal handler registered for %s, ignoring", name)
 
 
-def _stop_while_handling_signals(launcher: Launcher) -> list[str]:
+def _stop_while_handling_signals(launcher: Launcher, seconds: float) -> list[str]:
     """Stop in a thread of its own, so that a second TERM or INT can hurry it."""
     stubborn: list[str] = []
 
     def stop() -> None:
         # Nothing calls the exit handlers after this, because a process with such jobs ends abruptly.
-        stubborn.extend(launcher.stop(on_jobs_left=call_exit_handlers_while_jobs_run))
+        stubborn.extend(launcher.stop(timeout_seconds=seconds, on_jobs_left=call_exit_handlers_while_jobs_run))
 
     stopping = threading.Thread(target=stop, name="sidekiq.stop")
     _log.info("Shutting down")

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import os
+import resource
 import threading
 import time
 from typing import Any
@@ -11,6 +12,8 @@ import redis
 from sidekiq_celery import Celery, signals
 from sidekiq_celery.exceptions import SoftTimeLimitExceeded
 from sidekiq_celery.utils.log import get_task_logger
+
+from sidekiq_py.engine.upkeep import open_files
 
 URL = os.environ["REDIS_URL"]
 
@@ -21,9 +24,12 @@ app.conf.worker_pool_restarts = "RESTARTS" in os.environ
 app.conf.worker_enable_remote_control = "WITHOUT_REMOTE_CONTROL" not in os.environ
 if "WORKER_POOL" in os.environ:
     app.conf.update(worker_pool=os.environ["WORKER_POOL"], worker_concurrency=3)
+if "NOTICED_SOON" in os.environ:
+    open_files.PATIENCE_SECONDS, open_files.LOOK_SECONDS = 0.4, 0.1
 if "EVERY_SECONDS" in os.environ:
     app.conf.beat_schedule = {"tick": {"task": f"{__name__}.tick", "schedule": float(os.environ["EVERY_SECONDS"])}}
 logger = get_task_logger(__name__)
+_leaked: list[int] = []
 
 
 def note(key: str, text: Any) -> None:
@@ -100,6 +106,14 @@ def sleep_long(name: str = "slow") -> None:
     """Runs until something ends it."""
     note(name, os.getpid())
     time.sleep(600)
+
+
+@app.task
+def leak_files() -> None:
+    """Takes all file descriptors of its process."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+    while True:
+        _leaked.append(os.dup(0))
 
 
 @app.task

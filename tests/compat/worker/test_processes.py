@@ -140,6 +140,21 @@ def test_a_second_term_does_not_wait(start: StartWorker, redis_client: redis.Red
     assert redis_client.llen("queue:celery") == 1
 
 
+@pytest.mark.parametrize("pool", ["prefork", "threads", "solo"])
+def test_a_worker_that_can_open_no_files_does_not_wait_for_its_tasks(
+    pool: str, start: StartWorker, project: ModuleType
+) -> None:
+    """The task that leaked them has ended, but that cannot be written to Redis."""
+    worker = start("-c", "1", "-P", pool, "-l", "INFO", NOTICED_SOON="1")
+
+    project.leak_files.delay()
+
+    if pool == "prefork":
+        eventually(lambda: "ended with exit code 1" in worker.log, within_seconds=_SECONDS)
+    else:
+        assert worker.wait(_SECONDS) == 1
+
+
 def test_a_task_past_its_time_limit_is_killed(start: StartWorker, project: ModuleType) -> None:
     """By the worker's own limit, or the call's; the child is replaced and works on. The log says it as in Celery."""
     worker = start("-c", "1", "--time-limit", "1")

@@ -1,6 +1,7 @@
 """Jobs as `inspect` shows them: running, about to run, and scheduled for later."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime
 from itertools import islice
 from typing import Any
@@ -103,5 +104,8 @@ def _of_set(app: App, jobs: JobSet, hostname: str) -> Iterator[dict[str, Any]]:
         except PayloadError:
             continue
         if about["type"] in app.tasks and about["delivery_info"]["routing_key"] in served:
-            at = entry.at.astimezone(app.timezone)
+            at = entry.at
+            # Milliseconds that another program takes for seconds lie beyond the last time that Python knows.
+            with suppress(OverflowError):
+                at = at.astimezone(app.timezone)
             yield {"eta": at.isoformat(), "priority": _TIMER_PRIORITY, "request": about}

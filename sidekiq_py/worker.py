@@ -20,6 +20,7 @@ from sidekiq_py.engine.prefork.pipes import Message, Parent
 from sidekiq_py.engine.prefork.scaling import Load, ScalingPolicy
 from sidekiq_py.engine.prefork.sidecar import ALL, CHILDREN, PARENT, Role
 from sidekiq_py.engine.prefork.supervisor import Supervisor
+from sidekiq_py.engine.upkeep.process_end import end_process_pools
 from sidekiq_py.errors import PoisonPillError
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.program import hooks, server_middleware, settings
@@ -29,6 +30,6 @@ from sidekiq_py.registry import Registry, registry
 __all__ = (
     "ALL", "CHILDREN", "PARENT", "CapsuleConfig", "Config", "Hooks", "Launcher", "Load", "Message", "Notices",
     "Parent", "PoisonPillError", "QueueConfig", "Registry", "Role", "ScalingPolicy", "Supervisor", "UnitOfWork",
-    "Wakeable", "WorkerParts", "hooks", "jobs_in_flight", "registry", "rss_kb_of", "run_child", "run_worker",
-    "server_middleware", "settings", "settle_memory", "wake_pipe",
+    "Wakeable", "WorkerParts", "end_process_pools", "hooks", "jobs_in_flight", "registry", "rss_kb_of", "run_child",
+    "run_worker", "server_middleware", "settings", "settle_memory", "wake_pipe",
 )  # fmt: skip

@@ -34,6 +34,7 @@ from sidekiq_py.worker import (
     Role,
     Supervisor,
     WorkerParts,
+    end_process_pools,
     jobs_in_flight,
     run_child,
     run_worker,
@@ -184,6 +185,7 @@ def restart_on_hup() -> Callable[[], None]:
 
     def restart() -> None:
         if was_asked.is_set():
+            end_process_pools()
             logging.shutdown()
             os.execv(sys.executable, sys.orig_argv)
 

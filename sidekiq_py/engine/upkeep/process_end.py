@@ -62,7 +62,7 @@ def _flush() -> None:
 
 
 def _call_exit_handlers() -> None:
-    _end_process_pools()
+    end_process_pools()
     multiprocessing = sys.modules.get("multiprocessing.util")
     if multiprocessing is None:
         atexit._run_exitfuncs()
@@ -75,7 +75,7 @@ def _call_exit_handlers() -> None:
     multiprocessing._exit_function(active_children=lambda: [child for child in children() if child.daemon])
 
 
-def _end_process_pools() -> None:
+def end_process_pools() -> None:
     """
     End the processes of every `ProcessPoolExecutor`. They would outlive this one, and wait for calls forever.
 

@@ -6,6 +6,7 @@ import os
 import resource
 import threading
 import time
+from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import redis
@@ -30,6 +31,7 @@ if "EVERY_SECONDS" in os.environ:
     app.conf.beat_schedule = {"tick": {"task": f"{__name__}.tick", "schedule": float(os.environ["EVERY_SECONDS"])}}
 logger = get_task_logger(__name__)
 _leaked: list[int] = []
+_pool = ProcessPoolExecutor(1)
 
 
 def note(key: str, text: Any) -> None:
@@ -106,6 +108,13 @@ def sleep_long(name: str = "slow") -> None:
     """Runs until something ends it."""
     note(name, os.getpid())
     time.sleep(600)
+
+
+@app.task
+def use_a_pool() -> list[int]:
+    """Its processes, which wait for more to do."""
+    _pool.submit(os.getpid).result()
+    return list(_pool._processes)
 
 
 @app.task

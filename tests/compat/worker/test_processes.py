@@ -10,6 +10,7 @@ import pytest
 import redis
 from sidekiq_celery.exceptions import TimeLimitExceeded
 
+from tests.engine.prefork.test_process_end import is_gone
 from tests.support.celery_program import StartWorker
 from tests.support.waiting import eventually
 
@@ -244,9 +245,10 @@ def test_a_worker_whose_parent_was_killed_leaves_nothing_behind(start: StartWork
 
 @pytest.mark.parametrize("pool", ["prefork", "solo"])
 def test_a_hup_starts_it_anew(pool: str, start: StartWorker, redis_client: redis.Redis, project: ModuleType) -> None:
-    """In the same process, with the program imported once more."""
+    """In the same process, with the program imported once more. What tasks had started for themselves is gone."""
     worker = start("-c", "1", "-P", pool)
     eventually(lambda: "worker_ready" in " ".join(noted(redis_client, "signals")), within_seconds=_SECONDS)
+    used = project.use_a_pool.delay().get(timeout=_SECONDS)
 
     worker.send_signal(signal.SIGHUP)
 
@@ -254,6 +256,7 @@ def test_a_hup_starts_it_anew(pool: str, start: StartWorker, redis_client: redis
         return noted(redis_client, "signals").count(f"worker_ready {worker.pid}") == 2
 
     eventually(has_started_twice, within_seconds=_SECONDS)
+    assert all(map(is_gone, used))
     assert project.add.delay(2, 2).get(timeout=_SECONDS) == 4
     assert worker.stop() == 0
 

@@ -72,6 +72,8 @@ app = Celery("shop", broker=sys.argv[1], backend=sys.argv[1])
 
 @app.task
 def close():
+    while not app.control.ping(timeout=1):
+        pass  # what is said before the worker listens is heard by nobody
     app.control.shutdown()
 
 statsd.start("127.0.0.1", 9)

@@ -124,6 +124,8 @@ def test_all_that_fit_are_retried_in_the_background(operator, redis_client, fail
 
     before = operator.get("/retries/all?class=Mail")
     assert "20 jobs match." in before.shown
+    assert ">Retry all now</button>" in before.text
+    assert "30 jobs." in operator.get("/retries/all").shown
 
     page = operator.post("/retries/all", {"action": "retry", "class": "Mail", "counted": "20"})
     state = finished()

@@ -339,6 +339,27 @@ def test_no_page_is_wider_than_a_narrow_screen(browser: Browser, visit: Callable
     assert {path: what for path, what in wide.items() if what} == {}
 
 
+@pytest.mark.parametrize("path", ["/busy", "/cron"])
+def test_actions_are_in_sight_on_a_screen_of_1024_pixels(
+    browser: Browser, visit: Callable[[str], str], shop: None, path: str
+) -> None:
+    """The columns before them left only a part of the first button."""
+    hidden = """
+        const end = document.querySelector(".scroll").getBoundingClientRect().right
+        const buttons = [...document.querySelectorAll("td.actions button")]
+        return [buttons.length, buttons.filter(one => one.getBoundingClientRect().right > end).length]
+    """
+    browser.driver.set_window_size(1024, 1200)
+    try:
+        visit(path)
+        shown, cut = browser.driver.execute_script(hidden)
+    finally:
+        browser.driver.set_window_size(1280, 1200)
+
+    assert shown
+    assert not cut
+
+
 def test_labels_of_charts_are_as_large_on_a_narrow_screen(
     browser: Browser, visit: Callable[[str], str], shop: None
 ) -> None:

@@ -228,9 +228,13 @@ def test_a_queue_is_paused_and_goes_on(operator, redis_client, payload):
 
     reply = operator.post("/queue/pause", {"name": "low", "action": "pause"})
     assert "low is paused." in reply.shown
-    assert "rb:1:aaa" in reply.shown
+    assert "keep fetching: rb:1:aaa." in reply.shown
     assert "py:1:bbb" not in reply.shown
     assert Queue("low").paused
+
+    for number in range(6):
+        enter_process(redis_client, f"rb:1:more{number}", queues=["low"])
+    assert " and 2 more." in operator.post("/queue/pause", {"name": "low", "action": "pause"}).shown
 
     operator.post("/queue/pause", {"name": "low", "action": "unpause"})
     assert not Queue("low").paused

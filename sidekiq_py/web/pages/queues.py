@@ -55,8 +55,8 @@ def pause(visit: Visit) -> Response:
             if not process.is_python
         ]
         if deaf:
-            notice += f" Ruby processes without Sidekiq Pro ignore this and keep fetching; there are {len(deaf)}: "
-            notice += ", ".join(deaf[:5])
+            notice += f" Ruby processes without Sidekiq Pro ignore this and keep fetching: {', '.join(deaf[:5])}"
+            notice += f" and {len(deaf) - 5:,} more." if len(deaf) > 5 else "."
     else:
         target.unpause()
         notice = f"{name} is no longer paused."

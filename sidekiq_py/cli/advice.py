@@ -6,7 +6,8 @@ _WHERE_IS_REDIS = "Start Redis, or say where it is: REDIS_URL=redis://host:6379/
 _OF_REPLIES = {
     "LOADING": "Redis is still reading its data from disk. Try again when it has.",
     # No password was given, or a wrong one, perhaps because it has one of these characters.
-    "NOAUTH": "With @, / and : in the password percent-encoded: REDIS_URL=redis://user:password@host:6379/0",
+    "NOAUTH": "A password is given like this, with @, / and : in it percent-encoded: "
+    "REDIS_URL=redis://user:password@host:6379/0",
     "NOPERM": "docs/redis.md lists the rights that each program needs.",
 }
 

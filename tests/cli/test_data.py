@@ -232,7 +232,7 @@ def test_a_refusal_of_redis_comes_with_advice(run, redis_client, redis_url):
 
     assert without_rights.output.endswith("docs/redis.md lists the rights that each program needs.\n")
     assert without_password.output.splitlines()[1:] == [
-        "With @, / and : in the password percent-encoded: REDIS_URL=redis://user:password@host:6379/0"
+        "A password is given like this, with @, / and : in it percent-encoded: REDIS_URL=redis://user:password@host:6379/0"
     ]
 
 

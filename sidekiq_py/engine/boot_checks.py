@@ -66,7 +66,7 @@ def check_redis(pool: Pool, *, queues: Sequence[str] = ("default",), keeps_in_fl
     if unknown := server_info.unknown_script_commands(pool):
         raise UnsupportedRedisError(
             f"{url} does not know {' and '.join(unknown)}, which a worker needs to run its scripts. "
-            "Remove `rename-command` for them from the server's configuration, or point REDIS_URL at another server"
+            "Remove that `rename-command` from the server's configuration, or point REDIS_URL at another server"
         )
     _refuse_forbidden(pool, url, queues[:_MOST_QUEUES], keeps_in_flight=keeps_in_flight)
     policy = server.maxmemory_policy

@@ -93,7 +93,7 @@ def celery(
     if any(kind.__module__ == "celery.app.base" for kind in found.__class__.__mro__):
         # Its commands would run Celery's worker, which serves Celery's queues.
         ctx.fail(f"{app} is an app of the real Celery; {_USE_OUR_NAME}")
-    if not hasattr(found, "user_options"):
+    if found is not None and not hasattr(found, "user_options"):
         ctx.fail(
             f"{app} is a {type(found).__name__}, not a Celery app; name the variable that holds one, as in "
             "shop:celery_app. If a function makes the app, name a module that calls it"

@@ -54,7 +54,9 @@ class Users:
         self.admin.execute_command("ACL", "LOG", "RESET")
 
     def give(self, name: str, rights: list[str]) -> None:
-        """More rights for a user."""
+        """More rights for a user; on Redis 6.2 with full rights to the keys that it may only read elsewhere."""
+        if self.admin.info("server")["redis_version"].startswith("6."):
+            rights = [right.replace("%R~", "~") for right in rights]
         self.admin.execute_command("ACL", "SETUSER", name, *rights)
 
     def url(self, name: str) -> str:

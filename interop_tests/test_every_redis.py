@@ -27,6 +27,8 @@ SCRIPT_TESTS = (
     "tests/engine/fetch/test_in_flight_scripts.py",
     "tests/engine/upkeep/test_promote.py",
     "tests/redis_access/test_reply_errors.py",
+    # And these make the documented Redis users.
+    "tests/redis_users/test_python_programs.py::test_the_data_api",
 )
 
 

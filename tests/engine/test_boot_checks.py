@@ -206,7 +206,7 @@ def test_a_server_that_runs_no_scripts_is_refused(new_redis_server: Callable[...
     """The worker would try for ever, and hold back the outcome of each job that it takes."""
     server = new_redis_server(config={"rename-command": f"{renamed} HIDDEN"})
 
-    with pytest.raises(UnsupportedRedisError, match=f"does not know {renamed}, which.*Remove `rename-command`"):
+    with pytest.raises(UnsupportedRedisError, match=f"does not know {renamed}, which.*Remove that `rename-command`"):
         check_redis(Pool(RedisSettings(server.url)), keeps_in_flight=False)
 
 

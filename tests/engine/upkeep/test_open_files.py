@@ -84,8 +84,9 @@ def test_a_worker_without_files_ends_so_that_another_can_start(
 
     eventually(lambda: "could open no files for 0.4 seconds (Too many open files)" in worker.log)
     if arguments:
-        eventually(lambda: worker.log.count("Working on") == 2)
+        # The next child gets the job, and leaks in its turn.
+        eventually(lambda: worker.log.count("INFO: start") >= 2)
     else:
         assert worker.wait(30) == 1
         assert not redis_client.hlen("sidekiq_py:owners")
-    assert not jobs_in_flight(redis_client)
+        assert not jobs_in_flight(redis_client)

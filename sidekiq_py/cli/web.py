@@ -77,7 +77,7 @@ def web(bind: str, port: int, config_file: Path | None, allow_host: tuple[str, .
     if colon and ":" not in host:
         raise click.UsageError(f"--bind takes no port; give --bind {host or '0.0.0.0'} --port {its_port or port}")
     _require_extra()
-    from sidekiq_py.cli.dashboard import Server, dashboard, listen
+    from sidekiq_py.web.serving import Server, dashboard, listen
 
     server = Server(dashboard(config_file, bind, allow_host), bind, port)
     listening = listen(bind, port)

@@ -1,5 +1,5 @@
 """
-What `sidekiq-py web` serves: the dashboard that a settings file describes. Imported once the extra `web` is found.
+What `sidekiq-py web` serves: the dashboard that a settings file describes.
 """
 
 import socket

@@ -3,6 +3,7 @@
 import logging
 import socket
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -19,6 +20,8 @@ _PATIENCE_SECONDS = 5.0
 _MOST_REQUESTS = 16
 # How long a new request waits for the slot of one whose connection was closed.
 _ROOM_SECONDS = 0.5
+# The pause when the process can open no more files. The connection that cannot be accepted waits in the meantime.
+_PAUSE_SECONDS = 0.1
 
 
 class Answer(NamedTuple):
@@ -111,6 +114,15 @@ class _Server(ThreadingMixIn, HTTPServer):
         self._room = threading.BoundedSemaphore(_MOST_REQUESTS)
         # The connections of unfinished requests, the oldest first.
         self._unread: dict[socket.socket, None] = {}
+
+    def get_request(self) -> tuple[Any, Any]:
+        """Accept a connection."""
+        try:
+            return super().get_request()
+        except OSError:
+            # The caller tries again at once, and would use a whole core.
+            time.sleep(_PAUSE_SECONDS)
+            raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Handle a request in its own thread. If too many are open, the oldest unfinished one is cut, or this one."""

@@ -1,9 +1,13 @@
-"""Clients of the probe port that never finish their requests."""
+"""Clients of the probe port that never finish their requests, and a server that can take none."""
 
+import os
+import resource
 import socket
 import threading
+import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -78,3 +82,34 @@ def test_a_page_that_hangs_does_not_keep_its_place_from_unfinished_requests(serv
         may_answer.set()
         for client in (hanging, *clients):
             client.close()
+
+
+def test_a_server_without_files_waits_for_one(server: ProbeServer) -> None:
+    """The connection cannot be accepted, and trying it again and again would take a whole core."""
+    with socket.socket() as client:
+        client.settimeout(10)
+        with no_more_files():
+            client.connect(("127.0.0.1", server.port))
+            client.sendall(b"GET /live HTTP/1.0\r\n\r\n")
+            used_before = time.process_time()
+            time.sleep(0.5)
+            used = time.process_time() - used_before
+        assert b"".join(iter(lambda: client.recv(4096), b"")).endswith(b"live\n")
+    assert used < 0.05
+
+
+@contextmanager
+def no_more_files() -> Iterator[None]:
+    """This process can open no file."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    files = []
+    try:
+        with suppress(OSError):
+            while True:
+                files.append(os.open(os.devnull, os.O_RDONLY))
+        yield
+    finally:
+        for file in files:
+            os.close(file)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -135,7 +135,8 @@ def test_no_short_job_waits_behind_long_ones(fleet: Fleet, report: Callable[[obj
         f"for up to {longest_stall * 1000:.1f} ms"
     )
     assert long_ones == 9
-    assert waits[395] < 0.050 + longest_stall
+    # Far below the length of a long job, and far above what a busy machine adds.
+    assert waits[395] < 1.5 + longest_stall
 
 
 def test_a_burst_of_short_jobs_does_not_wait_in_the_buffer_of_a_busy_worker(

@@ -17,8 +17,8 @@ Version = tuple[int, int, int]
 
 OLDEST: Version = (6, 0, 0)
 NEWEST: Version = (8, 1, 7)
-# Processes that publish no version are older than 7.0.2. This is the release of that age that is still in use.
-SILENT: Version = (6, 4, 1)
+# A process that publishes no version is older than 7.0.2: probably one of this span. We write for the first of it.
+SILENT: tuple[Version, Version] = ((6, 4, 1), (7, 0, 1))
 # Written if nothing is known: the order of keys is that of 6.4 to 8.1, and all releases read float seconds.
 UNKNOWN: Version = (7, 3, 2)
 
@@ -151,16 +151,11 @@ class Dialect:
                 therefore older than 7.0.2. Anything that is not a version is ignored.
             float_text: As in `pinned`.
         """
-        known = [SILENT if text is None else _parse_version(text) for text in versions]
-        found = sorted(max(version, OLDEST) for version in known if version is not None)
+        known = [SILENT if text is None else (_parse_version(text),) for text in versions]
+        found = sorted(max(version, OLDEST) for possible in known for version in possible if version is not None)
         if not found:
             return cls.unknown(float_text)
         return cls(found[0], float_text or _float_text_of(found[0]), (found[0], found[-1]))
-
-    @property
-    def is_exact(self) -> bool:
-        """True if exactly one release reads the data: it is pinned, or all live processes agree."""
-        return self.readers[0] == self.readers[1]
 
     @property
     def rules(self) -> Version:

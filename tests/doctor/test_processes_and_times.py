@@ -89,7 +89,8 @@ def test_the_dialect_is_unknown_without_ruby(look: Look, redis_client: redis.Red
     ("pinned", "running", "level", "said"),
     [
         ("7.3.2", "7.3.2", "note", "which is what Ruby runs"),
-        ("7", None, "note", "No Ruby process is alive"),
+        ("6.5", None, "note", "which is what Ruby runs"),
+        ("7.3.2", None, "warning", "but Ruby runs before 7.0.2"),
         ("7.3.2", "8.1.7", "warning", "but Ruby runs 8.1.7"),
         ("8", "7.3.2", "problem", "(times in whole milliseconds), because sidekiq_version is set, but Ruby runs 7.3.2"),
     ],
@@ -97,15 +98,21 @@ def test_the_dialect_is_unknown_without_ruby(look: Look, redis_client: redis.Red
 def test_the_dialect_is_set(
     look: Look, redis_client: redis.Redis, pinned: str, running: str | None, level: str, said: str
 ) -> None:
-    """Against what Ruby runs."""
-    if running is not None:
-        ruby_process(redis_client, version=running)
+    """Against what Ruby runs; before 7.0.2 it does not say which release that is."""
+    ruby_process(redis_client, version=running)
     program.configure(sidekiq_version=pinned)
 
     found = look().the("dialect")
 
     assert found.level == level
     assert said in found.seen
+
+
+def test_the_dialect_is_set_and_no_ruby_is_there(look: Look) -> None:
+    """Then nothing contradicts it."""
+    program.configure(sidekiq_version="7")
+
+    assert "No Ruby process is alive" in look().the("dialect").seen
 
 
 @pytest.mark.parametrize(("writes", "runs", "level"), [("8.1.7", "7.3.2", "problem"), ("7.3.2", "8.1.7", "warning")])

@@ -58,7 +58,7 @@ def dialect(facts: Facts) -> Iterator[Finding]:
         yield _pinned(facts.pinned, detected, ruby)
     elif detected is not None:
         oldest = [worker for worker in ruby if max(worker.dialect.version, OLDEST) == detected.version]
-        why = "the release of" if detected.is_exact else "the oldest of several releases, that of"
+        why = "the release of" if oldest == ruby else "the oldest of several releases, that of"
         yield note(
             f"A Python program writes for Sidekiq {_text(detected)} ({_times(detected)}): {why} "
             f"{listed(worker.identity for worker in oldest)}."
@@ -129,7 +129,9 @@ def _pinned(pinned: Dialect, detected: Dialect | None, ruby: list[Worker]) -> Fi
     seen = f"This program writes for Sidekiq {_text(pinned)} ({_times(pinned)}), because sidekiq_version is set"
     if detected is None:
         return note(f"{seen}. No Ruby process is alive.")
-    if detected.version == pinned.version:
+    # Releases before 7.0.2 do not say which they are.
+    is_silent = any(worker.info.version is None for worker in ruby)
+    if detected.version == pinned.version or (is_silent and not pinned.info_has_version):
         return note(f"{seen}, which is what Ruby runs.")
     level = Level.WARNING
     if pinned.millisecond_times and not detected.millisecond_times:

@@ -55,9 +55,9 @@ class Pages(sidekiq.IterableJob, name="PagesJob"):
 
 
 JOBS = {"CountingJob": Counting, "PagesJob": Pages}
-# 7.3 saves where a job is every five seconds and when it is interrupted. Where it raises, it begins again further back,
-# and does again what was done; ours goes on at the item that failed, as Ruby does since 8.
-SAVED_ON_FAILURE_SINCE = (8, 0, 0)
+# Before 8.0.4, Ruby saves where a job is every five seconds and when it is interrupted. Where it raises, it begins
+# again further back, and does again what was done; ours goes on at the item that failed, as Ruby does since then.
+SAVED_ON_FAILURE_SINCE = (8, 0, 4)
 
 
 @pytest.mark.parametrize("found", named(*RUNS))

@@ -19,7 +19,7 @@ from sidekiq_celery.worker.active_requests import State
 from sidekiq_celery.worker.components import Pool
 from sidekiq_celery.worker.consumer import Consumer
 from sidekiq_celery.worker.engine_config import engine_config
-from sidekiq_celery.worker.pools import autoscale_range, cpu_count, pool_name, slots
+from sidekiq_celery.worker.pools import PoolSize, autoscale_range, cpu_count, pool_name, slots
 from sidekiq_celery.worker.timer import Hub, Timer
 from sidekiq_py.errors import SidekiqError
 
@@ -78,7 +78,7 @@ class WorkController:
         thread_policy: The autoscale policy of a worker of threads, or None.
         events: Sends task events, in a process that runs tasks.
         steps: The program's bootsteps that start once the worker is running and stop with it.
-        timer, hub: For the bootsteps.
+        timer, hub, pool: For the bootsteps.
         state: Whether it stops, and the tasks that it runs.
         stop_by: Acts on a signal while the worker runs; None before that.
     """
@@ -174,6 +174,7 @@ class WorkController:
         self.steps: list[Any] = []
         self.timer = Timer()
         self.hub = Hub(self.timer)
+        self.pool = PoolSize(self)
         # The tasks' on_bound may add bootsteps.
         self.app.finalize()
         self.blueprint = bootsteps.Blueprint(self.app.steps["worker"], name="Worker")

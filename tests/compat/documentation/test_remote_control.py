@@ -128,6 +128,20 @@ def test_a_program_has_commands_of_its_own(controlled: Any, run: Run) -> None:
     assert "3" in run("-A", PROJECT, "inspect", "current_count", *wait).stdout
 
 
+def test_the_guide_s_command_changes_a_prefetch_count(controlled: Any) -> None:
+    """The same section. Nothing is prefetched, so the count begins with the number of tasks that run at once."""
+
+    def told(name: str, **arguments: Any) -> Any:
+        [reply] = controlled.control.broadcast(
+            name, arguments, reply=True, destination=[NODE], timeout=WAIT_SECONDS, limit=1
+        )
+        return reply[NODE]
+
+    assert told("current_prefetch_count") == {"prefetch_count": 2}
+    assert told("increase_prefetch_count", n=3) == {"ok": "prefetch count incremented"}
+    assert told("current_prefetch_count") == {"prefetch_count": 5}
+
+
 def test_nothing_is_elected(controlled: Any) -> None:
     """There is no gossip: who asks for an election is told."""
     with pytest.warns(UserWarning, match="hold no elections"):

@@ -156,6 +156,11 @@ def test_a_test_worker_has_steps_too(redis_url: str) -> None:
         assert seen == ["start"]
         with pytest.raises(AttributeError, match="a consumer has no 'task_consumer' here"):
             _ = worker.consumer.task_consumer
+        consumer = worker.consumer
+        assert (consumer.pool, consumer.hub) == (worker.pool, worker.hub)
+        assert worker.pool.num_processes == worker.pool.limit == worker.concurrency
+        with pytest.raises(AttributeError, match=r"has no 'grow' here.*pool_grow"):
+            worker.pool.grow(1)
     assert seen == ["start", "stop"]
 
     app.steps["consumer"].add(Failing)

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from kombu.common import QoS
+
 from sidekiq_celery import bootsteps
 
 __all__ = ("Consumer",)
@@ -13,15 +15,17 @@ class Consumer:
     remote control commands.
 
     Attributes:
-        app, hostname, timer: The worker's.
+        app, hostname, timer, hub, pool: The worker's.
         controller: The worker.
         steps: The bootsteps that are started and stopped.
+        qos: A prefetch count that programs' commands may read and change. Nothing is prefetched, so it has no effect.
     """
 
     def __init__(self, controller: Any, **kwargs: Any) -> None:
         self.controller = controller
         self.app = controller.app
         self.hostname = controller.hostname
+        self.qos = QoS(_ignored, controller.concurrency)
         self.steps: list[Any] = []
         self.blueprint = bootsteps.Blueprint(self.app.steps["consumer"], name="Consumer")
         self.blueprint.apply(self, **kwargs)
@@ -34,6 +38,16 @@ class Consumer:
         """Calls functions at set times."""
         return self.controller.timer
 
+    @property
+    def hub(self) -> Any:
+        """Calls functions at set times, too."""
+        return self.controller.hub
+
+    @property
+    def pool(self) -> Any:
+        """How many tasks run at once."""
+        return self.controller.pool
+
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(
             f"a consumer has no {name!r} here: sidekiq_celery's workers fetch with the engine of sidekiq_py, without "
@@ -41,3 +55,7 @@ class Consumer:
             name=name,
             obj=self,
         )
+
+
+def _ignored(prefetch_count: int) -> None:
+    """Take the place of the function that tells a broker of a new prefetch count."""

@@ -35,7 +35,7 @@ def step_of(priority: int, ordered: tuple[int, ...]) -> int:
     return ordered[max(bisect_right(ordered, priority) - 1, 0)]
 
 
-def step_queue(queue: str, priority: int | None, ordered: tuple[int, ...]) -> str:
+def step_queue(queue: str, priority: float | str | None, ordered: tuple[int, ...]) -> str:
     """The queue for a task with that priority, given the steps."""
     if not priority or not ordered:
         return queue

@@ -122,6 +122,16 @@ def test_an_app_may_order_priorities(app: Celery, redis_client: redis.Redis, add
     assert set(redis_client.keys("queue:*")) == {b"queue:celery", b"queue:celery:3", b"queue:celery:9"}
 
 
+def test_a_priority_may_be_a_text_of_digits(app: Celery, redis_client: redis.Redis, add: Any) -> None:
+    """As it comes from an environment variable. The task is given the text, as in Celery."""
+    app.conf.broker_transport_options = {"queue_order_strategy": "priority"}
+
+    add.apply_async((1,), priority="7")
+
+    [job] = redis_client.lrange("queue:celery:6", 0, -1)
+    assert json.loads(job)["celery"]["priority"] == "7"
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
+from uuid import UUID
 
 
 class WorkflowPosition(NamedTuple):
@@ -15,6 +16,12 @@ class WorkflowPosition(NamedTuple):
     chord: Any = None
     chain: Any = None
     reply_to: str | None = None
+
+    def as_text(self) -> "WorkflowPosition":
+        """The position with texts in place of UUIDs, which programs may give as ids."""
+        if not any(isinstance(one, UUID) for one in self):
+            return self
+        return WorkflowPosition._make(str(one) if isinstance(one, UUID) else one for one in self)
 
     def below(self, request: Any) -> "WorkflowPosition":
         """The position of a call that the task with *request* makes: root and parent, unless they are given."""

@@ -44,6 +44,7 @@ def send_task(app: App, call: Call) -> Any:
     if conf.task_always_eager:
         warnings.warn(AlwaysEagerIgnored("task_always_eager has no effect on send_task"), stacklevel=3)
     name, args, kwargs, task, position = call[:5]
+    position = position.as_text()
     task_id = position.task_id or uuid()
     options = dict(call.options)
     if task is None:

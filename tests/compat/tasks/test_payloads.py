@@ -12,7 +12,7 @@ import redis
 from kombu import Producer
 from kombu.exceptions import EncodeError, OperationalError
 from kombu.utils import json as kombu_json
-from sidekiq_celery import Celery, signals
+from sidekiq_celery import Celery, chain, signals
 
 from sidekiq_py import program
 from sidekiq_py.client.sync_client import Client
@@ -120,6 +120,20 @@ def test_an_app_may_order_priorities(app: Celery, redis_client: redis.Redis, add
         add.apply_async((priority,), priority=priority)
 
     assert set(redis_client.keys("queue:*")) == {b"queue:celery", b"queue:celery:3", b"queue:celery:9"}
+
+
+def test_an_id_may_be_a_uuid(app: Celery, redis_client: redis.Redis, add: Any) -> None:
+    """As `uuid.uuid4()` returns it; it is sent as text."""
+    ids = [UUID(int=number) for number in range(1, 5)]
+
+    sent = [
+        add.apply_async((1,), task_id=ids[0]),
+        app.send_task("proj.add", (1,), task_id=ids[1], root_id=ids[0]),
+        chain(add.s(1).set(task_id=ids[2]), add.s(2)).apply_async(task_id=ids[3]),
+    ]
+
+    assert [result.id for result in sent] == [str(ids[0]), str(ids[1]), str(ids[3])]
+    assert [job["jid"] for job in waiting(redis_client)] == [str(ids[0]), str(ids[1]), str(ids[2])]
 
 
 def test_a_priority_may_be_a_text_of_digits(app: Celery, redis_client: redis.Redis, add: Any) -> None:

@@ -9,8 +9,6 @@ of a caller's workflow.
 from collections.abc import Callable
 from typing import Any
 
-from sidekiq_celery.utils.functional import _regen
-
 CHAIN, CHORD, GROUP = "chain", "chord", "group"
 
 known: dict[str, Any] = {}
@@ -68,14 +66,8 @@ def chord_of(*args: Any, **kwargs: Any) -> Any:
 
 
 def is_empty_group(value: Any) -> bool:
-    """Whether *value* is a group that is known to have no members."""
-    if not is_group(value):
-        return False
-    members = value.tasks
-    if isinstance(members, _regen) and not members._is_done:
-        # Checking would consume the iterable.
-        return False
-    return isinstance(members, list | tuple) and not members
+    """Whether *value* is a group without members. Of members that come from an iterator, the first ones are read."""
+    return is_group(value) and isinstance(value.tasks, list | tuple) and not value.tasks
 
 
 def is_led_by_task(body: Any) -> bool:

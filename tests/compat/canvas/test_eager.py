@@ -41,3 +41,10 @@ def test_an_error_ends_a_chain(eager: SimpleNamespace) -> None:
     """The step behind it does not run."""
     with pytest.raises(ValueError, match="boom"):
         chain(eager.boom.s(), eager.add.s(1)).apply_async().get()
+
+
+def test_a_chain_leaves_out_a_group_whose_generator_is_empty(tasks: SimpleNamespace) -> None:
+    """As it leaves out `group([])`."""
+    nothing = group(tasks.add.s(number, 1) for number in ())
+
+    assert chain(tasks.add.s(1, 1), nothing, tasks.add.s(2)).apply().get() == 4

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from inspect import iscoroutine
+from types import GenericAlias
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, overload
 
 from sidekiq_celery._state import _task_stack
@@ -62,6 +63,9 @@ class Task(TaskOptions, TaskHooks, Generic[P, R_co]):
     To a type checker it has the function's parameters and return type. An `async def` function returns a coroutine;
     the result of a sent call then has the type that the coroutine returns.
     """
+
+    # At run time the brackets take any number of types, as in Celery.
+    __class_getitem__: Any = classmethod(GenericAlias)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Run the task in this process, as a function."""

@@ -5,7 +5,7 @@ import threading
 from unittest.mock import MagicMock
 
 import pytest
-from sidekiq_celery import Celery, _state, current_app, shared_task
+from sidekiq_celery import Celery, Task, _state, current_app, shared_task
 from sidekiq_celery.exceptions import DuplicateTaskNameWarning, InvalidTaskError, NotRegistered
 from sidekiq_celery.local import PromiseProxy
 
@@ -353,3 +353,16 @@ def test_a_mock_may_be_a_task(app):
     app.task(name="shop.called")(called)(1)
 
     called.assert_called_once_with(1)
+
+
+def test_brackets_of_a_task_class_take_any_number_of_types() -> None:
+    """As those of Celery's class, which does not count them."""
+
+    class Counting(Task[int]):
+        name = "proj.counting"
+
+        def run(self) -> int:
+            return 1
+
+    assert [Task[int].__origin__, Task[[int], str].__origin__, Task[int, str, bytes].__origin__] == [Task] * 3
+    assert Counting().run() == 1

@@ -55,6 +55,7 @@ from tests.compat.alias.conftest import Run
         "from celery.utils.iso8601 import parse_iso8601",
         "from celery.utils.saferepr import saferepr",
         "from celery.worker import strategy; strategy.logger.setLevel(30)",
+        "from celery.worker.control import active, add_consumer, autoscale, heartbeat, ping, rate_limit, revoke",
         "from celery.worker.strategy import hybrid_to_proto2, proto1_to_proto2",
         "from celery.worker.state import revoked",
     ],

@@ -17,7 +17,7 @@ from sidekiq_celery import _state, signals
 from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import FixupWarning
 
-__all__ = ("DjangoFixup", "fixup")
+__all__ = ("DjangoFixup", "DjangoWorkerFixup", "fixup")
 
 _TASK_CLASS = "sidekiq_celery.contrib.django.task:DjangoTask"
 
@@ -68,17 +68,32 @@ class DjangoFixup:
         import django
         from django.core.checks import run_checks
 
-        from sidekiq_py import server_middleware
-        from sidekiq_py.contrib.django_worker import fresh_connections
-
         django.setup()
         if not os.environ.get("CELERY_SKIP_CHECKS"):
             run_checks()
-        if fresh_connections not in server_middleware:
-            server_middleware.prepend(fresh_connections)
+        DjangoWorkerFixup(self.app).install()
 
     def autodiscover_tasks(self) -> list[str]:
         """The packages of INSTALLED_APPS."""
         from django.apps import apps
 
         return [config.name for config in apps.get_app_configs()]
+
+
+class DjangoWorkerFixup:
+    """
+    Keeps tasks from connections that the database has dropped. Test suites replace `install`, so that tasks of a worker
+    in their process leave the connections open.
+    """
+
+    def __init__(self, app: App) -> None:
+        self.app = app
+
+    def install(self) -> "DjangoWorkerFixup":
+        """Close stale connections around each task from now on."""
+        from sidekiq_py import server_middleware
+        from sidekiq_py.contrib.django_worker import fresh_connections
+
+        if fresh_connections not in server_middleware:
+            server_middleware.prepend(fresh_connections)
+        return self

@@ -159,6 +159,18 @@ print(len([m for m in program.server_middleware]))
     assert run(code) == ["1"]
 
 
+def test_a_test_suite_may_leave_connections_open(run):
+    """As suites do whose worker runs in their own process, within a test's transaction."""
+    code = """
+from sidekiq_celery.fixups.django import DjangoWorkerFixup
+DjangoWorkerFixup.install = lambda self: None
+app.loader.import_default_modules()
+from sidekiq_py import program
+print(len([m for m in program.server_middleware]))
+"""
+    assert run(code) == ["0"]
+
+
 @pytest.mark.parametrize("beside_manage_py", [True, False], ids=["beside manage.py", "--workdir"])
 def test_an_installed_command_finds_the_apps_of_the_project(
     beside_manage_py: bool, project: Path, tmp_path_factory: pytest.TempPathFactory

@@ -50,6 +50,7 @@ from tests.compat.alias.conftest import Run
         "from celery.backends.rpc import BacklogLimitExceeded",
         "from celery.beat import _evaluate_entry_args, _evaluate_entry_kwargs, crontab, logger, reraise",
         "from celery.bin.base import CommaSeparatedList, ISO8601DateTime, JsonArray, JsonObject, LogLevel",
+        "from celery.contrib import rdb; rdb.set_trace",
         "from celery.fixups.django import DjangoWorkerFixup",
         "from celery.concurrency import asynpool; asynpool.PROC_ALIVE_TIMEOUT = 60.0",
         "from celery.utils.debug import memdump, sample_mem",

@@ -21,11 +21,9 @@ _NAMES = {
         "_strip_chord_header_links",
         "uuid",
     ),
-    "celery.contrib.testing.mocks": ("TaskMessage", "TaskMessage1", "task_message_from_sig"),
     "celery.loaders.base": ("unconfigured",),
     "celery.local": ("LazyModule", "LazyObject", "recreate_module", "try_import"),
     "celery.worker": ("state",),
-    "celery.worker.control": ("add_consumer", "cancel_consumer"),
     "celery.utils.collections": ("BufferMap", "Evictable", "LimitedSet", "Messagebuffer", "OrderedDict"),
 }
 

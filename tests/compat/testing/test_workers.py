@@ -1,8 +1,10 @@
 """Test apps and test workers: real queues, in threads of this process."""
 
+import json
 import os
 import subprocess
 import sys
+from datetime import datetime
 
 import pytest
 from sidekiq_celery import Celery, chord, current_app, shared_task, signals
@@ -10,7 +12,7 @@ from sidekiq_celery._send.clients import client_of
 from sidekiq_celery.contrib.testing import private_broker
 from sidekiq_celery.contrib.testing.app import TestApp, Trap, setup_default_app
 from sidekiq_celery.contrib.testing.manager import Manager
-from sidekiq_celery.contrib.testing.mocks import ContextMock
+from sidekiq_celery.contrib.testing.mocks import ContextMock, TaskMessage, TaskMessage1, task_message_from_sig
 from sidekiq_celery.contrib.testing.worker import (
     TestWorkController,
     start_worker,
@@ -218,6 +220,23 @@ def test_a_mock_of_a_context_gives_itself():
 
     with pytest.raises(ValueError, match="on purpose"):
         fail_within()
+
+
+def test_mocks_of_messages_have_celery_s_form():
+    """In both protocols, of a name or of a signature, whose links and times go into the message."""
+    first = TaskMessage1("proj.add", "id", (1,), {"y": 2}, eta="soon")
+    second = TaskMessage("proj.add", "id", (1,), retries=3)
+    signature = multiply.s(2, 3).set(task_id="id", link=[multiply.s(4)], eta=datetime(2030, 1, 2), expires=60)
+    of_signature = task_message_from_sig(Celery("mocked", set_as_current=False), signature)
+
+    embedded = {"callbacks": None, "errbacks": None, "chain": None}
+    assert (second.headers["id"], second.headers["retries"]) == ("id", 3)
+    assert (second.content_type, json.loads(second.body)) == ("application/json", [[1], {}, embedded])
+    assert second.payload == ((1,), {}, embedded)
+    assert (first.headers, first.payload["eta"], json.loads(first.body)["kwargs"]) == ({}, "soon", {"y": 2})
+    assert (of_signature.headers["id"], of_signature.headers["eta"]) == ("id", "2030-01-02T00:00:00")
+    assert datetime.fromisoformat(of_signature.headers["expires"])
+    assert [callback["args"] for callback in of_signature.payload[2]["callbacks"]] == [(4,)]
 
 
 def test_importing_the_module_registers_no_task() -> None:

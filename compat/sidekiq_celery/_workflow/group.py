@@ -67,7 +67,11 @@ class group(Signature[Any]):
     @overload
     def __or__(self, other: Any) -> Any: ...
     def __or__(self, other: Any) -> Any:
-        return self if kinds.is_empty_group(other) else kinds.chord_of(self, body=other, app=self._app)
+        # Reading the members of an iterator is left to the chain or chord that runs them.
+        is_known = kinds.is_group(other) and not isinstance(other.tasks, _regen)
+        if is_known and kinds.is_empty_group(other):
+            return self
+        return kinds.chord_of(self, body=other, app=self._app)
 
     def __len__(self) -> int:
         return len(self.tasks)

@@ -1,5 +1,7 @@
 """Handles for results: `AsyncResult`, `ResultSet`, `GroupResult`, `EagerResult`."""
 
+# Programs import `states` from here.
+from sidekiq_celery import states
 from sidekiq_celery._result.base import (
     ResultBase,
     allow_join_result,
@@ -25,5 +27,6 @@ __all__ = (
     "assert_will_not_block",
     "denied_join_result",
     "result_from_tuple",
+    "states",
     "task_join_will_block",
 )

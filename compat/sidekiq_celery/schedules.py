@@ -1,5 +1,8 @@
 """Schedules: when periodic tasks run."""
 
+# Programs import the latter two from here.
+from datetime import datetime, timedelta
+
 from sidekiq_celery._schedules.base import BaseSchedule, maybe_schedule, schedstate, schedule
 from sidekiq_celery._schedules.crontab import crontab
 from sidekiq_celery._schedules.parser import Cronspec, ParseException, crontab_parser
@@ -11,10 +14,12 @@ __all__ = (
     "ParseException",
     "crontab",
     "crontab_parser",
+    "datetime",
     "maybe_schedule",
     "schedstate",
     "schedule",
     "solar",
+    "timedelta",
 )
 
 for _public in (BaseSchedule, ParseException, crontab, crontab_parser, schedstate, schedule, solar):

@@ -6,13 +6,13 @@ program may look up, the error says where to ask instead.
 """
 
 from collections.abc import Iterable, Iterator, MutableSet
-from typing import Any
+from typing import Any, NoReturn
 
 from sidekiq_celery._admission import revokes
 from sidekiq_celery._state import get_current_app
 from sidekiq_celery.worker.monitoring import SOFTWARE_INFO
 
-__all__ = ("SOFTWARE_INFO", "revoked", "should_stop", "should_terminate")
+__all__ = ("SOFTWARE_INFO", "requests", "revoked", "should_stop", "should_terminate", "total_count")
 
 
 class Revoked(MutableSet[str]):
@@ -66,6 +66,26 @@ _ELSEWHERE = {
 }
 
 
-def __getattr__(name: str) -> Any:
+class _Elsewhere:
+    """A name that editors import into programs that have no use for it. Using it is an error that says where to ask."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def _refuse(self, *_: object) -> NoReturn:
+        raise _error(self._name)
+
+    __bool__ = __contains__ = __getattr__ = __getitem__ = __iter__ = __len__ = __setitem__ = _refuse
+
+
+def _error(name: str) -> AttributeError:
     where = f"; use {_ELSEWHERE[name]}" if name in _ELSEWHERE else ""
-    raise AttributeError(f"sidekiq_celery's workers do not keep {name} in memory{where}")
+    return AttributeError(f"sidekiq_celery's workers do not keep {name} in memory{where}")
+
+
+requests: Any = _Elsewhere("requests")
+total_count: Any = _Elsewhere("total_count")
+
+
+def __getattr__(name: str) -> Any:
+    raise _error(name)

@@ -8,18 +8,23 @@ Source: Celery 5.7.0, `celery.worker.strategy`.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from sidekiq_celery._run.task_log import incoming as logger
 from sidekiq_celery.exceptions import InvalidTaskError
 from sidekiq_celery.utils.saferepr import saferepr
 
-__all__ = ("hybrid_to_proto2", "logger", "proto1_to_proto2")
+__all__ = ("default", "hybrid_to_proto2", "logger", "proto1_to_proto2")
 
 _HEADERS = (
     *("lang", "task", "id", "root_id", "parent_id", "group", "meth", "shadow", "eta", "expires", "argsrepr"),
     *("kwargsrepr", "origin"),
 )
+
+
+def default(*args: Any, **kwargs: Any) -> NoReturn:
+    """Refuse: a worker has no strategies here. Editors import the name into programs that have no use for it."""
+    raise NotImplementedError("sidekiq_celery's workers have no strategies; use hooks of tasks and signals instead")
 
 
 def hybrid_to_proto2(message: Any, body: Mapping[str, Any]) -> tuple[tuple[Any, Any, Any], dict[str, Any], bool, Any]:

@@ -158,9 +158,9 @@ assert pickle.loads(pickle.dumps(Retry)) is Retry
         ("from celery.app.task import Nonsense", "cannot import name 'Nonsense' from 'sidekiq_celery.app.task'"),
         ("from celery.app import nonsense", "cannot import name 'nonsense' from 'sidekiq_celery.app'"),
         (
-            "from celery.worker.state import total_count",
-            "cannot import name 'total_count' from 'sidekiq_celery.worker.state': sidekiq_celery's workers do not keep "
-            "total_count in memory; use app.control.inspect().stats()",
+            "from celery.worker.state import active_requests",
+            "cannot import name 'active_requests' from 'sidekiq_celery.worker.state': sidekiq_celery's workers do not "
+            "keep active_requests in memory; use app.control.inspect().active()",
         ),
     ],
 )

@@ -1,6 +1,6 @@
 """Handles for results: `AsyncResult`, `ResultSet`, `GroupResult`, `EagerResult`."""
 
-# Programs import `states` from here.
+# Programs import `states` and `TimeoutError` from here.
 from sidekiq_celery import states
 from sidekiq_celery._result.base import (
     ResultBase,
@@ -15,6 +15,7 @@ from sidekiq_celery._result.groups import GroupResult
 from sidekiq_celery._result.sets import ResultSet
 from sidekiq_celery._result.single import AsyncResult
 from sidekiq_celery._state import _set_task_join_will_block
+from sidekiq_celery.exceptions import TimeoutError
 
 __all__ = (
     "AsyncResult",
@@ -22,6 +23,7 @@ __all__ = (
     "GroupResult",
     "ResultBase",
     "ResultSet",
+    "TimeoutError",
     "_set_task_join_will_block",
     "allow_join_result",
     "assert_will_not_block",

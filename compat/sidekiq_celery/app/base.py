@@ -1,5 +1,6 @@
 """The app: `Celery`."""
 
+import logging
 import os
 import sys
 import threading
@@ -34,7 +35,10 @@ if TYPE_CHECKING:
     from sidekiq_celery.app.task import Task
     from sidekiq_celery.app.typing_of_tasks import TaskOfClass
 
-__all__ = ("Celery", "app_has_custom")
+__all__ = ("Celery", "app_has_custom", "logger")
+
+# Programs log to it.
+logger = logging.getLogger("celery.app.base")
 
 _OMITTED: Any = object()
 """Marks an option of `send_task` that the caller left out, because None means no limit or expiry."""

@@ -11,6 +11,7 @@ from inspect import iscoroutine
 from types import GenericAlias
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, overload
 
+from sidekiq_celery import states  # noqa: F401 - programs import it from here
 from sidekiq_celery._state import _task_stack
 from sidekiq_celery._type_variables import P, R_co, T
 from sidekiq_celery._wire.context import Context, get_actual_ignore_result
@@ -18,7 +19,7 @@ from sidekiq_celery.app.bug_report import appstr
 from sidekiq_celery.app.registry import _unpickle_task_v2
 from sidekiq_celery.app.task_hooks import TaskHooks
 from sidekiq_celery.app.task_options import TaskOptions
-from sidekiq_celery.exceptions import Ignore, Retry
+from sidekiq_celery.exceptions import Ignore, MaxRetriesExceededError, Retry  # noqa: F401 - the second likewise
 from sidekiq_celery.utils import abstract
 from sidekiq_celery.utils.functional import mattrgetter
 from sidekiq_celery.utils.ids import uuid

@@ -1,7 +1,7 @@
 """Handles for results: `AsyncResult`, `ResultSet`, `GroupResult`, `EagerResult`."""
 
-# Programs import `states` and `TimeoutError` from here.
-from sidekiq_celery import states
+# Programs import `states` and `TimeoutError` from here. As in Celery, a star does not.
+from sidekiq_celery import states  # noqa: F401
 from sidekiq_celery._result.base import (
     ResultBase,
     allow_join_result,
@@ -15,7 +15,7 @@ from sidekiq_celery._result.groups import GroupResult
 from sidekiq_celery._result.sets import ResultSet
 from sidekiq_celery._result.single import AsyncResult
 from sidekiq_celery._state import _set_task_join_will_block
-from sidekiq_celery.exceptions import TimeoutError
+from sidekiq_celery.exceptions import TimeoutError  # noqa: F401
 
 __all__ = (
     "AsyncResult",
@@ -23,12 +23,10 @@ __all__ = (
     "GroupResult",
     "ResultBase",
     "ResultSet",
-    "TimeoutError",
     "_set_task_join_will_block",
     "allow_join_result",
     "assert_will_not_block",
     "denied_join_result",
     "result_from_tuple",
-    "states",
     "task_join_will_block",
 )

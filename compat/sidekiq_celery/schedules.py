@@ -1,7 +1,7 @@
 """Schedules: when periodic tasks run."""
 
-# Programs import the latter two from here.
-from datetime import datetime, timedelta
+# Programs import these from here. As in Celery, a star does not.
+from datetime import datetime, timedelta  # noqa: F401
 
 from sidekiq_celery._schedules.base import BaseSchedule, maybe_schedule, schedstate, schedule
 from sidekiq_celery._schedules.crontab import crontab
@@ -14,12 +14,10 @@ __all__ = (
     "ParseException",
     "crontab",
     "crontab_parser",
-    "datetime",
     "maybe_schedule",
     "schedstate",
     "schedule",
     "solar",
-    "timedelta",
 )
 
 for _public in (BaseSchedule, ParseException, crontab, crontab_parser, schedstate, schedule, solar):

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from sidekiq_celery.app.task import Task
     from sidekiq_celery.app.typing_of_tasks import TaskOfClass
 
-__all__ = ("Celery", "app_has_custom", "logger")
+__all__ = ("Celery", "app_has_custom")
 
 # Programs log to it.
 logger = logging.getLogger("celery.app.base")

@@ -12,7 +12,7 @@ from sidekiq_celery._admission import revokes
 from sidekiq_celery._state import get_current_app
 from sidekiq_celery.worker.monitoring import SOFTWARE_INFO
 
-__all__ = ("SOFTWARE_INFO", "requests", "revoked", "should_stop", "should_terminate", "total_count")
+__all__ = ("SOFTWARE_INFO", "revoked", "should_stop", "should_terminate", "total_count")
 
 
 class Revoked(MutableSet[str]):

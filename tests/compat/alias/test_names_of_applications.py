@@ -59,6 +59,8 @@ from tests.compat.alias.conftest import Run
         "from celery.bin.upgrade import settings",
         "from celery.result import AsyncResult, TimeoutError, states",
         "from celery.schedules import crontab, datetime, timedelta",
+        "import datetime as d; datetime = d; from celery.schedules import *; assert datetime is d",
+        "from celery.result import *; TimeoutError().errno",
         "from celery.utils.debug import memdump, sample_mem",
         "from celery.utils.iso8601 import parse_iso8601",
         "from celery.utils.saferepr import saferepr",

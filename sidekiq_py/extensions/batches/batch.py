@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from contextvars import Token
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, overload
 
 from sidekiq_py import program
 from sidekiq_py.client import sync_client
@@ -156,6 +156,16 @@ class Batch:
             RedisError: Redis cannot be reached.
         """
         return Jobs(self)
+
+    def _is_no_block(self, *_: object) -> NoReturn:
+        raise BatchError(
+            "`with` needs the batch's block of jobs, not the batch: `with batch.jobs():`, in async code "
+            "`async with batch.jobs():`"
+        )
+
+    # Type checkers do not see these, so they reject `with batch:` as before.
+    if not TYPE_CHECKING:
+        __enter__ = __exit__ = __aenter__ = __aexit__ = _is_no_block
 
     def status(self) -> BatchStatus:
         """

@@ -64,6 +64,20 @@ def test_members_bear_the_batch_s_id_and_a_number(app: Program) -> None:
     assert "sidekiq_py_batch" not in outside
 
 
+@pytest.mark.usefixtures("app")
+def test_a_batch_is_not_a_block_itself() -> None:
+    """`with batch:` names the block to write instead."""
+
+    async def misuse() -> None:
+        async with sidekiq.Batch():  # type: ignore[attr-defined]
+            pass
+
+    with pytest.raises(BatchError, match=r"`with batch\.jobs\(\):`"), sidekiq.Batch():  # type: ignore[attr-defined]
+        pass
+    with pytest.raises(BatchError, match=r"`async with batch\.jobs\(\):`"):
+        asyncio.run(misuse())
+
+
 def test_a_job_may_be_scheduled_for_any_time(app: Program) -> None:
     """In nanoseconds by mistake: Redis refused the batch's new end, after its counters had been written."""
     batch = sidekiq.Batch()

@@ -209,6 +209,8 @@ def _grouped(jobs: Iterable[PendingJob], dialect: Dialect) -> list[tuple[list[in
     classes: dict[str, dict[tuple[str, str], dict[bool, _Group]]] = {}
     now_ns = time_ns()
     for place, job in enumerate(jobs):
+        if not isinstance(job, PendingJob):
+            raise PayloadError(f"{job!r} is not a job; give what new_job('Billing::InvoiceJob', 42) returns")
         item = job.item(dialect, now_ns)
         # All jobs of one bulk push have the same Sidekiq options.
         shared = item["queue"], repr(job.options.sidekiq_options)

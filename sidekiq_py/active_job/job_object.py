@@ -153,10 +153,9 @@ def due_at_ns(wait: Any, wait_until: Any, now_ns: int) -> int | None:
         return round(wait_until * _NS)
     if wait is None and wait_until is None:
         return None
-    raise PayloadError(
-        f"the job cannot be due after {wait!r} or at {wait_until!r}; wait takes seconds or a timedelta, "
-        "wait_until an aware datetime or epoch seconds"
-    )
+    if wait is not None:
+        raise PayloadError(f"wait is {wait!r}; give seconds or a timedelta")
+    raise PayloadError(f"wait_until is {wait_until!r}; give epoch seconds or an aware datetime")
 
 
 def utc_text(at_ns: int, *, has_fraction: bool) -> str:

@@ -32,9 +32,9 @@ class Rails:
         Raises:
             ConfigError: *text* is not a version, or is older than 6.0.
         """
-        match = re.fullmatch(r"(\d{1,3})(?:\.(\d{1,3}))?(?:\.[\w.]+)?", text)
+        match = re.fullmatch(r"(\d{1,3})(?:\.(\d{1,3}))?(?:\.[\w.]+)?", text) if isinstance(text, str) else None
         if match is None:
-            raise ConfigError(f"rails_version is {text!r}; give major and minor, as '7.1'")
+            raise ConfigError(f"rails_version is {text!r}; give a string with major and minor, such as '7.1'")
         version = int(match[1]), int(match[2] or 0)
         if version < OLDEST:
             raise ConfigError(f"rails_version is {text!r}; Rails 6.0 is the oldest whose jobs are written")

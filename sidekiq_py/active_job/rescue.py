@@ -90,8 +90,12 @@ def rules_of(retry_on: Mapping[Errors, Mapping[str, Any]] | None, discard_on: Er
     Raises:
         JobDeclarationError: An option is unknown or invalid.
     """
+    if retry_on is not None and not isinstance(retry_on, Mapping):
+        raise JobDeclarationError(
+            f"retry_on is {retry_on!r}; give the options of each error class: {{ConnectionError: {{'attempts': 5}}}}"
+        )
     retries = [_retry_rule(errors, options) for errors, options in (retry_on or {}).items()]
-    discards = (discard_on,) if isinstance(discard_on, type) else tuple(discard_on)
+    discards = tuple(discard_on) if isinstance(discard_on, tuple | list) else (discard_on,)
     return (*retries, *([DiscardRule(_classes(discards))] if discards else []))
 
 

@@ -63,8 +63,9 @@ def test_the_rails_version_may_be_told():
         perform_later("EchoJob", rails_version="6.1")
 
     assert ["scheduled_at" in job.payload["args"][0] for job in enqueued] == [True, False]
-    with pytest.raises(ConfigError, match="rails_version"):
-        perform_later("EchoJob", rails_version="latest")
+    for mistaken in ("latest", 7.1):
+        with pytest.raises(ConfigError, match="rails_version"):
+            perform_later("EchoJob", rails_version=mistaken)
 
 
 def test_perform_later_returns_the_jid_and_keeps_a_given_job_id():
@@ -185,3 +186,11 @@ def test_an_unusable_moment_is_refused(wait, wait_until):
     """Both at once, a string, a naive datetime."""
     with pytest.raises(PayloadError, match="wait"):
         perform_later("EchoJob", wait=wait, wait_until=wait_until)
+
+
+def test_many_jobs_are_those_of_new_job():
+    """A name or another declared job says so, before anything is pushed."""
+    with fake() as enqueued, pytest.raises(PayloadError, match="'EchoJob' is not a job; give what new_job"):
+        perform_all_later([new_job("EchoJob"), "EchoJob"])
+
+    assert not enqueued.jobs()

@@ -429,7 +429,9 @@ def test_attempts_may_be_unlimited():
         ({FlakyError: {"tries": 3}}, (), "tries"),
         ({FlakyError: {"wait": "long"}}, (), "polynomially_longer"),
         ({"FlakyError": {}}, (), "not an error class"),
+        (FlakyError, (), "give the options of each error class"),
         (None, (KeyboardInterrupt,), "not an error class"),
+        (None, "FlakyError", "'FlakyError' is not an error class"),
     ],
 )
 def test_an_unusable_rule_is_refused_at_the_declaration(retry_on, discard_on, message):

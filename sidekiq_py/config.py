@@ -79,7 +79,10 @@ class QueueConfig:
         # Blanks around it are ignored, as by Ruby's `to_i`: `- critical, 2` in a sidekiq.yml.
         weight = str(rest[0]).strip() if rest else "0"
         if not weight.isdecimal():
-            raise ConfigError(f"queue {name!r} has weight {weight!r}; weights are whole numbers, 0 or more")
+            raise ConfigError(
+                f"queue {name!r} has weight {weight!r}; weights are whole numbers, 0 or more. "
+                "Give each queue by itself, as in -q critical,3 -q default"
+            )
         return cls(str(name), int(weight))
 
 
@@ -99,6 +102,8 @@ class CapsuleConfig:
     queues: tuple[QueueConfig, ...] = (QueueConfig("default"),)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.concurrency, int):
+            raise ConfigError(f"capsule {self.name!r} has concurrency {self.concurrency!r}; give a whole number")
         if self.concurrency < 1:
             raise ConfigError(f"capsule {self.name!r} has concurrency {self.concurrency}; it must be 1 or more")
         _refuse_more(

@@ -142,6 +142,8 @@ def configure(
     """
     global _settings
     redis = _redis(redis_url, redis)
+    if redaction is not None and not isinstance(redaction, Redaction):
+        raise ConfigError(f"redaction is {redaction!r}; give a Redaction, from sidekiq_py.redaction")
     changes: dict[str, Any] = {
         "redis": redis,
         "sidekiq_version": sidekiq_version,
@@ -219,7 +221,7 @@ def _redis(url: str | None, given: RedisSettings | None) -> RedisSettings | None
     if url is not None and given is not None:
         raise ConfigError("redis_url and redis both say where Redis is; give one of them")
     if given is not None and not isinstance(given, RedisSettings):
-        raise ConfigError(f"redis is a {type(given).__name__}, not a RedisSettings; pass a URL as redis_url=")
+        raise ConfigError(f"redis is {given!r}; give a RedisSettings, or pass a URL as redis_url=")
     if url is None:
         return given
     namespace = namespace_from_environment() if _settings is None else _settings.redis.namespace
@@ -240,6 +242,8 @@ def namespace_from_environment() -> str:
 
 
 def _default_job_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"default_job_options is {given!r}; give a mapping, such as {{'retry': 5}}")
     warn_of_unknown(given, OF_JOBS, "default_job_options", only_near=True)
     options = with_custom(given)
     for name in QUEUE_OPTIONS:

@@ -5,12 +5,14 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from math import isfinite
-from typing import Any
+from typing import Any, TypeVar
 
 from sidekiq_py import program
 from sidekiq_py.errors import ArgumentError, JobDeclarationError
 from sidekiq_py.options import QUEUE_OPTIONS, complaint_about_queue, with_custom
 from sidekiq_py.wire.json_dialect import check_args
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 # These belong to one push, not to a job.
 _NOT_OPTIONS = ("class", "args", "jid", "created_at", "enqueued_at", "at")
@@ -41,6 +43,18 @@ def job_name(name: str | None, module: str, qualname: str) -> str:
             "move it to the top of its module, or give it a name="
         )
     return f"{module}.{qualname}"
+
+
+def checked_block(block: F, name: str, arguments: str) -> F:
+    """
+    *block*, which a job's `retry_in` or `retries_exhausted` was given.
+
+    Raises:
+        JobDeclarationError: It cannot be called.
+    """
+    if not callable(block):
+        raise JobDeclarationError(f"{name} has {block!r}; put @….{name} above a function of {arguments}")
+    return block
 
 
 def checked_options(options: Mapping[str, Any], owner: str) -> dict[str, Any]:

@@ -48,12 +48,12 @@ class FunctionJob(Handle[P], Generic[P, R]):
 
     def retry_in(self, block: RetryIn) -> RetryIn:
         """A decorator: `(count, exception, payload)` returns the seconds until the retry, "kill", "discard" or None."""
-        self.definition.retry_in_block = block
+        self.definition.retry_in_block = declaration.checked_block(block, "retry_in", "(count, exception, payload)")
         return block
 
     def retries_exhausted(self, block: Exhausted) -> Exhausted:
         """A decorator: `(payload, exception)` is called when no retry is left."""
-        self.definition.exhausted_block = block
+        self.definition.exhausted_block = declaration.checked_block(block, "retries_exhausted", "(payload, exception)")
         return block
 
 

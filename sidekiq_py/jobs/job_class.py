@@ -187,13 +187,17 @@ class Job:
     @classmethod
     def retry_in(cls, block: RetryIn) -> RetryIn:
         """A decorator: `(count, exception, payload)` returns the seconds until the retry, "kill", "discard" or None."""
-        _handle_of(cls).definition.retry_in_block = block
+        _handle_of(cls).definition.retry_in_block = declaration.checked_block(
+            block, "retry_in", "(count, exception, payload)"
+        )
         return block
 
     @classmethod
     def retries_exhausted(cls, block: Exhausted) -> Exhausted:
         """A decorator: `(payload, exception)` is called when no retry is left."""
-        _handle_of(cls).definition.exhausted_block = block
+        _handle_of(cls).definition.exhausted_block = declaration.checked_block(
+            block, "retries_exhausted", "(payload, exception)"
+        )
         return block
 
     def interrupted(self) -> bool:

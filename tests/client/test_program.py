@@ -77,7 +77,10 @@ def test_jobs_may_be_declared_before_the_program_is_configured(redis_url: str, p
     ("settings", "said"),
     [
         ({"redis_url": "localhost:6379"}, "redis://"),
+        ({"redis_url": 6379}, "redis_url is 6379; give a URL"),
         ({"redis": "redis://localhost:6379/0"}, "pass a URL as redis_url="),
+        ({"default_job_options": ["retry"]}, "give a mapping"),
+        ({"redaction": {"jobs": {}}}, "give a Redaction"),
         ({"sidekiq_version": "latest"}, "'8'"),
         ({"float_text": "python"}, "'json3'"),
         ({"strict_args": "maybe"}, "'warn'"),

@@ -191,6 +191,8 @@ def test_settings_are_those_of_a_worker() -> None:
         sidekiq.embed(colour="red")
     with pytest.raises(ConfigError, match=r"embed has no setting 'concurency'; did you mean concurrency\?"):
         sidekiq.embed(concurency=2)
+    with pytest.raises(ConfigError, match="concurrency '2'; give a whole number"):
+        sidekiq.embed(concurrency="2")  # type: ignore[arg-type]
 
 
 def test_a_redis_out_of_reach_is_told_at_the_start(new_redis_server: Callable[..., RedisServer]) -> None:

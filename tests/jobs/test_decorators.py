@@ -139,6 +139,16 @@ def test_blocks_for_retries_are_kept_with_the_job() -> None:
     assert (job.definition.retry_in_block, job.definition.exhausted_block) == (delay, on_exhausted)
 
 
+def test_a_hook_that_cannot_be_called_is_refused() -> None:
+    """At the declaration, not at the first failure."""
+    job = sidekiq.job(name="A")(lambda: None)
+
+    with pytest.raises(JobDeclarationError, match=r"retry_in has 5; .* \(count, exception, payload\)"):
+        job.retry_in(5)  # type: ignore[type-var]
+    with pytest.raises(JobDeclarationError, match=r"retries_exhausted has 'later'; .* \(payload, exception\)"):
+        job.retries_exhausted("later")  # type: ignore[type-var]
+
+
 def test_a_name_that_is_declared_twice_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The message names both places."""
     text = "@sidekiq.job(name='Twice')\ndef one(): ...\n@sidekiq.job(name='Twice')\ndef two(): ...\n"

@@ -40,6 +40,8 @@ class RedisSettings:
                 f"namespace is {self.namespace!a}, which has a character that UTF-8 cannot encode; use a plain name, "
                 "such as 'myapp'"
             )
+        if not isinstance(self.url, str):
+            raise ConfigError(f"redis_url is {self.url!r}; give a URL, such as 'redis://host:6379/0'")
         object.__setattr__(self, "url", _LONE_PASSWORD.sub(r"\1:", self.url))
         scheme = self.url.split("://", 1)[0]
         if scheme not in ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel"):

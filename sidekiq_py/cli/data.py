@@ -1,5 +1,6 @@
 """`sidekiq-py push` and `sidekiq-py stats`: enqueue a job, and show counters and sizes."""
 
+import inspect
 import re
 import sys
 from typing import Any
@@ -14,8 +15,8 @@ from sidekiq_py.cli.values import epoch_seconds, json_arguments, span_seconds
 from sidekiq_py.client import sync_client
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.errors import ArgumentValueError, PayloadError
-from sidekiq_py.options import complaint_about_queue
-from sidekiq_py.registry import registry
+from sidekiq_py.options import closest, complaint_about_queue
+from sidekiq_py.registry import JobDefinition, registry
 
 
 def retry_value(_ctx: click.Context, _parameter: click.Parameter, text: str | None) -> bool | int | None:
@@ -29,7 +30,7 @@ def retry_value(_ctx: click.Context, _parameter: click.Parameter, text: str | No
 
 @click.command()
 @click.argument("job_class", metavar="CLASS")
-@click.argument("args", metavar="[ARGS]", default="[]")
+@click.argument("given", metavar="[ARGS]", nargs=-1)
 @click.option(
     "-q",
     "--queue",
@@ -53,7 +54,7 @@ def retry_value(_ctx: click.Context, _parameter: click.Parameter, text: str | No
 @reads_redis
 def push(
     job_class: str,
-    args: str,
+    given: tuple[str, ...],
     queue: str | None,
     interval: float | None,
     at: float | None,
@@ -73,16 +74,19 @@ def push(
         raise click.UsageError(complaint)
     if interval is not None and at is not None:
         raise click.UsageError("--in and --at both say when the job runs; give one of them")
+    if len(given) > 1:
+        raise click.UsageError(f"""ARGS is one array, in single quotes: '["bob", 5]', not {" ".join(given)}""")
     when = at if interval is None else now_seconds() + interval
+    text = "".join(given) or "[]"
+    args = json_arguments(sys.stdin.read() if text == "-" else text)
     declared = registry.find(job_class)
     is_known = declared is not None or job_class in registry.elsewhere
     meant = [] if is_known else [name for name in registry.classes() if name.endswith(f".{job_class}")]
     if len(meant) == 1:
         raise click.UsageError(f"no job is called {job_class}; did you mean {meant[0]}?")
-    item: dict[str, Any] = {
-        "class": declared.job if declared else job_class,
-        "args": json_arguments(sys.stdin.read() if args == "-" else args),
-    }
+    if declared is not None:
+        _refuse_unfit(declared, args)
+    item: dict[str, Any] = {"class": declared.job if declared else job_class, "args": args}
     options = {"queue": queue, "at": when, "jid": jid, "retry": retry}
     item.update({name: value for name, value in options.items() if value is not None})
     try:
@@ -95,6 +99,35 @@ def push(
         echo_json({"jid": pushed, "class": job_class, "at": None if when is None else iso_time(when)})
     else:
         click.echo(pushed)
+    if not is_known:
+        _warn_of_mistaken(job_class)
+
+
+def _refuse_unfit(declared: JobDefinition, args: list[Any]) -> None:
+    """Raise if the job's function does not take *args*, as `perform_async` does."""
+    # Without one, Rails or Celery's code decides what the arguments are.
+    call = getattr(declared.job, "perform_async", None)
+    if call is None:
+        return
+    takes = inspect.signature(call)
+    try:
+        takes.bind(*args)
+    except TypeError as error:
+        parameters = takes.replace(return_annotation=inspect.Signature.empty)
+        raise click.UsageError(f"{declared.name} takes {parameters}: {error}") from error
+
+
+def _warn_of_mistaken(job_class: str) -> None:
+    """Say on standard error if no worker is likely to know the class; Ruby's classes cannot be seen from here."""
+    near = closest(job_class, registry.classes())
+    if near is not None:
+        click.echo(f"No module given with -r declares {plain(job_class)}. Did you mean {near}?", err=True)
+    elif job_class.isidentifier() and job_class[0].islower():
+        click.echo(
+            f"Workers know a Python job by its module and function, as in myapp.jobs.{job_class}, or by its name=. "
+            "-r myapp.jobs lets push check it.",
+            err=True,
+        )
 
 
 @click.command()

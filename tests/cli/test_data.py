@@ -65,6 +65,7 @@ def test_push_at_takes_epoch_seconds_and_iso_times(run, redis_client, at):
         (("HardWorker", "5"), "for a single argument write '[5]'"),
         (("HardWorker", "['bob']"), "strings in double:"),
         (("HardWorker", "[NaN]"), "strings in double:"),
+        (("HardWorker", "bob", "5"), "ARGS is one array, in single quotes: '[\"bob\", 5]', not bob 5"),
         (("HardWorker", "--in", "soon"), "write seconds, or 5m, 1h30m, 2d"),
         (("HardWorker", "--at", "2030-01-01"), "add Z for UTC"),
         (("HardWorker", "--at", "tomorrow"), "2030-01-31T08:00:00Z"),
@@ -120,6 +121,29 @@ def test_push_suggests_the_declared_job_whose_module_was_left_out(run, redis_cli
     assert "no job is called quick; did you mean module_of_quick.quick?" in result.output
     assert run("push", "Quick", "-r", "module_of_quick").exit_code == 0
     assert run("push", "quick", "-r", "module_of_quick", "-r", "module_of_ruby").exit_code == 0
+
+
+def test_push_of_a_declared_job_checks_its_arguments(run, redis_client, tmp_path, monkeypatch):
+    """As `perform_async` does. For a class that is not declared, only its likely mistakes are pointed out."""
+    (tmp_path / "module_of_check.py").write_text(
+        "import sidekiq_py\n@sidekiq_py.job(name='OrderCheck')\ndef check(order, amount=1): ...\n"
+    )
+    monkeypatch.chdir(tmp_path)
+
+    result = run("push", "OrderCheck", "-r", "module_of_check")
+
+    assert (result.exit_code, redis_client.keys("*")) == (2, [])
+    assert "OrderCheck takes (order, amount=1): missing a required argument: 'order'" in result.output
+    assert run("push", "OrderCheck", '["A-1"]', "-r", "module_of_check").stderr == ""
+    near = run("push", "OrderChek", "-r", "module_of_check")
+    assert near.exit_code == 0
+    assert "No module given with -r declares OrderChek. Did you mean OrderCheck?" in near.stderr
+
+
+def test_push_by_the_bare_name_of_a_function_says_what_workers_expect(run):
+    """Ruby's classes and full names need no advice."""
+    assert "as in myapp.jobs.tidy, or by its name=. -r myapp.jobs lets" in run("push", "tidy").stderr
+    assert run("push", "HardWorker").stderr == run("push", "myapp.jobs.tidy").stderr == ""
 
 
 def test_push_of_a_declared_job_uses_its_options(run, redis_client, tmp_path, monkeypatch):
@@ -218,6 +242,30 @@ def test_redis_out_of_reach_is_one_sentence_and_advice(run):
     assert result.exit_code == 1
     assert result.output.startswith("Error: Redis is out of reach")
     assert "REDIS_URL" in result.output
+
+
+def test_a_redis_in_place_of_a_sentinel_is_named(run, redis_url):
+    """The URL of the sentinels with the port of Redis is an easy mistake."""
+    address = redis_url.partition("://")[2].partition("/")[0]
+
+    result = run("stats", "-u", f"redis+sentinel://{address}/mymaster/0")
+
+    assert result.exit_code == 1
+    assert "This is a Redis, not a sentinel; sentinels usually listen on port 26379" in result.output
+    assert "Start Redis" not in result.output
+
+
+def test_a_replica_comes_with_advice(run, new_redis_server):
+    """Once: the error of a push has the advice already."""
+    replica = new_redis_server(config={"replicaof": "127.0.0.1 1"})
+
+    paused = run("queues", "pause", "low", "--create", "-u", replica.url)
+    pushed = run("push", "HardWorker", "-u", replica.url)
+
+    assert (paused.exit_code, pushed.exit_code) == (1, 1)
+    assert "This server is a replica. Give the URL of its primary" in paused.output
+    assert "Give the URL of the primary" in pushed.output
+    assert "This server is a replica" not in pushed.output
 
 
 def test_a_refusal_of_redis_comes_with_advice(run, redis_client, redis_url):

@@ -8,6 +8,7 @@ _OF_REPLIES = {
     # No password was given, or a wrong one, perhaps because it has one of these characters.
     "NOAUTH": "A password is given like this, with @, / and : in it percent-encoded: "
     "REDIS_URL=redis://user:password@host:6379/0",
+    "READONLY": "This server is a replica. Give the URL of its primary, or try again when a failover is over.",
     "NOPERM": "docs/redis.md lists the rights that each program needs.",
 }
 
@@ -16,9 +17,9 @@ def with_advice(error: SidekiqError) -> str:
     """The error's message, with a line on what to do if Redis does not answer or refuses."""
     text = str(error)
     if isinstance(error, RedisConnectionError):
-        # A server without a free connection was found, and the error says what to do.
-        return text if "maxclients" in text else f"{text}\n{_WHERE_IS_REDIS}"
+        # A server was found, and the error says what to do.
+        return text if "maxclients" in text or "not a sentinel" in text else f"{text}\n{_WHERE_IS_REDIS}"
     advice = _OF_REPLIES.get(error.code) if isinstance(error, RedisReplyError) else None
-    # Errors of pushes and of single queues say themselves what to do about a right.
-    is_advised = "docs/redis.md" in text or "in the URL of Redis" in text
+    # Errors of pushes and of single queues say themselves what to do.
+    is_advised = any(advised in text for advised in ("docs/redis.md", "in the URL of Redis", "the URL of the primary"))
     return text if advice is None or is_advised else f"{text}\n{advice}"

@@ -76,6 +76,12 @@ def check_redis(pool: Pool, *, queues: Sequence[str] = ("default",), keeps_in_fl
             "Set maxmemory-policy to noeviction, and keep caches on another server",
             policy,
         )
+    if server.is_replica:
+        _log.warning(
+            "%s is a replica. As long as it refuses writes, this worker runs no jobs: give the URL of the primary, or "
+            "wait until the failover is over",
+            url,
+        )
     _log.info("Working on %s at %s", server, url)
     if pool.settings.namespace:
         warn_of_ruby_outside(pool)

@@ -50,6 +50,18 @@ def test_a_server_that_throws_data_away_is_warned_of(
     assert "Set maxmemory-policy to noeviction" in record.getMessage()
 
 
+def test_a_replica_is_warned_of(new_redis_server: Callable[..., RedisServer], caplog: pytest.LogCaptureFixture) -> None:
+    """It is no error, because a failover may make it the primary at any moment."""
+    pool = Pool(RedisSettings(new_redis_server(config={"replicaof": "127.0.0.1 1"}).url))
+
+    check_redis(pool)
+    pool.close()
+
+    [record] = caplog.records
+    assert record.levelno == logging.WARNING
+    assert "is a replica. As long as it refuses writes, this worker runs no jobs: give the URL" in record.getMessage()
+
+
 def test_a_cluster_is_refused(new_redis_server: Callable[..., RedisServer]) -> None:
     """Scripts here touch keys of many slots."""
     pool = Pool(RedisSettings(new_redis_server(config={"cluster-enabled": "yes"}).url))

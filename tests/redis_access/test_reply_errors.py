@@ -1,11 +1,13 @@
 """An error reply is known by its code, also where a script met it, in the words of every server."""
 
+import asyncio
 import ssl
 from collections.abc import Callable, Iterator
 
 import pytest
 import redis
 
+import sidekiq_py as sidekiq
 from sidekiq_py.errors import RedisConnectionError, RedisReplyError
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.replies import not_connected
@@ -45,6 +47,17 @@ def test_what_the_server_cannot_do_now(setting: str, code: str, server: RedisSer
     client.config_set(setting, 1)
 
     assert code_of_a_push_within_a_script(server.url) == code
+
+
+def test_a_server_without_a_free_connection_is_named_in_async_code_too(
+    server: RedisServer, client: redis.Redis
+) -> None:
+    """Its refusal is mostly lost there, so what is left of the error names the likely cause."""
+    client.config_set("maxclients", 1)
+    push = sidekiq.AsyncClient(server.url).push({"class": "A", "args": []})
+
+    with pytest.raises(RedisConnectionError, match="`maxclients` allows are in use"):
+        asyncio.run(push)
 
 
 def test_a_key_of_another_type(server: RedisServer, client: redis.Redis) -> None:

@@ -193,7 +193,11 @@ def _sentinel_connection_maker(settings: RedisSettings) -> Callable[[float], Abs
         try:
             host, port = asked.discover_master(service)
         except (redis.RedisError, OSError) as error:
-            raise RedisConnectionError(f"no sentinel knows a primary for {service!r}: {error}") from error
+            advice = ". This is a Redis, not a sentinel; sentinels usually listen on port 26379"
+            raise RedisConnectionError(
+                f"no sentinel knows a primary for {service!r}: {str(error).strip()}"
+                f"{advice if 'unknown command' in str(error) else ''}"
+            ) from error
         return _connection(kind, {"host": host, "port": port, **options}, settings, timeout_seconds)
 
     return make

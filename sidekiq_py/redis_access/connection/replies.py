@@ -79,6 +79,12 @@ def not_connected(error: Exception) -> RedisError:
             f"{text}. All connections that its `maxclients` allows are in use: `redis-cli CLIENT LIST` shows by whom; "
             "raise it, or run fewer processes"
         )
+    if "Connection lost" in text:
+        # In `async` code the refusal is mostly lost, because asyncio finds the connection closed when it writes.
+        text = (
+            f"{text.rstrip('.')}. The server closed the new connection at once; perhaps all connections that its "
+            "`maxclients` allows are in use"
+        )
     if "certificate verify failed" in text:
         text = (
             f"{text.rstrip('.')}. Name the authority that signed it in the URL (rediss://…?ssl_ca_certs=/path/ca.pem) "

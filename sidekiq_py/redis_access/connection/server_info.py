@@ -29,6 +29,7 @@ class ServerInfo(NamedTuple):
         redis_version: The Redis version that it is compatible with, which decides what it can do.
         mode: `standalone`, `cluster` or `sentinel`.
         maxmemory_policy: `noeviction`, or the rule by which the server evicts keys.
+        is_replica: True for a replica, as far as the server says.
     """
 
     product: str | None = None
@@ -36,6 +37,7 @@ class ServerInfo(NamedTuple):
     redis_version: tuple[int, ...] | None = None
     mode: str | None = None
     maxmemory_policy: str | None = None
+    is_replica: bool = False
 
     def __str__(self) -> str:
         return f"{self.product or 'Redis'} {self.version or 'of an unknown version'}"
@@ -77,6 +79,7 @@ def describe(facts: dict[str, str]) -> ServerInfo:
         redis_version=_numbers(compatible),
         mode="cluster" if is_cluster else mode,
         maxmemory_policy=facts.get("maxmemory_policy"),
+        is_replica=facts.get("role") in ("slave", "replica"),
     )
 
 
@@ -115,7 +118,7 @@ def _hello(pool: Pool) -> dict[str, str]:
     # Valkey replies `valkey` and its own version here; every Valkey has the commands of Redis 7.2.
     is_valkey = server == "valkey"
     versions = {"valkey_version": version, "redis_version": "7.2.4"} if is_valkey else {"redis_version": version}
-    return {**versions, "redis_mode": facts.get("mode", "")}
+    return {**versions, "redis_mode": facts.get("mode", ""), "role": facts.get("role", "")}
 
 
 def _config(pool: Pool) -> dict[str, str]:

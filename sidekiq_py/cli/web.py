@@ -74,8 +74,10 @@ def web(bind: str, port: int, config_file: Path | None, allow_host: tuple[str, .
     sidekiq-py web --bind 0.0.0.0 --config dashboard.yml
     """
     host, colon, its_port = bind.rpartition(":")
-    if colon and ":" not in host:
-        raise click.UsageError(f"--bind takes no port; give --bind {host or '0.0.0.0'} --port {its_port or port}")
+    if colon and (":" not in host or host.endswith("]")):
+        address = host.strip("[]") or "0.0.0.0"
+        raise click.UsageError(f"--bind takes no port; give --bind {address} --port {its_port or port}")
+    bind = bind.strip("[]")
     _require_extra()
     from sidekiq_py.web.serving import Server, dashboard, listen
 

@@ -215,10 +215,13 @@ def test_a_setting_that_cannot_be_used_is_told_at_the_start(config, told, tmp_pa
     assert told in " ".join(ran.stderr.split())
 
 
-def test_an_address_with_a_port_is_told_how_to_be_written(environment):
+@pytest.mark.parametrize(
+    ("bind", "host"), [("127.0.0.1:8000", "127.0.0.1"), ("[::1]:8000", "::1"), (":8000", "0.0.0.0")]
+)
+def test_an_address_with_a_port_is_told_how_to_be_written(environment, bind, host):
     """As in other programs; `::1` is an address without one."""
     ran = subprocess.run(
-        [sys.executable, "-m", "sidekiq_py", "web", "--bind", "127.0.0.1:8000"],
+        [sys.executable, "-m", "sidekiq_py", "web", "--bind", bind],
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
@@ -227,7 +230,7 @@ def test_an_address_with_a_port_is_told_how_to_be_written(environment):
     )
 
     assert ran.returncode == 2
-    assert "--bind takes no port; give --bind 127.0.0.1 --port 8000" in ran.stderr
+    assert f"--bind takes no port; give --bind {host} --port 8000" in ran.stderr
 
 
 def test_a_port_in_use_is_told_at_the_start(environment):

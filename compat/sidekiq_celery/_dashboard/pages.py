@@ -24,6 +24,7 @@ _STATES = (states.SUCCESS, states.FAILURE, states.RETRY, states.STARTED, states.
 _TEMPLATES = Path(__file__).with_name("templates")
 _MARKS = ("flow", "chord", "group", "callbacks", "errbacks", "parent_id")
 _MOST_MORE = 1000
+_STOPPING = "It takes no more tasks, finishes those that are running, and exits."
 _QUESTIONS = {
     "revoke": "Revoke this task? It will not start.",
     "terminate": "Revoke this task, and end it if it runs?",
@@ -117,12 +118,14 @@ def _task(visit: Visit) -> Any:
         return visit.redirect("/celery")
     stored = stored_results.read(side.app, [task_id]).get(task_id)
     shown = None if stored is None else ShownResult(stored, visit.site.redaction)
+    # Not 404: a task that is waiting or running has no result yet, and can be revoked.
+    stored = stored or StoredResult(task_id, states.PENDING)
     return visit.page(
         "celery_task.html",
         task_id=task_id,
         shown=shown,
-        # Not 404: a task that is waiting or running has no result yet, and can be revoked.
-        stored=stored or StoredResult(task_id, states.PENDING),
+        stored=stored,
+        has_ended=stored.state in states.READY_STATES,
         questions=_QUESTIONS,
     )
 
@@ -218,7 +221,7 @@ def _act_on_worker(visit: Visit) -> Any:
     if action in ("grow", "shrink") and not _is_count(count):
         return visit.redirect("/celery/worker", f"Give a number from 1 to {_MOST_MORE}; nothing was done.", name=name)
     if action == "shutdown":
-        asked = visit.question(f"Stop {name}?", path="/celery/worker/act", back="/celery/workers")
+        asked = visit.question(f"Stop {name}?", _STOPPING, path="/celery/worker/act", back="/celery/workers")
         if asked is not None:
             return asked
     details = queue if action in ("add", "cancel") else count if action in ("grow", "shrink") else ""

@@ -135,6 +135,8 @@ def test_a_revoked_task_does_not_run_and_one_that_runs_is_shown(
 
     assert "The task is revoked: it will not start." in told
     eventually(lambda: "REVOKED" in operator.get(f"/celery/task?id={revoked.id}").shown, LONG)
+    assert "/celery/revoke" not in operator.get(f"/celery/task?id={revoked.id}").text
+    assert "/celery/revoke" in operator.get(f"/celery/task?id={running.id}").text
     eventually(lambda: running.id in operator.get(f"/celery/worker?name={NODE}").text, LONG)
     page = operator.get(f"/celery/worker?name={NODE}")
     assert '"k", {"token": "[redacted]"}' in page.shown

@@ -372,9 +372,12 @@ def test_processes_are_quieted_stopped_and_dumped(operator, redis_client):
 @pytest.mark.parametrize(
     ("fields", "question"),
     [
-        ({"action": "stop", "identity": "rb:1:aaa"}, "Stop rb:1:aaa?"),
-        ({"action": "stop", "all": "1"}, "Stop all processes?"),
-        ({"action": "quiet", "all": "1"}, "Quiet all processes?"),
+        (
+            {"action": "stop", "identity": "rb:1:aaa"},
+            "Stop rb:1:aaa? No more jobs are fetched. Running jobs get the time",
+        ),
+        ({"action": "stop", "all": "1"}, "Stop all processes? No more jobs are fetched."),
+        ({"action": "quiet", "all": "1"}, "Quiet all processes? Running jobs finish, and no others"),
     ],
 )
 def test_stopping_asks_before(operator, redis_client, fields, question):

@@ -272,6 +272,16 @@ def test_a_filter_that_is_wrong_says_so_at_its_field_and_shows_no_jobs(operator,
     assert "Act on all" not in page.shown
 
 
+@pytest.mark.parametrize("path", ["/scheduled", "/queue?name=default"])
+def test_a_field_that_the_page_does_not_offer_is_shown_if_it_is_given(operator, failed, path):
+    """An address from another page: otherwise nothing would say what is wrong or why no job is listed."""
+    page = operator.get(f"{path}{'&' if '?' in path else '?'}failed-after=x")
+
+    assert page.status == 422
+    assert "Failed after (UTC) “x” is not a time." in page.shown
+    assert "Failed after" not in operator.get(path).shown
+
+
 def test_a_long_search_goes_on_where_it_stopped(viewer, redis_client, payload, monkeypatch):
     """Each page looks at a limited number of jobs; a link leads on, and the page's script follows it."""
     monkeypatch.setattr(places, "_LOOKED_AT", 1000)

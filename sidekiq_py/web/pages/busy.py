@@ -14,6 +14,11 @@ from sidekiq_py.web.visit import Visit
 
 _SHOWN = 100
 _FEW_QUEUES = 8
+_ADVICE = {
+    "quiet": "Running jobs finish, and no others are fetched until a restart.",
+    "stop": "No more jobs are fetched. Running jobs get the time of the process's shutdown timeout, usually 25 seconds; "
+    "those that have not finished by then go back to their queues and run again.",
+}
 _SIGNALS: dict[str, tuple[Callable[[Process], None], str]] = {
     "quiet": (Process.quiet, "{} will fetch no more jobs"),
     "stop": (Process.stop, "{} will finish running jobs and exit"),
@@ -38,6 +43,7 @@ def busy(visit: Visit) -> Response:
         works_start=works_start,
         shown=_SHOWN,
         few=_FEW_QUEUES,
+        advice=_ADVICE,
     )
 
 
@@ -55,7 +61,7 @@ def signal(visit: Visit) -> Response:
         return visit.error(400, "Which process?", advice)
     if action == "stop" or (action == "quiet" and everything):
         question = f"{action.capitalize()} {identity if identity else 'all processes'}?"
-        asked = visit.question(question, path="/busy/signal", back="/busy")
+        asked = visit.question(question, _ADVICE[action], path="/busy/signal", back="/busy")
         if asked is not None:
             return asked
     processes = ProcessSet(clean=False, pool=visit.pool)

@@ -117,12 +117,7 @@ def span(seconds: float) -> str:
     for limit, unit, name in ((7200, 60, "min"), (172_800, 3600, "h")):
         if size < limit:
             return f"{size / unit:.0f} {name}"
-    return f"{size / 86_400:.0f} days"
-
-
-def minutes(seconds: float) -> str:
-    """A duration in minutes; in words from a thousand years on."""
-    return f"{seconds / 60:,.0f} min" if abs(seconds) < _MOST_YEARS * _YEAR_SECONDS else span(seconds)
+    return f"{size / 86_400:,.0f} days"
 
 
 def _spelled(letter: str) -> str:

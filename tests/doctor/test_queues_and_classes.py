@@ -83,13 +83,13 @@ def test_a_paused_queue_is_a_note(look: Look, redis_url: str, redis_client: redi
 def test_jobs_that_have_waited_for_long(look: Look, redis_client: redis.Redis) -> None:
     """By Redis's clock, of a queue that is worked."""
     ruby_process(redis_client, queues=("default", "low"))
-    push(redis_client, enqueued_at=time.time() - 3600)
+    push(redis_client, enqueued_at=time.time() - 3 * 86_400)
     push(redis_client, queue="low")
 
     found = look().the("latency")
 
     assert found.subjects == ("default",)
-    assert "have waited up to 60 min; 1 process serves that queue (5 jobs at a time)" in found.seen
+    assert "have waited up to 3 days; 1 process serves that queue (5 jobs at a time)" in found.seen
 
 
 def test_jobs_that_are_overdue(look: Look, redis_url: str, redis_client: redis.Redis) -> None:

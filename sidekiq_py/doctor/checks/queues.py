@@ -11,10 +11,10 @@ from sidekiq_py.doctor.finding import (
     for_shell,
     is_writable,
     listed,
-    minutes,
     note,
     ok,
     problem,
+    span,
     verb,
     warning,
 )
@@ -102,7 +102,7 @@ def late(facts: Facts) -> Iterator[Finding]:
         workers = counted(len(facts.fleet.on(name)), "process serves", "processes serve")
         of_them = f" ({counted(at_once, 'job')} at a time)" if at_once else ""
         yield warning(
-            f"Jobs of `{name}` have waited up to {minutes(age)}; {workers} that queue{of_them}.",
+            f"Jobs of `{name}` have waited up to {span(age)}; {workers} that queue{of_them}.",
             "Give it more processes or threads, or a higher weight. Look for jobs that hang: "
             f"{facts.command('jobs', '--queue', name)}",
             [name],
@@ -119,7 +119,7 @@ def overdue(facts: Facts) -> Iterator[Finding]:
     if not late_sets:
         yield ok("No scheduled job and no retry is overdue.")
         return
-    named = " and ".join(f"in `{name}` for {minutes(age)}" for name, age in sorted(late_sets.items()))
+    named = " and ".join(f"in `{name}` for {span(age)}" for name, age in sorted(late_sets.items()))
     by_hand = [facts.command(_COMMANDS[name], "retry", "--before", "0s") for name in sorted(late_sets)]
     yield problem(
         f"Due jobs are not moved to their queues: the oldest has been due {named}.",

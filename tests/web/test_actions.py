@@ -374,7 +374,7 @@ def test_processes_are_quieted_stopped_and_dumped(operator, redis_client):
     [
         (
             {"action": "stop", "identity": "rb:1:aaa"},
-            "Stop rb:1:aaa? No more jobs are fetched. Running jobs get the time",
+            "Stop rb:1:aaa? No more jobs are fetched. Running jobs may finish",
         ),
         ({"action": "stop", "all": "1"}, "Stop all processes? No more jobs are fetched."),
         ({"action": "quiet", "all": "1"}, "Quiet all processes? Running jobs finish, and no others"),

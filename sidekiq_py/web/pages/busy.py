@@ -16,8 +16,8 @@ _SHOWN = 100
 _FEW_QUEUES = 8
 _ADVICE = {
     "quiet": "Running jobs finish, and no others are fetched until a restart.",
-    "stop": "No more jobs are fetched. Running jobs get the time of the process's shutdown timeout, usually 25 seconds; "
-    "those that have not finished by then go back to their queues and run again.",
+    "stop": "No more jobs are fetched. Running jobs may finish within the process's shutdown timeout, usually 25 "
+    "seconds; then they go back to their queues and run again.",
 }
 _SIGNALS: dict[str, tuple[Callable[[Process], None], str]] = {
     "quiet": (Process.quiet, "{} will fetch no more jobs"),

@@ -110,6 +110,17 @@ class JobFilter:
         return wanted.casefold() in f"{job.error_class}: {job.error_message}".casefold()
 
 
+def must_be_filter(wanted: object) -> None:
+    """
+    Check what a `find` was given.
+
+    Raises:
+        TypeError: It is not a `JobFilter`, such as a job's id.
+    """
+    if not isinstance(wanted, JobFilter):
+        raise TypeError(f"{wanted!r} is not a JobFilter; queues and sets find a job by its id with find_job")
+
+
 def search(
     jobs: Iterable[J],
     wanted: JobFilter,

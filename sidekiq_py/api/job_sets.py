@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 from sidekiq_py import program
 from sidekiq_py.api.bulk import BulkResult, Progress, Stop, Tally, slices
 from sidekiq_py.api.ends import ends_of_extensions
-from sidekiq_py.api.filters import JobFilter, search
+from sidekiq_py.api.filters import JobFilter, must_be_filter, search
 from sidekiq_py.api.job_record import JobRecord
 from sidekiq_py.api.page_size import PageSize
 from sidekiq_py.api.source import SizedOfRedis, client_for
@@ -269,6 +269,7 @@ class JobSet(SizedOfRedis):
                 filter's times.
             stop: Called as often; if it returns True, the search ends.
         """
+        must_be_filter(wanted)
         if wanted.text is None:
             found, report = self._between(wanted, latest_first, None), looked_at
         else:
@@ -308,6 +309,7 @@ class JobSet(SizedOfRedis):
 
     def count(self, wanted: JobFilter, *, looked_at: Progress | None = None, stop: Stop | None = None) -> int:
         """Count the matching entries. Reads each entry, unless the filter has only times; *looked_at* as for `find`."""
+        must_be_filter(wanted)
         if wanted.has_only_times:
             return self.size_between(wanted.earliest, wanted.latest)
         return sum(1 for _ in self.find(wanted, looked_at=looked_at, stop=stop))

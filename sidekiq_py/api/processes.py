@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
-from sidekiq_py.api.filters import JobFilter
+from sidekiq_py.api.filters import JobFilter, must_be_filter
 from sidekiq_py.api.job_record import JobRecord, moment
 from sidekiq_py.api.source import SizedOfRedis
 from sidekiq_py.client.sync_client import Client
@@ -271,6 +271,7 @@ class WorkSet(SizedOfRedis):
 
     def find(self, wanted: JobFilter) -> list[Work]:
         """The running jobs that match, longest-running first. A job's time is when it started."""
+        must_be_filter(wanted)
         return [
             work
             for _, _, work in self

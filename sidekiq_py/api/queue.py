@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from sidekiq_py.api.bulk import BulkResult, Progress, Stop, Tally, slices
 from sidekiq_py.api.ends import ends_of_extensions, is_handled
-from sidekiq_py.api.filters import JobFilter, search
+from sidekiq_py.api.filters import JobFilter, must_be_filter, search
 from sidekiq_py.api.job_record import JobRecord, latency, seconds_of
 from sidekiq_py.api.page_size import PageSize
 from sidekiq_py.api.source import SizedOfRedis, pool_for
@@ -201,6 +201,7 @@ class Queue(SizedOfRedis):
             looked_at: Called now and then with the number of jobs looked at so far.
             stop: Called as often; if it returns True, the search ends.
         """
+        must_be_filter(wanted)
         return search(self._walk(oldest_first=oldest_first), wanted, _enqueued_at, looked_at=looked_at, stop=stop)
 
     def page(

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from sidekiq_py import program
-from sidekiq_py.api import DeadSet, JobSet, Queue, RetrySet, ScheduledSet
+from sidekiq_py.api import DeadSet, JobSet, Queue, RetrySet, ScheduledSet, WorkSet
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.errors import ArgumentTypeError, PayloadError, RedisConnectionError, RedisReplyError, SidekiqError
 from sidekiq_py.redis_access.connection.pool import Pool
@@ -276,6 +276,15 @@ def test_a_jid_is_a_string(pool, place):
     """A number is never a job's id."""
     with pytest.raises(TypeError, match="the jid is 5; give the job's id as a string"):
         place(pool=pool).find_job(5)
+
+
+@pytest.mark.parametrize("place", [RetrySet, partial(Queue, "default"), WorkSet])
+def test_an_id_is_not_a_filter(pool, place):
+    """`find` takes a filter, `find_job` an id."""
+    with pytest.raises(
+        TypeError, match=r"'0123' is not a JobFilter; queues and sets find a job by its id with find_job"
+    ):
+        place(pool=pool).find("0123")
 
 
 def test_scanning_finds_text_anywhere_in_the_payload(pool, failed):

@@ -54,11 +54,16 @@ class Redaction:
         jobs: Maps a glob of class names to what is hidden in those jobs: globs of key names, `args[0]` for the first
             argument, or `args` for all arguments. For Active Job, use the job's own class and arguments, not the
             wrapper's.
+
+    Raises:
+        ConfigError: A rule would hide nothing: a text in place of a list, or a position that is not a number.
     """
 
     def __init__(self, keys: Iterable[str] = SECRET_KEYS, jobs: Mapping[str, Iterable[str]] | None = None) -> None:
-        self._keys = tuple(key.lower() for key in keys)
-        self._jobs = {pattern: tuple(names) for pattern, names in (jobs or {}).items()}
+        if jobs is not None and not isinstance(jobs, Mapping):
+            raise ConfigError(f"jobs is {jobs!r}; map each class to what is hidden: {{'UserMailer*': ['email']}}")
+        self._keys = tuple(key.lower() for key in _listed(keys, "keys"))
+        self._jobs = {pattern: _listed(names, f"jobs[{pattern!r}]") for pattern, names in (jobs or {}).items()}
 
     @classmethod
     def none(cls) -> Self:
@@ -83,7 +88,12 @@ class Redaction:
         are_lists = isinstance(jobs, dict) and all(isinstance(names, list) for names in jobs.values())
         if not isinstance(keys, list) or not are_lists:
             raise ConfigError(f"{name}: keys must be a list of names, and so must the value of each class in jobs")
-        return cls([str(key) for key in keys], {str(job): [str(part) for part in parts] for job, parts in jobs.items()})
+        try:
+            return cls(
+                [str(key) for key in keys], {str(job): [str(part) for part in parts] for job, parts in jobs.items()}
+            )
+        except ConfigError as error:
+            raise ConfigError(f"{name}: {error}") from error
 
     def __repr__(self) -> str:
         return f"<Redaction keys={len(self._keys)} jobs={len(self._jobs)}>"
@@ -235,6 +245,17 @@ def names_of(payload: Mapping[str, Any]) -> tuple[str | None, ...]:
             if isinstance(mailer, str) and isinstance(action, str):
                 names += [mailer, f"{mailer}#{action}"]
     return tuple(name for name in names if isinstance(name, str))
+
+
+def _listed(names: Iterable[str], where: str) -> tuple[str, ...]:
+    # A text is an iterable of its letters, which would hide nothing that anybody meant.
+    if isinstance(names, str):
+        raise ConfigError(f"{where} is {names!r}; give a list: [{names!r}]")
+    given = tuple(names)
+    for name in given:
+        if name.startswith("args[") and not _PLACE.fullmatch(name):
+            raise ConfigError(f"{where} has {name!r}; write args[0] for the first argument, args[1] for the second")
+    return given
 
 
 _current: Redaction | None = None

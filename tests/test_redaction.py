@@ -129,7 +129,10 @@ def test_the_file_of_the_environment_is_the_policy_until_a_program_sets_one(tmp_
     program.reset()
 
 
-@pytest.mark.parametrize("text", ["[a]", "keys: password", "jobs: {Mail: email}", "secret: [a]", "a: b: c", None])
+@pytest.mark.parametrize(
+    "text",
+    ["[a]", "keys: password", "jobs: {Mail: email}", "jobs: {Mail: ['args[x]']}", "secret: [a]", "a: b: c", None],
+)
 def test_a_file_that_cannot_be_used_is_an_error_that_names_it(tmp_path, monkeypatch, text):
     """Rather than a policy that hides nothing."""
     if text is not None:
@@ -139,6 +142,21 @@ def test_a_file_that_cannot_be_used_is_an_error_that_names_it(tmp_path, monkeypa
 
     with pytest.raises(ConfigError, match=r"redaction\.yml"):
         current()
+
+
+@pytest.mark.parametrize(
+    ("rules", "said"),
+    [
+        ({"keys": "password"}, r"keys is 'password'; give a list: \['password'\]"),
+        ({"jobs": {"Mail": "args[0]"}}, r"jobs\['Mail'\] is 'args\[0\]'; give a list"),
+        ({"jobs": {"Mail": ["args[-1]"]}}, r"has 'args\[-1\]'; write args\[0\] for the first"),
+        ({"jobs": ["Mail"]}, "map each class to what is hidden"),
+    ],
+)
+def test_a_rule_that_would_hide_nothing_is_refused(rules, said):
+    """The letters of a text matched no key, so that what it named was shown."""
+    with pytest.raises(ConfigError, match=said):
+        Redaction(**rules)
 
 
 def test_an_error_keeps_its_name_and_place_where_its_text_is_hidden():

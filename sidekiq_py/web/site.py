@@ -355,6 +355,8 @@ class Site:
                 f"trace_url is {trace_url!r}; give the address of a trace with {{trace_id}} for its id, as in "
                 "https://traces.example.com/trace/{trace_id}"
             )
+        if redaction is not None and not isinstance(redaction, Redaction):
+            raise ConfigError(f"redaction is {redaction!r}; give a Redaction")
         self.title = title
         self.trace_url = trace_url
         self.servers = {name: Server(name, given) for name, given in (servers or {DEFAULT_SERVER: pool}).items()}

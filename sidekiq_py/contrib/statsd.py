@@ -26,6 +26,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sidekiq_py import telemetry
+from sidekiq_py.errors import ConfigError
 from sidekiq_py.telemetry import BATCH, JOB_EXCEPTION, JOB_EXPIRED, JOB_START, JOB_STOP, QUEUE, Measurements
 from sidekiq_py.wire.json_writer import display_text
 
@@ -47,9 +48,12 @@ def start(host: str = "localhost", port: int = 8125, *, namespace: str = "", tag
         tags: Tags to add to every metric, such as `["env:production"]`.
 
     Raises:
+        ConfigError: *tags* is a text.
         OSError: The host is unknown.
     """
     global _sender
+    if isinstance(tags, str):
+        raise ConfigError(f"tags is {tags!r}; give a list: [{tags!r}]")
     sender = _Sender(host, port, namespace, tags)
     stop()
     _sender = sender
@@ -69,7 +73,12 @@ class _Sender:
     """A telemetry handler that sends metrics to one address."""
 
     def __init__(self, host: str, port: int, namespace: str, tags: Sequence[str]) -> None:
-        self._address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+        try:
+            self._address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+        except OSError as error:
+            raise OSError(
+                f"StatsD's host {host!r} cannot be found: {error.strerror}. The port is an argument of its own"
+            ) from error
         self._prefix = f"{namespace}." if namespace else ""
         self._tags = "".join(f",{tag}" for tag in tags)
         self._lock = threading.Lock()

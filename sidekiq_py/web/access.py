@@ -67,7 +67,7 @@ class User:
             declared job with any arguments.
 
     Raises:
-        ValueError: There is no such role.
+        ConfigError: There is no such role.
     """
 
     name: str
@@ -75,7 +75,7 @@ class User:
     may_edit: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "role", Role(self.role))
+        object.__setattr__(self, "role", _role(self.role))
 
     def may(self, need: Need) -> bool:
         """True if this user has the permission *need*."""
@@ -170,6 +170,11 @@ class Access:
         origins: tuple[str, ...] = (),
         is_local: bool = False,
     ) -> None:
+        if authorize is not None and not callable(authorize):
+            raise ConfigError(f"authorize is {authorize!r}; give a function of the request")
+        for name, account in (accounts or {}).items():
+            if not isinstance(account, Account):
+                raise ConfigError(f"the account {name} is not an Account; give Account(password_hash, role)")
         self._accounts = dict(accounts or {})
         self._tokens = {_checked_token(token): _token_user(who) for token, who in (tokens or {}).items()}
         self._authorize = authorize

@@ -13,6 +13,7 @@ from sidekiq_celery.contrib.testing.worker import start_worker
 import sidekiq_py as sidekiq
 from sidekiq_py.contrib import statsd
 from sidekiq_py.engine.upkeep.queue_trends import note_sizes
+from sidekiq_py.errors import ConfigError
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.telemetry import BATCH, JOB_START
@@ -46,6 +47,14 @@ def next_of_a_job(agent: socket.socket) -> str:
     while not (packet := agent.recv(1000).decode()).startswith("jobs."):
         pass
     return packet
+
+
+def test_an_address_or_tags_that_cannot_be_meant_are_refused() -> None:
+    """The letters of a text would be tags, and a lookup's error names no host."""
+    with pytest.raises(OSError, match=r"StatsD's host 'localhost:8125' cannot be found: .* The port is an argument"):
+        statsd.start("localhost:8125")
+    with pytest.raises(ConfigError, match=r"tags is 'env:a'; give a list: \['env:a'\]"):
+        statsd.start(tags="env:a")
 
 
 def test_a_job_that_succeeds_is_counted_and_timed(agent: socket.socket, work_off: WorkOff) -> None:

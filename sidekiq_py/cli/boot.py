@@ -34,6 +34,7 @@ NO_JOBS = (
     "no job is declared, so this worker could not run anything it fetches. Name the modules that declare your jobs: "
     "sidekiq-py worker -r myapp.jobs. A job is a function under @sidekiq.job, or a subclass of sidekiq.Job"
 )
+_IN_DJANGO = "In this Django project, no app in INSTALLED_APPS has a module jobs that declares one"
 _HAS_TASKS = "The tasks of a Celery app run in a worker of their own: sidekiq-celery -A myapp worker"
 
 
@@ -49,12 +50,14 @@ def load_program(options: Options) -> Config:
         os.environ[name] = options.environment
     _configure(options, only_flags=False)
     import_all(options.requires, options.directory)
-    if os.environ.get("DJANGO_SETTINGS_MODULE"):
-        set_up_django(os.environ["DJANGO_SETTINGS_MODULE"])
+    django_settings = os.environ.get("DJANGO_SETTINGS_MODULE")
+    if django_settings:
+        set_up_django(django_settings)
     _configure(options, only_flags=True)
     if not len(registry):
+        in_django = [_IN_DJANGO] if django_settings else []
         has_tasks = [_HAS_TASKS] if "sidekiq_celery" in sys.modules else []
-        raise click.ClickException("\n".join([NO_JOBS, *has_tasks, *_unfinished_jobs()]))
+        raise click.ClickException("\n".join([NO_JOBS, *in_django, *has_tasks, *_unfinished_jobs()]))
     # Report an unreadable redaction file now, and not at the first log line.
     redaction.current()
     settings = program.settings()

@@ -179,6 +179,17 @@ def test_an_error_in_the_settings_shows_where_it_is(application: Path) -> None:
     assert last == "Error: Django could not be set up (DJANGO_SETTINGS_MODULE=shop.settings): OSError: no .env"
 
 
+def test_a_django_project_without_jobs_says_where_they_are_looked_for(application: Path) -> None:
+    """In the module `jobs` of each app; without -r, nothing else is imported."""
+    pytest.importorskip("django")
+    (application / "shop" / "settings.py").write_text("SECRET_KEY = 'x'\nINSTALLED_APPS = []\n")
+
+    ran = start_with_django(application, "shop.settings")
+
+    assert ran.returncode == 1
+    assert "no app in INSTALLED_APPS has a module jobs that declares one" in ran.stderr
+
+
 def test_a_wrong_declaration_shows_the_line_of_the_program_alone(application: Path) -> None:
     """The frames of this library below it explain nothing to whoever wrote the line."""
     (application / "tasks.py").write_text(

@@ -110,7 +110,8 @@ class Parameters:
         return self._signature
 
     def _refuse(self, why: str) -> NoReturn:
-        raise ArgumentTypeError(f"{self._name} {why}", "args")
+        # The error of `bind` is part of the message; a second traceback would hide the line of the program.
+        raise ArgumentTypeError(f"{self._name} {why}", "args") from None
 
 
 def _signature_of(function: Callable[..., Any]) -> inspect.Signature:

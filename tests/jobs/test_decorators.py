@@ -6,6 +6,7 @@ import json
 import pickle
 import pydoc
 import sys
+import traceback
 from datetime import timedelta
 from pathlib import Path
 from types import ModuleType
@@ -137,6 +138,14 @@ def test_blocks_for_retries_are_kept_with_the_job() -> None:
     def on_exhausted(payload: dict[str, Any], error: BaseException) -> None: ...
 
     assert (job.definition.retry_in_block, job.definition.exhausted_block) == (delay, on_exhausted)
+
+
+def test_arguments_that_do_not_fit_end_in_one_traceback() -> None:
+    """That of `inspect` before it would hide the line of the program."""
+    with pytest.raises(ArgumentTypeError) as raised:
+        declared_here.perform_async()  # type: ignore[call-arg]
+
+    assert "inspect" not in "".join(traceback.format_exception(raised.value))
 
 
 def test_a_hook_that_cannot_be_called_is_refused() -> None:

@@ -221,6 +221,7 @@ class _QueueNames(CommaSeparatedList):
 
 class _Json(ParamType):
     kind: type
+    example: str
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if isinstance(value, self.kind):
@@ -228,9 +229,9 @@ class _Json(ParamType):
         try:
             found = json.loads(value)
         except ValueError as error:
-            self.fail(f"{value!r} is not JSON: {error}", param, ctx)
+            self.fail(f"{value!r} is not JSON: {error}; write it as in '{self.example}'", param, ctx)
         if not isinstance(found, self.kind):
-            self.fail(f"{value} is not a {self.name}", param, ctx)
+            self.fail(f"{value} is not a {self.name}; write it as in '{self.example}'", param, ctx)
         return found
 
 
@@ -239,6 +240,7 @@ class JsonArray(_Json):
 
     kind = list
     name = "JSON array"
+    example = '[4, "bob"]'
 
 
 class JsonObject(_Json):
@@ -246,6 +248,7 @@ class JsonObject(_Json):
 
     kind = dict
     name = "JSON object"
+    example = '{"name": "bob"}'
 
 
 class ISO8601DateTime(ParamType):

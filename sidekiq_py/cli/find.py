@@ -1,0 +1,136 @@
+"""`sidekiq-py find`: shows where one job is."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import click
+
+from sidekiq_py.api import DeadSet, JobRecord, Queue, RetrySet, ScheduledSet, WorkSet
+from sidekiq_py.cli.choosing import looking_through
+from sidekiq_py.cli.connection import reads_redis
+from sidekiq_py.cli.output import echo_json_array, echo_table, plain, relative, shortened, shown
+from sidekiq_py.clock import now_seconds
+from sidekiq_py.errors import RedisReplyError
+from sidekiq_py.wire.json_writer import json_text
+
+_ARGS_WIDTH, _ERROR_WIDTH = 40, 60
+_REPORT_EVERY = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """
+    A job at one place.
+
+    Args:
+        place: `running`, `queue`, `retries`, `scheduled` or `dead`; the sets are called as their commands are.
+        name: The queue, or the process that runs it; empty for the sets.
+        happened: What *at* is the time of.
+    """
+
+    job: JobRecord
+    place: str
+    name: str
+    happened: str
+    at: datetime | None
+
+
+@click.command()
+@click.argument("jid", metavar="JID")
+@reads_redis
+def find(jid: str, as_json: bool) -> None:
+    """
+    Show where a job is: running, in a queue, or among retries, scheduled and dead jobs.
+
+    Reads all queues if the job is nowhere else. Exits with 1 if the job is not found.
+    """
+    found = list(_outside_queues(jid))
+    if not found:
+        queues = Queue.all()
+        with looking_through(sum(map(_size, queues)), hidden=as_json) as report:
+            found = list(_in_queues(jid, queues, report))
+    if as_json:
+        echo_json_array(map(_as_json, found))
+    elif found:
+        _echo(found)
+    else:
+        click.echo(
+            f"No job with the id {plain(jid)} is running, in a queue, or among retries, scheduled and dead jobs. "
+            "It has ended, was deleted, or started less than ten seconds ago.",
+            err=True,
+        )
+    if not found:
+        raise click.exceptions.Exit(1)
+
+
+def _outside_queues(jid: str) -> Iterator[_Found]:
+    work = WorkSet().find_work(jid)
+    if work is not None:
+        yield _Found(work.job, "running", work.process_id, "started", work.run_at)
+    sets = (("retries", RetrySet(), "due"), ("scheduled", ScheduledSet(), "due"), ("dead", DeadSet(), "died"))
+    for place, job_set, happened in sets:
+        entry = job_set.find_job(jid)
+        if entry is not None:
+            yield _Found(entry, place, "", happened, entry.at)
+
+
+def _in_queues(jid: str, queues: list[Queue], report: Callable[[int], None]) -> Iterator[_Found]:
+    number = 0
+    for queue in queues:
+        try:
+            for job in reversed(queue):
+                number += 1
+                if number % _REPORT_EVERY == 0:
+                    report(number)
+                if job.jid == jid:
+                    yield _Found(job, "queue", queue.name, "enqueued", job.enqueued_at)
+                    return
+        except RedisReplyError as error:
+            if error.is_about_server:
+                raise
+            click.echo(f"The queue {plain(queue.name)} could not be read: {error}", err=True)
+
+
+def _size(queue: Queue) -> int:
+    try:
+        return queue.size
+    except RedisReplyError:
+        return 0  # what is wrong is said when it is read
+
+
+def _echo(found: list[_Found]) -> None:
+    now = now_seconds()
+    rows = [
+        (
+            f"running at {one.name}" if one.place == "running" else f"{one.place} {one.name}".strip(),
+            f"{one.happened} {relative(one.at, now)}",
+            shortened(one.job.display_class or "-", 40),
+            shortened(json_text(shown(one.job).display_args), _ARGS_WIDTH),
+            shortened(_error(shown(one.job)), _ERROR_WIDTH),
+        )
+        for one in found
+    ]
+    echo_table(("PLACE", "TIME", "CLASS", "ARGS", "ERROR"), rows, elastic=("CLASS", "ARGS", "ERROR"))
+
+
+def _error(job: JobRecord) -> str:
+    return "" if job.error_class is None else f"{job.error_class}: {job.error_message}"
+
+
+def _as_json(one: _Found) -> dict[str, Any]:
+    job = shown(one.job)
+    return {
+        "jid": job.jid,
+        "place": one.place,
+        "queue": one.name if one.place == "queue" else job.queue,
+        "process": one.name if one.place == "running" else None,
+        "at": None if one.at is None else one.at.isoformat(),
+        "class": job.display_class,
+        "args": job.display_args,
+        "retry_count": job.retry_count,
+        "error_class": job.error_class,
+        "error_message": job.error_message,
+        "payload": job.item or None,
+    }

@@ -1,0 +1,72 @@
+"""`sidekiq-py find`: where one job is."""
+
+import json
+import time
+
+import pytest
+
+from tests.cli.test_queues import process
+
+
+def job(jid: str, **more: object) -> str:
+    """A payload."""
+    return json.dumps({"class": "Mail", "args": ["bob"], "jid": jid, "queue": "default", "retry": True, **more})
+
+
+@pytest.mark.parametrize(
+    ("key", "seconds", "line"),
+    [("retry", 301, "retries  due in 5m"), ("schedule", 301, "scheduled  due in 5m"), ("dead", -301, "dead   died 5m")],
+)
+def test_a_job_in_a_set_is_found(run, redis_client, key, seconds, line):
+    """Under the name of the command that acts on it."""
+    redis_client.zadd(key, {job("a"): time.time() + seconds, job("ab"): 1})
+
+    assert line in run("find", "a").output
+    [found] = json.loads(run("find", "a", "--json").output)
+    assert (found["jid"], found["place"], found["process"]) == ("a", line.split()[0], None)
+
+
+def test_a_job_in_a_queue_is_found(run, redis_client):
+    """In any of them; a key that is not a list is named, and the others are read."""
+    redis_client.sadd("queues", "broken", "default", "low")
+    redis_client.set("queue:broken", "x")
+    redis_client.lpush("queue:low", job("b", enqueued_at=time.time() - 61), job("c"))
+
+    result = run("find", "b")
+
+    assert result.exit_code == 0
+    assert "queue low  enqueued 1m" in result.stdout
+    assert "The queue broken could not be read: WRONGTYPE" in result.stderr
+
+
+def test_a_running_job_is_found_at_its_process(run, redis_client):
+    """A job that runs for the second time may still be in another place as well."""
+    process(redis_client, "web:1:abc", "default")
+    work = {"queue": "default", "run_at": int(time.time()) - 60, "payload": job("a")}
+    redis_client.hset("web:1:abc:work", "t1", json.dumps(work))
+    redis_client.zadd("dead", {job("a", error_class="E", error_message="it broke"): time.time()})
+
+    shown = run("find", "a").output
+
+    assert "running at web:1:abc  started 1m ago" in shown
+    assert "E: it broke" in shown
+    assert [found["place"] for found in json.loads(run("find", "a", "--json").output)] == ["running", "dead"]
+
+
+def test_what_is_hidden_stays_hidden(run, redis_client):
+    """As in every command."""
+    redis_client.zadd("dead", {job("a", args=[{"password": "hunter2"}]): 1})
+
+    assert "hunter2" not in run("find", "a").output + run("find", "a", "--json").output
+
+
+def test_a_job_that_is_nowhere_is_an_error(run, redis_client):
+    """With what may have become of it."""
+    redis_client.lpush("queue:default", job("abc"), "junk")
+    redis_client.sadd("queues", "default")
+
+    result = run("find", "ab")
+
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "No job with the id ab is running" in result.stderr
+    assert run("find", "ab", "--json").stdout == "[]\n"

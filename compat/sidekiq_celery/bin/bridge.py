@@ -85,6 +85,8 @@ def bridge(
                 f"{'--from' if reverse else '--to'} has to be the URL of the Redis with Sidekiq's queues", ctx
             )
         _use_broker(app, of_sidekiq)
+    if of_celery is not None and not is_redis(of_celery):
+        _refuse_unusable(of_celery, "--to" if reverse else "--from")
     if unacked is not None and (reverse or (of_celery is not None and not is_redis(of_celery))):
         raise click.UsageError("--unacked is for Celery's queues in Redis; any other broker handles this itself", ctx)
     app.loader.import_default_modules()
@@ -101,6 +103,22 @@ def bridge(
         most_bytes=max_bytes or MOST_BYTES,
     )
     _run(ctx, Bridge(app, plan), as_json, dry_run)
+
+
+def _refuse_unusable(url: str, flag: str) -> None:
+    """Raise if kombu has no transport for *url*, or if that transport's library is not installed. Nothing connects."""
+    from kombu import Connection
+    from kombu.utils.url import sanitize_url
+
+    try:
+        _ = Connection(url).transport
+    except Exception as error:
+        # kombu raises KeyError, ImportError or, for Kafka, NameError.
+        reason = error.args[0] if isinstance(error, KeyError) else error
+        raise click.UsageError(
+            f"{flag} is {sanitize_url(url)}, which kombu cannot use here: {reason}. Check the URL, or install what "
+            "this broker needs"
+        ) from error
 
 
 def _use_broker(app: Any, url: str) -> None:

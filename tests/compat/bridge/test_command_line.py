@@ -96,6 +96,11 @@ def test_a_way_back_by_the_command_line(
         (("--to", "amqp://host"), "--to has to be the URL of the Redis with Sidekiq's queues"),
         (("--reverse", "--from", "amqp://host"), "--from has to be the URL of the Redis with Sidekiq's queues"),
         (("--rename", "celery"), "write old=new"),
+        (("--from", "htp://user:secret@host"), "--from is htp://user:**@host/, which kombu cannot use here: No such"),
+        (
+            ("--reverse", "--to", "htp://host"),
+            "--to is htp://host/, which kombu cannot use here: No such transport: htp",
+        ),
         (("--from", "amqp://host", "--unacked", "9"), "any other broker handles this itself"),
         (("--reverse", "--unacked", "9"), "any other broker handles this itself"),
         (("--transport-options", "[]"), "JSON object"),

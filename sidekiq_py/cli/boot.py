@@ -23,6 +23,7 @@ from sidekiq_py.engine.assembly import WorkerParts
 from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.jobs.job_class import unfinished
 from sidekiq_py.logs import counted
+from sidekiq_py.options import closest
 from sidekiq_py.redis_access.connection.settings import place
 from sidekiq_py.registry import JobDefinition, registry
 
@@ -119,9 +120,11 @@ def unserved_jobs(config: Config, declared: Iterable[JobDefinition]) -> str | No
     served = set(config.queue_names)
     usual = program.default_job_options.get("queue", "default")
     waiting: dict[str, list[str]] = {}
+    unused = set(served)
     takes_default = False
     for definition in declared:
         queue = definition.options.get("queue", usual)
+        unused.discard(queue)
         takes_default |= queue == "default" or definition.resolve is not None
         if queue not in served and definition.pool is None and definition.resolve is None:
             waiting.setdefault(queue, []).append(definition.name)
@@ -134,9 +137,11 @@ def unserved_jobs(config: Config, declared: Iterable[JobDefinition]) -> str | No
     # `default` is served if nobody names a queue. On a Rails application's Redis its jobs are Ruby's.
     flags = [f"-q {_as_flag(queue)}" for queue in present.queues if queue.name != "default" or takes_default]
     flags += [f"-q {queue}" if present.mode == "strict" else f"-q {queue},1" for queue in waiting]
+    slips = [name for name in sorted(unused) if closest(name, waiting)]
     return (
         f"{counted(len(jobs), 'declared job')} would wait in {counted(len(waiting), 'queue')} that this worker does "
         f"not serve: {shown}. Unless another worker serves them, start this one with {' '.join(flags)}"
+        f"{''.join(f' (is {name} misspelled?)' for name in slips)}"
     )
 
 

@@ -477,6 +477,16 @@ def test_a_worker_is_not_told_to_serve_default_without_a_job_for_it(start_worker
     assert line.endswith("Mail (mailers). Unless another worker serves them, start this one with -q mailers")
 
 
+def test_a_queue_that_may_be_misspelled_is_asked_about(start_worker: StartWorker, tmp_path: Path) -> None:
+    """It is close to the queue of a declared job, and no declared job is pushed to it."""
+    (tmp_path / "unserved_jobs.py").write_text(UNSERVED_JOBS)
+
+    worker = start_worker("unserved_jobs", arguments=["-q", "default", "-q", "mialers"])
+
+    [line] = [line for line in worker.log.splitlines() if "does not serve" in line]
+    assert line.endswith("start this one with -q default -q mialers -q mailers (is mialers misspelled?)")
+
+
 def test_an_active_job_counts_as_one_declared_job(start_worker: StartWorker, tmp_path: Path) -> None:
     """It runs under two wrapper classes, which no program declares."""
     (tmp_path / "rails_jobs.py").write_text(RAILS_JOBS)

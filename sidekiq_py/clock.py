@@ -23,7 +23,7 @@ def utc_day(now: float) -> str:
 def largest_units(seconds: int) -> list[tuple[int, str]]:
     """*seconds* in its two largest units, such as `[(3, "h"), (20, "m")]`; empty for 0."""
     found = []
-    for size, unit in ((86_400, "d"), (3600, "h"), (60, "m"), (1, "s")):
+    for size, unit in ((31_536_000, "y"), (86_400, "d"), (3600, "h"), (60, "m"), (1, "s")):
         count, seconds = divmod(seconds, size)
         if count:
             found.append((count, unit))

@@ -283,6 +283,15 @@ def test_times_are_told_from_now(run, redis_client):
     assert "in 1d 1h" in run("scheduled", "list").output
 
 
+def test_far_times_are_told_in_years(run, redis_client):
+    """Most of them are mistakes, such as milliseconds in place of seconds."""
+    redis_client.zadd(
+        "schedule", {b'{"class":"A","args":[],"jid":"a"}': time.time() + 3 * 365 * 86_400 + 2 * 86_400 + 9}
+    )
+
+    assert "in 3y 2d" in run("scheduled", "list").output
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -111,6 +111,11 @@ def _declare(
         raise JobDeclarationError(
             f"{function!r} is not a function; a class inherits from sidekiq_py.Job instead of @job"
         )
+    if _is_method(function):
+        raise JobDeclarationError(
+            f"{function.__qualname__} is a method, and a worker has no object to call it on; declare a function, or "
+            "let the class inherit from sidekiq_py.Job"
+        )
     own_name = declaration.job_name(name, function.__module__, function.__qualname__)
     checked = declaration.checked_options(options, own_name)
     warn_of_unknown(options, _OF_DECORATOR, f"@job of {own_name}")
@@ -129,6 +134,12 @@ def _declare(
     definition.job = handle
     registry.add(definition)
     return handle
+
+
+def _is_method(function: Callable[..., Any]) -> bool:
+    holder = function.__qualname__.rpartition(".")[0]
+    parameters = getattr(getattr(function, "__code__", None), "co_varnames", ())
+    return holder != "" and not holder.endswith("<locals>") and parameters[:1] == ("self",)
 
 
 class RubyJob(Handle[...]):

@@ -140,6 +140,15 @@ def test_blocks_for_retries_are_kept_with_the_job() -> None:
     assert (job.definition.retry_in_block, job.definition.exhausted_block) == (delay, on_exhausted)
 
 
+def test_a_method_is_not_a_job() -> None:
+    """Its `self` would be the first argument of every push."""
+    with pytest.raises(JobDeclarationError, match=r"Mailer\.send is a method, .* let the class inherit from"):
+
+        class Mailer:
+            @sidekiq.job(name="Send")
+            def send(self, to: str) -> None: ...
+
+
 def test_arguments_that_do_not_fit_end_in_one_traceback() -> None:
     """That of `inspect` before it would hide the line of the program."""
     with pytest.raises(ArgumentTypeError) as raised:

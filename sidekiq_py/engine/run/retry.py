@@ -72,7 +72,9 @@ def after_failure(failure: Failure) -> Outcome:
         payload = parse_job(failure.raw)
         return _own_judgement(failure, payload) or _judge(failure, payload)
     except PayloadError as problem:
-        return _keep_as_it_is(failure, payload, problem, "The payload is no usable job; it is kept in dead")
+        # The run has failed for the same reason, and its traceback would stand before this one.
+        problem.__suppress_context__ = True
+        return _keep_as_it_is(failure, payload, problem, "The payload is not a usable job; it is kept in dead")
     except Shutdown:
         # The process has begun to stop meanwhile: the job runs again elsewhere.
         return Outcome("requeue", {})

@@ -1,6 +1,7 @@
 """What becomes of a failed job, beyond what Sidekiq 6.4.1 itself can be asked: newer rules, blocks, and no way out."""
 
 import json
+import traceback
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -360,8 +361,10 @@ def test_what_is_no_job_is_kept_raw_in_dead(raw: bytes) -> None:
     outcome = attempt.fail(raw)
 
     assert (outcome.kind, outcome.member, outcome.score, outcome.announce_death) == ("dead", raw, NOW, False)
-    [(_, context)] = attempt.reported
+    [(problem, context)] = attempt.reported
     assert context["jobstr"] == raw
+    # The run has failed with the same error, which would be logged before it.
+    assert "During handling" not in "".join(traceback.format_exception(problem))
 
 
 @pytest.mark.parametrize(

@@ -198,7 +198,8 @@ class Redaction:
 
     def _list(self, values: Any, patterns: tuple[str, ...], places: frozenset[int | None]) -> Any:
         if not isinstance(values, list):
-            return self._value(values, patterns)
+            # Without positions, all of it may be what is to be hidden.
+            return REDACTED if places else self._value(values, patterns)
         return [REDACTED if at in places else self._value(value, patterns) for at, value in enumerate(values)]
 
     def _part(self, key: Any, value: Any, patterns: tuple[str, ...]) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.errors import PayloadError
-from sidekiq_py.redaction import REDACTED, Redaction
+from sidekiq_py.redaction import Redaction
 from sidekiq_py.telemetry import LEAST_MILLISECONDS
 from sidekiq_py.wire.dialect import NEW_WRAPPER, OLD_WRAPPER
 from sidekiq_py.wire.failure import expand_backtrace
@@ -182,9 +182,10 @@ class JobRecord:
 
         Source: Sidekiq 8.1.7, api.rb, `JobRecord#display_args`.
         """
-        if self.item.get("args") == REDACTED:
-            # A policy hides them all. An empty list would say that the job has none.
-            return [REDACTED]
+        stored = self.item.get("args")
+        if stored is not None and not isinstance(stored, list):
+            # A policy hides them all, or this is not a job. An empty list would say that it has none.
+            return [stored]
         if self.klass in _WRAPPERS:
             return self._active_job_display()
         if self.item.get("encrypt") and self.args:

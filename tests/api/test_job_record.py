@@ -141,3 +141,13 @@ def test_a_job_whose_arguments_are_all_hidden_does_not_look_as_if_it_had_none(wr
 def test_display_class_in_the_payload_comes_first():
     """A job may name itself for people."""
     assert record(**{"class": "A"}, display_class="Nightly report").display_class == "Nightly report"
+
+
+@pytest.mark.parametrize("args", [{"order": 7}, "order 7", 7, False])
+def test_arguments_that_are_no_list_are_shown(args):
+    """No worker runs such a job; an operator has to see why."""
+    job = record(**{"class": "Charge"}, args=args)
+
+    assert job.display_args == [args]
+    assert job.redacted(Redaction(jobs={"Charge": ["args[0]"]})).display_args == ["[redacted]"]
+    assert job.args == []

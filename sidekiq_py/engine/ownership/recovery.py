@@ -216,15 +216,26 @@ class Recovery:
     def _silent_twice(self, places: Mapping[str, ProcessPlace]) -> set[str]:
         """Return the owners whose lease has been missing for over two beats, as seen over one unbroken connection."""
         leased = recover.leased(self._link, list(places))
-        self._missing = {name: self._look_at(name, place) for name, place in places.items() if name not in leased}
+        holders = {_identity(name) for name in leased}
+        self._missing = {
+            name: self._look_at(name, place, has_moved_on=_identity(name) in holders)
+            for name, place in places.items()
+            if name not in leased
+        }
         now = monotonic()
         return {name for name, seen in self._missing.items() if now - seen.since > 2 * self._config.lease_beat_seconds}
 
-    def _look_at(self, name: str, place: ProcessPlace) -> _Missing:
-        """Update what is known about an owner without a lease."""
+    def _look_at(self, name: str, place: ProcessPlace, *, has_moved_on: bool) -> _Missing:
+        """
+        Update what is known about an owner without a lease.
+
+        Args:
+            has_moved_on: True if its process has a lease under another epoch. The registry shows the earlier epoch
+                again if Redis was empty for a while and was then restored from a backup.
+        """
         now, generation = monotonic(), self._link.generation
-        # CPU use says nothing about an owner in this very process: without a lease, it has no worker any more.
-        cpu_ticks = None if place.pid == os.getpid() else place.cpu_ticks()
+        # CPU use says nothing about such an owner, nor about one in this very process, which has no worker any more.
+        cpu_ticks = None if has_moved_on or place.pid == os.getpid() else place.cpu_ticks()
         seen = self._missing.get(name)
         if seen is None or seen.generation != generation:
             return _Missing(now, now, generation, cpu_ticks)
@@ -234,7 +245,7 @@ class Recovery:
 
     def _fence(self, names: Sequence[str], *, certain: bool) -> None:
         if certain:
-            recover.forget_processes(self._link, {name.rpartition(":")[0] for name in names})
+            recover.forget_processes(self._link, {_identity(name) for name in names})
         for name in recover.fence_all(self._link, names, certain=certain, now=now_seconds()):
             _log.warning("%s is dead; its jobs go back to their queues", name)
         for name in names:
@@ -392,6 +403,11 @@ class Recovery:
             return dump(dead, dialect=self._dialect())
         except ArgumentError:
             return raw
+
+
+def _identity(name: str) -> str:
+    """Return the identity of the process whose owner this is."""
+    return name.rpartition(":")[0]
 
 
 def _pages(names: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -255,6 +255,23 @@ def test_a_process_that_lives_on_without_its_worker_is_not_waited_for_for_ever(
     assert recovery.look() == 1
 
 
+def test_a_process_that_goes_on_under_a_later_epoch_has_left_its_earlier_one(
+    recovery: Recovery, link: Link, redis_client: redis.Redis, clocks: Clocks, busy_process: ProcessPlace
+) -> None:
+    """The earlier one is in the registry again once Redis, empty for a while, was restored from a backup."""
+    about = registration(busy_process, ["default"])
+    push(redis_client, "a")
+    hold(link, about)
+    end_lease(redis_client)
+    fetch(link, owner="other:2:def:3", registration=about)
+
+    assert recovery.look() == 0
+    clocks.pass_seconds(11)
+    work_on(busy_process)
+    assert recovery.look() == 1
+    assert redis_client.hkeys("sidekiq_py:owners") == [b"other:2:def:3"]
+
+
 def test_a_process_of_this_machine_that_lives_is_left_alone(
     recovery: Recovery, link: Link, redis_client: redis.Redis
 ) -> None:

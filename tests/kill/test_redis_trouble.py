@@ -90,6 +90,24 @@ def test_a_server_that_forgets_its_scripts_costs_nothing(fleet: Fleet, report: C
     eventually(lambda: int(fleet.client.get("stat:processed") or 0) == jobs)
 
 
+def test_a_lost_registry_costs_no_job(fleet: Fleet, report: Callable[[object], None]) -> None:
+    """Workers enter it again, and give back what they had fetched under their former entries."""
+    jobs = 4000
+    push_jobs(fleet.client, mixed(jobs, 0.002))
+    workers = [fleet.start() for _ in range(2)]
+    for quota in (500, 1500, 2500):
+        eventually(lambda quota=quota: fleet.ledger.count(STARTED) > quota, 30)
+        fleet.client.delete("sidekiq_py:owners")
+
+    fleet.wait_until_done(30)
+
+    books = fleet.books(jobs)
+    report(books)
+    assert (books.once, books.again, books.lost, books.doubled) == (jobs, 0, (), ())
+    # At the latest with the next renewal of its lease.
+    eventually(lambda: all("Redis no longer knows this process" in worker.log for worker in workers))
+
+
 def test_workers_empty_a_redis_that_is_full(durable_fleet: Fleet, report: Callable[[object], None]) -> None:
     """Nothing more can be pushed; what is there must still run, or it would stay full."""
     fleet, jobs = durable_fleet, 3000

@@ -193,7 +193,8 @@ class ReliableFetcher:
                     buffer.refill_beside()
                 owner = unit.owner
                 if owner is not ownership.current:
-                    # The job was recovered meanwhile, so this copy must not start.
+                    # The job was recovered meanwhile, or will be, so this copy must not start.
+                    forget([unit])
                     continue
                 now = monotonic()
                 if now - owner.confirmed_at > ownership.trust_seconds and not self._side.confirm(owner):
@@ -201,6 +202,8 @@ class ReliableFetcher:
                         # The process is stopping and Redis is down. A quiet process may go on for hours, so the job
                         # should not wait for its end.
                         self.requeue([unit])
+                    else:
+                        forget([unit])
                     continue
                 if now - unit.fetched_at > _FRESH_SECONDS:
                     self._side.refresh_notices(unit)

@@ -10,7 +10,7 @@ import itertools
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,8 +116,10 @@ class Ownership:
         self._exclusive_lock = threading.Lock()
         self._epoch = 0
         self._on_epoch = on_epoch
-        # Jobs seen in an inbox but unknown to this process, each with the moves that were open at the time.
-        self._unknown: dict[tuple[str, str, bytes], frozenset[int]] = {}
+        # By owner: jobs seen in an inbox but unknown to this process, each with the moves that were open at the time.
+        self._unknown: dict[str, dict[tuple[str, bytes], frozenset[int]]] = {}
+        # Earlier epochs that may still have jobs in flight.
+        self._former: list[Owner] = []
         self._warn = warn
         self.lease_ms = round(lease_seconds * 1000)
         # This long after the last confirmation the lease may have run out: no job starts without asking Redis first.
@@ -158,6 +160,7 @@ class Ownership:
         with self._lock:
             if self.current is not fenced:
                 return
+            self._former.append(fenced)
             self.current = self._next_owner()
         self._warn(_loss(len(fenced.units)))
 
@@ -211,17 +214,36 @@ class Ownership:
 
     def _compared(self, link: Link, questions: Sequence[Command]) -> tuple[int, list[Any]]:
         """Put orphans back. Returns how many went back, and the replies to *questions*."""
+        # Usually others have recovered an earlier epoch; but nobody has if Redis has lost the registry alone.
+        moved = sum(self._compared_former(link, owner) for owner in tuple(self._former))
         owner = self.current
-        if not owner.is_registered:
-            return 0, link.batch(questions)
-        queues = list(self._queues)
-        fields, inboxes, answers = in_flight.held(link, owner.name, queues, questions)
-        moved = in_flight.give_back(link, owner.name, owner.orphans(fields))
-        listed_orphans = self._listed_orphans(owner, queues, raise_first(inboxes))
-        moved += in_flight.give_back_listed(link, owner.name, listed_orphans)
+        if owner.is_registered:
+            queues = list(self._queues)
+            fields, inboxes, answers = in_flight.held(link, owner.name, queues, questions)
+            moved += self._put_back(link, owner, fields, dict(zip(queues, raise_first(inboxes), strict=True)))
+        else:
+            answers = link.batch(questions)
         if moved:
             _log.info("put back %s that a failed call to Redis had left in flight", counted(moved, "job"))
         return moved, answers
+
+    def _compared_former(self, link: Link, owner: Owner) -> int:
+        """Put the orphans of an earlier epoch back, and forget the epoch once it has nothing in flight."""
+        queues = list(self._queues)
+        is_over = not owner.outstanding
+        fields, inboxes, _ = in_flight.held(link, owner.name, queues)
+        if is_over and not fields and not any(raise_first(inboxes)):
+            with self._lock:
+                self._former = [former for former in self._former if former is not owner]
+                self._unknown.pop(owner.name, None)
+            return 0
+        return self._put_back(link, owner, fields, dict(zip(queues, raise_first(inboxes), strict=True)))
+
+    def _put_back(
+        self, link: Link, owner: Owner, fields: Sequence[bytes], inboxes: Mapping[str, Sequence[bytes]]
+    ) -> int:
+        moved = in_flight.give_back(link, owner.name, owner.orphans(fields))
+        return moved + in_flight.give_back_listed(link, owner.name, self._listed_orphans(owner, inboxes))
 
     def leave(self, link: Link, now: float, *, but: Collection["UnitOfWork"] = ()) -> None:
         """
@@ -248,21 +270,20 @@ class Ownership:
             fields = [unit.field for unit in units]
             in_flight.give_back_at_process_end(link, self.current.name, fields, _listed_among(units))
 
-    def _listed_orphans(
-        self, owner: Owner, queues: Sequence[str], found: Sequence[list[bytes]]
-    ) -> list[tuple[str, bytes]]:
+    def _listed_orphans(self, owner: Owner, inboxes: Mapping[str, Sequence[bytes]]) -> list[tuple[str, bytes]]:
         """Return queue and bytes of the jobs in inboxes whose reply was lost, in the order in which they should run."""
         under_way = frozenset(owner.outstanding)
-        unknown: dict[tuple[str, str, bytes], frozenset[int]] = {}
+        known = self._unknown.get(owner.name, {})
+        unknown: dict[tuple[str, bytes], frozenset[int]] = {}
         orphans = []
-        for queue, raws in zip(queues, found, strict=True):
+        for queue, raws in inboxes.items():
             for raw in _without(raws, owner.listed(queue)) if raws else ():
-                moves = self._unknown.get((owner.name, queue, raw), under_way)
+                moves = known.get((queue, raw), under_way)
                 if moves.isdisjoint(under_way):
                     orphans.append((queue, raw))
                 else:
-                    unknown[owner.name, queue, raw] = moves
-        self._unknown = unknown
+                    unknown[queue, raw] = moves
+        self._unknown[owner.name] = unknown
         return orphans
 
     def _next_owner(self) -> Owner:

@@ -86,6 +86,27 @@ def test_a_job_whose_claim_was_cut_off_leaves_the_inbox(
     assert redis_client.lrange("queue:low", 0, -1) == [b"arrived"]
 
 
+def test_what_an_earlier_epoch_had_not_started_goes_back_where_nobody_recovers_it(
+    link: Link, ownership: Ownership, redis_client: redis.Redis
+) -> None:
+    """Redis has lost the registry, and only the registry: no other process knows of that epoch. What runs stays."""
+    push(redis_client, "a", "b")
+    owner = enter(link, ownership)
+    known(owner, b"1.0:default")
+    redis_client.lpush(f"sidekiq_py:inbox:{owner.name}:low", "arrived")
+    redis_client.delete("sidekiq_py:owners")
+    ownership.renew(link)
+
+    assert ownership.give_back_orphans(link) == 2
+    assert redis_client.lrange("queue:default", 0, -1) == [b"b"]
+    assert redis_client.lrange("queue:low", 0, -1) == [b"arrived"]
+    assert held(redis_client, owner.name) == {b"1.0:default": b"a"}
+
+    del owner.units[b"1.0:default"]
+    assert ownership.give_back_orphans(link) == 1
+    assert held(redis_client, owner.name) == {}
+
+
 def test_renewing_keeps_the_owner(link: Link, ownership: Ownership, redis_client: redis.Redis) -> None:
     """And notes when it was confirmed."""
     owner = enter(link, ownership)

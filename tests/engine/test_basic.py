@@ -34,6 +34,25 @@ def test_the_name_of_a_paused_queue_may_be_any_bytes(pool: Pool, redis_client: r
     assert redis_client.llen("queue:low") == 1
 
 
+def test_a_foreign_key_named_paused_holds_up_no_job(pool: Pool, redis_client: redis.Redis) -> None:
+    """The key has no prefix: any program on the same Redis may have one of that name."""
+    redis_client.set("paused", "no")
+    redis_client.lpush("queue:default", "job")
+    errors: list[BaseException] = []
+
+    def give_up(error: BaseException, context: object) -> None:
+        errors.append(error)
+        fetcher.quiet()
+
+    fetcher = BasicFetcher(CapsuleConfig(), pool, report=give_up)
+
+    unit = fetcher.take()
+
+    fetcher.close()
+    assert unit is not None
+    assert (unit.raw, errors) == (b"job", [])
+
+
 def test_an_outage_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """By each processor, as by Ruby's; a worker of ten threads called its error handlers ten times a second."""
     monkeypatch.setattr(basic, "_RETRY_SECONDS", 0.001)

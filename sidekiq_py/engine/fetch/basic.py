@@ -21,7 +21,7 @@ from sidekiq_py.engine.fetch.fetcher import note_fetched
 from sidekiq_py.engine.fetch.served_queues import ServedQueues
 from sidekiq_py.engine.ownership.owner import UnitOfWork
 from sidekiq_py.engine.pulse import Pulse
-from sidekiq_py.errors import RedisError, ReplyLostError
+from sidekiq_py.errors import RedisError, RedisReplyError, ReplyLostError
 from sidekiq_py.logs import counted
 from sidekiq_py.outcome import Question
 from sidekiq_py.redis_access.connection.link import Link
@@ -274,8 +274,7 @@ class BasicFetcher:
         order = [name for name, weight in self._queues.with_room() for _ in range(max(weight, 1))]
         if not self._is_strict:
             order = draws.sample(order, len(order))
-        # A name that is not valid UTF-8 is not ours and must not cause an error.
-        paused = {name.decode(errors="replace") for name in link.command("SMEMBERS", keys.PAUSED)}
+        paused = _paused(link)
         return [name for name in dict.fromkeys(order) if name not in paused]
 
     def _link(self) -> Link:
@@ -297,3 +296,15 @@ class BasicFetcher:
 def _may_be_repeated(vital: Sequence[Effect]) -> bool:
     """True if all commands are ZADD, as for a retry or a dead job: a second ZADD changes nothing."""
     return bool(vital) and all(effect[0] == "ZADD" for effect in vital)
+
+
+def _paused(link: Link) -> set[str]:
+    """Return the names of the paused queues; none if the key is another program's."""
+    try:
+        names = link.command("SMEMBERS", keys.PAUSED)
+    except RedisReplyError as error:
+        if error.code != "WRONGTYPE":
+            raise
+        return set()
+    # A name that is not valid UTF-8 is not ours and must not cause an error.
+    return {name.decode(errors="replace") for name in names}

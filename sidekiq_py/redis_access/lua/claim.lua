@@ -21,11 +21,14 @@ if redis.call('HEXISTS', KEYS[2], ARGV[1]) == 0 then
   redis.call('LREM', KEYS[3], 1, job)
   return false
 end
-if redis.call('SISMEMBER', KEYS[6], ARGV[3]) == 1 then return 'PAUSED' end
+
+--@part read
+
+if read('SISMEMBER', KEYS[6], ARGV[3]) == 1 then return 'PAUSED' end
 
 local mark = ':'
 if redis.call('EXISTS', KEYS[5]) == 1 then
-  local deaths = redis.call('HGET', KEYS[5], redis.sha1hex(job))
+  local deaths = read('HGET', KEYS[5], redis.sha1hex(job))
   if deaths then
     if string.sub(deaths, 1, 2) ~= '0:' then
       -- It may have to wait until this process has no other such job, which only the fetch knows.

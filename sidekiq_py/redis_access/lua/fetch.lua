@@ -44,6 +44,8 @@ if redis.call('EXISTS', lease) == 0 then
   redis.call('SET', lease, '1', 'PX', ARGV[3])
 end
 
+--@part read
+
 -- Usually nothing is paused, suspect or revoked, so one EXISTS checks all three.
 local is_special = redis.call('EXISTS', KEYS[5], suspects, KEYS[7]) > 0
 
@@ -51,7 +53,7 @@ local paused = {}
 local is_paused = {}
 if is_special and redis.call('EXISTS', KEYS[5]) == 1 then
   for i = FIRST, #KEYS do
-    if redis.call('SISMEMBER', KEYS[5], string.sub(KEYS[i], NAME)) == 1 then
+    if read('SISMEMBER', KEYS[5], string.sub(KEYS[i], NAME)) == 1 then
       paused[#paused + 1] = i - FIRST
       is_paused[i] = true
     end
@@ -133,7 +135,7 @@ while count < wanted and (count == 0 or bytes_left > 0) do
   if not job then break end
   local mark = ':'
   if has_suspects then
-    local deaths = redis.call('HGET', suspects, redis.sha1hex(job))
+    local deaths = read('HGET', suspects, redis.sha1hex(job))
     if deaths then
       if count > 0 then break end
       if string.sub(deaths, 1, 2) ~= '0:' and ARGV[8] ~= '1' then

@@ -271,6 +271,19 @@ def test_a_waiter_leaves_a_suspect_with_a_death_to_a_fetch(link: Link, redis_cli
     assert redis_client.lrange("queue:default", 0, -1) == [b"two"]
 
 
+@pytest.mark.parametrize("key", ["paused", "sidekiq_py:suspects"])
+def test_a_foreign_key_in_place_of_the_paused_or_the_suspects_holds_up_no_job(
+    link: Link, redis_client: redis.Redis, key: str
+) -> None:
+    """`paused` has no prefix: any program on the same Redis may have a key of that name."""
+    redis_client.set(key, "no")
+    push(redis_client, "fetched")
+    redis_client.lpush(f"sidekiq_py:inbox:{OWNER}:default", "arrived")
+
+    assert jobs_of(fetch(link)) == [b"fetched"]
+    assert claim(link, b"arrived") == b"7.0:default"
+
+
 # ---- acknowledge and settle
 
 

@@ -1,5 +1,6 @@
 """Exceptions that strike a call at the beginning and end of each Python function that it calls."""
 
+import gc
 import sys
 import threading
 from collections.abc import Callable
@@ -45,6 +46,8 @@ def _struck_at(place: int, call: Callable[[], object], is_over: list[bool]) -> N
         return trace
 
     before = sys.gettrace()
+    # The collector may run anywhere, and a strike in the destructor of another test's garbage is reported as an error.
+    gc.disable()
     sys.settrace(trace)
     try:
         call()
@@ -53,3 +56,4 @@ def _struck_at(place: int, call: Callable[[], object], is_over: list[bool]) -> N
         pass
     finally:
         sys.settrace(before)
+        gc.enable()

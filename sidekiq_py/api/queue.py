@@ -15,6 +15,7 @@ from sidekiq_py.api.source import SizedOfRedis, pool_for
 from sidekiq_py.client.sync_client import Client, of_pool
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.slices import slices_of
 from sidekiq_py.redis_access.reads import in_flight_counts, queues
 from sidekiq_py.redis_access.reads.queues import PlacedJob
 
@@ -383,8 +384,8 @@ class Queue(SizedOfRedis):
             size = max(1, min(len(part), _STEPS_AT_ONCE // (self.size + 1))) if missed else 1
             found = [
                 is_found
-                for start in range(0, len(missed), size)
-                for is_found in queues.take_jobs(self._pool, self.name, missed[start : start + size], target=target)
+                for some in slices_of(missed, size)
+                for is_found in queues.take_jobs(self._pool, self.name, some, target=target)
             ]
             tally.moved += sum(done) + sum(found)
             tally.gone += found.count(False)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from sidekiq_py.logs import counted
 from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.slices import slices_of
 from sidekiq_py.redis_access.processes import declared_classes, process_set
 from sidekiq_py.redis_access.processes.beats import BEAT_TTL_SECONDS
 from sidekiq_py.redis_access.reads import survey
@@ -117,8 +118,7 @@ def gather(pool: Pool) -> Fleet:
     identities = process_set.identities(pool)
     kinds = survey.kinds(pool, identities)
     whole = [name for name in identities if kinds[name] == "hash"]
-    pages = [whole[start : start + _PAGE] for start in range(0, len(whole), _PAGE)]
-    beats = {beat.identity: beat for page in pages for beat in process_set.beats(pool, page)}
+    beats = {beat.identity: beat for page in slices_of(whole, _PAGE) for beat in process_set.beats(pool, page)}
     times = survey.beat_times(pool, list(beats), BEAT_TTL_SECONDS)
     infos = {name: parse_info(beat.info) for name, beat in beats.items()}
     ours = [name for name, info in infos.items() if info is not None and info.is_python]

@@ -14,7 +14,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -26,6 +26,7 @@ from sidekiq_py.errors import RedisConnectionError, RedisError, RedisReplyError,
 from sidekiq_py.redis_access.connection.link import Command, Link
 from sidekiq_py.redis_access.connection.replies import raise_first
 from sidekiq_py.redis_access.connection.scripts import is_unknown
+from sidekiq_py.redis_access.connection.slices import slices_of
 from sidekiq_py.redis_access.job_path import in_flight, job_counts, settle_script
 from sidekiq_py.redis_access.job_path.failed_jobs import add_to_dead
 from sidekiq_py.redis_access.job_path.settle_script import Effect
@@ -310,7 +311,7 @@ class Settler:
         return self._deferred.add(end, refusal)
 
     def _acknowledge(self, owner: Owner, units: list[UnitOfWork]) -> None:
-        for part in sliced([unit for unit in units if unit.end is not None]):
+        for part in slices_of([unit for unit in units if unit.end is not None], _SLICE):
             ends = Ends(self, part)
             ends.note(self._link, self._link.batch(ends.commands))
         done = [unit for unit in units if unit.end is None]
@@ -404,7 +405,9 @@ class Acknowledgements:
         self._settler = settler
         self._is_counted = False
         self._parts = [
-            (owner, part, done_commands(owner, part)) for owner, units in drained.items() for part in sliced(units)
+            (owner, part, done_commands(owner, part))
+            for owner, units in drained.items()
+            for part in slices_of(units, _SLICE)
         ]
         self.commands = [command for _, _, commands in self._parts for command in commands]
 
@@ -503,7 +506,7 @@ class Ends:
             if len(group) == 1:
                 self._single += group
             else:
-                self._groups += sliced(group)
+                self._groups += slices_of(group, _SLICE)
         self.commands: list[Command] = [end_call(unit) for unit in self._single]
         self.commands += [tallied_call(group) for group in self._groups]
 
@@ -531,8 +534,3 @@ def done_commands(owner: Owner, units: Sequence[UnitOfWork]) -> Sequence[Command
     fields = [unit.field for unit in units if not unit.is_listed]
     listed = [(unit.queue, unit.raw) for unit in units if unit.is_listed]
     return in_flight.acknowledge_commands(owner.name, fields, listed)
-
-
-def sliced(units: list[UnitOfWork]) -> Iterator[list[UnitOfWork]]:
-    """Split *units* into slices of at most a thousand."""
-    return (units[start : start + _SLICE] for start in range(0, len(units), _SLICE))

@@ -37,6 +37,7 @@ from sidekiq_py.extension import JobEnd
 from sidekiq_py.loaded_extensions import LoadedExtensions
 from sidekiq_py.logs import counted, log_context
 from sidekiq_py.redis_access.connection.link import Command, Link
+from sidekiq_py.redis_access.connection.slices import slices_of
 from sidekiq_py.redis_access.job_path import in_flight, recover
 from sidekiq_py.redis_access.job_path.failed_jobs import add_to_dead, trim_dead
 from sidekiq_py.telemetry import Report
@@ -163,9 +164,9 @@ class Recovery:
         self.neighbours = [place for place in places.values() if place.is_within_sight()]
         gone = {name for name, place in places.items() if place.is_provably_dead()}
         silent = self._silent_twice({name: place for name, place in places.items() if name not in gone})
-        for page in _pages([name for name in others if name in gone]):
+        for page in slices_of([name for name in others if name in gone], _OWNERS_PER_PAGE):
             self._fence(page, certain=True)
-        for page in _pages([name for name in others if name in silent]):
+        for page in slices_of([name for name in others if name in silent], _OWNERS_PER_PAGE):
             self._fence(page, certain=False)
         moved = self._collect(until)
         self._forget_suspects()
@@ -209,7 +210,7 @@ class Recovery:
     def declare_dead(self, *names: str, within_seconds: float = math.inf) -> int:
         """Recover the jobs of owners that are known to be dead at once, before those of other owners."""
         until = monotonic() + within_seconds
-        for page in _pages(names):
+        for page in slices_of(names, _OWNERS_PER_PAGE):
             self._fence(page, certain=True)
         return self._collect(until, first=names)
 
@@ -256,7 +257,7 @@ class Recovery:
         departed = recover.departed(self._link)
         names = [name for name in first if name in departed]
         names += _from_behind(self._asked_last, sorted(departed.keys() - set(names)))
-        pages = list(_pages(names))
+        pages = list(slices_of(names, _OWNERS_PER_PAGE))
         moved = 0
         try:
             while pages or self._under_way:
@@ -408,10 +409,6 @@ class Recovery:
 def _identity(name: str) -> str:
     """Return the identity of the process whose owner this is."""
     return name.rpartition(":")[0]
-
-
-def _pages(names: Sequence[str]) -> Iterator[Sequence[str]]:
-    return (names[start : start + _OWNERS_PER_PAGE] for start in range(0, len(names), _OWNERS_PER_PAGE))
 
 
 def _from_behind(name: str, names: Sequence[str]) -> list[str]:

@@ -27,6 +27,7 @@ from sidekiq_py.logs import counted
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.replies import epoch_seconds, name_in, pairs
 from sidekiq_py.redis_access.connection.scan import scored_members
+from sidekiq_py.redis_access.connection.slices import slices_of
 
 if TYPE_CHECKING:
     # A worker that runs no batches does not load it.
@@ -179,8 +180,8 @@ class Audit:
         del self._suspicions[bid]
         numbers = sorted(before.numbers & now.numbers)
         changed_at, lost = now.changed_at, 0
-        for start in range(0, len(numbers), _SLICE):
-            count = int(steps.call(pool, "lose", bid, changed_at, *numbers[start : start + _SLICE]))
+        for part in slices_of(numbers, _SLICE):
+            count = int(steps.call(pool, "lose", bid, changed_at, *part))
             if count < 0:
                 break
             lost += count

@@ -27,6 +27,7 @@ from sidekiq_py.extensions.batches.state import BatchStatus
 from sidekiq_py.middleware.running import running_here
 from sidekiq_py.options import complaint_about_queue
 from sidekiq_py.redis_access.connection.replies import flat
+from sidekiq_py.redis_access.connection.slices import slices_of
 from sidekiq_py.wire.json_dialect import check_args
 
 __all__ = ["Batch"]
@@ -237,8 +238,7 @@ class Batch:
             The number of members that were found and removed.
         """
         numbers = retrying.numbers_of(self._client.pool, self.bid, set(jids))
-        slices = (numbers[start : start + _SLICE] for start in range(0, len(numbers), _SLICE))
-        return sum(int(self._call("remove", *one)) for one in slices)
+        return sum(int(self._call("remove", *part)) for part in slices_of(numbers, _SLICE))
 
     def retry_failed(self) -> int:
         """

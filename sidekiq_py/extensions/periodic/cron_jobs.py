@@ -18,6 +18,7 @@ from sidekiq_py.extensions.periodic.layout import arguments_of, epoch_of
 from sidekiq_py.extensions.periodic.store import Run, StoredJob
 from sidekiq_py.extensions.periodic.ticks import next_times, previous_time
 from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.slices import slices_of
 
 __all__ = ["CronJob", "CronJobs", "Run"]
 
@@ -318,8 +319,7 @@ class CronJobs:
         jobs = [job for job in wanted if job.stored.entry is not None]
         now = store.redis_now(self.pool)
         done = []
-        for start in range(0, len(jobs), _CHANGED_AT_ONCE):
-            part = jobs[start : start + _CHANGED_AT_ONCE]
+        for part in slices_of(jobs, _CHANGED_AT_ONCE):
             stored = [job.stored for job in part]
             changed = store.write_status(self.pool, stored, is_enabled=is_enabled, reason=reason, now=now)
             done += [job for job, is_changed in zip(part, changed, strict=True) if is_changed]

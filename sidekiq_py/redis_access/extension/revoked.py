@@ -13,6 +13,7 @@ from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.replies import raise_first
 from sidekiq_py.redis_access.connection.scripts import Script
+from sidekiq_py.redis_access.connection.slices import slices_of
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.payload import parse_job_or_empty
 
@@ -53,8 +54,7 @@ def revoke(pool: Pool, jids: Sequence[str], *, now: float, kept_seconds: float) 
     until, at_most = f"{now + kept_seconds:.3f}", f"{now + _MOST_SECONDS:.3f}"
     given = [f"{now:.3f}", until, _AFTER_THE_LAST_SECONDS, at_most, MOST_KEPT]
     may_start, forgotten = False, 0
-    for start in range(0, len(jids), _SLICE):
-        part = jids[start : start + _SLICE]
+    for part in slices_of(jids, _SLICE):
         in_flight, gone = pool.run(lambda link, part=part: REVOKE.run(link, names, [*given, *part]))  # type: ignore[misc]
         may_start, forgotten = may_start or bool(in_flight), forgotten + gone
     return Revoked(may_start, forgotten)

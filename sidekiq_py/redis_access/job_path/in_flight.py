@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.replies import raise_first
 from sidekiq_py.redis_access.connection.scripts import Script
+from sidekiq_py.redis_access.connection.slices import slices_of
 from sidekiq_py.redis_access.job_path import settle_script
 from sidekiq_py.redis_access.job_path.failed_jobs import Command
 from sidekiq_py.redis_access.job_path.settle_script import Effect, Tally
@@ -252,9 +253,8 @@ def acknowledge_commands(owner: str, fields: Sequence[bytes], listed: Iterable[t
         fields: The fields of jobs in the in-flight hash.
         listed: The queue and the bytes of jobs in inboxes.
     """
-    slices = [fields[start : start + _SLICE] for start in range(0, len(fields), _SLICE)]
     return [
-        *[("HDEL", keys.in_flight(owner), *part) for part in slices],
+        *[("HDEL", keys.in_flight(owner), *part) for part in slices_of(fields, _SLICE)],
         # LREM searches from the end, because the oldest job is the most likely to be done.
         *[("LREM", keys.inbox(owner, queue), -1, raw) for queue, raw in listed],
     ]
@@ -365,11 +365,8 @@ def give_back(link: Link, owner: str, fields: Iterable[bytes], listed: Mapping[b
     Returns:
         How many were still in flight.
     """
-    moved = 0
     in_reverse = list(fields)[::-1]
-    for start in range(0, len(in_reverse), _SLICE):
-        moved += GIVE_BACK.run(link, *_give_back_parts(owner, in_reverse[start : start + _SLICE], listed))
-    return moved
+    return sum(GIVE_BACK.run(link, *_give_back_parts(owner, part, listed)) for part in slices_of(in_reverse, _SLICE))
 
 
 def give_back_listed(link: Link, owner: str, jobs: Iterable[tuple[str, bytes]]) -> int:

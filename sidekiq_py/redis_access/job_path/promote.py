@@ -14,6 +14,7 @@ from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.replies import pcall_error, raise_first
 from sidekiq_py.redis_access.connection.scripts import Script
+from sidekiq_py.redis_access.connection.slices import slices_of
 from sidekiq_py.redis_access.job_path import settle_script
 from sidekiq_py.redis_access.job_path.failed_jobs import DeadLimits, add_to_dead, trim_dead
 from sidekiq_py.wire import keys
@@ -87,8 +88,7 @@ def noted_due(replies: Sequence[Any]) -> list[bool]:
     error.
     """
     counts = [_count(reply) for reply in replies]
-    sets = len(WAITING_SETS)
-    return [any(counts[start : start + sets]) for start in range(0, len(counts), sets)]
+    return [any(of_a_moment) for of_a_moment in slices_of(counts, len(WAITING_SETS))]
 
 
 def due_members(

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.scripts import Script
+from sidekiq_py.redis_access.connection.slices import slices_of
 from sidekiq_py.redis_access.job_path.failed_jobs import Command
 from sidekiq_py.redis_access.job_path.verbs import verbs
 from sidekiq_py.wire import keys
@@ -279,4 +280,4 @@ def _short(command: Command) -> list[Command]:
     if len(command) <= _SLICE + 2 or command[0] not in _CAN_BE_CUT:
         return [command]
     verb, key, *values = command
-    return [(verb, key, *values[start : start + _SLICE]) for start in range(0, len(values), _SLICE)]
+    return [(verb, key, *part) for part in slices_of(values, _SLICE)]

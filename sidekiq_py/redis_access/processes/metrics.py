@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from sidekiq_py.redis_access.connection.link import Command
 from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.slices import slices_of
 from sidekiq_py.wire import metrics_keys
 
 # Commands in one round trip.
@@ -46,8 +47,8 @@ def add_counts(pool: Pool, changes: Mapping[str, ClassCounts], *, now: float, ge
     Source: Sidekiq 7.3.2 and 8.1.7, metrics/tracking.rb `flush`, metrics/shared.rb `persist`.
     """
     commands = [*_histograms(changes, now, generation), *_hashes(changes, now, generation)]
-    for start in range(0, len(commands), _SLICE):
-        pool.batch(commands[start : start + _SLICE], idempotent=False)
+    for part in slices_of(commands, _SLICE):
+        pool.batch(part, idempotent=False)
 
 
 def _histograms(changes: Mapping[str, ClassCounts], now: float, generation: int) -> Iterator[Command]:

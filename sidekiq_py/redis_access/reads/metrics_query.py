@@ -10,6 +10,7 @@ from typing import Any
 from sidekiq_py.redis_access.connection.link import Command
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.replies import pairs, texts
+from sidekiq_py.redis_access.connection.slices import slices_of
 from sidekiq_py.redis_access.connection.transaction import transact
 from sidekiq_py.wire import metrics_keys
 from sidekiq_py.wire.number_text import to_i
@@ -30,9 +31,7 @@ Counts = dict[str, int]
 def minutes(pool: Pool, starts: Sequence[int]) -> list[Counts]:
     """The counts of each minute; *starts* in epoch s."""
     names = [metrics_keys.minute(start, generation) for start in starts for generation in _GENERATIONS]
-    hashes = _counts(pool, names)
-    width = len(_GENERATIONS)
-    return [_sum(hashes[at : at + width]) for at in range(0, len(hashes), width)]
+    return [_sum(of_a_minute) for of_a_minute in slices_of(_counts(pool, names), len(_GENERATIONS))]
 
 
 def ten_minutes(pool: Pool, starts: Sequence[int]) -> list[Counts]:
@@ -59,10 +58,9 @@ def histograms(pool: Pool, job_class: str, starts: Sequence[int]) -> list[list[i
         for generation in _GENERATIONS
     ]
     replies = _in_slices(pool, commands)
-    width = len(_GENERATIONS)
     return [
-        [sum(counts) for counts in zip(*(found or [0] * _BUCKETS for found in replies[at : at + width]), strict=True)]
-        for at in range(0, len(replies), width)
+        [sum(counts) for counts in zip(*(found or [0] * _BUCKETS for found in of_a_minute), strict=True)]
+        for of_a_minute in slices_of(replies, len(_GENERATIONS))
     ]
 
 
@@ -93,9 +91,9 @@ def _counts(pool: Pool, names: Sequence[str]) -> list[Counts]:
 
 def _in_slices(pool: Pool, commands: Sequence[Command]) -> list[list[Any]]:
     replies: list[list[Any]] = []
-    for start in range(0, len(commands), _SLICE):
+    for part in slices_of(commands, _SLICE):
         # A key of the wrong type must not hide the other minutes and days.
-        replies += [reply or [] for reply in pool.readable(commands[start : start + _SLICE])]
+        replies += [reply or [] for reply in pool.readable(part)]
     return replies
 
 

@@ -16,6 +16,7 @@ from sidekiq_py.redis_access.connection import scan, server_info
 from sidekiq_py.redis_access.connection.link import Command
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.replies import epoch_seconds, name_in, pairs, raise_first, well_typed
+from sidekiq_py.redis_access.connection.slices import slices_of
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.number_text import to_i
 
@@ -243,8 +244,7 @@ def _batch(pool: Pool, commands: Sequence[Command]) -> list[Any]:
 
 def _replies(pool: Pool, commands: Sequence[Command]) -> list[Any]:
     found: list[Any] = []
-    for start in range(0, len(commands), _PAGE_COMMANDS):
-        page = commands[start : start + _PAGE_COMMANDS]
+    for page in slices_of(commands, _PAGE_COMMANDS):
         found += pool.replies(page)
     return found
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from sidekiq_celery._send.clients import client_of
 from sidekiq_celery.contract import App
+from sidekiq_celery.utils.functional import chunks
 from sidekiq_py.extension import Command, Link, add_to_dead, monotonic
 from sidekiq_py.payloads import keys, score_text
 
@@ -70,7 +71,6 @@ def trim(link: Link, limit: int) -> int:
         The number of tasks removed.
     """
     surplus: list[bytes] = link.command("ZRANGE", INDEX, 0, -limit - 1)
-    for start in range(0, len(surplus), _SLICE):
-        part = surplus[start : start + _SLICE]
+    for part in chunks(iter(surplus), _SLICE):
         link.batch([("ZREM", keys.DEAD, *part), ("ZREM", INDEX, *part)])
     return len(surplus)

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from sidekiq_celery._send.clients import client_of, refuse
 from sidekiq_celery._wire.json_values import beyond_json, from_plain, to_plain
 from sidekiq_celery.contract import App
+from sidekiq_celery.utils.functional import chunks
 from sidekiq_celery.utils.ids import uuid
 from sidekiq_py.errors import JsonParseError, RedisError, ReplyLostError
 from sidekiq_py.extension import Command, Outgoing, Question
@@ -150,7 +151,7 @@ def keep_steps(flow_id: str, chain: Any) -> tuple[ChainPosition | None, list[Com
     if not fields:
         return place, []
     key = flow_key(flow_id)
-    slices = (fields[start : start + _SLICE] for start in range(0, len(fields), _SLICE))
+    slices = chunks(iter(fields), _SLICE)
     return place, [*(("HSET", key, *some) for some in slices), ("EXPIRE", key, TTL_SECONDS)]
 
 

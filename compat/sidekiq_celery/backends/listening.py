@@ -19,6 +19,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
+from sidekiq_celery.utils.functional import chunks
 from sidekiq_py.errors import RedisError, RedisReplyError
 from sidekiq_py.extension import Link, Pool, RedisSettings
 
@@ -204,9 +205,8 @@ class Listener:
         if wanted == subscribed:
             return
         for verb, changed in (("SUBSCRIBE", wanted - subscribed), ("UNSUBSCRIBE", subscribed - wanted)):
-            keys = list(changed)
-            for start in range(0, len(keys), _SLICE):
-                link.send(link.pack([(verb, *keys[start : start + _SLICE])]))
+            for keys in chunks(iter(changed), _SLICE):
+                link.send(link.pack([(verb, *keys)]))
         subscribed.clear()
         subscribed.update(wanted)
 
@@ -232,10 +232,8 @@ class Listener:
         self._read(confirmed)
 
     def _read(self, wanted: Iterable[bytes]) -> None:
-        keys = list(wanted)
-        for start in range(0, len(keys), _SLICE):
-            some = keys[start : start + _SLICE]
-            for key, text in zip(some, self._pool.command("MGET", *some), strict=True):
+        for keys in chunks(iter(wanted), _SLICE):
+            for key, text in zip(keys, self._pool.command("MGET", *keys), strict=True):
                 if text is not None:
                     self._deliver(key, text)
 

@@ -23,6 +23,7 @@ from sidekiq_celery.backends.interface import masked
 from sidekiq_celery.backends.key_value import BaseKeyValueStoreBackend
 from sidekiq_celery.backends.location import is_same_database, result_settings
 from sidekiq_celery.exceptions import BackendStoreError
+from sidekiq_celery.utils.functional import chunks
 from sidekiq_py.errors import RedisConnectionError, RedisError, ReplyLostError
 from sidekiq_py.extension import Command, Effect, Link, Pool, RedisSettings, Unless, write
 
@@ -204,9 +205,9 @@ class RedisBackend(Awaiting, BaseKeyValueStoreBackend):
 
     def mget(self, keys: Any) -> Any:
         """Return the texts under *keys*."""
-        wanted, found = list(keys), []
-        for start in range(0, len(wanted), _MGET_SLICE):
-            found += self._pool.command("MGET", *wanted[start : start + _MGET_SLICE])
+        found: list[Any] = []
+        for some in chunks(iter(keys), _MGET_SLICE):
+            found += self._pool.command("MGET", *some)
         return found
 
     def scan_task_ids(self, cursor: int, count: int) -> tuple[int, list[str]]:

@@ -8,6 +8,7 @@ from sidekiq_celery.bridge.fates import Found, Judge, Left, Moved, TooLarge
 from sidekiq_celery.bridge.ledger import Ledger
 from sidekiq_celery.bridge.message_lists import WINDOW_MESSAGES, MessageStore
 from sidekiq_celery.bridge.transfer import Claim, Claims, Item, TooLateError, Transfer
+from sidekiq_celery.utils.functional import chunks
 from sidekiq_py.extension import monotonic
 
 _RECLAIM_SECONDS = 10.0
@@ -136,8 +137,7 @@ class RedisRoute:
         self._reclaimed_at = now
         there = finisher.claims.ids()
         wanted = finisher.may_finish(there)
-        for start in range(0, len(wanted), WINDOW_MESSAGES):
-            some = wanted[start : start + WINDOW_MESSAGES]
+        for some in chunks(iter(wanted), WINDOW_MESSAGES):
             finisher.finish(partial(self._judged, finisher.claims, some, ledger), ledger)
         return len(wanted) < len(there)
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from sidekiq_py.errors import ConfigError
+from sidekiq_py.wire.json_writer import to_s
 
 Value = str | int | float | bool | None
 
@@ -75,7 +76,7 @@ def _replacement(match: re.Match[str], text: str, environment: Mapping[str, str]
     if match["kind"] == "=":
         place = f"{source}, line {line}"
         try:
-            return _shown(_Expression(match["body"], environment, place).evaluate())
+            return to_s(_Expression(match["body"], environment, place).evaluate())
         except _UnsupportedError as refusal:
             if _is_in_yaml_comment(text, match.start()):
                 return ""
@@ -97,13 +98,6 @@ def _is_in_yaml_comment(text: str, position: int) -> bool:
     """Returns True if the tag is in a comment: Ruby would run it and discard the result, so we just discard it."""
     start = text.rfind("\n", 0, position) + 1
     return text[start:position].lstrip().startswith("#")
-
-
-def _shown(value: Value) -> str:
-    """Format *value* as Ruby's `to_s` does."""
-    if value is None:
-        return ""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 class _UnsupportedError(Exception):
@@ -147,7 +141,7 @@ class _Expression:
             if method == "to_i":
                 value = _to_i(value)
             elif method == "to_s":
-                value = _shown(value)
+                value = to_s(value)
             else:
                 raise _UnsupportedError(f".{method}")
             if self._take("("):
@@ -246,5 +240,5 @@ def _to_i(value: Value) -> int:
         match = _LEADING_INTEGER.match(value)
         return int(match[1].replace("_", "")) if match else 0
     if isinstance(value, bool):
-        raise _UnsupportedError(f"{_shown(value)}.to_i")
+        raise _UnsupportedError(f"{to_s(value)}.to_i")
     return int(value or 0)

@@ -273,17 +273,14 @@ def _loosen(value: Any, holders: tuple[int, ...]) -> Any:
         return value
     inside = (*holders, id(value))
     if isinstance(value, Mapping):
-        return {_key(key): _loosen(item, inside) for key, item in value.items()}
+        return {to_s(_loosen(key, ())): _loosen(item, inside) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
         return [_loosen(item, inside) for item in value]
     return str(value)
 
 
-def _key(key: Any) -> str:
+def to_s(value: Any) -> str:
     """Ruby's `to_s`, which makes nil empty."""
-    loose = _loosen(key, ())
-    if loose is None:
+    if value is None:
         return ""
-    if isinstance(loose, bool):
-        return "true" if loose else "false"
-    return str(loose)
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -21,6 +21,7 @@ from sidekiq_py.extensions.periodic.ticks import upcoming
 from sidekiq_py.options import closest, complaint_about_queue
 from sidekiq_py.registry import JobDefinition, registry
 from sidekiq_py.wire.json_dialect import check_args
+from sidekiq_py.wire.json_writer import to_s
 from sidekiq_py.wire.payload import DEFAULT_OPTIONS
 
 Overlap = Literal["allow", "skip"]
@@ -217,7 +218,7 @@ def make(
         description=str(description),
         date_as_argument=date_as_argument,
         status=status,
-        retry=_retry_text(options.get("retry")),
+        retry=to_s(options.get("retry")),
     )
     own = OwnState(
         by=by,
@@ -321,12 +322,6 @@ def _fit(job: Any, args: list[Any], owner: str) -> None:
             takes = inspect.signature(push).replace(return_annotation=inspect.Signature.empty)
             problem = f"{owner} does not fit its job, which takes {takes}: {error}; give args=[…]"
             raise JobDeclarationError(problem) from error
-
-
-def _retry_text(retry: Any) -> str:
-    if retry is None:
-        return ""
-    return str(retry).lower() if isinstance(retry, bool) else str(retry)
 
 
 def _seconds(name: str, value: Any, owner: str) -> float:

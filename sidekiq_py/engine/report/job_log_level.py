@@ -74,19 +74,19 @@ class LevelGate(logging.Filter):
             logger.setLevel(min(effective, *self._wanted))
 
 
-def chain_of(logger: logging.Logger) -> list[logging.Logger]:
-    """*logger* and its ancestors whose handlers receive what it logs."""
-    chain = [logger]
-    while chain[-1].propagate and chain[-1].parent is not None:
-        chain.append(chain[-1].parent)
-    return chain
+def handlers_of(logger: logging.Logger) -> list[logging.Handler]:
+    """The handlers that receive what *logger* logs: its own, and those of its ancestors."""
+    handlers = [*logger.handlers]
+    while logger.propagate and logger.parent is not None:
+        logger = logger.parent
+        handlers += logger.handlers
+    return handlers
 
 
 def find_gate() -> LevelGate | None:
     """The gate that the job log's records pass, or None if there is none yet."""
     logger = logging.getLogger(JOB_LOGGER_NAME)
-    handlers = [handler for link in chain_of(logger) for handler in link.handlers]
-    gates = [gate for place in (logger, *handlers) for gate in place.filters if isinstance(gate, LevelGate)]
+    gates = [gate for place in (logger, *handlers_of(logger)) for gate in place.filters if isinstance(gate, LevelGate)]
     return gates[0] if gates else None
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from sidekiq_py import telemetry
 from sidekiq_py.engine.report.job_context import JobContext
-from sidekiq_py.engine.report.job_log_level import JOB_LOGGER_NAME, LevelGate, chain_of, find_gate
+from sidekiq_py.engine.report.job_log_level import JOB_LOGGER_NAME, LevelGate, find_gate, handlers_of
 from sidekiq_py.engine.report.line_handler import LineHandler
 from sidekiq_py.logs import job_fields
 from sidekiq_py.redaction import current
@@ -93,7 +93,7 @@ class JobLogger:
 
 def _only_line_handler(logger: logging.Logger) -> LineHandler | None:
     """The only handler of *logger*, if it is ours and there are no filters or patches of the program; else None."""
-    handlers = [handler for link in chain_of(logger) for handler in link.handlers]
+    handlers = handlers_of(logger)
     if len(handlers) != 1 or type(handlers[0]) is not LineHandler or handlers[0].level > logging.INFO:
         return None
     filters = [*logger.filters, *handlers[0].filters]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self, overload
 from sidekiq_celery._send.atomic_batch import batch, keep
 from sidekiq_celery._send.flow_store import keep_chord
 from sidekiq_celery._type_variables import T
-from sidekiq_celery._wire.chord_part import is_part, nth_part, shared
+from sidekiq_celery._wire.chord_part import is_part, nth_part, part, shared
 from sidekiq_celery._workflow import kinds
 from sidekiq_celery._workflow.chord_headers import count_parts
 from sidekiq_celery._workflow.signature import Signature, app_of, maybe_signature
@@ -215,7 +215,7 @@ class group(Signature[Any]):
             own = next(shares) if is_part(chord) else chord or sig.options.get("chord")
             if own is not None and not is_part(own):
                 # Frozen by the program, or by Celery: each member carries the body.
-                body, own = own, {"id": group_id, "part": parts}
+                body, own = own, part(group_id, parts)
             sig.apply_async(producer=producer, add_to_parent=False, chord=own, args=args, kwargs=kwargs, **options)
             parts += count_parts(sig)
             yield result

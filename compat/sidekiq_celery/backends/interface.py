@@ -21,7 +21,7 @@ from sidekiq_celery.backends.retrying import Retrying
 from sidekiq_celery.backends.values import Values
 from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import BackendGetMetaError, BackendStoreError, TaskRevokedError, TimeoutError
-from sidekiq_celery.utils.functional import maybe_list
+from sidekiq_celery.utils.functional import first, maybe_list
 from sidekiq_celery.utils.ids import uuid
 from sidekiq_py.extension import Effect, RedisSettings
 
@@ -85,10 +85,9 @@ class Backend(Values, Retrying):
         self.app = app
         conf = app.conf
         self.serializer: str = serializer or conf.result_serializer
-        accepted = next((kinds for kinds in (accept, conf.result_accept_content) if kinds is not None), None)
         self._codec = Codec(
             self.serializer,
-            conf.accept_content if accepted is None else accepted,
+            first(None, (accept, conf.result_accept_content, conf.accept_content)),
             self.prepare_compression(conf.result_compression),
         )
         limit = max_cached_results or conf.result_cache_max

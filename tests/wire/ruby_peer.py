@@ -1,17 +1,14 @@
 """A Ruby process with Sidekiq in it, asked line by line."""
 
 import json
-import os
 import struct
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.support.child_process import tied_to_this_process
 from tests.support.missing_tools import skip_or_fail
+from tests.support.ruby_process import RUBY_SWITCH, RubyProcess
 
-RUBY_SWITCH = "SIDEKIQ_PY_REQUIRE_RUBY"
 JID = "0123456789abcdef01234567"
 _PIPE_BYTES = 8_000
 _PROGRAM = Path(__file__).with_name("ruby_peer.rb")
@@ -21,28 +18,12 @@ class RubyError(Exception):
     """Ruby raised; the text is the name of its error."""
 
 
-class RubyPeer:
+class RubyPeer(RubyProcess):
     """Runs `ruby_peer.rb`; its head says what may be asked."""
 
     def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            tied_to_this_process(["ruby", "-W0", str(_PROGRAM)]),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**os.environ, "LANG": "C.UTF-8", "TZ": "UTC"},
-        )
-        greeting = self._process.stdout.readline() if self._process.stdout else b""
-        if not greeting:
-            _, complaint = self._process.communicate()
-            raise FileNotFoundError(complaint.decode().strip().splitlines()[0] if complaint else "ruby said nothing")
-        self.sidekiq_version, self.json_version = greeting.decode().split()
-
-    def __enter__(self) -> "RubyPeer":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.communicate()
+        super().__init__(_PROGRAM, TZ="UTC")
+        self.sidekiq_version, self.json_version = self.greeting.split()
 
     def ask(self, word: str, content: bytes) -> bytes:
         """One question, its answer."""
@@ -80,12 +61,7 @@ class RubyPeer:
         return self.ask("fail", json.dumps({"payload": payload.decode(), **details}).encode())
 
     def _ask_some(self, word: str, contents: Sequence[bytes]) -> list[bytes | RubyError]:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        for content in contents:
-            self._process.stdin.write(f"{word} {content.hex()}\n".encode())
-        self._process.stdin.flush()
-        lines = [self._process.stdout.readline().decode().strip() for _ in contents]
+        lines = self.answers([f"{word} {content.hex()}" for content in contents])
         return [RubyError(line[1:]) if line.startswith("!") else bytes.fromhex(line) for line in lines]
 
 

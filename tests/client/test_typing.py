@@ -1,12 +1,10 @@
 """A wrong argument to a push is an error of the type checker."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.worker_process import REPOSITORY
+from tests.support.type_checking import lines_with_errors, mypy
 
 pytest.importorskip("mypy")
 
@@ -122,14 +120,7 @@ def test_a_wrong_argument_is_an_error_where_it_stands(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
 
-    found = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--no-pretty", str(program)],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    told = mypy(program)
 
-    lines = {int(line.split(":")[1]) for line in found.stdout.splitlines() if "program.py" in line and "error" in line}
     wrong = {number for number, line in enumerate(PROGRAM.splitlines(), 1) if line.endswith("# wrong")}
-    assert lines == wrong, found.stdout + found.stderr
+    assert lines_with_errors(told, program) == wrong, told

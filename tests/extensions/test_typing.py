@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.type_checking import lines_with_errors, mypy
 from tests.support.worker_process import REPOSITORY
 
 PROGRAM = """\
@@ -88,9 +89,7 @@ if state is not None:
 
 def lines_for_mypy(program: Path) -> set[int]:
     """Where mypy finds errors, under `--strict`."""
-    command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--no-pretty", str(program)]
-    found = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
-    return {int(line.split(":")[1]) for line in found.stdout.splitlines() if program.name in line and "error" in line}
+    return lines_with_errors(mypy(program), program)
 
 
 def lines_for_pyright(program: Path) -> set[int]:

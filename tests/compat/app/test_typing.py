@@ -1,13 +1,11 @@
 """What a type checker knows of tasks: wrong calls are errors, right ones are none, and results have types."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.worker_process import REPOSITORY
+from tests.support.type_checking import mypy
 
 pytest.importorskip("mypy")
 
@@ -268,14 +266,8 @@ def test_calls_are_checked_and_results_have_types(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
 
-    found = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--no-pretty", str(program)],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    found = mypy(program)
 
-    told = re.findall(r'program\.py:(\d+): (error|note: Revealed type is "(.*)")', found.stdout)
-    assert {int(line) for line, said, _ in told if said == "error"} == wrong, found.stdout + found.stderr
+    told = re.findall(r'program\.py:(\d+): (error|note: Revealed type is "(.*)")', found)
+    assert {int(line) for line, said, _ in told if said == "error"} == wrong, found
     assert {int(line): re.sub(r"[a-z_]+\.", "", type_) for line, said, type_ in told if said != "error"} == types

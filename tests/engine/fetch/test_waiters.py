@@ -18,14 +18,6 @@ from tests.support.waiting import eventually
 
 
 @pytest.fixture
-def pool(redis_url: str) -> Iterator[Pool]:
-    """Links to the test's Redis."""
-    links = Pool(RedisSettings(redis_url))
-    yield links
-    links.close()
-
-
-@pytest.fixture
 def ownership(redis_client: redis.Redis) -> Ownership:
     """An owner that is entered."""
     owned = Ownership("host:1:abc", ["default"], 30)

@@ -1,29 +1,18 @@
 """What is noted of queues once a minute, and how it is read."""
 
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime
 
-import pytest
 import redis
 
 from sidekiq_py.api import OverviewReader
 from sidekiq_py.engine.upkeep.queue_trends import note_sizes
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.connection.settings import RedisSettings
 from tests.support.waiting import eventually
 from tests.support.worker_process import WorkerProcess
 
 NOON = 1_790_000_040
 """The start of a minute."""
-
-
-@pytest.fixture
-def pool(redis_url: str) -> Iterator[Pool]:
-    """Of the emptied server."""
-    made = Pool(RedisSettings(redis_url))
-    yield made
-    made.close()
 
 
 def enqueue(client: redis.Redis, queue: str, enqueued_at: float) -> None:

@@ -6,7 +6,7 @@ The commands depend on names that are stored in Redis. Each look uses the names 
 them again in the same round trip. Only the first look needs two round trips.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -145,13 +145,7 @@ def read(
         QueueState(name, _number(size), oldest, name in new.paused, error_of(*answers))
         for name, (size, oldest), answers in zip(queues, pairs(of_queues), pairs(raw[2]), strict=True)
     ]
-    beats, running = [], []
-    replies = iter(of_processes)
-    for name in processes:
-        beat, entries = process_set.read_reply(name, [next(replies) for _ in commands_of(name)])
-        if beat is not None:
-            beats.append(beat)
-            running += entries
+    beats, running = _heartbeats(processes, commands_of, of_processes)
     in_flight = counts_of(dict(zip(known.owners, hashes, strict=True)), dict(zip(inboxes, lengths, strict=True)))
     trends = {name: queue_trends.read_reply(reply, now) for name, reply in zip(charted, samples, strict=True)}
     return Look(
@@ -174,6 +168,20 @@ def _replies(pool: Pool, *parts: Sequence[Command]) -> list[list[Any]]:
     """The replies to each part of what is read in one round trip."""
     replies = iter(pool.replies([command for part in parts for command in part]))
     return [list(islice(replies, len(part))) for part in parts]
+
+
+def _heartbeats(
+    processes: Sequence[str], commands_of: Callable[[str], Sequence[Command]], replies: Iterable[Any]
+) -> tuple[list[Beat], list[tuple[str, str, bytes]]]:
+    """The heartbeats of the processes that are still there, and the jobs that they run."""
+    beats, running = [], []
+    rest = iter(replies)
+    for name in processes:
+        beat, entries = process_set.read_reply(name, list(islice(rest, len(commands_of(name)))))
+        if beat is not None:
+            beats.append(beat)
+            running += entries
+    return beats, running
 
 
 def _inboxes(known: Names, chosen: frozenset[str] | None) -> list[tuple[str, str]]:

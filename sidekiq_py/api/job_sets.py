@@ -331,10 +331,8 @@ class JobSet(SizedOfRedis):
             raise TypeError(f"the jid is {jid!r}; give the job's id as a string")
         # Characters that JSON can escape in more than one way cannot be searched for as bytes; compare after parsing.
         pattern = f"*{literal(jid)}*" if jid.isascii() and jid.isprintable() and not set(jid) & set('"\\/') else None
-        for entry in self._scan(pattern, _SCAN_COUNT if pattern is None else _SEARCHED_AT_ONCE):
-            if entry.jid == jid:
-                return entry
-        return None
+        entries = self._scan(pattern, _SCAN_COUNT if pattern is None else _SEARCHED_AT_ONCE)
+        return next((entry for entry in entries if entry.jid == jid), None)
 
     def fetch(self, score: float | tuple[float, float], jid: str | None = None) -> list[SortedEntry]:
         """

@@ -241,10 +241,7 @@ def _described(value: Any) -> str:
 
 
 def _plain_base(kind: type) -> str | None:
-    for base in (str, int, float, list, dict):
-        if issubclass(kind, base):
-            return base.__name__
-    return None
+    return next((base.__name__ for base in (str, int, float, list, dict) if issubclass(kind, base)), None)
 
 
 def _is_enum(kind: type) -> bool:

@@ -90,11 +90,8 @@ def _counts(pool: Pool, names: Sequence[str]) -> list[Counts]:
 
 
 def _in_slices(pool: Pool, commands: Sequence[Command]) -> list[list[Any]]:
-    replies: list[list[Any]] = []
-    for part in slices_of(commands, _SLICE):
-        # A key of the wrong type must not hide the other minutes and days.
-        replies += [reply or [] for reply in pool.readable(part)]
-    return replies
+    # A key of the wrong type must not hide the other minutes and days.
+    return [reply or [] for part in slices_of(commands, _SLICE) for reply in pool.readable(part)]
 
 
 def _sum(hashes: Sequence[Counts]) -> Counts:

@@ -243,10 +243,7 @@ def _batch(pool: Pool, commands: Sequence[Command]) -> list[Any]:
 
 
 def _replies(pool: Pool, commands: Sequence[Command]) -> list[Any]:
-    found: list[Any] = []
-    for page in slices_of(commands, _PAGE_COMMANDS):
-        found += pool.replies(page)
-    return found
+    return [reply for page in slices_of(commands, _PAGE_COMMANDS) for reply in pool.replies(page)]
 
 
 def _bytes(name: str) -> bytes:

@@ -19,6 +19,7 @@ from sidekiq_py.extension import Command
 from sidekiq_py.extensions.status import keys
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.replies import raise_first
+from sidekiq_py.redis_access.connection.scripts import is_unknown
 from sidekiq_py.redis_access.job_path import settle_script
 
 Payload = dict[str, Any]
@@ -327,7 +328,7 @@ def _write(pool: Pool, run: Run, fields: dict[str, Any]) -> bytes | None:
 
     def send(link: Any) -> bytes | None:
         replies = link.batch([call, stop])
-        if getattr(replies[0], "code", "") == "NOSCRIPT":
+        if is_unknown(replies[0]):
             replies = link.batch([full_call, stop])
         found: bytes | None = raise_first(replies)[1]
         return found

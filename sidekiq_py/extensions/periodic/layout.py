@@ -190,7 +190,7 @@ def read_entry(key: str, stored: Mapping[bytes, bytes]) -> CronEntry:
     Raises:
         DamagedJobError: A required field is missing.
     """
-    texts = {name.decode(errors="replace"): value.decode(errors="surrogateescape") for name, value in stored.items()}
+    texts = _texts(stored)
     missing = [name for name in ("name", "klass", "cron") if not texts.get(name)]
     if missing:
         raise DamagedJobError(f"the hash {key} has no {' and no '.join(missing)}; save the job again or delete the key")
@@ -300,7 +300,7 @@ class OwnState:
 
 def read_own(stored: Mapping[bytes, bytes]) -> OwnState:
     """Parse Python's own hash; values that another program has put there count as missing."""
-    texts = {name.decode(errors="replace"): value.decode(errors="surrogateescape") for name, value in stored.items()}
+    texts = _texts(stored)
     catch_up = texts.get("catch_up", "")
     return OwnState(
         by=texts.get("by", ""),
@@ -320,6 +320,10 @@ def read_own(stored: Mapping[bytes, bytes]) -> OwnState:
         copy=texts.get("copy", ""),
         planted=frozenset(int(_moment(name[2:])) for name in texts if name.startswith("p:")),
     )
+
+
+def _texts(stored: Mapping[bytes, bytes]) -> dict[str, str]:
+    return {name.decode(errors="replace"): value.decode(errors="surrogateescape") for name, value in stored.items()}
 
 
 def _moment(text: str | None) -> float:

@@ -42,6 +42,7 @@ from sidekiq_py.redis_access.job_path import in_flight, job_counts
 from sidekiq_py.redis_access.job_path.failed_jobs import add_to_dead, trim_dead
 from sidekiq_py.redis_access.job_path.settle_script import Effect
 from sidekiq_py.wire import keys
+from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.failure import error_class_name
 from sidekiq_py.wire.payload import dump, parse_job
 
@@ -121,7 +122,7 @@ class ConsumerSession:
                     pool=self.pool,
                     identity=new_identity(),
                     repush=self.client.repush,
-                    dialect=lambda: self.client.detection.dialect(now_seconds()),
+                    dialect=self._dialect,
                     report=_report,
                 )
                 self._poller.start()
@@ -151,7 +152,7 @@ class ConsumerSession:
         """Start the threads that renew the lease and recover jobs."""
         beat_seconds = self.config.lease_beat_seconds
         link = self.pool.new_link()
-        recovery = Recovery(self.config, link, ownership, dialect=lambda: self.client.detection.dialect(now_seconds()))
+        recovery = Recovery(self.config, link, ownership, dialect=self._dialect)
         self._lease = LeaseKeeper(self.pool, ownership, beat_seconds, callbacks=self._callbacks, report=_report)
         self._housekeeper = Housekeeper(link, ownership, recovery, beat_seconds, _report, on_beat=self._ends.retry)
         self._lease.start()
@@ -311,9 +312,12 @@ class ConsumerSession:
     def _rewritten(self, raw: bytes, change: Change) -> bytes:
         """The changed job's bytes; the original ones if they cannot be parsed or the change cannot be written."""
         try:
-            return dump(change(parse_job(raw)), dialect=self.client.detection.dialect(now_seconds()))
+            return dump(change(parse_job(raw)), dialect=self._dialect())
         except (PayloadError, ArgumentError, TypeError):
             return raw
+
+    def _dialect(self) -> Dialect:
+        return self.client.detection.dialect(now_seconds())
 
 
 def _units(owner: Owner, reply: Sequence[Any]) -> list[UnitOfWork]:

@@ -413,8 +413,8 @@ class Waiters:
                 failure = error
         if failure is not None:
             self._on_lost_connection()
-        if failure is not None and not units:
-            raise failure
+            if not units:
+                raise failure
 
     def _hold(self, unit: UnitOfWork) -> None:
         # Keep it in the owner's table, so that it does not go back as an orphan.

@@ -402,8 +402,14 @@ class Poller:
         for result in moved:
             self._note(set_key, result, refusals)
         if PROMOTE.handlers and before != (self.moved, self.stopped, self.unusable):
-            counts = self.moved - before[0], self.stopped - before[1], self.unusable - before[2]
-            PROMOTE.emit({"set": set_key, **dict(zip(("moved", "stopped", "unusable"), counts, strict=True))})
+            PROMOTE.emit(
+                {
+                    "set": set_key,
+                    "moved": self.moved - before[0],
+                    "stopped": self.stopped - before[1],
+                    "unusable": self.unusable - before[2],
+                }
+            )
         return looked_at, looked_at - sum(result.refusal is None for result in moved)
 
     def _plan(self, set_key: str, member: bytes, refusals: dict[bytes, BaseException]) -> Move | None:

@@ -90,7 +90,8 @@ class Firing:
         for job in self._jobs:
             for tick in self._due(job, now):
                 jid = self._fire(pool, client, job, tick, now)
-                pushed += [jid] if jid else []
+                if jid:
+                    pushed.append(jid)
         return pushed
 
     def _read(self, pool: Pool, now: float) -> None:

@@ -66,6 +66,8 @@ def test_a_task_that_is_to_run_at_most_once_is_revoked(app: Celery, worker: Task
 def test_programs_read_and_change_what_is_revoked(app: Celery, worker: TaskWorker) -> None:
     """`celery.worker.state.revoked`, in a task as well: a long one looks there for its own id."""
     app.set_current()
+    # For the worker's threads.
+    app.set_default()
 
     @app.task(name="proj.asking", bind=True)
     def asking(self: Any, other: str) -> tuple[bool, bool]:

@@ -131,18 +131,19 @@ class AsyncResult(Tree, Generic[R]):
             return self.result  # type: ignore[no-any-return]
         if self._is_gone:
             return self.maybe_throw(propagate, callback)  # type: ignore[no-any-return]
-        checks = [check for check in (self._maybe_reraise_parent_error if follows else None, on_interval) if check]
 
         def at_interval() -> None:
-            for check in checks:
-                check()
+            if follows:
+                self._maybe_reraise_parent_error()
+            if on_interval:
+                on_interval()
 
         try:
             return self.backend.wait_for_pending(  # type: ignore[no-any-return]
                 self,
                 timeout=timeout,
                 interval=interval,
-                on_interval=at_interval if checks else None,
+                on_interval=at_interval if follows or on_interval else None,
                 no_ack=no_ack,
                 propagate=propagate,
                 callback=callback,

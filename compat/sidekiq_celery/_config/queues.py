@@ -106,8 +106,7 @@ class Queues(dict[str, Any]):
     def select_add(self, queue: Any, **kwargs: Any) -> Any:
         """Add a queue, and consume it even if a selection was made."""
         added = self.add(queue, **kwargs)
-        served = self._default_consume_from if self._consume_from is None else self._consume_from
-        served[added.name] = added
+        self.consume_from[added.name] = added
         return added
 
     def select(self, include: str | Iterable[str] | None) -> None:

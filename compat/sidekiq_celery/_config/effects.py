@@ -96,17 +96,22 @@ def misspelled_settings(app: App) -> dict[str, str]:
 
 def log_settings_without_effect(app: App) -> None:
     """Log the settings without effect and those that are misspelled, each once per process."""
-    wrong = {name: near for name, near in misspelled_settings(app).items() if name not in _logged}
-    _logged.update(wrong)
+    wrong = _not_logged(misspelled_settings(app))
     if wrong:
         named = "; ".join(f"{name} (did you mean {near}?)" for name, near in wrong.items())
         logger.warning("there are no such settings: %s", named)
-    found = {name: reason for name, reason in settings_without_effect(app).items() if name not in _logged}
-    _logged.update(found)
+    found = _not_logged(settings_without_effect(app))
     if found:
         logger.info(
             "settings without effect here: %s", "; ".join(f"{name} ({reason})" for name, reason in found.items())
         )
+
+
+def _not_logged(found: dict[str, str]) -> dict[str, str]:
+    """Those of the settings that have not been logged, which counts as done from now on."""
+    new = {name: text for name, text in found.items() if name not in _logged}
+    _logged.update(new)
+    return new
 
 
 def _log_for_worker(instance: Any = None, **_: Any) -> None:

@@ -1,4 +1,4 @@
-"""A pool on the emptied server, and a connection."""
+"""A pool on the emptied server, a connection, and a worker."""
 
 from collections.abc import Iterator
 
@@ -7,6 +7,7 @@ import pytest
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
+from tests.engine.embedded_worker import Worker
 
 
 @pytest.fixture
@@ -23,3 +24,11 @@ def link(pool: Pool) -> Iterator[Link]:
     one = pool.new_link()
     yield one
     one.close()
+
+
+@pytest.fixture
+def worker(redis_url: str) -> Iterator[Worker]:
+    """Not started yet."""
+    one = Worker(redis_url)
+    yield one
+    one.stop()

@@ -17,7 +17,7 @@ from sidekiq_py.engine.ownership.lease_keeper import LeaseKeeper
 from sidekiq_py.engine.run.interrupts import Guard, SoftLimits
 from sidekiq_py.engine.upkeep.heartbeat import Heartbeat
 from sidekiq_py.engine.upkeep.poller import Poller
-from tests.engine.fetch.test_beside_the_job import Worker
+from tests.engine.embedded_worker import Worker
 from tests.support.ledger import job_text, push_jobs
 from tests.support.waiting import eventually
 

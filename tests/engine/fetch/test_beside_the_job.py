@@ -13,78 +13,16 @@ import pytest
 import redis
 
 from sidekiq_py import telemetry
-from sidekiq_py.client.sync_client import Client
-from sidekiq_py.config import CapsuleConfig, Config
-from sidekiq_py.engine.assembly import WorkerParts
-from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.errors import Interrupted, PoisonPillError
-from sidekiq_py.hooks import Hooks
 from sidekiq_py.logs import LineFormatter, PlainFormatter
-from sidekiq_py.middleware.chain import Chain, ClientMiddleware, ServerMiddleware
-from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.redis_access.job_path.settle_script import SETTLE
-from sidekiq_py.registry import FunctionDefinition, Registry
+from tests.engine.embedded_worker import Worker
 from tests.engine.fetch.in_flight_jobs import ABOUT, OWNER, digest, fetch, held
 from tests.support.cutting_proxy import CuttingProxy
 from tests.support.in_flight import jobs_in_flight
 from tests.support.ledger import job_text, push_jobs
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
-
-
-class Worker:
-    """A worker of one thread in this process."""
-
-    def __init__(self, url: str) -> None:
-        self.ran: list[int] = []
-        self.reported: list[str] = []
-        self.hooks = Hooks()
-        self.registry = Registry()
-        self.client = Client(url, sidekiq_version="6.4.1")
-        chain: Chain[ClientMiddleware] = Chain()
-        self.client.middleware = chain
-        self.url = url
-        self.launcher: Launcher | None = None
-        self.declare("run", self.ran.append)
-
-    def declare(self, name: str, function: Callable[..., Any], **options: Any) -> FunctionDefinition:
-        """Declare a job."""
-        definition = FunctionDefinition(name, {}, function, function, **options)
-        self.registry.add(definition)
-        return definition
-
-    def start(self, *, job_log: bool = False, **options: Any) -> Launcher:
-        """Start it; *options* are those of a `Config`."""
-        server_chain: Chain[ServerMiddleware] = Chain()
-        config = Config(
-            redis=RedisSettings(self.url),
-            sidekiq_version="6.4.1",
-            capsules=(CapsuleConfig(concurrency=1),),
-            job_log=job_log,
-            embedded=True,
-            **options,
-        )
-        self.launcher = Launcher(
-            WorkerParts(
-                config, registry=self.registry, hooks=self.hooks, server_middleware=server_chain, client=self.client
-            )
-        )
-        self.launcher.start()
-        return self.launcher
-
-    def stop(self) -> None:
-        """Stop it."""
-        if self.launcher is not None:
-            self.launcher.stop(timeout_seconds=1)
-        self.client.close()
-
-
-@pytest.fixture
-def worker(redis_url: str) -> Iterator[Worker]:
-    """Not started yet."""
-    one = Worker(redis_url)
-    yield one
-    one.stop()
 
 
 class Lines(logging.Handler):
@@ -125,11 +63,6 @@ def brought() -> Iterator[list[int]]:
     telemetry.detach("brought")
 
 
-def in_flight(client: redis.Redis) -> int:
-    """How many jobs are."""
-    return len(jobs_in_flight(client))
-
-
 def test_a_job_that_cannot_even_be_begun_fails(worker: Worker, redis_client: redis.Redis) -> None:
     """Its class stands for many jobs, and finding the right one raises."""
 
@@ -142,7 +75,7 @@ def test_a_job_that_cannot_even_be_begun_fails(worker: Worker, redis_client: red
     worker.start()
 
     eventually(lambda: worker.ran == [2])
-    eventually(lambda: in_flight(redis_client) == 0)
+    eventually(lambda: len(jobs_in_flight(redis_client)) == 0)
     [retried] = redis_client.zrange("retry", 0, -1)
     assert json.loads(retried)["error_message"] == "no such table"
     assert "Internal error" in worker.reported
@@ -163,7 +96,7 @@ def test_an_error_handler_that_exits_ends_no_thread(worker: Worker, redis_client
     worker.start()
 
     eventually(lambda: worker.ran == [2])
-    eventually(lambda: in_flight(redis_client) == 0)
+    eventually(lambda: len(jobs_in_flight(redis_client)) == 0)
     assert redis_client.zcard("retry") == 1
 
 
@@ -182,7 +115,7 @@ def test_an_interrupted_job_that_may_not_be_pushed_again_fails(worker: Worker, r
     worker.start()
 
     eventually(lambda: redis_client.zcard("retry") == 1)
-    eventually(lambda: in_flight(redis_client) == 0)
+    eventually(lambda: len(jobs_in_flight(redis_client)) == 0)
     assert json.loads(redis_client.zrange("retry", 0, -1)[0])["error_message"] == "the tenant is gone"
 
 
@@ -200,7 +133,7 @@ def test_an_async_suspect_clears_its_name(worker: Worker, redis_client: redis.Re
     worker.start()
 
     eventually(lambda: worker.ran == [1])
-    eventually(lambda: in_flight(redis_client) == 0)
+    eventually(lambda: len(jobs_in_flight(redis_client)) == 0)
     eventually(lambda: redis_client.exists("sidekiq_py:suspects") == 0)
     assert redis_client.get("stat:processed") == b"1"
 

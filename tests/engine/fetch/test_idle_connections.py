@@ -11,7 +11,8 @@ from sidekiq_py.engine.ownership.owner import Ownership, UnitOfWork
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.wire import keys
-from tests.engine.fetch.test_beside_the_job import Worker, in_flight
+from tests.engine.embedded_worker import Worker
+from tests.support.in_flight import jobs_in_flight
 from tests.support.ledger import job_text, push_jobs
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
@@ -38,7 +39,7 @@ def test_a_worker_reports_nothing_where_redis_closes_its_idle_connections(
     eventually(lambda: links[0].generation > before[0])
     push_jobs(client, [job_text(1, "run")])
     eventually(lambda: worker.ran == [1])
-    eventually(lambda: in_flight(client) == 0)
+    eventually(lambda: len(jobs_in_flight(client)) == 0)
     eventually(lambda: all(link.generation > first for link, first in zip(links, before, strict=True)))
 
     assert worker.reported == []

@@ -34,8 +34,8 @@ from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.redis_access.extension import revoked
 from sidekiq_py.wire import keys
+from tests.engine.embedded_worker import Worker
 from tests.engine.fetch.in_flight_jobs import push
-from tests.engine.fetch.test_beside_the_job import Worker, in_flight
 from tests.support.cutting_proxy import CuttingProxy, Where
 from tests.support.in_flight import jobs_in_flight
 from tests.support.ledger import job_text, push_jobs
@@ -252,7 +252,7 @@ def test_a_job_whose_end_cannot_be_worked_out_is_kept_in_dead(
     worker.start()
 
     eventually(lambda: worker.ran == [2])
-    eventually(lambda: in_flight(redis_client) == 0)
+    eventually(lambda: len(jobs_in_flight(redis_client)) == 0)
     assert redis_client.zcard("dead") + redis_client.zcard("retry") == 1
     assert "Internal error" in worker.reported
 
@@ -267,7 +267,7 @@ def test_an_error_of_our_own_while_settling_does_not_leave_the_job_in_flight(
     worker.start()
 
     eventually(lambda: redis_client.zcard("retry") == 1)
-    eventually(lambda: in_flight(redis_client) == 0)
+    eventually(lambda: len(jobs_in_flight(redis_client)) == 0)
 
 
 def test_a_success_that_cannot_be_gathered_is_no_job_lost(
@@ -280,7 +280,7 @@ def test_a_success_that_cannot_be_gathered_is_no_job_lost(
 
     eventually(lambda: worker.ran == [1])
     eventually(lambda: redis_client.zcard("retry") == 1)
-    eventually(lambda: in_flight(redis_client) == 0)
+    eventually(lambda: len(jobs_in_flight(redis_client)) == 0)
 
 
 def test_a_success_that_was_gathered_is_handed_in_though_the_first_try_fails(
@@ -339,7 +339,7 @@ def test_a_job_at_hand_goes_back_when_its_thread_fails_beyond_measure(
     worker.start()
 
     eventually(lambda: worker.ran == [1])
-    eventually(lambda: in_flight(redis_client) == 0)
+    eventually(lambda: len(jobs_in_flight(redis_client)) == 0)
     assert faults.raised == ["_process", "rescued"]
 
 
@@ -373,7 +373,7 @@ def test_an_async_job_whose_task_cannot_be_made_goes_back(
     worker.start()
 
     eventually(lambda: sorted(worker.ran) == [0, 1, 2])
-    eventually(lambda: in_flight(redis_client) == 0)
+    eventually(lambda: len(jobs_in_flight(redis_client)) == 0)
     assert worker.launcher is not None
     assert worker.launcher.parts.loop is not None
     loop = worker.launcher.parts.loop
@@ -399,7 +399,7 @@ def test_an_async_job_that_is_cancelled_before_its_first_step_goes_back(
     worker.start()
 
     eventually(lambda: worker.ran == [1])
-    eventually(lambda: in_flight(redis_client) == 0)
+    eventually(lambda: len(jobs_in_flight(redis_client)) == 0)
 
 
 def test_an_async_job_that_is_cancelled_while_its_end_is_written_has_ended(
@@ -425,7 +425,7 @@ def test_an_async_job_that_is_cancelled_while_its_end_is_written_has_ended(
         push_jobs(redis_client, [job_text(1, "fail")])
         worker.start()
         eventually(lambda: redis_client.zcard("retry") == 1)
-        eventually(lambda: in_flight(redis_client) == 0)
+        eventually(lambda: len(jobs_in_flight(redis_client)) == 0)
 
     assert worker.ran == [1]
     assert redis_client.get(keys.STAT_FAILED) == b"1"
@@ -442,7 +442,7 @@ def test_a_loop_that_cannot_be_told_of_a_job_leaves_it_to_the_thread(
 
     eventually(lambda: worker.ran == [2])
     eventually(lambda: redis_client.zcard("retry") == 1)
-    eventually(lambda: in_flight(redis_client) == 0)
+    eventually(lambda: len(jobs_in_flight(redis_client)) == 0)
 
 
 # ---- the basic fetcher

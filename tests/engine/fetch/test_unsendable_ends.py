@@ -1,7 +1,6 @@
 """Ends of jobs that no command to Redis can carry."""
 
 import json
-from collections.abc import Iterator
 from inspect import iscoroutinefunction
 from typing import Any
 
@@ -9,18 +8,10 @@ import pytest
 import redis
 
 from sidekiq_py.outcome import Outcome, Question
-from tests.engine.fetch.test_beside_the_job import Worker
+from tests.engine.embedded_worker import Worker
 from tests.support.in_flight import jobs_in_flight
 from tests.support.ledger import job_text, push_jobs
 from tests.support.waiting import eventually
-
-
-@pytest.fixture
-def worker(redis_url: str) -> Iterator[Worker]:
-    """Not started yet."""
-    one = Worker(redis_url)
-    yield one
-    one.stop()
 
 
 def declare(worker: Worker, word: Any, question: Question | None = None) -> None:

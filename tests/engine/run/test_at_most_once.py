@@ -3,7 +3,7 @@
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
@@ -17,22 +17,15 @@ from sidekiq_py.outcome import Attempt, Outcome
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
-from sidekiq_py.redis_access.job_path import in_flight as in_flight_steps
+from sidekiq_py.redis_access.job_path import in_flight
 from sidekiq_py.redis_access.job_path.settle_script import SETTLE
+from tests.engine.embedded_worker import Worker
 from tests.engine.fetch.in_flight_jobs import fetch
-from tests.engine.fetch.test_beside_the_job import Worker, in_flight
 from tests.support.cutting_proxy import CuttingProxy, Where
+from tests.support.in_flight import jobs_in_flight
 from tests.support.ledger import job_text, push_jobs
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
-
-
-@pytest.fixture
-def worker(redis_url: str) -> Iterator[Worker]:
-    """Not started yet."""
-    one = Worker(redis_url)
-    yield one
-    one.stop()
 
 
 @pytest.mark.parametrize("is_async", [False, True])
@@ -43,7 +36,7 @@ def test_a_job_that_runs_at_most_once_is_nowhere_while_it_runs(
     seen: list[int] = []
 
     def look(_: int) -> None:
-        seen.append(in_flight(redis_client) + redis_client.llen("queue:default"))
+        seen.append(len(jobs_in_flight(redis_client)) + redis_client.llen("queue:default"))
 
     async def look_async(_: int) -> None:
         look(_)
@@ -187,7 +180,7 @@ def test_it_does_not_start_if_it_was_recovered_while_the_connection_was_broken(
         settler = Settler(
             through_proxy.new_link(),
             on_pending=lambda: None,
-            on_lost_connection=lambda: in_flight_steps.fence(link, owner.name, certain=True, now=time.time()),
+            on_lost_connection=lambda: in_flight.fence(link, owner.name, certain=True, now=time.time()),
             count=lambda jobs: None,
         )
         exits.callback(settler.close)
@@ -265,7 +258,7 @@ def test_it_does_not_run_again_after_a_hard_stop(
     launcher.stop(timeout_seconds=0.1)
 
     eventually(lambda: any("runs at most once was cut off" in line for line in caplog.messages))
-    assert (redis_client.llen("queue:default"), in_flight(redis_client)) == (0, 0)
+    assert (redis_client.llen("queue:default"), len(jobs_in_flight(redis_client))) == (0, 0)
 
 
 class Watch:
@@ -292,7 +285,7 @@ def test_it_is_ended_from_outside_at_its_hard_limit(redis_client: redis.Redis, w
     push_jobs(redis_client, [job_text(1, "held"), job_text(2, "run")])
     assert job.begun.wait(30)
     [unit] = watch.units
-    assert in_flight(redis_client) == 0
+    assert len(jobs_in_flight(redis_client)) == 0
     [kept] = redis_client.keys("sidekiq_py:kept:*")
     assert redis_client.ttl(kept) > 3600
 

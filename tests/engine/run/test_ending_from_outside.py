@@ -12,12 +12,10 @@ from sidekiq_py.engine.ownership.owner import UnitOfWork
 from sidekiq_py.engine.run.interrupts import Guard
 from sidekiq_py.errors import TerminatedError
 from sidekiq_py.outcome import Outcome
+from tests.engine.embedded_worker import Worker
 from tests.engine.fetch.in_flight_jobs import ABOUT, OWNER, fetch, held
-from tests.engine.fetch.test_beside_the_job import Worker, worker
 from tests.support.ledger import job_text, push_jobs
 from tests.support.waiting import eventually
-
-__all__ = ("worker",)
 
 
 def unit() -> UnitOfWork:

@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,21 +13,13 @@ from sidekiq_py.outcome import Attempt, Outcome, Question
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.job_path import in_flight, settle_script
 from sidekiq_py.redis_access.job_path.settle_script import Join, Once, Unless
+from tests.engine.embedded_worker import Worker
 from tests.engine.fetch.in_flight_jobs import OWNER, fetch, held, push
-from tests.engine.fetch.test_beside_the_job import Worker
 from tests.support.in_flight import jobs_in_flight
 from tests.support.ledger import job_text, push_jobs
 from tests.support.waiting import eventually
 
 PLACEHOLDER = b"\x00seam\x00"
-
-
-@pytest.fixture
-def worker(redis_url: str) -> Iterator[Worker]:
-    """Not started yet."""
-    one = Worker(redis_url)
-    yield one
-    one.stop()
 
 
 def part(number: int, text: bytes, parts: int) -> list[Any]:

@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import redis
 from sidekiq_celery import Celery, signals
 
 from tests.support.waiting import eventually
@@ -29,6 +30,11 @@ def command(*arguments: str) -> list[str]:
 def environment(**more: str) -> dict[str, str]:
     """For processes to find the programs of these tests."""
     return {"PYTHONPATH": os.pathsep.join(map(str, SOURCE_ROOTS)), "PYTHONUNBUFFERED": "1", **more}
+
+
+def noted(client: redis.Redis, key: str) -> list[str]:
+    """What the program has noted."""
+    return [text.decode() for text in client.lrange(f"noted:{key}", 0, -1)]
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """Revokes and rate limits by remote control, with workers of each kind."""
 
-from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -8,18 +7,10 @@ import pytest
 import redis
 from sidekiq_celery.exceptions import TaskRevokedError
 
-from tests.support.celery_program import wait_for_an_answer
+from tests.support.celery_program import StartWorker, noted, wait_for_an_answer
 from tests.support.waiting import eventually
-from tests.support.worker_process import SidekiqProcess
 
 WAIT_SECONDS = 60
-
-StartWorker = Callable[..., SidekiqProcess]
-
-
-def noted(client: redis.Redis, key: str) -> list[str]:
-    """What a worker has noted."""
-    return [text.decode() for text in client.lrange(f"noted:{key}", 0, -1)]
 
 
 def listening(project: ModuleType) -> None:

@@ -11,7 +11,8 @@ import pytest
 import redis
 from sidekiq_celery.exceptions import TaskRevokedError
 
-from tests.compat.revokes.test_control import WAIT_SECONDS, listening, noted
+from tests.compat.revokes.test_control import WAIT_SECONDS, listening
+from tests.support.celery_program import noted
 from tests.support.real_celery import python_with_celery
 from tests.support.waiting import eventually
 from tests.support.worker_process import SidekiqProcess

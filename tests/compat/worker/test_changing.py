@@ -20,7 +20,7 @@ from sidekiq_celery.worker.limit_commands import set_limits
 from sidekiq_celery.worker.pools import autoscale_range
 
 from sidekiq_py.wire.json_dialect import loads
-from tests.support.celery_program import StartWorker, wait_for_an_answer
+from tests.support.celery_program import StartWorker, noted, wait_for_an_answer
 from tests.support.waiting import eventually
 from tests.support.worker_process import SidekiqProcess
 
@@ -54,11 +54,6 @@ def shown_queues(client: redis.Redis) -> list[set[str]]:
     return [set(loads(info)["queues"]) for info in infos if info]
 
 
-def notes(client: redis.Redis, key: str) -> list[str]:
-    """What the program has noted."""
-    return [text.decode() for text in client.lrange(f"noted:{key}", 0, -1)]
-
-
 def test_a_family_grows_and_shrinks_while_it_works(
     start: StartWorker, project: ModuleType, redis_client: redis.Redis
 ) -> None:
@@ -76,7 +71,7 @@ def test_a_family_grows_and_shrinks_while_it_works(
 
     for one in sent:
         one.get(timeout=_SECONDS)
-    assert Counter(notes(redis_client, "counted")) == Counter(map(str, range(200)))
+    assert Counter(noted(redis_client, "counted")) == Counter(map(str, range(200)))
     assert worker.stop() == 0
 
 
@@ -86,7 +81,7 @@ def test_a_busy_child_finishes_before_it_goes(
     """The idle one goes, and a new one comes beside the busy one."""
     worker = start("-c", "2", processes=2)
     sent = project.finish_when_told.delay()
-    [busy] = eventually(lambda: notes(redis_client, "slow"), within_seconds=_SECONDS)
+    [busy] = eventually(lambda: noted(redis_client, "slow"), within_seconds=_SECONDS)
 
     replies(project, "pool_shrink")
     eventually(lambda: children(redis_client) == {int(busy)}, within_seconds=_SECONDS)
@@ -106,7 +101,7 @@ def test_a_process_grows_and_shrinks(
     sent = [task.delay() for _ in range(3)]
 
     assert replies(project, "pool_grow", n=2) == {"ok": "pool will grow"}
-    eventually(lambda: len(notes(redis_client, "slow")) == 3, within_seconds=_SECONDS)
+    eventually(lambda: len(noted(redis_client, "slow")) == 3, within_seconds=_SECONDS)
     assert replies(project, "pool_shrink", n=2) == {"ok": "pool will shrink"}
     redis_client.rpush("finish", *["now"] * 3)
 
@@ -183,10 +178,10 @@ def test_nothing_of_a_new_queue_is_lost_with_a_killed_child(
     start("-c", "1", "-Q", "first")
     replies(project, "add_consumer", queue="second")
     sent = [project.finish_when_told.apply_async(queue="second"), project.add.apply_async((1, 1), queue="second")]
-    [pid] = eventually(lambda: notes(redis_client, "slow"), within_seconds=_SECONDS)
+    [pid] = eventually(lambda: noted(redis_client, "slow"), within_seconds=_SECONDS)
 
     os.kill(int(pid), signal.SIGKILL)
-    eventually(lambda: len(notes(redis_client, "slow")) == 2, within_seconds=_SECONDS)
+    eventually(lambda: len(noted(redis_client, "slow")) == 2, within_seconds=_SECONDS)
     redis_client.rpush("finish", "now")
 
     assert [one.get(timeout=_SECONDS) for one in sent] == ["finished", 2]
@@ -251,7 +246,7 @@ def test_a_worker_scales_itself(start: StartWorker, project: ModuleType, redis_c
 
     eventually(lambda: len(children(redis_client)) == 2, within_seconds=_SECONDS)
     assert replies(project, "autoscale", max=3, min=1) == {"ok": "autoscale now max=3 min=1"}
-    eventually(lambda: len(notes(redis_client, "slow")) == 3, within_seconds=_SECONDS)
+    eventually(lambda: len(noted(redis_client, "slow")) == 3, within_seconds=_SECONDS)
     scaler = replies(project, "stats")["autoscaler"]
     assert (scaler["max"], scaler["min"], scaler["current"]) == (3, 1, 3)
     redis_client.rpush("finish", *["now"] * 3)
@@ -267,7 +262,7 @@ def test_a_worker_of_threads_scales_itself(start: StartWorker, project: ModuleTy
     worker = start("--autoscale", "3,1", "-P", "threads")
     sent = [project.finish_when_told.delay() for _ in range(3)]
 
-    eventually(lambda: len(notes(redis_client, "slow")) == 3, within_seconds=_SECONDS)
+    eventually(lambda: len(noted(redis_client, "slow")) == 3, within_seconds=_SECONDS)
     redis_client.rpush("finish", *["now"] * 3)
 
     assert [one.get(timeout=_SECONDS) for one in sent] == ["finished"] * 3
@@ -383,4 +378,4 @@ def test_nothing_is_lost_while_a_worker_is_changed_and_its_children_are_killed(
                 os.kill(draw.choice(eventually(lambda: forked(worker), within_seconds=_SECONDS)), signal.SIGKILL)
     replies(project, "add_consumer", queue="second")
 
-    eventually(lambda: set(notes(redis_client, "counted")) == {*map(str, range(200))}, within_seconds=_SECONDS)
+    eventually(lambda: set(noted(redis_client, "counted")) == {*map(str, range(200))}, within_seconds=_SECONDS)

@@ -11,15 +11,10 @@ import redis
 from sidekiq_celery.exceptions import TimeLimitExceeded
 
 from tests.engine.prefork.test_process_end import is_gone
-from tests.support.celery_program import StartWorker
+from tests.support.celery_program import StartWorker, noted
 from tests.support.waiting import eventually
 
 _SECONDS = 60
-
-
-def noted(client: redis.Redis, key: str) -> list[str]:
-    """What the program has noted."""
-    return [text.decode() for text in client.lrange(f"noted:{key}", 0, -1)]
 
 
 @pytest.mark.parametrize("pool", ["prefork", "threads", "solo", "asyncio"])

@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dis import opmap
+from functools import partial
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import BuiltinImporter, FrozenImporter, ModuleSpec, PathFinder
@@ -25,6 +26,7 @@ from importlib.util import find_spec, spec_from_loader
 from types import ModuleType
 from typing import Any
 
+from sidekiq_celery._submodules import submodule
 from sidekiq_celery.exceptions import _FROM_BILLIARD, ImproperlyConfigured
 
 __all__ = ("install_as_celery", "own_name")
@@ -32,6 +34,7 @@ __all__ = ("install_as_celery", "own_name")
 _ALIAS = "celery"
 _OWN = "sidekiq_celery"
 _BILLIARDS_ERRORS = "billiard.exceptions"
+_KOMBU = "kombu"
 _GUIDE = "docs/migrating_from_celery.md"
 
 # They look for files or built-in modules, and ignore what other finders have found.
@@ -53,6 +56,8 @@ def install_as_celery() -> None:
     sys.meta_path.insert(0, CeleryFinder())
     if _BILLIARDS_ERRORS in sys.modules:
         vars(sys.modules[_BILLIARDS_ERRORS]).update(_FROM_BILLIARD)
+    if _KOMBU in sys.modules:
+        _show_kombus_submodules()
 
 
 def own_name(module: str) -> str:
@@ -72,7 +77,8 @@ class CeleryFinder(MetaPathFinder):
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """
-        The spec of *fullname*. Returns None unless the module is Celery's, this package's own or billiard's errors.
+        The spec of *fullname*. Returns None unless the module is Celery's, this package's own, billiard's errors or
+        kombu itself.
 
         Raises:
             ModuleNotFoundError: This package has no such module.
@@ -82,6 +88,8 @@ class CeleryFinder(MetaPathFinder):
             return self._of_celery(fullname, own, path, target)
         if fullname == _BILLIARDS_ERRORS:
             return self._of_others(fullname, path, target, _BilliardLoader)
+        if fullname == _KOMBU:
+            return self._of_others(fullname, path, target, _KombuLoader)
         if _is_own(fullname):
             return self._of_others(fullname, path, target, lambda loader: _RecordingLoader(loader, self._loads))
         return None
@@ -214,6 +222,14 @@ class _BilliardLoader(_SameLoader):
         vars(module).update(_FROM_BILLIARD)
 
 
+class _KombuLoader(_SameLoader):
+    """Makes the modules below kombu attributes of it."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        super().exec_module(module)
+        _show_kombus_submodules()
+
+
 class _SameModule(Loader):
     """Returns the module *own* when it is imported by another name."""
 
@@ -264,6 +280,11 @@ class _Face(ModuleType):
 
 def _is_own(name: str) -> bool:
     return name == _OWN or name.startswith(f"{_OWN}.")
+
+
+def _show_kombus_submodules() -> None:
+    # kombu puts a module of its own class in its place. Where nothing is found here, that class looks up its names.
+    vars(sys.modules[_KOMBU])["__getattr__"] = partial(submodule, _KOMBU)
 
 
 def _celery_s_name(own: str) -> str | None:

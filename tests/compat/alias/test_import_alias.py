@@ -93,6 +93,23 @@ assert "RestartFreqExceeded" in inspect.getsource(billiard.exceptions)
     assert printed(run("-c", program)) == []
 
 
+@pytest.mark.parametrize("first", ["install", "import"])
+def test_modules_below_kombu_are_there_below_a_mere_import_of_it(run: Run, first: str) -> None:
+    """Celery has imported them, and packages rely on it; what kombu shows itself stays as it is."""
+    lines = [INSTALL, "import kombu"]
+    program = (
+        "\n".join(lines if first == "install" else reversed(lines))
+        + """
+import celery
+print(kombu.connection.retry_over_time.__name__, kombu.serialization.registry.__class__.__name__)
+print(kombu.Connection is kombu.connection.Connection, kombu.uuid.__name__)
+print(hasattr(kombu, "nothing"), hasattr(kombu, "_hidden"))
+"""
+    )
+
+    assert printed(run("-c", program)) == ["retry_over_time SerializerRegistry", "True uuid", "False False"]
+
+
 def test_classes_may_be_given_brackets_as_celery_types_asks_for(run: Run) -> None:
     """Programs with its stubs replace `__class_getitem__` before they declare tasks, of `class_property` as well."""
     program = f"""

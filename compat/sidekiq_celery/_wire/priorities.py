@@ -1,9 +1,10 @@
 """
 Priorities: separate queues that are served in order.
 
-An app orders priorities if its `broker_transport_options` contain `{"queue_order_strategy": "priority"}`, as with
-Celery on Redis. Otherwise a priority is only passed to the task. 0 is the most urgent and uses the queue itself; the
-others use `<queue>:<step>`, each rounded down to one of `priority_steps` (0, 3, 6, 9).
+An app orders priorities if its `broker_transport_options` contain `{"queue_order_strategy": "priority"}`. Otherwise a
+priority is only passed to the task, whereas Celery on Redis always orders by it: here each step is a queue that every
+worker has to serve. 0 is the most urgent and uses the queue itself; the others use `<queue>:<step>`, each rounded down
+to one of `priority_steps` (0, 3, 6, 9).
 """
 
 from bisect import bisect_right

@@ -94,7 +94,8 @@ def _is_pushed_as_it_is(app: App, sig: Any) -> bool:
     """
     Whether every part prepares the body itself, as any part may be the last.
 
-    False if that is expensive, if the body is not sent as JSON, or if a receiver or middleware must see it only once.
+    False if that is expensive, if the body is not sent as JSON, or if a receiver, middleware or the `apply_async` of a
+    program's own class must see it only once: a class that locks would find the lock of the part before.
     """
     if kinds.is_group(sig) or kinds.is_chord(sig) or kinds.is_chain(sig):
         return False
@@ -103,7 +104,17 @@ def _is_pushed_as_it_is(app: App, sig: Any) -> bool:
     listening = signals.has_publish_receivers()
     has_listeners = bool(listening or app.conf.task_send_sent_event)
     is_compressed = bool(options.get("compression") or app.conf.task_compression)
-    return is_json and not is_compressed and not has_listeners and not pushing_client(app).middleware
+    is_observed = has_listeners or _has_an_apply_async_of_its_own(app, sig) or pushing_client(app).middleware
+    return is_json and not is_compressed and not is_observed
+
+
+def _has_an_apply_async_of_its_own(app: App, sig: Any) -> bool:
+    task = app._tasks.get(sig.task)
+    if task is None:
+        return False
+    # The base of all tasks is the class that has both, also if a package has wrapped its method.
+    defining = next((kind for kind in type(task).__mro__ if "apply_async" in vars(kind)), object)
+    return "_own_apply_async" not in vars(defining)
 
 
 def _serializer_of(app: App, sig: Any) -> Any:

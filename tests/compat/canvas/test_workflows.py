@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import redis
-from sidekiq_celery import Celery, chain, chord, group, signature
+from sidekiq_celery import Celery, Task, chain, chord, group, signature
 from sidekiq_celery.result import GroupResult
 
 from tests.compat.tasks.worker import TaskWorker
@@ -261,6 +261,24 @@ def test_a_chain_that_a_real_celery_client_sent_goes_on(
     worker.start()
 
     assert app.AsyncResult("last").get(timeout=WAIT_SECONDS) == 112
+
+
+def test_the_apply_async_of_a_chord_s_body_is_called_once(
+    app: Celery, tasks: SimpleNamespace, worker: TaskWorker
+) -> None:
+    """One that sends nothing while a lock is held, as that of celery-singleton, would find the lock of another part."""
+    calls: list[Any] = []
+
+    class Single(Task):
+        def apply_async(self, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
+            calls.append(args)
+            return super().apply_async(args, kwargs, **options) if len(calls) == 1 else None
+
+    single: Any = app.task(name="single", base=Single)(sum)
+    worker.start()
+
+    assert outcome(chord([tasks.same.s(number) for number in range(4)], single.s())) == 6
+    assert calls == [([0, 1, 2, 3],)]
 
 
 def test_an_election_is_a_call(running: SimpleNamespace) -> None:

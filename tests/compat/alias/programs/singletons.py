@@ -3,7 +3,7 @@
 import sys
 import threading
 
-from celery import Celery
+from celery import Celery, chord
 from celery.contrib.testing.worker import start_worker
 from celery_once import AlreadyQueued, QueueOnce
 from celery_singleton import Singleton
@@ -29,6 +29,21 @@ def single(number):
     return number
 
 
+@app.task
+def same(number):
+    return number
+
+
+@app.task(base=QueueOnce)
+def total_once(numbers):
+    return sum(numbers)
+
+
+@app.task(base=Singleton)
+def single_total(numbers):
+    return sum(numbers)
+
+
 first = once.delay(5)
 try:
     once.delay(5, word="b")
@@ -47,4 +62,8 @@ with start_worker(app, pool="threads", concurrency=2, loglevel=0):
     assert single.delay(2).id != running.id
     release.set()
     assert running.get(timeout=60) == 1
+
+    # Each takes its lock once, although any part of the chord may be the one that calls it.
+    for body in (total_once, single_total):
+        assert chord([same.s(number) for number in range(4)], body.s())().get(timeout=60) == 6
 print("done")

@@ -117,7 +117,7 @@ def send_message(
     **properties: Any,
 ) -> str | None:
     """
-    Send a message: push it, with the signals before and after.
+    Send a message: push it, with the signals before and after, unless its task is one of which nobody is told.
 
     Args:
         queue: The queue's name. Exchange and routing key have already been resolved, and are only passed to signals.
@@ -143,9 +143,10 @@ def send_message(
 
     exchange_name = getattr(exchange, "name", exchange)
     place = {"exchange": exchange_name or "", "routing_key": (routing_key if exchange_name else None) or queue}
+    is_announced = getattr(task_type, "is_announced", True)
     is_v1 = signals.has_publish_receivers() and conf.task_protocol == 1
     body: Any = body_v1(message, utc=conf.enable_utc) if is_v1 else message.body
-    if signals.before_task_publish.receivers:
+    if is_announced and signals.before_task_publish.receivers:
         _announce(app, name, message, queue, place, body, retry_policy)
     if is_v1:
         message = with_body_v1(message, body)
@@ -168,12 +169,13 @@ def send_message(
         there = push_unique(app, item, policy, lock)
         return item["jid"], None if there == item["jid"] else there
 
-    is_wrapped = producer_wrappers.is_wrapped()
+    is_wrapped = is_announced and producer_wrappers.is_wrapped()
     task_id, there = producer_wrappers.publish(app, message, body, place, send) if is_wrapped else send()
     if there is not None:
         logger.info("%s[%s] was not sent: the same call already exists, as %s", name, task_id, there)
         return there
-    _report_sent(app, name, task_id, message, queue, place, body)
+    if is_announced:
+        _report_sent(app, name, task_id, message, queue, place, body)
     return None
 
 

@@ -5,10 +5,11 @@ Both happen in the script that ends the part's job. So there is no moment when a
 when all parts are counted but the body is not enqueued.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from sidekiq_celery import signals
-from sidekiq_celery._send import flow_store, pipeline_buffer
+from sidekiq_celery._send import flow_store, pipeline_buffer, producer_wrappers
 from sidekiq_celery._send.clients import pushing_client, refuse
 from sidekiq_celery._wire.chord_part import NUMBER, chord_id_of, is_part
 from sidekiq_celery._wire.context import Context
@@ -19,7 +20,7 @@ from sidekiq_celery._workflow.links import lineage
 from sidekiq_celery._workflow.never import chord_failed
 from sidekiq_celery._workflow.own_routes import route_of
 from sidekiq_celery._workflow.signature import maybe_signature
-from sidekiq_celery._workflow.steps import call_step
+from sidekiq_celery._workflow.steps import call_step, is_called_directly
 from sidekiq_celery.contract import App
 from sidekiq_celery.utils.ids import uuid
 from sidekiq_py.errors import JsonParseError
@@ -83,19 +84,31 @@ def _body_commands(app: App, request: Context, body: Any) -> list[Command]:
         if _is_pushed_as_it_is(app, sig):
             call_step(app, sig, results, request)
         else:
-            options = {**lineage(app, request), **route_of(app, sig, request)}
-            app.tasks[START_TASK].apply_async((results, body), **options)
+            _call_start_task(app, request, results, body, route_of(app, sig, request))
     # The body is a child of the last part to end, which may be another one than this.
     request.children[:] = children
     return pipeline_buffer.commands(app, jobs, request)
+
+
+def _call_start_task(app: App, request: Context, results: Any, body: Any, route: Mapping[str, Any]) -> None:
+    """Call it past everything that watches calls. It has the part's headers, so that the body continues its trace."""
+    own: Any = app
+    own._own_send_task(
+        START_TASK,
+        (results, body),
+        task_type=app.tasks[START_TASK],
+        ignore_result=True,
+        headers=dict(request.headers or {}),
+        **{**lineage(app, request), **route},
+    )
 
 
 def _is_pushed_as_it_is(app: App, sig: Any) -> bool:
     """
     Whether every part prepares the body itself, as any part may be the last.
 
-    False if that is expensive, if the body is not sent as JSON, or if a receiver, middleware or the `apply_async` of a
-    program's own class must see it only once: a class that locks would find the lock of the part before.
+    False if that is expensive, if the body is not sent as JSON, or if a receiver, middleware or another `apply_async`
+    than ours must see it only once: one that takes a lock would find the lock of the part before.
     """
     if kinds.is_group(sig) or kinds.is_chord(sig) or kinds.is_chain(sig):
         return False
@@ -104,17 +117,9 @@ def _is_pushed_as_it_is(app: App, sig: Any) -> bool:
     listening = signals.has_publish_receivers()
     has_listeners = bool(listening or app.conf.task_send_sent_event)
     is_compressed = bool(options.get("compression") or app.conf.task_compression)
-    is_observed = has_listeners or _has_an_apply_async_of_its_own(app, sig) or pushing_client(app).middleware
-    return is_json and not is_compressed and not is_observed
-
-
-def _has_an_apply_async_of_its_own(app: App, sig: Any) -> bool:
     task = app._tasks.get(sig.task)
-    if task is None:
-        return False
-    # The base of all tasks is the class that has both, also if a package has wrapped its method.
-    defining = next((kind for kind in type(task).__mro__ if "apply_async" in vars(kind)), object)
-    return "_own_apply_async" not in vars(defining)
+    is_direct = not producer_wrappers.is_wrapped() and (task is None or is_called_directly(app, task))
+    return is_json and not is_compressed and not has_listeners and is_direct and not pushing_client(app).middleware
 
 
 def _serializer_of(app: App, sig: Any) -> Any:

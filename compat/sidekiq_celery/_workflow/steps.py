@@ -62,9 +62,15 @@ def _options_of_a_plain_call(app: App, signature: Any) -> Mapping[str, Any] | No
     task = app._tasks.get(signature["task"])
     if task is None or not _OF_A_POSITION.issuperset(options) or "args" not in signature or "kwargs" not in signature:
         return None
+    is_plain = is_called_directly(app, task) and task._dump_pydantic_arguments is None
+    return options if is_plain else None
+
+
+def is_called_directly(app: App, task: Any) -> bool:
+    """Whether a call of *task* runs no code that a program or package has put in place of ours."""
     kind: Any = type(task)
     kind_of_app: Any = type(app)
-    is_unchanged = (
+    return (
         # Other objects that a program registers as tasks do not have it.
         getattr(kind, "_own_apply_async", None) is kind.apply_async
         and kind.shadow_name is kind._own_shadow_name
@@ -73,4 +79,3 @@ def _options_of_a_plain_call(app: App, signature: Any) -> Mapping[str, Any] | No
         and "apply_async" not in task.__dict__
         and "send_task" not in app.__dict__
     )
-    return options if is_unchanged and task._dump_pydantic_arguments is None else None

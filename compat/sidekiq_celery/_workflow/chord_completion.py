@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sidekiq_celery import signals
-from sidekiq_celery._send import flow_store, pipeline_buffer, producer_wrappers
+from sidekiq_celery._send import flow_store, pipeline_buffer
 from sidekiq_celery._send.clients import pushing_client, refuse
 from sidekiq_celery._wire.chord_part import NUMBER, chord_id_of, is_part
 from sidekiq_celery._wire.context import Context
@@ -118,7 +118,7 @@ def _is_pushed_as_it_is(app: App, sig: Any) -> bool:
     has_listeners = bool(listening or app.conf.task_send_sent_event)
     is_compressed = bool(options.get("compression") or app.conf.task_compression)
     task = app._tasks.get(sig.task)
-    is_direct = not producer_wrappers.is_wrapped() and (task is None or is_called_directly(app, task))
+    is_direct = task is None or is_called_directly(app, task)
     return is_json and not is_compressed and not has_listeners and is_direct and not pushing_client(app).middleware
 
 

@@ -17,6 +17,7 @@ from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.redis_access.job_path.failed_jobs import DeadLimits
 from sidekiq_py.wire.dialect import Dialect, FloatText
 from sidekiq_py.wire.extensions import EXTENSION_KEYS
+from sidekiq_py.wire.json_writer import to_s
 
 QueueMode = Literal["strict", "weighted", "random"]
 
@@ -64,10 +65,12 @@ class QueueConfig:
         name, *rest = parts if isinstance(parts, list | tuple) and parts else (parts,)
         if name in (None, "", [], ()):
             raise ConfigError(f"{given!r} names no queue; name it, as in critical,3")
-        if (complaint := complaint_about_queue(str(name), f"queue is {name!r}")) is not None:
+        # YAML reads `no` as false, whose name in Ruby is "false".
+        text = to_s(name)
+        if (complaint := complaint_about_queue(text, f"queue is {name!r}")) is not None:
             raise ConfigError(f"{complaint}, and give each queue by itself, as in -q critical -q default")
         try:
-            str(name).encode()
+            text.encode()
         except UnicodeEncodeError:
             raise ConfigError(
                 f"queue {name!r} is not UTF-8; workers cannot serve it, but `sidekiq-py queues` can move its jobs"
@@ -83,7 +86,7 @@ class QueueConfig:
                 f"queue {name!r} has weight {weight!r}; weights are whole numbers, 0 or more. "
                 "Give each queue by itself, as in -q critical,3 -q default"
             )
-        return cls(str(name), int(weight))
+        return cls(text, int(weight))
 
 
 @dataclass(frozen=True, slots=True)

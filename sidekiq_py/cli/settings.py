@@ -19,6 +19,7 @@ from sidekiq_py.logs import FORMAT_NAMES, LOGGED_ATTRIBUTES, level_number
 from sidekiq_py.options import closest
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.wire.dialect import Dialect, FloatText
+from sidekiq_py.wire.json_writer import to_s
 
 DEFAULT_FILES = ("sidekiq.yml", "sidekiq.yml.erb")
 FETCHERS = ("reliable", "basic")
@@ -224,7 +225,7 @@ def make_config(
         capsules=_capsules(given, major),
         fetcher="basic" if fetcher == "basic" else "reliable",
         environment=options.environment,
-        tag=str(given["tag"]) if given.get("tag") is not None else _default_tag(options),
+        tag=to_s(given["tag"]) if given.get("tag") is not None else _default_tag(options),
         labels=values.texts(given.get("labels"), "labels"),
         job_log=not given.get("skip_default_job_logging"),
         extension_keys=options.extension_keys if extension_keys is None else extension_keys,

@@ -15,6 +15,7 @@ import click
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.errors import ConfigError, JsonParseError
 from sidekiq_py.wire.json_dialect import loads
+from sidekiq_py.wire.json_writer import to_s
 
 _UNIT_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _SPAN = re.compile(r"(?:\d+(?:\.\d+)?[smhd]?)+", re.ASCII)
@@ -56,7 +57,7 @@ def texts(value: Any, name: str) -> tuple[str, ...]:
     entries = value if isinstance(value, list | tuple) else [value]
     if any(isinstance(entry, list | tuple | dict) or entry is None for entry in entries):
         raise ConfigError(f"{name} is {value!r}; it must be a list of names")
-    return tuple(str(entry) for entry in entries)
+    return tuple(map(to_s, entries))
 
 
 def span_seconds(_ctx: click.Context, _parameter: click.Parameter, text: str | None) -> float | None:

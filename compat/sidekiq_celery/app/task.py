@@ -55,8 +55,19 @@ def _reprtask(task: Any, fmt: str | None = None, flags: Iterable[str] | None = N
     return text.format(task, flags=shown, app=app)
 
 
+if TYPE_CHECKING:
+
+    class _Typed(Generic[P, R_co]): ...
+
+else:
+
+    class _Typed:
+        # At run time the brackets take any number of types, and classes derived from it may be generic, as in Celery.
+        __class_getitem__ = classmethod(GenericAlias)
+
+
 @abstract.CallableTask.register
-class Task(TaskOptions, TaskHooks, Generic[P, R_co]):
+class Task(TaskOptions, TaskHooks, _Typed[P, R_co]):
     """
     A task. The decorator makes one from a function. Derive a class from it to add hooks, or state that lasts as long
     as the process. `TaskOptions` lists its attributes.
@@ -64,9 +75,6 @@ class Task(TaskOptions, TaskHooks, Generic[P, R_co]):
     To a type checker it has the function's parameters and return type. An `async def` function returns a coroutine;
     the result of a sent call then has the type that the coroutine returns.
     """
-
-    # At run time the brackets take any number of types, as in Celery.
-    __class_getitem__: Any = classmethod(GenericAlias)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Run the task in this process, as a function."""

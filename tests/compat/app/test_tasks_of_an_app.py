@@ -2,12 +2,15 @@
 
 import pickle
 import threading
+from typing import Generic, TypeVar
 from unittest.mock import MagicMock
 
 import pytest
 from sidekiq_celery import Celery, Task, _state, current_app, shared_task
 from sidekiq_celery.exceptions import DuplicateTaskNameWarning, InvalidTaskError, NotRegistered
 from sidekiq_celery.local import PromiseProxy
+
+T = TypeVar("T")
 
 
 def double(number):
@@ -366,3 +369,15 @@ def test_brackets_of_a_task_class_take_any_number_of_types() -> None:
 
     assert [Task[int].__origin__, Task[[int], str].__origin__, Task[int, str, bytes].__origin__] == [Task] * 3
     assert Counting().run() == 1
+
+
+def test_a_class_of_tasks_may_be_generic_itself() -> None:
+    """In any order of its bases, as with Celery's class, which is not generic at run time."""
+
+    class Before(Generic[T], Task):
+        pass
+
+    class After(Task, Generic[T]):
+        pass
+
+    assert [Before[int].__origin__, After[int].__origin__] == [Before, After]

@@ -75,11 +75,6 @@ def _is_count(value: Any) -> bool:
     return type(value) is int and value >= 0
 
 
-def _is_priority(value: Any) -> bool:
-    # kombu takes texts of digits, too, such as those of environment variables.
-    return type(value) in (int, float) or (type(value) is str and value.isascii() and value.isdigit())
-
-
 def _is_moment(value: Any) -> bool:
     moment = _read(value)
     try:
@@ -152,7 +147,7 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("kw", "embeds", "slot", "ignore_result"), _FLAG),
     **dict.fromkeys(("headers", "properties", "stamps", "delivery_info"), _OBJECT),
     **dict.fromkeys(("callbacks", "errbacks"), _SIGNATURES),
-    "priority": (_is_priority, "a number"),
+    "priority": (_exactly(int, float), "a number"),
     "timelimit": (are_limits, "a list of two numbers of seconds"),
     "stamped_headers": (_are_names, "a list of names"),
     "chain": (_is_chain, "a list of signatures"),

@@ -102,6 +102,9 @@ def _add_properties(task_headers: TaskHeaders, properties: Mapping[str, Any], ta
         if name not in _OF_PROPERTIES:
             if value is not None:
                 task_headers.setdefault("properties", {})[name] = value
+        elif name == "priority" and isinstance(value, str) and value.isascii() and value.isdigit():
+            # kombu takes texts of digits, too, such as those of environment variables.
+            task_headers[name] = int(value)
         elif value and value != task_id:
             task_headers[name] = value
 

@@ -117,8 +117,7 @@ def _is_pushed_as_it_is(app: App, sig: Any) -> bool:
     listening = signals.has_publish_receivers()
     has_listeners = bool(listening or app.conf.task_send_sent_event)
     is_compressed = bool(options.get("compression") or app.conf.task_compression)
-    task = app._tasks.get(sig.task)
-    is_direct = task is None or is_called_directly(app, task)
+    is_direct = is_called_directly(app, app._tasks.get(sig.task))
     return is_json and not is_compressed and not has_listeners and is_direct and not pushing_client(app).middleware
 
 

@@ -67,15 +67,24 @@ def _options_of_a_plain_call(app: App, signature: Any) -> Mapping[str, Any] | No
 
 
 def is_called_directly(app: App, task: Any) -> bool:
-    """Whether a call of *task* runs no code that a program or package has put in place of ours."""
+    """
+    Whether a call of *task* runs no code that a program or package has put in place of ours.
+
+    Args:
+        task: The task; None if only its name is known.
+    """
     kind: Any = type(task)
     kind_of_app: Any = type(app)
+    is_ours = (
+        kind_of_app.send_task is kind_of_app._own_send_task
+        and Signature.apply_async is Signature._own_apply_async
+        and "send_task" not in app.__dict__
+    )
+    if task is None or not is_ours:
+        return is_ours
     return (
         # Other objects that a program registers as tasks do not have it.
         getattr(kind, "_own_apply_async", None) is kind.apply_async
         and kind.shadow_name is kind._own_shadow_name
-        and kind_of_app.send_task is kind_of_app._own_send_task
-        and Signature.apply_async is Signature._own_apply_async
         and "apply_async" not in task.__dict__
-        and "send_task" not in app.__dict__
     )

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+import redis
 from sidekiq_celery import Celery, Task, chain, chord, signals
 from sidekiq_celery.canvas import Signature
 from sidekiq_celery.result import AsyncResult
@@ -71,6 +72,25 @@ def test_steps_and_bodies_go_through_what_was_put_around_calls(
     assert [result.get(timeout=_SECONDS) for result in results] == [3, 5]
     # The first step and the two parts are called here. The body is called once, although any part may be the last.
     assert watching.calls == 3 + 2 + 1
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"), [(Celery, "send_task"), (Signature, "apply_async")], ids=["the class of apps", "signatures"]
+)
+def test_a_body_that_only_others_have_goes_once_through_what_was_put_around_calls(
+    app: Celery, worker: TaskWorker, watching: Watching, redis_client: redis.Redis, owner: Any, name: str
+) -> None:
+    """The worker of the parts knows no more of it than its name and its queue."""
+    one_more = app.task(name="one_more")(increment)
+    worker.start()
+    canvas = chord([one_more.s(1), one_more.s(2)], app.signature("sum_up", queue="others"))
+    watching.wrap(owner, name)
+
+    canvas.apply_async()
+
+    assert redis_client.brpop(["queue:others"], timeout=_SECONDS)
+    # Those of the two parts are made here.
+    assert watching.calls == 2 + 1
 
 
 def test_a_class_of_tasks_that_overrides_calls_is_asked(app: Celery, worker: TaskWorker) -> None:

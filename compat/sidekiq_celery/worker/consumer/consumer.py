@@ -1,8 +1,7 @@
 """The counterpart of the object that consumes tasks in Celery's workers."""
 
+from functools import cached_property
 from typing import Any
-
-from kombu.common import QoS
 
 from sidekiq_celery import bootsteps
 
@@ -18,14 +17,12 @@ class Consumer:
         app, hostname, timer, hub, pool: The worker's.
         controller: The worker.
         steps: The bootsteps that are started and stopped.
-        qos: A prefetch count that programs' commands may read and change. Nothing is prefetched, so it has no effect.
     """
 
     def __init__(self, controller: Any, **kwargs: Any) -> None:
         self.controller = controller
         self.app = controller.app
         self.hostname = controller.hostname
-        self.qos = QoS(_ignored, controller.concurrency)
         self.steps: list[Any] = []
         self.blueprint = bootsteps.Blueprint(self.app.steps["consumer"], name="Consumer")
         self.blueprint.apply(self, **kwargs)
@@ -47,6 +44,14 @@ class Consumer:
     def pool(self) -> Any:
         """How many tasks run at once."""
         return self.controller.pool
+
+    @cached_property
+    def qos(self) -> Any:
+        """A prefetch count that programs' commands may read and change. Nothing is prefetched, so it has no effect."""
+        # Few workers need the module, which takes up almost a megabyte.
+        from kombu.common import QoS
+
+        return QoS(_ignored, self.controller.concurrency)
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(

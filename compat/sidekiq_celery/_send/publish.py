@@ -143,7 +143,7 @@ def send_message(
 
     exchange_name = getattr(exchange, "name", exchange)
     place = {"exchange": exchange_name or "", "routing_key": (routing_key if exchange_name else None) or queue}
-    is_announced = getattr(task_type, "is_announced", True)
+    is_announced = getattr(task_type, "_is_announced", True)
     is_v1 = signals.has_publish_receivers() and conf.task_protocol == 1
     body: Any = body_v1(message, utc=conf.enable_utc) if is_v1 else message.body
     if is_announced and signals.before_task_publish.receivers:

@@ -36,7 +36,7 @@ def add_start_task(app: App) -> None:
 
     # Each part of a chord prepares a call of it, as any may be the last: it is not announced, as most are never pushed.
     @app.task(
-        bind=True, name=START_TASK, shared=False, lazy=False, ignore_result=True, max_retries=0, is_announced=False
+        bind=True, name=START_TASK, shared=False, lazy=False, ignore_result=True, max_retries=0, _is_announced=False
     )
     def chord_start(self: Any, results: Any, body: Any) -> None:
         request = self.request

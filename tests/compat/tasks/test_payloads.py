@@ -210,6 +210,22 @@ def test_a_redis_that_is_away_is_told_by_kombus_error() -> None:
         gone.delay()
 
 
+def test_an_attribute_of_a_program_s_task_does_not_hide_its_calls(app: Celery) -> None:
+    """Programs choose the names of their own attributes."""
+    told: list[str] = []
+
+    def note(sender: str, **_: Any) -> None:
+        told.append(sender)
+
+    signals.after_task_publish.connect(note)
+    try:
+        app.task(name="quiet", is_announced=False)(abs).delay(1)
+    finally:
+        signals.after_task_publish.disconnect(note)
+
+    assert told == ["quiet"]
+
+
 def test_listeners_see_and_change_a_message(redis_client: redis.Redis, add: Any) -> None:
     """`before_task_publish` gets Celery's headers and may add some."""
     seen: dict[str, Any] = {}

@@ -91,7 +91,10 @@ def _body_commands(app: App, request: Context, body: Any) -> list[Command]:
 
 
 def _call_start_task(app: App, request: Context, results: Any, body: Any, route: Mapping[str, Any]) -> None:
-    """Call it past everything that watches calls. It has the part's headers, so that the body continues its trace."""
+    """
+    Call it past everything that watches calls, except client middleware, whose additions any job may need. It has the
+    part's headers, so that the body continues its trace.
+    """
     own: Any = app
     own._own_send_task(
         START_TASK,

@@ -17,6 +17,7 @@ import errno
 import os
 import socket
 import sys
+from contextlib import suppress
 from pdb import Pdb
 from types import FrameType
 from typing import Any, Self
@@ -103,7 +104,9 @@ class Rdb(Pdb):
         if self.active:
             self.active = False
             for one in (*self._files, self._client, self._sock):
-                one.close()
+                # Closing a file sends what it still holds.
+                with suppress(ConnectionError):
+                    one.close()
             self.say(f"{self.ident}: Session with {self.remote_addr} ended.")
 
     def do_continue(self, arg: str) -> bool:
@@ -120,7 +123,14 @@ class Rdb(Pdb):
         self.set_quit()
         return True
 
-    do_q = do_exit = do_quit
+    do_q = do_exit = do_EOF = do_quit
+
+    def cmdloop(self, intro: Any = None) -> None:
+        """Read and run commands. The task goes on if the client has gone."""
+        try:
+            super().cmdloop(intro)
+        except ConnectionError:
+            self.do_quit("")
 
     def set_quit(self) -> None:
         """Stop tracing. pdb's own would raise an error in the task."""

@@ -50,3 +50,18 @@ def test_a_task_is_debugged_over_a_socket(program: subprocess.Popen[str], end: s
     assert "(Pdb) 400" in shown
     assert program.stdout.read().splitlines()[-1] == "it returns 42"
     assert program.wait(_SECONDS) == 0
+
+
+@pytest.mark.parametrize("has_read", [True, False], ids=["at the prompt", "while it is shown something"])
+def test_a_task_goes_on_when_its_client_has_gone(program: subprocess.Popen[str], has_read: bool) -> None:
+    """What it prints then is in the log again, and not lost with the connection."""
+    assert program.stdout is not None
+    port = int(program.stdout.readline().split()[-1])
+
+    with socket.create_connection(("127.0.0.1", port), _SECONDS) as client, client.makefile("rb") as session:
+        while has_read and not session.peek().endswith(b"(Pdb) "):
+            session.read1()
+        assert session.peek()
+
+    assert program.stdout.read().splitlines()[-1] == "it returns 42"
+    assert program.wait(_SECONDS) == 0

@@ -235,7 +235,13 @@ class ConsumerSession:
         return units, [queues[number if number >= 0 else ~number][0] for number in reply[0]]
 
     def may_deliver(self, unit: UnitOfWork) -> bool:
-        """True if a job that was fetched is still ours."""
+        """True if a job that was fetched is still ours. If not, it is forgotten, and goes back if it is in flight."""
+        if self._is_held(unit):
+            return True
+        forget([unit])
+        return False
+
+    def _is_held(self, unit: UnitOfWork) -> bool:
         ownership = self._ownership
         if ownership is None or unit.owner is not ownership.current:
             return False
@@ -243,8 +249,6 @@ class ConsumerSession:
             try:
                 self.pool.run(ownership.renew)
             except RedisError:
-                # The job stays in flight, and is requeued once Redis answers.
-                forget([unit])
                 return False
         return unit.owner is ownership.current
 

@@ -77,7 +77,7 @@ def push(
     if len(given) > 1:
         raise click.UsageError(f"""ARGS is one array, in single quotes: '["bob", 5]', not {" ".join(given)}""")
     when = at if interval is None else now_seconds() + interval
-    text = "".join(given) or "[]"
+    text = given[0] if given else "[]"
     args = json_arguments(sys.stdin.read() if text == "-" else text)
     declared = registry.find(job_class)
     is_known = declared is not None or job_class in registry.elsewhere

@@ -65,6 +65,7 @@ def test_push_at_takes_epoch_seconds_and_iso_times(run, redis_client, at):
         (("HardWorker", "5"), "for a single argument write '[5]'"),
         (("HardWorker", "['bob']"), "strings in double:"),
         (("HardWorker", "[NaN]"), "strings in double:"),
+        (("HardWorker", ""), "ARGS is not valid JSON"),
         (("HardWorker", "bob", "5"), "ARGS is one array, in single quotes: '[\"bob\", 5]', not bob 5"),
         (("HardWorker", "--in", "soon"), "write seconds, or 5m, 1h30m, 2d"),
         (("HardWorker", "--at", "2030-01-01"), "add Z for UTC"),

@@ -138,7 +138,8 @@ def _declare(
 
 def _is_method(function: Callable[..., Any]) -> bool:
     holder = function.__qualname__.rpartition(".")[0]
-    parameters = getattr(getattr(function, "__code__", None), "co_varnames", ())
+    code = getattr(function, "__code__", None)
+    parameters = () if code is None else code.co_varnames[: code.co_argcount]
     return holder != "" and not holder.endswith("<locals>") and parameters[:1] == ("self",)
 
 

@@ -149,6 +149,19 @@ def test_a_method_is_not_a_job() -> None:
             def send(self, to: str) -> None: ...
 
 
+def test_a_static_method_is_a_job() -> None:
+    """Also if it calls one of its own variables `self`."""
+
+    class Mailer:
+        @staticmethod
+        @sidekiq.job(name="Send")
+        def send() -> str:
+            self = "sent"
+            return self
+
+    assert Mailer.send() == "sent"
+
+
 def test_arguments_that_do_not_fit_end_in_one_traceback() -> None:
     """That of `inspect` before it would hide the line of the program."""
     with pytest.raises(ArgumentTypeError) as raised:

@@ -95,7 +95,7 @@ def rules_of(retry_on: Mapping[Errors, Mapping[str, Any]] | None, discard_on: Er
             f"retry_on is {retry_on!r}; give the options of each error class: {{ConnectionError: {{'attempts': 5}}}}"
         )
     retries = [_retry_rule(errors, options) for errors, options in (retry_on or {}).items()]
-    discards = tuple(discard_on) if isinstance(discard_on, tuple | list) else (discard_on,)
+    discards = tuple(discard_on) if isinstance(discard_on, tuple | list | set | frozenset) else (discard_on,)
     return (*retries, *([DiscardRule(_classes(discards))] if discards else []))
 
 

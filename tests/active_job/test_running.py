@@ -273,10 +273,11 @@ def test_a_block_may_stand_in_for_the_last_error():
     assert (job_id, type(error)) == ("abc", FlakyError)
 
 
-def test_discard_on_ends_the_job_quietly():
+@pytest.mark.parametrize("errors", [(LookupError, FlakyError), {LookupError, FlakyError}])
+def test_discard_on_ends_the_job_quietly(errors):
     """Nothing is raised, nothing enqueued."""
 
-    @active_job("FlakyJob", discard_on=(LookupError, FlakyError))
+    @active_job("FlakyJob", discard_on=errors)
     def flaky():
         raise KeyError
 

@@ -56,13 +56,16 @@ class Redaction:
             wrapper's.
 
     Raises:
-        ConfigError: A rule would hide nothing: a text in place of a list, or a position that is not a number.
+        ConfigError: A rule would hide nothing: a text in place of a list, a position that is not a number, or one in
+                *keys*.
     """
 
     def __init__(self, keys: Iterable[str] = SECRET_KEYS, jobs: Mapping[str, Iterable[str]] | None = None) -> None:
         if jobs is not None and not isinstance(jobs, Mapping):
             raise ConfigError(f"jobs is {jobs!r}; map each class to what is hidden: {{'UserMailer*': ['email']}}")
         self._keys = tuple(key.lower() for key in _listed(keys, "keys"))
+        if places := [key for key in self._keys if _PLACE.fullmatch(key)]:
+            raise ConfigError(f"keys has {places[0]!r}, which is no name of a key; give jobs={{'*': {places!r}}}")
         self._jobs = {pattern: _listed(names, f"jobs[{pattern!r}]") for pattern, names in (jobs or {}).items()}
 
     @classmethod

@@ -150,6 +150,7 @@ def test_a_file_that_cannot_be_used_is_an_error_that_names_it(tmp_path, monkeypa
         ({"keys": "password"}, r"keys is 'password'; give a list: \['password'\]"),
         ({"jobs": {"Mail": "args[0]"}}, r"jobs\['Mail'\] is 'args\[0\]'; give a list"),
         ({"jobs": {"Mail": ["args[-1]"]}}, r"has 'args\[-1\]'; write args\[0\] for the first"),
+        ({"keys": ["args[0]"]}, r"give jobs=\{'\*': \['args\[0\]'\]\}"),
         ({"jobs": ["Mail"]}, "map each class to what is hidden"),
     ],
 )

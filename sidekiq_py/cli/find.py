@@ -1,6 +1,7 @@
 """`sidekiq-py find`: shows where one job is."""
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -58,7 +59,8 @@ def find(jid: str, as_json: bool) -> None:
     else:
         click.echo(
             f"No job with the id {plain(jid)} is running, in a queue, or among retries, scheduled and dead jobs. "
-            "It has ended, was deleted, or started less than ten seconds ago.",
+            "It has ended or was deleted. If not, a worker has fetched it in the last ten seconds, or its worker has "
+            "died and it is not back in its queue yet.",
             err=True,
         )
     if not found:
@@ -71,15 +73,16 @@ def _outside_queues(jid: str) -> Iterator[_Found]:
         yield _Found(work.job, "running", work.process_id, "started", work.run_at)
     sets = (("retries", RetrySet(), "due"), ("scheduled", ScheduledSet(), "due"), ("dead", DeadSet(), "died"))
     for place, job_set, happened in sets:
-        entry = job_set.find_job(jid)
-        if entry is not None:
-            yield _Found(entry, place, "", happened, entry.at)
+        with _reading(f"set {job_set.name}"):
+            entry = job_set.find_job(jid)
+            if entry is not None:
+                yield _Found(entry, place, "", happened, entry.at)
 
 
 def _in_queues(jid: str, queues: list[Queue], report: Callable[[int], None]) -> Iterator[_Found]:
     number = 0
     for queue in queues:
-        try:
+        with _reading(f"queue {plain(queue.name)}"):
             for job in reversed(queue):
                 number += 1
                 if number % _REPORT_EVERY == 0:
@@ -87,10 +90,17 @@ def _in_queues(jid: str, queues: list[Queue], report: Callable[[int], None]) -> 
                 if job.jid == jid:
                     yield _Found(job, "queue", queue.name, "enqueued", job.enqueued_at)
                     return
-        except RedisReplyError as error:
-            if error.is_about_server:
-                raise
-            click.echo(f"The queue {plain(queue.name)} could not be read: {error}", err=True)
+
+
+@contextmanager
+def _reading(what: str) -> Iterator[None]:
+    """Passes over a key of the wrong type, or one that this user may not read, and says so."""
+    try:
+        yield
+    except RedisReplyError as error:
+        if error.is_about_server:
+            raise
+        click.echo(f"The {what} could not be read: {error}", err=True)
 
 
 def _size(queue: Queue) -> int:

@@ -15,7 +15,7 @@ def job(jid: str, **more: object) -> str:
 
 @pytest.mark.parametrize(
     ("key", "seconds", "line"),
-    [("retry", 301, "retries  due in 5m"), ("schedule", 301, "scheduled  due in 5m"), ("dead", -301, "dead   died 5m")],
+    [("retry", 330, "retries  due in 5m"), ("schedule", 330, "scheduled  due in 5m"), ("dead", -330, "dead   died 5m")],
 )
 def test_a_job_in_a_set_is_found(run, redis_client, key, seconds, line):
     """Under the name of the command that acts on it."""
@@ -27,7 +27,8 @@ def test_a_job_in_a_set_is_found(run, redis_client, key, seconds, line):
 
 
 def test_a_job_in_a_queue_is_found(run, redis_client):
-    """In any of them; a key that is not a list is named, and the others are read."""
+    """In any of them; a key of the wrong type is named, and the others are read."""
+    redis_client.set("retry", "x")
     redis_client.sadd("queues", "broken", "default", "low")
     redis_client.set("queue:broken", "x")
     redis_client.lpush("queue:low", job("b", enqueued_at=time.time() - 61), job("c"))
@@ -36,6 +37,7 @@ def test_a_job_in_a_queue_is_found(run, redis_client):
 
     assert result.exit_code == 0
     assert "queue low  enqueued 1m" in result.stdout
+    assert "The set retry could not be read: WRONGTYPE" in result.stderr
     assert "The queue broken could not be read: WRONGTYPE" in result.stderr
 
 
@@ -61,12 +63,14 @@ def test_what_is_hidden_stays_hidden(run, redis_client):
 
 
 def test_a_job_that_is_nowhere_is_an_error(run, redis_client):
-    """With what may have become of it."""
+    """With what may have become of it. What a dead worker had in flight is searched for by nobody but recovery."""
     redis_client.lpush("queue:default", job("abc"), "junk")
+    redis_client.hset("sidekiq_py:inflight:gone:1", "1.0:default", job("ab"))
     redis_client.sadd("queues", "default")
 
     result = run("find", "ab")
 
     assert (result.exit_code, result.stdout) == (1, "")
     assert "No job with the id ab is running" in result.stderr
+    assert "or its worker has died" in result.stderr
     assert run("find", "ab", "--json").stdout == "[]\n"

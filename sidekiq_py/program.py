@@ -221,7 +221,8 @@ def _redis(url: str | None, given: RedisSettings | None) -> RedisSettings | None
     if url is not None and given is not None:
         raise ConfigError("redis_url and redis both say where Redis is; give one of them")
     if given is not None and not isinstance(given, RedisSettings):
-        raise ConfigError(f"redis is {given!r}; give a RedisSettings, or pass a URL as redis_url=")
+        # Its text may have a password.
+        raise ConfigError(f"redis is a {type(given).__name__}; give a RedisSettings, or pass a URL as redis_url=")
     if url is None:
         return given
     namespace = namespace_from_environment() if _settings is None else _settings.redis.namespace

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,7 +78,7 @@ def test_jobs_may_be_declared_before_the_program_is_configured(redis_url: str, p
     ("settings", "said"),
     [
         ({"redis_url": "localhost:6379"}, "redis://"),
-        ({"redis_url": 6379}, "redis_url is 6379; give a URL"),
+        ({"redis_url": 6379}, "redis_url is of the type int; give a URL as a string"),
         ({"redis": "redis://localhost:6379/0"}, "pass a URL as redis_url="),
         ({"default_job_options": ["retry"]}, "give a mapping"),
         ({"redaction": {"jobs": {}}}, "give a Redaction"),
@@ -96,6 +97,22 @@ def test_an_unusable_setting_is_refused_and_nothing_changes(settings: dict[str, 
         sidekiq.configure(**settings)  # type: ignore[arg-type]
 
     assert program.settings() == before
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"redis_url": b"redis://:hunter2@localhost:6379/0"},
+        {"redis": "redis://:hunter2@localhost:6379/0"},
+        {"redis": {"host": "localhost", "password": "hunter2"}},
+    ],
+)
+def test_an_error_about_redis_shows_no_password(settings: dict[str, Any]) -> None:
+    """As in every error and log line."""
+    with pytest.raises(ConfigError) as raised:
+        sidekiq.configure(**settings)
+
+    assert "hunter2" not in str(raised.value)
 
 
 def test_every_public_name_is_there() -> None:

@@ -41,7 +41,11 @@ class RedisSettings:
                 "such as 'myapp'"
             )
         if not isinstance(self.url, str):
-            raise ConfigError(f"redis_url is {self.url!r}; give a URL, such as 'redis://host:6379/0'")
+            raise ConfigError(
+                # Its text may have a password.
+                f"redis_url is of the type {type(self.url).__name__}; give a URL as a string, such as "
+                "'redis://host:6379/0'"
+            )
         object.__setattr__(self, "url", _LONE_PASSWORD.sub(r"\1:", self.url))
         scheme = self.url.split("://", 1)[0]
         if scheme not in ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel"):

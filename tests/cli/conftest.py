@@ -9,6 +9,7 @@ from click.testing import CliRunner, Result
 from sidekiq_py import program
 from sidekiq_py.cli import main
 from sidekiq_py.client import sync_client
+from tests.support.declared_jobs import no_jobs_declared
 
 
 @pytest.fixture
@@ -23,5 +24,6 @@ def run(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..
         sync_client.current().close()
         return result
 
-    yield invoke
+    with no_jobs_declared():
+        yield invoke
     program.reset()

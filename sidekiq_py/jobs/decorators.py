@@ -8,6 +8,7 @@ written to each payload in the order in which they are declared.
 import functools
 from collections.abc import Callable
 from datetime import timedelta
+from types import MethodType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
 from sidekiq_py import program
@@ -138,7 +139,8 @@ def _declare(
 
 def _is_method(function: Callable[..., Any]) -> bool:
     holder = function.__qualname__.rpartition(".")[0]
-    code = getattr(function, "__code__", None)
+    # A method of an object has that object.
+    code = None if isinstance(function, MethodType) else getattr(function, "__code__", None)
     parameters = () if code is None else code.co_varnames[: code.co_argcount]
     return holder != "" and not holder.endswith("<locals>") and parameters[:1] == ("self",)
 

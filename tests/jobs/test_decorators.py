@@ -6,6 +6,7 @@ import json
 import pickle
 import pydoc
 import sys
+import threading
 import traceback
 from datetime import timedelta
 from pathlib import Path
@@ -147,6 +148,16 @@ def test_a_method_is_not_a_job() -> None:
         class Mailer:
             @sidekiq.job(name="Send")
             def send(self, to: str) -> None: ...
+
+
+def test_a_method_of_an_object_is_a_job() -> None:
+    """It has its `self`."""
+    event = threading.Event()
+
+    job = sidekiq.job(name="SetEvent")(event.set)
+
+    job()
+    assert event.is_set()
 
 
 def test_a_static_method_is_a_job() -> None:

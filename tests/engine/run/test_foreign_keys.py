@@ -141,7 +141,7 @@ def test_what_redis_refuses_all_the_time_is_told_once(
     start: Callable[[], Worker], redis_client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Other calls go through meanwhile; they do not say that Redis is back."""
-    redis_client.set("paused", "foreign")
+    redis_client.set("sidekiq_py:revoked", "foreign")
     with caplog.at_level(logging.INFO, "sidekiq"):
         worker = start()
         refusals = refused(redis_client)
@@ -150,6 +150,6 @@ def test_what_redis_refuses_all_the_time_is_told_once(
     assert [line for line in worker.reported if "Redis" in line and "WRONGTYPE" in line] == worker.reported
     assert len(worker.reported) == 1
     assert "online" not in caplog.text
-    redis_client.delete("paused")
+    redis_client.delete("sidekiq_py:revoked")
     with caplog.at_level(logging.INFO, "sidekiq"):
         eventually(lambda: "Redis is online" in caplog.text)

@@ -293,7 +293,9 @@ class Exchange:
             [reply] = self._flush_with(drained, [in_flight.FETCH.call(*plan.command_parts())])
             if is_unknown(reply):
                 reply = self._link.batch([in_flight.FETCH.full_call(*plan.command_parts())])[0]
-            return self._units_of(owner, plan, reply, asked_at)
+            # `finally` looks at these as well.
+            units = self._units_of(owner, plan, reply, asked_at)
+            return units
         finally:
             if takes_exclusive:
                 # A marked job is always the only one in its batch.

@@ -117,6 +117,25 @@ def test_of_several_suspects_one_comes(make_fetcher: MakeFetcher, redis_client: 
     assert redis_client.rpop("queue:default", 3) == [b"b", b"c"]
 
 
+def test_a_suspect_that_killed_a_process_comes_after_another_has_ended(
+    make_fetcher: MakeFetcher, redis_client: redis.Redis
+) -> None:
+    """If the process dies while both run, nobody could tell which of them did it."""
+    fetcher = make_fetcher()
+    push(redis_client, "a", "b")
+    redis_client.hset(keys.SUSPECTS, mapping={digest(raw): "1:1.000" for raw in (b"a", b"b")})
+
+    def several_refills() -> list[UnitOfWork]:
+        # The first ones put suspects behind other jobs.
+        return [unit for _ in range(5) for unit in refill(fetcher, 3)]
+
+    [first] = several_refills()
+    fetcher.acknowledge(first, 0.004)
+    [second] = several_refills()
+
+    assert (first.is_marked, second.is_marked, {first.raw, second.raw}) == (True, True, {b"a", b"b"})
+
+
 def test_a_process_that_was_shut_out_takes_nothing(
     make_fetcher: MakeFetcher, redis_client: redis.Redis, link: Link
 ) -> None:

@@ -220,7 +220,7 @@ class Ownership:
         if owner.is_registered:
             queues = list(self._queues)
             fields, inboxes, answers = in_flight.held(link, owner.name, queues, questions)
-            moved += self._put_back(link, owner, fields, dict(zip(queues, raise_first(inboxes), strict=True)))
+            moved += self._put_back(link, owner, fields, queues, inboxes)
         else:
             answers = link.batch(questions)
         if moved:
@@ -232,18 +232,21 @@ class Ownership:
         queues = list(self._queues)
         is_over = not owner.outstanding
         fields, inboxes, _ = in_flight.held(link, owner.name, queues)
-        if is_over and not fields and not any(raise_first(inboxes)):
+        if is_over and not fields and not any(inboxes):
             with self._lock:
                 self._former = [former for former in self._former if former is not owner]
                 self._unknown.pop(owner.name, None)
             return 0
-        return self._put_back(link, owner, fields, dict(zip(queues, raise_first(inboxes), strict=True)))
+        return self._put_back(link, owner, fields, queues, inboxes)
 
     def _put_back(
-        self, link: Link, owner: Owner, fields: Sequence[bytes], inboxes: Mapping[str, Sequence[bytes]]
+        self, link: Link, owner: Owner, fields: Sequence[bytes], queues: Sequence[str], inboxes: list[Any]
     ) -> int:
+        """Put an owner's orphans back. *inboxes* has the jobs in the inbox of each queue, or an error."""
         moved = in_flight.give_back(link, owner.name, owner.orphans(fields))
-        return moved + in_flight.give_back_listed(link, owner.name, self._listed_orphans(owner, inboxes))
+        # An inbox that cannot be read holds up no job outside of it.
+        listed = dict(zip(queues, raise_first(inboxes), strict=True))
+        return moved + in_flight.give_back_listed(link, owner.name, self._listed_orphans(owner, listed))
 
     def leave(self, link: Link, now: float, *, but: Collection["UnitOfWork"] = ()) -> None:
         """

@@ -5,6 +5,7 @@ import redis
 
 from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.ownership.owner import Owner, Ownership, UnitOfWork
+from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.job_path import in_flight
 from tests.engine.fetch.in_flight_jobs import fetch, held, push
@@ -84,6 +85,21 @@ def test_a_job_whose_claim_was_cut_off_leaves_the_inbox(
 
     assert ownership.give_back_orphans(link) == 1
     assert redis_client.lrange("queue:low", 0, -1) == [b"arrived"]
+
+
+def test_an_inbox_that_cannot_be_read_holds_up_no_other_orphan(
+    link: Link, ownership: Ownership, redis_client: redis.Redis
+) -> None:
+    """Its error is raised afterwards, for the log."""
+    push(redis_client, "a")
+    owner = enter(link, ownership)
+    redis_client.set(f"sidekiq_py:inbox:{owner.name}:low", "foreign")
+
+    with pytest.raises(RedisReplyError, match="WRONGTYPE"):
+        ownership.give_back_orphans(link)
+
+    assert redis_client.lrange("queue:default", 0, -1) == [b"a"]
+    assert held(redis_client, owner.name) == {}
 
 
 def test_what_an_earlier_epoch_had_not_started_goes_back_where_nobody_recovers_it(

@@ -13,24 +13,27 @@ from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 
 
-def test_the_name_of_a_paused_queue_may_be_any_bytes(pool: Pool, redis_client: redis.Redis) -> None:
-    """Somebody else wrote it: other queues are served, and those that are paused are not."""
-    redis_client.sadd("paused", b"\xff", "low")
-    redis_client.lpush("queue:low", "paused")
-    redis_client.lpush("queue:default", "job")
+def taken(pool: Pool, *queues: str) -> tuple[bytes | None, list[BaseException]]:
+    """The job that one fetch from *queues* brings, and what is reported. After an error it brings none."""
     errors: list[BaseException] = []
 
     def give_up(error: BaseException, context: object) -> None:
         errors.append(error)
         fetcher.quiet()
 
-    fetcher = BasicFetcher(CapsuleConfig(queues=(QueueConfig("low"), QueueConfig("default"))), pool, report=give_up)
-
+    fetcher = BasicFetcher(CapsuleConfig(queues=tuple(map(QueueConfig, queues))), pool, report=give_up)
     unit = fetcher.take()
-
     fetcher.close()
-    assert unit is not None
-    assert (unit.raw, errors) == (b"job", [])
+    return (None if unit is None else unit.raw), errors
+
+
+def test_the_name_of_a_paused_queue_may_be_any_bytes(pool: Pool, redis_client: redis.Redis) -> None:
+    """Somebody else wrote it: other queues are served, and those that are paused are not."""
+    redis_client.sadd("paused", b"\xff", "low")
+    redis_client.lpush("queue:low", "paused")
+    redis_client.lpush("queue:default", "job")
+
+    assert taken(pool, "low", "default") == (b"job", [])
     assert redis_client.llen("queue:low") == 1
 
 
@@ -38,19 +41,8 @@ def test_a_foreign_key_named_paused_holds_up_no_job(pool: Pool, redis_client: re
     """The key has no prefix: any program on the same Redis may have one of that name."""
     redis_client.set("paused", "no")
     redis_client.lpush("queue:default", "job")
-    errors: list[BaseException] = []
 
-    def give_up(error: BaseException, context: object) -> None:
-        errors.append(error)
-        fetcher.quiet()
-
-    fetcher = BasicFetcher(CapsuleConfig(), pool, report=give_up)
-
-    unit = fetcher.take()
-
-    fetcher.close()
-    assert unit is not None
-    assert (unit.raw, errors) == (b"job", [])
+    assert taken(pool, "default") == (b"job", [])
 
 
 def test_an_outage_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:

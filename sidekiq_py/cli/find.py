@@ -11,7 +11,16 @@ import click
 from sidekiq_py.api import DeadSet, JobRecord, Queue, RetrySet, ScheduledSet, WorkSet
 from sidekiq_py.cli.choosing import looking_through
 from sidekiq_py.cli.connection import reads_redis
-from sidekiq_py.cli.output import echo_json_array, echo_table, plain, relative, shortened, shown
+from sidekiq_py.cli.output import (
+    echo_json_array,
+    echo_table,
+    error_text,
+    job_facts,
+    plain,
+    relative,
+    shortened,
+    shown,
+)
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.wire.json_writer import json_text
@@ -118,15 +127,11 @@ def _echo(found: list[_Found]) -> None:
             f"{one.happened} {relative(one.at, now)}",
             shortened(one.job.display_class or "-", 40),
             shortened(json_text(shown(one.job).display_args), _ARGS_WIDTH),
-            shortened(_error(shown(one.job)), _ERROR_WIDTH),
+            shortened(error_text(shown(one.job)), _ERROR_WIDTH),
         )
         for one in found
     ]
     echo_table(("PLACE", "TIME", "CLASS", "ARGS", "ERROR"), rows, elastic=("CLASS", "ARGS", "ERROR"))
-
-
-def _error(job: JobRecord) -> str:
-    return "" if job.error_class is None else f"{job.error_class}: {job.error_message}"
 
 
 def _as_json(one: _Found) -> dict[str, Any]:
@@ -137,10 +142,5 @@ def _as_json(one: _Found) -> dict[str, Any]:
         "queue": one.name if one.place == "queue" else job.queue,
         "process": one.name if one.place == "running" else None,
         "at": None if one.at is None else one.at.isoformat(),
-        "class": job.display_class,
-        "args": job.display_args,
-        "retry_count": job.retry_count,
-        "error_class": job.error_class,
-        "error_message": job.error_message,
-        "payload": job.item or None,
+        **job_facts(job),
     }

@@ -28,6 +28,8 @@ from sidekiq_py.cli.output import (
     echo_json_array,
     echo_rest,
     echo_table,
+    error_text,
+    job_facts,
     progress,
     relative,
     shortened,
@@ -240,7 +242,7 @@ def _echo_entries(job_set: JobSet, entries: Sequence[SortedEntry], limit: int, *
             entry.queue or "-",
             shortened(entry.display_class or "-", 40),
             shortened(json_text(job.display_args), _ARGS_WIDTH),
-            shortened(f"{job.error_class}: {job.error_message}" if entry.has_error else "", _ERROR_WIDTH),
+            shortened(error_text(job), _ERROR_WIDTH),
         )
         for entry, job in ((entry, shown(entry)) for entry in entries)
     ]
@@ -256,12 +258,7 @@ def _as_json(entry: SortedEntry) -> dict[str, Any]:
         "at": entry.at.isoformat(),
         "score": entry.score,
         "queue": entry.queue,
-        "class": job.display_class,
-        "args": job.display_args,
-        "retry_count": job.retry_count,
-        "error_class": job.error_class,
-        "error_message": job.error_message,
-        "payload": job.item or None,
+        **job_facts(job),
     }
 
 

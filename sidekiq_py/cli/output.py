@@ -110,6 +110,23 @@ def shown(job: JobRecord) -> JobRecord:
     return job.redacted(current())
 
 
+def error_text(job: JobRecord) -> str:
+    """The class and message of the error that a job failed with; empty if it has not failed."""
+    return "" if job.error_class is None else f"{job.error_class}: {job.error_message}"
+
+
+def job_facts(job: JobRecord) -> dict[str, Any]:
+    """What the job is and how it failed, for `--json`; *job* is what `shown` returns."""
+    return {
+        "class": job.display_class,
+        "args": job.display_args,
+        "retry_count": job.retry_count,
+        "error_class": job.error_class,
+        "error_message": job.error_message,
+        "payload": job.item or None,
+    }
+
+
 def shortened(text: str, width: int) -> str:
     """Put *text* on one line of at most *width* characters."""
     return cut(plain(" ".join(text.split())), width)

@@ -57,7 +57,7 @@ class Redaction:
 
     Raises:
         ConfigError: A rule would hide nothing: a text in place of a list, a position that is not a number, or one in
-                *keys*.
+            *keys*.
     """
 
     def __init__(self, keys: Iterable[str] = SECRET_KEYS, jobs: Mapping[str, Iterable[str]] | None = None) -> None:

@@ -8,11 +8,12 @@ Moves due jobs from `retry` and `schedule` to their queues.
 
 One process holds the lease `sidekiq_py:poller`. Every 100 ms it checks whether anything comes due before the next
 check, and every 50 ms while something does. So a job that has to wait for longer than that is moved on time, and any
-other within 100 ms. While nothing comes due within two seconds, it checks every two seconds, and whenever Redis reports
-that a set has changed (`due_watch`). If Redis cannot report changes, it keeps checking every 100 ms. An otherwise idle
-Redis wakes up for each check, which costs it 0.1 ms: checks every 100 ms were all that two idle processes cost Redis
-more than Ruby's. The other processes keep Sidekiq's interval, which grows with the number of processes. So does the
-interval at which they try to get the lease: together they try at most once a second.
+other within 100 ms. While nothing comes due within a second, it checks once a second, in the request that renews its
+lease, and whenever Redis reports that a set has changed (`due_watch`). If Redis cannot report changes, it keeps
+checking every 100 ms. An otherwise idle Redis wakes up for each request, which costs it 0.1 ms: checks every 100 ms
+were all that two idle processes cost Redis more than Ruby's. The other processes keep Sidekiq's interval, which grows
+with the number of processes. So does the interval at which they try to get the lease: together they try at most once a
+second.
 
 Where Ruby loses some jobs on the way, none is lost here. A member that is not a job goes to `dead`. A job whose
 middleware raises, or which Redis refuses, stays in its set and is tried again. Neither stops the jobs behind it,
@@ -49,7 +50,9 @@ from sidekiq_py.wire.payload import parse_job
 
 Repush = Callable[[dict[str, Any]], Outgoing | None]
 
-LEASE_SECONDS = 3.0
+LEASE_SECONDS = 3
+# A third of the lease leaves room for two failed attempts before another process takes over.
+LEASE_RENEWAL_SECONDS = LEASE_SECONDS / 3
 LEASE_TRY_SECONDS = 2.0
 # The limit for all processes together. When each process tried every two seconds, the tries of 20 processes were a
 # fifth of the work of an idle Redis.
@@ -67,8 +70,8 @@ PASS_SECONDS = 1.0
 # While nothing comes due before the next check, the interval of the quick poller is this many times longer.
 LOOK_AHEAD = 2
 REST_SECONDS = 2.0
-# Longer than the time between two renewals of the lease: if Redis reports changes at all, it reports those.
-QUIET_SECONDS = 2.0
+# At rest, each check renews the lease. If Redis reports changes at all, it reports that renewal before the next check.
+QUIET_SECONDS = LEASE_RENEWAL_SECONDS
 
 _log = logging.getLogger("sidekiq")
 
@@ -182,6 +185,8 @@ class Poller:
         self._outage = Outage(report, "Error moving due jobs")
         # The sets that cannot be read, as reported already.
         self._unreadable: set[str] = set()
+        # From then on, a check renews the lease as well. At `_lease_at`, it is renewed without a check.
+        self._renew_at = 0.0
         self._lease_at = self._look_at = self._looked_at = self._clean_at = 0.0
         # The number of processes in the fleet at the last try for the lease.
         self._processes = 1
@@ -290,8 +295,10 @@ class Poller:
             return
         was_quick = self.is_quick
         self.is_quick = self._holds_lease()
-        # A third of the lease leaves room for two failed attempts before another process takes over.
-        self._lease_at = at + (LEASE_SECONDS / 3 if self.is_quick else self._lease_try_seconds())
+        if self.is_quick:
+            self._note_renewal(at)
+        else:
+            self._lease_at = at + self._lease_try_seconds()
         if self.is_quick and not was_quick:
             self._look_at = at
         elif was_quick and not self.is_quick:
@@ -299,8 +306,13 @@ class Poller:
             self._is_at_rest = False
             self._look_at = at + self._interval()
 
+    def _note_renewal(self, at: float) -> None:
+        self._renew_at = at + LEASE_RENEWAL_SECONDS
+        self._lease_at = at + 1.5 * LEASE_RENEWAL_SECONDS
+
     def _look(self) -> None:
-        if self._monotonic() < self._look_at:
+        at = self._monotonic()
+        if at < self._look_at:
             return
         pause = self._config.poll_seconds
         if not self.is_quick:
@@ -309,10 +321,16 @@ class Poller:
         else:
             # Unless Redis reports changes, a job may be scheduled for a time before the next check.
             ahead_seconds = pause * LOOK_AHEAD
-            (is_due, comes_soon, comes), will_notice = self._watch.look(
-                self._now(), (0.0, ahead_seconds, QUIET_SECONDS)
+            renews = at >= self._renew_at
+            look = self._watch.look(
+                self._now(), (0.0, ahead_seconds, QUIET_SECONDS), renew_for=LEASE_SECONDS if renews else 0
             )
-            self._is_at_rest = will_notice and not comes
+            if look.holder != self._identity.encode():
+                self._lease_at = at
+            elif renews:
+                self._note_renewal(at)
+            is_due, comes_soon, comes = look.dues
+            self._is_at_rest = look.will_notice and not comes
             if is_due:
                 self.move_due()
             elif not comes_soon:
@@ -333,7 +351,7 @@ class Poller:
             holder, self._processes = promote.look_at_poller(self._pool)
             if holder not in (None, self._identity.encode()):
                 return False
-        return promote.hold_poller(self._pool, self._identity, int(LEASE_SECONDS * 1000))
+        return promote.hold_poller(self._pool, self._identity, LEASE_SECONDS * 1000)
 
     def _lease_try_seconds(self) -> float:
         """Return a random interval, so that the tries of processes that started together spread out."""

@@ -32,7 +32,7 @@ from sidekiq_py.redis_access.connection.pool import Pool
 
 __all__ = ["PeriodicJobs"]
 
-_EMPTY_SECONDS = 2.0
+_EMPTY_SECONDS = 5.0
 _KEEP_SECONDS = 30.0
 
 _log = logging.getLogger("sidekiq")

@@ -1,7 +1,6 @@
 """Due jobs to their queues: each once, none lost, none in another's way, whoever else polls."""
 
 import json
-import math
 import subprocess
 import threading
 import time
@@ -472,36 +471,40 @@ def test_a_job_that_is_scheduled_after_a_long_rest_is_moved_within_100_ms(
     clock = [1000.0]
     poller = polling.poller(now=lambda: NOW + clock[0], monotonic=lambda: clock[0])
     poller.is_quick = True
-    poller._clean_at = math.inf
-    poller._lease_at = math.inf
     for _ in range(100):
-        clock[0] += poller._turn()
-    pause = poller._turn()
+        clock[0] = poller._look_at
+        poller._look()
+    pause = poller._look_at - clock[0]
     redis_client.zadd("schedule", {job("near"): NOW + clock[0]})
 
     clock[0] += pause
-    poller._turn()
+    poller._look()
 
     assert redis_client.llen("queue:default") == 1
     assert pause == pytest.approx(0.1)
 
 
-def renew_lease(poller: Poller, redis_client: redis.Redis) -> None:
-    """As its own thread does; what Redis tells of it has come."""
-    redis_client.set("sidekiq_py:poller", "me")
-    assert poller._watch._notifications.wait_readable(10)
+def holder(polling: Polling, redis_client: redis.Redis) -> Poller:
+    """One that has the lease; its clock stands still, so that each look is one that renews it."""
+    redis_client.set("sidekiq_py:poller", "me", ex=1)
+    poller = polling.poller(monotonic=lambda: 1000.0)
+    poller.is_quick = True
+    return poller
+
+
+def look(poller: Poller) -> float:
+    """Look now. Returns the seconds until the next look."""
+    poller._look_at = poller._renew_at = 0.0
+    poller._look()
+    return poller._look_at - 1000
 
 
 def at_rest(polling: Polling, redis_client: redis.Redis) -> Poller:
-    """One that has the lease and nothing to do; its clock stands still."""
-    poller = polling.poller(monotonic=lambda: 1000.0)
-    poller.is_quick = True
-    poller._lease_at = math.inf
-    poller._look()
-    renew_lease(poller, redis_client)
-    poller._look_at = 0.0
-    poller._look()
-    assert poller._look_at == 1000 + QUIET_SECONDS
+    """One that has the lease and nothing to do."""
+    poller = holder(polling, redis_client)
+    look(poller)
+    assert poller._watch._notifications.wait_readable(10)
+    assert look(poller) == QUIET_SECONDS
     return poller
 
 
@@ -518,11 +521,42 @@ def test_at_rest_it_looks_rarely_and_hears_of_a_job(polling: Polling, redis_clie
 def test_at_rest_it_does_not_look_because_of_its_own_lease(polling: Polling, redis_client: redis.Redis) -> None:
     """It hears of each renewal, and nothing has changed."""
     poller = at_rest(polling, redis_client)
+    assert poller._watch._notifications.wait_readable(10)
 
-    renew_lease(poller, redis_client)
     poller._waited(0.1)
 
     assert poller._look_at == 1000 + QUIET_SECONDS
+
+
+def test_at_rest_one_packet_renews_the_lease_and_looks(polling: Polling, redis_client: redis.Redis) -> None:
+    """An idle Redis wakes up for each packet, and a script costs it ten times as much as a plain command."""
+    poller = at_rest(polling, redis_client)
+    redis_client.pexpire("sidekiq_py:poller", 500)
+    redis_client.config_resetstat()
+
+    look(poller)
+
+    stats = redis_client.info("all")
+    assert redis_client.pttl("sidekiq_py:poller") > 1000
+    assert stats["total_reads_processed"] == 2, "the look and this question"
+    assert {"cmdstat_get", "cmdstat_expire", "cmdstat_zcount"} <= stats.keys()
+    assert "cmdstat_evalsha" not in stats
+
+
+@pytest.mark.parametrize("other", [b"another", None], ids=["taken", "lapsed"])
+def test_a_look_that_finds_the_lease_lost_asks_for_it_at_once(
+    polling: Polling, redis_client: redis.Redis, other: bytes | None
+) -> None:
+    """It was frozen for longer than the lease; only the script may take it, if nobody else has it."""
+    poller = holder(polling, redis_client)
+    redis_client.delete("sidekiq_py:poller")
+    if other is not None:
+        redis_client.set("sidekiq_py:poller", other, ex=2)
+
+    look(poller)
+
+    assert poller._lease_at == 1000.0
+    assert redis_client.get("sidekiq_py:poller") == other
 
 
 def test_where_redis_does_not_say_what_changes_it_looks_often(
@@ -534,14 +568,8 @@ def test_where_redis_does_not_say_what_changes_it_looks_often(
         admin.execute_command("ACL", "SETUSER", "default", "-client|tracking")
         polling = Polling(server.url)
         try:
-            poller = polling.poller(monotonic=lambda: 1000.0)
-            poller.is_quick = True
-            pauses = []
-            for _ in range(3):
-                poller._look_at = 0.0
-                poller._look()
-                pauses.append(poller._look_at - 1000)
-                admin.set("sidekiq_py:poller", "me")
+            poller = holder(polling, admin)
+            pauses = [look(poller) for _ in range(3)]
         finally:
             polling.close()
 
@@ -550,17 +578,14 @@ def test_where_redis_does_not_say_what_changes_it_looks_often(
 
 def test_it_looks_often_until_it_has_heard_of_its_own_lease(polling: Polling, redis_client: redis.Redis) -> None:
     """A proxy may take the command and tell nothing: silence is rest only where Redis is known to speak."""
-    poller = polling.poller(monotonic=lambda: 1000.0)
-    poller.is_quick = True
-    pauses = []
-    for renews in (False, False, True, False):
-        if renews:
-            renew_lease(poller, redis_client)
-        poller._look_at = 0.0
-        poller._look()
-        pauses.append(poller._look_at - 1000)
+    poller = holder(polling, redis_client)
+    redis_client.delete("sidekiq_py:poller")
+    silent = [look(poller), look(poller)]
 
-    assert pauses == pytest.approx([0.1, 0.1, 2.0, 0.1])
+    redis_client.set("sidekiq_py:poller", "me")
+    assert poller._watch._notifications.wait_readable(10)
+
+    assert [*silent, look(poller)] == pytest.approx([0.1, 0.1, QUIET_SECONDS])
 
 
 def test_a_connection_that_breaks_at_rest_is_opened_again(polling: Polling, redis_client: redis.Redis) -> None:

@@ -1,6 +1,7 @@
 """A worker inside this very process."""
 
 import gc
+import itertools
 import json
 import logging
 import os
@@ -127,11 +128,11 @@ def test_a_job_that_a_stop_interrupts_does_not_start_here_again(
 
     class Walk(sidekiq.IterableJob, name="Walk"):
         def build_enumerator(self, *, cursor: Any) -> Iterable[tuple[int, int]]:
-            return self.array_enumerator(range(10_000), cursor)
+            return self.array_enumerator(itertools.count(), cursor)
 
         def each_iteration(self, item: int) -> None:
-            ran.wait(0.01)
             ran.set()
+            threading.Event().wait(0.01)
 
     state = f"it-{Walk.perform_async()}"
 

@@ -120,7 +120,7 @@ def _refuse_forbidden(pool: Pool, url: str, queues: Sequence[str], *, keeps_in_f
         pool.command("EXISTS", *names, *owned)
         if keeps_in_flight:
             # No owner has the empty name, so nothing is renewed and its inbox is empty.
-            pool.run(lambda link: in_flight.renew(link, "", 1))
+            pool.run(lambda link: in_flight.renew(link, "", "", 1))
             inbox = keys.inbox("", queues[0])
             # A job that could be moved but not removed would run again and again.
             for command in (("LMOVE", inbox, inbox, "RIGHT", "LEFT"), ("LPOS", inbox, ""), ("LREM", inbox, -1, "")):

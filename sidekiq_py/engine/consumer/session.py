@@ -226,7 +226,7 @@ class ConsumerSession:
         except RedisReplyError as error:
             if error.code != in_flight.FENCED:
                 raise
-            ownership.advance(owner)
+            self.pool.run(lambda link: ownership.refused(link, owner))
             return [], []
         finally:
             if takes_exclusive:

@@ -340,7 +340,7 @@ class Exchange:
         if isinstance(reply, RedisReplyError):
             if reply.code != in_flight.FENCED:
                 raise reply
-            self._ownership.advance(owner)
+            self._ownership.refused(self._link, owner)
             return []
         owner.confirmed_at = asked_at
         owner.published = plan.registration or owner.published

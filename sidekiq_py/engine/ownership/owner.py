@@ -146,7 +146,7 @@ class Ownership:
         owner = self.current
         asked_at = monotonic()
         if owner.is_registered:
-            if in_flight.renew(link, owner.name, self.lease_ms):
+            if in_flight.renew(link, owner.name, owner.published, self.lease_ms):
                 # Not the current time: the reply may have taken most of a lease. And another thread may have confirmed
                 # the owner since.
                 owner.confirmed_at = max(owner.confirmed_at, asked_at)
@@ -154,6 +154,11 @@ class Ownership:
                 self.advance(owner)
         else:
             owner.confirmed_at = asked_at
+
+    def refused(self, link: Link, owner: Owner) -> None:
+        """Continue as the next epoch because *owner* is not in the registry, unless Redis has only lost that."""
+        if not (owner.is_registered and in_flight.renew(link, owner.name, owner.published, self.lease_ms)):
+            self.advance(owner)
 
     def advance(self, fenced: Owner) -> None:
         """Continue as the next epoch because *fenced* was recovered."""
@@ -214,7 +219,7 @@ class Ownership:
 
     def _compared(self, link: Link, questions: Sequence[Command]) -> tuple[int, list[Any]]:
         """Put orphans back. Returns how many went back, and the replies to *questions*."""
-        # Usually others have recovered an earlier epoch; but nobody has if Redis has lost the registry alone.
+        # Usually others have recovered an earlier epoch; but nobody has if Redis has lost its entry and its lease.
         moved = sum(self._compared_former(link, owner) for owner in tuple(self._former))
         owner = self.current
         if owner.is_registered:
@@ -256,8 +261,12 @@ class Ownership:
         Args:
             but: Jobs that still run here; `let_go` puts them back.
         """
-        owner = self.current
-        in_flight.fence(link, owner.name, certain=True, now=now)
+        in_flight.fence(link, self.current.name, certain=True, now=now)
+        still_here = by_owner(but)
+        for owner in (self.current, *reversed(self._former)):
+            self._put_all_back(link, owner, still_here.get(owner, ()))
+
+    def _put_all_back(self, link: Link, owner: Owner, but: Collection["UnitOfWork"]) -> None:
         running = {unit.field for unit in but}
         fields = [field for field in in_flight.fields(link, owner.name) if field not in running]
         in_flight.give_back(link, owner.name, in_flight.sorted_by_batch(fields))
@@ -269,9 +278,12 @@ class Ownership:
 
     def let_go(self, link: Link, units: Sequence["UnitOfWork"]) -> None:
         """Put back the jobs that still run, just before this process exits and ends them. It must exit at once."""
-        if units:
-            fields = [unit.field for unit in units]
-            in_flight.give_back_at_process_end(link, self.current.name, fields, _listed_among(units))
+        held = by_owner(units)
+        if held:
+            jobs = [
+                (owner.name, [unit.field for unit in theirs], _listed_among(theirs)) for owner, theirs in held.items()
+            ]
+            in_flight.give_back_at_process_end(link, jobs)
 
     def _listed_orphans(self, owner: Owner, inboxes: Mapping[str, Sequence[bytes]]) -> list[tuple[str, bytes]]:
         """Return queue and bytes of the jobs in inboxes whose reply was lost, in the order in which they should run."""

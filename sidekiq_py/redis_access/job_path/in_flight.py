@@ -375,10 +375,10 @@ def give_back_listed(link: Link, owner: str, jobs: Iterable[tuple[str, bytes]]) 
     return give_back(link, owner, listed, listed)
 
 
-def give_back_at_process_end(link: Link, owner: str, fields: Sequence[bytes], listed: Mapping[bytes, bytes]) -> None:
-    """Send `give_back` so that Redis executes it when this process ends."""
-    parts = _give_back_parts(owner, list(fields)[::-1], listed)
-    link.send_as_process_ends(b"".join(link.pack([GIVE_BACK.full_call(*parts)])))
+def give_back_at_process_end(link: Link, jobs: Iterable[tuple[str, Sequence[bytes], Mapping[bytes, bytes]]]) -> None:
+    """Send a `give_back` for each owner so that Redis executes them when this process ends."""
+    parts = [_give_back_parts(owner, fields[::-1], listed) for owner, fields, listed in jobs]
+    link.send_as_process_ends(b"".join(link.pack([GIVE_BACK.full_call(*each) for each in parts])))
 
 
 def _give_back_parts(owner: str, fields: Sequence[bytes], listed: Mapping[bytes, bytes]) -> tuple[list[str], list[Any]]:
@@ -397,9 +397,9 @@ def _give_back_parts(owner: str, fields: Sequence[bytes], listed: Mapping[bytes,
     return list(numbers), arguments
 
 
-def renew(link: Link, owner: str, lease_ms: int) -> bool:
+def renew(link: Link, owner: str, registration: str, lease_ms: int) -> bool:
     """
-    Renew the lease. Returns False if the owner was recovered.
+    Renew the lease, and enter the owner again if Redis has lost the registry. Returns False if the owner was recovered.
 
     Two plain commands cost Redis a fifth of a script. This is safe, because a fence removes the owner and its lease in
     one step: an owner that finds both, in either order, was not fenced in between.
@@ -407,8 +407,8 @@ def renew(link: Link, owner: str, lease_ms: int) -> bool:
     lease = ("SET", keys.lease(owner), "1", "XX", "PX", lease_ms)
     if link.batch([("HEXISTS", keys.OWNERS, owner), lease]) == [1, b"OK"]:
         return True
-    # The lease has expired, or a full Redis refused to renew it. The script can write anyway.
-    return bool(RENEW.run(link, [keys.OWNERS, keys.lease(owner)], [owner, lease_ms]))
+    # One of the two is missing, or a full Redis refused to renew the lease. The script can write anyway.
+    return bool(RENEW.run(link, [keys.OWNERS, keys.lease(owner)], [owner, registration, lease_ms]))
 
 
 def is_entered(link: Link, owner: str) -> bool:

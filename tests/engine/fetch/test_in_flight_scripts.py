@@ -453,11 +453,11 @@ def test_a_job_that_cannot_go_back_does_not_keep_the_others(link: Link, redis_cl
 def test_an_owner_that_was_recovered_cannot_renew(link: Link, redis_client: redis.Redis) -> None:
     """Nor does its lease come back."""
     fetch(link)
-    assert in_flight.renew(link, OWNER, 1000)
+    assert in_flight.renew(link, OWNER, ABOUT, 1000)
 
     assert in_flight.fence(link, OWNER, certain=True, now=5.0)
 
-    assert not in_flight.renew(link, OWNER, 1000)
+    assert not in_flight.renew(link, OWNER, ABOUT, 1000)
     assert redis_client.exists(f"sidekiq_py:lease:{OWNER}") == 0
     assert redis_client.hgetall("sidekiq_py:departed") == {OWNER.encode(): b"5.000 " + ABOUT.encode()}
 
@@ -467,13 +467,23 @@ def test_a_lease_that_stands_is_renewed_without_a_script(link: Link, redis_clien
     fetch(link)
     redis_client.config_resetstat()
 
-    assert in_flight.renew(link, OWNER, 60_000)
+    assert in_flight.renew(link, OWNER, ABOUT, 60_000)
 
     assert redis_client.pttl(f"sidekiq_py:lease:{OWNER}") > 30_000
     assert not {"cmdstat_evalsha", "cmdstat_eval"} & redis_client.info("commandstats").keys()
     redis_client.delete(f"sidekiq_py:lease:{OWNER}")
-    assert in_flight.renew(link, OWNER, 60_000)
+    assert in_flight.renew(link, OWNER, ABOUT, 60_000)
     assert redis_client.exists(f"sidekiq_py:lease:{OWNER}")
+
+
+def test_an_owner_that_still_has_its_lease_is_entered_again(link: Link, redis_client: redis.Redis) -> None:
+    """A fence removes both, so Redis has only lost the registry: nobody else knows of its jobs."""
+    fetch(link)
+    redis_client.delete("sidekiq_py:owners")
+
+    assert in_flight.renew(link, OWNER, ABOUT, 1000)
+
+    assert redis_client.hgetall("sidekiq_py:owners") == {OWNER.encode(): ABOUT.encode()}
 
 
 def test_an_owner_with_a_lease_is_fenced_only_for_certain(link: Link, redis_client: redis.Redis) -> None:
@@ -497,7 +507,7 @@ def test_a_full_redis_can_be_worked_empty(full_server: tuple[redis.Redis, Link])
 
     fields = [field for field, _ in fetch(link)]
     assert len(fields) == 4
-    assert in_flight.renew(link, OWNER, 1000)
+    assert in_flight.renew(link, OWNER, ABOUT, 1000)
     assert acknowledge(link, fields[0]) == 1
     assert in_flight.settle(link, OWNER, fields[1], vital=[("ZADD", "retry", 5, "b")])
     assert in_flight.give_back(link, OWNER, fields[2:3]) == 1
@@ -524,7 +534,7 @@ def test_scripts_come_back_after_a_flush(link: Link, redis_client: redis.Redis) 
     calls: list[Callable[[], int]] = [
         lambda: in_flight.give_back(link, OWNER, [first]),
         lambda: in_flight.settle(link, OWNER, second, vital=[]),
-        lambda: in_flight.renew(link, OWNER, 1000),
+        lambda: in_flight.renew(link, OWNER, ABOUT, 1000),
         lambda: in_flight.fence(link, OWNER, certain=True, now=1.0),
     ]
     for call in calls:

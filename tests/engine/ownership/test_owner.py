@@ -9,6 +9,7 @@ from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.job_path import in_flight
 from tests.engine.fetch.in_flight_jobs import fetch, held, push
+from tests.support.waiting import eventually
 
 
 @pytest.fixture
@@ -102,15 +103,34 @@ def test_an_inbox_that_cannot_be_read_holds_up_no_other_orphan(
     assert held(redis_client, owner.name) == {}
 
 
+@pytest.mark.parametrize("notice", ["at a beat", "at a fetch"])
+def test_an_owner_whose_registry_redis_has_lost_keeps_its_jobs(
+    link: Link, ownership: Ownership, redis_client: redis.Redis, notice: str
+) -> None:
+    """And is entered again, so that others bring them back if this process dies."""
+    push(redis_client, "a")
+    owner = enter(link, ownership)
+    known(owner, b"1.0:default")
+    redis_client.delete("sidekiq_py:owners")
+
+    if notice == "at a beat":
+        ownership.renew(link)
+    else:
+        ownership.refused(link, owner)
+
+    assert ownership.current is owner
+    assert redis_client.hgetall("sidekiq_py:owners") == {owner.name.encode(): owner.published.encode()}
+
+
 def test_what_an_earlier_epoch_had_not_started_goes_back_where_nobody_recovers_it(
     link: Link, ownership: Ownership, redis_client: redis.Redis
 ) -> None:
-    """Redis has lost the registry, and only the registry: no other process knows of that epoch. What runs stays."""
+    """Redis has lost its entry and its lease, and only those: no other process knows of it. What runs stays."""
     push(redis_client, "a", "b")
     owner = enter(link, ownership)
     known(owner, b"1.0:default")
     redis_client.lpush(f"sidekiq_py:inbox:{owner.name}:low", "arrived")
-    redis_client.delete("sidekiq_py:owners")
+    redis_client.delete("sidekiq_py:owners", f"sidekiq_py:lease:{owner.name}")
     ownership.renew(link)
 
     assert ownership.give_back_orphans(link) == 2
@@ -210,3 +230,21 @@ def test_who_leaves_takes_nothing_along(link: Link, ownership: Ownership, redis_
     assert redis_client.lrange("queue:low", 0, -1) == [b"c"]
     assert redis_client.hlen("sidekiq_py:owners") == 0
     assert redis_client.keys("sidekiq_py:in*") == []
+
+
+def test_who_leaves_also_puts_back_the_jobs_of_an_earlier_epoch(
+    link: Link, ownership: Ownership, redis_client: redis.Redis
+) -> None:
+    """Those that still run follow when the process ends, each under the epoch that took it."""
+    push(redis_client, "a", "b")
+    earlier = enter(link, ownership)
+    running = known(earlier, b"1.0:default")
+    redis_client.delete("sidekiq_py:owners", f"sidekiq_py:lease:{earlier.name}")
+    ownership.renew(link)
+
+    ownership.leave(link, 5.0, but=[running])
+    assert redis_client.lrange("queue:default", 0, -1) == [b"b"]
+
+    ownership.let_go(link, [running])
+    link.close()
+    eventually(lambda: redis_client.lrange("queue:default", 0, -1) == [b"b", b"a"])

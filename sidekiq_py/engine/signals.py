@@ -175,8 +175,8 @@ class SignalInbox:
 
     def watch_again(self, lasted: float = math.inf) -> None:
         """
-        Restore our handlers after the program's code has run in the main thread: asyncio may have set its own handlers
-        and removed them again.
+        Restore our handlers after the program's code has run in the main thread: a job may have set its own handlers,
+        and asyncio sets some and removes them again.
 
         Args:
             lasted: How long that code ran, in seconds. After a short run, nothing is done as long as our handlers are
@@ -193,10 +193,11 @@ class SignalInbox:
             and (lasted < _SHORTEST_LOOP_SECONDS or [*map(_getsignal, self._numbers)] == self._handlers)
         ):
             return
-        if signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False) != self._write_fd:
-            for number, (handler, _) in _watched.items():
-                if self._is_beside_jobs or signal.getsignal(number) in _LEFT_BY_ASYNCIO:
-                    signal.signal(number, handler)
+        has_run_asyncio = signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False) != self._write_fd
+        for number, (handler, _) in _watched.items():
+            if self._is_beside_jobs or (has_run_asyncio and signal.getsignal(number) in _LEFT_BY_ASYNCIO):
+                signal.signal(number, handler)
+        if has_run_asyncio:
             # asyncio has read these numbers.
             self._sent_to_job.clear()
 

@@ -79,6 +79,11 @@ def loop_later(name):
     asyncio.run(wait())
     (here / "over").touch()
 
+@sidekiq.job(name="Handle")
+def handle(action):
+    signal.signal(signal.SIGTERM, getattr(signal, action))
+    note("handled", action)
+
 @sidekiq.job(name="Nap")
 def nap():
     (here / "napping").touch()
@@ -174,6 +179,24 @@ def test_a_job_may_handle_signals(start: Callable[[int], Worker]) -> None:
     worker.push("Alarm")
 
     assert worker.noted("alarm") == "rung"
+
+
+@pytest.mark.parametrize("action", ["SIG_IGN", "SIG_DFL"])
+def test_what_a_job_does_to_term_ends_with_the_job(
+    start: Callable[[int], Worker], redis_client: redis.Redis, action: str
+) -> None:
+    """Otherwise TERM would kill the next job, or the worker would not stop until its parent kills it."""
+    worker = start(1)
+    worker.push("Handle", action)
+    assert worker.noted("handled") == action
+    worker.push("Read")
+    eventually(lambda: worker.has("reading"), within_seconds=30)
+
+    worker.process.send_signal(signal.SIGTERM)
+
+    assert worker.process.wait(20) == 0
+    assert worker.noted("read") == "Shutdown"
+    assert redis_client.llen("queue:default") == 1
 
 
 def test_a_job_may_run_an_event_loop_that_handles_signals(start: Callable[[int], Worker]) -> None:

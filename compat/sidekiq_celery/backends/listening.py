@@ -7,7 +7,7 @@ One thread listens for results on behalf of everything in this process that wait
 4. If Redis refuses SUBSCRIBE, it reads the keys twice a second.
 5. When nothing has waited for a while, it closes its connection and exits.
 
-A forked child starts without waiters and without a thread.
+A forked child starts without waiters and without a thread. With gevent, the fork copies the thread; the copy is idle.
 """
 
 import logging
@@ -28,6 +28,9 @@ logger = logging.getLogger("celery.backends.redis")
 Deliver = Callable[[bytes, bytes], None]
 """Called by the listener's thread with a key and the text stored there. It must not block."""
 
+Waker = tuple[socket.socket, ...]
+"""Both ends of what wakes a listener's thread; empty while there is none."""
+
 LINGER_SECONDS = 5.0
 REREAD_SECONDS = 10.0
 _POLL_SECONDS = 0.5
@@ -45,8 +48,7 @@ class Listener:
         pool: A pool without a namespace: keys are given as they are in Redis.
     """
 
-    # Both ends of what wakes the thread; empty while there is none.
-    _waker: tuple[socket.socket, ...] = ()
+    _waker: Waker = ()
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
@@ -86,10 +88,10 @@ class Listener:
 
     def _start(self) -> None:
         # Not a pipe: on Windows, nobody can wait for one and for a socket at the same time.
-        self._waker = socket.socketpair()
-        for end in self._waker:
+        self._waker = waker = socket.socketpair()
+        for end in waker:
             end.setblocking(False)
-        thread = threading.Thread(target=self._run, name="sidekiq_celery.results", daemon=True)
+        thread = threading.Thread(target=self._run, args=(waker,), name="sidekiq_celery.results", daemon=True)
         try:
             thread.start()
         except BaseException:
@@ -119,15 +121,22 @@ class Listener:
         with suppress(BlockingIOError):
             self._waker[1].send(b"w")
 
-    # The methods below run in the thread.
+    # The methods below run in the thread, which is known by its waker.
 
-    def _run(self) -> None:
+    def _run(self, waker: Waker) -> None:
+        pid = os.getpid()
+        self._serve(waker)
+        while os.getpid() != pid:
+            # A copy: after the fork `threading` does not know it, and its end would fail.
+            time.sleep(3600)
+
+    def _serve(self, waker: Waker) -> None:
         serve = self._listen
         pause = _FIRST_PAUSE_SECONDS
         while True:
             self._has_received = False
             try:
-                serve()
+                serve(waker)
                 return
             except RedisReplyError as error:
                 if not error.is_about_server:
@@ -141,17 +150,17 @@ class Listener:
                 pause = _FIRST_PAUSE_SECONDS
             time.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
-            if self._ends():
+            if self._ends(waker):
                 return
 
-    def _listen(self) -> None:
+    def _listen(self, waker: Waker) -> None:
         """Listen until nothing has waited for a while."""
         link = self._pool.new_link()
         subscribed: set[bytes] = set()
         last_read = received_at = time.monotonic()
         try:
             link.connect()
-            while not self._is_idle():
+            while not self._is_idle(waker):
                 wanted, fresh = self._take_wanted()
                 # The other keys are read once Redis has confirmed the subscription.
                 self._read(fresh & subscribed)
@@ -163,27 +172,29 @@ class Listener:
                     link.send(link.pack([("PING",)]))
                     self._read(wanted)
                     last_read = now
-                if self._sleep(link):
+                if self._sleep(link, waker):
                     self._receive(link)
                     received_at = time.monotonic()
                     self._has_received = True
         finally:
             link.close()
 
-    def _poll(self) -> None:
-        while not self._is_idle():
+    def _poll(self, waker: Waker) -> None:
+        while not self._is_idle(waker):
             self._read(self._take_wanted()[0])
             time.sleep(_POLL_SECONDS)
 
-    def _is_idle(self) -> bool:
+    def _is_idle(self, waker: Waker) -> bool:
         """True if nothing has waited for a while. The thread is then marked as gone and has to exit."""
         with self._lock:
+            if self._waker is not waker:
+                return True
             if self._waiting:
                 self._idle_since = None
                 return False
             now = time.monotonic()
             self._idle_since = self._idle_since or now
-            return now - self._idle_since >= LINGER_SECONDS and self._ends()
+            return now - self._idle_since >= LINGER_SECONDS and self._ends(waker)
 
     def _take_wanted(self) -> tuple[set[bytes], set[bytes]]:
         """Return all watched keys, and those added since the last call."""
@@ -191,9 +202,11 @@ class Listener:
             fresh, self._fresh = self._fresh, set()
             return set(self._waiting), fresh
 
-    def _ends(self) -> bool:
+    def _ends(self, waker: Waker) -> bool:
         """True if nothing waits. The thread is then marked as gone, and the next waiter starts a new one."""
         with self._lock:
+            if self._waker is not waker:
+                return True
             if self._waiting:
                 return False
             self._close_waker()
@@ -210,14 +223,15 @@ class Listener:
         subscribed.clear()
         subscribed.update(wanted)
 
-    def _sleep(self, link: Link) -> bool:
+    def _sleep(self, link: Link, waker: Waker) -> bool:
         """Wait for data or a wake-up. Returns True if there is data to read."""
         if link.has_unread:
             return True
-        has_data = link.wait_readable(1.0, self._waker[0].fileno())
-        with suppress(BlockingIOError):
-            self._waker[0].recv(4096)
-        return has_data
+        has_data = link.wait_readable(1.0, waker[0].fileno())
+        # A fork in the meantime has closed it in the child. What can be read there is for the parent.
+        with suppress(OSError):
+            waker[0].recv(4096)
+        return has_data and self._waker is waker
 
     def _receive(self, link: Link) -> None:
         confirmed: list[bytes] = []

@@ -54,3 +54,44 @@ def test_green_threads_wait_side_by_side(library: str, redis_server: RedisServer
     ran = run(PATCHES[library] + PROGRAM, redis_server.url)
 
     assert (ran.stdout, ran.stderr) == ("[42, 42, 42]\n", "")
+
+
+FORK = """
+import os, sys, threading, time
+import redis
+from sidekiq_celery import Celery, uuid
+
+app = Celery("shop", broker=sys.argv[1], backend=sys.argv[1])
+client = redis.Redis.from_url(sys.argv[1])
+ours, of_child = uuid(), uuid()
+
+def until_subscribed(task_id):
+    while client.pubsub_numsub(f"celery-task-meta-{task_id}")[0][1] == 0:
+        time.sleep(0.01)
+
+def wait():
+    # Keys are read again after ten seconds, even if nothing is heard.
+    print(app.AsyncResult(ours).get(timeout=8), flush=True)
+
+thread = threading.Thread(target=wait)
+thread.start()
+until_subscribed(ours)
+child = os.fork()
+if child == 0:
+    print(app.AsyncResult(of_child).get(timeout=30), flush=True)
+    os._exit(0)
+until_subscribed(of_child)
+app.backend.mark_as_done(ours, 1)
+thread.join()
+app.backend.mark_as_done(of_child, 2)
+os.waitpid(child, 0)
+"""
+
+
+def test_a_fork_leaves_the_results_of_the_parent_alone(redis_server: RedisServer) -> None:
+    """The child has a copy of the listening greenlet and of its connection."""
+    pytest.importorskip("gevent")
+
+    ran = run(PATCHES["gevent"] + FORK, redis_server.url)
+
+    assert (ran.stdout, ran.stderr) == ("1\n2\n", "")

@@ -314,7 +314,8 @@ def _class_and_options(job: Any) -> tuple[str, dict[str, Any]]:
 
 def _fit(job: Any, args: list[Any], owner: str) -> None:
     """Reject arguments that would fail at each tick, if the function is known."""
-    push = getattr(job, "perform_async", None)
+    definition = registry.find(job) if isinstance(job, str) else None
+    push = getattr(definition.job if definition else job, "perform_async", None)
     if push is not None:
         try:
             inspect.signature(push).bind(*args)

@@ -18,12 +18,15 @@ from sidekiq_py.extensions.periodic import schedule_file, store, verbs
 from sidekiq_py.extensions.periodic.declared import Declaration, declarations, with_program
 from sidekiq_py.extensions.periodic.keys import DECLARED, DEFAULT_NAMESPACE, OWN_PREFIX, SCHEDULE_OPTIONS
 from sidekiq_py.extensions.periodic.layout import LAYOUTS, Layout, OwnState
+from sidekiq_py.logs import counted
+from sidekiq_py.options import closest
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.job_path.settle_script import Effect
 from sidekiq_py.registry import registry
 
 # A younger run may be on its way between two places.
 _LOST_AFTER_SECONDS = 60.0
+_MOST_NAMED = 5
 # A longer queue is not read: the run is assumed to wait in it.
 _MOST_READ = 10_000
 
@@ -67,13 +70,35 @@ def _of_file(path: Path, place: str, *, is_named: bool) -> list[Declaration]:
     """
     if is_named:
         return schedule_file.read(path, environment=os.environ, by=place)
+    left: list[str] = []
+
+    def is_ours(klass: str) -> bool:
+        if registry.find(klass) is None:
+            left.append(klass)
+            return False
+        return True
+
     try:
-        return schedule_file.read(
-            path, environment=os.environ, by=place, is_wanted=lambda klass: registry.find(klass) is not None
-        )
+        found = schedule_file.read(path, environment=os.environ, by=place, is_wanted=is_ours)
     except ConfigError as error:
         _log.warning("periodic jobs are not read: %s; pass the file with --schedule if it is meant for Python", error)
         return []
+    if left:
+        _log.info(
+            "%s left to Ruby, because this program declares no such class: %s",
+            counted(len(left), f"periodic job of {place} is", f"periodic jobs of {place} are"),
+            _with_slips(left),
+        )
+    return found
+
+
+def _with_slips(classes: Iterable[str]) -> str:
+    """The first few classes, each with the one of ours that it may have been meant to be; those come first."""
+    near = {klass: closest(klass, registry.classes()) for klass in classes}
+    slips = [f"{klass} (did you mean {meant}?)" for klass, meant in near.items() if meant]
+    shown = [*slips, *(klass or "no class" for klass, meant in near.items() if not meant)]
+    rest = len(shown) - _MOST_NAMED
+    return ", ".join(shown[:_MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def save(pool: Pool, layout: Layout, declared: Iterable[Declaration]) -> None:

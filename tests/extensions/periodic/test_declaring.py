@@ -280,6 +280,42 @@ def test_of_a_file_that_nobody_named_only_our_own_jobs_are_read(
     assert "periodic jobs are not read" in caplog.text
 
 
+def test_jobs_of_such_a_file_that_are_left_to_ruby_are_named(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Otherwise a class that is misspelled would never run, and nothing would say why."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "schedule.yml").write_text("""
+rails: {cron: "* * * * *", class: Billing}
+slip: {cron: "* * * * *", class: Othr}
+""")
+
+    @sidekiq.job(name="Other")
+    def other() -> None: ...
+
+    with caplog.at_level("INFO", "sidekiq"):
+        start()
+
+    assert names() == []
+    assert (
+        "2 periodic jobs of config/schedule.yml are left to Ruby, because this program declares no such class: "
+        "Othr (did you mean Other?), Billing"
+    ) in caplog.text
+
+
+def test_arguments_in_a_file_must_fit_the_function(tmp_path: Path) -> None:
+    """As in a declaration in code: every tick would fail."""
+
+    @sidekiq.job(name="Pair")
+    def pair(one: int, other: int) -> None: ...
+
+    (tmp_path / "jobs.yml").write_text("a: {cron: '* * * * *', class: Pair, args: [1]}")
+
+    with pytest.raises(ConfigError, match=r"a: the periodic job 'a' does not fit its job, which takes \(one: int, "):
+        schedule_file.read(tmp_path / "jobs.yml", environment={}, by="x")
+
+
 def test_a_description_may_be_a_number(tmp_path: Path) -> None:
     """The gem takes YAML's numbers for texts, too."""
     (tmp_path / "jobs.yml").write_text("a: {cron: '* * * * *', class: R, description: 42}")

@@ -98,17 +98,24 @@ class LazyGroup(click.Group):
         return names + click.Command.shell_complete(self, ctx, incomplete)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Suggest `sidekiq-py worker` if a worker's flags are given without a command, as for Ruby's `sidekiq`."""
+        """
+        Say where a flag belongs that is given before the command: at the end. Without a command, as for Ruby's
+        `sidekiq`, it is a worker's.
+        """
         given = list(args)
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            if not COMMANDS.keys().isdisjoint(given):
-                raise
             import shlex  # for this advice alone
 
+            at = next((at for at, word in enumerate(given) if word in COMMANDS), None)
+            advice = (
+                f"To run a worker: sidekiq-py worker {shlex.join(given)}"
+                if at is None
+                else f"Options come after the command: sidekiq-py {shlex.join(given[at:] + given[:at])}"
+            )
             # In click 8.1 this message has no full stop.
-            advice = f"{error.message.rstrip('.')}. To run a worker: sidekiq-py worker {shlex.join(given)}"
+            advice = f"{error.message.rstrip('.')}. {advice}"
             raise click.NoSuchOption(error.option_name, advice, error.possibilities, error.ctx) from None
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -75,6 +75,9 @@ def queues(ctx: click.Context, as_json: bool) -> None:
     """
     if ctx.invoked_subcommand is None:
         ctx.invoke(list_queues, as_json=as_json)
+    else:
+        # Given before the command, --json belongs to it, as --redis-url does.
+        ctx.default_map = {ctx.invoked_subcommand: {"as_json": as_json}}
 
 
 @queues.command("list")

@@ -118,11 +118,12 @@ def test_a_workers_flags_without_its_command_are_told_where_they_belong():
     assert ". To run a worker: sidekiq-py worker -r './my jobs.py' -c 5" in result.output
 
 
-def test_an_unknown_flag_before_a_command_gets_no_advice_on_workers():
-    """A user who names a command knows that there are commands."""
-    result = CliRunner().invoke(main, ["--nope", "stats"])
+def test_a_flag_before_its_command_is_told_where_it_belongs():
+    """kubectl and redis-cli take such flags first."""
+    result = CliRunner().invoke(main, ["-u", "redis://nowhere", "dead", "list", "-n", "5"])
 
     assert result.exit_code == 2
+    assert "Options come after the command: sidekiq-py dead list -n 5 -u redis://nowhere" in result.output
     assert "To run a worker" not in result.output
 
 

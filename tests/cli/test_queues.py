@@ -47,6 +47,12 @@ def test_the_bare_command_goes_on_to_list(run, push):
     assert json.loads(run("queues", "list", "--json").output)[0]["size"] == 1
 
 
+@pytest.mark.parametrize("group", ["queues", "processes"])
+def test_json_may_also_stand_before_the_command(run, group):
+    """It was accepted there, and a table printed nevertheless."""
+    assert json.loads(run(group, "--json", "list").output) == []
+
+
 def test_show_lists_jobs_newest_first(run, push):
     """With class and arguments; --limit sets how many."""
     push("low", "a", "b", "c")

@@ -32,6 +32,8 @@ def cron() -> None:
     """
     List, run, enable and disable periodic jobs, Ruby's and Python's.
 
+    Without a command, lists them.
+
     \b
     sidekiq-py cron list
     sidekiq-py cron disable report --reason "the source is down"

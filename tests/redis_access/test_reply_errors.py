@@ -2,7 +2,9 @@
 
 import asyncio
 import ssl
+import threading
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 import redis
@@ -115,3 +117,16 @@ def test_a_database_that_the_server_does_not_have(server: RedisServer) -> None:
     with pytest.raises(RedisReplyError, match="the URL ends with the number of a database that this server lacks"):
         pool.command("PING")
     pool.close()
+
+
+def test_an_http_server_is_told_from_a_redis_that_is_down() -> None:
+    """A wrong port is a common slip, and "out of reach" alone sends people to a firewall."""
+    with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        serving = threading.Thread(target=server.serve_forever, args=(0.01,))
+        serving.start()
+        pool = Pool(RedisSettings(f"redis://127.0.0.1:{server.server_port}/0"))
+        with pytest.raises(RedisConnectionError, match="what answers there is not Redis"):
+            pool.command("PING")
+        pool.close()
+        server.shutdown()
+        serving.join()

@@ -74,6 +74,8 @@ def not_connected(error: Exception) -> RedisError:
         text = f"{text.rstrip('.')}: {cause}"
     if "handshake operation timed out" in str(cause):
         text = f"{text}; if this server does not use TLS, write redis:// in the URL, not rediss://"
+    if "Protocol error" in text:
+        text = f"{text}; what answers there is not Redis"
     if "max number of clients reached" in text:
         text = (
             f"{text}. All connections that its `maxclients` allows are in use: `redis-cli CLIENT LIST` shows by whom; "

@@ -113,11 +113,11 @@ class ExtensionKeyError(SidekiqError):
     """
 
     def __init__(self, key: str, meaning: str, job_class: str, jid: str, queue: str, *, is_rubys: bool = True) -> None:
-        reason = "which only Ruby can honour. Let Ruby alone serve that queue"
+        reason = f", {meaning}, which only Ruby can honour. Let Ruby alone serve that queue"
         if not is_rubys:
-            reason = "of an extension that this worker has not loaded. Install or update it here"
+            reason = f" of an extension that this worker has not loaded ({meaning}). Install or update it here"
         super().__init__(
-            f"{job_class} (jid {jid}, queue {queue}) has the key {key!r}, {meaning}, {reason}, "
+            f"{job_class} (jid {jid}, queue {queue}) has the key {key!r}{reason}, "
             f"or decide by --extension-key {key}=run or {key}=bury"
         )
         self.key = key
@@ -272,13 +272,12 @@ class TerminatedError(SidekiqError):
 
 
 class PoisonPillError(SidekiqError):
-    """A job's process died once while the job was in flight, and three more times while it ran as a suspect."""
+    """A job's process died once while the job was in flight, and three more times while the job ran by itself."""
 
     def __init__(
         self,
-        message: str = "the process died 3 times while this job ran as a suspect, after a first death that made it "
-        "one, so it started up to 4 times; it was moved to the dead set. Check memory, native libraries and time "
-        "limits before you retry it",
+        message: str = "the process died 3 times while this job ran by itself, and once before with this job in "
+        "flight; it was moved to the dead set. Check memory, native libraries and time limits before you retry it",
     ) -> None:
         super().__init__(message)
 

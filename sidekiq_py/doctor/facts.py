@@ -168,6 +168,18 @@ class Facts:
                 found.setdefault(job.queue, set()).update(marks)
         return found
 
+    @cached_property
+    def extension_queues(self) -> dict[str, set[str]]:
+        """Maps queues to the keys in their jobs that belong to extensions of sidekiq_py not loaded here."""
+        with suppress(RedisReplyError):
+            unknown = survey.hash_of(self._pool, keys.EXTENSION_KEYS).keys() - program.extensions.keys
+            found: dict[str, set[str]] = {}
+            for job in self.sample.jobs if unknown else ():
+                if job.queue is not None and (marks := extension_keys_of(job.item, unknown)):
+                    found.setdefault(job.queue, set()).update(marks)
+            return found
+        return {}
+
     def foreign_keys_of(self, payload: Mapping[str, Any]) -> list[str]:
         """The payload keys that make this a job only Ruby can finish, without those that an extension here handles."""
         return [key for key in extension_keys_of(payload) if not self._is_taken_over(key, payload)]

@@ -45,6 +45,18 @@ def test_a_queue_that_no_process_works(look: Look, redis_client: redis.Redis) ->
     assert "-q mailers" in found.advice
 
 
+def test_a_queue_that_workers_left_because_they_lack_an_extension(look: Look, redis_client: redis.Redis) -> None:
+    """Another worker of the same kind would leave it, too."""
+    ruby_process(redis_client, queues=("default",))
+    redis_client.hset("sidekiq_py:extension_keys", "tenant", "the job would run for nobody")
+    push(redis_client, queue="mailers", tenant="acme")
+
+    advice = look().the("unworked-queues").advice
+
+    assert "Its jobs have `tenant`, of an extension that is not loaded here" in advice
+    assert "unless it is started with --extension-key tenant=run" in advice
+
+
 def test_a_process_that_is_quiet_works_no_queue(look: Look, redis_client: redis.Redis) -> None:
     """It is named, as somebody may wonder."""
     identity = ruby_process(redis_client, is_quiet=True)

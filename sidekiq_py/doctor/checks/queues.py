@@ -211,10 +211,9 @@ def _quoted(marked: list[str]) -> str:
 
 def _start(facts: Facts, name: str, marked: list[str]) -> str:
     if marked:
-        decided = " ".join(f"--extension-key {key}=run" for key in marked)
         return (
             f"Have a Ruby process serve it: a Python worker refuses {_quoted(marked)} and stops serving the queue, "
-            f"unless it is started with {decided} (or =bury: docs/pro_and_gems.md)."
+            f"unless it is started with {_decided(marked)} (or =bury: docs/pro_and_gems.md)."
         )
     if not is_writable(name):
         steps = [
@@ -231,7 +230,17 @@ def _start(facts: Facts, name: str, marked: list[str]) -> str:
             "Fix what pushes there: Python workers cannot serve a queue whose name is empty, or has whitespace or "
             "control characters."
         )
-    return f"Start a worker for it (-q {for_shell(name)}), or let a running worker serve it."
+    advice = f"Start a worker for it (-q {for_shell(name)}), or let a running worker serve it."
+    if unknown := sorted(facts.extension_queues.get(name, ())):
+        advice += (
+            f" Its jobs have {_quoted(unknown)}, of an extension that is not loaded here. A worker that has not loaded "
+            f"it stops serving the queue, unless it is started with {_decided(unknown)}."
+        )
+    return advice
+
+
+def _decided(marked: list[str]) -> str:
+    return " ".join(f"--extension-key {for_shell(key)}=run" for key in marked)
 
 
 def _is_servable(name: str) -> bool:

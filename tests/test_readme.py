@@ -34,7 +34,7 @@ def run(*command: str, redis_url: str, folder: Path) -> None:
 
 def test_the_first_door_enqueues_for_ruby(redis_url: str, redis_client: redis.Redis, tmp_path: Path) -> None:
     """From Python and from the shell."""
-    [in_python, _] = blocks("python")
+    in_python = blocks("python")[0]
     [in_shell] = re.findall(r"`sidekiq-py (push .*?)`", README)
 
     run(sys.executable, "-c", in_python, redis_url=redis_url, folder=tmp_path)
@@ -46,19 +46,20 @@ def test_the_first_door_enqueues_for_ruby(redis_url: str, redis_client: redis.Re
 
 
 @pytest.mark.ruby
-def test_the_second_door_runs_what_ruby_enqueues(redis_url: str, tmp_path: Path) -> None:
-    """The module, the worker's command and the Ruby code of the page."""
+def test_the_second_door_runs_what_both_languages_enqueue(redis_url: str, tmp_path: Path) -> None:
+    """The module, the worker's command, and the Ruby and Python code of the page."""
     if shutil.which("sidekiq") is None:
         skip_or_fail("no Ruby Sidekiq; on Debian: apt-get install ruby-sidekiq", switch="SIDEKIQ_PY_REQUIRE_RUBY")
-    [_, module] = blocks("python")
+    [_, module, in_python] = blocks("python")
     [in_ruby] = blocks("ruby")
     [flags] = re.findall(r"^sidekiq-py worker -r fraud (.*)$", README, re.MULTILINE)
     (tmp_path / "fraud.py").write_text(module)
 
     with WorkerProcess("fraud", redis_url=redis_url, arguments=shlex.split(flags), python_path=[tmp_path]) as worker:
         run("ruby", "-r", "sidekiq", "-e", in_ruby, redis_url=redis_url, folder=tmp_path)
+        run(sys.executable, "-c", in_python, redis_url=redis_url, folder=tmp_path)
 
-        assert eventually(lambda: "order A-1001 over 99.5 looks honest" in worker.log)
+        assert eventually(lambda: worker.log.count("order A-1001 over 99.5 looks honest") == 2)
 
 
 PAGES = [

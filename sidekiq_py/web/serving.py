@@ -126,7 +126,10 @@ def _accounts(given: Any) -> dict[str, Account]:
     for name, about in _mapping(given, "accounts").items():
         known = ("password_hash", "role", "may_edit")
         if not isinstance(about, dict) or set(about) - set(known) or not isinstance(about.get("password_hash"), str):
-            raise ConfigError(f"the account {name} must have password_hash, and may have role and may_edit only")
+            raise ConfigError(
+                f"the account {name} must have password_hash (made by `sidekiq-py web --hash-password`), and may have "
+                "role and may_edit only"
+            )
         try:
             accounts[str(name)] = Account(
                 about["password_hash"], about.get("role", "viewer"), may_edit=about.get("may_edit") is True

@@ -117,10 +117,11 @@ def worker(**given: Any) -> NoReturn:
     if stray := given.pop("stray"):
         import shlex  # for this advice alone
 
-        raise click.UsageError(
-            f"{shlex.join(stray)}: a worker takes no arguments; name the modules that declare jobs with -r: "
-            f"sidekiq-py worker -r {shlex.quote(stray[0])}"
-        )
+        first = shlex.quote(stray[0])
+        advice = f"name the modules that declare jobs with -r: sidekiq-py worker -r {first}"
+        if given["require"]:
+            advice = f"give each queue its own -q, and each module its own -r: -q {first}"
+        raise click.UsageError(f"{shlex.join(stray)}: a worker takes no arguments; {advice}")
     is_watched = given.pop("watch")
     flags = {name: value for name, value in given.items() if value not in (None, ())}
     for name, advice in _GONE.items():

@@ -127,6 +127,14 @@ def test_a_flag_before_its_command_is_told_where_it_belongs():
     assert "To run a worker" not in result.output
 
 
+def test_a_second_queue_after_one_flag_gets_its_own():
+    """RQ's worker takes all queues after one another."""
+    result = CliRunner().invoke(main, ["worker", "-r", "myapp.jobs", "-q", "high", "low"])
+
+    assert result.exit_code == 2
+    assert "each queue its own -q, and each module its own -r: -q low" in result.output.replace("\n", " ")
+
+
 def test_a_module_that_is_named_without_a_flag_gets_the_flag():
     """Celery and RQ users would pass a module this way."""
     result = CliRunner().invoke(main, ["worker", "myapp.jobs"])

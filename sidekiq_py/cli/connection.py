@@ -67,7 +67,7 @@ def pushes_jobs(command: F) -> F:
     return prepared  # type: ignore[return-value]
 
 
-def _completes(names_of: Callable[[Pool], list[str]]) -> Completion:
+def completes(names_of: Callable[[Pool], list[str]]) -> Completion:
     """Complete names from Redis; offers none if Redis does not answer quickly."""
 
     def complete(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -83,5 +83,5 @@ def _completes(names_of: Callable[[Pool], list[str]]) -> Completion:
     return complete
 
 
-complete_queue = _completes(queues.names)
-complete_process = _completes(process_set.identities)
+complete_queue = completes(queues.names)
+complete_process = completes(process_set.identities)

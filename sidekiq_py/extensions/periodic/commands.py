@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from sidekiq_py.cli.choosing import ask, yes_option
-from sidekiq_py.cli.connection import pushes_jobs, reads_redis
+from sidekiq_py.cli.connection import completes, pushes_jobs, reads_redis
 from sidekiq_py.cli.output import DefaultsToList, echo_json, echo_json_array, echo_table, iso_time, plain, relative
 from sidekiq_py.cli.values import json_arguments, span_seconds
 from sidekiq_py.errors import ConfigError, JobDeclarationError
@@ -25,6 +25,8 @@ from sidekiq_py.wire.json_writer import json_text
 _MOST_NAMED = 20
 
 _TIME = "%Y-%m-%d %H:%M:%S %z"
+
+_complete_name = completes(lambda pool: [job.name for job in CronJobs(pool=pool)])
 
 
 @click.group(cls=DefaultsToList)
@@ -66,7 +68,7 @@ def list_jobs(as_json: bool = False) -> None:
 
 
 @cron.command()
-@click.argument("name")
+@click.argument("name", shell_complete=_complete_name)
 @reads_redis
 def show(name: str, as_json: bool) -> None:
     """Show one periodic job."""
@@ -85,7 +87,7 @@ def show(name: str, as_json: bool) -> None:
 
 
 @cron.command("next")
-@click.argument("name")
+@click.argument("name", shell_complete=_complete_name)
 @click.option("-n", "--count", type=click.IntRange(1, 1000), default=10, help="How many (10).")
 @click.option("--tz", metavar="ZONE", help="Time zone, for a cron text without one.")
 @reads_redis
@@ -102,7 +104,7 @@ def next_ticks(name: str, count: int, tz: str | None, as_json: bool) -> None:
 
 
 @cron.command()
-@click.argument("name")
+@click.argument("name", shell_complete=_complete_name)
 @pushes_jobs
 @reads_redis
 def run(name: str, as_json: bool) -> None:
@@ -117,7 +119,7 @@ def run(name: str, as_json: bool) -> None:
 
 
 @cron.command()
-@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.argument("names", shell_complete=_complete_name, nargs=-1, metavar="[NAME]...")
 @click.option("--all", "everything", is_flag=True, help="All that are disabled, of both languages.")
 @click.option("--reason", metavar="TEXT", help="With --all: only those that were disabled with this reason.")
 @yes_option
@@ -144,7 +146,7 @@ def enable(names: tuple[str, ...], everything: bool, reason: str | None, yes: bo
 
 
 @cron.command()
-@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.argument("names", shell_complete=_complete_name, nargs=-1, metavar="[NAME]...")
 @click.option("--all", "everything", is_flag=True, help="All that are enabled, of both languages.")
 @click.option("--reason", default="", metavar="TEXT", help="Text to show in listings.")
 @yes_option
@@ -221,7 +223,7 @@ def add(name: str, text: str, job_class: str, args: str, yes: bool, as_json: boo
 
 
 @cron.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", shell_complete=_complete_name, nargs=-1, required=True, metavar="NAME...")
 @yes_option
 @reads_redis
 def remove(names: tuple[str, ...], yes: bool, as_json: bool) -> None:
@@ -245,7 +247,7 @@ def remove(names: tuple[str, ...], yes: bool, as_json: bool) -> None:
 
 
 @cron.command()
-@click.argument("name")
+@click.argument("name", shell_complete=_complete_name)
 @reads_redis
 def history(name: str, as_json: bool) -> None:
     """

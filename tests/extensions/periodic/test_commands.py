@@ -134,6 +134,19 @@ def test_what_other_extensions_keep_is_listed_below(run: Callable[..., Any], sta
     assert run("list", "--json")[0]["by"] == "beat"
 
 
+def test_names_are_completed(run: Callable[..., Any], start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody remembers them at night."""
+    sidekiq.periodic("0 3 * * *", sidekiq.ruby_job("Cleaner"), name="nightly")
+    start()
+    monkeypatch.setenv("_SIDEKIQ_PY_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", "sidekiq-py cron disable ni")
+    monkeypatch.setenv("COMP_CWORD", "3")
+
+    result = CliRunner().invoke(main, [], prog_name="sidekiq-py")
+
+    assert result.output == "plain,nightly\n"
+
+
 def test_a_job_is_disabled_with_a_reason_and_enabled(run: Callable[..., Any], start: Start) -> None:
     """The reason stands in every listing."""
     sidekiq.periodic("0 9 * * *", sidekiq.ruby_job("Report"), name="report")

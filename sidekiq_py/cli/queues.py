@@ -34,6 +34,7 @@ from sidekiq_py.cli.output import (
     relative,
     shortened,
     shown,
+    span,
 )
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.config import QueueConfig
@@ -86,7 +87,7 @@ def list_queues(as_json: bool) -> None:
     """
     Show all queues: size, latency, jobs in flight.
 
-    LATENCY is the age in seconds of the job that runs next. IN FLIGHT counts jobs that Python workers have fetched and
+    LATENCY is the age of the job that runs next. IN FLIGHT counts jobs that Python workers have fetched and
     not finished; they are safe in Redis, and Ruby's Web UI does not show them.
     """
     summaries = Stats().queue_summaries
@@ -99,7 +100,7 @@ def list_queues(as_json: bool) -> None:
     rows = [
         (
             queue.name,
-            *(("-", "-") if queue.error else (queue.size, f"{queue.latency:.2f}")),
+            *(("-", "-") if queue.error else (f"{queue.size:,}", span(queue.latency))),
             queue.in_flight,
             ", ".join(filter(None, ["paused" if queue.paused else "", _trouble(queue)])),
         )

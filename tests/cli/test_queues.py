@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -45,6 +46,13 @@ def test_the_bare_command_goes_on_to_list(run, push):
     assert run("queues").output.split()[:6] == run("queues", "list").output.split()[:6]
     assert json.loads(run("queues", "--json").output)[0]["name"] == "low"
     assert json.loads(run("queues", "list", "--json").output)[0]["size"] == 1
+
+
+def test_a_latency_is_shown_as_in_top(run, push):
+    """At night nobody converts 5403.81 seconds."""
+    push("low", "a", enqueued_at=time.time() - 5403.81)
+
+    assert " 1h 30m " in run("queues").output
 
 
 @pytest.mark.parametrize("group", ["queues", "processes"])

@@ -163,7 +163,7 @@ def test_the_dashboard(confined: Confined, name: str) -> None:
     confined.start_worker("-q", "nothing-here")
     confined.command("push", "Note", '["waits"]')
     confined.command("push", "Note", '["later"]', "--in", "1h")
-    confined.command("cron", "add", "rarely", "0 5 1 1 *", "Note")
+    confined.command("cron", "add", "rarely", "0 5 1 1 *", "Note", '["rarely"]')
     for key in ("retry", "dead"):
         confined.client.zadd(key, {json.dumps({"class": "Note", "args": [], "jid": key, "queue": "default"}): 4e9})
     with confined.viewer():

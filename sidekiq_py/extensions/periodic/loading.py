@@ -150,13 +150,19 @@ def _write(pool: Pool, name: str, *effects: Effect) -> bool:
 def _remove_obsolete(pool: Pool, layout: Layout, declared: Iterable[Declaration], places: set[str]) -> None:
     kept = {layout.key_of(one.entry) for one in declared}
     known = sorted(store.declared_keys(pool) - kept)
-    gone = [key for key, own in store.own_states(pool, known).items() if own.by in places]
-    for key in gone:
+    gone = {key: own.by for key, own in store.own_states(pool, known).items() if own.by in places}
+    for key, by in gone.items():
         name, of_release_1 = _name(key), LAYOUTS["1.8"].set_key()
         is_older = key in store.members(pool, of_release_1)
         set_key = of_release_1 if is_older else LAYOUTS["2"].set_key(key.split(":")[1])
         if _write(pool, name, (verbs.REMOVE.name, OWN_PREFIX + key, set_key, key)):
-            _log.info("periodic job %s was removed: this program no longer declares it", name)
+            # In containers, the directory of every program is /app, and so is its tag.
+            _log.info(
+                "periodic job %s was removed: %s no longer declares it. If another program does, give each a tag of "
+                "its own (-g)",
+                name,
+                by,
+            )
 
 
 def _name(key: str) -> str:

@@ -249,16 +249,20 @@ again:
     assert again.cron == monthly.cron
 
 
-def test_a_job_that_leaves_the_file_is_removed(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a worker that starts with it."""
+def test_a_job_that_leaves_the_file_is_removed(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By a worker that starts with it. The log helps two programs that remove each other's."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "jobs.yml").write_text(SCHEDULE)
     start(extra={"schedule": "jobs.yml"})
     (tmp_path / "jobs.yml").write_text(SCHEDULE.partition("hourly:")[0])
 
-    start(extra={"schedule": "jobs.yml"})
+    with caplog.at_level("INFO", "sidekiq"):
+        start(extra={"schedule": "jobs.yml"})
 
     assert names() == ["report"]
+    assert "hourly was removed: shop:jobs.yml no longer declares it. If another program does, give each" in caplog.text
 
 
 def test_of_a_file_that_nobody_named_only_our_own_jobs_are_read(

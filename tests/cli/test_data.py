@@ -256,6 +256,18 @@ def test_a_redis_in_place_of_a_sentinel_is_named(run, redis_url):
     assert "Start Redis" not in result.output
 
 
+def test_a_full_redis_comes_with_advice(run, new_redis_server):
+    """Once: the error of a push has the advice already."""
+    full = new_redis_server(config={"maxmemory": "1"})
+
+    paused = run("queues", "pause", "low", "--create", "-u", full.url)
+    pushed = run("push", "HardWorker", "-u", full.url)
+
+    assert "make room: sidekiq-py dead delete --before 30d" in paused.output
+    assert "This Redis is full, and the job is not enqueued" in pushed.output
+    assert "make room" not in pushed.output
+
+
 def test_a_replica_comes_with_advice(run, new_redis_server):
     """Once: the error of a push has the advice already."""
     replica = new_redis_server(config={"replicaof": "127.0.0.1 1"})

@@ -1,10 +1,12 @@
 """Each language promotes what the other schedules, and the queue then contains what Ruby would have put there."""
 
+import json
 import time
 
 import pytest
 import redis
 
+import sidekiq_py as sidekiq
 from interop_tests.conftest import RunRuby, StartPython, StartRuby
 from interop_tests.support import python_jobs
 from interop_tests.support.ledger import LEDGER, entries, make_due, masked, members, raw_jobs
@@ -16,6 +18,46 @@ pytestmark = pytest.mark.usefixtures("python_client")
 
 # Workers that promote and never fetch the jobs of these tests.
 IDLE_QUEUE = "nothing-here"
+
+# Client middleware in Ruby, and one poll, for every release of Sidekiq.
+SETTINGS = """
+settings = Sidekiq.respond_to?(:default_configuration) ? Sidekiq.default_configuration : Sidekiq
+"""
+COUNTING = (
+    SETTINGS
+    + """
+counting = Class.new do
+  def call(_job_class, job, _queue, _pool)
+    job["counted"] = (job["counted"] || 0) + 1
+    yield
+  end
+end
+settings.client_middleware { |chain| chain.add(counting) }
+"""
+)
+LOOKING_UP = (
+    SETTINGS
+    + """
+Object.const_set("RUBY_CLASS", Class.new { include FIXTURE_JOB })
+looking_up = Class.new do
+  def call(job_class, _job, _queue, _pool)
+    Object.const_get(job_class)
+    yield
+  end
+end
+settings.client_middleware { |chain| chain.add(looking_up) }
+"""
+)
+POLL_ONCE = """
+require "sidekiq/scheduled"
+enqueuer = Sidekiq::Scheduled::Enq
+takes_settings = enqueuer.instance_method(:initialize).arity != 0
+begin
+  (takes_settings ? enqueuer.new(settings) : enqueuer.new).enqueue_jobs
+rescue NameError => error
+  error.message
+end
+"""
 
 
 def test_python_schedules_ruby_promotes_python_performs(
@@ -42,6 +84,30 @@ def test_ruby_schedules_python_promotes_ruby_performs(
     start_ruby()
 
     assert eventually(lambda: entries(redis_client)) == ["done"]
+
+
+def test_python_promotes_a_ruby_job_without_the_client_middleware_of_ruby(
+    redis_client: redis.Redis, ruby: RunRuby, start_python: StartPython
+) -> None:
+    """It ran when Ruby scheduled the job; in Ruby it would run again when the job comes due."""
+    with start_python("-q", IDLE_QUEUE):
+        ruby(COUNTING + 'FixtureJob.perform_in(0.3, "ok")')
+        [raw] = eventually(lambda: raw_jobs(redis_client, "default"))
+
+    assert json.loads(raw)["counted"] == 1
+
+
+@pytest.mark.parametrize(("ruby_class", "arrived"), [("Unknown", 0), ("PythonOnly", 1)])
+def test_client_middleware_of_ruby_that_looks_up_the_class_loses_jobs_of_python(
+    redis_client: redis.Redis, ruby: RunRuby, ruby_class: str, arrived: int
+) -> None:
+    """Ruby's poller has removed the job by then. The class in Ruby, which may be empty, makes a difference."""
+    sidekiq.ruby_job("PythonOnly", queue="python").perform_at(time.time() + 60)
+    make_due(redis_client, "schedule")
+
+    ruby(LOOKING_UP.replace("RUBY_CLASS", ruby_class) + POLL_ONCE)
+
+    assert (redis_client.zcard("schedule"), redis_client.llen("queue:python")) == (0, arrived)
 
 
 PROMOTIONS = [

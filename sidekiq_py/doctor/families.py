@@ -3,7 +3,7 @@ Keys that do not belong to open-source Sidekiq: which product they belong to, an
 
 Source: wiki and change logs of Sidekiq Pro and Enterprise (no code of theirs is public); sidekiq-cron 1.12 and 2.3,
 sidekiq-scheduler 6.0, sidekiq-unique-jobs 8.0, gitlab-sidekiq-fetcher 0.9, sidekiq-status 4.0, sidekiq-throttled 1,
-sidekiq-limit_fetch 4.4, activejob-uniqueness 0.4.
+sidekiq-limit_fetch 4.4, sidekiq-grouping 1.3, activejob-uniqueness 0.4.
 """
 
 import re
@@ -113,6 +113,13 @@ FAMILIES = (
         r"limit_fetch:.*|limit:processes|limit:heartbeat:.*",
         "Its limits and pauses apply only in Ruby processes",
         "To pause a queue in Python as well: sidekiq-py queues pause NAME",
+    ),
+    Family(
+        "sidekiq-grouping",
+        r"batching:(?:batches|last_execution_time:.*|lock:.*)",
+        "Jobs pushed from Python are not grouped. Its client middleware raises for a class that Ruby does not have, so "
+        "Ruby's poller loses Python's scheduled jobs and retries",
+        "Declare the classes of Python's jobs in Ruby, too.",
     ),
     Family(
         "activejob-uniqueness",

@@ -151,6 +151,8 @@ def test_working_lists_of_gitlab_whose_process_is_gone(look: Look, redis_client:
         ("throttled:api", "sidekiq-throttled"),
         ("limit_fetch:pause:default", "sidekiq-limit_fetch"),
         ("limit:heartbeat:0a0b", "sidekiq-limit_fetch"),
+        ("batching:batches", "sidekiq-grouping"),
+        ("batching:last_execution_time:report_job_default", "sidekiq-grouping"),
         ("activejob_uniqueness:billing/invoice_job:0a0b", "activejob-uniqueness"),
     ],
 )

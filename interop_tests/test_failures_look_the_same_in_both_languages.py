@@ -34,6 +34,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "no backtrace": {"backtrace": False},
     "an hour": {"retry_for": 3600},
     "no time": {"retry_for": -1},
+    "nothing": {"retry_for": 0},
     "no time and no place": {"retry_for": -1, "dead": False},
     "two hours and no retry": {"retry_for": 7200, "retry": False},
     "for people": {"tags": ["a", "b"], "log_level": "warn", "display_class": "Shown"},
@@ -102,7 +103,7 @@ def expected_places(release: RubyRelease) -> dict[str, str]:
     places = dict.fromkeys(OPTIONS, "retry")
     places |= dict.fromkeys(("dead at once", "fewer than no retries", "dead all the same", LAST), "dead")
     if release.numbers >= (7, 1, 3):
-        places["no time"] = "dead"
+        places |= dict.fromkeys(("no time", "nothing"), "dead")
         del places["no time and no place"]
     for name in ("no retry", "never dead", "two hours and no retry"):
         del places[name]

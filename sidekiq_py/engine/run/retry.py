@@ -190,7 +190,8 @@ def _record(failure: Failure, payload: Payload, retry: Any) -> int:
 def _is_exhausted(failure: Failure, payload: Payload, retry: Any, count: int) -> bool:
     window = payload.get("retry_for") if failure.dialect.has_retry_for else None
     if window is not None and window is not False:
-        if _seconds(payload["failed_at"]) + window < failure.now:
+        # Ruby's clock has gone on since it noted the first failure, so a window of 0 ends with that failure.
+        if _seconds(payload["failed_at"]) + window <= failure.now:
             return True
         if failure.dialect.retry_for_exclusive:
             return False

@@ -242,7 +242,7 @@ FAILED_100_SECONDS_AGO = {
     [
         ("7.1.2", 99, True, "retry"),
         ("7.3.2", 99, True, "dead"),
-        ("7.3.2", 100, True, "retry"),
+        ("7.3.2", 101, True, "retry"),
         ("7.3.2", 1000, 2, "dead"),
         ("8.1.7", 99, True, "dead"),
         ("8.1.7", 101, True, "retry"),
@@ -259,6 +259,12 @@ def test_retry_for_is_a_span_from_the_first_failure(release: str, retry_for: int
     )
 
     assert outcome.kind == kind
+
+
+@pytest.mark.parametrize("release", ["7.1.3", "7.3.2", "8.1.7"])
+def test_retry_for_nothing_ends_with_the_first_failure(release: str) -> None:
+    """As in Ruby, whose clock has gone on when it compares."""
+    assert Attempt(release).fail({**JOB, "retry_for": 0}).kind == "dead"
 
 
 @pytest.mark.parametrize("release", ["7.3.2", "8.1.7"])

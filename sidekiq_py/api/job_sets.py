@@ -74,8 +74,8 @@ class SortedEntry(JobRecord):
 
     @property
     def id(self) -> str:
-        """`<score>|<jid>`, as in Ruby."""
-        return f"{score_text(self.score)}|{self.jid}"
+        """`<score>|<jid>`, as in Ruby; nothing after the bar if it has no jid."""
+        return f"{score_text(self.score)}|{self.jid or ''}"
 
     @property
     def key(self) -> str:

@@ -151,7 +151,7 @@ def test_raw_text_in_dead_is_shown_and_stays_when_it_is_retried(pool, redis_clie
     with pytest.raises(PayloadError):
         entry.retry()
 
-    assert (entry.args, entry.jid) == (["not json"], None)
+    assert (entry.args, entry.jid, entry.id) == (["not json"], None, "1.0|")
     assert redis_client.zcard("dead") == 1
     assert entry.delete() is True
 

@@ -24,9 +24,9 @@ from sidekiq_py.extensions.periodic.keys import (
     DEFAULT_NAMESPACE,
     OWN_PREFIX,
     PAYLOAD_KEY,
-    SCHEDULE_OPTIONS,
     USUAL_PLACES,
     all_sets,
+    named_file,
 )
 from sidekiq_py.redis_access.connection.pool import Pool
 
@@ -171,5 +171,4 @@ def _has_declared(config: Config) -> bool:
     declared = sys.modules.get(f"{__name__}.declared")
     if declared is not None and list(declared.declarations):
         return True
-    given = any(config.extra.get(name) for name in SCHEDULE_OPTIONS)
-    return given or any(Path(place).is_file() for place in USUAL_PLACES)
+    return named_file(config.extra) is not None or any(Path(place).is_file() for place in USUAL_PLACES)

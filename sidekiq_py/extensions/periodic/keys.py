@@ -1,6 +1,7 @@
 """The keys and files of periodic jobs. A worker without periodic jobs loads only this module."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 DEFAULT_NAMESPACE = "default"
 OWN_PREFIX = "sidekiq_py:cron:"
@@ -11,8 +12,6 @@ PAYLOAD_KEY = "sidekiq_py_cron"
 """In the payload of each job that Python fires: the key of the periodic job, whose history records the outcome."""
 CHANGES = "sidekiq_py:cron_changes"
 """Counter of the changes that Python programs make to the timetable."""
-SCHEDULE_OPTIONS = ("schedule", "cron_schedule_file")
-"""Options that name a schedule file: ours, and the gem's in `config/sidekiq.yml`."""
 USUAL_PLACES = ("config/schedule.yml", "config/schedule.yaml")
 """Where a schedule file is read if none is named."""
 
@@ -25,3 +24,13 @@ def set_key(namespace: str | None) -> str:
 def all_sets(namespaces: Iterable[str]) -> list[str]:
     """Keys of which at least one exists if there are periodic jobs."""
     return [DECLARED, set_key(None), *map(set_key, namespaces)]
+
+
+def named_file(options: Mapping[str, Any]) -> str | None:
+    """
+    The schedule file that a worker's options name: our `schedule`, or the gem's `cron_schedule_file`.
+
+    A mapping in `schedule` is the timetable of sidekiq-scheduler, which only Ruby fires.
+    """
+    given = (options.get(name) for name in ("schedule", "cron_schedule_file"))
+    return next((str(one) for one in given if one and not isinstance(one, Mapping)), None)

@@ -16,7 +16,7 @@ from sidekiq_py.config import Config
 from sidekiq_py.errors import ConfigError, RedisReplyError
 from sidekiq_py.extensions.periodic import schedule_file, store, verbs
 from sidekiq_py.extensions.periodic.declared import Declaration, declarations, with_program
-from sidekiq_py.extensions.periodic.keys import DECLARED, DEFAULT_NAMESPACE, OWN_PREFIX, SCHEDULE_OPTIONS
+from sidekiq_py.extensions.periodic.keys import DECLARED, DEFAULT_NAMESPACE, OWN_PREFIX, named_file
 from sidekiq_py.extensions.periodic.layout import LAYOUTS, Layout, OwnState
 from sidekiq_py.logs import counted
 from sidekiq_py.options import closest
@@ -46,8 +46,8 @@ def load(pool: Pool, config: Config, *, cron_version: str | None, directory: Pat
     """
     program = config.tag or "python"
     here = directory or Path.cwd()
-    given = next(filter(None, map(config.extra.get, SCHEDULE_OPTIONS)), None)
-    path = schedule_file.find(str(given) if given else None, here)
+    given = named_file(config.extra)
+    path = schedule_file.find(given, here)
     declared = list(declarations)
     places = {declaration.own.by for declaration in declared} | set(sys.modules)
     if path is not None:

@@ -225,6 +225,21 @@ def test_a_schedule_file_declares_jobs(start: Start, tmp_path: Path, monkeypatch
     assert report.declared_by == "shop:jobs.yml"
 
 
+def test_the_timetable_of_sidekiq_scheduler_is_left_to_ruby(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That gem keeps it in `sidekiq.yml`, under the key that names a file here."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cron.yml").write_text(SCHEDULE)
+    theirs = {"HeartbeatJob": {"every": "5m"}}
+
+    start(extra={"schedule": theirs})
+    assert list(CronJobs()) == []
+
+    start(extra={"schedule": theirs, "cron_schedule_file": "cron.yml"})
+    assert [job.klass for job in CronJobs()] == ["Other", "Report"]
+
+
 def test_symbols_and_repeated_anchors_are_read_as_by_the_gem(tmp_path: Path) -> None:
     """sidekiq-cron 2.3.1 makes `["low",{"c":1,"a":"b"}]` of these arguments."""
     path = tmp_path / "jobs.yml"

@@ -24,9 +24,9 @@ from sidekiq_py.extensions.periodic.keys import (
     DEFAULT_NAMESPACE,
     OWN_PREFIX,
     PAYLOAD_KEY,
-    USUAL_PLACES,
     all_sets,
     named_file,
+    usual_places,
 )
 from sidekiq_py.redis_access.connection.pool import Pool
 
@@ -171,4 +171,5 @@ def _has_declared(config: Config) -> bool:
     declared = sys.modules.get(f"{__name__}.declared")
     if declared is not None and list(declared.declarations):
         return True
-    return named_file(config.extra) is not None or any(Path(place).is_file() for place in USUAL_PLACES)
+    named = named_file(config.extra) is not None
+    return named or any(Path(place).is_file() for place in usual_places(config.extra))

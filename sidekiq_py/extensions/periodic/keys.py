@@ -12,8 +12,7 @@ PAYLOAD_KEY = "sidekiq_py_cron"
 """In the payload of each job that Python fires: the key of the periodic job, whose history records the outcome."""
 CHANGES = "sidekiq_py:cron_changes"
 """Counter of the changes that Python programs make to the timetable."""
-USUAL_PLACES = ("config/schedule.yml", "config/schedule.yaml")
-"""Where a schedule file is read if none is named."""
+_USUAL_PLACES = ("config/schedule.yml", "config/schedule.yaml")
 
 
 def set_key(namespace: str | None) -> str:
@@ -28,9 +27,15 @@ def all_sets(namespaces: Iterable[str]) -> list[str]:
 
 def named_file(options: Mapping[str, Any]) -> str | None:
     """
-    The schedule file that a worker's options name: our `schedule`, or the gem's `cron_schedule_file`.
+    The schedule file that a worker's options name.
 
     A mapping in `schedule` is the timetable of sidekiq-scheduler, which only Ruby fires.
     """
-    given = (options.get(name) for name in ("schedule", "cron_schedule_file"))
-    return next((str(one) for one in given if one and not isinstance(one, Mapping)), None)
+    given = options.get("schedule")
+    return str(given) if given and not isinstance(given, Mapping) else None
+
+
+def usual_places(options: Mapping[str, Any]) -> tuple[str, ...]:
+    """Where the gem looks for its schedule file: in 1.x, `cron_schedule_file` in `config/sidekiq.yml` names another."""
+    named = options.get("cron_schedule_file")
+    return (str(named),) if named else _USUAL_PLACES

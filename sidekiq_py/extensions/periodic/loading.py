@@ -16,7 +16,7 @@ from sidekiq_py.config import Config
 from sidekiq_py.errors import ConfigError, RedisReplyError
 from sidekiq_py.extensions.periodic import schedule_file, store, verbs
 from sidekiq_py.extensions.periodic.declared import Declaration, declarations, with_program
-from sidekiq_py.extensions.periodic.keys import DECLARED, DEFAULT_NAMESPACE, OWN_PREFIX, named_file
+from sidekiq_py.extensions.periodic.keys import DECLARED, DEFAULT_NAMESPACE, OWN_PREFIX, named_file, usual_places
 from sidekiq_py.extensions.periodic.layout import LAYOUTS, Layout, OwnState
 from sidekiq_py.logs import counted
 from sidekiq_py.options import closest
@@ -47,7 +47,7 @@ def load(pool: Pool, config: Config, *, cron_version: str | None, directory: Pat
     program = config.tag or "python"
     here = directory or Path.cwd()
     given = named_file(config.extra)
-    path = schedule_file.find(given, here)
+    path = schedule_file.find(given, usual_places(config.extra), here)
     declared = list(declarations)
     places = {declaration.own.by for declaration in declared} | set(sys.modules)
     if path is not None:

@@ -12,13 +12,12 @@ The file may contain ERB, as in the gem. Source: sidekiq-cron 1.8.0 and 2.3.1, s
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from sidekiq_py.errors import ConfigError, SidekiqError
 from sidekiq_py.extensions.periodic.declared import Declaration, make
-from sidekiq_py.extensions.periodic.keys import USUAL_PLACES
 from sidekiq_py.extensions.periodic.layout import arguments_of
 from sidekiq_py.options import closest
 
@@ -34,12 +33,13 @@ _RUBY_ONLY = ("active_job", "symbolize_args", "queue_name_prefix", "queue_name_d
 _log = logging.getLogger("sidekiq")
 
 
-def find(given: str | None, directory: Path) -> Path | None:
+def find(given: str | None, usual: Iterable[str], directory: Path) -> Path | None:
     """
     Find the schedule file that a worker reads.
 
     Args:
-        given: From `--schedule`, or from `config/sidekiq.yml` as the gem's `cron_schedule_file`.
+        given: From `--schedule`, or from `schedule` in `config/sidekiq.yml`.
+        usual: Where the gem looks.
 
     Returns:
         The path; None if none was given and there is none where the gem looks.
@@ -52,7 +52,7 @@ def find(given: str | None, directory: Path) -> Path | None:
         if not path.is_file():
             raise ConfigError(f"there is no file {path}; --schedule names the file with the periodic jobs")
         return path
-    return next((path for place in USUAL_PLACES if (path := directory / place).is_file()), None)
+    return next((path for place in usual if (path := directory / place).is_file()), None)
 
 
 def read(

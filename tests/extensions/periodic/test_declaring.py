@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -230,14 +231,10 @@ def test_the_timetable_of_sidekiq_scheduler_is_left_to_ruby(
 ) -> None:
     """That gem keeps it in `sidekiq.yml`, under the key that names a file here."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "cron.yml").write_text(SCHEDULE)
-    theirs = {"HeartbeatJob": {"every": "5m"}}
 
-    start(extra={"schedule": theirs})
-    assert list(CronJobs()) == []
+    start(extra={"schedule": {"HeartbeatJob": {"every": "5m"}}})
 
-    start(extra={"schedule": theirs, "cron_schedule_file": "cron.yml"})
-    assert [job.klass for job in CronJobs()] == ["Other", "Report"]
+    assert names() == []
 
 
 def test_symbols_and_repeated_anchors_are_read_as_by_the_gem(tmp_path: Path) -> None:
@@ -280,22 +277,30 @@ def test_a_job_that_leaves_the_file_is_removed(
     assert "hourly was removed: shop:jobs.yml no longer declares it. If another program does, give each" in caplog.text
 
 
-def test_of_a_file_that_nobody_named_only_our_own_jobs_are_read(
-    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("place", "extra"), [("config/schedule.yml", {}), ("config/ours.yml", {"cron_schedule_file": "config/ours.yml"})]
+)
+def test_of_a_file_where_the_gem_looks_only_our_own_jobs_are_read(
+    start: Start,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    place: str,
+    extra: dict[str, Any],
 ) -> None:
-    """It is where the gem looks, so it may be Ruby's: what cannot be read there stops nobody."""
+    """It may be Ruby's, as `sidekiq.yml` with sidekiq-cron 1.x's option may be: what cannot be read stops nobody."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "config").mkdir()
-    (tmp_path / "config" / "schedule.yml").write_text(SCHEDULE + "rails:\n  cron: x\n  class: R\n  active_job: true\n")
+    (tmp_path / place).write_text(SCHEDULE + "rails:\n  cron: x\n  class: R\n  active_job: true\n")
 
     @sidekiq.job(name="Other")
     def other(options: object) -> None: ...
 
-    start()
+    start(extra=extra)
     assert names() == ["hourly"]
 
-    (tmp_path / "config" / "schedule.yml").write_text("<%= Rails.env %>")
-    start()
+    (tmp_path / place).write_text("<%= Rails.env %>")
+    start(extra=extra)
     assert "periodic jobs are not read" in caplog.text
 
 

@@ -147,6 +147,18 @@ def start(tmp_path: Path, redis_url: str) -> Iterator[Callable[[int], Worker]]:
         yield begin
 
 
+def assert_term_interrupts_a_job(worker: Worker, redis_client: redis.Redis) -> None:
+    """At the deadline; the job goes back to its queue, and the process ends in order."""
+    worker.push("Read")
+    eventually(lambda: worker.has("reading"), within_seconds=30)
+
+    worker.process.send_signal(signal.SIGTERM)
+
+    assert worker.process.wait(20) == 0
+    assert worker.noted("read") == "Shutdown"
+    assert redis_client.llen("queue:default") == 1
+
+
 def test_a_soft_limit_interrupts_a_sleep(start: Callable[[int], Worker]) -> None:
     """Long before the sleep would end; the next job is left alone."""
     worker = start(1)
@@ -159,16 +171,10 @@ def test_a_soft_limit_interrupts_a_sleep(start: Callable[[int], Worker]) -> None
 
 
 def test_shutdown_interrupts_a_blocked_system_call(start: Callable[[int], Worker], redis_client: redis.Redis) -> None:
-    """At the deadline; the job goes back to its queue, and the process ends in order."""
+    """A read that nothing else would end."""
     worker = start(1)
-    worker.push("Read")
-    eventually(lambda: worker.has("reading"), within_seconds=30)
 
-    worker.process.send_signal(signal.SIGTERM)
-
-    assert worker.process.wait(20) == 0
-    assert worker.noted("read") == "Shutdown"
-    assert redis_client.llen("queue:default") == 1
+    assert_term_interrupts_a_job(worker, redis_client)
     assert "did not stop on Shutdown" not in worker.process.log
 
 
@@ -189,14 +195,7 @@ def test_what_a_job_does_to_term_ends_with_the_job(
     worker = start(1)
     worker.push("Handle", action)
     assert worker.noted("handled") == action
-    worker.push("Read")
-    eventually(lambda: worker.has("reading"), within_seconds=30)
-
-    worker.process.send_signal(signal.SIGTERM)
-
-    assert worker.process.wait(20) == 0
-    assert worker.noted("read") == "Shutdown"
-    assert redis_client.llen("queue:default") == 1
+    assert_term_interrupts_a_job(worker, redis_client)
 
 
 def test_a_job_may_run_an_event_loop_that_handles_signals(start: Callable[[int], Worker]) -> None:

@@ -8,6 +8,7 @@ import pytest
 from sidekiq_py.api import JobFilter, Queue, QueuedJob, RetrySet, WorkSet
 from sidekiq_py.api import queue as queue_module
 from sidekiq_py.errors import RedisReplyError
+from tests.support.queued_jobs import queued_jobs
 
 
 @pytest.fixture
@@ -122,7 +123,7 @@ def fill(redis_client, payload, count, queue="default", **more):
 
 def jids_of(redis_client, queue):
     """What runs next in front."""
-    return [json.loads(raw)["jid"] for raw in redis_client.lrange(f"queue:{queue}", 0, -1)][::-1]
+    return [job["jid"] for job in queued_jobs(redis_client, queue)]
 
 
 def test_a_queue_is_walked_from_the_job_that_runs_next(pool, redis_client, payload):

@@ -1,6 +1,5 @@
 """Retry, kill, delete, reschedule: one exact job is moved, once, or nothing happens."""
 
-import json
 import math
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -15,6 +14,7 @@ from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.redis_access.job_path.failed_jobs import DeadLimits
 from tests.api.conftest import T0
+from tests.support.queued_jobs import queued_jobs
 
 
 @pytest.fixture
@@ -29,11 +29,6 @@ def failed(redis_client, payload):
     return put
 
 
-def queued(redis_client, queue="default"):
-    """The payloads of a queue, next to run first."""
-    return [json.loads(raw) for raw in redis_client.lrange(f"queue:{queue}", 0, -1)][::-1]
-
-
 def test_a_retry_moves_the_job_and_does_not_count(pool, redis_client, failed):
     """The limit of retries is for the machine's own tries."""
     failed("a", queue="low")
@@ -41,7 +36,7 @@ def test_a_retry_moves_the_job_and_does_not_count(pool, redis_client, failed):
 
     assert entry.retry() is True
 
-    [job] = queued(redis_client, "low")
+    [job] = queued_jobs(redis_client, "low")
     assert (job["jid"], job["retry_count"], job["error_class"]) == ("a", 0, "E")
     assert list(job)[:2] == ["retry", "queue"]
     assert redis_client.smembers("queues") == {b"low"}
@@ -66,7 +61,7 @@ def test_two_people_who_press_the_button_move_the_job_once(pool, redis_client, f
     [mine], [yours] = RetrySet(), RetrySet()
 
     assert (mine.retry(), yours.retry()) == (True, False)
-    assert len(queued(redis_client)) == 1
+    assert len(queued_jobs(redis_client)) == 1
 
 
 def test_a_scheduled_job_is_pushed_with_its_count_as_it_was(pool, redis_client, failed):
@@ -76,7 +71,7 @@ def test_a_scheduled_job_is_pushed_with_its_count_as_it_was(pool, redis_client, 
 
     entry.add_to_queue()
 
-    assert [job["retry_count"] for job in queued(redis_client)] == [1]
+    assert [job["retry_count"] for job in queued_jobs(redis_client)] == [1]
 
 
 def test_killing_keeps_the_bytes_and_calls_the_death_handlers(pool, redis_client, failed):
@@ -341,8 +336,8 @@ def test_all_are_retried_lowest_score_first_in_slices(pool, redis_client, failed
 
     assert (result.moved, result.gone, result.refused) == (250, 0, 0)
     assert progress == [100, 200, 250]
-    assert [job["jid"] for job in queued(redis_client)] == [str(n) for n in range(250)]
-    assert {job["retry_count"] for job in queued(redis_client)} == {0}
+    assert [job["jid"] for job in queued_jobs(redis_client)] == [str(n) for n in range(250)]
+    assert {job["retry_count"] for job in queued_jobs(redis_client)} == {0}
 
 
 def test_one_bad_entry_does_not_stop_the_rest_of_retry_all(pool, redis_client, failed):
@@ -396,7 +391,7 @@ def test_client_middleware_sees_each_push_and_may_change_it(pool, redis_client, 
 
     RetrySet().retry_all()
 
-    assert [job["stamped"] for job in queued(redis_client)] == [["HardJob", "default"]]
+    assert [job["stamped"] for job in queued_jobs(redis_client)] == [["HardJob", "default"]]
 
 
 def test_a_job_that_client_middleware_stops_is_gone_as_in_ruby(pool, redis_client, failed, caplog):
@@ -427,7 +422,7 @@ def test_a_queue_that_may_not_be_written_refuses_its_own_jobs_only(pool, redis_c
     assert (result.moved, result.refused) == (2, 1)
     [(entry, error)] = result.errors
     assert (entry.jid, error.code) == ("b", "NOPERM")
-    assert [job["jid"] for job in queued(redis_client)] == ["a", "c"]
+    assert [job["jid"] for job in queued_jobs(redis_client)] == ["a", "c"]
 
 
 def test_a_server_in_trouble_ends_a_bulk_move(pool, failed):

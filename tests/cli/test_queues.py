@@ -10,6 +10,7 @@ import time
 import pytest
 
 from tests.cli.test_terminal import on_terminal
+from tests.support.queued_jobs import queued_jobs
 from tests.support.waiting import eventually
 
 
@@ -28,7 +29,7 @@ def push(redis_client):
 
 def jids(redis_client, queue):
     """The ids of a queue's jobs; the job that runs next comes first."""
-    return [json.loads(raw)["jid"] for raw in redis_client.lrange(f"queue:{queue}", 0, -1)][::-1]
+    return [job["jid"] for job in queued_jobs(redis_client, queue)]
 
 
 def process(redis_client, identity, *queues, labels=(), **fields):

@@ -1,6 +1,5 @@
 """Beats to tick by hand, and what they leave in Redis."""
 
-import json
 from typing import Any
 
 import pytest
@@ -8,6 +7,8 @@ import redis
 from sidekiq_celery import Celery
 from sidekiq_celery.beat import PersistentScheduler
 from sidekiq_celery.schedules import solar
+
+from tests.support.queued_jobs import queued_jobs
 
 TICK = {"task": "proj.tick", "schedule": 10}
 
@@ -27,7 +28,7 @@ def run_due(*beats: PersistentScheduler) -> None:
 
 def jobs(client: redis.Redis, queue: str = "celery") -> list[dict[str, Any]]:
     """The jobs of a queue, the oldest first."""
-    return [json.loads(raw) for raw in client.lrange(f"queue:{queue}", 0, -1)][::-1]
+    return queued_jobs(client, queue)
 
 
 def sunset() -> solar:

@@ -16,6 +16,7 @@ from sidekiq_celery import Celery, chain, signals
 
 from sidekiq_py import program
 from sidekiq_py.client.sync_client import Client
+from tests.support.queued_jobs import queued_jobs
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def add(app: Celery) -> Any:
 
 def waiting(client: redis.Redis, queue: str = "celery") -> list[dict[str, Any]]:
     """The jobs of a queue, the oldest first."""
-    return [json.loads(raw) for raw in client.lrange(f"queue:{queue}", 0, -1)][::-1]
+    return queued_jobs(client, queue)
 
 
 def test_a_call_is_a_job_of_its_name_and_id(redis_client: redis.Redis, add: Any) -> None:

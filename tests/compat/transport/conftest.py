@@ -1,6 +1,5 @@
 """kombu's connections to the shared Redis, by our transport."""
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -9,6 +8,8 @@ import pytest
 import redis
 import sidekiq_celery.transport  # noqa: F401 - registers the schemes
 from kombu import Connection
+
+from tests.support.queued_jobs import queued_jobs
 
 Connect = Callable[..., Connection]
 Jobs = Callable[[str], list[dict[str, Any]]]
@@ -40,4 +41,4 @@ def connection(connect: Connect) -> Connection:
 @pytest.fixture
 def jobs(redis_client: redis.Redis) -> Jobs:
     """The payloads of a queue, next to run first."""
-    return lambda queue: [json.loads(raw) for raw in redis_client.lrange(f"queue:{queue}", 0, -1)[::-1]]
+    return lambda queue: queued_jobs(redis_client, queue)

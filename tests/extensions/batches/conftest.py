@@ -1,6 +1,5 @@
 """A program of its own with jobs that do what they are told, callbacks that write down their calls, and a worker."""
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +11,7 @@ import sidekiq_py as sidekiq
 from sidekiq_py import program
 from sidekiq_py.client import sync_client
 from tests.support.declared_jobs import no_jobs_declared
+from tests.support.queued_jobs import queued_jobs
 from tests.support.waiting import eventually
 
 
@@ -57,7 +57,7 @@ class Program:
 
     def waiting(self, queue: str = "default") -> list[dict[str, Any]]:
         """Payloads in a queue, the next to run first."""
-        return [json.loads(raw) for raw in reversed(self.client.lrange(f"queue:{queue}", 0, -1))]
+        return queued_jobs(self.client, queue)
 
 
 @pytest.fixture

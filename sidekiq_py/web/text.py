@@ -13,7 +13,7 @@ from typing import Any
 from sidekiq_py.api import JobRecord
 from sidekiq_py.clock import largest_units
 from sidekiq_py.redaction import Redaction
-from sidekiq_py.wire.control_characters import UNSEEN, spelled
+from sidekiq_py.wire.control_characters import UNSAFE_IN_LINES, spelled
 from sidekiq_py.wire.json_writer import write_for_display
 
 NOTHING = "\N{EN DASH}"
@@ -22,16 +22,14 @@ _LONGEST_SENT = 1000
 _LONGEST_NUMBER = 40
 _LONGEST_ARGUMENTS = 300
 _LONGEST_TEXT = 100_000
-# Control characters, unpaired UTF-16 surrogates, and marks that change the direction of writing.
-_UNSAFE = re.compile(f"[\x00-\x08\x0b-\x1f{UNSEEN}\ud800-\udfff]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def plain(value: Any) -> Any:
     """Spell out the unsafe characters in a string; other values stay as they are. Every template uses it."""
-    if isinstance(value, str) and _UNSAFE.search(value):
+    if isinstance(value, str) and UNSAFE_IN_LINES.search(value):
         # Text marked as HTML comes from our own templates, and its parts have already passed through here.
-        return type(value)(_UNSAFE.sub(lambda found: _spelled(found[0]), value))
+        return type(value)(UNSAFE_IN_LINES.sub(lambda found: _spelled(found[0]), value))
     return "" if value is None else value
 
 
@@ -47,7 +45,7 @@ def is_linkable(name: str) -> bool:
 
 def is_sendable(name: str) -> bool:
     """True if a form can carry the name of a queue. In a form, unsafe characters are spelled out."""
-    return 0 < len(name) <= _LONGEST_SENT and not _UNSAFE.search(name)
+    return 0 < len(name) <= _LONGEST_SENT and not UNSAFE_IN_LINES.search(name)
 
 
 def whole_number(given: str, most_digits: int = 19) -> int | None:

@@ -11,19 +11,20 @@ For a character class of a regular expression: DEL, C1 controls, line separators
 of writing, so that a text looks like another one. The C0 controls are not among them, because JSON escapes those.
 """
 # Surrogates stand for the bytes of a name that is not UTF-8; a file in UTF-8 cannot take them.
-_IN_A_LINE = re.compile(f"[\x00-\x1f{UNSEEN}\ud800-\udfff]")
-_IN_LINES = re.compile(f"[\x00-\x08\x0b-\x1f{UNSEEN}\ud800-\udfff]")
+_UNSAFE_IN_A_LINE = re.compile(f"[\x00-\x1f{UNSEEN}\ud800-\udfff]")
+UNSAFE_IN_LINES = re.compile(f"[\x00-\x08\x0b-\x1f{UNSEEN}\ud800-\udfff]")
+"""Those that text of several lines may not have: all but tabs and newlines."""
 _SHORT = {"\t": "\\t", "\n": "\\n", "\r": "\\r"}
 
 
 def escaped(text: str) -> str:
     r"""*text* on one line: its control characters are spelled out, as in `\n`, `\x1b` and `\u202e`."""
-    return text if text.isprintable() else _IN_A_LINE.sub(lambda found: spelled(found[0]), text)
+    return text if text.isprintable() else _UNSAFE_IN_A_LINE.sub(lambda found: spelled(found[0]), text)
 
 
 def escaped_lines(text: str) -> str:
     """Like `escaped`, for text of several lines: tabs and newlines stay."""
-    return _IN_LINES.sub(lambda found: spelled(found[0]), text)
+    return UNSAFE_IN_LINES.sub(lambda found: spelled(found[0]), text)
 
 
 def spelled(letter: str) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from copy import copy
 from functools import lru_cache
 from operator import is_
+from signal import Signals
 from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery import signals, states
@@ -128,7 +129,7 @@ class JobRun(TaskRun):
         self.effects, self.again = [], []
         if isinstance(error, TerminatedError):
             self.effects.append(keep_less_long(self.task_id))
-            self.revoke("terminated", terminated=True, signum=error.signal_number)
+            self.revoke("terminated", terminated=True, signum=_signal(error.signal_number))
             return
         is_too_late = isinstance(error, HardTimeLimitError)
         if is_too_late:
@@ -347,3 +348,11 @@ class TaskDefinition(JobDefinition):
         running.set(None)
         run.finish(attempt.error, attempt.now)
         return decide_outcome(run, attempt, self.failed_tasks)
+
+
+def _signal(number: int) -> int:
+    """The signal under its name, as Celery passes it; a real-time signal has none."""
+    try:
+        return Signals(number)
+    except ValueError:
+        return number

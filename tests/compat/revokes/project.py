@@ -24,7 +24,7 @@ def note(key: str, text: Any) -> None:
 
 @signals.task_revoked.connect(weak=False)
 def _tell(request: Any = None, terminated: bool = False, signum: Any = None, expired: bool = False, **_: Any) -> None:
-    note("revoked", f"{request.id} {terminated} {signum} {expired}")
+    note("revoked", f"{request.id} {terminated} {getattr(signum, 'name', signum)} {expired}")
 
 
 @app.task

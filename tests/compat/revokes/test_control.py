@@ -42,7 +42,7 @@ def test_a_process_that_runs_a_revoked_task_is_killed(
         bad.get(timeout=WAIT_SECONDS)
     assert project.quick.delay(3).get(timeout=WAIT_SECONDS) == 3
     assert noted(redis_client, "bad") == [pid]
-    assert noted(redis_client, "revoked") == [f"{bad.id} True 9 False"]
+    assert noted(redis_client, "revoked") == [f"{bad.id} True SIGKILL False"]
     assert len(noted(redis_client, "good")) == 1
     assert (good.state, redis_client.exists("sidekiq_py:suspects")) == ("PENDING", 0)
 
@@ -101,7 +101,7 @@ def test_what_survives_one_signal_is_ended_by_the_next(
 
     assert project.process_id.delay().get(timeout=WAIT_SECONDS) != int(pid)
     assert noted(redis_client, "tidied up") == []
-    assert noted(redis_client, "revoked") == [f"{result.id} True 2 False"]
+    assert noted(redis_client, "revoked") == [f"{result.id} True SIGINT False"]
 
 
 def test_a_signal_without_a_handler_ends_the_process(
@@ -131,7 +131,7 @@ def test_a_task_that_runs_at_most_once_is_terminated(
 
     result.revoke(terminate=True)
 
-    eventually(lambda: noted(redis_client, "revoked") == [f"{result.id} True 15 False"])
+    eventually(lambda: noted(redis_client, "revoked") == [f"{result.id} True SIGTERM False"])
     assert project.quick.delay(3).get(timeout=WAIT_SECONDS) == 3
     assert len(noted(redis_client, "once")) == 1
     assert redis_client.zcard("retry") == redis_client.zcard("dead") == 0
@@ -152,7 +152,7 @@ def test_a_coroutine_is_cancelled(
     with pytest.raises(TaskRevokedError):
         result.get(timeout=WAIT_SECONDS)
     assert noted(redis_client, "cleaned up") == ["loop"]
-    eventually(lambda: noted(redis_client, "revoked") == [f"{result.id} True 15 False"])
+    eventually(lambda: noted(redis_client, "revoked") == [f"{result.id} True SIGTERM False"])
 
 
 def test_a_thread_cannot_be_ended_which_is_said(

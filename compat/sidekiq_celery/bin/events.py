@@ -4,8 +4,11 @@ from typing import Any
 
 import click
 
-from sidekiq_celery.bin.base import LOG_LEVEL, CeleryCommand, daemon_options, handle_preload_options
+from sidekiq_celery._command_error import CeleryCommandException
+from sidekiq_celery.bin.base import LOG_LEVEL, CeleryCommand, daemon_options, handle_preload_options, reaching_redis
 from sidekiq_celery.events.cursesmon import INSTEAD
+from sidekiq_celery.platforms import EX_UNAVAILABLE
+from sidekiq_celery.utils.imports import symbol_by_name
 
 __all__ = ("events",)
 
@@ -33,6 +36,13 @@ def events(
     elif camera:
         from sidekiq_celery.events.snapshot import evcam
 
-        evcam(camera, app=app, freq=frequency, maxrate=maxrate, **options)
+        try:
+            symbol_by_name(camera)
+        except (AttributeError, ImportError, ValueError) as error:
+            raise CeleryCommandException(
+                f"Unable to run the `events` command. Reason: {error}", EX_UNAVAILABLE
+            ) from error
+        with reaching_redis():
+            evcam(camera, app=app, freq=frequency, maxrate=maxrate, **options)
     else:
         raise click.UsageError(INSTEAD)

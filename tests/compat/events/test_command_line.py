@@ -94,6 +94,15 @@ def test_a_camera_takes_pictures(
     assert not pidfile.exists()
 
 
+@pytest.mark.parametrize("camera", ["no_such_module:Camera", "json:Camera"])
+def test_a_camera_that_there_is_not_is_a_one_line_error(app: Celery, camera: str) -> None:
+    """With the exit code and the words of Celery."""
+    result = CliRunner().invoke(celery, ["events", "--camera", camera])
+
+    assert result.exit_code == 69
+    assert "Error: Unable to run the `events` command. Reason: " in result.output
+
+
 def test_what_there_is_not_says_what_there_is(app: Celery) -> None:
     """The monitor in the terminal, and becoming a daemon."""
     for arguments, said in (([], "events --dump"), (["--dump", "--detach"], "systemd")):

@@ -74,16 +74,17 @@ def purge(ctx: click.Context, force: bool, queues: Any, exclude_queues: Any) -> 
     if not names:
         ctx.obj.echo("No queue is left to purge.")
         return
-    what = f"{len(names)} known task {pluralize(len(names), 'queue')}"
     if not force:
         click.confirm(
             f"Delete all tasks in {', '.join(names)}? This cannot be undone (use -f to skip this question)", abort=True
         )
     with reaching_redis():
         count = empty(app, names)
-    ctx.obj.echo(
-        f"Purged {count} {pluralize(count, 'message')} from {what}." if count else f"No messages purged from {what}."
-    )
+    where = pluralize(len(names), "queue")
+    if count:
+        ctx.obj.echo(f"Purged {count} {pluralize(count, 'message')} from {len(names)} known task {where}.")
+    else:
+        ctx.obj.echo(f"No messages purged from {len(names)} {where}.")
 
 
 @click.command(cls=CeleryCommand)

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
-from uuid import UUID
+
+from sidekiq_celery.utils.ids import plain_id
 
 
 class WorkflowPosition(NamedTuple):
@@ -18,10 +19,8 @@ class WorkflowPosition(NamedTuple):
     reply_to: str | None = None
 
     def as_text(self) -> "WorkflowPosition":
-        """The position with texts in place of UUIDs, which programs may give as ids."""
-        if not any(isinstance(one, UUID) for one in self):
-            return self
-        return WorkflowPosition._make(str(one) if isinstance(one, UUID) else one for one in self)
+        """The position with plain texts in place of the ids that programs may also give."""
+        return WorkflowPosition._make(map(plain_id, self))
 
     def below(self, request: Any) -> "WorkflowPosition":
         """The position of a call that the task with *request* makes: root and parent, unless they are given."""

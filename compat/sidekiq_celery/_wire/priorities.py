@@ -40,7 +40,10 @@ def step_queue(queue: str, priority: float | str | None, ordered: tuple[int, ...
     """The queue for a task with that priority, given the steps."""
     if not priority or not ordered:
         return queue
-    step = step_of(int(priority), ordered)
+    try:
+        step = step_of(int(priority), ordered)
+    except ValueError:  # No number: the check of the call's headers says so.
+        return queue
     return f"{queue}:{step}" if step else queue
 
 

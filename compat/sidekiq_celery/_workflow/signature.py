@@ -10,7 +10,6 @@ from copy import deepcopy
 from functools import cached_property, partial
 from types import GenericAlias
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Never, Self, overload
-from uuid import UUID
 
 from sidekiq_celery._state import get_current_app
 from sidekiq_celery._type_variables import R_co, T, Unknown
@@ -18,7 +17,7 @@ from sidekiq_celery._workflow import kinds
 from sidekiq_celery._workflow.stamping import with_stamps
 from sidekiq_celery.utils import abstract
 from sidekiq_celery.utils.functional import maybe_list, seq_concat_seq
-from sidekiq_celery.utils.ids import uuid
+from sidekiq_celery.utils.ids import plain_id, uuid
 from sidekiq_celery.utils.objects import getitem_property
 
 if TYPE_CHECKING:
@@ -223,8 +222,7 @@ class Signature(dict[str, Any], Generic[R_co]):
         options = self.options
         if "task_id" not in options:
             options["task_id"] = _id or uuid()
-        if isinstance(options["task_id"], UUID):
-            options["task_id"] = str(options["task_id"])
+        options["task_id"] = plain_id(options["task_id"])
         for key, value in (("root_id", root_id), ("parent_id", parent_id), ("chord", chord)):
             if value:
                 options[key] = value

@@ -1,6 +1,8 @@
 """Task ids."""
 
 from os import urandom
+from typing import Any
+from uuid import UUID
 
 
 def uuid() -> str:
@@ -15,3 +17,10 @@ def uuid() -> str:
     bits[8] = bits[8] & 0x3F | 0x80
     text = bits.hex()
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def plain_id(given: Any) -> Any:
+    """A UUID or a text of another class, such as Django's SafeString, as plain text; anything else as it is."""
+    if isinstance(given, str):
+        return str.__str__(given)
+    return str(given) if isinstance(given, UUID) else given

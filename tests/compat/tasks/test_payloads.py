@@ -3,6 +3,7 @@
 import json
 import sys
 from datetime import UTC, datetime, timedelta
+from enum import Enum
 from types import ModuleType
 from typing import Any
 from uuid import UUID
@@ -17,6 +18,14 @@ from sidekiq_celery import Celery, chain, signals
 from sidekiq_py import program
 from sidekiq_py.client.sync_client import Client
 from tests.support.queued_jobs import queued_jobs
+
+
+class Name(str, Enum):  # noqa: UP042 - what `str` makes of these members is not their value
+    """Texts of a class of their own."""
+
+    FIRST = "first"
+    SECOND = "second"
+    THIRD = "third"
 
 
 @pytest.fixture
@@ -135,6 +144,37 @@ def test_an_id_may_be_a_uuid(app: Celery, redis_client: redis.Redis, add: Any) -
 
     assert [result.id for result in sent] == [str(ids[0]), str(ids[1]), str(ids[3])]
     assert [job["jid"] for job in waiting(redis_client)] == [str(ids[0]), str(ids[1]), str(ids[2])]
+
+
+def test_an_id_may_be_a_text_of_another_class(app: Celery, redis_client: redis.Redis, add: Any) -> None:
+    """Such as an enum's member: its value is sent, as in Celery."""
+    ids = [Name.FIRST, Name.SECOND, Name.THIRD]
+
+    sent = [
+        add.apply_async((1,), task_id=ids[0]),
+        app.send_task("proj.add", (1,), task_id=ids[1], root_id=ids[0]),
+        chain(add.s(1).set(task_id=ids[2]), add.s(2)).apply_async(),
+    ]
+
+    assert [result.id for result in sent[:2]] == ["first", "second"]
+    jobs = waiting(redis_client)
+    assert [(job["jid"], job["celery"].get("root_id")) for job in jobs] == [
+        ("first", None),
+        ("second", "first"),
+        ("third", None),
+    ]
+
+
+def test_a_priority_that_is_no_number_is_refused_as_well_where_priorities_are_ordered(
+    app: Celery, redis_client: redis.Redis, add: Any
+) -> None:
+    """With the error that names the option."""
+    app.conf.broker_transport_options = {"queue_order_strategy": "priority"}
+
+    with pytest.raises(EncodeError, match=r"celery\.priority is 'high', where a number should stand"):
+        add.apply_async((1,), priority="high")
+
+    assert waiting(redis_client) == []
 
 
 def test_a_priority_may_be_a_text_of_digits(app: Celery, redis_client: redis.Redis, add: Any) -> None:

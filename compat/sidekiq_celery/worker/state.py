@@ -75,7 +75,7 @@ class _Elsewhere:
     def _refuse(self, *_: object) -> NoReturn:
         raise _error(self._name)
 
-    __bool__ = __contains__ = __getattr__ = __getitem__ = __iter__ = __len__ = __setitem__ = _refuse
+    __bool__ = __contains__ = __getattr__ = __getitem__ = __iter__ = __len__ = __reduce_ex__ = __setitem__ = _refuse
 
 
 def _error(name: str) -> AttributeError:

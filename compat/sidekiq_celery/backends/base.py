@@ -38,8 +38,17 @@ class BaseBackend(SyncBackendMixin, Backend):
 BaseDictBackend = BaseBackend
 
 
+class NoResultBackend(NotImplementedError, AttributeError):
+    """
+    A result was asked for although results are off.
+
+    Celery raises NotImplementedError in `get()`, and AttributeError where a state is read, so `getattr(result, "state",
+    None)` is None. This is both.
+    """
+
+
 class DisabledBackend(BaseBackend):
-    """Results are off: storing does nothing, reading raises NotImplementedError."""
+    """Results are off: storing does nothing, reading raises `NoResultBackend`."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -53,7 +62,7 @@ class DisabledBackend(BaseBackend):
         return "disabled://"
 
     def _is_disabled(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise NotImplementedError(_NO_BACKEND)
+        raise NoResultBackend(_NO_BACKEND)
 
     get_state = get_status = get_result = get_traceback = _is_disabled
     get_task_meta_for = get_task_meta = wait_for = get_many = _is_disabled

@@ -100,6 +100,17 @@ def test_results_may_be_off(make_app: MakeApp, name: str | None) -> None:
     assert type(make_app(result_backend=name).backend) is DisabledBackend
 
 
+def test_without_a_backend_reading_raises_what_programs_of_celery_catch(make_app: MakeApp) -> None:
+    """NotImplementedError where a result is waited for, AttributeError where a state is read."""
+    result = make_app(result_backend=None).AsyncResult("an-id")
+
+    with pytest.raises(NotImplementedError, match="No result backend is configured"):
+        result.get(timeout=1)
+    with pytest.raises(AttributeError, match="No result backend is configured"):
+        result.ready()
+    assert getattr(result, "state", None) is None
+
+
 def test_celerys_own_paths_name_the_classes_here(make_app: MakeApp) -> None:
     """As in settings that are carried over."""
     app = make_app()

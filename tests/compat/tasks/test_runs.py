@@ -99,6 +99,24 @@ def test_a_task_knows_its_call(app: Celery, worker: TaskWorker, redis_client: re
     )  # fmt: skip
 
 
+def test_a_task_may_look_for_an_option_that_its_call_did_not_have(app: Celery, worker: TaskWorker) -> None:
+    """As Superset's tasks do. Celery's messages always have properties; eager tasks have none there, either."""
+    seen: list[Any] = []
+
+    @app.task(name="proj.prune", bind=True)
+    def prune(self: Any) -> None:
+        properties = self.request.properties
+        seen.append(None if properties is None else properties.get("retention_period_days"))
+
+    worker.start()
+    for options in ({}, {"retention_period_days": 7}):
+        prune.apply_async(**options)
+
+    assert sorted(eventually(lambda: seen if len(seen) == 2 else None), key=str) == [7, None]
+    assert isinstance(Context(called_directly=False).properties, dict)
+    assert (Context().properties, Context(called_directly=False, is_eager=True).properties) == (None, None)
+
+
 def test_a_request_lists_the_fields_that_can_be_read() -> None:
     """Some are only there in a worker: a debugger that reads all that `dir` lists gets no error without one."""
     request = Context(id="a", args=[], kwargs={})

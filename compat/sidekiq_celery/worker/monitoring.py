@@ -4,6 +4,7 @@ import logging
 import os
 import platform
 import time
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import sidekiq_py
@@ -14,6 +15,7 @@ from sidekiq_celery.worker.control_channel import Recipient, on_message
 from sidekiq_celery.worker.remote_control import RemoteControl, at_start, at_stop
 
 if TYPE_CHECKING:
+    from sidekiq_celery.events.dispatcher import EventDispatcher
     from sidekiq_celery.events.outbox import Outbox
 
 logger = logging.getLogger("celery.worker.control")
@@ -52,6 +54,14 @@ class Heart:
         self._processed: dict[int, int] = {}
         self._active = 0
         self._has_listeners = False
+
+    @cached_property
+    def eventer(self) -> "EventDispatcher":
+        """For receivers of `heartbeat_sent`: it has the worker's name, and sends events of the program under it."""
+        from sidekiq_celery.events.dispatcher import EventDispatcher
+
+        app = self._remote_control.app
+        return EventDispatcher(app.connection_for_write(), hostname=self._remote_control.hostname, app=app)
 
     def online(self) -> None:
         """Report that the worker has started."""

@@ -137,6 +137,15 @@ def test_a_worker_tells_that_it_starts_lives_and_ends(
     assert [event["type"] for event in monitor.events if event["type"].startswith("task-")] == []
 
 
+def test_who_listens_to_heartbeats_is_given_the_workers_dispatcher(start: StartWorker, monitor: EventMonitor) -> None:
+    """JumpServer names the file of its liveness probe by `sender.eventer.hostname`."""
+    start("-P", "solo", "-n", "w1@here")
+
+    heard = monitor.wait_for("heart-heard")
+
+    assert (heard["of"], heard["hostname"]) == ("w1@here", "w1@here")
+
+
 def test_events_are_switched_on_and_off_while_a_worker_runs(
     start: StartWorker, project: ModuleType, monitor: EventMonitor
 ) -> None:

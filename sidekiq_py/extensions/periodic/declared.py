@@ -315,7 +315,9 @@ def _class_and_options(job: Any) -> tuple[str, dict[str, Any]]:
 def _fit(job: Any, args: list[Any], owner: str) -> None:
     """Reject arguments that would fail at each tick, if the function is known."""
     definition = registry.find(job) if isinstance(job, str) else None
-    push = getattr(definition.job if definition else job, "perform_async", None)
+    declared = definition.job if definition else job
+    # Not the class's own: it may have been overridden, and a tick does not call it.
+    push = getattr(getattr(declared, "__sidekiq_handle__", declared), "perform_async", None)
     if push is not None:
         try:
             inspect.signature(push).bind(*args)

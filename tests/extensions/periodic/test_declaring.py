@@ -340,6 +340,25 @@ def test_arguments_in_a_file_must_fit_the_function(tmp_path: Path) -> None:
         schedule_file.read(tmp_path / "jobs.yml", environment={}, by="x")
 
 
+def test_arguments_must_fit_perform_and_not_a_class_method_that_pushes(tmp_path: Path) -> None:
+    """A tick pushes the arguments as they are."""
+
+    class Welcome(sidekiq.Job, name="Welcome"):
+        def perform(self, user_id: int, name: str) -> None: ...
+
+        @classmethod
+        def perform_async(cls, user: Any) -> str | None:  # type: ignore[override]
+            return super().perform_async(user.id, user.name)
+
+    (tmp_path / "jobs.yml").write_text("a: {cron: '* * * * *', class: Welcome, args: [1, Ann]}")
+
+    [read] = schedule_file.read(tmp_path / "jobs.yml", environment={}, by="x")
+
+    assert read.entry.args == '[1,"Ann"]'
+    with pytest.raises(JobDeclarationError, match=r"takes \(user_id: int, name: str\)"):
+        sidekiq.periodic("* * * * *", Welcome, args=["Ann"])
+
+
 def test_a_description_may_be_a_number(tmp_path: Path) -> None:
     """The gem takes YAML's numbers for texts, too."""
     (tmp_path / "jobs.yml").write_text("a: {cron: '* * * * *', class: R, description: 42}")

@@ -78,8 +78,11 @@ def _of_file(path: Path, place: str, *, is_named: bool) -> list[Declaration]:
             return False
         return True
 
+    def skip(error: ConfigError) -> None:
+        _log.warning("a periodic job is not read, and does not run: %s", error)
+
     try:
-        found = schedule_file.read(path, environment=os.environ, by=place, is_wanted=is_ours)
+        found = schedule_file.read(path, environment=os.environ, by=place, is_wanted=is_ours, on_invalid=skip)
     except ConfigError as error:
         _log.warning("periodic jobs are not read: %s; pass the file with --schedule if it is meant for Python", error)
         return []

@@ -55,8 +55,17 @@ def find(given: str | None, usual: Iterable[str], directory: Path) -> Path | Non
     return next((path for place in usual if (path := directory / place).is_file()), None)
 
 
+def _refuse(error: ConfigError) -> None:
+    raise error
+
+
 def read(
-    path: Path, *, environment: Mapping[str, str], by: str, is_wanted: Callable[[str], bool] = lambda klass: True
+    path: Path,
+    *,
+    environment: Mapping[str, str],
+    by: str,
+    is_wanted: Callable[[str], bool] = lambda klass: True,
+    on_invalid: Callable[[ConfigError], None] = _refuse,
 ) -> list[Declaration]:
     """
     Read the jobs of a file.
@@ -65,6 +74,7 @@ def read(
         environment: The `ENV` of its ERB.
         by: The name of the file in listings.
         is_wanted: Called with each class; jobs for which it returns False are skipped.
+        on_invalid: Called with the error of each invalid job, which is skipped if this returns.
 
     Raises:
         ConfigError: It cannot be read; the message names the job.
@@ -76,11 +86,14 @@ def read(
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
     loaded = yaml_file.parse(erb.render(text, environment, source=str(path)), source=str(path))
-    return [
-        _job(path, name, fields, by)
-        for name, fields in _jobs(path, loaded)
-        if is_wanted(str(fields.get("class") or fields.get("klass") or ""))
-    ]
+    found = []
+    for name, fields in _jobs(path, loaded):
+        if is_wanted(str(fields.get("class") or fields.get("klass") or "")):
+            try:
+                found.append(_job(path, name, fields, by))
+            except ConfigError as error:
+                on_invalid(error)
+    return found
 
 
 def _jobs(path: Path, loaded: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:

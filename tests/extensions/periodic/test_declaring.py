@@ -304,6 +304,26 @@ def test_of_a_file_where_the_gem_looks_only_our_own_jobs_are_read(
     assert "periodic jobs are not read" in caplog.text
 
 
+def test_a_job_of_such_a_file_that_cannot_be_read_takes_no_other_along(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The others still fire, and do not count as gone from the file."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "schedule.yml").write_text("""
+good: {cron: "* * * * *", class: Other}
+unfit: {cron: "* * * * *", class: Other, args: [1]}
+""")
+
+    @sidekiq.job(name="Other")
+    def other() -> None: ...
+
+    start()
+
+    assert names() == ["good"]
+    assert "unfit: the periodic job 'unfit' does not fit its job" in caplog.text
+
+
 def test_jobs_of_such_a_file_that_are_left_to_ruby_are_named(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -52,8 +52,11 @@ def load(pool: Pool, config: Config, *, cron_version: str | None, directory: Pat
     places = {declaration.own.by for declaration in declared} | set(sys.modules)
     if path is not None:
         place = str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
-        declared += _of_file(path, place, is_named=given is not None)
-        places.add(place)
+        in_file = _of_file(path, place, is_named=given is not None)
+        # None of a file that cannot be read counts as gone from it.
+        if in_file is not None:
+            declared += in_file
+            places.add(place)
     _warn_of_unknown_classes(declared)
     ours = {f"{program}:{place}" for place in places}
     layout = store.layout_in_use(pool, cron_version)
@@ -63,10 +66,10 @@ def load(pool: Pool, config: Config, *, cron_version: str | None, directory: Pat
     return len(declared)
 
 
-def _of_file(path: Path, place: str, *, is_named: bool) -> list[Declaration]:
+def _of_file(path: Path, place: str, *, is_named: bool) -> list[Declaration] | None:
     """
     The jobs of a file. One found at a usual place may be Ruby's, in a shared folder; of it, only Python's jobs are
-    read.
+    read, and it may be unreadable: None.
     """
     if is_named:
         return schedule_file.read(path, environment=os.environ, by=place)
@@ -85,7 +88,7 @@ def _of_file(path: Path, place: str, *, is_named: bool) -> list[Declaration]:
         found = schedule_file.read(path, environment=os.environ, by=place, is_wanted=is_ours, on_invalid=skip)
     except ConfigError as error:
         _log.warning("periodic jobs are not read: %s; pass the file with --schedule if it is meant for Python", error)
-        return []
+        return None
     if left:
         _log.info(
             "%s left to Ruby, because this program declares no such class: %s",

@@ -302,6 +302,7 @@ def test_of_a_file_where_the_gem_looks_only_our_own_jobs_are_read(
     (tmp_path / place).write_text("<%= Rails.env %>")
     start(extra=extra)
     assert "periodic jobs are not read" in caplog.text
+    assert names() == ["hourly"], "nobody knows whether it left the file"
 
 
 def test_a_job_of_such_a_file_that_cannot_be_read_takes_no_other_along(

@@ -45,6 +45,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "completion": ("sidekiq_py.cli.completion:completion", "Print a completion script for your shell."),
 }
 
+# What follows them is a module or a queue, which may be called like a command.
+_NAMING = ("-r", "--require", "-q", "--queue")
+
 
 def all_commands() -> dict[str, tuple[str, str]]:
     """The table above, plus the commands that extensions add."""
@@ -108,7 +111,8 @@ class LazyGroup(click.Group):
         except click.NoSuchOption as error:
             import shlex  # for this advice alone
 
-            at = next((at for at, word in enumerate(given) if word in COMMANDS), None)
+            before = ["", *given]
+            at = next((at for at, word in enumerate(given) if word in COMMANDS and before[at] not in _NAMING), None)
             advice = (
                 f"To run a worker: sidekiq-py worker {shlex.join(given)}"
                 if at is None

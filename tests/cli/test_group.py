@@ -127,6 +127,14 @@ def test_a_flag_before_its_command_is_told_where_it_belongs():
     assert "To run a worker" not in result.output
 
 
+def test_a_module_or_queue_with_the_name_of_a_command_is_not_taken_for_it():
+    """Many programs keep their jobs in `jobs.py`."""
+    result = CliRunner().invoke(main, ["-r", "jobs", "-q", "batches"])
+
+    assert result.exit_code == 2
+    assert ". To run a worker: sidekiq-py worker -r jobs -q batches" in result.output
+
+
 def test_a_second_queue_after_one_flag_gets_its_own():
     """RQ's worker takes all queues after one another."""
     result = CliRunner().invoke(main, ["worker", "-r", "myapp.jobs", "-q", "high", "low"])

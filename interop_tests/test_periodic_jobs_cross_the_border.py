@@ -133,7 +133,7 @@ def test_a_tick_fires_once_whoever_comes_first(
     redis_client: redis.Redis, ruby: RunRuby, save: Callable[..., None], pool: Pool
 ) -> None:
     """Ruby's poller and ours look at the same minute, in both orders."""
-    save("* * * * *", "ours")
+    save("* * * * *", "ours", args=["tick"])
     own = f"sidekiq_py:cron:{hash_of(pool, 'ours').key}"
     redis_client.hset(own, "since", "0")
 
@@ -149,7 +149,7 @@ def test_ruby_leaves_ticks_that_python_has_taken_in_advance(
     redis_client: redis.Redis, ruby: RunRuby, save: Callable[..., None], pool: Pool
 ) -> None:
     """Of a job whose runs must not overlap, which Ruby's poller could not know."""
-    save("* * * * *", "ours", overlap="skip")
+    save("* * * * *", "ours", args=["tick"], overlap="skip")
     own = f"sidekiq_py:cron:{hash_of(pool, 'ours').key}"
     redis_client.hset(own, "since", "0")
     assert len(Firing().look(pool, NOON + 30.0)) == 1
@@ -164,7 +164,7 @@ def test_neither_language_s_loading_deletes_the_other_s_jobs(
     ruby: RunRuby, save: Callable[..., None], pool: Pool
 ) -> None:
     """Ruby loads its file, and a Python program that declares nothing any more starts."""
-    save("0 9 * * *", "ours")
+    save("0 9 * * *", "ours", args=["tick"])
     ruby(
         'Sidekiq::Cron::Job.load_from_hash("theirs" => {"cron" => "0 9 * * *", "class" => "FixtureJob"})',
         **CRON,

@@ -78,7 +78,8 @@ class Context:
     loglevel: Any = None
     origin: Any = None
     parent_id: Any = None
-    properties: Any = _AlwaysSent(lambda request: {}, without_message=None)
+    # Stored, so that what a task writes into it is there when it is read again.
+    properties: Any = _AlwaysSent(lambda request: vars(request).setdefault("properties", {}), without_message=None)
     retries: int = 0
     reply_to: Any = None
     replaced_task_nesting: int = 0

@@ -1,6 +1,7 @@
 """What a worker makes of tasks."""
 
 import asyncio
+import copy
 import json
 import logging
 import re
@@ -115,6 +116,16 @@ def test_a_task_may_look_for_an_option_that_its_call_did_not_have(app: Celery, w
     assert sorted(eventually(lambda: seen if len(seen) == 2 else None), key=str) == [7, None]
     assert isinstance(Context(called_directly=False).properties, dict)
     assert (Context().properties, Context(called_directly=False, is_eager=True).properties) == (None, None)
+
+
+def test_what_a_task_writes_into_its_requests_properties_stays_there() -> None:
+    """Also if its call had no further options, as in Celery."""
+    request = Context(called_directly=False)
+
+    request.properties["seen"] = True
+
+    assert request.properties == copy.copy(request).properties == {"seen": True}
+    assert Context(called_directly=False).properties == {}
 
 
 def test_a_request_lists_the_fields_that_can_be_read() -> None:

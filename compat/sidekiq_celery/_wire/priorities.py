@@ -42,7 +42,7 @@ def step_queue(queue: str, priority: float | str | None, ordered: tuple[int, ...
         return queue
     try:
         step = step_of(int(priority), ordered)
-    except ValueError:  # No number: the check of the call's headers says so.
+    except (OverflowError, TypeError, ValueError):  # No number: the check of the call's headers says so.
         return queue
     return f"{queue}:{step}" if step else queue
 

@@ -165,14 +165,15 @@ def test_an_id_may_be_a_text_of_another_class(app: Celery, redis_client: redis.R
     ]
 
 
+@pytest.mark.parametrize("priority", ["high", [1], float("inf")])
 def test_a_priority_that_is_no_number_is_refused_as_well_where_priorities_are_ordered(
-    app: Celery, redis_client: redis.Redis, add: Any
+    app: Celery, redis_client: redis.Redis, add: Any, priority: Any
 ) -> None:
     """With the error that names the option."""
     app.conf.broker_transport_options = {"queue_order_strategy": "priority"}
 
-    with pytest.raises(EncodeError, match=r"celery\.priority is 'high', where a number should stand"):
-        add.apply_async((1,), priority="high")
+    with pytest.raises(EncodeError, match=r"priority.*is .*a number"):
+        add.apply_async((1,), priority=priority)
 
     assert waiting(redis_client) == []
 

@@ -20,7 +20,7 @@ class WorkflowPosition(NamedTuple):
 
     def as_text(self) -> "WorkflowPosition":
         """The position with plain texts in place of the ids that programs may also give."""
-        return WorkflowPosition._make(map(plain_id, self))
+        return WorkflowPosition._make([one if one is None or type(one) is str else plain_id(one) for one in self])
 
     def below(self, request: Any) -> "WorkflowPosition":
         """The position of a call that the task with *request* makes: root and parent, unless they are given."""

@@ -162,23 +162,23 @@ class Facts:
     @cached_property
     def marked_queues(self) -> dict[str, set[str]]:
         """Maps queues that hold jobs only Ruby's middleware can finish to the payload keys that mark those jobs."""
-        found: dict[str, set[str]] = {}
-        for job in self.sample.jobs:
-            if job.queue is not None and (marks := self.foreign_keys_of(job.item)):
-                found.setdefault(job.queue, set()).update(marks)
-        return found
+        return self._queues_with(self.foreign_keys_of)
 
     @cached_property
     def extension_queues(self) -> dict[str, set[str]]:
         """Maps queues to the keys in their jobs that belong to extensions of sidekiq_py not loaded here."""
         with suppress(RedisReplyError):
             unknown = survey.hash_of(self._pool, keys.EXTENSION_KEYS).keys() - program.extensions.keys
-            found: dict[str, set[str]] = {}
-            for job in self.sample.jobs if unknown else ():
-                if job.queue is not None and (marks := extension_keys_of(job.item, unknown)):
-                    found.setdefault(job.queue, set()).update(marks)
-            return found
+            return self._queues_with(lambda payload: extension_keys_of(payload, unknown)) if unknown else {}
         return {}
+
+    def _queues_with(self, marks_of: Callable[[Mapping[str, Any]], list[str]]) -> dict[str, set[str]]:
+        """The queues of the sample that hold jobs with marks, and these marks."""
+        found: dict[str, set[str]] = {}
+        for job in self.sample.jobs:
+            if job.queue is not None and (marks := marks_of(job.item)):
+                found.setdefault(job.queue, set()).update(marks)
+        return found
 
     def foreign_keys_of(self, payload: Mapping[str, Any]) -> list[str]:
         """The payload keys that make this a job only Ruby can finish, without those that an extension here handles."""

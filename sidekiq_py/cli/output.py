@@ -39,6 +39,14 @@ class DefaultsToList(click.Group):
         return super().parse_args(ctx, ["list", *args] if is_bare else args)
 
 
+def list_or_hand_on(ctx: click.Context, list_command: click.Command, *, as_json: bool) -> None:
+    """Run a group's `list` command if none is named. Otherwise a `--json` before the command belongs to it."""
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(list_command, as_json=as_json)
+    else:
+        ctx.default_map = {ctx.invoked_subcommand: {"as_json": as_json}}
+
+
 def iso_time(seconds: float) -> str:
     """Format a time for JSON: ISO 8601 in UTC."""
     return datetime.fromtimestamp(seconds, UTC).isoformat()

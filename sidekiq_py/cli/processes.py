@@ -11,7 +11,7 @@ from sidekiq_py.api import Process, ProcessSet, Stats
 from sidekiq_py.cli.choosing import ask, unknown, yes_option
 from sidekiq_py.cli.connection import complete_process, reads_redis
 from sidekiq_py.cli.exit_codes import COULD_NOT
-from sidekiq_py.cli.output import echo_json, echo_json_array, echo_table, relative
+from sidekiq_py.cli.output import echo_json, echo_json_array, echo_table, list_or_hand_on, relative
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.errors import RedisError, SidekiqError
 from sidekiq_py.logs import counted
@@ -28,11 +28,7 @@ def processes(ctx: click.Context, as_json: bool) -> None:
 
     Without a command, lists them.
     """
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(list_processes, as_json=as_json)
-    else:
-        # Given before the command, --json belongs to it, as --redis-url does.
-        ctx.default_map = {ctx.invoked_subcommand: {"as_json": as_json}}
+    list_or_hand_on(ctx, list_processes, as_json=as_json)
 
 
 @processes.command("list")

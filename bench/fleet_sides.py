@@ -39,10 +39,13 @@ class Server:
 
 
 @contextmanager
-def pinned_server() -> Iterator[Server]:
-    """Run a server on one core. This process, and everything it starts from now on, stays on the other one."""
+def pinned_server(*runner: str) -> Iterator[Server]:
+    """
+    Run a server on one core, started by the command *runner* if one is given. This process, and everything it starts
+    from now on, stays on the other one.
+    """
     # With a busy fleet on the same core, a reply may take longer than redis-py's 5 s.
-    with ground.pinned_redis_server() as url, redis.Redis.from_url(url, socket_timeout=60) as client:
+    with ground.pinned_redis_server(*runner) as url, redis.Redis.from_url(url, socket_timeout=60) as client:
         yield Server(int(client.info("server")["tcp_port"]), client)
 
 

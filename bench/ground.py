@@ -29,10 +29,10 @@ def free_port() -> int:
 
 
 @contextmanager
-def redis_server() -> Iterator[str]:
-    """Run a server without persistence; yields its URL."""
+def redis_server(*runner: str) -> Iterator[str]:
+    """Run a server without persistence, started by the command *runner* if one is given; yields its URL."""
     port = free_port()
-    command = ["redis-server", "--port", str(port), "--save", "", "--appendonly", "no", "--bind", "127.0.0.1"]
+    command = [*runner, "redis-server", "--port", str(port), "--save", "", "--appendonly", "no", "--bind", "127.0.0.1"]
     # In its own session: Linux divides a core among sessions (`sched_autogroup`), and a server alone on a core only
     # gets a share that matches its part of the session's load. Beside 60 workers on the other core of a busy machine it
     # ran for 2 s of 250, and waited for its core the rest of the time: clients ran into their timeouts of 5 s.
@@ -48,15 +48,15 @@ def redis_server() -> Iterator[str]:
 
 
 @contextmanager
-def pinned_redis_server() -> Iterator[str]:
+def pinned_redis_server(*runner: str) -> Iterator[str]:
     """
-    Run a server on its own core. This process, and everything it starts from now on, stays on the other one.
+    Run a `redis_server` on its own core. This process, and everything it starts from now on, stays on the other one.
 
     Unpinned, a round trip takes half or twice as long, depending on whether server and client happen to share a core.
     `perform_async` came out anywhere between 32 % and 110 % of a bare loop's rate; pinned, between 92 % and 94 %.
     """
     mine = os.sched_getaffinity(0)
-    with redis_server() as url, redis.Redis.from_url(url) as client:
+    with redis_server(*runner) as url, redis.Redis.from_url(url) as client:
         try:
             if {SERVER_CORE, OTHER_CORE} <= _CORES:
                 os.sched_setaffinity(client.info("server")["process_id"], {SERVER_CORE})

@@ -187,7 +187,12 @@ class Exchange:
         self, owner: Owner, drained: Drained, queues: Sequence[tuple[str, int]], wanted: int, asked_at: float
     ) -> list[UnitOfWork]:
         names = tuple([name for name, _ in queues])
-        plan = in_flight.take_plan(owner.name, names, wants_notices=self._on_notices is not None)
+        plan = in_flight.take_plan(
+            owner.name,
+            names,
+            wants_notices=self._on_notices is not None,
+            checks_lease=not self._ownership.is_sure(asked_at),
+        )
         orders = [_drawn_order(queues) for _ in range(wanted)]
         batch = owner.open_batch()
         units: list[UnitOfWork] = []
@@ -199,7 +204,8 @@ class Exchange:
                 # The next fetch finds out what it is.
                 self._singles_at = asked_at + _PAUSE_OF_SINGLES_SECONDS
             if is_plain:
-                owner.confirmed_at = asked_at
+                if plan.checks_lease:
+                    owner.confirmed_at = asked_at
                 if self._on_notices is not None:
                     self._on_notices(plan.notices(look))
             else:

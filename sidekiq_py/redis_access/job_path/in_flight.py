@@ -42,7 +42,6 @@ PAUSED = b"PAUSED"
 # Lua can pass about 8,000 values to one command.
 _SLICE = 1000
 _KEPT = "@"
-_LEASE_COUNT = 4
 
 
 # The bound keeps out what is no number of ours, of which Python might refuse to make an integer.
@@ -159,21 +158,23 @@ class TakePlan:
     Also pass it the jobs for which `may_be_listed` is False.
 
     Args:
-        wants_notices: True to also read the number of the notices.
+        wants_notices: True to also look for revoked jobs, and to read the number of the notices.
+        checks_lease: True to also check that the owner has its lease. Without it, the look costs Redis a third.
 
     Attributes:
         look: The commands to send after the moves.
     """
 
-    __slots__ = ("_moves", "look", "queue_names")
+    __slots__ = ("_moves", "_plain", "checks_lease", "look", "queue_names")
 
-    def __init__(self, owner: str, queue_names: Sequence[str], *, wants_notices: bool) -> None:
+    def __init__(self, owner: str, queue_names: Sequence[str], *, wants_notices: bool, checks_lease: bool) -> None:
         self.queue_names = list(queue_names)
+        self.checks_lease = checks_lease
         self._moves = {name: (keys.queue(name), keys.inbox(owner, name)) for name in queue_names}
-        # The lease counts four times, so the sum is four only if the lease, and nothing else, is there.
-        look: list[Command] = [
-            ("EXISTS", keys.PAUSED, keys.SUSPECTS, keys.REVOKED, *[keys.lease(owner)] * _LEASE_COUNT)
-        ]
+        rare = [keys.PAUSED, keys.SUSPECTS, *([keys.REVOKED] if wants_notices else [])]
+        # The lease counts so often that the sum is right only if the lease, and nothing else, is there.
+        self._plain = len(rare) + 1 if checks_lease else 0
+        look: list[Command] = [("EXISTS", *rare, *[keys.lease(owner)] * self._plain)]
         self.look = [*look, ("GET", keys.NOTICES)] if wants_notices else look
 
     def wait(self, queue_name: str, seconds: float) -> list[Command]:
@@ -202,10 +203,9 @@ class TakePlan:
         flat = reply if type(reply) is list else ()
         return [(self.queue_names[number], raw) for number, raw in zip(flat[::2], flat[1::2], strict=True)]
 
-    @staticmethod
-    def is_plain(look: Sequence[Any]) -> bool:
-        """True if the replies to a look say that nothing is paused, suspect or revoked, and the lease is there."""
-        return bool(look[0] == _LEASE_COUNT)
+    def is_plain(self, look: Sequence[Any]) -> bool:
+        """True if the replies to the look say that nothing is paused, suspect or revoked, and the lease is there."""
+        return bool(look[0] == self._plain)
 
     @staticmethod
     def notices(look: Sequence[Any]) -> list[bytes]:
@@ -214,9 +214,9 @@ class TakePlan:
 
 
 @lru_cache(maxsize=64)
-def take_plan(owner: str, queue_names: tuple[str, ...], *, wants_notices: bool) -> TakePlan:
+def take_plan(owner: str, queue_names: tuple[str, ...], *, wants_notices: bool, checks_lease: bool) -> TakePlan:
     """A cached `TakePlan`."""
-    return TakePlan(owner, queue_names, wants_notices=wants_notices)
+    return TakePlan(owner, queue_names, wants_notices=wants_notices, checks_lease=checks_lease)
 
 
 def claim(link: Link, owner: str, number: str, queue_name: str, raw: bytes) -> Any:

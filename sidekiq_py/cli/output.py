@@ -28,23 +28,30 @@ _UNSEEN = re.compile(f"[{UNSEEN}\ud800-\udfff]")
 
 
 class DefaultsToList(click.Group):
-    """A group that runs its `list` command, with the given options, if no command is named."""
+    """
+    A group that runs its `list` command, with the given options, if no command is named. Options may also precede the
+    name of a command: `--json show default` is `show --json default`.
+    """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Insert `list` if no command is given."""
+        """Put the command, or `list`, before its options."""
         if not args and ctx.resilient_parsing:
             # A shell asks for the commands of this group, to complete them.
             return super().parse_args(ctx, args)
-        is_bare = not args or (args[0].startswith("-") and args[0] not in self.get_help_option_names(ctx))
-        return super().parse_args(ctx, ["list", *args] if is_bare else args)
+        if not args or (args[0].startswith("-") and args[0] not in self.get_help_option_names(ctx)):
+            rest = self._from_command_on(ctx, args)
+            options = args[: len(args) - len(rest)]
+            args = [*(rest[:1] or ["list"]), *options, *rest[1:]]
+        return super().parse_args(ctx, args)
 
-
-def list_or_hand_on(ctx: click.Context, list_command: click.Command, *, as_json: bool) -> None:
-    """Run a group's `list` command if none is named. Otherwise a `--json` before the command belongs to it."""
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(list_command, as_json=as_json)
-    else:
-        ctx.default_map = {ctx.invoked_subcommand: {"as_json": as_json}}
+    def _from_command_on(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """What follows the options of `list` and their values, at the beginning of *args*."""
+        try:
+            # It stops at the first word that is neither, as a group's parser does.
+            _, rest, _ = self.commands["list"].make_parser(ctx).parse_args(list(args))
+        except click.UsageError:
+            return []
+        return rest
 
 
 def iso_time(seconds: float) -> str:

@@ -11,7 +11,7 @@ from sidekiq_py.api import Process, ProcessSet, Stats
 from sidekiq_py.cli.choosing import ask, unknown, yes_option
 from sidekiq_py.cli.connection import complete_process, reads_redis
 from sidekiq_py.cli.exit_codes import COULD_NOT
-from sidekiq_py.cli.output import echo_json, echo_json_array, echo_table, list_or_hand_on, relative
+from sidekiq_py.cli.output import DefaultsToList, echo_json, echo_json_array, echo_table, relative
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.errors import RedisError, SidekiqError
 from sidekiq_py.logs import counted
@@ -19,16 +19,13 @@ from sidekiq_py.redis_access.reads.in_flight_counts import totals
 from sidekiq_py.wire.control_characters import escaped
 
 
-@click.group(invoke_without_command=True)
-@reads_redis
-@click.pass_context
-def processes(ctx: click.Context, as_json: bool) -> None:
+@click.group(cls=DefaultsToList)
+def processes() -> None:
     """
     List, quiet and stop worker processes, Ruby's and Python's.
 
     Without a command, lists them.
     """
-    list_or_hand_on(ctx, list_processes, as_json=as_json)
 
 
 @processes.command("list")

@@ -26,11 +26,11 @@ from sidekiq_py.cli.choosing import (
 )
 from sidekiq_py.cli.connection import complete_queue, reads_redis
 from sidekiq_py.cli.output import (
+    DefaultsToList,
     echo_json,
     echo_json_array,
     echo_rest,
     echo_table,
-    list_or_hand_on,
     progress,
     relative,
     shortened,
@@ -50,7 +50,7 @@ _Action = Callable[..., BulkResult]
 """Takes jobs of the queue, a report of the progress, `per_second` and `stop`."""
 
 
-class _Queues(click.Group):
+class _Queues(DefaultsToList):
     """A group that, given a queue's name instead of a command, says how to show that queue."""
 
     def resolve_command(
@@ -66,16 +66,13 @@ class _Queues(click.Group):
         return super().resolve_command(ctx, args)
 
 
-@click.group(cls=_Queues, invoke_without_command=True)
-@reads_redis
-@click.pass_context
-def queues(ctx: click.Context, as_json: bool) -> None:
+@click.group(cls=_Queues)
+def queues() -> None:
     """
     List, show, clear, delete, pause and move queues.
 
     Without a command, lists the queues.
     """
-    list_or_hand_on(ctx, list_queues, as_json=as_json)
 
 
 @queues.command("list")

@@ -56,10 +56,19 @@ def test_a_latency_is_shown_as_in_top(run, push):
     assert " 1h 30m " in run("queues").output
 
 
-@pytest.mark.parametrize("group", ["queues", "processes"])
-def test_json_may_also_stand_before_the_command(run, group):
-    """It was accepted there, and a table printed nevertheless."""
+@pytest.mark.parametrize("group", ["queues", "processes", "retries", "scheduled", "dead", "cron", "batches"])
+def test_options_may_also_stand_before_the_command(run, redis_url, group):
+    """`retries --json list` was refused: "Got unexpected extra argument (list)"."""
     assert json.loads(run(group, "--json", "list").output) == []
+    assert json.loads(run(group, "-u", redis_url, "--json", "list").output) == []
+
+
+def test_a_queue_in_place_of_a_command_is_named_behind_options_too(run):
+    """Not "Got unexpected extra argument (low)"."""
+    result = run("queues", "--json", "low")
+
+    assert result.exit_code == 2
+    assert "To show a queue: sidekiq-py queues show low" in result.output
 
 
 def test_show_lists_jobs_newest_first(run, push):

@@ -154,7 +154,17 @@ class UnknownOptionWarning(UserWarning):
 
 
 class RedisError(SidekiqError):
-    """Redis, or the connection to it, failed."""
+    """
+    Redis, or the connection to it, failed.
+
+    Args:
+        message: What happened.
+        is_advised: True if the message also says what to do about it.
+    """
+
+    def __init__(self, message: str = "", *, is_advised: bool = False) -> None:
+        super().__init__(message)
+        self.is_advised = is_advised
 
     @property
     def is_lasting(self) -> bool:
@@ -219,11 +229,12 @@ class RedisReplyError(RedisError):
     Redis answered with an error.
 
     Args:
-        message: The error text from Redis.
+        message: The error text from Redis, and perhaps what to do about it.
+        is_advised: See `RedisError`.
     """
 
-    def __init__(self, message: str) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, *, is_advised: bool = False) -> None:
+        super().__init__(message, is_advised=is_advised)
         word = message.split(" ", 1)[0]
         # redis-py removes "ERR" from the text.
         self.code = word if word.isupper() else "ERR"

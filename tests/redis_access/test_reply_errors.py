@@ -97,7 +97,10 @@ def test_a_refused_certificate_is_told_where_redis_py_keeps_it_to_itself() -> No
     refused = redis.ConnectionError("Error 1 connecting to localhost:6379. 1.")
     refused.__context__ = ssl.SSLCertVerificationError(1, "certificate verify failed: self-signed certificate")
 
-    assert str(not_connected(refused)) == (
+    error = not_connected(refused)
+
+    assert error.is_advised
+    assert str(error) == (
         "Redis is out of reach: Error 1 connecting to localhost:6379. 1: certificate verify failed: self-signed "
         "certificate. Name the authority that signed it in the URL (rediss://…?ssl_ca_certs=/path/ca.pem) or in "
         "SSL_CERT_FILE"
@@ -107,8 +110,9 @@ def test_a_refused_certificate_is_told_where_redis_py_keeps_it_to_itself() -> No
 def test_tls_with_a_server_that_does_not_use_it(server: RedisServer) -> None:
     """The server waits for the end of what it takes for a command, so all that shows is a timeout."""
     pool = Pool(RedisSettings(server.url.replace("redis://", "rediss://"), connect_timeout_seconds=0.1))
-    with pytest.raises(RedisConnectionError, match="write redis:// in the URL, not rediss://"):
+    with pytest.raises(RedisConnectionError, match="write redis:// in the URL, not rediss://") as raised:
         pool.command("PING")
+    assert raised.value.is_advised
     pool.close()
 
 
@@ -125,8 +129,9 @@ def test_an_http_server_is_told_from_a_redis_that_is_down() -> None:
         serving = threading.Thread(target=server.serve_forever, args=(0.01,))
         serving.start()
         pool = Pool(RedisSettings(f"redis://127.0.0.1:{server.server_port}/0"))
-        with pytest.raises(RedisConnectionError, match="what answers there is not Redis"):
+        with pytest.raises(RedisConnectionError, match="what answers there is not Redis") as raised:
             pool.command("PING")
+        assert not raised.value.is_advised
         pool.close()
         server.shutdown()
         serving.join()

@@ -193,10 +193,10 @@ def _sentinel_connection_maker(settings: RedisSettings) -> Callable[[float], Abs
         try:
             host, port = asked.discover_master(service)
         except (redis.RedisError, OSError) as error:
-            advice = ". This is a Redis, not a sentinel; sentinels usually listen on port 26379"
+            is_redis = "unknown command" in str(error)
+            advice = ". This is a Redis, not a sentinel; sentinels usually listen on port 26379" if is_redis else ""
             raise RedisConnectionError(
-                f"no sentinel knows a primary for {service!r}: {str(error).strip()}"
-                f"{advice if 'unknown command' in str(error) else ''}"
+                f"no sentinel knows a primary for {service!r}: {str(error).strip()}{advice}", is_advised=is_redis
             ) from error
         return _connection(kind, {"host": host, "port": port, **options}, settings, timeout_seconds)
 

@@ -20,6 +20,17 @@ FAILOVER_CODES = frozenset({"READONLY", "NOREPLICAS", "UNBLOCKED"})
 _WITHIN_A_SCRIPT = re.compile(
     r"(?:Error running script \(call to \w+\): @user_script:\d+: )?(?:@user_script: \d+: )?(?:-|ERR )?"
 )
+# By a part of the error's text: what to do if a server was found, but no connection could be made.
+_WHERE_A_SERVER_WAS_FOUND = {
+    "handshake operation timed out": "If this server does not use TLS, write redis:// in the URL, not rediss://",
+    "max number of clients reached": "All connections that its `maxclients` allows are in use: `redis-cli CLIENT LIST` "
+    "shows by whom; raise it, or run fewer processes",
+    # In `async` code the refusal is mostly lost, because asyncio finds the connection closed when it writes.
+    "Connection lost": "The server closed the new connection at once; perhaps all connections that its `maxclients` "
+    "allows are in use",
+    "certificate verify failed": "Name the authority that signed it in the URL (rediss://…?ssl_ca_certs=/path/ca.pem) "
+    "or in SSL_CERT_FILE",
+}
 _NOT_LET_IN = (redis.exceptions.AuthenticationError, redis.exceptions.AuthenticationWrongNumberOfArgsError)
 # The text of Redis and Valkey, which has no code, when an ACL forbids a command in a script.
 _FORBIDDEN_WITHIN_A_SCRIPT = ("The user executing the script can't", "ACL failure in script")
@@ -72,27 +83,13 @@ def not_connected(error: Exception) -> RedisError:
     if isinstance(cause, ssl.SSLError) and str(cause) not in text:
         # In `async` code, redis-py 5.0 only says "Error 1 connecting to localhost:6379. 1."
         text = f"{text.rstrip('.')}: {cause}"
-    if "handshake operation timed out" in str(cause):
-        text = f"{text}; if this server does not use TLS, write redis:// in the URL, not rediss://"
     if "Protocol error" in text:
         text = f"{text}; what answers there is not Redis"
-    if "max number of clients reached" in text:
-        text = (
-            f"{text}. All connections that its `maxclients` allows are in use: `redis-cli CLIENT LIST` shows by whom; "
-            "raise it, or run fewer processes"
-        )
-    if "Connection lost" in text:
-        # In `async` code the refusal is mostly lost, because asyncio finds the connection closed when it writes.
-        text = (
-            f"{text.rstrip('.')}. The server closed the new connection at once; perhaps all connections that its "
-            "`maxclients` allows are in use"
-        )
-    if "certificate verify failed" in text:
-        text = (
-            f"{text.rstrip('.')}. Name the authority that signed it in the URL (rediss://…?ssl_ca_certs=/path/ca.pem) "
-            "or in SSL_CERT_FILE"
-        )
-    return RedisConnectionError(text)
+    said = f"{text} {cause}"
+    advice = next((advice for sign, advice in _WHERE_A_SERVER_WAS_FOUND.items() if sign in said), None)
+    if advice is None:
+        return RedisConnectionError(text)
+    return RedisConnectionError(f"{text.rstrip('.')}. {advice}", is_advised=True)
 
 
 def raise_first(replies: list[Any]) -> list[Any]:

@@ -439,7 +439,8 @@ def advised(refusal: RedisReplyError) -> RedisReplyError:
     reason, remedy = advice
     return RedisReplyError(
         f"{str(refusal).rstrip('.')}. {reason}, and the job is not enqueued (of a bulk push: this slice and those "
-        f"after it). {remedy}"
+        f"after it). {remedy}",
+        is_advised=True,
     )
 
 
@@ -454,14 +455,14 @@ def refused_twice(
         count: The number of the push's commands; the last one carries the jobs.
     """
     place, error = again[-1]
+    text = str(error).rstrip(".")
     if refusals[place][0] != count - 1:
-        advice = _ENQUEUED
-    else:
-        advice = (
-            "It was refused twice and is not enqueued (of a bulk push: this slice and those after it). Give the URL of "
-            "the primary, or push again when the failover is over"
-        )
-    return RedisReplyError(f"{str(error).rstrip('.')}. {advice}")
+        return RedisReplyError(f"{text}. {_ENQUEUED}")
+    return RedisReplyError(
+        f"{text}. It was refused twice and is not enqueued (of a bulk push: this slice and those after it). Give the "
+        "URL of the primary, or push again when the failover is over",
+        is_advised=True,
+    )
 
 
 def _read(link: Link, count: int, *, first: int = 0) -> list[tuple[int, RedisReplyError]]:

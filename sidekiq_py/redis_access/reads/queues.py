@@ -249,7 +249,8 @@ def _naming(pool: Pool, name: str) -> Iterator[None]:
     except RedisReplyError as error:
         if error.is_about_server:
             raise
-        raise RedisReplyError(f"{error.code} the queue {name} cannot be used: {_reason(pool, name, error)}") from error
+        text = f"{error.code} the queue {name} cannot be used: {_reason(pool, name, error)}"
+        raise RedisReplyError(text, is_advised=True) from error
 
 
 def _reason(pool: Pool, name: str, error: RedisReplyError) -> str:

@@ -3,8 +3,8 @@ The thread that recovers jobs: those of dead owners, and jobs of this process wh
 
 At each beat it recovers the jobs of owners that are known to be dead, compares the jobs in flight with those that this
 process knows, and checks all other owners if it is this process's turn (`lookout.py`). A pass that runs out of time
-continues at once, after a check for new work. Another thread renews the lease of this process (`lease_keeper.py`), so
-nothing here can cost it the lease.
+continues at once, after a check for new work. The comparison also renews the lease of this process. If that is late,
+another thread renews it (`lease_keeper.py`), so nothing here can cost it the lease.
 """
 
 from collections import deque

@@ -1,5 +1,7 @@
 """
-The thread that renews the lease, and does nothing else.
+The thread that sees to it that the lease is renewed, and does nothing else.
+
+Usually the housekeeper renews it, in a packet that it sends anyway. This thread does so if that is a second late.
 
 When a lease has been missing for long enough, other processes recover the owner's jobs. So this thread waits for
 nothing but its own connection. Everything else that can block is left to other threads: recovery, the program's
@@ -28,15 +30,17 @@ from sidekiq_py.telemetry import Report
 _log = logging.getLogger("sidekiq")
 
 _RETRY_SECONDS = 0.5
+# How late the housekeeper may be, as a share of its beat.
+_LATE_SHARE = 0.2
 
 
 class LeaseKeeper:
     """
-    Renews the lease until stopped. Stopping twice, or before a start, is fine.
+    Renews the lease until stopped, whenever nobody else has. Stopping twice, or before a start, is fine.
 
     Args:
         pool: Opens this thread's own connection.
-        beat_seconds: The time from one renewal to the next.
+        beat_seconds: The time from one renewal by the housekeeper to the next.
         callbacks: The thread that calls *report* and writes to the log.
         report: Called with errors.
 
@@ -80,11 +84,14 @@ class LeaseKeeper:
     def _run(self) -> None:
         due, cpu_seconds = monotonic(), time.process_time()
         while not self._end.wait(self.pulse.waits(max(0.0, due - monotonic()))):
-            asked_at = monotonic()
-            self._note_delay(asked_at - due, time.process_time() - cpu_seconds)
-            is_renewed = self._renew()
-            # Counted from the request, not from the reply: a slow connection must not stretch the beat.
-            due = asked_at + (self._beat_seconds if is_renewed else min(_RETRY_SECONDS, self._beat_seconds))
+            now = monotonic()
+            self._note_delay(now - due, time.process_time() - cpu_seconds)
+            due = self._ownership.current.renewed_at + self._beat_seconds * (1 + _LATE_SHARE)
+            if due > now:
+                self._outage.over()
+            else:
+                # Counted from the request, not from the reply: a slow connection must not stretch the beat.
+                due = now + (self._beat_seconds if self._renew() else min(_RETRY_SECONDS, self._beat_seconds))
             cpu_seconds = time.process_time()
 
     def _renew(self) -> bool:

@@ -8,6 +8,7 @@ that the old epoch still does can affect a later run of the same job.
 
 import itertools
 import logging
+import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -44,6 +45,7 @@ class Owner:
         outstanding: The batches that were requested and whose reply has not been read.
         exclusive_field: The field of the marked job that `Ownership.reserve_exclusive` admitted.
         confirmed_at: When this owner was last known to be registered, on the monotonic clock.
+        renewed_at: When the request was sent that last renewed the lease.
     """
 
     def __init__(self, name: str, about: str) -> None:
@@ -54,6 +56,7 @@ class Owner:
         self.outstanding: set[int] = set()
         self.exclusive_field: bytes = b""
         self.confirmed_at = monotonic()
+        self.renewed_at = -math.inf
         self._batches = itertools.count(1)
 
     def __repr__(self) -> str:
@@ -63,6 +66,12 @@ class Owner:
     def is_registered(self) -> bool:
         """True once a fetch has entered this owner in the registry."""
         return bool(self.published)
+
+    def note_renewed(self, asked_at: float) -> None:
+        """Note that the request that was sent then has renewed the lease."""
+        # Not the current time: the reply may have taken most of a lease. And another thread may know more by now.
+        self.confirmed_at = max(self.confirmed_at, asked_at)
+        self.renewed_at = max(self.renewed_at, asked_at)
 
     def open_batch(self) -> int:
         """Return a number for a fetch that is about to be sent."""
@@ -150,9 +159,7 @@ class Ownership:
         asked_at = monotonic()
         if owner.is_registered:
             if in_flight.renew(link, owner.name, owner.published, self.lease_ms):
-                # Not the current time: the reply may have taken most of a lease. And another thread may have confirmed
-                # the owner since.
-                owner.confirmed_at = max(owner.confirmed_at, asked_at)
+                owner.note_renewed(asked_at)
             else:
                 self.advance(owner)
         else:
@@ -213,7 +220,8 @@ class Ownership:
 
     def give_back_orphans(self, link: Link) -> int:
         """
-        Compare the jobs in flight in Redis with those that this process knows, and put back the rest.
+        Compare the jobs in flight in Redis with those that this process knows, and put back the rest. The same round
+        trip renews the lease.
 
         A job in an inbox does not carry the number of the move that brought it. So an unknown one goes back only if it
         is still there after all moves have ended that were open when it was first seen.
@@ -237,7 +245,13 @@ class Ownership:
         owner = self.current
         if owner.is_registered:
             queues = list(self._queues)
-            fields, inboxes, answers = in_flight.held(link, owner.name, queues, questions)
+            renewal = in_flight.renewal(owner.name, self.lease_ms)
+            asked_at = monotonic()
+            fields, inboxes, answers = in_flight.held(link, owner.name, queues, [*renewal, *questions])
+            renewed, answers = answers[: len(renewal)], answers[len(renewal) :]
+            # Otherwise the lease keeper finds out what is wrong.
+            if renewed == in_flight.RENEWED:
+                owner.note_renewed(asked_at)
             moved += self._put_back(link, owner, fields, queues, inboxes)
         else:
             answers = link.batch(questions)

@@ -2,6 +2,7 @@
 
 import ctypes
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +23,7 @@ from sidekiq_py.hooks import Hooks
 from sidekiq_py.middleware.chain import Chain
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
+from sidekiq_py.redis_access.job_path import in_flight
 from sidekiq_py.registry import FunctionDefinition, Registry
 from sidekiq_py.wire import keys
 from tests.support.cutting_proxy import CuttingProxy
@@ -152,7 +154,8 @@ def test_an_error_handler_that_takes_its_time_costs_no_lease(
         release.wait(60)
 
     owner = entered(redis_client, launch())
-    proxy.cut(b"\r\nXX\r\n", "before reply", times=3)
+    # The housekeeper's renewals are among these.
+    proxy.cut(b"\r\nXX\r\n", "before reply", times=10)
     eventually(lambda: "the lease could not be renewed; trying again" in calls)
     redis_client.delete(keys.lease(owner))
 
@@ -217,6 +220,56 @@ def test_a_renewal_that_failed_is_tried_again_long_before_the_next_beat(
 
     eventually(lambda: redis_client.exists(keys.lease(owner.name)))
     keeper.stop()
+    pool.close()
+
+
+def test_a_lease_that_the_housekeeper_has_renewed_is_left_alone(
+    redis_url: str, redis_client: redis.Redis, callbacks: CallbackThread
+) -> None:
+    """An idle process sends Redis a fifth fewer packets."""
+    pool = Pool(RedisSettings(redis_url))
+    ownership = in_the_registry(redis_client, 300)
+    owner = ownership.current
+    with pool.link() as link:
+        in_flight.RENEW.run(link, [keys.OWNERS, keys.lease(owner.name)], [owner.name, owner.about, 5000])
+        ownership.give_back_orphans(link)
+    assert redis_client.pttl(keys.lease(owner.name)) > 200_000
+    redis_client.delete(keys.lease(owner.name))
+
+    keeper = LeaseKeeper(pool, ownership, 100, callbacks=callbacks, report=lambda error, context: None)
+    keeper.start()
+    eventually(lambda: keeper.pulse.overdue_seconds < -100)
+    assert not redis_client.exists(keys.lease(owner.name))
+    keeper.stop()
+    pool.close()
+
+
+@pytest.mark.parametrize("ago", [120, math.inf])
+def test_a_lease_that_the_housekeeper_has_not_renewed_in_time_is_renewed(
+    redis_url: str, redis_client: redis.Redis, callbacks: CallbackThread, ago: float
+) -> None:
+    """Recovery of many jobs, or a slow reply, holds it up."""
+    pool = Pool(RedisSettings(redis_url))
+    ownership = in_the_registry(redis_client, 300)
+    owner = ownership.current
+    owner.renewed_at = monotonic() - ago
+    keeper = LeaseKeeper(pool, ownership, 100, callbacks=callbacks, report=lambda error, context: None)
+    keeper.start()
+    eventually(lambda: redis_client.exists(keys.lease(owner.name)))
+    eventually(lambda: monotonic() - owner.renewed_at < 100)
+    keeper.stop()
+    pool.close()
+
+
+def test_the_housekeeper_renews_no_lease_that_is_gone(redis_url: str, redis_client: redis.Redis) -> None:
+    """Others may have recovered this process. The lease keeper finds out."""
+    pool = Pool(RedisSettings(redis_url))
+    ownership = in_the_registry(redis_client, 300)
+    owner = ownership.current
+    with pool.link() as link:
+        ownership.give_back_orphans(link)
+    assert not redis_client.exists(keys.lease(owner.name))
+    assert owner.renewed_at == -math.inf
     pool.close()
 
 

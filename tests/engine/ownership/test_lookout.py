@@ -194,6 +194,9 @@ def test_a_beat_reads_nothing_of_the_others_in_a_process_that_is_not_the_lookout
     assert commands_of_a_beat(housekeeper, redis_client) == {
         "hkeys": 1,
         "lrange": 1,
+        # The renewal of its own lease.
+        "hexists": 1,
+        "set": 1,
         "mget": 1,
         "exists": 1,
     }

@@ -187,12 +187,7 @@ class Exchange:
         self, owner: Owner, drained: Drained, queues: Sequence[tuple[str, int]], wanted: int, asked_at: float
     ) -> list[UnitOfWork]:
         names = tuple([name for name, _ in queues])
-        plan = in_flight.take_plan(
-            owner.name,
-            names,
-            wants_notices=self._on_notices is not None,
-            checks_lease=not self._ownership.is_sure(asked_at),
-        )
+        plan = in_flight.take_plan(owner.name, names, wants_notices=self._on_notices is not None)
         orders = [_drawn_order(queues) for _ in range(wanted)]
         batch = owner.open_batch()
         units: list[UnitOfWork] = []
@@ -204,8 +199,7 @@ class Exchange:
                 # The next fetch finds out what it is.
                 self._singles_at = asked_at + _PAUSE_OF_SINGLES_SECONDS
             if is_plain:
-                if plan.checks_lease:
-                    owner.confirmed_at = asked_at
+                owner.confirmed_at = asked_at
                 if self._on_notices is not None:
                     self._on_notices(plan.notices(look))
             else:

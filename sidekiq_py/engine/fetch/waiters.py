@@ -53,7 +53,6 @@ class Waiter:
         # The generation of the socket that was probed for CLIENT REPLY SKIP, and whether the server supports it there.
         self._probed_on = 0
         self._skips = False
-        self._sent_at = 0.0
         # The deadline for the reply: when a network goes away silently, no connection is closed.
         self.overdue_at = 0.0
         # After a job could not be claimed (paused, or must run alone), its queue is left alone until then.
@@ -67,13 +66,7 @@ class Waiter:
         return self.owner is not None
 
     def send(
-        self,
-        owner: Owner,
-        acknowledgements: Acknowledgements | None,
-        *,
-        wants_notices: bool,
-        checks_lease: bool,
-        is_trusted: bool,
+        self, owner: Owner, acknowledgements: Acknowledgements | None, *, wants_notices: bool, is_trusted: bool
     ) -> None:
         """
         Send the acknowledgements, the move, and the check that goes with it, in this order.
@@ -86,20 +79,16 @@ class Waiter:
         so a reply is still requested from time to time (`may_be_unanswered`).
 
         Args:
-            checks_lease: True to also check the owner's lease.
             is_trusted: True if the owner's lease cannot have run out. Otherwise another process may have recovered the
                 jobs, and only a reply tells whether they were still this owner's. Without it they would count as
                 processed twice.
         """
         self.acknowledgements = acknowledgements
-        plan = self.plan = in_flight.take_plan(
-            owner.name, (self.queue,), wants_notices=wants_notices, checks_lease=checks_lease
-        )
+        plan = self.plan = in_flight.take_plan(owner.name, (self.queue,), wants_notices=wants_notices)
         self.owner, self.batch = owner, owner.open_batch()
         # With its `timeout` setting, Redis closes connections that were idle while every processor was busy.
         self.link.drop_if_idle()
-        self._sent_at = monotonic()
-        self.overdue_at = self._sent_at + self.link.timeout_seconds
+        self.overdue_at = monotonic() + self.link.timeout_seconds
         move = plan.wait(self.queue, BLOCK_SECONDS)
         if acknowledgements is None:
             self.link.send(self.link.pack(move))
@@ -151,10 +140,7 @@ class Waiter:
             if raw is None:
                 return None
             unit: UnitOfWork | None
-            is_plain = plan.is_plain(look)
-            if is_plain and plan.checks_lease:
-                owner.confirmed_at = max(owner.confirmed_at, self._sent_at)
-            if is_plain and in_flight.may_be_listed(raw):
+            if plan.is_plain(look) and in_flight.may_be_listed(raw):
                 if on_notices is not None:
                     on_notices(plan.notices(look))
                 field = f"{self.batch}.0@{self.queue}".encode()
@@ -345,14 +331,12 @@ class Waiters:
 
     def _send(self, waiter: Waiter) -> None:
         along = self._settler.drain_plain() if self._settler is not None else None
-        now = monotonic()
         try:
             waiter.send(
                 self._ownership.current,
                 along,
                 wants_notices=self._on_notices is not None,
-                checks_lease=not self._ownership.is_sure(now),
-                is_trusted=self._ownership.trusts(now),
+                is_trusted=self._ownership.trusts(monotonic()),
             )
         except BaseException:
             waiter.close_batch()

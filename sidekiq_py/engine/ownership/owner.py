@@ -26,9 +26,6 @@ from sidekiq_py.redis_access.job_path.settle_script import Effect, Tally
 
 _log = logging.getLogger("sidekiq")
 
-# A fleet in which each process runs ten jobs per second checks the lease with every tenth job.
-_SURE_SECONDS = 2.0
-
 
 class Owner:
     """
@@ -207,16 +204,6 @@ class Ownership:
         """Returns True if the current owner is registered and was confirmed recently enough to start a job."""
         owner = self.current
         return owner.is_registered and now - owner.confirmed_at < self.trust_seconds
-
-    def is_sure(self, now: float) -> bool:
-        """
-        Returns True if the current owner was confirmed so recently that a fetch need not check it.
-
-        A lease that Redis loses is missing for much longer before others recover the owner's jobs. But `recover --all`
-        takes them at once.
-        """
-        owner = self.current
-        return owner.is_registered and now - owner.confirmed_at < _SURE_SECONDS
 
     def give_back_orphans(self, link: Link) -> int:
         """

@@ -159,22 +159,20 @@ class TakePlan:
 
     Args:
         wants_notices: True to also look for revoked jobs, and to read the number of the notices.
-        checks_lease: True to also check that the owner has its lease. Without it, the look costs Redis a third.
 
     Attributes:
         look: The commands to send after the moves.
     """
 
-    __slots__ = ("_moves", "_plain", "checks_lease", "look", "queue_names")
+    __slots__ = ("_moves", "look", "queue_names")
 
-    def __init__(self, owner: str, queue_names: Sequence[str], *, wants_notices: bool, checks_lease: bool) -> None:
+    def __init__(self, owner: str, queue_names: Sequence[str], *, wants_notices: bool) -> None:
         self.queue_names = list(queue_names)
-        self.checks_lease = checks_lease
         self._moves = {name: (keys.queue(name), keys.inbox(owner, name)) for name in queue_names}
         rare = [keys.PAUSED, keys.SUSPECTS, *([keys.REVOKED] if wants_notices else [])]
-        # The lease counts so often that the sum is right only if the lease, and nothing else, is there.
-        self._plain = len(rare) + 1 if checks_lease else 0
-        look: list[Command] = [("EXISTS", *rare, *[keys.lease(owner)] * self._plain)]
+        # The others count twice, so the sum is 1 only if the lease, and nothing else, is there. Redis finds out that a
+        # key is missing in less than half of the time that it takes to find the lease, which will expire.
+        look: list[Command] = [("EXISTS", *rare, *rare, keys.lease(owner))]
         self.look = [*look, ("GET", keys.NOTICES)] if wants_notices else look
 
     def wait(self, queue_name: str, seconds: float) -> list[Command]:
@@ -203,9 +201,10 @@ class TakePlan:
         flat = reply if type(reply) is list else ()
         return [(self.queue_names[number], raw) for number, raw in zip(flat[::2], flat[1::2], strict=True)]
 
-    def is_plain(self, look: Sequence[Any]) -> bool:
-        """True if the replies to the look say that nothing is paused, suspect or revoked, and the lease is there."""
-        return bool(look[0] == self._plain)
+    @staticmethod
+    def is_plain(look: Sequence[Any]) -> bool:
+        """True if the replies to a look say that nothing is paused, suspect or revoked, and the lease is there."""
+        return bool(look[0] == 1)
 
     @staticmethod
     def notices(look: Sequence[Any]) -> list[bytes]:
@@ -214,9 +213,9 @@ class TakePlan:
 
 
 @lru_cache(maxsize=64)
-def take_plan(owner: str, queue_names: tuple[str, ...], *, wants_notices: bool, checks_lease: bool) -> TakePlan:
+def take_plan(owner: str, queue_names: tuple[str, ...], *, wants_notices: bool) -> TakePlan:
     """A cached `TakePlan`."""
-    return TakePlan(owner, queue_names, wants_notices=wants_notices, checks_lease=checks_lease)
+    return TakePlan(owner, queue_names, wants_notices=wants_notices)
 
 
 def claim(link: Link, owner: str, number: str, queue_name: str, raw: bytes) -> Any:

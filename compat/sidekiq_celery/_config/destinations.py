@@ -123,10 +123,11 @@ class NameRouter(Router):
         routed = (router or self).route(dict(options), name, args, kwargs, task_type)
         queue = routed.pop("queue")
         wanted = getattr(queue, "name", queue)
-        if wanted in self._broadcasts:
+        if wanted in self._broadcasts or (queue is not wanted and _is_broadcast(queue)):
+            alias = self._broadcasts.get(wanted) or queue.alias
             raise ImproperlyConfigured(
-                f"{name} is sent to the broadcast {self._broadcasts[wanted]!r}, which is not known here: a job is run "
-                "once. To reach every worker use a control command (sidekiq_celery.worker.control.control_command)"
+                f"{name} is sent to the broadcast {alias!r}, which is not known here: a job is run once. To reach "
+                "every worker use a control command (sidekiq_celery.worker.control.control_command)"
             )
         return wanted, routed
 

@@ -129,8 +129,11 @@ def test_broadcasts_are_refused_with_advice(routed: Any) -> None:
     routed.app.conf.task_queues = (Broadcast("broadcast_tasks"),)
     routed.app.conf.task_routes = {"reload": {"queue": "broadcast_tasks", "exchange": "broadcast_tasks"}}
 
-    with pytest.raises(ImproperlyConfigured, match="broadcast"):
+    with pytest.raises(ImproperlyConfigured, match="broadcast 'broadcast_tasks'"):
         routed.app.send_task("reload")
+    # It was sent to a queue that nobody reads.
+    with pytest.raises(ImproperlyConfigured, match="broadcast 'other_tasks'"):
+        routed.app.send_task("reload", queue=Broadcast("other_tasks"))
 
 
 def test_a_worker_serves_named_queues_under_its_own_name(proj: ModuleType, start: StartWorker) -> None:

@@ -107,6 +107,9 @@ class Heart:
             "type": kind,
         }
         self._has_listeners = self._outbox.publish_now(event, hostname, self._serializer) > 0
+        if "eventer" in self.__dict__:
+            # What could not be sent while the broker was away.
+            self.eventer.flush(groups=False)
 
 
 @at_start

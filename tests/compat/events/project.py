@@ -1,5 +1,6 @@
 """A program with tasks that end in every way."""
 
+import itertools
 import os
 import time
 from typing import Any
@@ -10,13 +11,14 @@ from sidekiq_celery.exceptions import Ignore, Reject
 URL = os.environ["REDIS_URL"]
 
 app = Celery("project", broker=URL, backend=URL, set_as_current=False)
+_numbers = itertools.count()
 app.conf.task_send_sent_event = "PROJECT_TELLS_OF_SENT_TASKS" in os.environ
 
 
 @signals.heartbeat_sent.connect(weak=False)
 def tell_of_the_heart(sender: Any, **_: Any) -> None:
     """Sends an event of the program's own with the sender's dispatcher."""
-    sender.eventer.send("heart-heard", of=sender.eventer.hostname)
+    sender.eventer.send("heart-heard", of=sender.eventer.hostname, number=next(_numbers))
 
 
 @app.task

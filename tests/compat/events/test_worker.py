@@ -146,6 +146,29 @@ def test_who_listens_to_heartbeats_is_given_the_workers_dispatcher(start: StartW
     assert (heard["of"], heard["hostname"]) == ("w1@here", "w1@here")
 
 
+def test_events_of_the_workers_dispatcher_are_sent_after_an_outage(
+    start: StartWorker, monitor: EventMonitor, redis_client: redis.Redis
+) -> None:
+    """As in Celery. They stayed in the worker for ever."""
+    start("-P", "solo", "-n", "w1@here")
+    monitor.wait_for("heart-heard")
+    redis_client.config_resetstat()
+    redis_client.acl_setuser("default", enabled=True, commands=["-publish"])
+    try:
+        # The heartbeat itself, and the event before it.
+        eventually(
+            lambda: redis_client.info("commandstats").get("cmdstat_publish", {}).get("rejected_calls", 0) >= 2, LONG
+        )
+    finally:
+        redis_client.acl_setuser("default", enabled=True, commands=["+publish"])
+
+    def numbers() -> list[int]:
+        return sorted(event["number"] for event in monitor.events if event["type"] == "heart-heard")
+
+    eventually(lambda: len(numbers()) >= 4, LONG)
+    assert numbers() == list(range(len(numbers())))
+
+
 def test_events_are_switched_on_and_off_while_a_worker_runs(
     start: StartWorker, project: ModuleType, monitor: EventMonitor
 ) -> None:

@@ -96,7 +96,7 @@ class Housekeeper:
         except RedisReplyError as error:
             self._refusal.failed(error)
         except RedisError:
-            # Redis is unreachable. The lease keeper has already reported it.
+            # Redis is unreachable. The lease keeper reports it.
             return min(0.5, self._beat_seconds)
         except Exception as error:  # noqa: BLE001 — without this thread no job of a dead owner would be recovered
             self._report(error, {"context": "recovery"})

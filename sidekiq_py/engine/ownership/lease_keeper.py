@@ -1,7 +1,9 @@
 """
 The thread that sees to it that the lease is renewed, and does nothing else.
 
-Usually the housekeeper renews it, in a packet that it sends anyway. This thread does so if that is a second late.
+Usually the housekeeper renews it, in a packet that it sends anyway. This thread does so if that is a second late, and
+with every third beat, over a connection of its own that is therefore open. When it opened one only in need, Redis would
+not let it in after its password had changed, and a job that outlived a stop ran twice.
 
 When a lease has been missing for long enough, other processes recover the owner's jobs. So this thread waits for
 nothing but its own connection. Everything else that can block is left to other threads: recovery, the program's
@@ -14,6 +16,7 @@ expression that never ends), the lease is not renewed. All this thread can do is
 """
 
 import logging
+import math
 import time
 from typing import Any
 
@@ -32,11 +35,13 @@ _log = logging.getLogger("sidekiq")
 _RETRY_SECONDS = 0.5
 # How late the housekeeper may be, as a share of its beat.
 _LATE_SHARE = 0.2
+# How often this thread renews the lease in any case.
+_OWN_BEATS = 3
 
 
 class LeaseKeeper:
     """
-    Renews the lease until stopped, whenever nobody else has. Stopping twice, or before a start, is fine.
+    Renews the lease until stopped. Stopping twice, or before a start, is fine.
 
     Args:
         pool: Opens this thread's own connection.
@@ -83,15 +88,21 @@ class LeaseKeeper:
 
     def _run(self) -> None:
         due, cpu_seconds = monotonic(), time.process_time()
+        # When this thread last renewed the lease itself.
+        own_at = -math.inf
         while not self._end.wait(self.pulse.waits(max(0.0, due - monotonic()))):
             now = monotonic()
             self._note_delay(now - due, time.process_time() - cpu_seconds)
-            due = self._ownership.current.renewed_at + self._beat_seconds * (1 + _LATE_SHARE)
-            if due > now:
-                self._outage.over()
-            else:
-                # Counted from the request, not from the reply: a slow connection must not stretch the beat.
-                due = now + (self._beat_seconds if self._renew() else min(_RETRY_SECONDS, self._beat_seconds))
+            # Counted from the request, not from the reply: a slow connection must not stretch the beat.
+            due = min(
+                self._ownership.current.renewed_at + self._beat_seconds * (1 + _LATE_SHARE),
+                own_at + self._beat_seconds * _OWN_BEATS,
+            )
+            if due <= now:
+                is_renewed = self._renew()
+                due = now + (self._beat_seconds if is_renewed else min(_RETRY_SECONDS, self._beat_seconds))
+                # Nothing is sent before the owner is registered.
+                own_at = now if is_renewed and self._link.is_open else -math.inf
             cpu_seconds = time.process_time()
 
     def _renew(self) -> bool:

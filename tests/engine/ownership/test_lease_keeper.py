@@ -23,7 +23,6 @@ from sidekiq_py.hooks import Hooks
 from sidekiq_py.middleware.chain import Chain
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
-from sidekiq_py.redis_access.job_path import in_flight
 from sidekiq_py.registry import FunctionDefinition, Registry
 from sidekiq_py.wire import keys
 from tests.support.cutting_proxy import CuttingProxy
@@ -226,22 +225,59 @@ def test_a_renewal_that_failed_is_tried_again_long_before_the_next_beat(
 def test_a_lease_that_the_housekeeper_has_renewed_is_left_alone(
     redis_url: str, redis_client: redis.Redis, callbacks: CallbackThread
 ) -> None:
-    """An idle process sends Redis a fifth fewer packets."""
+    """It renews the lease once, over a connection that is open from then on, and next with the third beat."""
     pool = Pool(RedisSettings(redis_url))
     ownership = in_the_registry(redis_client, 300)
     owner = ownership.current
-    with pool.link() as link:
-        in_flight.RENEW.run(link, [keys.OWNERS, keys.lease(owner.name)], [owner.name, owner.about, 5000])
-        ownership.give_back_orphans(link)
-    assert redis_client.pttl(keys.lease(owner.name)) > 200_000
-    redis_client.delete(keys.lease(owner.name))
-
-    keeper = LeaseKeeper(pool, ownership, 100, callbacks=callbacks, report=lambda error, context: None)
+    keeper = LeaseKeeper(pool, ownership, 1, callbacks=callbacks, report=lambda error, context: None)
     keeper.start()
-    eventually(lambda: keeper.pulse.overdue_seconds < -100)
-    assert not redis_client.exists(keys.lease(owner.name))
+    eventually(lambda: redis_client.exists(keys.lease(owner.name)))
+    owner.renewed_at = monotonic() + 60
+    redis_client.set(keys.lease(owner.name), "1", px=5000)
+
+    eventually(lambda: keeper.pulse.overdue_seconds < -1.1)
+    assert redis_client.pttl(keys.lease(owner.name)) < 6000
+    eventually(lambda: redis_client.pttl(keys.lease(owner.name)) > 200_000)
     keeper.stop()
     pool.close()
+
+
+def test_a_comparison_renews_the_lease(redis_url: str, redis_client: redis.Redis) -> None:
+    """An idle process sends Redis fewer packets that way."""
+    pool = Pool(RedisSettings(redis_url))
+    ownership = in_the_registry(redis_client, 300)
+    owner = ownership.current
+    redis_client.set(keys.lease(owner.name), "1", px=5000)
+    with pool.link() as link:
+        ownership.give_back_orphans(link)
+    assert redis_client.pttl(keys.lease(owner.name)) > 200_000
+    assert monotonic() - owner.renewed_at < 200
+    pool.close()
+
+
+def test_a_password_that_changed_costs_no_lease_when_the_housekeeper_has_ended(
+    new_redis_server: Callable[..., RedisServer], callbacks: CallbackThread
+) -> None:
+    """The connection that was opened with the old one stays. In a stop, a job that does not end needs the lease."""
+    server = new_redis_server()
+    client = redis.Redis(port=server.port)
+    pool = Pool(RedisSettings(server.url))
+    ownership = Ownership("host:1:abc", ["default"], 2)
+    owner = ownership.current
+    keeper = LeaseKeeper(pool, ownership, 0.1, callbacks=callbacks, report=lambda error, context: None)
+    keeper.start()
+    # The housekeeper is at work from the first fetch on.
+    owner.renewed_at = monotonic() + 60
+    client.hset(keys.OWNERS, owner.name, owner.about)
+    owner.published = owner.about
+    eventually(lambda: client.exists(keys.lease(owner.name)))
+    client.config_set("requirepass", "changed")
+    changed_at = owner.renewed_at = monotonic()
+    eventually(lambda: owner.confirmed_at > changed_at + 1.5)
+    check_lease(client, owner.name)
+    keeper.stop()
+    pool.close()
+    client.close()
 
 
 @pytest.mark.parametrize("ago", [120, math.inf])

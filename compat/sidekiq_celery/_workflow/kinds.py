@@ -75,6 +75,17 @@ def is_led_by_task(body: Any) -> bool:
     return is_chain(body) and bool(body.tasks) and not is_group(body.tasks[0])
 
 
+def ends_in_group(sig: Any) -> bool:
+    """Whether *sig* is a group, or a chain or chord that ends in one."""
+    if is_chord(sig):
+        return ends_in_group(sig.body)
+    if is_chain(sig):
+        # An empty group at the end is skipped in favor of the step before it.
+        steps = [task for task in sig.tasks if not is_empty_group(task)]
+        return bool(steps) and ends_in_group(steps[-1])
+    return is_group(sig)
+
+
 def maybe_unroll_group(group: Any) -> Any:
     """The member of a group that has only one; any other group is returned unchanged."""
     try:

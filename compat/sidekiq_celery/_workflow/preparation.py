@@ -84,10 +84,10 @@ class Preparation(NamedTuple):
             return None, open_end
         if kinds.is_group(task) and steps:
             return self._as_chord(task, steps, results, open_end)
-        if kinds.is_chord(task) and kinds.is_group(task.body) and steps:
+        if kinds.is_chord(task) and kinds.ends_in_group(task.body) and steps:
             # Otherwise the whole rest of the chain would follow each member of that group.
-            body, open_end = self._as_chord(task.body, steps, results, open_end)
-            task = self._with_body(task, body)
+            following, open_end = self._taken(steps, results, open_end)
+            task = self._with_body(task, task.body | following)
         return task, open_end
 
     def _signature(self, task: Any) -> Any:
@@ -121,17 +121,22 @@ class Preparation(NamedTuple):
 
     def _as_chord(self, group: Any, steps: list[Any], results: list[Any], open_end: Any) -> tuple[Any, Any]:
         """A chord of a group and the step after it; and the open end that remains once that step is gone."""
-        body, body_result = steps.pop(), results.pop()
         options = {"task_id": open_end.task_id} if hasattr(open_end, "task_id") else {}
-        chord = kinds.chord_of(group, body=body, root_id=self.root_id, app=self.app, **options)
+        body, open_end = self._taken(steps, results, open_end)
+        return kinds.chord_of(group, body=body, root_id=self.root_id, app=self.app, **options), open_end
+
+    @staticmethod
+    def _taken(steps: list[Any], results: list[Any], open_end: Any) -> tuple[Any, Any]:
+        """The step after the current one, which becomes part of a chord; and the open end that remains without it."""
+        step, result = steps.pop(), results.pop()
         node = results[-1] if results else None
-        while node is not None and node.parent is not body_result:
+        while node is not None and node.parent is not result:
             node = node.parent
         if node is not None:
             # The chord will become its parent.
             node.parent = None
             open_end = node
-        return chord, open_end
+        return step, open_end
 
     def _with_body(self, chord: Any, body: Any) -> Any:
         """The same chord, including its header, with another body."""

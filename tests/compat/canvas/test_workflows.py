@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import redis
 from sidekiq_celery import Celery, Task, chain, chord, group, signature
+from sidekiq_celery.exceptions import ChordError
 from sidekiq_celery.result import GroupResult
 
 from tests.compat.tasks.worker import TaskWorker
@@ -19,6 +20,16 @@ WAIT_SECONDS = 30
 def outcome(canvas: Any) -> Any:
     """What a canvas returns in the end."""
     return canvas.apply_async().get(timeout=WAIT_SECONDS)
+
+
+def header_of_two(t: SimpleNamespace, body: Any) -> Any:
+    """A chord whose body is called with [1, 2]."""
+    return chord([t.same.si(1), t.same.si(2)], body)
+
+
+def two_totals(t: SimpleNamespace) -> Any:
+    """A group whose members do the same."""
+    return group(t.total.s(), t.total.s())
 
 
 Canvas = Callable[[SimpleNamespace], Any]
@@ -74,6 +85,22 @@ CANVASES: dict[str, tuple[Canvas, Any]] = {
     ),
     "a chain as a body": (lambda t: chord([t.same.s(1), t.same.s(2)], t.total.s() | t.add.s(10) | t.add.s(100)), 113),
     "a group as a body": (lambda t: chord([t.same.s(1), t.same.s(2)], group(t.total.s(), t.same.s())), [3, [1, 2]]),
+    "a chord whose body's body is a group, and a chain": (
+        lambda t: header_of_two(t, header_of_two(t, two_totals(t))) | chain(t.same.s(), t.same.s()),
+        [3, 3],
+    ),
+    "a chord whose body's body is a group, and a group": (
+        lambda t: header_of_two(t, header_of_two(t, two_totals(t))) | group(t.same.s(), t.total.s()),
+        [[3, 3], 6],
+    ),
+    "a chord whose body's body is a chain that ends in a group, and a chain": (
+        lambda t: header_of_two(t, header_of_two(t, t.same.s() | two_totals(t))) | chain(t.same.s(), t.same.s()),
+        [3, 3],
+    ),
+    "a chord whose body is two groups in a row, and a chain": (
+        lambda t: header_of_two(t, chain(two_totals(t), two_totals(t))) | chain(t.same.s(), t.same.s()),
+        [6, 6],
+    ),
     "a body that ignores the results": (lambda t: chord([t.same.s(1)], t.add.si(2, 2)), 4),
     "chords in a chain": (
         lambda t: chain(chord([t.same.s(1), t.same.s(2)], t.total.s()), chord([t.add.s(1), t.add.s(2)], t.same.s())),
@@ -138,6 +165,43 @@ def test_a_canvas_that_went_through_json_does_the_same(app: Celery, running: Sim
     canvas = make(running)
 
     assert outcome(signature(json.loads(json.dumps(canvas)), app=app)) == expected
+
+
+@pytest.mark.parametrize("makes", [chain, lambda chord, step: chord | chain(step, step)], ids=["chain", "|"])
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_a_step_after_a_chord_that_ends_in_a_group_runs_once_even_if_frozen(
+    app: Celery, running: SimpleNamespace, makes: Any, depth: int
+) -> None:
+    """With the ids that freezing has assigned."""
+    ends_in_group = two_totals(running)
+    for _ in range(depth):
+        ends_in_group = header_of_two(running, ends_in_group)
+    canvas = makes(ends_in_group, running.same.s())
+    frozen = canvas.freeze()
+
+    assert outcome(signature(json.loads(json.dumps(canvas)), app=app)) == [3, 3]
+    assert frozen.get(timeout=WAIT_SECONDS) == [3, 3]
+
+
+def test_errbacks_of_a_step_after_a_chord_that_ends_in_a_group_are_called_once(
+    app: Celery, running: SimpleNamespace
+) -> None:
+    """If a member of the group fails, the steps that follow fail with `ChordError`."""
+    told: list[Any] = []
+
+    @app.task(name="told")
+    def told_of(request: Any, error: Any, traceback: Any) -> None:
+        told.append((request.task, type(error)))
+
+    group_of_two = group(running.total.s(), running.boom.s())
+    following = chain(running.same.s().on_error(told_of.s()), running.same.s())
+
+    last = (header_of_two(running, header_of_two(running, group_of_two)) | following).apply_async()
+
+    eventually(lambda: last.state == "FAILURE")
+    eventually(lambda: told)
+    assert isinstance(last.result, ChordError)
+    assert told == [("same", ChordError)]
 
 
 def test_a_workflow_leaves_nothing_behind(running: SimpleNamespace, redis_client: redis.Redis) -> None:

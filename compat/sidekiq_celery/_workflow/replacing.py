@@ -4,9 +4,9 @@ from typing import Any
 
 from sidekiq_celery._send.flow_store import add_parts, is_chain_position
 from sidekiq_celery._wire.chord_part import is_part, part
+from sidekiq_celery._workflow import kinds
 from sidekiq_celery._workflow.chain import _chain
 from sidekiq_celery._workflow.chord_headers import count_parts
-from sidekiq_celery._workflow.group import group
 from sidekiq_celery._workflow.maps import chunks
 from sidekiq_celery._workflow.signature import signature
 from sidekiq_celery.exceptions import ImproperlyConfigured
@@ -58,16 +58,12 @@ def replacement(task: Any, sig: Any) -> Any:
 
 
 def _with_one_end(task: Any, sig: Any) -> Any:
-    """Turn chunks, a group, or a group at the end of a chain, into a chord, so that callbacks can be linked to it."""
-    accumulate = "celery.accumulate"
+    """Turn chunks, and whatever ends in a group, into a chord with one end, to which callbacks can be linked."""
     if isinstance(sig, chunks):
         # In Celery they are sent under other ids, and whatever waits for the replaced task may wait forever.
         sig = sig.group()
-    if isinstance(sig, group):
-        sig |= task.app.tasks[accumulate].s(index=0)
-    if isinstance(sig, _chain) and isinstance(sig.tasks[-1], group):
-        sig.tasks = list(sig.tasks)
-        sig.tasks[-1] |= task.app.tasks[accumulate].s(index=0)
+    if kinds.ends_in_group(sig):
+        sig |= task.app.tasks["celery.accumulate"].s(index=0)
     return sig
 
 

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from sidekiq_celery import Celery, chain, group
+from sidekiq_celery import Celery, chain, chord, group
 
 
 def declare(app: Celery) -> SimpleNamespace:
@@ -47,6 +47,10 @@ def declare(app: Celery) -> SimpleNamespace:
     def by_a_fork(self: Any, number: int) -> Any:
         return self.replace(chain(add.s(number, 1), group(add.s(1), add.s(2))))
 
+    @app.task(name="by_a_chord", bind=True)
+    def by_a_chord(self: Any, number: int) -> Any:
+        return self.replace(chord([same.s(number)], group(total.s(), same.s())))
+
     @app.task(name="joins_another", bind=True)
     def joins_another(self: Any, number: int) -> int:
         self.add_to_chord(add.si(number, 1000))
@@ -66,6 +70,7 @@ def declare(app: Celery) -> SimpleNamespace:
         by_chunks=by_chunks,
         by_another=by_another,
         by_a_fork=by_a_fork,
+        by_a_chord=by_a_chord,
         joins_another=joins_another,
         lineage=lineage,
     )

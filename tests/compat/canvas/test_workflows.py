@@ -124,6 +124,11 @@ CANVASES: dict[str, tuple[Canvas, Any]] = {
     ),
     "a task replaced by a chain that ends in a group": (lambda t: t.by_a_fork.s(1), [3, 4]),
     "a task so replaced within a chain": (lambda t: t.same.s(1) | t.by_a_fork.s() | t.total.s(), 7),
+    "a task replaced by a chord whose body is a group": (lambda t: t.by_a_chord.s(1), [1, [1]]),
+    "a task replaced by a chord whose body is a group, within a chain": (
+        lambda t: t.same.s(1) | t.by_a_chord.s() | t.same.s() | t.same.s(),
+        [1, [1]],
+    ),
     "tasks replaced by groups within a chord": (
         lambda t: chord([t.by_two.s(1), t.by_two.s(2)], t.same.s()),
         [[2, 3], [3, 4]],

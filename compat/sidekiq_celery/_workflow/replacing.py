@@ -62,8 +62,12 @@ def _with_one_end(task: Any, sig: Any) -> Any:
     if isinstance(sig, chunks):
         # In Celery they are sent under other ids, and whatever waits for the replaced task may wait forever.
         sig = sig.group()
-    if kinds.ends_in_group(sig):
-        sig |= task.app.tasks["celery.accumulate"].s(index=0)
+    end = task.app.tasks["celery.accumulate"].s(index=0)
+    if isinstance(sig, _chain) and sig.tasks and kinds.ends_in_group(sig.tasks[-1]):
+        # In Celery, too, the chain itself changes.
+        sig.tasks = [*sig.tasks[:-1], sig.tasks[-1] | end]
+    elif kinds.ends_in_group(sig):
+        sig |= end
     return sig
 
 

@@ -93,13 +93,13 @@ class LeaseKeeper:
         while not self._end.wait(self.pulse.waits(max(0.0, due - monotonic()))):
             now = monotonic()
             self._note_delay(now - due, time.process_time() - cpu_seconds)
-            # Counted from the request, not from the reply: a slow connection must not stretch the beat.
             due = min(
                 self._ownership.current.renewed_at + self._beat_seconds * (1 + _LATE_SHARE),
                 own_at + self._beat_seconds * _OWN_BEATS,
             )
             if due <= now:
                 is_renewed = self._renew()
+                # Counted from the request, not from the reply: a slow connection must not stretch the beat.
                 due = now + (self._beat_seconds if is_renewed else min(_RETRY_SECONDS, self._beat_seconds))
                 # Nothing is sent before the owner is registered.
                 own_at = now if is_renewed and self._link.is_open else -math.inf

@@ -21,6 +21,7 @@ from sidekiq_py.engine.ownership.lease_keeper import LeaseKeeper
 from sidekiq_py.engine.ownership.owner import Ownership
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.middleware.chain import Chain
+from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.registry import FunctionDefinition, Registry
@@ -223,10 +224,9 @@ def test_a_renewal_that_failed_is_tried_again_long_before_the_next_beat(
 
 
 def test_a_lease_that_the_housekeeper_has_renewed_is_left_alone(
-    redis_url: str, redis_client: redis.Redis, callbacks: CallbackThread
+    pool: Pool, redis_client: redis.Redis, callbacks: CallbackThread
 ) -> None:
     """It renews the lease once, over a connection that is open from then on, and next with the third beat."""
-    pool = Pool(RedisSettings(redis_url))
     ownership = in_the_registry(redis_client, 300)
     owner = ownership.current
     keeper = LeaseKeeper(pool, ownership, 1, callbacks=callbacks, report=lambda error, context: None)
@@ -239,20 +239,16 @@ def test_a_lease_that_the_housekeeper_has_renewed_is_left_alone(
     assert redis_client.pttl(keys.lease(owner.name)) < 6000
     eventually(lambda: redis_client.pttl(keys.lease(owner.name)) > 200_000)
     keeper.stop()
-    pool.close()
 
 
-def test_a_comparison_renews_the_lease(redis_url: str, redis_client: redis.Redis) -> None:
+def test_a_comparison_renews_the_lease(link: Link, redis_client: redis.Redis) -> None:
     """An idle process sends Redis fewer packets that way."""
-    pool = Pool(RedisSettings(redis_url))
     ownership = in_the_registry(redis_client, 300)
     owner = ownership.current
     redis_client.set(keys.lease(owner.name), "1", px=5000)
-    with pool.link() as link:
-        ownership.give_back_orphans(link)
+    ownership.give_back_orphans(link)
     assert redis_client.pttl(keys.lease(owner.name)) > 200_000
     assert monotonic() - owner.renewed_at < 200
-    pool.close()
 
 
 def test_a_password_that_changed_costs_no_lease_when_the_housekeeper_has_ended(
@@ -282,31 +278,29 @@ def test_a_password_that_changed_costs_no_lease_when_the_housekeeper_has_ended(
 
 @pytest.mark.parametrize("ago", [120, math.inf])
 def test_a_lease_that_the_housekeeper_has_not_renewed_in_time_is_renewed(
-    redis_url: str, redis_client: redis.Redis, callbacks: CallbackThread, ago: float
+    pool: Pool, redis_client: redis.Redis, callbacks: CallbackThread, ago: float
 ) -> None:
-    """Recovery of many jobs, or a slow reply, holds it up."""
-    pool = Pool(RedisSettings(redis_url))
+    """Recovery of many jobs, or a slow reply, holds it up. This comes long before the third beat, after six seconds."""
     ownership = in_the_registry(redis_client, 300)
     owner = ownership.current
     owner.renewed_at = monotonic() - ago
-    keeper = LeaseKeeper(pool, ownership, 100, callbacks=callbacks, report=lambda error, context: None)
+    keeper = LeaseKeeper(pool, ownership, 2, callbacks=callbacks, report=lambda error, context: None)
     keeper.start()
     eventually(lambda: redis_client.exists(keys.lease(owner.name)))
     eventually(lambda: monotonic() - owner.renewed_at < 100)
+    own_at = owner.renewed_at
+    eventually(lambda: owner.renewed_at > own_at)
+    assert owner.renewed_at - own_at < 5
     keeper.stop()
-    pool.close()
 
 
-def test_the_housekeeper_renews_no_lease_that_is_gone(redis_url: str, redis_client: redis.Redis) -> None:
+def test_the_housekeeper_renews_no_lease_that_is_gone(link: Link, redis_client: redis.Redis) -> None:
     """Others may have recovered this process. The lease keeper finds out."""
-    pool = Pool(RedisSettings(redis_url))
     ownership = in_the_registry(redis_client, 300)
     owner = ownership.current
-    with pool.link() as link:
-        ownership.give_back_orphans(link)
+    ownership.give_back_orphans(link)
     assert not redis_client.exists(keys.lease(owner.name))
     assert owner.renewed_at == -math.inf
-    pool.close()
 
 
 def test_a_reply_that_took_long_confirms_no_more_than_when_it_was_asked_for(

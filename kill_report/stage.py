@@ -17,8 +17,9 @@ from redis.retry import Retry
 
 from kill_report.books import Excuse, Incidents, Verdict, judge
 from kill_report.stalls import stalls, stalls_noted, waits
-from tests.kill.conftest import Fleet, KillWorker, children_of
+from tests.kill.conftest import Fleet, KillWorker
 from tests.support.ledger import ENDED, STARTED, Ledger, job_text, number_of, push_jobs, stock
+from tests.support.process_states import children_of
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
 

@@ -23,8 +23,9 @@ from typing import Any
 from kill_report.campaigns.process_kills import JOBS_PER_KILL, QUEUES, finish
 from kill_report.programs.wrong_clock import set_clock
 from kill_report.stage import PATIENCE_SECONDS, Stage
-from tests.kill.conftest import Fleet, children_of
+from tests.kill.conftest import Fleet
 from tests.support.ledger import Ledger
+from tests.support.process_states import children_of
 from tests.support.waiting import eventually
 from tests.support.worker_process import REPOSITORY, SidekiqProcess
 

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from kill_report.campaigns.process_kills import QUEUES
 from kill_report.stage import PATIENCE_SECONDS, Stage
-from tests.kill.conftest import children_of
 from tests.support.ledger import job_text, push_jobs
+from tests.support.process_states import children_of
 
 HARD_SECONDS = 0.3
 SOFT_SECONDS = 0.02

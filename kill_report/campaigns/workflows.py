@@ -13,8 +13,9 @@ from kill_report.stage import PATIENCE_SECONDS, Stage
 from sidekiq_py.extensions.periodic import store
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
-from tests.kill.conftest import Fleet, children_of
+from tests.kill.conftest import Fleet
 from tests.support.celery_program import command, environment
+from tests.support.process_states import children_of
 from tests.support.waiting import eventually
 from tests.support.worker_process import SidekiqProcess, WorkerProcess
 

@@ -20,6 +20,7 @@ from redis.retry import Retry
 from tests.support.cutting_proxy import CuttingProxy
 from tests.support.in_flight import jobs_in_flight
 from tests.support.ledger import Balance, Ledger, balance, number_of, stock
+from tests.support.process_states import children_of, has_ended, state_of
 from tests.support.redis_server import RedisServer
 from tests.support.report import pytest_terminal_summary, report
 from tests.support.sentinel import Sentinel
@@ -72,31 +73,6 @@ def end(worker: KillWorker) -> None:
                 os.kill(pid, signal.SIGKILL)
         worker.kill()
         eventually(lambda: all(has_ended(pid) for pid in family))
-
-
-def has_ended(pid: int) -> bool:
-    """With all its threads: the first may be a zombie while others, which share its connections, are still there."""
-    try:
-        threads = os.listdir(f"/proc/{pid}/task")
-    except OSError:
-        return True
-    return state_of(pid) in "ZX" and len(threads) <= 1
-
-
-def state_of(pid: int) -> str:
-    """The letter for what a process does; X where it is gone."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return "X"
-
-
-def children_of(pid: int) -> list[int]:
-    """The children of a process, from /proc."""
-    try:
-        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except OSError:
-        return []
 
 
 @dataclass

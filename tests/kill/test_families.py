@@ -6,8 +6,9 @@ import signal
 import time
 from collections.abc import Callable
 
-from tests.kill.conftest import Fleet, KillWorker, children_of, state_of
+from tests.kill.conftest import Fleet, KillWorker
 from tests.support.ledger import STARTED, job_text, push_jobs
+from tests.support.process_states import children_of, state_of
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
 

@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import chain, repeat
 from pathlib import Path
@@ -16,6 +16,7 @@ import pytest
 import redis
 from sidekiq_celery import Celery, signals
 
+from tests.support.process_states import has_ended
 from tests.support.waiting import eventually
 from tests.support.worker_process import SOURCE_ROOTS, SidekiqProcess
 
@@ -69,16 +70,23 @@ def end_family(worker: SidekiqProcess, mark: str) -> None:
     Children that outlive their parent, whoever killed it, end what they run in their own time, and would show in the
     Redis that the next tests have emptied.
     """
+    members = set(_marked(mark))
     if worker.is_running:
         worker.kill()
-    eventually(lambda: not _kill(_marked(mark)))
+
+    def is_over() -> bool:
+        # A process that is ending has no environment any more, but its connections still take jobs.
+        members.update(_marked(mark))
+        _kill(members)
+        return all(map(has_ended, members))
+
+    eventually(is_over)
 
 
-def _kill(pids: list[int]) -> list[int]:
+def _kill(pids: Iterable[int]) -> None:
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    return pids
 
 
 def _marked(mark: str) -> list[int]:

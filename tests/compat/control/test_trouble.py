@@ -13,6 +13,7 @@ import redis
 from kombu.exceptions import OperationalError
 
 from tests.compat.control.conftest import NODE, SECONDS, Asked, running
+from tests.support.process_states import state_of
 from tests.support.redis_server import RedisServer
 from tests.support.redis_users import Users, documented_users
 from tests.support.waiting import eventually
@@ -44,17 +45,9 @@ def answered(worker: Asked) -> Any:
     return eventually(ask, within_seconds=SECONDS)
 
 
-def state_of(pid: int) -> str:
-    """Of a process, in one letter: `T` is stopped, `Z` only its remains; empty: there is none."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return ""
-
-
 def is_gone(pid: int) -> bool:
     """There is no such process, or only its remains."""
-    return state_of(pid) in ("", "Z")
+    return state_of(pid) in "ZX"
 
 
 def has_socket(pid: int) -> bool:

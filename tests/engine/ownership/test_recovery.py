@@ -30,6 +30,7 @@ from sidekiq_py.wire import keys
 from sidekiq_py.wire.dialect import Dialect
 from tests.engine.fetch.in_flight_jobs import digest, fetch, held, push
 from tests.support.child_process import tied_to_this_process
+from tests.support.process_states import state_of
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
 
@@ -233,12 +234,6 @@ def test_a_process_that_is_frozen_counts_as_silent(
     assert recovery.look() == 0
     clocks.pass_seconds(11)
     assert recovery.look() == 1
-
-
-def state_of(pid: int) -> str:
-    """The letter for what it does."""
-    with open(f"/proc/{pid}/stat") as stat:
-        return stat.read().rpartition(")")[2].split()[0]
 
 
 def test_a_process_that_lives_on_without_its_worker_is_not_waited_for_for_ever(

@@ -6,7 +6,6 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
@@ -14,6 +13,7 @@ from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.prefork.child_process import ChildProcess, End, Limit, Reason, State, terminated_by
 from sidekiq_py.engine.prefork.hard_limits import HardLimits
 from sidekiq_py.engine.prefork.pipes import LinePipe, Outbox, readable
+from tests.support.process_states import state_of
 from tests.support.waiting import eventually
 
 OWNER, JOB = "host:1:a", "1.0:a queue"
@@ -73,7 +73,7 @@ class Family:
 
     def state(self, child: ChildProcess) -> str:
         """Of its process, as ps shows it."""
-        return Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return state_of(child.pid)
 
     def is_killed(self, child: ChildProcess) -> bool:
         """By the parent."""

@@ -3,13 +3,13 @@
 import os
 import signal
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import redis
 
 from sidekiq_py.client.sync_client import Client
+from tests.support.process_states import has_ended
 from tests.support.waiting import eventually
 from tests.support.worker_process import WorkerProcess
 
@@ -144,7 +144,7 @@ def test_it_ends_daemons(run: Callable[..., None], tmp_path: Path) -> None:
     """As Python does."""
     run("Daemon")
 
-    eventually(lambda: is_gone(int((tmp_path / "left").read_text())))
+    eventually(lambda: has_ended(int((tmp_path / "left").read_text())))
 
 
 @pytest.mark.parametrize("arguments", [(), ("--processes", "1")])
@@ -155,17 +155,10 @@ def test_it_ends_process_pools(run: Callable[..., None], tmp_path: Path, job: st
 
     left = (tmp_path / "left").read_text().split()
     assert left
-    eventually(lambda: all(is_gone(int(pid)) for pid in left))
+    eventually(lambda: all(has_ended(int(pid)) for pid in left))
     assert (tmp_path / "goodbye").exists()
 
 
 def test_an_exit_handler_that_hangs_does_not_keep_it(run: Callable[..., None]) -> None:
     """They have a few seconds, all together."""
     run("Handler")
-
-
-def is_gone(pid: int) -> bool:
-    """Whether a process has ended."""
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
-    return True

@@ -10,6 +10,7 @@ import redis
 
 from sidekiq_py import Client
 from sidekiq_py.engine.prefork.child_starts import ChildStarts
+from tests.support.process_states import children_of
 from tests.support.waiting import eventually
 from tests.support.worker_process import WorkerProcess
 
@@ -72,8 +73,7 @@ class Family:
     @property
     def children(self) -> list[int]:
         """Of the parent, from /proc."""
-        pid = self.parent.pid
-        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        return children_of(self.parent.pid)
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ import threading
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from sidekiq_py.clock import Wakeable, monotonic
@@ -64,9 +63,7 @@ class PrivateRedis:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.stop()
 
     @property

@@ -2,7 +2,6 @@
 Pushes that extensions take part in: they see the finished jobs, and their commands run in the script that pushes.
 """
 
-from types import TracebackType
 from typing import Self
 
 from sidekiq_py import program
@@ -77,9 +76,7 @@ class Slices:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         link, is_clean = self._link, False
         try:
             if kind is None or issubclass(kind, Exception):

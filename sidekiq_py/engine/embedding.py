@@ -15,7 +15,6 @@ import threading
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from sidekiq_py import program
@@ -50,9 +49,7 @@ class EmbeddedWorker:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.stop()
 
     @property

@@ -11,7 +11,6 @@ import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from types import TracebackType
 from typing import Self
 
 from sidekiq_py.clock import Wakeable, monotonic
@@ -53,9 +52,7 @@ class ShutdownWatchdog:
             self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self._end.wake()
         if self._thread.is_alive():
             self._thread.join(timeout=_PAUSE_SECONDS)

@@ -11,7 +11,6 @@ import os
 import threading
 from contextlib import suppress
 from contextvars import ContextVar, Token
-from types import TracebackType
 from typing import NamedTuple
 
 from sidekiq_py.errors import SidekiqError
@@ -119,9 +118,7 @@ class Deferred:
         self._is_made = True
         self._left = _current.set(self._adds)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         assert self._left is not None
         _current.reset(self._left)
         # If the push fails, the batch stays open, because a job is missing.

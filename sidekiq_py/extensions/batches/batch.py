@@ -8,7 +8,6 @@ import time
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextvars import Token
 from datetime import timedelta
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, overload
 
 from sidekiq_py import program
@@ -351,9 +350,7 @@ class Jobs:
         self._token = adding.enter(self._adding)
         return self._batch
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         adds = self._left()
         if kind is None:
             self._give_up(adds)
@@ -365,9 +362,7 @@ class Jobs:
         self._token = adding.enter(self._adding)
         return self._batch
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         adds = self._left()
         if kind is None:
             await asyncio.to_thread(self._give_up, adds)

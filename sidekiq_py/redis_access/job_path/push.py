@@ -11,7 +11,6 @@ Source: Sidekiq 6.4.1 and 8.1.7, client.rb, `raw_push` and `atomic_push`.
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from sidekiq_py.errors import ConfigError, RedisReplyError
@@ -379,9 +378,7 @@ class Stream:
         self._link = self._pool.acquire()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         link, self._link = self._link, None
         assert link is not None
         try:

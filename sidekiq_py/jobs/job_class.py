@@ -13,7 +13,7 @@ Each run has its own instance. `async def perform` works, too.
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, ClassVar, Concatenate, ParamSpec, Protocol, Unpack
+from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Protocol, TypeVar, Unpack
 
 from sidekiq_py.client.sync_client import Jids
 from sidekiq_py.errors import JobDeclarationError
@@ -24,6 +24,8 @@ from sidekiq_py.options import OF_JOBS, JobOptions, SetOptions, warn_of_unknown,
 from sidekiq_py.registry import Exhausted, JobDefinition, Payload, RetryIn, never_stopping, registry
 
 P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
 
 # The options of a class in addition to Sidekiq's.
 _OUR_OPTIONS = ("name", "timeout", "hard_timeout", "pool")
@@ -72,50 +74,16 @@ class _OfHandle:
         return getattr(_handle_of(owner), self._name)
 
 
-# One descriptor for each call signature, so that type checkers find wrong arguments.
+# Descriptors with the parameters of `perform`, so that type checkers find wrong arguments.
 
 
-class _Now(_OfHandle):
-    def __get__(self, instance: object, owner: type[_HasPerform[P]]) -> Callable[P, str | None]:
+class _Method(_OfHandle, Generic[R]):
+    def __get__(self, instance: object, owner: type[_HasPerform[P]]) -> Callable[P, R]:
         return self._find(owner)  # type: ignore[no-any-return]
 
 
-class _In(_OfHandle):
-    def __get__(self, instance: object, owner: type[_HasPerform[P]]) -> Callable[Concatenate[Interval, P], str | None]:
-        return self._find(owner)  # type: ignore[no-any-return]
-
-
-class _At(_OfHandle):
-    def __get__(self, instance: object, owner: type[_HasPerform[P]]) -> Callable[Concatenate[Moment, P], str | None]:
-        return self._find(owner)  # type: ignore[no-any-return]
-
-
-class _Here(_OfHandle):
-    def __get__(self, instance: object, owner: type[_HasPerform[P]]) -> Callable[P, bool | None]:
-        return self._find(owner)  # type: ignore[no-any-return]
-
-
-class _AwaitedNow(_OfHandle):
-    def __get__(self, instance: object, owner: type[_HasPerform[P]]) -> Callable[P, Coroutine[Any, Any, str | None]]:
-        return self._find(owner)  # type: ignore[no-any-return]
-
-
-class _AwaitedIn(_OfHandle):
-    def __get__(
-        self, instance: object, owner: type[_HasPerform[P]]
-    ) -> Callable[Concatenate[Interval, P], Coroutine[Any, Any, str | None]]:
-        return self._find(owner)  # type: ignore[no-any-return]
-
-
-class _AwaitedAt(_OfHandle):
-    def __get__(
-        self, instance: object, owner: type[_HasPerform[P]]
-    ) -> Callable[Concatenate[Moment, P], Coroutine[Any, Any, str | None]]:
-        return self._find(owner)  # type: ignore[no-any-return]
-
-
-class _AwaitedHere(_OfHandle):
-    def __get__(self, instance: object, owner: type[_HasPerform[P]]) -> Callable[P, Coroutine[Any, Any, bool | None]]:
+class _MethodWithTime(_OfHandle, Generic[T, R]):
+    def __get__(self, instance: object, owner: type[_HasPerform[P]]) -> Callable[Concatenate[T, P], R]:
         return self._find(owner)  # type: ignore[no-any-return]
 
 
@@ -139,14 +107,14 @@ class Job:
     payload: Payload = {}
     _stopping: Callable[[], bool] = staticmethod(never_stopping)
 
-    perform_async = _Now()
-    perform_in = _In()
-    perform_at = _At()
-    perform_inline = _Here()
-    aperform_async = _AwaitedNow()
-    aperform_in = _AwaitedIn()
-    aperform_at = _AwaitedAt()
-    aperform_inline = _AwaitedHere()
+    perform_async = _Method[str | None]()
+    perform_in = _MethodWithTime[Interval, str | None]()
+    perform_at = _MethodWithTime[Moment, str | None]()
+    perform_inline = _Method[bool | None]()
+    aperform_async = _Method[Coroutine[Any, Any, str | None]]()
+    aperform_in = _MethodWithTime[Interval, Coroutine[Any, Any, str | None]]()
+    aperform_at = _MethodWithTime[Moment, Coroutine[Any, Any, str | None]]()
+    aperform_inline = _Method[Coroutine[Any, Any, bool | None]]()
 
     def __init_subclass__(cls, *, name: str | None = None, **options: Unpack[_ClassOptions]) -> None:
         super().__init_subclass__()

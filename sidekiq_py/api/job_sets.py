@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from itertools import islice
 from operator import attrgetter
 from typing import Any, ClassVar
@@ -426,7 +427,8 @@ class JobSet(SizedOfRedis):
         stop: Stop | None = None,
     ) -> BulkResult:
         """`retry` for many entries of this set, a hundred per round trip; other arguments as for `retry_all`."""
-        return self._move_many(entries, lambda entry: self._to_queue(entry, is_retry=True), progress, per_second, stop)
+        plan = partial(self._to_queue, is_retry=True)
+        return self._move_many(slices(entries, per_second, stop), plan, Tally(progress))
 
     def add_many_to_queue(
         self,
@@ -437,7 +439,8 @@ class JobSet(SizedOfRedis):
         stop: Stop | None = None,
     ) -> BulkResult:
         """`add_to_queue` for many entries of this set, a hundred per round trip; other arguments as for `retry_all`."""
-        return self._move_many(entries, lambda entry: self._to_queue(entry, is_retry=False), progress, per_second, stop)
+        plan = partial(self._to_queue, is_retry=False)
+        return self._move_many(slices(entries, per_second, stop), plan, Tally(progress))
 
     def kill_many(
         self,
@@ -456,7 +459,7 @@ class JobSet(SizedOfRedis):
         def plan(entry: SortedEntry) -> Move:
             return Move(entry.value, "dead", effects=ends_of_extensions(entry, "dead", self._dialect()))
 
-        return self._move_many(entries, plan, progress, per_second, stop, after)
+        return self._move_many(slices(entries, per_second, stop), plan, Tally(progress), after)
 
     def delete_many(
         self,
@@ -515,15 +518,12 @@ class JobSet(SizedOfRedis):
 
     def _move_many(
         self,
-        entries: Iterable[SortedEntry],
+        parts: Iterable[list[SortedEntry]],
         plan: Callable[[SortedEntry], Move],
-        progress: Progress | None,
-        per_second: float | None,
-        stop: Stop | None,
+        tally: Tally,
         after: Callable[[SortedEntry], None] | None = None,
     ) -> BulkResult:
-        tally = Tally(progress)
-        for part in slices(entries, per_second, stop):
+        for part in parts:
             by_member = {entry.value: entry for entry in part}
             moves = []
             for entry in by_member.values():

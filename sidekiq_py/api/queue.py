@@ -314,7 +314,7 @@ class Queue(SizedOfRedis):
             per_second: The most jobs per second; None for no limit.
             stop: Called between round trips; if it returns True, the remaining jobs stay.
         """
-        return self._take(None, jobs, progress, per_second, stop)
+        return self._take(None, slices(jobs, per_second, stop), Tally(progress))
 
     def move_to(
         self,
@@ -344,15 +344,12 @@ class Queue(SizedOfRedis):
         if target == self.name:
             raise ValueError(f"the jobs of {target} are already there; name another queue")
         if jobs is None:
-            return self._move_all(target, progress, per_second, stop)
-        return self._take(target, jobs, progress, per_second, stop)
+            # As many as there are now, so that it ends even when two people move jobs back and forth at once.
+            return self._move_all(target, slices(repeat(None, self.size), per_second, stop), Tally(progress))
+        return self._take(target, slices(jobs, per_second, stop), Tally(progress))
 
-    def _move_all(
-        self, target: str, progress: Progress | None, per_second: float | None, stop: Stop | None
-    ) -> BulkResult:
-        """Move as many as there are now, so that it ends even when two people move jobs back and forth at once."""
-        tally = Tally(progress)
-        for part in slices(repeat(None, self.size), per_second, stop):
+    def _move_all(self, target: str, parts: Iterable[list[None]], tally: Tally) -> BulkResult:
+        for part in parts:
             moved = queues.move_tail(self._pool, self.name, target, len(part))
             tally.moved += moved
             tally.report()
@@ -360,16 +357,8 @@ class Queue(SizedOfRedis):
                 break
         return tally.result()
 
-    def _take(
-        self,
-        target: str | None,
-        jobs: Iterable[QueuedJob],
-        progress: Progress | None,
-        per_second: float | None,
-        stop: Stop | None,
-    ) -> BulkResult:
-        tally = Tally(progress)
-        for taken in slices(jobs, per_second, stop):
+    def _take(self, target: str | None, parts: Iterable[list[QueuedJob]], tally: Tally) -> BulkResult:
+        for taken in parts:
             handled = [job for job in taken if target is None and is_handled(job)]
             for job in handled:
                 # Each in a script of its own, with the commands that extensions add.

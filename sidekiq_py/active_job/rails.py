@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 from sidekiq_py.errors import ConfigError
-from sidekiq_py.wire.dialect import Dialect
+from sidekiq_py.wire.dialect import Dialect, since
 
 RailsVersion = tuple[int, int]
 
@@ -55,39 +55,27 @@ class Rails:
         """The decimals of the seconds in a time argument: none in 6.0, nine since then."""
         return 9 if self.version >= (6, 1) else 0
 
-    @property
-    def has_module(self) -> bool:
-        """True if classes and modules can be arguments (since 6.1)."""
-        return self.version >= (6, 1)
+    has_module = since(6, 1)
+    """True if classes and modules can be arguments (since 6.1)."""
 
-    @property
-    def has_range(self) -> bool:
-        """True if ranges can be arguments (since 7.0)."""
-        return self.version >= (7, 0)
+    has_range = since(7, 0)
+    """True if ranges can be arguments (since 7.0)."""
 
-    @property
-    def has_big_decimal(self) -> bool:
-        """True if a BigDecimal stays one (since 7.1) instead of arriving as a string."""
-        return self.version >= (7, 1)
+    has_big_decimal = since(7, 1)
+    """True if a BigDecimal stays one (since 7.1) instead of arriving as a string."""
 
-    @property
-    def has_time_zone(self) -> bool:
-        """
-        True if a TimeWithZone carries the name of its zone (since 7.0.9 and 7.1.3, and ignored before); else it is read
-        in the reader's own zone.
-        """
-        return self.version >= (7, 0)
+    has_time_zone = since(7, 0)
+    """
+    True if a TimeWithZone carries the name of its zone (since 7.0.9 and 7.1.3, and ignored before); else it is read
+    in the reader's own zone.
+    """
 
-    @property
-    def has_scheduled_at(self) -> bool:
-        """True if the job object has `scheduled_at`, and its times have nine decimals (since 7.1)."""
-        return self.version >= (7, 1)
+    has_scheduled_at = since(7, 1)
+    """True if the job object has `scheduled_at`, and its times have nine decimals (since 7.1)."""
 
-    @property
-    def pushes_by_setter(self) -> bool:
-        """
-        True if the adapter pushes with `JobWrapper.set(…).perform_async` (since 7.1) instead of `Client.push`.
+    pushes_by_setter = since(7, 1)
+    """
+    True if the adapter pushes with `JobWrapper.set(…).perform_async` (since 7.1) instead of `Client.push`.
 
-        The setter writes `wrapped, args, class`, and pushes a job that is already due at once.
-        """
-        return self.version >= (7, 1)
+    The setter writes `wrapped, args, class`, and pushes a job that is already due at once.
+    """

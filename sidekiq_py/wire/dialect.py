@@ -10,6 +10,7 @@ import enum
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from sidekiq_py.errors import ConfigError
 
@@ -63,6 +64,19 @@ class FloatText(enum.Enum):
 def version_text(version: tuple[int, ...]) -> str:
     """A version as people write it: `8.1.7`."""
     return ".".join(map(str, version))
+
+
+if TYPE_CHECKING:
+
+    class since:
+        def __init__(self, *release: int) -> None: ...
+        def __get__(self, of: object, owner: type) -> bool: ...
+
+else:
+
+    def since(*release: int) -> property:
+        """A property that is True from a release on."""
+        return property(lambda of: of.version >= release)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,13 +187,11 @@ class Dialect:
 
     # Payload
 
-    @property
-    def millisecond_times(self) -> bool:
-        """
-        True if payload timestamps are whole milliseconds (8.0) rather than float seconds. Scores are float seconds in
-        all releases.
-        """
-        return self.version >= (8, 0, 0)
+    millisecond_times = since(8, 0, 0)
+    """
+    True if payload timestamps are whole milliseconds (8.0) rather than float seconds. Scores are float seconds in
+    all releases.
+    """
 
     def stamp(self, now: float) -> float | int:
         """
@@ -190,18 +202,14 @@ class Dialect:
         """
         return int(now * 1000) if self.version >= (8, 0, 0) else now
 
-    @property
-    def defaults_first(self) -> bool:
-        """True if `retry` and `queue` come before the caller's keys (6.0.4) rather than after them."""
-        return self.version >= (6, 0, 4)
+    defaults_first = since(6, 0, 4)
+    """True if `retry` and `queue` come before the caller's keys (6.0.4) rather than after them."""
 
-    @property
-    def args_before_class(self) -> bool:
-        """
-        True if `perform_async` writes `args` before `class` (6.4.0). Scheduled and bulk pushes write `class` first in
-        all releases.
-        """
-        return self.version >= (6, 4, 0)
+    args_before_class = since(6, 4, 0)
+    """
+    True if `perform_async` writes `args` before `class` (6.4.0). Scheduled and bulk pushes write `class` first in
+    all releases.
+    """
 
     def writes_args_first(self, *, is_set: bool, is_scheduled: bool) -> bool:
         """
@@ -222,33 +230,25 @@ class Dialect:
         """
         return self.version < (6, 4, 1)
 
-    @property
-    def has_retry_for(self) -> bool:
-        """True if the release supports `retry_for` (7.1.3)."""
-        return self.version >= (7, 1, 3)
+    has_retry_for = since(7, 1, 3)
+    """True if the release supports `retry_for` (7.1.3)."""
 
-    @property
-    def retry_for_exclusive(self) -> bool:
-        """True if `retry_for` replaces the limit by count (8.1.0) rather than adding to it."""
-        return self.version >= (8, 1, 0)
+    retry_for_exclusive = since(8, 1, 0)
+    """True if `retry_for` replaces the limit by count (8.1.0) rather than adding to it."""
 
-    @property
-    def scheduled_drops_enqueued_at(self) -> bool:
-        """True if a scheduled push drops an `enqueued_at` that the caller gave (7.1.2)."""
-        return self.version >= (7, 1, 2)
+    scheduled_drops_enqueued_at = since(7, 1, 2)
+    """True if a scheduled push drops an `enqueued_at` that the caller gave (7.1.2)."""
 
     @property
     def scheduled_bulk_slice(self) -> int:
         """How many jobs one scheduled bulk push has at most: 100 since 8.1.2."""
         return 100 if self.version >= (8, 1, 2) else BULK_SLICE
 
-    @property
-    def current_attributes_as_pairs(self) -> bool:
-        """
-        True if `cattr` has pairs in Active Job's encoding (8.0), which no older release reads, rather than a plain
-        object.
-        """
-        return self.version >= (8, 0, 0)
+    current_attributes_as_pairs = since(8, 0, 0)
+    """
+    True if `cattr` has pairs in Active Job's encoding (8.0), which no older release reads, rather than a plain
+    object.
+    """
 
     @property
     def active_job_wrapper(self) -> str:
@@ -257,18 +257,14 @@ class Dialect:
 
     # Failure
 
-    @property
-    def compresses_backtrace(self) -> bool:
-        """
-        True if `error_backtrace` is deflated JSON in base64 (6.0.2) rather than an array. 6.0.1 wrote Ruby's Marshal
-        and reads arrays.
-        """
-        return self.version >= (6, 0, 2)
+    compresses_backtrace = since(6, 0, 2)
+    """
+    True if `error_backtrace` is deflated JSON in base64 (6.0.2) rather than an array. 6.0.1 wrote Ruby's Marshal
+    and reads arrays.
+    """
 
-    @property
-    def strict_base64(self) -> bool:
-        """True if that base64 has no newlines (7.2.1). Every release reads both."""
-        return self.version >= (7, 2, 1)
+    strict_base64 = since(7, 2, 1)
+    """True if that base64 has no newlines (7.2.1). Every release reads both."""
 
     @property
     def jitter(self) -> str:
@@ -282,41 +278,29 @@ class Dialect:
             return "rand_range"
         return "rand_times" if self.version >= (6, 2, 2) else "rand30"
 
-    @property
-    def custom_delay_jitter(self) -> bool:
-        """True if a delay from the job's own `retry_in` also gets jitter (6.2.2)."""
-        return self.version >= (6, 2, 2)
+    custom_delay_jitter = since(6, 2, 2)
+    """True if a delay from the job's own `retry_in` also gets jitter (6.2.2)."""
 
-    @property
-    def exhausted_may_discard(self) -> bool:
-        """True if a `retries_exhausted` block that returns `discard` keeps the job out of `dead` (7.2.0)."""
-        return self.version >= (7, 2, 0)
+    exhausted_may_discard = since(7, 2, 0)
+    """True if a `retries_exhausted` block that returns `discard` keeps the job out of `dead` (7.2.0)."""
 
-    @property
-    def discard_runs_death_handlers(self) -> bool:
-        """True if a discarded job's death handlers run (8.0.7)."""
-        return self.version >= (8, 0, 7)
+    discard_runs_death_handlers = since(8, 0, 7)
+    """True if a discarded job's death handlers run (8.0.7)."""
 
-    @property
-    def stamps_discarded_at(self) -> bool:
-        """True if death handlers of a discarded job see `discarded_at` (8.0.8). It is never stored."""
-        return self.version >= (8, 0, 8)
+    stamps_discarded_at = since(8, 0, 8)
+    """True if death handlers of a discarded job see `discarded_at` (8.0.8). It is never stored."""
 
     # Iterable jobs
 
-    @property
-    def iteration_keeps_first_ttl(self) -> bool:
-        """True if the 30 days of an iterable job's state count from its first save (8.0) rather than its last."""
-        return self.version >= (8, 0, 0)
+    iteration_keeps_first_ttl = since(8, 0, 0)
+    """True if the 30 days of an iterable job's state count from its first save (8.0) rather than its last."""
 
     # Poller
 
-    @property
-    def doubles_large_poll_interval(self) -> bool:
-        """
-        True if ten or more processes wait up to twice the average between two polls (8.0.10) rather than up to once.
-        """
-        return self.version >= (8, 0, 10)
+    doubles_large_poll_interval = since(8, 0, 10)
+    """
+    True if ten or more processes wait up to twice the average between two polls (8.0.10) rather than up to once.
+    """
 
     # Heartbeat
 
@@ -339,10 +323,8 @@ class Dialect:
             suffixes.append("workers")
         return tuple(suffixes)
 
-    @property
-    def work_payload_is_text(self) -> bool:
-        """True if a running job's payload is a string of JSON (6.0.2) rather than an object."""
-        return self.version >= (6, 0, 2)
+    work_payload_is_text = since(6, 0, 2)
+    """True if a running job's payload is a string of JSON (6.0.2) rather than an object."""
 
     @property
     def concurrency_in_info(self) -> bool:
@@ -354,35 +336,23 @@ class Dialect:
         """True if a reader expects the concurrency in a separate hash field (8.1.2)."""
         return self.readers[1] >= (8, 1, 2)
 
-    @property
-    def info_has_weights(self) -> bool:
-        """True if `info` has `weights` (7.0.2)."""
-        return self.version >= (7, 0, 2)
+    info_has_weights = since(7, 0, 2)
+    """True if `info` has `weights` (7.0.2)."""
 
-    @property
-    def info_has_version(self) -> bool:
-        """True if `info` has `version` (7.0.2)."""
-        return self.version >= (7, 0, 2)
+    info_has_version = since(7, 0, 2)
+    """True if `info` has `version` (7.0.2)."""
 
-    @property
-    def info_has_embedded(self) -> bool:
-        """True if `info` has `embedded` (7.0.3)."""
-        return self.version >= (7, 0, 3)
+    info_has_embedded = since(7, 0, 3)
+    """True if `info` has `embedded` (7.0.3)."""
 
-    @property
-    def info_has_capsules(self) -> bool:
-        """True if `info` has `capsules` (8.0.9)."""
-        return self.version >= (8, 0, 9)
+    info_has_capsules = since(8, 0, 9)
+    """True if `info` has `capsules` (8.0.9)."""
 
-    @property
-    def has_rtt(self) -> bool:
-        """True if the beat has `rtt_us` (6.2.0)."""
-        return self.version >= (6, 2, 0)
+    has_rtt = since(6, 2, 0)
+    """True if the beat has `rtt_us` (6.2.0)."""
 
-    @property
-    def has_rss(self) -> bool:
-        """True if the beat has `rss` (6.1.3)."""
-        return self.version >= (6, 1, 3)
+    has_rss = since(6, 1, 3)
+    """True if the beat has `rss` (6.1.3)."""
 
     @property
     def metrics_generation(self) -> int | None:

@@ -121,28 +121,17 @@ class Logging:
             if isinstance(response, Exception):
                 Logging._setup = False
                 raise response
-        if not receivers:
-            self._set_up_root(level, target, line_format, paints, datefmt, kwargs, about)
-        return receivers
-
-    def _set_up_root(
-        self,
-        level: Any,
-        target: Any,
-        line_format: str,
-        paints: bool | None,
-        datefmt: str | None,
-        options: dict[str, Any],
-        about: dict[str, Any],
-    ) -> None:
+        if receivers:
+            return receivers
         root = logging.getLogger()
         if self.app.conf.worker_hijack_root_logger:
             for owned in (root, *map(get_logger, ("celery", "celery.task", "celery.redirected"))):
                 owned.handlers = []
         shown_date = self.datefmt if datefmt is None else datefmt
-        self._configure_logger(root, target, level, line_format, paints, datefmt=shown_date, **options)
+        self._configure_logger(root, target, level, line_format, paints, datefmt=shown_date, **kwargs)
         signals.after_setup_logger.send(sender=None, logger=root, **about)
         self.setup_task_loggers(level, target, colorize=paints)
+        return receivers
 
     def _configure_logger(
         self, logger: Any, logfile: Any, loglevel: Any, format: str | None, colorize: bool | None, **kwargs: Any

@@ -41,7 +41,6 @@ def fleet_text(*, pool: Any = None, client: Client | None = None, most_queues: i
     processes = list(ProcessSet(clean=False, pool=pool, client=client))
     queues = stats.queue_summaries
     threads = sum(process.concurrency for process in processes)
-    names = {queue.name: label(queue.name) if at < most_queues else OTHER for at, queue in enumerate(queues)}
     return render(
         [
             _total("sidekiq_processed_jobs_total", "Attempts that ended, including failed ones.", stats.processed),
@@ -54,23 +53,16 @@ def fleet_text(*, pool: Any = None, client: Client | None = None, most_queues: i
             _gauge("sidekiq_scheduled_jobs", "Jobs that wait for their time.", stats.scheduled_size),
             _gauge("sidekiq_retry_jobs", "Jobs that wait for their next try.", stats.retry_size),
             _gauge("sidekiq_dead_jobs", "Jobs that will not be tried again.", stats.dead_size),
-            *_of_queues(queues, processes, names, most_queues, pool, client),
+            *_of_queues(queues, processes, WorkSet(pool=pool, client=client), most_queues),
         ]
     )
 
 
-def _of_queues(
-    queues: list[QueueSummary],
-    processes: list[Process],
-    names: dict[str, str],
-    most: int,
-    pool: Any,
-    client: Client | None,
-) -> list[Family]:
+def _of_queues(queues: list[QueueSummary], processes: list[Process], works: WorkSet, most: int) -> list[Family]:
+    names = {queue.name: label(queue.name) if at < most else OTHER for at, queue in enumerate(queues)}
     workers = [(name, process.concurrency) for process in processes for name in process.queues]
     read = [queue for queue in queues if queue.error is None]
-    running = [work for _, _, work in WorkSet(pool=pool, client=client)]
-    ages = [(work.queue, age) for work in running if (age := work.elapsed_seconds) is not None]
+    ages = [(work.queue, age) for _, _, work in works if (age := work.elapsed_seconds) is not None]
     by_queue = partial(_by_queue, names, most)
     return [
         by_queue(

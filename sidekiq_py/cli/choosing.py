@@ -105,14 +105,17 @@ def at_most(limit: int, found: Iterable[T]) -> Iterable[T]:
     return islice(found, limit) if limit > 0 else found
 
 
-def ask(question: Callable[[], str], *, what: str) -> None:
+def ask(question: Callable[[], str], *, what: str, unless: bool) -> None:
     """
     Ask before doing something that cannot be undone; answering no ends the command.
 
     Args:
         question: Returns the question, without the question mark; called only if there is a terminal.
         what: The name of the action, for the error message without a terminal.
+        unless: True to do it without asking, as `--yes` says.
     """
+    if unless:
+        return
     if not sys.stdin.isatty():
         raise click.UsageError(f"{what} asks for confirmation, and there is no terminal to ask on; add --yes")
     click.confirm(f"{question()}?", abort=True, err=True)

@@ -129,8 +129,8 @@ def quiet(identities: tuple[str, ...], everything: bool, yes: bool, as_json: boo
     host:pid, or --all. A process reacts at its next heartbeat, within ten seconds.
     """
     wanted = _wanted("quiet", identities, everything)
-    if everything and wanted and not yes:
-        ask(lambda: _question("Quiet", wanted), what="quiet of all processes")
+    if everything and wanted:
+        ask(lambda: _question("Quiet", wanted), what="quiet of all processes", unless=yes)
     message = "{identity} will fetch no more jobs, within ten seconds."
     _send(wanted, Process.quiet, message, as_json=as_json)
 
@@ -146,8 +146,8 @@ def stop(identities: tuple[str, ...], everything: bool, yes: bool, as_json: bool
     A process reacts at its next heartbeat, within ten seconds.
     """
     wanted = _wanted("stop", identities, everything)
-    if wanted and not yes:
-        ask(lambda: _question("Stop", wanted), what="stop")
+    if wanted:
+        ask(lambda: _question("Stop", wanted), what="stop", unless=yes)
     message = (
         "{identity} will begin to stop within ten seconds; its jobs then have until its shutdown timeout to finish."
     )

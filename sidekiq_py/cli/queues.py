@@ -173,8 +173,7 @@ def clear(name: str, yes: bool, dry_run: bool, rate: float | None, as_json: bool
     if dry_run:
         print_count(_count(queue, wanted), "deleted", as_json=as_json)
         return
-    if not yes:
-        ask(lambda: f"Delete {_jobs_of(queue, wanted)}", what="clear")
+    ask(lambda: f"Delete {_jobs_of(queue, wanted)}", what="clear", unless=yes)
     if wanted.is_empty and rate is None:
         result = BulkResult(queue.clear(keep_name=True), 0, 0, ())
         print_result(result, "deleted", as_json=as_json)
@@ -197,8 +196,7 @@ def delete(name: str, yes: bool, dry_run: bool, as_json: bool) -> None:
     if dry_run:
         print_count(queue.size, "deleted", as_json=as_json)
         return
-    if not yes:
-        ask(lambda: f"Delete the queue {name}, which has {counted(queue.size, 'job')}", what="delete")
+    ask(lambda: f"Delete the queue {name}, which has {counted(queue.size, 'job')}", what="delete", unless=yes)
     deleted = queue.delete()
     if as_json:
         echo_json({"queue": name, "deleted": deleted})
@@ -286,8 +284,7 @@ def move(
     if dry_run:
         print_count(_count(queue, wanted), f"moved to {target}", as_json=as_json)
         return
-    if not yes:
-        ask(lambda: f"Move {_jobs_of(queue, wanted)} to {target}", what="move")
+    ask(lambda: f"Move {_jobs_of(queue, wanted)} to {target}", what="move", unless=yes)
 
     def move(jobs: Iterator[QueuedJob], report: Callable[[int], None], **pace: Any) -> BulkResult:
         return queue.move_to(target, None if wanted.is_empty else jobs, report, **pace)

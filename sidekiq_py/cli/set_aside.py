@@ -45,8 +45,11 @@ def set_aside(ctx: click.Context, key: str, yes: bool, as_json: bool) -> None:
             f"{plain(key)} is not a Sidekiq key that holds the wrong type, so nothing was renamed.{hint} "
             "sidekiq-py doctor lists the keys that do."
         )
-    if not yes:
-        ask(lambda: f"{misfit.seen[0].upper()}{misfit.seen[1:]}. Rename it to {_AWAY}{plain(key)}", what="set-aside")
+    ask(
+        lambda: f"{misfit.seen[0].upper()}{misfit.seen[1:]}. Rename it to {_AWAY}{plain(key)}",
+        what="set-aside",
+        unless=yes,
+    )
     done = survey.rename(pool, key, _AWAY + key)
     if as_json:
         echo_json({"key": key, "renamed_to": _AWAY + key if done else None})

@@ -122,8 +122,7 @@ def invalidate(bid: str, yes: bool, as_json: bool) -> None:
     This includes the jobs of its child batches.
     """
     batch = Batches().find(bid)
-    if not yes:
-        ask(lambda: f"Let the remaining jobs of batch {bid} end without running", what="invalidate")
+    ask(lambda: f"Let the remaining jobs of batch {bid} end without running", what="invalidate", unless=yes)
     count = batch.invalidate()
     text = f"{counted(count, 'batch', 'batches')} invalidated." if count else f"{bid} was already invalidated."
     _print(bid, as_json, "invalidated", count, text)
@@ -137,8 +136,7 @@ def invalidate(bid: str, yes: bool, as_json: bool) -> None:
 def delete(bid: str, yes: bool, as_json: bool) -> None:
     """Delete a batch. Its jobs still run, but its callbacks are never enqueued."""
     batch = Batches().find(bid)
-    if not yes:
-        ask(lambda: f"Delete batch {bid}, whose callbacks will never be enqueued", what="delete")
+    ask(lambda: f"Delete batch {bid}, whose callbacks will never be enqueued", what="delete", unless=yes)
     batch.delete()
     _print(bid, as_json, "deleted", 1, f"{bid} deleted.")
 

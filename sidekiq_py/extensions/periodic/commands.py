@@ -134,9 +134,8 @@ def enable(names: tuple[str, ...], everything: bool, reason: str | None, yes: bo
     if reason is not None and not everything:
         raise click.UsageError("--reason chooses among all disabled jobs; add --all, and leave out the names")
     if everything:
-        if not yes:
-            which = "disabled" if reason is None else f"disabled with the reason {reason!r}"
-            ask(lambda: f"Enable all periodic jobs that are {which}, of both languages", what="enable --all")
+        which = "disabled" if reason is None else f"disabled with the reason {reason!r}"
+        ask(lambda: f"Enable all periodic jobs that are {which}, of both languages", what="enable --all", unless=yes)
         _print_all(CronJobs().enable_all(reason=reason), "enabled", as_json)
         return
     jobs = [_found(name) for name in names]
@@ -163,8 +162,7 @@ def disable(names: tuple[str, ...], everything: bool, reason: str, yes: bool, as
     """
     _check_which("disable", names, everything)
     if everything:
-        if not yes:
-            ask(lambda: "Disable all periodic jobs, of both languages", what="disable --all")
+        ask(lambda: "Disable all periodic jobs, of both languages", what="disable --all", unless=yes)
         _print_all(CronJobs().disable_all(reason), "disabled", as_json)
         return
     jobs = [_found(name) for name in names]
@@ -216,8 +214,8 @@ def add(name: str, text: str, job_class: str, args: str, yes: bool, as_json: boo
         raise ConfigError(str(error)) from error
     jobs = CronJobs()
     old = jobs.find(name, new.entry.namespace)
-    if old is not None and not old.declared_by and not yes:
-        ask(lambda: f"Replace {_described(old)}", what=f"add would replace {_described(old)}, so it")
+    if old is not None and not old.declared_by:
+        ask(lambda: f"Replace {_described(old)}", what=f"add would replace {_described(old)}, so it", unless=yes)
     job = jobs.add(text, job_class, **given)
     _print([job], "added" if old is None else "replaced", as_json)
 
@@ -233,8 +231,7 @@ def remove(names: tuple[str, ...], yes: bool, as_json: bool) -> None:
     One that a program declares comes back when a worker of that program starts: disable such a job instead.
     """
     jobs = [_found(name) for name in names]
-    if not yes:
-        ask(lambda: f"Remove {', '.join(job.name for job in jobs)}", what="remove")
+    ask(lambda: f"Remove {', '.join(job.name for job in jobs)}", what="remove", unless=yes)
     for job in jobs:
         job.remove()
         if job.declared_by:

@@ -21,22 +21,11 @@ _OF_THE_TRANSPORT = {
     "sidekiq+sentinel": "sentinel",
 }
 
-# From kombu's names of ssl options to those of a redis URL.
-_CERT_REQS = {
-    ssl.CERT_NONE: "none",
-    ssl.CERT_OPTIONAL: "optional",
-    ssl.CERT_REQUIRED: "required",
-    "CERT_NONE": "none",
-    "CERT_OPTIONAL": "optional",
-    "CERT_REQUIRED": "required",
+# From kombu's values of the ssl option to those of a redis URL.
+_CERT_REQS: dict[Any, str] = {
+    key: mode.name.removeprefix("CERT_").lower() for mode in ssl.VerifyMode for key in (mode, mode.name)
 }
-_SSL_KEYS = {
-    "ca_certs": "ssl_ca_certs",
-    "certfile": "ssl_certfile",
-    "keyfile": "ssl_keyfile",
-    "cert_reqs": "ssl_cert_reqs",
-    "check_hostname": "ssl_check_hostname",
-}
+_SSL_OPTIONS = frozenset(("ca_certs", "certfile", "keyfile", "cert_reqs", "check_hostname"))
 
 in_memory: Callable[[], str] | None = None
 """Returns the URL of the Redis to use for `memory://`; `sidekiq_celery.contrib.testing` sets it."""
@@ -159,9 +148,9 @@ def _ssl_query(use_ssl: Any) -> dict[str, str]:
         return {}
     found: dict[str, str] = {}
     for key, value in use_ssl.items():
-        name = _SSL_KEYS.get(key.removeprefix("ssl_"))
-        if name is not None and value is not None:
-            found[name] = _CERT_REQS.get(value, str(value))
+        name = key.removeprefix("ssl_")
+        if name in _SSL_OPTIONS and value is not None:
+            found[f"ssl_{name}"] = _CERT_REQS.get(value, str(value))
     return found
 
 

@@ -44,11 +44,8 @@ ERROR_FIELDS = ("error_class", "error_message", "job_class", "queue")
 _LEVEL_NAMES = {10: "DEBUG", 20: "INFO", 30: "WARN", 40: "ERROR", 50: "FATAL"}
 _LEVELS = {"debug": 10, "info": 20, "warn": 30, "warning": 30, "error": 40, "fatal": 50, "critical": 50}
 _COLOURED = {
-    "DEBUG": "\x1b[1;32mDEBUG\x1b[0m",
-    "INFO": "\x1b[1;34mINFO \x1b[0m",
-    "WARN": "\x1b[1;33mWARN \x1b[0m",
-    "ERROR": "\x1b[1;31mERROR\x1b[0m",
-    "FATAL": "\x1b[1;35mFATAL\x1b[0m",
+    name: f"\x1b[1;{colour}m{name:5}\x1b[0m"
+    for name, colour in {"DEBUG": 32, "INFO": 34, "WARN": 33, "ERROR": 31, "FATAL": 35}.items()
 }
 
 _escaping_json = json.JSONEncoder(separators=(",", ":"), default=str)

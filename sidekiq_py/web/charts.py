@@ -49,10 +49,8 @@ def bars(values: Sequence[Bar], *, title: str, marks: Sequence[DeployMark] = ())
             good, bad = bar.succeeded / top * _HEIGHT, bar.failed / top * _HEIGHT
             x, base = index * step, _HEIGHT
             caption = f"{bar.label}: {number(bar.succeeded)} succeeded, {number(bar.failed)} failed"
-            parts.append(Markup("<g><title>{}</title>").format(caption))
-            parts.append(_rectangle("good", x, base - good, width, good))
-            parts.append(_rectangle("bad", x, base - good - bad, width, bad))
-            parts.append(Markup("</g>"))
+            succeeded = _rectangle("good", x, base - good, width, good)
+            parts.append(_bar(caption, succeeded + _rectangle("bad", x, base - good - bad, width, bad)))
     parts += [_mark(mark, values, step) for mark in marks]
     labels = [values[0].label, values[-1].label] if values else []
     return _chart(title, parts, labels, top=number(top))
@@ -106,10 +104,8 @@ def histogram(counts: Sequence[tuple[str, int]], *, title: str) -> Markup:
     parts: list[Markup] = []
     for index, (label, count) in enumerate(counts):
         x, height = index * step, count / top * _HEIGHT if top else 0.0
-        caption = f"{label}: {number(count)}"
-        parts.append(Markup("<g><title>{}</title>").format(caption))
-        parts.append(_rectangle("good", x, _HEIGHT - height, step * 0.85, height))
-        parts.append(Markup("</g>"))
+        rectangle = _rectangle("good", x, _HEIGHT - height, step * 0.85, height)
+        parts.append(_bar(f"{label}: {number(count)}", rectangle))
     # The last label also stands for the bar that is left over.
     labels = [label for label, _ in counts[:-1:_LABELLED_BARS]]
     return _chart(title, parts, labels, top=number(top), kind="even ")
@@ -129,6 +125,10 @@ def _chart(title: str, parts: Sequence[Markup], labels: Sequence[str], *, top: s
         kind,
         Markup("").join(Markup("<span>{}</span>").format(label) for label in labels),
     )
+
+
+def _bar(caption: str, rectangles: Markup) -> Markup:
+    return Markup("<g><title>{}</title>{}</g>").format(caption, rectangles)
 
 
 def _rectangle(kind: str, x: float, y: float, width: float, height: float) -> Markup:

@@ -128,18 +128,15 @@ def worker(ctx: click.Context, hostname: str | None, pidfile: str | None, **opti
     name = host_format(default_nodename(hostname))
     pidfile = pidfile and node_format(pidfile, name)
     logfile = options["logfile"]
-    try:
-        with writing(pidfile, logfile and node_format(logfile, name)), reaching_redis():
-            running = app.Worker(
-                hostname=name,
-                pidfile=pidfile,
-                no_color=ctx.obj.no_color or None,
-                quiet=ctx.obj.quiet,
-                **options,
-                # For the app's bootsteps.
-                **preload_options(ctx),
-            )
-            running.start()
-    except ImproperlyConfigured as error:
-        raise click.ClickException(str(error)) from error
+    with writing(pidfile, logfile and node_format(logfile, name)), reaching_redis():
+        running = app.Worker(
+            hostname=name,
+            pidfile=pidfile,
+            no_color=ctx.obj.no_color or None,
+            quiet=ctx.obj.quiet,
+            **options,
+            # For the app's bootsteps.
+            **preload_options(ctx),
+        )
+        running.start()
     ctx.exit(running.exitcode)

@@ -298,7 +298,6 @@ class ffwd:
         self.second = second
         self.microsecond = microsecond
         self.days = weeks * 7
-        self._has_time = hour is not None or minute is not None
 
     def _fields(self, **extra: Any) -> dict[str, Any]:
         names = ("year", "month", "day", "hour", "minute", "second", "microsecond")

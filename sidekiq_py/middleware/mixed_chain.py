@@ -10,8 +10,9 @@ detours: if it has an `async def acall` beside its plain `__call__`, the one tha
 import asyncio
 import os
 from asyncio import events, tasks
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from contextvars import copy_context
 from inspect import iscoroutinefunction
 from typing import Any
@@ -47,7 +48,9 @@ def invoke(
         return middleware(job, payload, queue, call_next)
 
     async def call_next_async() -> Any:
-        return call_next()
+        # The job is a plain function: asyncio.run and Django's ORM must work in it, as they do without the middleware.
+        with _outside_of_the_loop():
+            return call_next()
 
     return drive(middleware(job, payload, queue, call_next_async))
 
@@ -81,6 +84,13 @@ def is_async(middleware: Middleware) -> bool:
 
 def drive(coroutine: Coroutine[Any, Any, Any]) -> Any:
     """Run a coroutine to its end in this thread. A loop that is running in the thread is blocked until then."""
+    with _outside_of_the_loop():
+        return asyncio.run(coroutine)
+
+
+@contextmanager
+def _outside_of_the_loop() -> Iterator[None]:
+    """Hide the loop that is running in this thread, if there is one, so that the block may start another."""
     outer = events._get_running_loop()
     task = None if outer is None else asyncio.current_task(outer)
     # From Python 3.14 on, a thread has one current task for all its loops: the outer task would keep inner ones from
@@ -89,7 +99,7 @@ def drive(coroutine: Coroutine[Any, Any, Any]) -> Any:
         tasks._leave_task(outer, task)
     events._set_running_loop(None)
     try:
-        return asyncio.run(coroutine)
+        yield
     finally:
         events._set_running_loop(outer)
         if outer is not None and task is not None:

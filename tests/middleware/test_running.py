@@ -154,6 +154,19 @@ def test_middleware_of_both_kinds_goes_around_a_plain_job(mix: list[Any], trace:
     assert result == 2
 
 
+def test_a_plain_job_within_an_async_middleware_may_run_a_loop_of_its_own(trace: list[str]) -> None:
+    """The middleware's loop is not the job's: code that a running loop forbids, such as Django's ORM, works."""
+    program.server_middleware.add(awatch(trace, "outer"))
+    program.server_middleware.add(awatch(trace, "inner"))
+
+    def job(number: int) -> int:
+        return asyncio.run(asyncio.sleep(0, number))
+
+    result = run_plain(plain(job))
+
+    assert (result, trace) == (2, ["outer in", "inner in", "inner out", "outer out"])
+
+
 @pytest.mark.parametrize("mix", MIXES)
 def test_middleware_of_both_kinds_goes_around_an_async_job(mix: list[Any], trace: list[str]) -> None:
     """Plain middleware waits in a thread until the job has really ended."""

@@ -6,6 +6,7 @@ The code behind methods that few programs call (`aperform_…`, `perform_inline`
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from datetime import datetime, timedelta
 from time import time
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Unpack
@@ -13,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Unpack
 from sidekiq_py.client import sync_client
 from sidekiq_py.client.outgoing import moment, span_seconds
 from sidekiq_py.client.sync_client import Client, Jids
-from sidekiq_py.jobs.declaration import refuse_unseen
+from sidekiq_py.errors import JobDeclarationError
+from sidekiq_py.jobs.declaration import checked_options, refuse_unseen
 from sidekiq_py.jobs.parameters import Parameters
 from sidekiq_py.jobs.signatures import signed
 from sidekiq_py.options import OF_SET, QUEUE_OPTIONS, SetOptions, warn_of_unknown, with_custom
@@ -27,6 +29,9 @@ P = ParamSpec("P")
 
 # What enqueues a job in Celery, Dramatiq, RQ, Huey and Active Job.
 _OF_OTHER_LIBRARIES = frozenset({"apply_async", "delay", "enqueue", "perform_later", "push", "schedule", "send"})
+
+# The options of `set` that are no keys of a payload.
+_OF_ONE_CALL = ("wait", "wait_until", "pool", "sync")
 
 Interval = float | timedelta
 Moment = float | datetime
@@ -45,7 +50,7 @@ class Handle(Generic[P]):
     _lasts = True
 
     def __init__(self, definition: JobDefinition, parameters: Parameters) -> None:
-        self.definition = self.__sidekiq_job__ = definition
+        self.definition = definition
         self._parameters = parameters
         # What a `Setter` sets: all that `set` was given, and what that means for a push.
         self._given: Mapping[str, Any] = {}
@@ -56,6 +61,11 @@ class Handle(Generic[P]):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.definition.name} {self.definition.options}>"
+
+    @property
+    def __sidekiq_job__(self) -> JobDefinition:
+        """The job, for whatever pushes it later: a periodic job, a callback of a batch, or an item's `class`."""
+        return self.definition
 
     if not TYPE_CHECKING:  # or every misspelled name would have the type Any
 
@@ -253,6 +263,23 @@ class Setter(Handle[P]):
             self._interval = _interval_to(until)
         elif wait is not None:
             self._interval = span_seconds(wait)
+
+    @property
+    def __sidekiq_job__(self) -> JobDefinition:
+        """
+        The job with these options.
+
+        Raises:
+            JobDeclarationError: An option belongs to a single push.
+        """
+        owner = f"{self.definition.name}.set"
+        for name in _OF_ONE_CALL:
+            if name in self._given:
+                raise JobDeclarationError(f"{owner} has {name}=, which only counts for a call, such as perform_async")
+        definition = copy(self.definition)
+        definition.options = {**definition.options, **checked_options(self._given, owner)}
+        definition.push_template = None
+        return definition
 
     def _push(self, args: list[Any], interval: float | None) -> str | None:
         if self._is_sync:

@@ -362,6 +362,28 @@ def test_set_can_be_said_again(configured: str, pushed: Pushed) -> None:
     assert json.loads(pushed.queue("other")[0])["tags"] == ["a"]
 
 
+def test_an_item_s_class_brings_the_options_of_set(configured: str, pushed: Pushed) -> None:
+    """They extend the declared ones, as in a call."""
+
+    @sidekiq.job(name="A", tags=["a"])
+    def job() -> None: ...
+
+    job.perform_async()
+    sidekiq.Client().push({"class": job.set(queue="low", retry_for=timedelta(hours=1)), "args": []})
+
+    [payload] = map(json.loads, pushed.queue("low"))
+    assert (payload["class"], payload["tags"], payload["retry_for"]) == ("A", ["a"], 3600)
+
+
+@pytest.mark.parametrize(
+    "option", [{"wait": 5}, {"wait_until": 2e9}, {"sync": True}, {"pool": "redis://x"}, {"jid": "j"}]
+)
+def test_an_option_of_a_single_push_cannot_be_kept(option: dict[str, Any], configured: str) -> None:
+    """A job that is pushed later, such as a periodic one, would ignore it without a word."""
+    with pytest.raises(JobDeclarationError, match=next(iter(option))):
+        sidekiq.Client().push({"class": declared_here.set(option), "args": ["x"]})
+
+
 def test_set_sync_runs_the_job_here(configured: str, pushed: Pushed) -> None:
     """As Ruby's `set(sync: true)`."""
     ran: list[int] = []

@@ -25,6 +25,7 @@ def test_a_job_that_waits_is_returned(jobs):
         assert enqueued.assert_enqueued("Plain", args=("bob", ANY)).jid == jid
         assert enqueued.assert_enqueued(args=["bob", pytest.approx(5.0)]).jid == jid
         assert enqueued.assert_enqueued().jid == jid
+        assert enqueued.assert_enqueued(jobs.plain.set(wait=5)).jid == jid
 
 
 @pytest.mark.parametrize(

@@ -630,6 +630,17 @@ def test_a_callback_in_ruby_keeps_its_options(app: Program) -> None:
     assert (complete["class"], complete["queue"], complete["retry"]) == ("Ruby::Done", "ruby", 3)
 
 
+def test_a_callback_may_have_other_options(app: Program) -> None:
+    """Those of `set`."""
+    batch = sidekiq.Batch().on("complete", app.callback.set(queue="low", retry=3))
+    with batch.jobs():
+        pass
+
+    [complete] = app.waiting("low")
+
+    assert (complete["class"], complete["retry"]) == ("Callback", 3)
+
+
 def test_the_keys_of_a_batch_expire_together(app: Program, worker: Any) -> None:
     """As it was asked for, a day behind the last job that is scheduled, and a day after success."""
     batch = watched(app, expires_in=timedelta(days=2))

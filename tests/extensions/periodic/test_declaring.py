@@ -98,6 +98,22 @@ def test_arguments_that_the_job_does_not_take_are_refused(args: list[object], pa
         sidekiq.periodic("0 9 * * *", counted, name="bad", args=args)
 
 
+def test_a_job_may_have_other_options_for_its_ticks(start: Start) -> None:
+    """Those of `set`; but not those that say when or where to push."""
+
+    @sidekiq.job(name="Report", queue="reports", tags=["a"])
+    def report() -> None: ...
+
+    sidekiq.periodic("0 9 * * *", report.set(queue="low", retry=False))
+    start()
+
+    [job] = CronJobs()
+    assert job.stored.entry is not None
+    assert job.stored.entry.payload(0) == {"retry": False, "queue": "low", "tags": ["a"], "class": "Report", "args": []}
+    with pytest.raises(JobDeclarationError, match="has wait=, which only counts for a call"):
+        sidekiq.periodic("0 9 * * *", report.set(wait=5), name="late")
+
+
 def test_what_is_no_job_is_refused() -> None:
     """A plain function is none."""
     with pytest.raises(JobDeclarationError, match="is not a job; give a @job"):

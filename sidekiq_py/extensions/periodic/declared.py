@@ -13,11 +13,13 @@ from itertools import islice, pairwise
 from math import inf, isfinite
 from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
 
+from sidekiq_py import program
 from sidekiq_py.errors import ArgumentError, JobDeclarationError
 from sidekiq_py.extensions.periodic.cron_text import CronText, CronTextError, parse
 from sidekiq_py.extensions.periodic.keys import DEFAULT_NAMESPACE
 from sidekiq_py.extensions.periodic.layout import CronEntry, OwnState, json_text, message_of
 from sidekiq_py.extensions.periodic.ticks import upcoming
+from sidekiq_py.jobs.declaration import checked_options
 from sidekiq_py.options import closest, complaint_about_queue
 from sidekiq_py.registry import JobDefinition, registry
 from sidekiq_py.wire.json_dialect import check_args
@@ -309,7 +311,8 @@ def _class_and_options(job: Any) -> tuple[str, dict[str, Any]]:
             return job, {"queue": "default"}
     if not isinstance(definition, JobDefinition):
         raise JobDeclarationError(f"{job!r} is not a job; give a @job, a job class, a ruby_job, or a class's name")
-    return definition.name, {**DEFAULT_OPTIONS, **definition.options}
+    defaults = checked_options(program.default_job_options, "default_job_options")
+    return definition.name, {**DEFAULT_OPTIONS, **defaults, **definition.options}
 
 
 def _fit(job: Any, args: list[Any], owner: str) -> None:

@@ -114,6 +114,24 @@ def test_a_job_may_have_other_options_for_its_ticks(start: Start) -> None:
         sidekiq.periodic("0 9 * * *", report.set(wait=5), name="late")
 
 
+def test_the_program_s_default_options_count_for_ticks(start: Start, redis_url: str) -> None:
+    """As in Ruby, where a class's options include `Sidekiq.default_job_options`; the job's own come first."""
+
+    @sidekiq.job(name="Report", retry=5)
+    def report() -> None: ...
+
+    sidekiq.configure(
+        redis_url=redis_url, default_job_options={"queue": "low", "retry": 3, "retry_for": timedelta(hours=1)}
+    )
+    sidekiq.periodic("0 9 * * *", report)
+    start()
+
+    [job] = CronJobs()
+    assert job.stored.entry is not None
+    options = {"retry": 5, "queue": "low", "retry_for": 3600}
+    assert job.stored.entry.payload(0) == {**options, "class": "Report", "args": []}
+
+
 def test_what_is_no_job_is_refused() -> None:
     """A plain function is none."""
     with pytest.raises(JobDeclarationError, match="is not a job; give a @job"):

@@ -95,6 +95,8 @@ def next_ticks(name: str, count: int, tz: str | None, as_json: bool) -> None:
     """Show the next ticks of a job, or of a cron text."""
     jobs = CronJobs()
     job = jobs.find(name)
+    if job is not None and tz is not None:
+        raise click.UsageError(f"--tz is for a cron text; {name} is a periodic job, with the text {job.cron}")
     ticks = job.next_ticks(count) if job is not None else jobs.next_ticks(_cron_text(jobs, name, tz), count)
     if as_json:
         echo_json_array(tick.isoformat() for tick in ticks)
@@ -292,7 +294,7 @@ def _missing(jobs: CronJobs, name: str) -> str:
 def _cron_text(jobs: CronJobs, text: str, zone: str | None) -> CronText:
     """A cron text that was given where the name of a job may stand. The error is right for either."""
     try:
-        return parse(text, zone=zone)
+        found = parse(text, zone=zone)
     except CronTextError as error:
         if error.text == zone:
             raise ConfigError(f"--tz: {error.reason}") from error
@@ -300,6 +302,9 @@ def _cron_text(jobs: CronJobs, text: str, zone: str | None) -> CronText:
         if text[:1] in set("*0123456789") and " " in text:
             raise
         raise ConfigError(f"{_missing(jobs, text)}. And it cannot be read as a cron text: {error}") from error
+    if zone is not None and found.zone != zone:
+        raise ConfigError(f"the cron text names the zone {found.zone}, and --tz another one; give one of them")
+    return found
 
 
 def _described(job: CronJob) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 from sidekiq_py import program
 from sidekiq_py.errors import ArgumentError, JobDeclarationError
-from sidekiq_py.extensions.periodic.cron_text import CronText, CronTextError, parse
+from sidekiq_py.extensions.periodic.cron_text import CronText, CronTextError, parse, zone_at
 from sidekiq_py.extensions.periodic.keys import DEFAULT_NAMESPACE
 from sidekiq_py.extensions.periodic.layout import CronEntry, OwnState, json_text, message_of
 from sidekiq_py.extensions.periodic.ticks import upcoming
@@ -155,6 +155,9 @@ def periodic(cron: str, job: Any = None, **given: Any) -> Any:
     if job is None:
 
         def decorate(decorated: J) -> J:
+            if inspect.isfunction(decorated):
+                name = decorated.__qualname__
+                raise JobDeclarationError(f"{name} is not a job yet; put @sidekiq.job below @sidekiq.periodic")
             declare(cron, decorated, by=_place_of(decorated), **given)
             return decorated
 
@@ -285,10 +288,11 @@ def _zoned(cron: str, tz: str | None) -> str:
         raise JobDeclarationError(f"a cron text must be a string, not {cron!r}")
     stripped = cron.strip()
     if tz is not None:
-        if not isinstance(tz, str):
+        if not isinstance(tz, str) or not tz:
             raise JobDeclarationError(f"tz={tz!r}: give the name of a time zone, such as 'Europe/Berlin'")
         # fugit shortens a name that is not a zone until it is one; but tz= must name a zone exactly.
         try:
+            zone_at(tz, tz, 1)
             found = parse(f"* * * * * {tz}").zone
         except CronTextError as error:
             raise JobDeclarationError(f"tz={tz!r}: {error.reason}") from None

@@ -203,6 +203,19 @@ def test_next_says_of_a_mistyped_name_that_there_is_no_such_job(
     assert f"it cannot be read as a cron text: cron text {name!r}, character 1: " in said
 
 
+def test_next_refuses_a_zone_that_would_not_count(run: Callable[..., Any], start: Start) -> None:
+    """A job has a zone, and so may a text."""
+    sidekiq.periodic("0 9 * * *", sidekiq.ruby_job("Report"), name="report")
+    start()
+
+    of_job = run("next", "report", "--tz", "Europe/Berlin", exit_code=2)
+    of_text = run("next", "0 9 * * * Europe/London", "--tz", "Europe/Berlin", exit_code=2)
+
+    assert "--tz is for a cron text; report is a periodic job, with the text 0 9 * * * Etc/UTC" in of_job
+    assert "the cron text names the zone Europe/London, and --tz another one; give one of them" in of_text
+    assert run("next", "0 9 * * * Europe/Berlin", "--tz", "Europe/Berlin", "-n", "1").endswith("+0100\n")
+
+
 def test_a_job_is_added_shown_and_removed(run: Callable[..., Any], redis_client: redis.Redis) -> None:
     """No program declares it."""
     run("add", "nightly", "0 3 * * *", "Cleaner", '["logs"]', "--overlap", "skip", "--catch-up", "1h", "--tz", "UTC")

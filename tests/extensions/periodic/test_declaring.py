@@ -62,6 +62,9 @@ def test_policies_are_kept(start: Start) -> None:
         ({"cron": "0 9 * * *", "tz": 5}, "tz=5: give the name of a time zone, such as 'Europe/Berlin'"),
         ({"cron": "0 9 * * *", "tz": b"UTC"}, "tz=b'UTC': give the name of a time zone"),
         ({"cron": "0 9 * * *", "tz": "Mars/Olympus"}, "tz='Mars/Olympus': Mars/Olympus is not a time zone"),
+        ({"cron": "0 9 * * *", "tz": ""}, "tz='': give the name of a time zone"),
+        ({"cron": "0 9 * * *", "tz": "europe/berlin"}, "tz='europe/berlin': europe/berlin is not a time zone"),
+        ({"cron": "0 9 * * *", "tz": "Eastern Time (US)"}, "Eastern Time (US) is not a time zone"),
         ({"cron": "0 9 * * *", "tz": "Europe/Berlin2"}, "tz='Europe/Berlin2': it is not a time zone; did you mean"),
         ({"cron": "0 9 * * *", "tz": "Europe/Berlin2"}, "did you mean Europe/Berlin?"),
         ({"cron": "0 9 * * * Etc/UTC", "tz": "Europe/Berlin"}, "give one of them"),
@@ -136,6 +139,15 @@ def test_what_is_no_job_is_refused() -> None:
     """A plain function is none."""
     with pytest.raises(JobDeclarationError, match="is not a job; give a @job"):
         sidekiq.periodic("0 9 * * *", len)
+
+
+def test_decorators_in_the_wrong_order_are_refused() -> None:
+    """The function below `periodic` is no job yet."""
+    with pytest.raises(JobDeclarationError, match="report is not a job yet; put @sidekiq"):
+
+        @sidekiq.job(name="Report")
+        @sidekiq.periodic("0 9 * * *")
+        def report() -> None: ...
 
 
 def test_a_name_is_taken_once() -> None:

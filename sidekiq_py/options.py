@@ -25,6 +25,9 @@ _UNSEEN = re.compile(r"[\s\x00-\x1f\x7f-\x9f]")
 QUEUE_OPTIONS = ("queue", "retry_queue")
 """The options that name a queue."""
 
+TIME_LIMITS = ("timeout", "hard_timeout")
+"""What a job declares beside its options. Nothing else can set them, because they are not part of the payload."""
+
 
 class JobOptions(TypedDict, total=False):
     """
@@ -122,16 +125,23 @@ def warn_of_unknown(names: Collection[Any], known: Collection[str], owner: str, 
     for name in names:
         if name in known or not isinstance(name, str):
             continue
+        if name in TIME_LIMITS:
+            _warn(
+                f"{owner} has the option {name!r}, which has no effect there; declare it with the job: @job({name}=…)"
+            )
+            continue
         near = closest(name, known, least=_NEAR if only_near else _SIMILAR)
         if near is None and only_near:
             continue
         hint = f": did you mean {near!r}?" if near else "."
-        warnings.warn(
+        _warn(
             f"{owner} has the option {name!r}, which Sidekiq does not know{hint} For a key of your own write "
-            f"custom={{{name!r}: …}}",
-            UnknownOptionWarning,
-            stacklevel=_level_of_the_program(),
+            f"custom={{{name!r}: …}}"
         )
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, UnknownOptionWarning, stacklevel=_level_of_the_program())
 
 
 def complaint_about_queue(name: object, beginning: str) -> str | None:

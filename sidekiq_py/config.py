@@ -61,6 +61,8 @@ class QueueConfig:
         Raises:
             ConfigError: The name is missing or has whitespace, or the weight is not a whole number.
         """
+        if isinstance(given, Mapping):
+            raise ConfigError(f"{given!r} is a mapping; write a queue and its weight as [critical, 3] or critical,3")
         parts = given.split(",") if isinstance(given, str) else given
         name, *rest = parts if isinstance(parts, list | tuple) and parts else (parts,)
         if name in (None, "", [], ()):

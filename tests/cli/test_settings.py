@@ -191,6 +191,7 @@ def test_a_release_directory_of_capistrano_is_not_the_tag(tmp_path: Path) -> Non
         ("timeout: soon", "timeout is 'soon'"),
         ("queues: 5", "queues is 5; it must be a list"),
         ("queues: [[a, many]]", "queues: queue 'a' has weight 'many'"),
+        ("queues: [critical: 3]", "queues: {'critical': 3} is a mapping; write a queue and its weight as"),
         ("queues: ['']", "queues: '' names no queue"),
         ("capsules: [a]", "capsules must map a name"),
         ("capsules: {a: 1}", "capsule a must hold queues and concurrency"),

@@ -217,6 +217,9 @@ class Config:
     def __post_init__(self) -> None:
         if not self.capsules:
             raise ConfigError("there is no capsule; a worker needs at least one queue and one thread")
+        odd = next((one for one in self.capsules if not isinstance(one, CapsuleConfig)), None)
+        if odd is not None:
+            raise ConfigError(f"capsules has {odd!r}; give a tuple of CapsuleConfig")
         names = [capsule.name for capsule in self.capsules]
         if len(set(names)) != len(names):
             raise ConfigError(f"two capsules share a name: {', '.join(names)}")

@@ -101,6 +101,10 @@ class EmbeddedWorker:
                 )
 
 
+# Fields of `Config` that the command line puts into effect.
+_OF_THE_COMMAND = ("processes", "max_memory_mb", "probe_port")
+
+
 def embed(*, concurrency: int = 2, queues: Sequence[Any] | str = ("default",), **settings: Any) -> EmbeddedWorker:
     """
     Create a worker that runs inside this program. Call its `start` and `stop`.
@@ -121,6 +125,11 @@ def embed(*, concurrency: int = 2, queues: Sequence[Any] | str = ("default",), *
         meant = closest(unknown, {*known, "concurrency", "queues"})
         advice = f"did you mean {meant}?" if meant else "it takes concurrency, queues and the fields of Config"
         raise ConfigError(f"embed has no setting {unknown!r}; {advice}")
+    without_effect = next((name for name in _OF_THE_COMMAND if settings.get(name) is not None), None)
+    if without_effect is not None:
+        raise ConfigError(
+            f"embed has no setting {without_effect!r}, which is for a process of its own: sidekiq-py worker"
+        )
     given = program.settings()
     named = [queues] if isinstance(queues, str) else queues
     capsule = CapsuleConfig("default", concurrency, tuple(QueueConfig.parse(queue) for queue in named))

@@ -196,6 +196,19 @@ def test_settings_are_those_of_a_worker() -> None:
         sidekiq.embed(concurrency="2")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("setting", [{"processes": 2}, {"probe_port": 7433}, {"max_memory_mb": 400}])
+def test_a_setting_that_only_counts_for_a_process_of_its_own_is_refused(setting: dict[str, Any]) -> None:
+    """It would be ignored without a word: no children, no probes."""
+    with pytest.raises(ConfigError, match=f"'{next(iter(setting))}', which is for a process of its own"):
+        sidekiq.embed(**setting)
+
+
+def test_capsules_of_another_kind_are_named() -> None:
+    """A mapping, as in `sidekiq.yml`, is none."""
+    with pytest.raises(ConfigError, match="capsules has 'single'; give a tuple of CapsuleConfig"):
+        sidekiq.embed(capsules={"single": {"queues": ["imports"]}})
+
+
 def test_a_redis_out_of_reach_is_told_at_the_start(new_redis_server: Callable[..., RedisServer]) -> None:
     """And the worker may be started again once it is there."""
     sidekiq.job(name="Any")(lambda: None)

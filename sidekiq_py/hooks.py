@@ -35,6 +35,13 @@ _log = logging.getLogger("sidekiq")
 def _checked(handler: F, name: str, arguments: str) -> F:
     if not callable(handler):
         raise ConfigError(f"{handler!r} is not a handler for {name}; give a function {arguments}")
+    # Imported here, because it is heavier than everything else that a program imports to enqueue jobs.
+    from inspect import iscoroutinefunction
+
+    if iscoroutinefunction(handler):
+        raise ConfigError(
+            f"{handler!r} is an `async def`, which {name} would not await; give a plain function {arguments}"
+        )
     return handler
 
 

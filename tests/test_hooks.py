@@ -142,6 +142,16 @@ def test_a_handler_that_cannot_be_called_is_refused_at_once(register: Callable[[
         register("report")
 
 
+@pytest.mark.parametrize("register", [Hooks().on("startup"), Hooks().on_error, Hooks().on_death])
+def test_an_async_handler_is_refused_at_once(register: Callable[[Any], Any]) -> None:
+    """Nothing would await it."""
+
+    async def report(*_: Any) -> None: ...
+
+    with pytest.raises(ConfigError, match=r"an `async def`, which .* would not await; give a plain function "):
+        register(report)
+
+
 def test_a_program_may_end_itself_at_startup() -> None:
     """There it runs in the main thread, and nothing has begun."""
     hooks = Hooks()

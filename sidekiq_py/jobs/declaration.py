@@ -50,10 +50,14 @@ def checked_block(block: F, name: str, arguments: str) -> F:
     *block*, which a job's `retry_in` or `retries_exhausted` was given.
 
     Raises:
-        JobDeclarationError: It cannot be called.
+        JobDeclarationError: It cannot be called, or it is an `async def`.
     """
     if not callable(block):
         raise JobDeclarationError(f"{name} has {block!r}; put @….{name} above a function of {arguments}")
+    if iscoroutinefunction(block):
+        raise JobDeclarationError(
+            f"{name} has {block!r}, an `async def`, which nothing would await; give a plain function of {arguments}"
+        )
     return block
 
 

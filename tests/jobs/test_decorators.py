@@ -191,6 +191,21 @@ def test_a_hook_that_cannot_be_called_is_refused() -> None:
         job.retries_exhausted("later")  # type: ignore[type-var]
 
 
+def test_a_block_that_nothing_would_await_is_refused(configured: str) -> None:
+    """Also for an `async def` job."""
+
+    @sidekiq.job(name="A")
+    async def job() -> None: ...
+
+    async def later(*_: Any) -> int:
+        return 5
+
+    with pytest.raises(JobDeclarationError, match=r"retry_in has .* an `async def`, which nothing would await"):
+        job.retry_in(later)  # type: ignore[type-var]
+    with pytest.raises(JobDeclarationError, match=r"retries_exhausted has .* an `async def`"):
+        job.retries_exhausted(later)
+
+
 def test_a_name_that_is_declared_twice_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The message names both places."""
     text = "@sidekiq.job(name='Twice')\ndef one(): ...\n@sidekiq.job(name='Twice')\ndef two(): ...\n"

@@ -148,8 +148,12 @@ class IterableJob(Job):
                 f"{cls.__qualname__} is iterable and defines perform; let each_iteration do its work"
             )
         build, each = cls.build_enumerator, cls.each_iteration
-        if iscoroutinefunction(build) or iscoroutinefunction(each):
-            raise JobDeclarationError(f"{cls.__qualname__} is iterable and an `async def`; define plain functions")
+        hooks = (cls.on_start, cls.on_resume, cls.on_stop, cls.on_cancel, cls.on_complete, cls.around_iteration)
+        coroutine = next((one for one in (build, each, *hooks) if iscoroutinefunction(one)), None)
+        if coroutine is not None:
+            raise JobDeclarationError(
+                f"{cls.__qualname__} is iterable, and its {coroutine.__name__} an `async def`; define plain functions"
+            )
         is_whole = __name__ not in (build.__module__, each.__module__)
         return (each, 2) if is_whole else None
 

@@ -349,6 +349,18 @@ def test_an_iterable_job_is_no_async_def() -> None:
             async def each_iteration(self, item: int) -> None: ...  # type: ignore[override]
 
 
+def test_a_hook_of_an_iterable_job_is_no_async_def() -> None:
+    """Nothing would await it."""
+    with pytest.raises(JobDeclarationError, match="Late is iterable, and its on_complete an `async def`"):
+
+        class Late(sidekiq.IterableJob, name="Late"):
+            def build_enumerator(self, *, cursor: Any) -> Any: ...
+
+            def each_iteration(self, item: int) -> None: ...
+
+            async def on_complete(self) -> None: ...  # type: ignore[override]
+
+
 def test_a_base_without_items_is_no_job() -> None:
     """It may be the base of some."""
 

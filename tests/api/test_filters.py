@@ -267,6 +267,13 @@ def test_a_move_to_itself_is_refused(pool):
         Queue().move_to("default")
 
 
+@pytest.mark.parametrize("target", ["", None, "low "])
+def test_jobs_are_not_moved_where_no_worker_could_fetch_them(target, pool):
+    """They would be stranded."""
+    with pytest.raises(ValueError, match=f"target is {target!r}"):
+        Queue().move_to(target)
+
+
 def test_chosen_jobs_of_a_queue_are_deleted(pool, redis_client, payload):
     """What a worker has taken meanwhile counts as gone."""
     fill(redis_client, payload, 3)

@@ -134,8 +134,7 @@ class Batch:
             BatchError: The batch is already open, or there is no such event.
             ArgumentTypeError: The options are not JSON.
         """
-        if event not in EVENTS:
-            raise BatchError(f"{event!r} is not an event of a batch; use one of {', '.join(EVENTS)}")
+        _refuse_unknown_event(event)
         if not self._is_new:
             raise BatchError(f"batch {self.bid} is already open; call `on` before its first block of jobs")
         if not isinstance(callback, str) and callbacks.definition_of(callback) is None:
@@ -235,7 +234,12 @@ class Batch:
 
         Returns:
             The number of members that were found and removed.
+
+        Raises:
+            BatchError: *jids* is a single id.
         """
+        if isinstance(jids, str):
+            raise BatchError(f"jids is {jids!r}; give a list of ids, such as [{jids!r}]")
         numbers = retrying.numbers_of(self._client.pool, self.bid, set(jids))
         return sum(int(self._call("remove", *part)) for part in slices_of(numbers, _SLICE))
 
@@ -261,7 +265,9 @@ class Batch:
 
         Raises:
             TimeoutError: The event has not happened in time.
+            BatchError: There is no such event.
         """
+        _refuse_unknown_event(until)
         started = time.monotonic()
         pause = _FIRST_POLL_SECONDS
         while True:
@@ -389,3 +395,8 @@ def is_current_valid(job: Any) -> bool:
     """`current_job().is_valid`: True unless the running job's batch was invalidated; asks Redis."""
     batch = of_current_job(job)
     return True if batch is None else batch.is_valid
+
+
+def _refuse_unknown_event(event: str) -> None:
+    if event not in EVENTS:
+        raise BatchError(f"{event!r} is not an event of a batch; use one of {', '.join(EVENTS)}")

@@ -552,6 +552,16 @@ def test_removed_members_are_waited_for_no_more(app: Program, worker: Any) -> No
     assert (status.total, status.failures) == (1, 0)
 
 
+def test_a_single_id_or_a_misspelled_event_is_refused(app: Program) -> None:
+    """The letters of an id are no ids."""
+    batch = watched(app)
+
+    with pytest.raises(BatchError, match="give a list of ids"):
+        batch.remove("0123456789abcdef01234567")
+    with pytest.raises(BatchError, match="'sucess' is not an event of a batch; use one of complete, success, death"):
+        batch.wait(1, until="sucess")  # type: ignore[arg-type]
+
+
 def test_more_members_are_removed_than_a_script_takes_words(app: Program) -> None:
     """Lua can pass about 8,000 values to a function."""
     batch = watched(app)

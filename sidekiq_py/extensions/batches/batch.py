@@ -131,7 +131,7 @@ class Batch:
             options: JSON.
 
         Raises:
-            BatchError: The batch is already open, or there is no such event.
+            BatchError: The batch is already open, there is no such event, or the callback takes other arguments.
             ArgumentTypeError: The options are not JSON.
         """
         _refuse_unknown_event(event)
@@ -140,6 +140,7 @@ class Batch:
         if not isinstance(callback, str) and callbacks.definition_of(callback) is None:
             raise BatchError(f"{callback!r} is not a declared job; give a @job, a ruby_job, or a class by its name")
         check_args([options])
+        callbacks.check_parameters(callback)
         self._callbacks.append(Callback(event, callback, options))
         return self
 

@@ -6,6 +6,7 @@ options of the callback's job, and the client middleware has already run.
 """
 
 import hashlib
+import inspect
 import re
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
@@ -62,6 +63,27 @@ def definition_of(target: Any) -> JobDefinition | None:
     """The declared job that *target* is; None if it is none."""
     found = getattr(target, "__sidekiq_job__", None)
     return found if isinstance(found, JobDefinition) else None
+
+
+def check_parameters(target: Any) -> None:
+    """
+    Raises:
+        BatchError: The function of a declared job does not take a callback's arguments, so that each run would fail.
+    """
+    definition = registry.find(target) if isinstance(target, str) else None
+    declared = definition.job if definition else target
+    # Not the class's own, which may have been overridden.
+    push = getattr(getattr(declared, "__sidekiq_handle__", declared), "perform_async", None)
+    if push is None:
+        return
+    signature = inspect.signature(push).replace(return_annotation=inspect.Signature.empty)
+    try:
+        signature.bind("bid", "event", "options")
+    except TypeError as error:
+        raise BatchError(
+            f"the callback {target!r} takes {signature}, but is called with the batch's id, the event and the options: "
+            f"{error}"
+        ) from error
 
 
 def text_of(callback: Callback, number: int, bid: str, queue: str | None, client: Client) -> bytes | None:

@@ -651,6 +651,17 @@ def test_a_callback_may_have_other_options(app: Program) -> None:
     assert (complete["class"], complete["retry"]) == ("Callback", 3)
 
 
+def test_a_callback_that_takes_other_arguments_is_refused(app: Program) -> None:
+    """Such as one written for Sidekiq Pro, which passes a status and the options."""
+
+    @sidekiq.job(name="TakesTwo")
+    def takes_two(status: Any, options: Any) -> None: ...
+
+    for callback in (takes_two, takes_two.set(queue="low"), "TakesTwo"):
+        with pytest.raises(BatchError, match=r"takes \(status: Any, options: Any\), but is called with the batch's id"):
+            sidekiq.Batch().on("success", callback)  # type: ignore[call-overload]
+
+
 def test_the_keys_of_a_batch_expire_together(app: Program, worker: Any) -> None:
     """As it was asked for, a day behind the last job that is scheduled, and a day after success."""
     batch = watched(app, expires_in=timedelta(days=2))

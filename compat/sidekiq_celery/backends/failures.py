@@ -77,17 +77,27 @@ def without_exits(error: Any) -> Any:
     Replace an error that is not an `Exception`, such as the SystemExit of a task that calls `sys.exit()`.
 
     The replacement is `WorkerLostError`. If the original were raised where the result is read, it would slip past
-    `except Exception` and end the reader. Celery's prefork pool stores the same, as the child that ran the task has
-    exited.
+    `except Exception` and end the reader. For SystemExit and KeyboardInterrupt, Celery's prefork pool stores the same,
+    in the same words, as the child that ran the task has exited; it stores others as they are.
     """
     if not isinstance(error, BaseException) or isinstance(error, Exception):
         return error
-    lost = WorkerLostError(
-        f"The task raised {safe_repr(error)}, which is not an Exception and would end the program that reads the result"
-    )
+    lost = WorkerLostError(_loss_text(error))
     # The traceback is on the cause, and is printed with it.
     lost.__cause__ = error
     return lost
+
+
+def _loss_text(error: BaseException) -> str:
+    if isinstance(error, SystemExit):
+        # Without a code, Python exits with 0, and with 1 for a message.
+        code = 0 if error.code is None else error.code
+        return f"Worker exited prematurely: exitcode {code if isinstance(code, int) else 1}."
+    if isinstance(error, KeyboardInterrupt):
+        return "Worker exited prematurely: KeyboardInterrupt."
+    return (
+        f"The task raised {safe_repr(error)}, which is not an Exception and would end the program that reads the result"
+    )
 
 
 def _made(name: str, module: str | None, message: Any) -> BaseException:

@@ -4,7 +4,6 @@ import asyncio
 import copy
 import json
 import logging
-import re
 import time
 from typing import Any
 
@@ -1037,12 +1036,23 @@ def test_a_tracer_runs_a_task(app: Celery) -> None:
     assert (failed.info.state, failed.retval.type) == ("FAILURE", ZeroDivisionError)
 
 
-@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit("end"), asyncio.CancelledError()])
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (SystemExit(3), "Worker exited prematurely: exitcode 3."),
+        (SystemExit("no disk"), "Worker exited prematurely: exitcode 1."),
+        (SystemExit(), "Worker exited prematurely: exitcode 0."),
+        (KeyboardInterrupt(), "Worker exited prematurely: KeyboardInterrupt."),
+        (GeneratorExit("end"), "The task raised GeneratorExit('end'), which is not an Exception"),
+        (asyncio.CancelledError(), "The task raised CancelledError(), which is not an Exception"),
+    ],
+    ids=repr,
+)
 @pytest.mark.parametrize("is_coroutine", [False, True])
 def test_what_would_end_a_program_is_stored_as_a_lost_worker(
-    app: Celery, worker: TaskWorker, redis_client: redis.Redis, error: BaseException, is_coroutine: bool
+    app: Celery, worker: TaskWorker, redis_client: redis.Redis, error: BaseException, text: str, is_coroutine: bool
 ) -> None:
-    """As in Celery, whose worker process has gone by it; errbacks are told the same."""
+    """In Celery's words, whose worker process has gone by it; errbacks are told the same."""
 
     @app.task(name="proj.leaves")
     def leaves() -> None:
@@ -1059,8 +1069,9 @@ def test_what_would_end_a_program_is_stored_as_a_lost_worker(
     worker.start()
     result = (leaves_loop if is_coroutine else leaves).apply_async(link_error=mourn.s())
 
-    with pytest.raises(WorkerLostError, match=re.escape(repr(error))):
+    with pytest.raises(WorkerLostError) as raised:
         result.get(timeout=60)
+    assert str(raised.value).startswith(text)
     assert stored(redis_client, result.id)["result"]["exc_module"] == "billiard.exceptions"
     assert result.traceback.count("raise type(error)") == 1
     assert "direct cause" in result.traceback

@@ -62,7 +62,10 @@ class PendingConfiguration(MutableMapping[str, Any], AttributeDictMixin):
         self._given[key] = value
 
     def __delitem__(self, key: str) -> None:
-        del self._given[key]
+        # Loads all settings, as in Celery. If it were removed from *conf* alone, `pop`, which reads first, would have
+        # loaded it already, and it would stay.
+        del self.data[key]
+        self._given.pop(key, None)
 
     def __contains__(self, key: object) -> bool:
         # `setdefault` uses this, and must not load the settings.

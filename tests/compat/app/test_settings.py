@@ -155,6 +155,19 @@ def test_settings_may_be_set_before_they_are_read(app):
     assert app.configured is False
 
 
+@pytest.mark.parametrize("remove", [lambda conf, name: conf.pop(name), lambda conf, name: conf.__delitem__(name)])
+def test_what_was_set_before_settings_are_read_can_be_removed(app, remove):
+    """A setting has its default again; a name of the program's own is gone."""
+    conf = app.conf
+    conf.update(task_default_queue="mail", shop="north")
+    for name in ("task_default_queue", "shop"):
+        remove(conf, name)
+
+    assert (conf.task_default_queue, conf.get("shop"), "shop" in conf) == ("celery", None, False)
+    with pytest.raises(KeyError):
+        remove(conf, "task_serializer")
+
+
 def test_who_holds_conf_sees_what_is_read_later(app):
     """It is the same object before and after."""
     held = app.conf

@@ -75,8 +75,8 @@ def refuse(error: Exception, text: str | None = None) -> NoReturn:
         text: The reason, if it is not that of *error*.
 
     Raises:
-        kombu.exceptions.EncodeError: Always.
+        kombu.exceptions.EncodeError: Always. Without *text*, its argument is *error*, as when kombu encodes a message.
     """
     from kombu.exceptions import EncodeError
 
-    raise EncodeError(text or str(error)) from error
+    raise EncodeError(text or error) from error

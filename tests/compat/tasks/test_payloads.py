@@ -231,8 +231,9 @@ def test_arguments_that_do_not_fit_are_refused_by_the_caller(app: Celery, redis_
 
 def test_what_cannot_be_sent_is_told_by_kombus_error(redis_client: redis.Redis, add: Any) -> None:
     """As programs that come from Celery catch it: what is in a message's body by another error than its headers."""
-    with pytest.raises(EncodeError):
+    with pytest.raises(EncodeError) as refused:
         add.delay(object())
+    assert [(type(cause), str(cause)) for cause in refused.value.args] == [(TypeError, str(refused.value))]
     with pytest.raises(EncodeError):
         add.apply_async((1,), link=add.s(object()))
     for options in ({"headers": {"by": object()}}, {"unknown": object()}):

@@ -114,11 +114,11 @@ def log_time_limit(task_name: str, task_id: Any, seconds: float, *, is_hard: boo
 
 def log_end(task: Any, request: Any, einfo: ExceptionInfo) -> None:
     """Log any other end: the task failed, was rejected, or is ignored."""
-    policy = get_log_policy(task, einfo, einfo.exception)
+    policy = get_log_policy(task, einfo, einfo.error)
     if not logger.isEnabledFor(policy.severity):
         return
-    error = _redacted(task, einfo.exception)
-    if error is not einfo.exception:
+    error = _redacted(task, einfo.error)
+    if error is not einfo.error:
         einfo = ExceptionInfo((type(error), error, einfo.tb), einfo.internal)
     data = {
         **_whose(task, request),

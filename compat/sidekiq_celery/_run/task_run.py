@@ -404,5 +404,5 @@ def exception_info(error: BaseException) -> ExceptionInfo:
 
 def _stored_traceback(einfo: ExceptionInfo) -> str | None:
     """The traceback's text; None if the error was raised nowhere, like that of a time limit."""
-    is_raised = einfo.tb is not None or (einfo.exception is not None and einfo.exception.__cause__ is not None)
+    is_raised = einfo.tb is not None or (einfo.error is not None and einfo.error.__cause__ is not None)
     return einfo.traceback if is_raised else None

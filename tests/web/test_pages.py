@@ -97,6 +97,24 @@ def test_the_overview_counts_what_there_is(viewer, redis_client, payload, failed
     assert "Python 1 0 5 Ruby 1 1 5" in shown
 
 
+@pytest.mark.parametrize("base", ["", "/sidekiq"])
+@pytest.mark.parametrize("part", ["/", "/?live=1"])
+def test_each_number_of_the_overview_leads_to_its_jobs(visitor, failed, part, base):
+    """On the page, and in the part of it that is sent again; the link says what it counts."""
+    failed()
+
+    page = visitor("viewer", base=base).get(part).text
+
+    links = re.findall(r'<dd><a href="([^"]*)" aria-label="([^"]*)">', page)
+    assert [(address.removeprefix(base), label) for address, label in links] == [
+        ("/busy", "Running: 0"),
+        ("/queues", "Enqueued: 0"),
+        ("/retries", "Retries: 1"),
+        ("/scheduled", "Scheduled: 0"),
+        ("/dead", "Dead: 0"),
+    ]
+
+
 def test_the_overview_shows_what_was_done_in_the_last_hour_day_and_week(viewer, redis_client):
     """From the counts that Sidekiq itself keeps."""
     now = datetime.now(UTC)

@@ -21,13 +21,19 @@ def utc_day(now: float) -> str:
 
 
 def largest_units(seconds: int) -> list[tuple[int, str]]:
-    """*seconds* in its two largest units, such as `[(3, "h"), (20, "m")]`; empty for 0."""
+    """
+    *seconds* in its largest unit and the next smaller one, such as `[(3, "h"), (20, "m")]`; empty for 0.
+
+    Only the first if there is less than one of the second: nobody wants the seconds of three days.
+    """
     found = []
     for size, unit in ((31_536_000, "y"), (86_400, "d"), (3600, "h"), (60, "m"), (1, "s")):
         count, seconds = divmod(seconds, size)
         if count:
             found.append((count, unit))
-    return found[:2]
+        if found and (not count or len(found) == 2):
+            break
+    return found
 
 
 monotonic: Callable[[], float] = time.monotonic

@@ -74,7 +74,11 @@ def duration(seconds: float | None) -> str:
         return f"{sign}{size * 1000:.0f} ms"
     if size < 60:
         return f"{sign}{size:.1f} s"
-    return sign + " ".join(f"{count:,} {unit}" for count, unit in largest_units(round(size)))
+    return sign + _spelled_units(round(size))
+
+
+def _spelled_units(seconds: int) -> str:
+    return " ".join(f"{count:,} {unit}" for count, unit in largest_units(seconds))
 
 
 def memory(kilobytes: int) -> str:
@@ -100,13 +104,13 @@ def iso(at: datetime) -> str:
 
 
 def relative(at: datetime | None, now: datetime) -> str:
-    """`in 5 m`, `2 h ago`."""
+    """`in 16 s`, `2 h ago`; tenths of seconds would only flicker on a live page."""
     if at is None:
         return NOTHING
-    seconds = (at - now).total_seconds()
-    if abs(seconds) < 1:
+    seconds = round((at - now).total_seconds())
+    if seconds == 0:
         return "now"
-    text = duration(abs(seconds))
+    text = _spelled_units(abs(seconds))
     return f"in {text}" if seconds > 0 else f"{text} ago"
 
 

@@ -17,7 +17,7 @@ pytest.importorskip("starlette")
 from sidekiq_py.api import AuditLog, Deploy, OverviewScope
 from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.errors import RedisError
-from sidekiq_py.web import JobLink, Page, Redaction, asgi_app, places, site
+from sidekiq_py.web import JobLink, Page, Redaction, asgi_app, places, site, text
 from sidekiq_py.wire import metrics_keys
 from tests.support.redis_server import LOADS_SLOWLY
 from tests.support.waiting import eventually
@@ -174,8 +174,26 @@ def test_a_process_that_has_stopped_beating_is_silent(viewer, redis_client):
 
     shown = viewer.get("/busy").shown
 
-    assert re.search(r"rb:1:aaa .* 30\.\d s ago silent rb:2:bbb", shown)
+    assert re.search(r"rb:1:aaa .* 3[01] s ago silent rb:2:bbb", shown)
     assert shown.count("silent") == 1
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [
+        (16.4, "in 16 s"),
+        (-7.7, "8 s ago"),
+        (0.4, "now"),
+        (-259_210, "3 d ago"),
+        (3_600 + 59, "in 1 h"),
+        (5_000, "in 1 h 23 m"),
+    ],
+)
+def test_a_time_is_told_in_whole_seconds_and_in_at_most_two_neighbouring_units(seconds, told):
+    """`3 d 10 s ago` reads like a mistake, and tenths of seconds flicker while a page updates."""
+    now = datetime.now(UTC)
+
+    assert text.relative(now + timedelta(seconds=seconds), now) == told
 
 
 def test_a_running_job_without_an_id_has_no_link(viewer, redis_client, payload):

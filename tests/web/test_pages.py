@@ -370,6 +370,29 @@ def test_a_job_shows_its_payload_its_failure_and_where_it_waits(viewer, redis_cl
     assert raw.decode() in unescape(page.text)
 
 
+def test_the_arguments_of_a_job_stand_above_its_backtrace(viewer, failed):
+    """A backtrace has a hundred lines, and the question is which customer it was."""
+    failed("j1", args=["alice", {"password": "hunter2"}], error_backtrace=["app/job.rb:5:in 'perform'"] * 120)
+
+    shown = viewer.get("/job?jid=j1").shown
+
+    assert shown.index('Arguments: "alice", {"password": "[redacted]"}') < shown.index("Backtrace, 120 lines")
+
+
+def test_a_job_leads_to_its_queue_to_the_runs_of_its_class_and_to_busy(viewer, redis_client, payload, failed):
+    """Metrics count a job of Active Job under the class that it wraps; a name too long for a page has no link."""
+    mail = payload("j1", klass="ActiveJob::Wrapper", wrapped="Mail::Job")
+    enter_process(redis_client, "rb:1:aaa", running=[mail])
+    failed("j2", klass="A" * 501, queue="mailers & more")
+
+    page, other = viewer.get("/job?jid=j1"), viewer.get("/job?jid=j2")
+
+    assert '<a href="/metrics/job?class=Mail%3A%3AJob">Runs of this class</a>' in page.text
+    assert '<a href="/busy">Running</a> in rb:1:aaa' in page.text
+    assert '<dt>Queue</dt><dd><a href="/queue?name=mailers+%26+more">' in other.text
+    assert "/metrics/job" not in other.text
+
+
 def test_a_job_is_found_wherever_it_is(viewer, redis_client, payload, failed):
     """Running, in a set or in a queue; a job that is nowhere has left Redis."""
     enter_process(redis_client, "rb:1:aaa", running=[payload("running")])

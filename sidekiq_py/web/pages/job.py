@@ -12,8 +12,9 @@ from sidekiq_py.api.page_size import PageSize
 from sidekiq_py.errors import PayloadError
 from sidekiq_py.web.access import Need
 from sidekiq_py.web.handlers import Handler
+from sidekiq_py.web.pages.metrics import LONGEST_NAME
 from sidekiq_py.web.places import FIRST_READ, SETS, Place, SetPlace, chosen_queue, place_at
-from sidekiq_py.web.text import json_text, shortened, whole_number
+from sidekiq_py.web.text import is_linkable, json_text, shortened, whole_number
 from sidekiq_py.web.tree import tree
 from sidekiq_py.web.visit import Visit
 
@@ -152,6 +153,7 @@ def _show(visit: Visit, record: JobRecord, *, place: Place | None = None, key: s
         work=work,
         at=record.at if isinstance(record, SortedEntry) else None,
         tags=shortened(json_text(shown.redacted.tags), 500),
+        metrics_class=_metrics_class(shown.redacted),
         trace=_trace(shown.redacted),
         trace_address=_trace_address(shown.redacted, visit.site.trace_url),
         links=[link for page in visit.site.pages if page.job_links is not None for link in page.job_links(record.item)],
@@ -159,6 +161,12 @@ def _show(visit: Visit, record: JobRecord, *, place: Place | None = None, key: s
         node=tree(item) if record.is_readable else None,
         text=shown.text,
     )
+
+
+def _metrics_class(record: JobRecord) -> str:
+    """The name under which metrics count this job; empty if it has none, or one that has no page."""
+    name = record.get("wrapped") or record.get("class")
+    return name if isinstance(name, str) and is_linkable(name) and len(name) <= LONGEST_NAME else ""
 
 
 def _trace(record: JobRecord) -> str:

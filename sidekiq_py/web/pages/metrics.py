@@ -31,7 +31,8 @@ _ORDERS: dict[str, tuple[str, Callable[[MetricsPoint], float]]] = {
     "average": ("average run time", lambda total: total.average_ms),
 }
 _SHOWN = 100
-_LONGEST_NAME = 500
+LONGEST_NAME = 500
+"""The longest name of a class that has a page; names can be given by any program."""
 
 
 def metrics(visit: Visit) -> Response:
@@ -39,7 +40,7 @@ def metrics(visit: Visit) -> Response:
     if "text/html" not in visit.request.headers.get("accept", ""):
         return _prometheus(visit)
     period = _period(visit)
-    wanted = visit.query("class").strip()[:_LONGEST_NAME]
+    wanted = visit.query("class").strip()[:LONGEST_NAME]
     pattern = f"(?i){re.escape(wanted)}" if wanted else None
     result = Metrics(pool=visit.pool).top_jobs(**_SPANS[period], class_filter=pattern)
     order = visit.query("order") if visit.query("order") in _ORDERS else ""
@@ -56,14 +57,14 @@ def metrics(visit: Visit) -> Response:
         order_text=order_text,
         rows=rows,
         total=len(totals),
-        longest_name=_LONGEST_NAME,
+        longest_name=LONGEST_NAME,
         marks=result.marks[-_SHOWN:],
     )
 
 
 def metrics_of_job(visit: Visit) -> Response:
     """Show one class."""
-    period, name = _period(visit), visit.query("class")[:_LONGEST_NAME]
+    period, name = _period(visit), visit.query("class")[:LONGEST_NAME]
     result = Metrics(pool=visit.pool).for_job(name, **_SPANS[period])
     job, marks = result.jobs[name], result.marks[-_SHOWN:]
     width = timedelta(seconds=result.bucket_seconds)

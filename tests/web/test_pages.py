@@ -393,6 +393,17 @@ def test_a_job_leads_to_its_queue_to_the_runs_of_its_class_and_to_busy(viewer, r
     assert "/metrics/job" not in other.text
 
 
+@pytest.mark.parametrize(("path", "into"), [("/retries", "retry"), ("/scheduled", "schedule"), ("/dead", "dead")])
+def test_the_queue_of_each_listed_job_leads_to_its_page(viewer, failed, path, into):
+    """Also one whose name needs an address of its own; a job without a queue has no link."""
+    failed("j1", into=into, queue="mailers & more")
+    failed("j2", into=into, queue=None)
+
+    assert re.findall(r'<td><a href="(/queue[^"]*)">([^<]*)</a></td>', viewer.get(path).text) == [
+        ("/queue?name=mailers+%26+more", "mailers &amp; more")
+    ]
+
+
 def test_a_job_is_found_wherever_it_is(viewer, redis_client, payload, failed):
     """Running, in a set or in a queue; a job that is nowhere has left Redis."""
     enter_process(redis_client, "rb:1:aaa", running=[payload("running")])

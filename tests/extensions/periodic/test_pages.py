@@ -88,6 +88,12 @@ def test_entries_of_beat_are_rows_without_buttons(visitor, redis_url):
     assert "Run now</button>" not in page.text
 
 
+@pytest.mark.parametrize("path", ["/cron", "/cron/job?name=report"])
+def test_the_queue_of_a_periodic_job_leads_to_its_page(visitor, report, path):
+    """As everywhere else on the dashboard."""
+    assert '<a href="/queue?name=default">default</a>' in visitor().get(path).text
+
+
 def test_one_is_shown_with_its_next_ticks_and_its_history(visitor, report, redis_client):
     """Ticks in its own zone."""
     jid = report.run()

@@ -105,6 +105,27 @@ def test_one_is_shown_with_its_next_ticks_and_its_history(visitor, report, redis
     assert jid in page.shown
 
 
+def test_a_disabled_one_has_no_next_tick(visitor, report):
+    """As in `cron list`: a time would promise a run that never comes. Its own page still says when it would fire."""
+    viewer = visitor("viewer")
+    report.disable("too loud")
+
+    assert "\N{EN DASH} \N{EN DASH} disabled: too loud" in viewer.get("/cron").shown
+    page = viewer.get("/cron/job?name=report")
+    assert "It is disabled and will not fire." in page.shown
+    assert page.text.count("+01:00)") + page.text.count("+02:00)") == 10
+
+
+def test_run_now_is_explained_to_those_who_may_press_it(visitor, report):
+    """Not to viewers, and not where there is nothing to run."""
+    told = "“Run now” ignores the policies"
+
+    assert told in visitor().get("/cron").shown
+    assert told not in visitor("viewer").get("/cron").shown
+    report.remove()
+    assert told not in visitor().get("/cron").shown
+
+
 def test_it_is_run_disabled_enabled_and_removed(visitor, report, redis_client):
     """Each is noted; a viewer does none of it."""
     operator = visitor()

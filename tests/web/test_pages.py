@@ -154,6 +154,21 @@ def test_the_overview_shows_the_first_findings_of_each_kind(viewer, redis_client
     assert len(page.text) < 100_000
 
 
+def test_findings_of_one_kind_leave_room_for_others(viewer, redis_client, payload):
+    """Three of a kind are seen at once; the others are a click away, which needs no script."""
+    for number in range(30):
+        redis_client.sadd("queues", f"q{number:02}")
+        redis_client.lpush(f"queue:q{number:02}", payload())
+    enter_process(redis_client, "app:1:aaa")
+    viewer.get("/")
+
+    assert eventually(lambda: "Problem:" in viewer.get("/").shown)
+    seen, folded = viewer.get("/?live=1").shown.split("More like these")
+    assert seen.count("1 job waits in `") == 3
+    assert folded.count("1 job waits in `") == 17
+    assert "… and 10 more like this" in folded
+
+
 def test_busy_shows_processes_and_what_they_run(viewer, redis_client, payload):
     """Language, version, load, memory and elapsed time."""
     enter_process(redis_client, "rb:1:aaa", queues=["low", "high"], running=[payload("j1", args=["bob", 5])])

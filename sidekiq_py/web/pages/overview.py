@@ -1,21 +1,25 @@
 """The Overview page: throughput, failures, queues, processes, and what the doctor has found."""
 
+from collections import Counter
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from starlette.responses import Response
 
 from sidekiq_py.api import History, Metrics, OverviewScope, Process
-from sidekiq_py.doctor import Level
+from sidekiq_py.doctor import Check, Finding, Level
 from sidekiq_py.web.access import Need
 from sidekiq_py.web.charts import Bar, bars, line
 from sidekiq_py.web.handlers import Handler
 from sidekiq_py.web.trends import charts_of
 from sidekiq_py.web.visit import Visit
 
+_Found = tuple[Check, Finding]
 _PERIODS = {"hour": "the last hour", "day": "the last day", "week": "the last week"}
 _WORST_FIRST = (Level.PROBLEM, Level.WARNING)
 _QUEUES_SHOWN = 20
+_FINDINGS_OF_A_KIND = 3
 _PATH = "/"
 _rate = "{:.1f}".format
 
@@ -33,6 +37,7 @@ def overview(visit: Visit) -> Response:
     report, trouble = visit.server.examiner.look()
     findings = [] if report is None else list(report.first_findings(*_WORST_FIRST, rest="sidekiq-py doctor --json"))
     findings.sort(key=lambda found: _WORST_FIRST.index(found[1].level))
+    first, others = _first_of_each_kind(findings)
     return visit.page(
         "overview.html",
         seen=seen,
@@ -47,10 +52,22 @@ def overview(visit: Visit) -> Response:
             for queue in sorted(seen.queues, key=lambda queue: (-queue.latency, queue.name))[:_QUEUES_SHOWN]
         ],
         fleets=_fleets(seen.processes),
-        findings=findings,
+        findings=first,
+        more_findings=others,
         report=report,
         doctor_trouble=trouble,
     )
+
+
+def _first_of_each_kind(findings: Iterable[_Found]) -> tuple[list[_Found], list[_Found]]:
+    """The findings to show at once, and those to fold: twenty queues without a worker must not hide a wrong clock."""
+    kinds: Counter[tuple[str, Level]] = Counter()
+    first: list[_Found] = []
+    others: list[_Found] = []
+    for check, finding in findings:
+        kinds[check.name, finding.level] += 1
+        (first if kinds[check.name, finding.level] <= _FINDINGS_OF_A_KIND else others).append((check, finding))
+    return first, others
 
 
 def _bars(visit: Visit, period: str) -> list[Bar]:

@@ -450,6 +450,24 @@ def test_keys_alone_revoke_a_task(
     assert redis_client.zscore("sidekiq_py:revoked", "started") is not None
 
 
+@pytest.mark.parametrize(("width", "lines"), [(1440, 1), (1280, 2), (1024, 2)])
+def test_the_header_has_the_same_lines_on_every_page(
+    browser: Browser, visit: Callable[[str], str], shop: None, width: int, lines: int
+) -> None:
+    """One on a wide screen. Pages that update have a button more, and must not push what is below the header down."""
+    browser.driver.set_window_size(width, 1200)
+    try:
+        heights = {}
+        for path in ("/", "/busy", "/retries", "/audit", "/celery", f"/job?jid={JID}"):
+            visit(path)
+            heights[path] = browser.driver.execute_script("return document.querySelector('header').offsetHeight")
+    finally:
+        browser.driver.set_window_size(1280, 1200)
+
+    assert len(set(heights.values())) == 1, heights
+    assert heights["/"] // 40 == lines
+
+
 def test_what_has_the_focus_can_be_seen(browser: Browser, visit: Callable[[str], str], shop: None) -> None:
     """An outline of three pixels on whatever a key reaches."""
     visit("/queues")

@@ -181,16 +181,30 @@ def test_busy_shows_processes_and_what_they_run(viewer, redis_client, payload):
     assert re.search(r'HardJob "bob", 5 default [34]\d\.\d s rb:1:aaa t0', shown)
 
 
-def test_a_process_that_has_stopped_beating_is_silent(viewer, redis_client):
-    """As in `top`: it looks busy until its entry expires."""
+def test_a_process_that_has_stopped_beating_is_silent_and_comes_first(viewer, redis_client):
+    """As in `top`: it looks busy until its entry expires, and among a hundred others nobody would find it."""
     enter_process(redis_client, "rb:1:aaa")
     enter_process(redis_client, "rb:2:bbb")
-    redis_client.hset("rb:1:aaa", "beat", now_seconds() - 30)
+    assert "2 processes, 0 of 10 threads busy" in viewer.get("/busy").shown
+    redis_client.hset("rb:2:bbb", "beat", now_seconds() - 30)
 
     shown = viewer.get("/busy").shown
 
-    assert re.search(r"rb:1:aaa .* 3[01] s ago silent rb:2:bbb", shown)
-    assert shown.count("silent") == 1
+    assert "2 processes, 1 silent, 0 of 10 threads busy" in shown
+    assert re.search(r"rb:2:bbb .* 3[01] s ago silent rb:1:aaa", shown)
+    assert shown.count("silent") == 2
+
+
+def test_many_processes_have_a_link_to_the_running_jobs_below_them(viewer, redis_client, payload):
+    """So that it takes no scrolling to see what runs; with a few processes it is in sight."""
+    link = '<a href="#running">'
+    enter_process(redis_client, "rb:0:aaa", running=[payload("j1")])
+    assert link not in viewer.get("/busy").text
+
+    for number in range(1, 9):
+        enter_process(redis_client, f"rb:{number}:aaa")
+
+    assert link in viewer.get("/busy").text
 
 
 @pytest.mark.parametrize(

@@ -30,14 +30,16 @@ def busy(visit: Visit) -> Response:
     """The page."""
     seen = visit.server.watch.look("/busy", OverviewScope(queues=lambda _names: ()), is_live=visit.is_live)
     start, works_start = visit.query_number("from", 0), visit.query_number("works", 0)
-    processes = seen.processes[start : start + _SHOWN]
+    silent = {process.identity for process in seen.processes if is_silent(process, seen.at)}
+    # Silent ones first, as in `top`: among a hundred nobody would find them.
+    in_order = sorted(seen.processes, key=lambda process: process.identity not in silent)
+    processes = in_order[start : start + _SHOWN]
     works = seen.works[works_start : works_start + _SHOWN]
     return visit.page(
         "busy.html",
         seen=seen,
-        processes=[
-            (process, seen.in_flight_of(process.identity), is_silent(process, seen.at)) for process in processes
-        ],
+        processes=[(process, seen.in_flight_of(process.identity), process.identity in silent) for process in processes],
+        silent=len(silent),
         works=[(work, visit.shown(work.job)) for work in works],
         start=start,
         works_start=works_start,

@@ -433,6 +433,18 @@ def test_the_queue_of_each_listed_job_leads_to_its_page(viewer, failed, path, in
     ]
 
 
+@pytest.mark.parametrize(("path", "into"), [("/retries", "retry"), ("/scheduled", "schedule")])
+def test_a_job_whose_time_has_come_is_due(viewer, failed, path, into):
+    """No process has enqueued it. "Next try: 10 m ago" would read as if it had been tried."""
+    failed("j1", at=-600, into=into)
+    failed("j2", at=610, into=into)
+    failed("j3", at=-600, into="dead")
+
+    assert re.search(r"due 10 m( 1 s)? ago .* in 10 m", viewer.get(path).shown)
+    assert re.search(r"(Next try|Runs) due 10 m( 1 s)? ago \(20", viewer.get("/job?jid=j1").shown)
+    assert "due" not in viewer.get("/dead").shown + viewer.get("/job?jid=j3").shown
+
+
 def test_a_job_is_found_wherever_it_is(viewer, redis_client, payload, failed):
     """Running, in a set or in a queue; a job that is nowhere has left Redis."""
     enter_process(redis_client, "rb:1:aaa", running=[payload("running")])

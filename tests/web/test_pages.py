@@ -235,6 +235,21 @@ def test_a_running_job_without_an_id_has_no_link(viewer, redis_client, payload):
     assert re.findall(r'href="(/job[^"]*)"', page.text) == ["/job?jid=j1"]
 
 
+def test_a_queue_names_the_first_few_processes_that_serve_it(viewer, redis_client, payload):
+    """In full, and says how many more there are; one that nobody serves is in trouble as long as jobs wait in it."""
+    told = "No running process serves this queue"
+    assert f"{told}." in viewer.get("/queue?name=default").shown
+    assert 'class="trouble">No running' not in viewer.get("/queue?name=default").text
+    fill(redis_client, payload, 1)
+    assert f'class="trouble">{told}, so its jobs wait until one does.' in viewer.get("/queue?name=default").text
+
+    for number in range(7):
+        enter_process(redis_client, f"rb:{number}:aaa")
+
+    names = ", ".join(f"rb:{number}:aaa" for number in range(5))
+    assert f"Served by 7 processes : {names} and 2 more" in viewer.get("/queue?name=default").shown
+
+
 def test_a_queue_shows_what_runs_next_first(viewer, redis_client, payload):
     """Or the newest first, if requested; fifty on a page."""
     fill(redis_client, payload, 60)

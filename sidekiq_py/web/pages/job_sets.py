@@ -20,6 +20,7 @@ from sidekiq_py.web.trends import charts_of
 from sidekiq_py.web.visit import Visit
 
 _SHOWN = 50
+_FEW_PROCESSES = 5
 _MOST_CHOSEN = 1000
 # In an entry of the audit log.
 _MOST_NAMED = 10
@@ -68,6 +69,7 @@ def _about_queue(visit: Visit, name: str) -> dict[str, Any]:
     return {
         "summary": summary if exists else None,
         "charts": charts_of(watch, summary, seen) if exists else None,
+        "few": _FEW_PROCESSES,
         "serving": [process for process in seen.processes if name in process.queues],
     }
 

@@ -29,6 +29,8 @@ from sidekiq_py.wire.payload import call_item
 ClientChain = Chain[ClientMiddleware]
 
 _log = logging.getLogger("sidekiq")
+# Each push that a middleware stops would repeat the warning.
+_has_warned = False
 
 
 class Order(NamedTuple):
@@ -228,8 +230,17 @@ def through(chain: ClientChain, job: Any, payload: Payload) -> Payload | None:
     """The payload after the client middleware, or None if it was stopped."""
     if not chain:
         return payload
-    kept = chain.invoke(job, payload, payload["queue"], lambda: payload)
+    went_through = False
+
+    def innermost() -> Payload:
+        nonlocal went_through
+        went_through = True
+        return payload
+
+    kept = chain.invoke(job, payload, payload["queue"], innermost)
     if not kept:
+        if kept is None and went_through:
+            _warn_of_missing_return(payload)
         return None
     if hasattr(kept, "__await__"):
         if hasattr(kept, "close"):
@@ -241,6 +252,17 @@ def through(chain: ClientChain, job: Any, payload: Payload) -> Payload | None:
     if type(queue) is not str or not queue:
         raise PayloadError(f"a client middleware left the queue {queue!r}; it must be a name")
     return payload
+
+
+def _warn_of_missing_return(payload: Payload) -> None:
+    global _has_warned
+    if not _has_warned:
+        _has_warned = True
+        _log.warning(
+            "A client middleware called call_next() and then returned None, so %s was not enqueued. Return what "
+            "call_next() returned, or False to stop a push on purpose. This is logged once",
+            payload.get("class"),
+        )
 
 
 def as_outgoing(payload: Payload, dialect: Dialect, now: float) -> Outgoing:

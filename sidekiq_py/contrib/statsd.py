@@ -48,12 +48,14 @@ def start(host: str = "localhost", port: int = 8125, *, namespace: str = "", tag
         tags: Tags to add to every metric, such as `["env:production"]`.
 
     Raises:
-        ConfigError: *tags* is a text.
+        ConfigError: *tags* is a text, or there is no such port.
         OSError: The host is unknown.
     """
     global _sender
     if isinstance(tags, str):
         raise ConfigError(f"tags is {tags!r}; give a list: [{tags!r}]")
+    if isinstance(port, int) and not 0 < port < 65536:
+        raise ConfigError(f"port is {port!r}; give a number from 1 to 65535")
     sender = _Sender(host, port, namespace, tags)
     stop()
     _sender = sender

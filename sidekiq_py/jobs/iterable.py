@@ -275,7 +275,12 @@ def cancel(jid: str) -> int:
 
     Returns:
         When it was first asked to stop, in whole epoch seconds.
+
+    Raises:
+        TypeError: *jid* is not the id of a job.
     """
+    if not isinstance(jid, str) or not jid:
+        raise TypeError(f"jid is {jid!r}; give the id of a job")
     here = sync_client.current()
     now = time()
     keep = here.detection.dialect(now).iteration_keeps_first_ttl

@@ -13,6 +13,7 @@ import pytest
 import redis
 
 import sidekiq_py as sidekiq
+from sidekiq_py.client import outgoing
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, ConfigError, PayloadError
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
@@ -214,6 +215,27 @@ def test_middleware_that_does_not_go_on_stops_the_push(pushed: Pushed) -> None:
     sidekiq.client_middleware.add(lambda job, payload, queue, call_next: None)
 
     assert sidekiq.ruby_job("A").perform_async() is None
+    assert pushed.queue() == []
+
+
+def test_middleware_that_forgets_to_return_is_named_once_in_the_log(
+    pushed: Pushed, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stops every push, as in Ruby; one that stops a push on purpose does not go on."""
+    monkeypatch.setattr(outgoing, "_has_warned", False)
+    sidekiq.client_middleware.add(lambda job, payload, queue, call_next: None)
+    sidekiq.ruby_job("A").perform_async()
+    sidekiq.client_middleware.clear()
+    assert caplog.messages == []
+
+    @sidekiq.client_middleware.add
+    def forgetful(job: Any, payload: dict[str, Any], queue: str, call_next: Any) -> Any:
+        call_next()
+
+    assert [sidekiq.ruby_job("A").perform_async() for _ in range(2)] == [None, None]
+
+    [message] = caplog.messages
+    assert message.startswith("A client middleware called call_next() and then returned None, so A was not enqueued.")
     assert pushed.queue() == []
 
 

@@ -55,6 +55,8 @@ def test_an_address_or_tags_that_cannot_be_meant_are_refused() -> None:
         statsd.start("localhost:8125")
     with pytest.raises(ConfigError, match=r"tags is 'env:a'; give a list: \['env:a'\]"):
         statsd.start(tags="env:a")
+    with pytest.raises(ConfigError, match="port is 99999; give a number from 1 to 65535"):
+        statsd.start(port=99999)
 
 
 def test_a_job_that_succeeds_is_counted_and_timed(agent: socket.socket, work_off: WorkOff) -> None:

@@ -187,6 +187,14 @@ def test_a_job_cancelled_before_its_first_run_sees_it(redis_client: redis.Redis)
     assert state(redis_client) == {}
 
 
+@pytest.mark.parametrize("jid", [None, ""])
+def test_what_is_no_id_cancels_nothing(redis_client: redis.Redis, jid: Any) -> None:
+    """A push that a middleware stopped returns None."""
+    with pytest.raises(TypeError, match=r"jid is (None|''); give the id of a job"):
+        sidekiq.cancel(jid)
+    assert redis_client.keys() == []
+
+
 def test_a_job_that_ruby_cancelled_before_its_first_run_sees_it(redis_client: redis.Redis) -> None:
     """Ruby leaves no cursor behind."""
     redis_client.hset("it-j", "cancelled", 1700000000)

@@ -62,13 +62,13 @@ DASHBOARD_PAGES = {
     "retries": "/retries",
     "job": "/job?jid={jid}",
     "metrics": "/metrics/job?class=FraudCheck",
-    "queue": "/queue?name=python",
     "celery_workflow": "/celery/workflow?id={task}&group={group}",
     "celery_workers": "/celery/workers",
 }
 # Pages that show more than the scene has; `_fill_the_other_pages` adds the rest.
 OTHER_PAGES = {
     "queues": "/queues",
+    "queue": "/queue?name=images",
     "scheduled": "/scheduled",
     "dead": "/dead",
     "metrics_all": "/metrics",

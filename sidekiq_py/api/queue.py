@@ -14,7 +14,6 @@ from sidekiq_py.api.page_size import PageSize
 from sidekiq_py.api.source import SizedOfRedis, pool_for
 from sidekiq_py.client.sync_client import Client, of_pool
 from sidekiq_py.clock import now_seconds
-from sidekiq_py.options import complaint_about_queue
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.slices import slices_of
 from sidekiq_py.redis_access.reads import in_flight_counts, queues
@@ -340,12 +339,10 @@ class Queue(SizedOfRedis):
             stop: Called between round trips; if it returns True, the remaining jobs stay.
 
         Raises:
-            ValueError: *target* is this queue, or a name that no worker could serve.
+            ValueError: *target* is this queue, or not a name.
         """
         if not isinstance(target, str) or not target:
             raise ValueError(f"target is {target!r}; give the other queue's name")
-        if (complaint := complaint_about_queue(target, f"target is {target!r}")) is not None:
-            raise ValueError(complaint)
         if target == self.name:
             raise ValueError(f"the jobs of {target} are already there; name another queue")
         if jobs is None:

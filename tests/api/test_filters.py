@@ -267,9 +267,9 @@ def test_a_move_to_itself_is_refused(pool):
         Queue().move_to("default")
 
 
-@pytest.mark.parametrize("target", ["", None, "low "])
-def test_jobs_are_not_moved_where_no_worker_could_fetch_them(target, pool):
-    """They would be stranded."""
+@pytest.mark.parametrize("target", ["", None])
+def test_jobs_are_not_moved_to_what_is_no_name(target, pool):
+    """They would be stranded. Other odd names may be those of existing queues."""
     with pytest.raises(ValueError, match=f"target is {target!r}"):
         Queue().move_to(target)
 

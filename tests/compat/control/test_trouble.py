@@ -13,7 +13,7 @@ import redis
 from kombu.exceptions import OperationalError
 
 from tests.compat.control.conftest import NODE, SECONDS, Asked, running
-from tests.support.process_states import state_of
+from tests.support.process_states import has_ended, state_of
 from tests.support.redis_server import RedisServer
 from tests.support.redis_users import Users, documented_users
 from tests.support.waiting import eventually
@@ -45,11 +45,6 @@ def answered(worker: Asked) -> Any:
     return eventually(ask, within_seconds=SECONDS)
 
 
-def is_gone(pid: int) -> bool:
-    """There is no such process, or only its remains."""
-    return state_of(pid) in "ZX"
-
-
 def has_socket(pid: int) -> bool:
     """The process has a connection."""
     targets = [os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()]
@@ -64,7 +59,7 @@ def testa_remote_control__that_is_killed_is_replaced(start: Start) -> None:
     assert has_socket(old)
 
     os.kill(old, signal.SIGKILL)
-    eventually(lambda: is_gone(old), within_seconds=SECONDS)
+    eventually(lambda: has_ended(old), within_seconds=SECONDS)
     answered(worker)
 
     assert remote_control_of(worker) != old
@@ -94,7 +89,7 @@ def testa_remote_control__ends_with_its_parent(start: Start) -> None:
 
     worker.process.kill()
 
-    eventually(lambda: all(is_gone(pid) for pid in family), within_seconds=SECONDS)
+    eventually(lambda: all(has_ended(pid) for pid in family), within_seconds=SECONDS)
 
 
 def test_frozen_remote_control_holds_nobody_up(start: Start) -> None:
@@ -107,7 +102,7 @@ def test_frozen_remote_control_holds_nobody_up(start: Start) -> None:
     worker.process.send_signal(signal.SIGTERM)
 
     assert worker.process.wait(SECONDS) == 0
-    assert is_gone(frozen)
+    assert has_ended(frozen)
 
 
 def test_tasks_of_a_frozen_child_are_active(start: Start) -> None:

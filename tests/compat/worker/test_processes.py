@@ -10,8 +10,8 @@ import pytest
 import redis
 from sidekiq_celery.exceptions import TimeLimitExceeded
 
-from tests.engine.prefork.test_process_end import is_gone
 from tests.support.celery_program import StartWorker, noted
+from tests.support.process_states import has_ended
 from tests.support.waiting import eventually
 
 _SECONDS = 60
@@ -251,7 +251,7 @@ def test_a_hup_starts_it_anew(pool: str, start: StartWorker, redis_client: redis
         return noted(redis_client, "signals").count(f"worker_ready {worker.pid}") == 2
 
     eventually(has_started_twice, within_seconds=_SECONDS)
-    assert all(map(is_gone, used))
+    assert all(map(has_ended, used))
     assert project.add.delay(2, 2).get(timeout=_SECONDS) == 4
     assert worker.stop() == 0
 

@@ -32,13 +32,24 @@ OfTwo = TypeVar("OfTwo", bound=Callable[[Any, Any], Any])
 _log = logging.getLogger("sidekiq")
 
 
-def _checked(handler: F, name: str, arguments: str) -> F:
-    if not callable(handler):
-        raise ConfigError(f"{handler!r} is not a handler for {name}; give a function {arguments}")
+def returns_coroutine(function: Callable[..., Any]) -> bool:
+    """True for an `async def`, an object whose `__call__` is one, and a job that is one."""
     # Imported here, because it is heavier than everything else that a program imports to enqueue jobs.
     from inspect import iscoroutinefunction
 
-    if iscoroutinefunction(handler):
+    # A plain function around a job has its attributes, too, but may run it to its end.
+    is_handle = hasattr(type(function), "perform_async")
+    return (
+        iscoroutinefunction(function)
+        or iscoroutinefunction(type(function).__call__)
+        or (is_handle and function.__sidekiq_job__.is_async)  # type: ignore[attr-defined]
+    )
+
+
+def _checked(handler: F, name: str, arguments: str) -> F:
+    if not callable(handler):
+        raise ConfigError(f"{handler!r} is not a handler for {name}; give a function {arguments}")
+    if returns_coroutine(handler):
         raise ConfigError(
             f"{handler!r} is an `async def`, which {name} would not await; give a plain function {arguments}"
         )

@@ -127,7 +127,8 @@ def warn_of_unknown(names: Collection[Any], known: Collection[str], owner: str, 
             continue
         if name in TIME_LIMITS:
             _warn(
-                f"{owner} has the option {name!r}, which has no effect there; declare it with the job: @job({name}=…)"
+                f"{owner} has the option {name!r}, which has no effect there. Declare the time limit of a Python job "
+                f"with it, as @job({name}=…); for a key of your own write custom={{{name!r}: …}}"
             )
             continue
         near = closest(name, known, least=_NEAR if only_near else _SIMILAR)

@@ -174,6 +174,21 @@ class FunctionDefinition(JobDefinition):
         return self.function
 
 
+def definition_of(job: Any) -> JobDefinition | None:
+    """
+    The definition of what a program names as a job: a handle (with the options of `set`), a job class, or a function
+    that wraps one. None if it is something else.
+
+    Raises:
+        JobDeclarationError: An option of `set` is invalid, or belongs to a single push.
+    """
+    found = getattr(job, "__sidekiq_job__", None)
+    if not isinstance(found, JobDefinition):
+        return None
+    with_options: Callable[[], JobDefinition] | None = getattr(type(job), "with_options", None)
+    return found if with_options is None else job.with_options()
+
+
 class Registry:
     """
     Maps class names to declared jobs.

@@ -1,11 +1,13 @@
 """What a program hangs on a worker."""
 
+import functools
 import logging
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+import sidekiq_py as sidekiq
 from sidekiq_py.errors import (
     ConfigError,
     ExtensionError,
@@ -150,6 +152,18 @@ def test_an_async_handler_is_refused_at_once(register: Callable[[Any], Any]) -> 
 
     with pytest.raises(ConfigError, match=r"an `async def`, which .* would not await; give a plain function "):
         register(report)
+
+    class Reporter:
+        async def __call__(self, *_: Any) -> None: ...
+
+    for awaitable in (Reporter(), sidekiq.job(name="Report")(report)):
+        with pytest.raises(ConfigError, match=r"an `async def`, which .* would not await"):
+            register(awaitable)
+
+    @functools.wraps(sidekiq.job(name="Report2")(report))
+    def run_to_its_end(*_: Any) -> None: ...
+
+    register(run_to_its_end)
 
 
 def test_a_program_may_end_itself_at_startup() -> None:

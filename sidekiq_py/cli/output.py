@@ -153,7 +153,7 @@ def cut(line: str, width: int) -> str:
 
 
 def span(seconds: float) -> str:
-    """Format a duration in its two largest units: `2d 3h`, `45s`."""
+    """Format a duration in its largest unit and the next smaller one: `2d 3h`, `45s`."""
     return " ".join(f"{count}{unit}" for count, unit in largest_units(int(abs(seconds)))) or "0s"
 
 

@@ -277,6 +277,8 @@ def move(
     """
     if source == target:
         raise click.UsageError("FROM and TO are the same queue")
+    if not target:
+        raise click.UsageError("TO is empty; give the other queue's name")
     queue = _known(source)
     # Before anything is done: a target that is not a list, or that this user may not use, is named.
     _known(target, create=create, advice="To move jobs to a new queue, add --create.").size  # noqa: B018 - raises

@@ -18,7 +18,7 @@ from sidekiq_py.clock import now_seconds
 from sidekiq_py.errors import ArgumentTypeError, ConfigError, PayloadError
 from sidekiq_py.middleware.chain import Chain, ClientMiddleware
 from sidekiq_py.redis_access.job_path.push import Outgoing, PushBatch
-from sidekiq_py.registry import JobDefinition, Payload
+from sidekiq_py.registry import JobDefinition, Payload, definition_of
 from sidekiq_py.telemetry import PUSH
 from sidekiq_py.wire import payload as payloads
 from sidekiq_py.wire.dialect import Dialect
@@ -63,10 +63,8 @@ def order_of_item(item: Mapping[str, Any]) -> Order:
             raise PayloadError(f"a job's keys must be strings, but {key!r} is of type {type(key).__name__}")
         if key.startswith(":"):
             raise PayloadError(f"the key {key!r} is spelled as a Ruby symbol; write {key[1:]!r}")
-    definition = getattr(fields.get("class"), "__sidekiq_job__", None)
-    if not isinstance(definition, JobDefinition):
-        definition = None
-    else:
+    definition = definition_of(fields.get("class"))
+    if definition is not None:
         fields["class"] = definition.name
     if "at" in fields:
         fields["at"] = moment(fields["at"])

@@ -1,7 +1,7 @@
 """Validates declarations: a job's name, its options and its time limits."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from math import isfinite
@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from sidekiq_py import program
 from sidekiq_py.errors import ArgumentError, JobDeclarationError
+from sidekiq_py.hooks import returns_coroutine
 from sidekiq_py.options import QUEUE_OPTIONS, complaint_about_queue, with_custom
 from sidekiq_py.wire.json_dialect import check_args
 
@@ -54,7 +55,7 @@ def checked_block(block: F, name: str, arguments: str) -> F:
     """
     if not callable(block):
         raise JobDeclarationError(f"{name} has {block!r}; put @….{name} above a function of {arguments}")
-    if iscoroutinefunction(block):
+    if returns_coroutine(block):
         raise JobDeclarationError(
             f"{name} has {block!r}, an `async def`, which nothing would await; give a plain function of {arguments}"
         )
@@ -127,7 +128,7 @@ def _checked(name: str, value: Any, owner: str) -> Any:
     if name == "dead" and not isinstance(value, bool):
         _refuse(owner, name, value, "True or False")
     if name == "tags":
-        if isinstance(value, str) or not all(isinstance(tag, str) for tag in value):
+        if isinstance(value, str) or not isinstance(value, Iterable) or not all(isinstance(tag, str) for tag in value):
             _refuse(owner, name, value, "a list of strings")
         value = list(value)
     if name == "retry_for":

@@ -31,7 +31,7 @@ P = ParamSpec("P")
 _OF_OTHER_LIBRARIES = frozenset({"apply_async", "delay", "enqueue", "perform_later", "push", "schedule", "send"})
 
 # The options of `set` that are no keys of a payload.
-_OF_ONE_CALL = ("wait", "wait_until", "pool", "sync")
+_OF_ONE_CALL = ("at", "wait", "wait_until", "pool", "sync")
 
 Interval = float | timedelta
 Moment = float | datetime
@@ -50,7 +50,7 @@ class Handle(Generic[P]):
     _lasts = True
 
     def __init__(self, definition: JobDefinition, parameters: Parameters) -> None:
-        self.definition = definition
+        self.definition = self.__sidekiq_job__ = definition
         self._parameters = parameters
         # What a `Setter` sets: all that `set` was given, and what that means for a push.
         self._given: Mapping[str, Any] = {}
@@ -61,11 +61,6 @@ class Handle(Generic[P]):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.definition.name} {self.definition.options}>"
-
-    @property
-    def __sidekiq_job__(self) -> JobDefinition:
-        """The job, for whatever pushes it later: a periodic job, a callback of a batch, or an item's `class`."""
-        return self.definition
 
     if not TYPE_CHECKING:  # or every misspelled name would have the type Any
 
@@ -264,20 +259,21 @@ class Setter(Handle[P]):
         elif wait is not None:
             self._interval = span_seconds(wait)
 
-    @property
-    def __sidekiq_job__(self) -> JobDefinition:
+    def with_options(self) -> JobDefinition:
         """
-        The job with these options.
+        The job with these options, for whatever pushes it later: a periodic job, a callback of a batch, or an item's
+        `class`.
 
         Raises:
-            JobDeclarationError: An option belongs to a single push.
+            JobDeclarationError: An option is invalid, or belongs to a single push.
         """
         owner = f"{self.definition.name}.set"
+        options = dict(self._given)
         for name in _OF_ONE_CALL:
-            if name in self._given:
+            if options.pop(name, None) not in (None, False):
                 raise JobDeclarationError(f"{owner} has {name}=, which only counts for a call, such as perform_async")
         definition = copy(self.definition)
-        definition.options = {**definition.options, **checked_options(self._given, owner)}
+        definition.options = {**definition.options, **checked_options(options, owner)}
         definition.push_template = None
         return definition
 

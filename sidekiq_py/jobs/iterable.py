@@ -32,6 +32,17 @@ FLUSH_SECONDS = 5.0
 T = TypeVar("T")
 
 _log = logging.getLogger("sidekiq")
+# What a subclass may define, and what is called without `await`.
+_METHODS = (
+    "build_enumerator",
+    "each_iteration",
+    "on_start",
+    "on_resume",
+    "on_stop",
+    "on_cancel",
+    "on_complete",
+    "around_iteration",
+)
 
 
 class Aborted(Exception):
@@ -147,13 +158,12 @@ class IterableJob(Job):
             raise JobDeclarationError(
                 f"{cls.__qualname__} is iterable and defines perform; let each_iteration do its work"
             )
-        build, each = cls.build_enumerator, cls.each_iteration
-        hooks = (cls.on_start, cls.on_resume, cls.on_stop, cls.on_cancel, cls.on_complete, cls.around_iteration)
-        coroutine = next((one for one in (build, each, *hooks) if iscoroutinefunction(one)), None)
-        if coroutine is not None:
+        name = next((name for name in _METHODS if iscoroutinefunction(getattr(cls, name))), None)
+        if name is not None:
             raise JobDeclarationError(
-                f"{cls.__qualname__} is iterable, and its {coroutine.__name__} an `async def`; define plain functions"
+                f"{cls.__qualname__} is iterable, and its {name} an `async def`; define plain functions"
             )
+        build, each = cls.build_enumerator, cls.each_iteration
         is_whole = __name__ not in (build.__module__, each.__module__)
         return (each, 2) if is_whole else None
 

@@ -179,7 +179,10 @@ class Job:
         pass. None if the class is not a complete job.
         """
         perform = getattr(cls, "perform", None)
-        return None if perform is None else (perform, 1)
+        if perform is None:
+            return None
+        defined = next(vars(one)["perform"] for one in cls.__mro__ if "perform" in vars(one))
+        return perform, 0 if isinstance(defined, (staticmethod, classmethod)) else 1
 
     def _bound(self) -> Callable[..., Any]:
         """The method that a run calls."""

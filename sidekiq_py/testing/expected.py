@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sidekiq_py.jobs.handles import Handle
 from sidekiq_py.registry import JobDefinition
 from sidekiq_py.testing.enqueued_job import EnqueuedJob, utc_text
 from sidekiq_py.wire.payload import LEAST_MOMENT
@@ -31,8 +30,6 @@ def name_of(job: Any) -> str:
     """
     if isinstance(job, str):
         return job
-    if isinstance(job, Handle):
-        return job.definition.name
     definition = getattr(job, "__sidekiq_job__", None) or getattr(job, "definition", None)
     if isinstance(definition, JobDefinition):
         return definition.name

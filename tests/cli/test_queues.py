@@ -258,6 +258,16 @@ def test_move_takes_all_jobs_in_their_order(run, push, redis_client):
     assert jids(redis_client, "high")[0] == "first"
 
 
+def test_move_needs_the_name_of_a_queue(run, push, redis_client):
+    """Even if some program has made a queue without one."""
+    push("default", "one")
+    redis_client.sadd("queues", "")
+
+    result = run("queues", "move", "default", "", "--yes")
+
+    assert (result.exit_code, "TO is empty; give the other queue's name" in result.output) == (2, True)
+
+
 def test_move_takes_what_filters_choose(run, push, redis_client):
     """The target may be a new queue with --create."""
     push("low", "a", "b", "c")
@@ -284,7 +294,7 @@ def test_pause_takes_a_new_queue_with_create(run, redis_client):
     [
         (["move", "low", "low", "--yes"], "FROM and TO are the same queue"),
         (["move", "low", "a b", "--yes", "--create"], "queue is 'a b', with the character ' '; queue names must not"),
-        (["move", "low", "", "--yes", "--create"], "names no queue"),
+        (["move", "low", "", "--yes", "--create"], "TO is empty"),
         (["move", "low", os.fsdecode(b"\xff"), "--yes", "--create"], "is not UTF-8; workers cannot serve it"),
         (["pause", "new"], "To pause a queue that does not exist yet, add --create."),
         (["pause", "", "--create"], "names no queue"),

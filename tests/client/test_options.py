@@ -31,7 +31,10 @@ def declare(**options: Any) -> Any:
         (lambda: sidekiq.ruby_job("A").set({"wait_untli": 5}), r"did you mean 'wait_until'\?"),
         (lambda: type("A", (sidekiq.Job,), {"perform": print}, name="A", queu="low"), r"did you mean 'queue'\?"),
         (lambda: sidekiq.configure(default_job_options={"retrry": 3}), r"did you mean 'retry'\?"),
-        (lambda: sidekiq.ruby_job("A", timeout=5), r"'timeout', which has no effect there; declare it with the job"),
+        (
+            lambda: sidekiq.ruby_job("A", timeout=5),
+            r"'timeout', which has no effect there\. Declare the time limit of a Python",
+        ),
         (lambda: declare().set({"hard_timeout": 5}), r"A.set has the option 'hard_timeout', which has no effect there"),
         (lambda: sidekiq.configure(default_job_options={"timeout": 5}), r"which has no effect there"),
         (lambda: declare(tenant=5), r"'tenant', which Sidekiq does not know\. For a key of your own write custom={'te"),

@@ -1,5 +1,6 @@
 """Declaring jobs as functions, and what their handles do."""
 
+import functools
 import importlib
 import inspect
 import json
@@ -390,8 +391,30 @@ def test_an_item_s_class_brings_the_options_of_set(configured: str, pushed: Push
     assert (payload["class"], payload["tags"], payload["retry_for"]) == ("A", ["a"], 3600)
 
 
+def test_a_function_that_wraps_a_job_stands_for_it(configured: str, pushed: Pushed) -> None:
+    """As a decorator above `@sidekiq.job` makes it."""
+
+    @functools.wraps(declared_here)
+    def logged(*args: Any) -> None: ...
+
+    sidekiq.Client().push({"class": logged, "args": ["x"]})
+
+    assert len(pushed.queue("low")) == 1
+
+
+def test_the_options_of_set_are_checked_when_they_are_needed(configured: str) -> None:
+    """Not by tools that look at an object; and an option that says nothing counts as left out."""
+    setter = declared_here.set(wait=5)
+    assert hasattr(setter, "__sidekiq_job__")
+    inspect.getmembers(setter)
+
+    sidekiq.Client().push({"class": declared_here.set(wait=None, pool=None, sync=False), "args": ["x"]})
+    with pytest.raises(JobDeclarationError, match="tags=None; give a list of strings"):
+        sidekiq.Client().push({"class": declared_here.set(tags=None), "args": ["x"]})  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
-    "option", [{"wait": 5}, {"wait_until": 2e9}, {"sync": True}, {"pool": "redis://x"}, {"jid": "j"}]
+    "option", [{"at": 2e9}, {"wait": 5}, {"wait_until": 2e9}, {"sync": True}, {"pool": "redis://x"}, {"jid": "j"}]
 )
 def test_an_option_of_a_single_push_cannot_be_kept(option: dict[str, Any], configured: str) -> None:
     """A job that is pushed later, such as a periodic one, would ignore it without a word."""

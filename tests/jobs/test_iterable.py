@@ -1,6 +1,7 @@
 """Jobs of many items: leaving off, going on, being cancelled; the state that Ruby reads and writes."""
 
 import csv
+import functools
 import io
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -367,6 +368,17 @@ def test_a_hook_of_an_iterable_job_is_no_async_def() -> None:
             def each_iteration(self, item: int) -> None: ...
 
             async def on_complete(self) -> None: ...  # type: ignore[override]
+
+    async def later(_self: Any) -> None: ...
+
+    with pytest.raises(JobDeclarationError, match="Later is iterable, and its on_start an `async def`"):
+
+        class Later(sidekiq.IterableJob, name="Later"):
+            on_start = functools.partial(later, None)  # type: ignore[assignment]
+
+            def build_enumerator(self, *, cursor: Any) -> Any: ...
+
+            def each_iteration(self, item: int) -> None: ...
 
 
 def test_a_base_without_items_is_no_job() -> None:

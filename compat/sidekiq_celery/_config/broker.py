@@ -150,7 +150,7 @@ def _ssl_query(use_ssl: Any) -> dict[str, str]:
     for key, value in use_ssl.items():
         name = key.removeprefix("ssl_")
         if name in _SSL_OPTIONS and value is not None:
-            found[f"ssl_{name}"] = _CERT_REQS.get(value, str(value))
+            found[f"ssl_{name}"] = _CERT_REQS.get(value, str(value)) if name == "cert_reqs" else str(value)
     return found
 
 

@@ -92,7 +92,7 @@ def _loss_text(error: BaseException) -> str:
     if isinstance(error, SystemExit):
         # Without a code, Python exits with 0, and with 1 for a message.
         code = 0 if error.code is None else error.code
-        return f"Worker exited prematurely: exitcode {code if isinstance(code, int) else 1}."
+        return f"Worker exited prematurely: exitcode {int(code) if isinstance(code, int) else 1}."
     if isinstance(error, KeyboardInterrupt):
         return "Worker exited prematurely: KeyboardInterrupt."
     return (

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.extensions.batches.errors import BatchError
-from sidekiq_py.registry import JobDefinition, registry
+from sidekiq_py.registry import registry
 
 Event = Literal["complete", "success", "death"]
 EVENTS: tuple[Event, ...] = ("complete", "success", "death")
@@ -57,12 +57,6 @@ class Callback(NamedTuple):
 def jid_of(bid: str, event: str, number: int) -> str:
     """The id of a callback's job, the same whichever process enqueues it."""
     return hashlib.sha1(f"{bid}:{event}:{number}".encode(), usedforsecurity=False).hexdigest()[:24]
-
-
-def definition_of(target: Any) -> JobDefinition | None:
-    """The declared job that *target* is; None if it is none."""
-    found = getattr(target, "__sidekiq_job__", None)
-    return found if isinstance(found, JobDefinition) else None
 
 
 def check_parameters(target: Any) -> None:

@@ -13,7 +13,7 @@ from sidekiq_py.cli.values import json_arguments, span_seconds
 from sidekiq_py.errors import ConfigError, JobDeclarationError
 from sidekiq_py.extensions.periodic import store
 from sidekiq_py.extensions.periodic.cron_jobs import CronJob, CronJobs
-from sidekiq_py.extensions.periodic.cron_text import CronText, CronTextError, parse
+from sidekiq_py.extensions.periodic.cron_text import CronText, CronTextError, check_zone, parse
 from sidekiq_py.extensions.periodic.declared import OVERLAPS, make
 from sidekiq_py.extensions.periodic.layout import tick_text
 from sidekiq_py.logs import counted
@@ -294,6 +294,8 @@ def _missing(jobs: CronJobs, name: str) -> str:
 def _cron_text(jobs: CronJobs, text: str, zone: str | None) -> CronText:
     """A cron text that was given where the name of a job may stand. The error is right for either."""
     try:
+        if zone:
+            check_zone(zone)
         found = parse(text, zone=zone)
     except CronTextError as error:
         if error.text == zone:

@@ -161,6 +161,19 @@ def parse(text: str, *, zone: str | None = None) -> CronText:
     )
 
 
+def check_zone(name: str) -> None:
+    """
+    Check the name of a time zone that stands alone. In a cron text, fugit shortens a name until it is that of a zone.
+
+    Raises:
+        CronTextError: There is no zone with exactly this name.
+    """
+    zone_at(name, name, 1)
+    found = parse(f"* * * * * {name}").zone
+    if found != name:
+        raise CronTextError(name, 1, f"{name} is not a time zone; did you mean {found}?")
+
+
 def zone_at(text: str, name: str, position: int) -> tzinfo:
     """
     The time zone with this name or offset (`+02:00`).

@@ -15,13 +15,13 @@ from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 from sidekiq_py import program
 from sidekiq_py.errors import ArgumentError, JobDeclarationError
-from sidekiq_py.extensions.periodic.cron_text import CronText, CronTextError, parse, zone_at
+from sidekiq_py.extensions.periodic.cron_text import CronText, CronTextError, check_zone, parse
 from sidekiq_py.extensions.periodic.keys import DEFAULT_NAMESPACE
 from sidekiq_py.extensions.periodic.layout import CronEntry, OwnState, json_text, message_of
 from sidekiq_py.extensions.periodic.ticks import upcoming
 from sidekiq_py.jobs.declaration import checked_options
 from sidekiq_py.options import closest, complaint_about_queue
-from sidekiq_py.registry import JobDefinition, registry
+from sidekiq_py.registry import definition_of, registry
 from sidekiq_py.wire.json_dialect import check_args
 from sidekiq_py.wire.json_writer import to_s
 from sidekiq_py.wire.payload import DEFAULT_OPTIONS
@@ -155,7 +155,7 @@ def periodic(cron: str, job: Any = None, **given: Any) -> Any:
     if job is None:
 
         def decorate(decorated: J) -> J:
-            if inspect.isfunction(decorated):
+            if inspect.isfunction(decorated) and definition_of(decorated) is None:
                 name = decorated.__qualname__
                 raise JobDeclarationError(f"{name} is not a job yet; put @sidekiq.job below @sidekiq.periodic")
             declare(cron, decorated, by=_place_of(decorated), **given)
@@ -290,14 +290,10 @@ def _zoned(cron: str, tz: str | None) -> str:
     if tz is not None:
         if not isinstance(tz, str) or not tz:
             raise JobDeclarationError(f"tz={tz!r}: give the name of a time zone, such as 'Europe/Berlin'")
-        # fugit shortens a name that is not a zone until it is one; but tz= must name a zone exactly.
         try:
-            zone_at(tz, tz, 1)
-            found = parse(f"* * * * * {tz}").zone
+            check_zone(tz)
         except CronTextError as error:
             raise JobDeclarationError(f"tz={tz!r}: {error.reason}") from None
-        if found != tz:
-            raise JobDeclarationError(f"tz={tz!r}: it is not a time zone; did you mean {found}?")
         own = parse(stripped).zone
         if own not in (None, tz):
             raise JobDeclarationError(f"{cron!r} names the zone {own}, and tz={tz!r} another one; give one of them")
@@ -308,14 +304,13 @@ def _class_and_options(job: Any) -> tuple[str, dict[str, Any]]:
     """
     The class in the payload, and the options that Ruby's gem would put into the message for a class that it knows.
     """
-    definition = getattr(job, "__sidekiq_job__", None)
-    if isinstance(job, str) and job:
-        definition = registry.find(job)
-        if definition is None:
-            return job, {"queue": "default"}
-    if not isinstance(definition, JobDefinition):
-        raise JobDeclarationError(f"{job!r} is not a job; give a @job, a job class, a ruby_job, or a class's name")
+    is_name = isinstance(job, str) and job
+    definition = registry.find(job) if is_name else definition_of(job)
     defaults = checked_options(program.default_job_options, "default_job_options")
+    if definition is None and is_name:
+        return job, {"queue": "default", **defaults}
+    if definition is None:
+        raise JobDeclarationError(f"{job!r} is not a job; give a @job, a job class, a ruby_job, or a class's name")
     return definition.name, {**DEFAULT_OPTIONS, **defaults, **definition.options}
 
 

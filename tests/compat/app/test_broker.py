@@ -49,10 +49,11 @@ def test_remote_control_goes_by_kombus_own_transport(url, expected):
 
 def test_ssl_options_go_into_the_url(make_app):
     """Those of `broker_use_ssl`, with or without `ssl_` in front."""
-    options = {"ssl_cert_reqs": ssl.CERT_REQUIRED, "ca_certs": "/etc/ca.pem", "ssl_keyfile": None}
+    options = {"ssl_cert_reqs": ssl.CERT_REQUIRED, "ca_certs": "/etc/ca.pem", "keyfile": None, "check_hostname": False}
     app = make_app(broker="redis://host/0", broker_use_ssl=options)
 
-    assert redis_settings(app).url == "rediss://host/0?ssl_cert_reqs=required&ssl_ca_certs=%2Fetc%2Fca.pem"
+    url = "rediss://host/0?ssl_cert_reqs=required&ssl_ca_certs=%2Fetc%2Fca.pem&ssl_check_hostname=False"
+    assert redis_settings(app).url == url
 
 
 def test_sentinels_are_named_with_their_master(make_app):

@@ -1042,6 +1042,7 @@ def test_a_tracer_runs_a_task(app: Celery) -> None:
         (SystemExit(3), "Worker exited prematurely: exitcode 3."),
         (SystemExit("no disk"), "Worker exited prematurely: exitcode 1."),
         (SystemExit(), "Worker exited prematurely: exitcode 0."),
+        (SystemExit(True), "Worker exited prematurely: exitcode 1."),
         (KeyboardInterrupt(), "Worker exited prematurely: KeyboardInterrupt."),
         (GeneratorExit("end"), "The task raised GeneratorExit('end'), which is not an Exception"),
         (asyncio.CancelledError(), "The task raised CancelledError(), which is not an Exception"),

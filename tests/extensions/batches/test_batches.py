@@ -651,6 +651,16 @@ def test_a_callback_may_have_other_options(app: Program) -> None:
     assert (complete["class"], complete["retry"]) == ("Callback", 3)
 
 
+def test_a_callback_may_be_a_class_with_a_static_method(app: Program) -> None:
+    """It has no `self` that a caller would leave out."""
+
+    class Static(sidekiq.Job, name="Static"):
+        @staticmethod
+        def perform(bid: str, event: str, options: Any) -> None: ...
+
+    sidekiq.Batch().on("success", Static)
+
+
 def test_a_callback_that_takes_other_arguments_is_refused(app: Program) -> None:
     """Such as one written for Sidekiq Pro, which passes a status and the options."""
 

@@ -214,6 +214,7 @@ def test_next_refuses_a_zone_that_would_not_count(run: Callable[..., Any], start
     assert "--tz is for a cron text; report is a periodic job, with the text 0 9 * * * Etc/UTC" in of_job
     assert "the cron text names the zone Europe/London, and --tz another one; give one of them" in of_text
     assert run("next", "0 9 * * * Europe/Berlin", "--tz", "Europe/Berlin", "-n", "1").endswith("+0100\n")
+    assert "--tz: UTC+2 is not a time zone; did you mean UTC?" in run("next", "0 9 * * *", "--tz", "UTC+2", exit_code=2)
 
 
 def test_a_job_is_added_shown_and_removed(run: Callable[..., Any], redis_client: redis.Redis) -> None:

@@ -1,5 +1,6 @@
 """Ways to declare a periodic job, and who removes it."""
 
+import functools
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -13,7 +14,7 @@ from sidekiq_py.api import CronJobs
 from sidekiq_py.errors import ConfigError, JobDeclarationError, SidekiqError
 from sidekiq_py.extensions.periodic import loading, schedule_file
 from sidekiq_py.extensions.periodic.cron_text import CronTextError
-from sidekiq_py.extensions.periodic.declared import declarations, declare
+from sidekiq_py.extensions.periodic.declared import declarations, declare, make
 from sidekiq_py.redis_access.connection.pool import Pool
 from tests.extensions.periodic.conftest import NOON
 from tests.web.conftest import round_trips
@@ -65,7 +66,7 @@ def test_policies_are_kept(start: Start) -> None:
         ({"cron": "0 9 * * *", "tz": ""}, "tz='': give the name of a time zone"),
         ({"cron": "0 9 * * *", "tz": "europe/berlin"}, "tz='europe/berlin': europe/berlin is not a time zone"),
         ({"cron": "0 9 * * *", "tz": "Eastern Time (US)"}, "Eastern Time (US) is not a time zone"),
-        ({"cron": "0 9 * * *", "tz": "Europe/Berlin2"}, "tz='Europe/Berlin2': it is not a time zone; did you mean"),
+        ({"cron": "0 9 * * *", "tz": "Europe/Berlin2"}, "tz='Europe/Berlin2': Europe/Berlin2 is not a time zone; did you mean"),
         ({"cron": "0 9 * * *", "tz": "Europe/Berlin2"}, "did you mean Europe/Berlin?"),
         ({"cron": "0 9 * * * Etc/UTC", "tz": "Europe/Berlin"}, "give one of them"),
         ({"cron": "0 9 * * *", "overlap": "never"}, "give one of allow, skip"),
@@ -133,12 +134,30 @@ def test_the_program_s_default_options_count_for_ticks(start: Start, redis_url: 
     assert job.stored.entry is not None
     options = {"retry": 5, "queue": "low", "retry_for": 3600}
     assert job.stored.entry.payload(0) == {**options, "class": "Report", "args": []}
+    by_name = make("0 9 * * *", "RubyReport", name="by name")
+    assert by_name.entry.payload(0) == {**options, "retry": 3, "class": "RubyReport", "args": []}
 
 
 def test_what_is_no_job_is_refused() -> None:
     """A plain function is none."""
     with pytest.raises(JobDeclarationError, match="is not a job; give a @job"):
         sidekiq.periodic("0 9 * * *", len)
+
+
+def test_a_function_that_wraps_a_job_stands_for_it(start: Start) -> None:
+    """As a decorator between the two makes it."""
+
+    @sidekiq.job(name="Report", queue="low")
+    def report() -> None: ...
+
+    @sidekiq.periodic("0 9 * * *")
+    @functools.wraps(report)
+    def logged() -> None: ...
+
+    start()
+
+    [job] = CronJobs()
+    assert (job.stored.name, job.queue) == ("Report", "low")
 
 
 def test_decorators_in_the_wrong_order_are_refused() -> None:

@@ -105,6 +105,14 @@ def test_one_is_shown_with_its_next_ticks_and_its_history(visitor, report, redis
     assert jid in page.shown
 
 
+@pytest.mark.parametrize("path", ["/cron", "/cron/job?name=report"])
+def test_one_without_a_queue_leads_nowhere(visitor, report, redis_client, path):
+    """Any program may have written it."""
+    redis_client.hdel("cron_job:report", "queue", "queue_name", "message")
+
+    assert "(no name)" not in visitor().get(path).text
+
+
 def test_a_disabled_one_has_no_next_tick(visitor, report):
     """As in `cron list`: a time would promise a run that never comes. Its own page still says when it would fire."""
     viewer = visitor("viewer")

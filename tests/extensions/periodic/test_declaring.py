@@ -66,7 +66,10 @@ def test_policies_are_kept(start: Start) -> None:
         ({"cron": "0 9 * * *", "tz": ""}, "tz='': give the name of a time zone"),
         ({"cron": "0 9 * * *", "tz": "europe/berlin"}, "tz='europe/berlin': europe/berlin is not a time zone"),
         ({"cron": "0 9 * * *", "tz": "Eastern Time (US)"}, "Eastern Time (US) is not a time zone"),
-        ({"cron": "0 9 * * *", "tz": "Europe/Berlin2"}, "tz='Europe/Berlin2': Europe/Berlin2 is not a time zone; did you mean"),
+        (
+            {"cron": "0 9 * * *", "tz": "Europe/Berlin2"},
+            "Europe/Berlin2 is not a time zone; did you mean",
+        ),
         ({"cron": "0 9 * * *", "tz": "Europe/Berlin2"}, "did you mean Europe/Berlin?"),
         ({"cron": "0 9 * * * Etc/UTC", "tz": "Europe/Berlin"}, "give one of them"),
         ({"cron": "0 9 * * *", "overlap": "never"}, "give one of allow, skip"),

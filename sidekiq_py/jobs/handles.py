@@ -30,7 +30,7 @@ P = ParamSpec("P")
 # What enqueues a job in Celery, Dramatiq, RQ, Huey and Active Job.
 _OF_OTHER_LIBRARIES = frozenset({"apply_async", "delay", "enqueue", "perform_later", "push", "schedule", "send"})
 
-# The options of `set` that are no keys of a payload.
+# The options of `set` that say when, where and how a single push happens.
 _OF_ONE_CALL = ("at", "wait", "wait_until", "pool", "sync")
 
 Interval = float | timedelta

@@ -4,11 +4,12 @@ notebooks and `mock.create_autospec` show and check the parameters.
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FunctionType, MethodType
 from typing import Any, TypeVar
 
 from sidekiq_py.jobs.parameters import Parameters
+from sidekiq_py.registry import registry
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -79,3 +80,24 @@ def _joined(methods: inspect.Signature, jobs: inspect.Signature) -> inspect.Sign
             for parameter in own
         ]
     return methods.replace(parameters=[*own, *theirs])
+
+
+def misfit(job: Any, args: Sequence[Any]) -> tuple[inspect.Signature, TypeError] | None:
+    """
+    What a declared job takes, and why *args* do not fit; None if they do, or if its function is not known here.
+
+    Args:
+        job: A handle, a job class, or the name of either.
+    """
+    definition = registry.find(job) if isinstance(job, str) else None
+    declared = definition.job if definition else job
+    # Not the class's own: it may have been overridden, and what pushes the job later does not call it.
+    push = getattr(getattr(declared, "__sidekiq_handle__", declared), "perform_async", None)
+    if push is None:
+        return None
+    signature = inspect.signature(push).replace(return_annotation=inspect.Signature.empty)
+    try:
+        signature.bind(*args)
+    except TypeError as error:
+        return signature, error
+    return None

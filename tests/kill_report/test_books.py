@@ -24,6 +24,7 @@ from kill_report.books import (
 )
 from kill_report.stalls import seconds_of, stalls, stalls_noted, waits
 from tests.support.ledger import Run
+from tests.support.process_states import state_of
 from tests.support.waiting import eventually
 
 
@@ -158,4 +159,4 @@ def _stop_for(pids: list[int], seconds: float) -> None:
 
 
 def _sleeps(pid: int) -> bool:
-    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "S"
+    return state_of(pid) == "S"

@@ -6,12 +6,12 @@ options of the callback's job, and the client middleware has already run.
 """
 
 import hashlib
-import inspect
 import re
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.extensions.batches.errors import BatchError
+from sidekiq_py.jobs.signatures import misfit
 from sidekiq_py.registry import registry
 
 Event = Literal["complete", "success", "death"]
@@ -64,18 +64,11 @@ def check_parameters(target: Any) -> None:
     Raises:
         BatchError: The function of a declared job does not take a callback's arguments, so that each run would fail.
     """
-    definition = registry.find(target) if isinstance(target, str) else None
-    declared = definition.job if definition else target
-    # Not the class's own, which may have been overridden.
-    push = getattr(getattr(declared, "__sidekiq_handle__", declared), "perform_async", None)
-    if push is None:
-        return
-    signature = inspect.signature(push).replace(return_annotation=inspect.Signature.empty)
-    try:
-        signature.bind("bid", "event", "options")
-    except TypeError as error:
+    found = misfit(target, ("bid", "event", "options"))
+    if found is not None:
+        takes, error = found
         raise BatchError(
-            f"the callback {target!r} takes {signature}, but is called with the batch's id, the event and the options: "
+            f"the callback {target!r} takes {takes}, but is called with the batch's id, the event and the options: "
             f"{error}"
         ) from error
 

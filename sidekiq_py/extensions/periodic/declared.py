@@ -20,6 +20,7 @@ from sidekiq_py.extensions.periodic.keys import DEFAULT_NAMESPACE
 from sidekiq_py.extensions.periodic.layout import CronEntry, OwnState, json_text, message_of
 from sidekiq_py.extensions.periodic.ticks import upcoming
 from sidekiq_py.jobs.declaration import checked_options
+from sidekiq_py.jobs.signatures import misfit
 from sidekiq_py.options import closest, complaint_about_queue
 from sidekiq_py.registry import definition_of, registry
 from sidekiq_py.wire.json_dialect import check_args
@@ -316,17 +317,11 @@ def _class_and_options(job: Any) -> tuple[str, dict[str, Any]]:
 
 def _fit(job: Any, args: list[Any], owner: str) -> None:
     """Reject arguments that would fail at each tick, if the function is known."""
-    definition = registry.find(job) if isinstance(job, str) else None
-    declared = definition.job if definition else job
-    # Not the class's own: it may have been overridden, and a tick does not call it.
-    push = getattr(getattr(declared, "__sidekiq_handle__", declared), "perform_async", None)
-    if push is not None:
-        try:
-            inspect.signature(push).bind(*args)
-        except TypeError as error:
-            takes = inspect.signature(push).replace(return_annotation=inspect.Signature.empty)
-            problem = f"{owner} does not fit its job, which takes {takes}: {error}; give args=[…]"
-            raise JobDeclarationError(problem) from error
+    found = misfit(job, args)
+    if found is not None:
+        takes, error = found
+        problem = f"{owner} does not fit its job, which takes {takes}: {error}; give args=[…]"
+        raise JobDeclarationError(problem) from error
 
 
 def _seconds(name: str, value: Any, owner: str) -> float:

@@ -147,15 +147,7 @@ def send_message(
     is_v1 = signals.has_publish_receivers() and conf.task_protocol == 1
     body: Any = body_v1(message, utc=conf.enable_utc) if is_v1 else message.body
     if is_announced and signals.before_task_publish.receivers:
-        signals.before_task_publish.send(
-            sender=name,
-            body=body,
-            declare=[_queue_of_kombu(app, queue)],
-            headers=message.headers,
-            properties=message.properties,
-            retry_policy=publish_policy(app, retry_policy),
-            **place,
-        )
+        _announce(app, name, message, queue, place, body, retry_policy)
     if is_v1:
         message = with_body_v1(message, body)
 
@@ -185,6 +177,27 @@ def send_message(
     if is_announced:
         _report_sent(app, name, task_id, message, queue, place, body)
     return None
+
+
+def _announce(
+    app: App,
+    name: str,
+    message: TaskMessage,
+    queue: str,
+    place: Mapping[str, str],
+    body: Any,
+    retry_policy: Mapping[str, Any] | None,
+) -> None:
+    """Send the signal before a push. *place* is the exchange and the routing key."""
+    signals.before_task_publish.send(
+        sender=name,
+        body=body,
+        declare=[_queue_of_kombu(app, queue)],
+        headers=message.headers,
+        properties=message.properties,
+        retry_policy=publish_policy(app, retry_policy),
+        **place,
+    )
 
 
 def _report_sent(

@@ -330,8 +330,48 @@ return document.documentElement.scrollWidth <= document.documentElement.clientWi
 """
 
 
+_SCROLLING_TABLES = """
+return [...document.querySelectorAll(".scroll")].filter((one) => one.scrollWidth > one.clientWidth + 1).length
+"""
+_HEADS = """
+return [...document.querySelectorAll("#rows tr:first-child > *")].map(
+  (cell) => getComputedStyle(cell, "::before").content.replaceAll('"', ""))
+"""
+
+
+def test_a_phone_shows_all_columns_of_a_table(browser: Browser, visit: Callable[[str], str], shop: None) -> None:
+    """Each row becomes a block, and its cells name their columns. Errors of retries were out of sight."""
+    browser.driver.set_window_size(390, 1200)
+    try:
+        scrolling = {path: browser.driver.execute_script(_SCROLLING_TABLES) for path in ALL_PAGES if visit(path)}
+        visit("/retries")
+        heads = browser.driver.execute_script(_HEADS)
+    finally:
+        browser.driver.set_window_size(1280, 1200)
+
+    assert {path: tables for path, tables in scrolling.items() if tables} == {}
+    assert heads == ["none", "none", "Arguments", "Queue", "Next try", "Failures", "Error"]
+
+
+def test_heads_of_columns_stay_with_their_cells_while_a_page_is_updated(
+    browser: Browser, visit: Callable[[str], str], shop: None, redis_client: redis.Redis
+) -> None:
+    browser.driver.set_window_size(390, 1200)
+    try:
+        visit("/queues")
+        redis_client.sadd("queues", "later")
+        eventually(lambda: "later" in browser.text)
+        labelled = browser.driver.execute_script(
+            "return [...document.querySelectorAll('tbody td')].every((cell) => cell.dataset.head)"
+        )
+    finally:
+        browser.driver.set_window_size(1280, 1200)
+
+    assert labelled
+
+
 def test_no_page_is_wider_than_a_narrow_screen(browser: Browser, visit: Callable[[str], str], shop: None) -> None:
-    """Wide tables scroll inside; the page does not."""
+    """Wide tables fit or scroll inside; the page does not scroll."""
     browser.driver.set_window_size(360, 1200)
     try:
         wide = {path: browser.driver.execute_script(_TOO_WIDE) for path in ALL_PAGES if visit(path)}

@@ -1,5 +1,5 @@
 // The dashboard's only script. Every page works without it; with it, pages update by themselves, long searches continue
-// by themselves, and users can choose a dark or light theme.
+// by themselves, tables fit a phone, and users can choose a dark or light theme.
 "use strict";
 
 const LOOK_MS = 1000;
@@ -35,6 +35,24 @@ document.getElementById("theme")?.addEventListener("click", () => {
   remember("sidekiq-py-theme", theme);
   wearTheme(theme);
 });
+
+// --- Tables on narrow screens ---------------------------------------------------------------------------------------
+
+const MOST_COLUMNS_OF_A_PHONE = 3;
+
+// On a narrow screen each row of a wide table becomes a block, and each cell shows the head of its column (style.css).
+function labelCells(page) {
+  for (const table of page.querySelectorAll(".scroll > table")) {
+    const heads = [...table.tHead.rows[0].cells].map((head) => head.textContent.replace("↓", "").trim());
+    if (heads.length <= MOST_COLUMNS_OF_A_PHONE) continue;
+    table.classList.add("stacked");
+    for (const body of table.tBodies) {
+      for (const row of body.rows) [...row.cells].forEach((cell, column) => { cell.dataset.head = heads[column]; });
+    }
+  }
+}
+
+labelCells(document);
 
 // --- Live parts -----------------------------------------------------------------------------------------------------
 
@@ -164,6 +182,7 @@ class Live {
   show(html) {
     this.trouble.hidden = true;
     const parsed = new DOMParser().parseFromString(`<div>${html}</div>`, "text/html");
+    labelCells(parsed);
     patchChildren(this.part, parsed.body.firstElementChild);
   }
 
@@ -189,7 +208,9 @@ if (chooseAll) {
 async function read(address) {
   const reply = await fetch(address, { headers: { accept: "text/html" }, redirect: "error" });
   if (!reply.ok) throw new Error(reply.statusText);
-  return new DOMParser().parseFromString(await reply.text(), "text/html");
+  const page = new DOMParser().parseFromString(await reply.text(), "text/html");
+  labelCells(page);
+  return page;
 }
 
 // A search through a large set shows what it has found so far, and continues until the user stops it.

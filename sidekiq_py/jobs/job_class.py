@@ -64,6 +64,10 @@ class _HasPerform(Protocol[P]):
     def perform(self, *args: P.args, **kwargs: P.kwargs) -> Any: ...
 
 
+class _NoJobError(JobDeclarationError, AttributeError):
+    """A class without `perform` was to be enqueued. `help`, `hasattr` and Sphinx expect an `AttributeError`."""
+
+
 class _OfHandle:
     """A handle's method as a class method of the job class."""
 
@@ -210,7 +214,7 @@ def _leaves(cls: type[Job]) -> list[type[Job]]:
 def _handle_of(cls: type[Job]) -> Handle[...]:
     handle: Handle[...] | None = cls.__dict__.get("__sidekiq_handle__")
     if handle is None:
-        raise JobDeclarationError(f"{cls.__qualname__} defines no `perform`, so there is no job to enqueue")
+        raise _NoJobError(f"{cls.__qualname__} defines no `perform`, so there is no job to enqueue")
     return handle
 
 

@@ -1,5 +1,6 @@
 """The class form of a job."""
 
+import pydoc
 from typing import Any
 
 import pytest
@@ -39,6 +40,14 @@ def test_a_class_is_pushed_as_in_ruby(configured: str, pushed: Pushed) -> None:
         b'{"retry":5,"queue":"critical","args":["bob",5],'
         b'"class":"tests.jobs.test_job_class.HardWorker","jid":"JID","created_at":SECONDS,"enqueued_at":SECONDS}'
     )
+
+
+def test_help_shows_a_class_with_the_parameters_of_its_job() -> None:
+    """It reads the attributes of the base class, too, which has no job: that ended in an error."""
+    shown = pydoc.plain(pydoc.render_doc(HardWorker))
+
+    assert "perform_async(name: str, count: int) -> str | None" in shown
+    assert not hasattr(sidekiq.Job, "perform_async")
 
 
 def test_a_class_may_be_named_for_ruby() -> None:

@@ -6,7 +6,7 @@ is the same plain functions; they run on the loop.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import lru_cache
 from time import time
@@ -23,7 +23,6 @@ from sidekiq_py.redis_access.job_path.push import PushBatch, PushSlice, push_bat
 from sidekiq_py.redis_access.reads import versions
 from sidekiq_py.registry import JobDefinition
 from sidekiq_py.wire.dialect import Dialect
-from sidekiq_py.wire.payload import absolute_at
 
 if TYPE_CHECKING:
     from sidekiq_py.client.extended_push import Slices
@@ -105,11 +104,8 @@ class AsyncClient:
         set_options: Mapping[str, Any] | None = None,
     ) -> str | None:
         """Like `Client.push_call`."""
-        at = None if interval is None else absolute_at(interval, time())
         dialect = await self.dialect()
-        order = outgoing.order_of_call(
-            definition, args, dialect=dialect, set_options=set_options, at=at, is_scheduled=interval is not None
-        )
+        order = outgoing.order_of_call(definition, args, dialect=dialect, set_options=set_options, interval=interval)
         return await self._push(order, dialect)
 
     async def push_bulk(
@@ -121,24 +117,7 @@ class AsyncClient:
     ) -> Jids:
         """Like `Client.push_bulk`."""
         order = bulk.order_of_item_bulk(item, batch_size=batch_size, spread_interval=spread_interval)
-        return await self._push_slices(order, await self.dialect())
-
-    async def push_bulk_call(
-        self,
-        definition: JobDefinition,
-        args: Iterable[Sequence[Any]],
-        *,
-        fit: bulk.Fit,
-        set_options: Mapping[str, Any] | None = None,
-        at: Any = None,
-        batch_size: int | None = None,
-        spread_interval: Any = None,
-    ) -> Jids:
-        """Like `Client.push_bulk_call`."""
-        order = bulk.order_of_call_bulk(
-            definition, args, set_options=set_options, at=at, batch_size=batch_size, spread_interval=spread_interval
-        )
-        return await self._push_slices(order, await self.dialect(), fit)
+        return await self.push_slices(order)
 
     async def close(self) -> None:
         """Close this loop's connections that are not in use; the next push opens new ones."""
@@ -162,8 +141,10 @@ class AsyncClient:
         await self._send(push_batch_of(ready))
         return ready.jid
 
-    async def _push_slices(self, order: bulk.BulkOrder, dialect: Dialect, fit: bulk.Fit | None = None) -> Jids:
-        made = bulk.slices(order, dialect=dialect, chain=self.middleware, fit=fit)
+    async def push_slices(self, order: bulk.BulkOrder) -> Jids:
+        """Like `Client.push_slices`."""
+        dialect = await self.dialect()
+        made = bulk.slices(order, dialect=dialect, chain=self.middleware)
         if program.extensions.wants_pushes(order.options):
             return await self._push_extended_slices(order, made, dialect)
         jids: Jids = []

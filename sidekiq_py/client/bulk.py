@@ -73,6 +73,7 @@ class BulkOrder(NamedTuple):
         spread_seconds: Schedules the jobs at random times within this many seconds.
         batch_size: How many jobs are in a slice; None for the release's default.
         is_plain: True if all fields are options or already in order, so that a template writes them in the right order.
+        fit: Checks the arguments against the job's parameters; None if lists are all it takes.
     """
 
     fields: dict[str, Any]
@@ -83,6 +84,7 @@ class BulkOrder(NamedTuple):
     spread_seconds: float | None = None
     batch_size: int | None = None
     is_plain: bool = False
+    fit: Fit | None = None
 
 
 def order_of_item_bulk(item: Mapping[str, Any], *, batch_size: int | None, spread_interval: Any) -> BulkOrder:
@@ -112,6 +114,7 @@ def order_of_call_bulk(
     definition: JobDefinition,
     args: Iterable[Sequence[Any]],
     *,
+    fit: Fit,
     set_options: Mapping[str, Any] | None,
     at: Any,
     spread_interval: Any,
@@ -123,7 +126,7 @@ def order_of_call_bulk(
     is_plain = not any(key in fields for key in _OF_ONE_PUSH)
     fields |= {"class": definition.name, "args": []}
     spread, options = _spread(spread_interval), options_of(definition)
-    return checked(BulkOrder(fields, definition, options, args, at, spread, batch_size, is_plain))
+    return checked(BulkOrder(fields, definition, options, args, at, spread, batch_size, is_plain, fit))
 
 
 def checked(order: BulkOrder) -> BulkOrder:
@@ -153,14 +156,13 @@ def checked(order: BulkOrder) -> BulkOrder:
     return order._replace(args=args, at=at)
 
 
-def slices(order: BulkOrder, *, dialect: Dialect, chain: ClientChain, fit: Fit | None = None) -> Iterator[Slice]:
+def slices(order: BulkOrder, *, dialect: Dialect, chain: ClientChain) -> Iterator[Slice]:
     """
     The slices of a bulk push, each made on demand.
 
     Args:
         dialect: The release to follow.
         chain: The client middleware.
-        fit: Checks the arguments against the job's parameters.
 
     Raises:
         PayloadError: The order is not usable.
@@ -176,7 +178,7 @@ def slices(order: BulkOrder, *, dialect: Dialect, chain: ClientChain, fit: Fit |
     make = _plain_maker(order, dialect) if is_plain else _careful_maker(order, dialect, chain)
     remaining = iter(order.args)
     while chunk := list(islice(remaining, size)):
-        fitted = (fit or _lists)(chunk)
+        fitted = (order.fit or _lists)(chunk)
         yield make(fitted, _moments(order, moments, len(chunk)) if is_scheduled else None)
 
 

@@ -24,7 +24,7 @@ from sidekiq_py.wire import payload as payloads
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.json_dialect import check_args, dump_args, loads
 from sidekiq_py.wire.json_writer import loosen
-from sidekiq_py.wire.payload import call_item
+from sidekiq_py.wire.payload import absolute_at, call_item
 
 ClientChain = Chain[ClientMiddleware]
 
@@ -77,17 +77,18 @@ def order_of_call(
     *,
     dialect: Dialect,
     set_options: Mapping[str, Any] | None,
-    at: float | None,
-    is_scheduled: bool,
+    interval: float | None = None,
 ) -> Order:
     """
     The order for a call of `perform_async`, `perform_in` or `set(...)`.
 
     Args:
         set_options: The options of `set(...)`, or None if it was not called.
-        at: Epoch seconds; None also for a scheduled push whose time has passed.
-        is_scheduled: True for `perform_in` and `perform_at`, which write the keys in another order.
+        interval: Seconds from now or, from 1,000,000,000 on, since the epoch. `perform_in` and `perform_at` write the
+            keys in another order, also if that time has passed.
     """
+    is_scheduled = interval is not None
+    at = None if interval is None else absolute_at(interval, now_seconds())
     fields = call_item(
         definition.name, args, dialect=dialect, set_options=set_options, at=at, is_scheduled=is_scheduled
     )

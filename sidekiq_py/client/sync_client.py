@@ -29,7 +29,6 @@ from sidekiq_py.registry import JobDefinition, Payload
 from sidekiq_py.telemetry import PUSH
 from sidekiq_py.wire.dialect import Dialect, FloatText
 from sidekiq_py.wire.json_dialect import dump_args
-from sidekiq_py.wire.payload import absolute_at
 
 if TYPE_CHECKING:
     from sidekiq_py.client import bulk
@@ -144,12 +143,8 @@ class Client:
                 immediately.
             set_options: The options of `set(...)`, or None if it was not called.
         """
-        now = time()
-        dialect = self.detection.dialect(now)
-        at = None if interval is None else absolute_at(interval, now)
-        order = outgoing.order_of_call(
-            definition, args, dialect=dialect, set_options=set_options, at=at, is_scheduled=interval is not None
-        )
+        dialect = self.detection.dialect(time())
+        order = outgoing.order_of_call(definition, args, dialect=dialect, set_options=set_options, interval=interval)
         return self._push(order, dialect)
 
     def push_deferred(self, order: Order) -> None:
@@ -182,31 +177,14 @@ class Client:
         from sidekiq_py.client import bulk
 
         order = bulk.order_of_item_bulk(item, batch_size=batch_size, spread_interval=spread_interval)
-        return self._push_slices(order, self.detection.dialect(time()))
+        return self.push_slices(order)
 
-    def push_bulk_call(
-        self,
-        definition: JobDefinition,
-        args: Iterable[Sequence[Any]],
-        *,
-        fit: "bulk.Fit",
-        set_options: Mapping[str, Any] | None = None,
-        at: Any = None,
-        batch_size: int | None = None,
-        spread_interval: Any = None,
-    ) -> Jids:
-        """`perform_bulk` of a declared job; *fit* checks the arguments against its parameters."""
+    def push_slices(self, order: "bulk.BulkOrder") -> Jids:
+        """`push_bulk`, or `perform_bulk` of a declared job."""
         from sidekiq_py.client import bulk
 
-        order = bulk.order_of_call_bulk(
-            definition, args, set_options=set_options, at=at, batch_size=batch_size, spread_interval=spread_interval
-        )
-        return self._push_slices(order, self.detection.dialect(time()), fit)
-
-    def _push_slices(self, order: "bulk.BulkOrder", dialect: Dialect, fit: "bulk.Fit | None" = None) -> Jids:
-        from sidekiq_py.client import bulk
-
-        made = bulk.slices(order, dialect=dialect, chain=self.middleware, fit=fit)
+        dialect = self.detection.dialect(time())
+        made = bulk.slices(order, dialect=dialect, chain=self.middleware)
         if program.extensions.wants_pushes(order.options):
             return self._push_extended_slices(order, made, dialect)
         jids: Jids = []

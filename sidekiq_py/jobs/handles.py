@@ -24,6 +24,7 @@ from sidekiq_py.wire.payload import LEAST_MOMENT, absolute_at
 
 if TYPE_CHECKING:
     from sidekiq_py.client.async_client import AsyncClient
+    from sidekiq_py.client.bulk import BulkOrder
 
 P = ParamSpec("P")
 
@@ -147,15 +148,7 @@ class Handle(Generic[P]):
         Returns:
             The jid of each job, or None for a job that a client middleware stopped.
         """
-        return self._client().push_bulk_call(
-            self.definition,
-            args,
-            fit=self._parameters.fit_many,
-            set_options=self._bulk_options(),
-            batch_size=batch_size,
-            at=at,
-            spread_interval=spread_interval,
-        )
+        return self._client().push_slices(self._bulk_order(args, at, batch_size, spread_interval))
 
     @signed
     def perform_inline(self, *args: P.args, **kwargs: P.kwargs) -> bool | None:
@@ -194,15 +187,7 @@ class Handle(Generic[P]):
         spread_interval: Interval | None = None,
     ) -> Jids:
         """`perform_bulk`, awaited."""
-        return await self._async_client().push_bulk_call(
-            self.definition,
-            args,
-            fit=self._parameters.fit_many,
-            set_options=self._bulk_options(),
-            batch_size=batch_size,
-            at=at,
-            spread_interval=spread_interval,
-        )
+        return await self._async_client().push_slices(self._bulk_order(args, at, batch_size, spread_interval))
 
     @signed
     async def aperform_inline(self, *args: P.args, **kwargs: P.kwargs) -> bool | None:
@@ -233,11 +218,19 @@ class Handle(Generic[P]):
 
         return async_client.for_job(self.definition) if self._pool is None else async_client.of_pool(self._pool)
 
-    def _bulk_options(self) -> Mapping[str, Any] | None:
-        if self._interval is None:
-            return self._options
-        at = absolute_at(self._interval, time())
-        return self._options if at is None else {**(self._options or {}), "at": at}
+    def _bulk_order(self, args: Any, at: Any, batch_size: int | None, spread_interval: Any) -> "BulkOrder":
+        from sidekiq_py.client import bulk
+
+        own_at = None if self._interval is None else absolute_at(self._interval, time())
+        return bulk.order_of_call_bulk(
+            self.definition,
+            args,
+            fit=self._parameters.fit_many,
+            set_options=self._options if own_at is None else {**(self._options or {}), "at": own_at},
+            at=at,
+            spread_interval=spread_interval,
+            batch_size=batch_size,
+        )
 
 
 class Setter(Handle[P]):

@@ -90,9 +90,7 @@ def _round_trip(definition: JobDefinition, args: list[Any], set_options: Mapping
         raise JobDeclarationError(f"{definition.name} is implemented elsewhere; it can be enqueued here, but not run")
     pushing = sync_client.for_job(definition)
     dialect = pushing.detection.last
-    order = outgoing.order_of_call(
-        definition, args, dialect=dialect, set_options=set_options, at=None, is_scheduled=False
-    )
+    order = outgoing.order_of_call(definition, args, dialect=dialect, set_options=set_options)
     payload = outgoing.completed(order, dialect=dialect, chain=pushing.middleware)
     if payload is None:
         return None

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, over
 from sidekiq_py import program
 from sidekiq_py.errors import JobDeclarationError
 from sidekiq_py.jobs import declaration
-from sidekiq_py.jobs.handles import Handle
+from sidekiq_py.jobs.handles import DeclaredJob, Handle
 from sidekiq_py.jobs.parameters import Parameters
 from sidekiq_py.options import OF_JOBS, JobOptions, warn_of_unknown
-from sidekiq_py.registry import Exhausted, FunctionDefinition, JobDefinition, Registry, RetryIn, registry
+from sidekiq_py.registry import FunctionDefinition, JobDefinition, Registry, registry
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -28,7 +28,7 @@ _OF_RUBY_JOB = OF_JOBS | {"pool"}
 __all__ = ["FunctionJob", "JobDefinition", "Registry", "RubyJob", "job", "registry", "ruby_job"]
 
 
-class FunctionJob(Handle[P], Generic[P, R]):
+class FunctionJob(DeclaredJob[P], Generic[P, R]):
     """A function that is declared as a job. Calling it calls the function."""
 
     __wrapped__: Callable[P, R]
@@ -46,16 +46,6 @@ class FunctionJob(Handle[P], Generic[P, R]):
 
     def __reduce__(self) -> str:
         return self.__qualname__
-
-    def retry_in(self, block: RetryIn) -> RetryIn:
-        """A decorator: `(count, exception, payload)` returns the seconds until the retry, "kill", "discard" or None."""
-        self.definition.retry_in_block = declaration.checked_block(block, "retry_in", "(count, exception, payload)")
-        return block
-
-    def retries_exhausted(self, block: Exhausted) -> Exhausted:
-        """A decorator: `(payload, exception)` is called when no retry is left."""
-        self.definition.exhausted_block = declaration.checked_block(block, "retries_exhausted", "(payload, exception)")
-        return block
 
 
 @overload

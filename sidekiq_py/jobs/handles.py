@@ -15,11 +15,11 @@ from sidekiq_py.client import sync_client
 from sidekiq_py.client.outgoing import moment, span_seconds
 from sidekiq_py.client.sync_client import Client, Jids
 from sidekiq_py.errors import JobDeclarationError
-from sidekiq_py.jobs.declaration import checked_options, refuse_unseen
+from sidekiq_py.jobs.declaration import checked_block, checked_options, refuse_unseen
 from sidekiq_py.jobs.parameters import Parameters
 from sidekiq_py.jobs.signatures import signed
 from sidekiq_py.options import OF_SET, QUEUE_OPTIONS, SetOptions, warn_of_unknown, with_custom
-from sidekiq_py.registry import JobDefinition
+from sidekiq_py.registry import Exhausted, JobDefinition, RetryIn
 from sidekiq_py.wire.payload import LEAST_MOMENT, absolute_at
 
 if TYPE_CHECKING:
@@ -231,6 +231,20 @@ class Handle(Generic[P]):
             spread_interval=spread_interval,
             batch_size=batch_size,
         )
+
+
+class DeclaredJob(Handle[P]):
+    """A job that this program declares, and so decides about its retries."""
+
+    def retry_in(self, block: RetryIn) -> RetryIn:
+        """A decorator: `(count, exception, payload)` returns the seconds until the retry, "kill", "discard" or None."""
+        self.definition.retry_in_block = checked_block(block, "retry_in", "(count, exception, payload)")
+        return block
+
+    def retries_exhausted(self, block: Exhausted) -> Exhausted:
+        """A decorator: `(payload, exception)` is called when no retry is left."""
+        self.definition.exhausted_block = checked_block(block, "retries_exhausted", "(payload, exception)")
+        return block
 
 
 class Setter(Handle[P]):

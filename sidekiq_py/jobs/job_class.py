@@ -11,17 +11,16 @@ The class form of a job, as in Ruby:
 Each run has its own instance. `async def perform` works, too.
 """
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from datetime import timedelta
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Protocol, TypeVar, Unpack
 
-from sidekiq_py.client.sync_client import Jids
 from sidekiq_py.errors import JobDeclarationError
 from sidekiq_py.jobs import declaration
-from sidekiq_py.jobs.handles import Handle, Interval, Moment, Setter
+from sidekiq_py.jobs.handles import DeclaredJob, Interval, Moment
 from sidekiq_py.jobs.parameters import Parameters
-from sidekiq_py.options import OF_JOBS, JobOptions, SetOptions, warn_of_unknown, with_custom
-from sidekiq_py.registry import Exhausted, JobDefinition, Payload, RetryIn, never_stopping, registry
+from sidekiq_py.options import OF_JOBS, JobOptions, warn_of_unknown, with_custom
+from sidekiq_py.registry import JobDefinition, Payload, never_stopping, registry
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -78,7 +77,15 @@ class _OfHandle:
         return getattr(_handle_of(owner), self._name)
 
 
-# Descriptors with the parameters of `perform`, so that type checkers find wrong arguments.
+# Descriptors with the parameters of `perform`, or of the handle's method, so that type checkers find wrong arguments.
+
+
+class _SameMethod(_OfHandle, Generic[P, R]):
+    def __init__(self, method: Callable[Concatenate[Any, P], R]) -> None:
+        """Types it as *method*, which it finds by its own name."""
+
+    def __get__(self, instance: object, owner: type) -> Callable[P, R]:
+        return self._find(owner)  # type: ignore[no-any-return]
 
 
 class _Method(_OfHandle, Generic[R]):
@@ -111,6 +118,11 @@ class Job:
     payload: Payload = {}
     _stopping: Callable[[], bool] = staticmethod(never_stopping)
 
+    set = _SameMethod(DeclaredJob[...].set)
+    retry_in = _SameMethod(DeclaredJob[...].retry_in)
+    retries_exhausted = _SameMethod(DeclaredJob[...].retries_exhausted)
+    perform_bulk = _SameMethod(DeclaredJob[...].perform_bulk)
+    aperform_bulk = _SameMethod(DeclaredJob[...].aperform_bulk)
     perform_async = _Method[str | None]()
     perform_in = _MethodWithTime[Interval, str | None]()
     perform_at = _MethodWithTime[Moment, str | None]()
@@ -125,52 +137,6 @@ class Job:
         entry = cls._entry_point()
         if entry is not None:
             _declare(cls, name, options, entry)
-
-    @classmethod
-    def set(cls, options: Mapping[str, Any] | None = None, /, **more: Unpack[SetOptions]) -> Setter[...]:
-        """The same job with other options: `HardWorker.set(queue="low").perform_async(1)`."""
-        return _handle_of(cls).set(options, **more)
-
-    @classmethod
-    def perform_bulk(
-        cls,
-        args: Iterable[Sequence[Any]],
-        *,
-        batch_size: int | None = None,
-        at: Moment | Sequence[Moment] | None = None,
-        spread_interval: Interval | None = None,
-    ) -> Jids:
-        """Enqueue many jobs in few round trips; see `Handle.perform_bulk`."""
-        return _handle_of(cls).perform_bulk(args, batch_size=batch_size, at=at, spread_interval=spread_interval)
-
-    @classmethod
-    async def aperform_bulk(
-        cls,
-        args: Iterable[Sequence[Any]],
-        *,
-        batch_size: int | None = None,
-        at: Moment | Sequence[Moment] | None = None,
-        spread_interval: Interval | None = None,
-    ) -> Jids:
-        """`perform_bulk`, awaited."""
-        handle = _handle_of(cls)
-        return await handle.aperform_bulk(args, batch_size=batch_size, at=at, spread_interval=spread_interval)
-
-    @classmethod
-    def retry_in(cls, block: RetryIn) -> RetryIn:
-        """A decorator: `(count, exception, payload)` returns the seconds until the retry, "kill", "discard" or None."""
-        _handle_of(cls).definition.retry_in_block = declaration.checked_block(
-            block, "retry_in", "(count, exception, payload)"
-        )
-        return block
-
-    @classmethod
-    def retries_exhausted(cls, block: Exhausted) -> Exhausted:
-        """A decorator: `(payload, exception)` is called when no retry is left."""
-        _handle_of(cls).definition.exhausted_block = declaration.checked_block(
-            block, "retries_exhausted", "(payload, exception)"
-        )
-        return block
 
     def interrupted(self) -> bool:
         """True if the process is about to stop. A long job should then finish, or stop where it can resume."""
@@ -211,8 +177,8 @@ def _leaves(cls: type[Job]) -> list[type[Job]]:
     return [leaf for child in below for leaf in _leaves(child)] if below else [cls]
 
 
-def _handle_of(cls: type[Job]) -> Handle[...]:
-    handle: Handle[...] | None = cls.__dict__.get("__sidekiq_handle__")
+def _handle_of(cls: type[Job]) -> DeclaredJob[...]:
+    handle: DeclaredJob[...] | None = cls.__dict__.get("__sidekiq_handle__")
     if handle is None:
         raise _NoJobError(f"{cls.__qualname__} defines no `perform`, so there is no job to enqueue")
     return handle
@@ -251,5 +217,5 @@ def _declare(
         definition.retry_in_block = parents[0].definition.retry_in_block
         definition.exhausted_block = parents[0].definition.exhausted_block
     cls.__sidekiq_job__ = definition  # type: ignore[attr-defined]
-    cls.__sidekiq_handle__ = Handle(definition, Parameters(own_name, *entry))  # type: ignore[attr-defined]
+    cls.__sidekiq_handle__ = DeclaredJob(definition, Parameters(own_name, *entry))  # type: ignore[attr-defined]
     registry.add(definition)

@@ -7,6 +7,7 @@ Pure code takes `now` as an argument; only long-lived parts and the client read 
 import threading
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import partial
 
 
@@ -18,6 +19,14 @@ def now_seconds() -> float:
 def utc_day(now: float) -> str:
     """The UTC date of an epoch time, as used in the names of the daily counters."""
     return time.strftime("%Y-%m-%d", time.gmtime(now))
+
+
+def utc(seconds: float) -> datetime | None:
+    """An epoch time as a datetime; None if it is in no year that a datetime can have."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, ValueError, OSError):
+        return None
 
 
 def largest_units(seconds: int) -> list[tuple[int, str]]:

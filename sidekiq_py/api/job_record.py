@@ -6,11 +6,11 @@ raises because of them.
 """
 
 import math
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from sidekiq_py.clock import now_seconds
+from sidekiq_py.clock import now_seconds, utc
 from sidekiq_py.errors import PayloadError
 from sidekiq_py.redaction import Redaction
 from sidekiq_py.telemetry import LEAST_MILLISECONDS
@@ -232,12 +232,7 @@ def seconds_of(stamp: Any) -> float | None:
 def moment(stamp: Any) -> datetime | None:
     """Convert a timestamp of any release to a UTC datetime; None if it is not a timestamp."""
     seconds = seconds_of(stamp)
-    if seconds is None:
-        return None
-    try:
-        return datetime.fromtimestamp(seconds, UTC)
-    except (OverflowError, ValueError, OSError):
-        return None
+    return None if seconds is None else utc(seconds)
 
 
 def latency(item: dict[str, Any], now: float) -> float:

@@ -26,7 +26,7 @@ from sidekiq_py.api.job_record import JobRecord
 from sidekiq_py.api.page_size import PageSize
 from sidekiq_py.api.source import SizedOfRedis, client_for
 from sidekiq_py.client.sync_client import Client
-from sidekiq_py.clock import now_seconds
+from sidekiq_py.clock import now_seconds, utc
 from sidekiq_py.config import Config
 from sidekiq_py.errors import ArgumentError, ArgumentTypeError, PayloadError, RedisError, SidekiqError
 from sidekiq_py.redis_access.connection.scan import literal, scored_members
@@ -86,10 +86,7 @@ class SortedEntry(JobRecord):
     @property
     def at(self) -> datetime:
         """When it is due; for an entry of the dead set, when it died."""
-        try:
-            return datetime.fromtimestamp(self.score, UTC)
-        except (OverflowError, ValueError, OSError):
-            return datetime.max.replace(tzinfo=UTC) if self.score > 0 else datetime.min.replace(tzinfo=UTC)
+        return utc(self.score) or (datetime.max if self.score > 0 else datetime.min).replace(tzinfo=UTC)
 
     @property
     def has_error(self) -> bool:

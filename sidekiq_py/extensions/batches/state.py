@@ -3,10 +3,10 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Literal
 
+from sidekiq_py.clock import utc
 from sidekiq_py.extensions.batches import steps
 from sidekiq_py.extensions.batches.errors import BatchGoneError
 from sidekiq_py.extensions.batches.pretending import pretending
@@ -16,6 +16,7 @@ from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.replies import name_in, pairs
 from sidekiq_py.redis_access.connection.replies import texts as texts_of
 from sidekiq_py.redis_access.connection.scan import pages
+from sidekiq_py.wire.number_text import finite
 
 State = Literal["open", "running", "complete", "success"]
 STATES: tuple[State, ...] = ("open", "running", "complete", "success")
@@ -333,9 +334,5 @@ def _count(text: str) -> int | None:
 
 def _moment(text: str) -> float | None:
     """*text* as epoch seconds. Returns None if that is no time, because another program wrote it."""
-    try:
-        seconds = float(text)
-        datetime.fromtimestamp(seconds, UTC)
-    except (ValueError, OverflowError, OSError):
-        return None
-    return seconds
+    seconds = finite(text)
+    return None if seconds is None or utc(seconds) is None else seconds

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import chain
 from typing import Any, Self
 
 from sidekiq_py.api.source import pool_for
 from sidekiq_py.client.sync_client import Client
-from sidekiq_py.clock import now_seconds
+from sidekiq_py.clock import now_seconds, utc
 from sidekiq_py.extensions.status import keys
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.replies import name_in, texts
@@ -156,7 +156,4 @@ class JobStatus:
 
     def _moment(self, name: str) -> datetime | None:
         seconds = self._seconds(name)
-        try:
-            return datetime.fromtimestamp(seconds, UTC) if seconds else None
-        except (OverflowError, ValueError, OSError):
-            return None
+        return utc(seconds) if seconds else None

@@ -129,7 +129,7 @@ def _home_of_an_extension(name: str) -> str | None:
         return None
     from sidekiq_py.program import extensions
 
-    return extensions.public_home(name)
+    return extensions.lookup(name, lambda extension: extension.public_names)
 
 
 def __dir__() -> list[str]:

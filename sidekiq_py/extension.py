@@ -231,15 +231,9 @@ class Extension:
         """The sort key that puts extensions in order."""
         return PHASES.index(self.phase), self.name
 
-    @property
-    def has_push(self) -> bool:
-        """True if the extension overrides `push`."""
-        return type(self).push is not Extension.push
-
-    @property
-    def has_around(self) -> bool:
-        """True if the extension overrides `around`."""
-        return type(self).around is not Extension.around
+    def overrides(self, hook: str) -> bool:
+        """True if the extension has a method *hook* of its own."""
+        return getattr(type(self), hook) is not getattr(Extension, hook)
 
     def wants_pushes(self) -> bool:
         """Called once per push or slice of a bulk push. Return False to skip `push` for it."""
@@ -285,7 +279,7 @@ class Extension:
 
     def may_hold_up(self, payload: Payload) -> bool:
         """Called before `admit`. Return False to start the job without calling `admit`."""
-        return type(self).admit is not Extension.admit
+        return self.overrides("admit")
 
     def admit(self, job: FetchedJob) -> Postpone | Drop | DeadLetter | None:
         """
@@ -327,11 +321,6 @@ class Extension:
         Raises:
             Exception: The worker does not start.
         """
-
-    @property
-    def has_followed(self) -> bool:
-        """True if the extension overrides `followed`."""
-        return type(self).followed is not Extension.followed
 
     def followed(self, end: JobEnd, effects: "tuple[Effect, ...]") -> "tuple[Effect, ...]":
         """

@@ -316,7 +316,7 @@ class LoadedExtensions:
             ExtensionError: A hook raised.
         """
         for extension in self.handlers_of(end.payload):
-            if effects and extension.has_followed:
+            if effects and extension.overrides("followed"):
                 try:
                     effects = extension.followed(end, effects)
                 except BaseException as error:
@@ -385,33 +385,17 @@ class LoadedExtensions:
         self.load_installed()
         return {name: where for extension in self._all for name, where in extension.commands.items()}
 
-    def public_home(self, name: str) -> str | None:
-        """The module that defines the public name `sidekiq_py.<name>`, or None."""
-        return self._first(name, lambda extension: extension.public_names)
-
-    def api_home(self, name: str) -> str | None:
-        """The module that defines the data API's name `sidekiq_py.api.<name>`, or None."""
-        return self._first(name, lambda extension: extension.api_names)
-
-    def job_attribute(self, name: str) -> Callable[[Any], Any] | None:
-        """The function that computes an attribute of `current_job()`, or None."""
-        return self._first(name, lambda extension: extension.job_attributes)
-
-    def ruby_job_attribute(self, name: str) -> Callable[[Any], Any] | None:
-        """The function that computes an attribute of a `ruby_job`, or None."""
-        return self._first(name, lambda extension: extension.ruby_job_attributes)
-
-    def _first(self, name: str, table: "Callable[[Extension], Mapping[str, T]]") -> T | None:
-        """The entry *name* in a table of the first extension that has one."""
+    def lookup(self, name: str, table: "Callable[[Extension], Mapping[str, T]]") -> T | None:
+        """The entry *name* in a table of the first extension that has one, or None."""
         self.load_installed()
         return next((found[name] for found in map(table, self._all) if name in found), None)
 
     def _arrange(self, extensions: "list[Extension]") -> None:
         self._all = tuple(sorted(extensions, key=lambda one: one.turn))
-        self._pushers = tuple(_Pusher(one) for one in self._all if one.has_push)
+        self._pushers = tuple(_Pusher(one) for one in self._all if one.overrides("push"))
         self._by_key = {key: one for one in self._all for key in one.payload_keys}
         self._alone = {key: (one,) for key, one in self._by_key.items()}
-        self._keys_around = frozenset(key for key, one in self._by_key.items() if one.has_around)
+        self._keys_around = frozenset(key for key, one in self._by_key.items() if one.overrides("around"))
         self.keys = frozenset(self._by_key)
 
 

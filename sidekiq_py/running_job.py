@@ -40,7 +40,8 @@ class CurrentJob:
 
     def __getattr__(self, name: str) -> Any:
         """An attribute that an extension adds, such as `batch` or `progress`."""
-        find = None if name.startswith("_") else program.extensions.job_attribute(name)
+        is_private = name.startswith("_")
+        find = None if is_private else program.extensions.lookup(name, lambda extension: extension.job_attributes)
         if find is None:
             raise AttributeError(f"the current job has no attribute {name!r}, and no extension that is loaded adds it")
         return find(self)

@@ -79,7 +79,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Look up a name that an extension adds."""
     is_ours = name.startswith("_") or find_spec(f"{__name__}.{name}") is not None
-    home = None if is_ours else program.extensions.api_home(name)
+    home = None if is_ours else program.extensions.lookup(name, lambda extension: extension.api_names)
     if home is None:
         raise AttributeError(f"module 'sidekiq_py.api' has no attribute {name!r}")
     return getattr(import_module(home), name)

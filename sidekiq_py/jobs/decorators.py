@@ -151,7 +151,8 @@ class RubyJob(Handle[...]):
             An attribute that an extension adds, such as `s` and `si`, which make the job a step in a workflow of
             `sidekiq_celery`.
             """
-            make = None if name.startswith("_") else program.extensions.ruby_job_attribute(name)
+            find = program.extensions.lookup
+            make = None if name.startswith("_") else find(name, lambda extension: extension.ruby_job_attributes)
             return super().__getattr__(name) if make is None else make(self)
 
 

@@ -49,7 +49,7 @@ def test_the_names_of_extensions_are_there_for_all_threads_that_ask_first() -> N
 
     def ask() -> None:
         together.wait()
-        found.append(extensions.public_home("Batch"))
+        found.append(extensions.lookup("Batch", lambda extension: extension.public_names))
 
     threads = [threading.Thread(target=ask) for _ in range(8)]
     for thread in threads:

@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from sidekiq_py.active_job.arguments import serialize
 from sidekiq_py.active_job.current import current_active_job
-from sidekiq_py.active_job.job_object import JobObject, Placement, due_at_ns, new_job_object, push_item
+from sidekiq_py.active_job.job_object import JobObject, Placement, due_at_ns, push_item
 from sidekiq_py.active_job.rails import Rails
 from sidekiq_py.client import async_client, sync_client
 from sidekiq_py.errors import PayloadError
@@ -93,27 +93,26 @@ class PendingJob:
             options.queue or "default", options.priority, due_at_ns(options.wait, options.wait_until, now_ns)
         )
         return push_item(
-            self._job_object(placement, rails, now_ns),
+            self._job_object(rails),
             placement,
+            jid=None,
             wrapper=dialect.active_job_wrapper,
             sidekiq_options=options.sidekiq_options or {},
             rails=rails,
             now_ns=now_ns,
         )
 
-    def _job_object(self, placement: Placement, rails: Rails, now_ns: int) -> JobObject:
-        around = current_active_job()
-        options = self.options
-        return new_job_object(
-            self.job_class,
-            serialize(self.arguments, rails),
-            placement,
-            job_id=self.job_id,
-            locale=options.locale or (around.locale if around else "en"),
-            timezone=options.timezone or (around.timezone if around else None),
-            now_ns=now_ns,
-            rails=rails,
-        )
+    def _job_object(self, rails: Rails) -> JobObject:
+        around, options = current_active_job(), self.options
+        return {
+            "job_class": self.job_class,
+            "job_id": self.job_id,
+            "arguments": serialize(self.arguments, rails),
+            "executions": 0,
+            "exception_executions": {},
+            "locale": options.locale or (around.locale if around else None),
+            "timezone": options.timezone or (around.timezone if around else None),
+        }
 
 
 declared_options: dict[str, Options] = {}

@@ -14,7 +14,7 @@ from typing import Any
 from sidekiq_py.active_job.arguments import deserialize
 from sidekiq_py.active_job.current import CurrentActiveJob, running
 from sidekiq_py.active_job.enqueue import rails_beside
-from sidekiq_py.active_job.job_object import JobObject, Placement, enqueued_again, push_item
+from sidekiq_py.active_job.job_object import JobObject, Placement, push_item
 from sidekiq_py.active_job.rails import Rails
 from sidekiq_py.active_job.rescue import Decision, RetryRule, Rule, decide
 from sidekiq_py.active_job.values import Keywords
@@ -101,8 +101,9 @@ class Execution:
         )
         carried = {key: self.payload[key] for key in _SIDEKIQ_OPTIONS if key in self.payload}
         return push_item(
-            enqueued_again(job, placement, jid=str(self.payload.get("jid")), now_ns=now_ns, rails=rails),
+            job,
             placement,
+            jid=str(self.payload.get("jid")),
             wrapper=dialect.active_job_wrapper,
             sidekiq_options={**carried, **self.sidekiq_options},
             rails=rails,

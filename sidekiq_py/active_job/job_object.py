@@ -42,48 +42,27 @@ class Placement:
         return None if self.at_ns is None else self.at_ns / _NS
 
 
-def new_job_object(
-    job_class: str,
-    arguments: list[Any],
+def push_item(
+    job: Mapping[str, Any],
     placement: Placement,
     *,
-    job_id: str,
-    locale: str,
-    timezone: str | None,
-    now_ns: int,
+    jid: str | None,
+    wrapper: str,
+    sidekiq_options: Mapping[str, Any],
     rails: Rails,
-) -> JobObject:
+    now_ns: int,
+) -> dict[str, Any]:
     """
-    A new job that has not run yet.
+    The item for `Client.push`, with its keys in the order of that Rails release's adapter.
+
+    Missing keys of the job object are filled in as Rails would, and keys that only the Ruby class knows are kept.
 
     Args:
-        arguments: The serialised arguments.
-        job_id: A UUID, which stays the same through all of Active Job's retries.
+        job: What the job object says about the job, and of its runs until now.
+        jid: The id of the run that enqueues it again; None for a new job.
+        wrapper: The payload's `class`.
+        sidekiq_options: The options that the Ruby class declares with `sidekiq_options`.
         now_ns: Nanoseconds since the epoch.
-    """
-    job: JobObject = {
-        "job_class": job_class,
-        "job_id": job_id,
-        "provider_job_id": None,
-        "queue_name": placement.queue,
-        "priority": placement.priority,
-        "arguments": arguments,
-        "executions": 0,
-        "exception_executions": {},
-        "locale": locale,
-        "timezone": timezone,
-    }
-    return {**job, **_times(placement, now_ns, rails)}
-
-
-def enqueued_again(job: Mapping[str, Any], placement: Placement, *, jid: str, now_ns: int, rails: Rails) -> JobObject:
-    """
-    The job object for a retry by Active Job: the same job with its counts, after the run with id *jid*.
-
-    Missing keys are filled in as Rails would, and keys that only the Ruby class knows are kept.
-
-    Args:
-        job: The job object of the run, with `executions` and `exception_executions` already counted.
     """
     known: JobObject = {
         "job_class": job["job_class"],
@@ -98,31 +77,13 @@ def enqueued_again(job: Mapping[str, Any], placement: Placement, *, jid: str, no
         "timezone": job.get("timezone"),
         **_times(placement, now_ns, rails),
     }
-    return {**known, **{key: value for key, value in job.items() if key not in known and key != "scheduled_at"}}
-
-
-def push_item(
-    job: Mapping[str, Any],
-    placement: Placement,
-    *,
-    wrapper: str,
-    sidekiq_options: Mapping[str, Any],
-    rails: Rails,
-    now_ns: int,
-) -> dict[str, Any]:
-    """
-    The item for `Client.push`, with its keys in the order of that Rails release's adapter.
-
-    Args:
-        wrapper: The payload's `class`.
-        sidekiq_options: The options that the Ruby class declares with `sidekiq_options`.
-    """
+    args = [{**known, **{key: value for key, value in job.items() if key not in known and key != "scheduled_at"}}]
     item = {**sidekiq_options, "queue": placement.queue}
     name = job["job_class"]
     if rails.pushes_by_setter:
-        item |= {"wrapped": name, "args": [job], "class": wrapper}
+        item |= {"wrapped": name, "args": args, "class": wrapper}
     else:
-        item |= {"class": wrapper, "wrapped": name, "args": [job]}
+        item |= {"class": wrapper, "wrapped": name, "args": args}
     # The setter omits `at` for a job that is already due; `Client.push` puts it into the schedule set all the same.
     is_due = placement.at_ns is not None and placement.at_ns <= now_ns
     if placement.at is not None and not (rails.pushes_by_setter and is_due):

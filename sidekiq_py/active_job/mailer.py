@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sidekiq_py.active_job.enqueue import PendingJob, aenqueue, enqueue, new_job
+from sidekiq_py.active_job.enqueue import aenqueue, enqueue, new_job
 from sidekiq_py.active_job.values import Keywords, symbolize
 
 DELIVERY_JOB = "ActionMailer::MailDeliveryJob"
@@ -38,7 +38,8 @@ def deliver_later(
 
     Source: Rails 6.0 to 8.1, actionmailer/message_delivery.rb and parameterized.rb.
     """
-    return enqueue(_delivery(mailer, action, delivery_method, args, kwargs, params, delivery_job, options))
+    keywords = _keywords(args, kwargs, params)
+    return enqueue(new_job(delivery_job, mailer, action, delivery_method, keywords, **options))
 
 
 async def adeliver_later(
@@ -54,20 +55,11 @@ async def adeliver_later(
     **options: Any,
 ) -> str | None:
     """`deliver_later`, awaited."""
-    return await aenqueue(_delivery(mailer, action, delivery_method, args, kwargs, params, delivery_job, options))
+    keywords = _keywords(args, kwargs, params)
+    return await aenqueue(new_job(delivery_job, mailer, action, delivery_method, keywords, **options))
 
 
-def _delivery(
-    mailer: str,
-    action: str,
-    delivery_method: str,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any] | None,
-    params: Mapping[str, Any] | None,
-    delivery_job: str,
-    options: dict[str, Any],
-) -> PendingJob:
+def _keywords(args: Sequence[Any], kwargs: Mapping[str, Any] | None, params: Mapping[str, Any] | None) -> Keywords:
     for_method = [*args, Keywords(kwargs)] if kwargs else list(args)
     # `with` puts the params first; without `with` there are none.
-    keywords = Keywords(args=for_method) if params is None else Keywords(params=symbolize(params), args=for_method)
-    return new_job(delivery_job, mailer, action, delivery_method, keywords, **options)
+    return Keywords(args=for_method) if params is None else Keywords(params=symbolize(params), args=for_method)

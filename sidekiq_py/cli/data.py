@@ -1,6 +1,5 @@
 """`sidekiq-py push` and `sidekiq-py stats`: enqueue a job, and show counters and sizes."""
 
-import inspect
 import re
 import sys
 from typing import Any
@@ -15,8 +14,9 @@ from sidekiq_py.cli.values import epoch_seconds, json_arguments, span_seconds
 from sidekiq_py.client import sync_client
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.errors import ArgumentValueError, PayloadError
+from sidekiq_py.jobs.signatures import misfit
 from sidekiq_py.options import closest, complaint_about_queue
-from sidekiq_py.registry import JobDefinition, registry
+from sidekiq_py.registry import registry
 
 
 def retry_value(_ctx: click.Context, _parameter: click.Parameter, text: str | None) -> bool | int | None:
@@ -84,8 +84,9 @@ def push(
     meant = [] if is_known else [name for name in registry.classes() if name.endswith(f".{job_class}")]
     if len(meant) == 1:
         raise click.UsageError(f"no job is called {job_class}; did you mean {meant[0]}?")
-    if declared is not None:
-        _refuse_unfit(declared, args)
+    if declared is not None and (unfit := misfit(declared.job, args)) is not None:
+        parameters, error = unfit
+        raise click.UsageError(f"{declared.name} takes {parameters}: {error}") from error
     item: dict[str, Any] = {"class": declared.job if declared else job_class, "args": args}
     options = {"queue": queue, "at": when, "jid": jid, "retry": retry}
     item.update({name: value for name, value in options.items() if value is not None})
@@ -101,20 +102,6 @@ def push(
         click.echo(pushed)
     if not is_known:
         _warn_of_mistaken(job_class)
-
-
-def _refuse_unfit(declared: JobDefinition, args: list[Any]) -> None:
-    """Raise if the job's function does not take *args*, as `perform_async` does."""
-    # Without one, Rails or Celery's code decides what the arguments are.
-    call = getattr(declared.job, "perform_async", None)
-    if call is None:
-        return
-    takes = inspect.signature(call)
-    try:
-        takes.bind(*args)
-    except TypeError as error:
-        parameters = takes.replace(return_annotation=inspect.Signature.empty)
-        raise click.UsageError(f"{declared.name} takes {parameters}: {error}") from error
 
 
 def _warn_of_mistaken(job_class: str) -> None:

@@ -6,6 +6,8 @@ import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from sidekiq_py.wire.control_characters import spelled_or_byte
+
 _NAMED = 5
 _MOST_YEARS = 1000
 _YEAR_SECONDS = 365.25 * 86_400
@@ -78,7 +80,7 @@ def unseen(topic: str, because: str, advice: str = "") -> Finding:
 
 def writable(text: str) -> str:
     """*text* with unwritable characters escaped: `\\xff` for a byte that is not UTF-8."""
-    return _UNWRITABLE.sub(lambda found: _spelled(found[0]), text)
+    return _UNWRITABLE.sub(lambda found: spelled_or_byte(found[0]), text)
 
 
 def is_writable(text: str) -> bool:
@@ -118,8 +120,3 @@ def span(seconds: float) -> str:
         if size < limit:
             return f"{size / unit:.0f} {name}"
     return f"{size / 86_400:,.0f} days"
-
-
-def _spelled(letter: str) -> str:
-    code = ord(letter)
-    return f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else f"\\u{code:04x}"

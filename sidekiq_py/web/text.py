@@ -13,7 +13,7 @@ from typing import Any
 from sidekiq_py.api import JobRecord
 from sidekiq_py.clock import largest_units
 from sidekiq_py.redaction import Redaction
-from sidekiq_py.wire.control_characters import UNSAFE_IN_LINES, spelled
+from sidekiq_py.wire.control_characters import UNSAFE_IN_LINES, spelled_or_byte
 from sidekiq_py.wire.json_writer import write_for_display
 
 NOTHING = "\N{EN DASH}"
@@ -29,13 +29,8 @@ def plain(value: Any) -> Any:
     """Spell out the unsafe characters in a string; other values stay as they are. Every template uses it."""
     if isinstance(value, str) and UNSAFE_IN_LINES.search(value):
         # Text marked as HTML comes from our own templates, and its parts have already passed through here.
-        return type(value)(UNSAFE_IN_LINES.sub(lambda found: _spelled(found[0]), value))
+        return type(value)(UNSAFE_IN_LINES.sub(lambda found: spelled_or_byte(found[0]), value))
     return "" if value is None else value
-
-
-def _spelled(letter: str) -> str:
-    """One character, spelled out; a byte that is not UTF-8 as the doctor's findings spell it."""
-    return f"\\x{ord(letter) - 0xDC00:02x}" if "\udc80" <= letter <= "\udcff" else spelled(letter)
 
 
 def is_linkable(name: str) -> bool:

@@ -27,6 +27,11 @@ def escaped_lines(text: str) -> str:
     return UNSAFE_IN_LINES.sub(lambda found: spelled(found[0]), text)
 
 
+def spelled_or_byte(letter: str) -> str:
+    r"""As `spelled`, and a surrogate that stands for a byte as that byte: `\xff`."""
+    return f"\\x{ord(letter) - 0xDC00:02x}" if "\udc80" <= letter <= "\udcff" else spelled(letter)
+
+
 def spelled(letter: str) -> str:
     r"""One character, spelled out: `\n`, `\x1b`, `\u202e`."""
     if letter in _SHORT:

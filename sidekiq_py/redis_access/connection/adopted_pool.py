@@ -81,8 +81,6 @@ def pool_of(value: Any, namespace: str = "") -> Pool:
         if namespace:
             raise ConfigError("a Pool of sidekiq_py has its namespace in its settings: RedisSettings(url, namespace=…)")
         return value
-    if isinstance(value, str):
-        return Pool(RedisSettings(value, namespace=namespace))
     if isinstance(value, (redis.Redis, redis.asyncio.Redis)):
         value = value.connection_pool
     if isinstance(value, (redis.ConnectionPool, redis.asyncio.ConnectionPool)):

@@ -15,7 +15,7 @@ from dataclasses import replace
 import click
 
 from sidekiq_py import program, redaction
-from sidekiq_py.cli.log_setup import log_generation, set_up_logging
+from sidekiq_py.cli.log_setup import start_logging
 from sidekiq_py.cli.program_files import import_all, set_up_django
 from sidekiq_py.cli.settings import Options, make_config, unknown_keys
 from sidekiq_py.config import Config, QueueConfig
@@ -70,17 +70,6 @@ def load_program(options: Options) -> Config:
         extension_keys=settings.extension_keys,
     )
     return replace(config, is_single_slot_child=config.processes is not None and config.concurrency == 1)
-
-
-def start_logging(options: Options, sidekiq_version: str | None) -> None:
-    """Set up logging, in the format of the pinned Sidekiq release."""
-    set_up_logging(
-        format_name=options.log_format,
-        level=options.log_level,
-        generation=log_generation(sidekiq_version),
-        environment=options.variables,
-        attributes=options.logged_attributes,
-    )
 
 
 def make_launcher(

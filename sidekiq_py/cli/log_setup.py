@@ -10,10 +10,22 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import TextIO
 
+from sidekiq_py.cli.settings import Options
 from sidekiq_py.engine.report.job_log_level import LevelGate
 from sidekiq_py.engine.report.line_handler import LineHandler
 from sidekiq_py.logs import LOGGED_ATTRIBUTES, make_formatter
 from sidekiq_py.wire.dialect import Dialect
+
+
+def start_logging(options: Options, sidekiq_version: str | None) -> None:
+    """Set up logging as the command line says, in the format of the pinned Sidekiq release, or of most releases."""
+    set_up_logging(
+        format_name=options.log_format,
+        level=options.log_level,
+        generation=(Dialect.pinned(sidekiq_version) if sidekiq_version else Dialect.unknown()).version[0],
+        environment=options.variables,
+        attributes=options.logged_attributes,
+    )
 
 
 def set_up_logging(
@@ -63,11 +75,6 @@ def pick_format(environment: Mapping[str, str], generation: int, *, is_terminal:
     if generation >= 8 and (not is_terminal or environment.get("NO_COLOR")):
         return "plain"
     return "pretty"
-
-
-def log_generation(sidekiq_version: str | None) -> int:
-    """The major version whose log format goes with a pinned release; if none is pinned, the format of most releases."""
-    return (Dialect.pinned(sidekiq_version) if sidekiq_version else Dialect.unknown()).version[0]
 
 
 def remove_line_handlers() -> None:

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import click
 
 from sidekiq_py.cli.connection import complete_queue
-from sidekiq_py.cli.log_setup import log_generation, remove_line_handlers, set_up_logging
+from sidekiq_py.cli.log_setup import remove_line_handlers, start_logging
 from sidekiq_py.cli.settings import FETCHERS, Options, make_config, read_all
 from sidekiq_py.cli.version import show_version
 from sidekiq_py.config import Config
@@ -206,12 +206,7 @@ def _supervise(options: Options, config: Config) -> int:
             click.echo(f"Error: {error}", err=True)
             return 2 if isinstance(error, ConfigError) else 1
 
-    set_up_logging(
-        format_name=options.log_format,
-        level=options.log_level,
-        generation=log_generation(config.sidekiq_version),
-        environment=options.variables,
-    )
+    start_logging(options, config.sidekiq_version)
     limit_kb = None if config.max_memory_mb is None else config.max_memory_mb * 1024
     return Supervisor(config, config.processes or 1, be_child, limit_kb, sidecar=sidecar).run()
 

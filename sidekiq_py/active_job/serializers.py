@@ -147,10 +147,6 @@ def _write_time(moment: datetime, rails: Rails, write: Convert) -> Fields:
     return fields
 
 
-def _write_date(day: date, rails: Rails, write: Convert) -> Fields:
-    return tagged("DateSerializer", value=day.isoformat())
-
-
 def _write_duration(duration: timedelta, rails: Rails, write: Convert) -> Fields:
     if isinstance(duration, Duration):
         value, parts = duration.value, duration.parts
@@ -203,7 +199,7 @@ def _read_range(fields: Fields, read: Convert) -> Range:
 _WRITERS: list[tuple[type | tuple[type, ...], Callable[[Any, Rails, Convert], Any]]] = [
     (Symbol, lambda symbol, rails, write: tagged("SymbolSerializer", value=str(symbol))),
     (datetime, _write_time),
-    (date, _write_date),
+    (date, lambda day, rails, write: tagged("DateSerializer", value=day.isoformat())),
     (timedelta, _write_duration),
     (Decimal, _write_decimal),
     ((Range, range), _write_range),

@@ -174,19 +174,15 @@ def refute_enqueued(
 
 
 def _enqueued() -> EnqueuedJobs:
-    mode = _mode()
+    mode = mode_here()
     if mode is None or mode.enqueued is None:
         raise WrongModeError("no fake mode is active here; enter `with fake():`, or use the fixture sidekiq_jobs")
     return mode.enqueued
 
 
-def _mode() -> _Mode | None:
+def mode_here() -> _Mode | None:
+    """The mode that is active in this thread or task. Each mode that is entered is an object of its own."""
     return _everywhere or _here.get() or _underneath
-
-
-def mode_here() -> object | None:
-    """An object that identifies the mode active in this thread or task; each mode entered has a different one."""
-    return _mode()
 
 
 def _switch_hooks() -> None:
@@ -236,7 +232,7 @@ def _leave(everywhere: bool) -> None:
 
 
 def _take(ready: Sequence[Outgoing]) -> bool:
-    mode = _mode()
+    mode = mode_here()
     if mode is None:
         return False
     mode.take(ready)

@@ -138,7 +138,7 @@ def enable(names: tuple[str, ...], everything: bool, reason: str | None, yes: bo
     if everything:
         which = "disabled" if reason is None else f"disabled with the reason {reason!r}"
         ask(lambda: f"Enable all periodic jobs that are {which}, of both languages", what="enable --all", unless=yes)
-        _print_all(CronJobs().enable_all(reason=reason), "enabled", as_json)
+        _print(CronJobs().enable_all(reason=reason), "enabled", as_json, in_total=True)
         return
     jobs = [_found(name) for name in names]
     for job in jobs:
@@ -165,7 +165,7 @@ def disable(names: tuple[str, ...], everything: bool, reason: str, yes: bool, as
     _check_which("disable", names, everything)
     if everything:
         ask(lambda: "Disable all periodic jobs, of both languages", what="disable --all", unless=yes)
-        _print_all(CronJobs().disable_all(reason), "disabled", as_json)
+        _print(CronJobs().disable_all(reason), "disabled", as_json, in_total=True)
         return
     jobs = [_found(name) for name in names]
     for job in jobs:
@@ -348,16 +348,11 @@ def _lost(job: CronJob) -> list[str]:
     return [tick.isoformat() for tick in job.lost_ticks()]
 
 
-def _print_all(jobs: list[CronJob], done: str, as_json: bool) -> None:
-    if as_json:
-        _print(jobs, done, as_json)
-    else:
-        click.echo(f"{counted(len(jobs), 'periodic job')} {done}.")
-
-
-def _print(jobs: list[CronJob], done: str, as_json: bool) -> None:
+def _print(jobs: list[CronJob], done: str, as_json: bool, *, in_total: bool = False) -> None:
     if as_json:
         echo_json_array({"name": job.name, done: True} for job in jobs)
+    elif in_total:
+        click.echo(f"{counted(len(jobs), 'periodic job')} {done}.")
     else:
         for job in jobs:
             click.echo(f"{plain(job.name)}: {done}")

@@ -1,6 +1,7 @@
 """The page of one job: shows what Redis has of it, finds a job by its id, and enqueues an edited copy."""
 
 import re
+from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -29,29 +30,40 @@ _GONE = "It may have run, been retried or been deleted. If it is elsewhere, sear
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(?![0-9a-f])")
 
 
+def _of_job(page: Callable[[Visit, Place, JobRecord], Response]) -> Callable[[Visit], Response]:
+    """A page for the job at the place that the request names."""
+
+    def run(visit: Visit) -> Response:
+        path, key = visit.field("at") or visit.query("at"), visit.field("key") or visit.query("key")
+        place = place_at(visit, path) if path in ("/queue", *SETS) else None
+        record = None if place is None else place.find([key]).get(key)
+        if place is None or record is None:
+            return visit.error(404, "This job is no longer here", _GONE)
+        return page(visit, place, record)
+
+    return run
+
+
 def job(visit: Visit) -> Response:
     """Show the job at a place, or all places that have a job with the given id."""
-    if visit.query("jid"):
-        return _find(visit, visit.query("jid")[:_LONGEST_ID])
-    place, record = _at_place(visit)
-    if place is None or record is None:
-        return _gone(visit)
+    jid = visit.query("jid")
+    return _find(visit, jid[:_LONGEST_ID]) if jid else _at_place(visit)
+
+
+@_of_job
+def _at_place(visit: Visit, place: Place, record: JobRecord) -> Response:
     return _show(visit, record, place=place, key=visit.query("key"))
 
 
-def copy_form(visit: Visit) -> Response:
+@_of_job
+def copy_form(visit: Visit, place: Place, record: JobRecord) -> Response:
     """The form for a copy."""
-    place, record = _at_place(visit)
-    if place is None or record is None:
-        return _gone(visit)
     return _copy_page(visit, place, record, JobDraft(record))
 
 
-def copy(visit: Visit) -> Response:
+@_of_job
+def copy(visit: Visit, place: Place, record: JobRecord) -> Response:
     """Enqueue the copy."""
-    place, record = _at_place(visit)
-    if place is None or record is None:
-        return _gone(visit)
     draft = JobDraft(record)
     ask_again = partial(_copy_page, visit, place, record, draft)
     hidden = _hidden(visit, record, draft)
@@ -127,14 +139,6 @@ def _in_queue(queue: Queue, jid: str) -> tuple[str | None, int]:
             break
         size.adapt(job.value for job in page.jobs)
     return None, place
-
-
-def _at_place(visit: Visit) -> tuple[Place | None, JobRecord | None]:
-    path, key = visit.field("at") or visit.query("at"), visit.field("key") or visit.query("key")
-    if path not in ("/queue", *SETS):
-        return None, None
-    place = place_at(visit, path)
-    return place, place.find([key]).get(key)
 
 
 def _show(visit: Visit, record: JobRecord, *, place: Place | None = None, key: str = "", work: Any = None) -> Response:
@@ -225,10 +229,6 @@ def _hidden(visit: Visit, record: JobRecord, draft: JobDraft) -> list[bool]:
 
 def _lines(text: str) -> str:
     return text.replace("\r\n", "\n").strip()
-
-
-def _gone(visit: Visit) -> Response:
-    return visit.error(404, "This job is no longer here", _GONE)
 
 
 HANDLERS = (

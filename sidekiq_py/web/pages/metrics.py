@@ -38,7 +38,7 @@ LONGEST_NAME = 500
 def metrics(visit: Visit) -> Response:
     """Show all classes; a client that does not ask for HTML, such as Prometheus, gets the fleet's metrics instead."""
     if "text/html" not in visit.request.headers.get("accept", ""):
-        return _prometheus(visit)
+        return PlainTextResponse(fleet_text(pool=visit.pool), headers={"content-type": CONTENT_TYPE})
     period = _period(visit)
     wanted = visit.query("class").strip()[:LONGEST_NAME]
     pattern = f"(?i){re.escape(wanted)}" if wanted else None
@@ -90,11 +90,6 @@ def metrics_of_job(visit: Visit) -> Response:
         histogram=histogram(buckets, title=f"Run times of {name}") if any(count for _, count in buckets) else "",
         marks=marks,
     )
-
-
-def _prometheus(visit: Visit) -> Response:
-    """The metrics of the whole fleet, in Prometheus's format."""
-    return PlainTextResponse(fleet_text(pool=visit.pool), headers={"content-type": CONTENT_TYPE})
 
 
 def _period(visit: Visit) -> str:

@@ -157,17 +157,13 @@ class OverviewReader:
         queues = tuple(summary_of(states[name], taken[name], at) for name in sorted(states))
         return Overview(
             at,
-            found.processed,
-            found.failed,
-            found.scheduled,
-            found.retries,
-            found.dead,
+            *found.totals,
             (*found.listed, *cleared),
             queues,
             tuple(processes_of(found.beats, self._pool)),
             tuple(works_of(found.running)),
             found.in_flight,
-            self._rates(at, found.processed, found.failed),
+            self._rates(at, found.totals.processed, found.totals.failed),
             {
                 name: tuple(TrendPoint(datetime.fromtimestamp(one.minute, UTC), one.size, one.latency) for one in trend)
                 for name, trend in found.trends.items()

@@ -81,14 +81,8 @@ class Stats:
 
     def __init__(self, *, pool: Any = None, client: Client | None = None) -> None:
         self._pool = pool_for(pool, client)
-        totals = stats.totals(self._pool)
-        self.processed = totals.processed
-        self.failed = totals.failed
-        self.scheduled_size = totals.scheduled_size
-        self.retry_size = totals.retry_size
-        self.dead_size = totals.dead_size
-        self.processes_size = totals.processes_size
-        self._oldest_default = totals.oldest_default
+        totals, self.processes_size, self._oldest_default = stats.totals(self._pool)
+        self.processed, self.failed, self.scheduled_size, self.retry_size, self.dead_size = totals
 
     def __repr__(self) -> str:
         return f"<Stats processed={self.processed} failed={self.failed}>"

@@ -20,9 +20,8 @@ from sidekiq_py.redis_access.reads import queue_trends
 from sidekiq_py.redis_access.reads.in_flight_counts import InFlightCount, counts_of, owners_of
 from sidekiq_py.redis_access.reads.queue_trends import Sample
 from sidekiq_py.redis_access.reads.queues import QueueState, error_of
-from sidekiq_py.redis_access.reads.stats import TOTALS
+from sidekiq_py.redis_access.reads.stats import TOTALS, Totals, number, totals_of
 from sidekiq_py.wire import keys
-from sidekiq_py.wire.number_text import to_i
 
 _NAMES: tuple[Command, ...] = (
     ("SMEMBERS", keys.QUEUES),
@@ -78,19 +77,13 @@ class Look:
     The result of one look.
 
     Args:
-        processed: How many attempts ended, including failures.
-        failed: How many attempts raised.
         listed: The names of all queues, from which those to read were chosen.
         running: Identity, thread and entry of the work hash for each running job.
         names: The names for the next look.
         trends: The trends of the requested queues.
     """
 
-    processed: int
-    failed: int
-    scheduled: int
-    retries: int
-    dead: int
+    totals: Totals
     listed: tuple[str, ...]
     queues: tuple[QueueState, ...]
     beats: tuple[Beat, ...]
@@ -140,20 +133,15 @@ def read(
     names, totals = map(well_typed, raw[:2])
     of_queues, of_processes, hashes, lengths, samples = map(readable, raw[2:])
     new = _names(names)
-    processed, failed, scheduled, retries, dead = map(_number, totals)
     states = [
-        QueueState(name, _number(size), oldest, name in new.paused, error_of(*answers))
+        QueueState(name, number(size), oldest, name in new.paused, error_of(*answers))
         for name, (size, oldest), answers in zip(queues, pairs(of_queues), pairs(raw[2]), strict=True)
     ]
     beats, running = _heartbeats(processes, commands_of, of_processes)
     in_flight = counts_of(dict(zip(known.owners, hashes, strict=True)), dict(zip(inboxes, lengths, strict=True)))
     trends = {name: queue_trends.read_reply(reply, now) for name, reply in zip(charted, samples, strict=True)}
     return Look(
-        processed,
-        failed,
-        scheduled,
-        retries,
-        dead,
+        totals_of(totals),
         known.queues,
         tuple(states),
         tuple(beats),
@@ -206,8 +194,3 @@ def _names(replies: Sequence[Any]) -> Names:
         frozenset(map(name_in, paused)),
         owners_of(entered, departed),
     )
-
-
-def _number(reply: Any) -> int:
-    """A length, or a counter's text, as an int; 0 for anything else."""
-    return reply if isinstance(reply, int) else to_i(reply)

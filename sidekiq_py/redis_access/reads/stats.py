@@ -1,7 +1,7 @@
 """The counters of finished attempts and the sizes of everything."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from sidekiq_py.redis_access.connection.link import Command
 from sidekiq_py.redis_access.connection.pool import Pool
@@ -21,32 +21,43 @@ TOTALS: tuple[Command, ...] = (
 _COUNTERS = {"processed": keys.STAT_PROCESSED, "failed": keys.STAT_FAILED}
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
+class Totals(NamedTuple):
     """
-    The totals that one round trip can read, whatever the number of queues and processes.
+    What `TOTALS` reads.
 
     Args:
         processed: How many attempts ended, including failures.
         failed: How many attempts raised.
-        oldest_default: The bytes of the next job to run in the queue `default`; None if it cannot be read, too.
     """
 
     processed: int
     failed: int
-    scheduled_size: int
-    retry_size: int
-    dead_size: int
-    processes_size: int
-    oldest_default: bytes | None
+    scheduled: int
+    retries: int
+    dead: int
 
 
-def totals(pool: Pool) -> Totals:
-    """The counters and sizes. Source: Sidekiq 8.1.7, api.rb, `Stats#fetch_stats_fast!`."""
+def totals_of(replies: Sequence[Any]) -> Totals:
+    """The replies to `TOTALS` as numbers."""
+    return Totals(*map(number, replies))
+
+
+def number(reply: Any) -> int:
+    """A length, or a counter's text, as an int; 0 for anything else."""
+    return reply if isinstance(reply, int) else to_i(reply)
+
+
+def totals(pool: Pool) -> tuple[Totals, int, bytes | None]:
+    """
+    What one round trip can read, whatever the number of queues and processes: the totals, the number of processes, and
+    the bytes of the next job to run in the queue `default`, or None if it cannot be read, too.
+
+    Source: Sidekiq 8.1.7, api.rb, `Stats#fetch_stats_fast!`.
+    """
     commands: list[Command] = [*TOTALS, ("SCARD", keys.PROCESSES), ("LINDEX", keys.queue("default"), -1)]
     *numbers, oldest = pool.replies(commands)
-    processed, failed, *sizes = raise_first(numbers)
-    return Totals(to_i(processed), to_i(failed), *sizes, *readable([oldest]))
+    *found, processes = raise_first(numbers)
+    return totals_of(found), processes, readable([oldest])[0]
 
 
 def on_days(pool: Pool, days: Sequence[str]) -> tuple[list[int], list[int]]:

@@ -61,14 +61,7 @@ def load_program(options: Options) -> Config:
         raise click.ClickException("\n".join([NO_JOBS, *in_django, *has_tasks, *_unfinished_jobs()]))
     # Report an unreadable redaction file now, and not at the first log line.
     redaction.current()
-    settings = program.settings()
-    config = make_config(
-        options,
-        redis=settings.redis,
-        sidekiq_version=settings.sidekiq_version,
-        float_text=settings.float_text,
-        extension_keys=settings.extension_keys,
-    )
+    config = make_config(options, program.settings())
     return replace(config, is_single_slot_child=config.processes is not None and config.concurrency == 1)
 
 

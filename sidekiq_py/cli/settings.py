@@ -17,6 +17,7 @@ from sidekiq_py.config import CapsuleConfig, Config, ExtensionPolicy, QueueConfi
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.logs import FORMAT_NAMES, LOGGED_ATTRIBUTES, level_number
 from sidekiq_py.options import closest
+from sidekiq_py.program import Settings
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.wire.dialect import Dialect, FloatText
 from sidekiq_py.wire.json_writer import to_s
@@ -194,41 +195,40 @@ def environment_name(flag: str | None, variables: Mapping[str, str]) -> str:
     return flag or next((name for name in named if name), "development")
 
 
-def make_config(
-    options: Options,
-    *,
-    redis: RedisSettings | None = None,
-    sidekiq_version: str | None = None,
-    float_text: FloatText | None = None,
-    extension_keys: Mapping[str, ExtensionPolicy] | None = None,
-) -> Config:
+def make_config(options: Options, configured: Settings | None = None) -> Config:
     """
     Check the settings and make a `Config` of them.
 
     Args:
-        redis, sidekiq_version, float_text, extension_keys: As the program's own code has configured them.
+        configured: What the program's own code has configured, once *options* are among it.
 
     Raises:
         ConfigError: A value is invalid.
     """
     given = options.values
-    version = sidekiq_version or options.text("sidekiq_version")
+    configured = configured or Settings(
+        RedisSettings(namespace=options.text("namespace") or ""),
+        options.text("sidekiq_version"),
+        options.float_text,
+        extension_keys=options.extension_keys,
+    )
+    version = configured.sidekiq_version
     major = Dialect.pinned(version).version[0] if version else None
     fields: dict[str, Any] = {
         field: read(given[name], name) for name, (field, read) in _PLAIN_OPTIONS.items() if given.get(name) is not None
     }
     fetcher = values.one_of(given.get("fetcher"), FETCHERS, "fetcher")
     return Config(
-        redis=redis or RedisSettings(namespace=options.text("namespace") or ""),
+        redis=configured.redis,
         sidekiq_version=version,
-        float_text=float_text or options.float_text,
+        float_text=configured.float_text,
         capsules=_capsules(given, major),
         fetcher="basic" if fetcher == "basic" else "reliable",
         environment=options.environment,
         tag=to_s(given["tag"]) if given.get("tag") is not None else _default_tag(options),
         labels=values.texts(given.get("labels"), "labels"),
         job_log=not given.get("skip_default_job_logging"),
-        extension_keys=options.extension_keys if extension_keys is None else extension_keys,
+        extension_keys=configured.extension_keys,
         extra={name: value for name, value in given.items() if name not in _KNOWN_OPTIONS},
         **fields,
     )

@@ -10,6 +10,8 @@ from sidekiq_py.cli import erb
 from sidekiq_py.cli.settings import make_config, read_all
 from sidekiq_py.config import Config
 from sidekiq_py.errors import ConfigError
+from sidekiq_py.program import Settings
+from sidekiq_py.redis_access.connection.settings import RedisSettings
 from tests.cli.ruby_command_line import RubyCommandLine, RubyError, start_or_skip
 
 pytestmark = pytest.mark.ruby
@@ -147,13 +149,13 @@ def test_a_queue_named_twice_is_refused_by_sidekiq_6(ruby: RubyCommandLine, tmp_
     options = read_all({"config_file": "x.yml"}, variables={}, directory=tmp_path)
 
     with pytest.raises(ConfigError, match="a cannot be defined twice"):
-        make_config(options, sidekiq_version="6")
+        make_config(options, Settings(RedisSettings(), "6"))
 
-    assert make_config(options, sidekiq_version="7").capsules[0].queue_names == ("a", "b")
+    assert make_config(options, Settings(RedisSettings(), "7")).capsules[0].queue_names == ("a", "b")
 
 
 def _ours(flags: dict[str, Any], variables: dict[str, str], directory: Path = FILES) -> Config:
-    return make_config(read_all(flags, variables=variables, directory=directory), sidekiq_version="6.4.1")
+    return make_config(read_all(flags, variables=variables, directory=directory), Settings(RedisSettings(), "6.4.1"))
 
 
 def _facts(config: Config) -> dict[str, Any]:

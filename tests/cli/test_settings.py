@@ -11,6 +11,8 @@ from sidekiq_py.cli.settings import Options, make_config, read_all
 from sidekiq_py.cli.yaml_file import parse_options
 from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
 from sidekiq_py.errors import ConfigError
+from sidekiq_py.program import Settings
+from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.wire.dialect import FloatText
 
 
@@ -48,7 +50,7 @@ def test_the_file_beside_a_required_package_is_read(tmp_path: Path) -> None:
 def test_a_pinned_sidekiq_6_has_ten_threads(tmp_path: Path) -> None:
     """Each release has its own default."""
     assert config(tmp_path, sidekiq_version="6").concurrency == 10
-    assert make_config(options(tmp_path), sidekiq_version="6.0.4").concurrency == 10
+    assert make_config(options(tmp_path), Settings(RedisSettings(), "6.0.4")).concurrency == 10
 
 
 def test_queues_are_strict_weighted_or_random_by_their_weights(tmp_path: Path) -> None:
@@ -112,7 +114,7 @@ def test_what_the_program_configured_goes_over_the_file(tmp_path: Path) -> None:
     """As with Ruby's `configure_server`; the flags are applied to the program again after its import."""
     found = options(tmp_path, "sidekiq_version: 7\nfloat_text: ruby")
 
-    settings = make_config(found, sidekiq_version="8", float_text=FloatText.JSON3)
+    settings = make_config(found, Settings(RedisSettings(), "8", FloatText.JSON3))
 
     assert (settings.sidekiq_version, settings.float_text) == ("8", FloatText.JSON3)
 

@@ -14,7 +14,7 @@ import click
 from sidekiq_py.api import BulkResult, JobFilter, Queue
 from sidekiq_py.cli.connection import complete_queue
 from sidekiq_py.cli.exit_codes import COULD_NOT, STOPPED
-from sidekiq_py.cli.output import echo_json, progress, shortened
+from sidekiq_py.cli.output import echo_done, echo_json, progress, shortened
 from sidekiq_py.cli.values import moment_seconds
 from sidekiq_py.logs import counted
 from sidekiq_py.options import closest
@@ -171,10 +171,7 @@ def looking_through(total: int, *, hidden: bool = False) -> Iterator[Callable[[i
 
 def print_count(count: int, done: str, *, as_json: bool) -> None:
     """Print what `--dry-run` found."""
-    if as_json:
-        echo_json({"count": count})
-    else:
-        click.echo(f"{counted(count, 'job')} would be {done}.")
+    echo_done({"count": count}, f"{counted(count, 'job')} would be {done}.", as_json=as_json)
 
 
 def print_result(

@@ -8,7 +8,7 @@ import click
 
 from sidekiq_py.api import Stats
 from sidekiq_py.cli.connection import complete_queue, pushes_jobs, reads_redis
-from sidekiq_py.cli.output import echo_json, echo_table, iso_time, plain
+from sidekiq_py.cli.output import echo_done, echo_json, echo_table, iso_time, plain
 from sidekiq_py.cli.queues import WHAT_TO_DO
 from sidekiq_py.cli.values import epoch_seconds, json_arguments, span_seconds
 from sidekiq_py.client import sync_client
@@ -96,10 +96,8 @@ def push(
         raise click.UsageError(str(error)) from error
     if pushed is None:
         raise click.ClickException("a client middleware stopped the push; nothing was enqueued")
-    if as_json:
-        echo_json({"jid": pushed, "class": job_class, "at": None if when is None else iso_time(when)})
-    else:
-        click.echo(pushed)
+    facts = {"jid": pushed, "class": job_class, "at": None if when is None else iso_time(when)}
+    echo_done(facts, pushed, as_json=as_json)
     if not is_known:
         _warn_of_mistaken(job_class)
 

@@ -11,21 +11,11 @@ import click
 from sidekiq_py.api import DeadSet, JobRecord, Queue, RetrySet, ScheduledSet, WorkSet
 from sidekiq_py.cli.choosing import looking_through
 from sidekiq_py.cli.connection import reads_redis
-from sidekiq_py.cli.output import (
-    echo_json_array,
-    echo_table,
-    error_text,
-    job_facts,
-    plain,
-    relative,
-    shortened,
-    shown,
-)
+from sidekiq_py.cli.output import echo_json_array, echo_table, error_cell, job_cells, job_facts, plain, relative
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.errors import RedisReplyError
-from sidekiq_py.wire.json_writer import json_text
 
-_ARGS_WIDTH, _ERROR_WIDTH = 40, 60
+_ARGS_WIDTH = 40
 _REPORT_EVERY = 1_000
 
 
@@ -125,9 +115,8 @@ def _echo(found: list[_Found]) -> None:
         (
             f"running at {one.name}" if one.place == "running" else f"{one.place} {one.name}".strip(),
             f"{one.happened} {relative(one.at, now)}",
-            shortened(one.job.display_class or "-", 40),
-            shortened(json_text(shown(one.job).display_args), _ARGS_WIDTH),
-            shortened(error_text(shown(one.job)), _ERROR_WIDTH),
+            *job_cells(one.job, _ARGS_WIDTH),
+            error_cell(one.job),
         )
         for one in found
     ]
@@ -135,12 +124,11 @@ def _echo(found: list[_Found]) -> None:
 
 
 def _as_json(one: _Found) -> dict[str, Any]:
-    job = shown(one.job)
     return {
-        "jid": job.jid,
+        "jid": one.job.jid,
         "place": one.place,
-        "queue": one.name if one.place == "queue" else job.queue,
+        "queue": one.name if one.place == "queue" else one.job.queue,
         "process": one.name if one.place == "running" else None,
         "at": None if one.at is None else one.at.isoformat(),
-        **job_facts(job),
+        **job_facts(one.job),
     }

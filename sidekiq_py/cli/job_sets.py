@@ -28,18 +28,16 @@ from sidekiq_py.cli.output import (
     echo_json_array,
     echo_rest,
     echo_table,
-    error_text,
+    error_cell,
+    job_cells,
     job_facts,
     progress,
     relative,
-    shortened,
-    shown,
 )
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.logs import counted
-from sidekiq_py.wire.json_writer import json_text
 
-_ARGS_WIDTH, _ERROR_WIDTH = 40, 60
+_ARGS_WIDTH = 40
 _NOUNS = {
     "retry": ("retry", "retries"),
     "schedule": ("scheduled job", "scheduled jobs"),
@@ -240,11 +238,10 @@ def _echo_entries(job_set: JobSet, entries: Sequence[SortedEntry], limit: int, *
             entry.jid or "-",
             relative(entry.at, now),
             entry.queue or "-",
-            shortened(entry.display_class or "-", 40),
-            shortened(json_text(job.display_args), _ARGS_WIDTH),
-            shortened(error_text(job), _ERROR_WIDTH),
+            *job_cells(entry, _ARGS_WIDTH),
+            error_cell(entry),
         )
-        for entry, job in ((entry, shown(entry)) for entry in entries)
+        for entry in entries
     ]
     when = "DIED" if isinstance(job_set, DeadSet) else "DUE"
     echo_table(("JID", when, "QUEUE", "CLASS", "ARGS", "ERROR"), rows, elastic=("CLASS", "ARGS", "ERROR"))
@@ -252,13 +249,12 @@ def _echo_entries(job_set: JobSet, entries: Sequence[SortedEntry], limit: int, *
 
 
 def _as_json(entry: SortedEntry) -> dict[str, Any]:
-    job = shown(entry)
     return {
         "jid": entry.jid,
         "at": entry.at.isoformat(),
         "score": entry.score,
         "queue": entry.queue,
-        **job_facts(job),
+        **job_facts(entry),
     }
 
 

@@ -3,7 +3,7 @@
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -62,6 +62,11 @@ def iso_time(seconds: float) -> str:
 def echo_json(value: Any) -> None:
     """Print one JSON document."""
     click.echo(_json(value))
+
+
+def echo_done(facts: Mapping[str, Any], text: str, *, as_json: bool) -> None:
+    """Print what a command has done: *facts* as JSON, or *text*."""
+    click.echo(_json(facts) if as_json else text)
 
 
 def echo_json_array(values: Iterable[Any]) -> None:
@@ -125,20 +130,27 @@ def shown(job: JobRecord) -> JobRecord:
     return job.redacted(current())
 
 
-def error_text(job: JobRecord) -> str:
-    """The class and message of the error that a job failed with; empty if it has not failed."""
-    return "" if job.error_class is None else f"{job.error_class}: {job.error_message}"
+def job_cells(job: JobRecord, args_width: int) -> tuple[str, str]:
+    """The class and the arguments of a job, as cells of a table."""
+    return shortened(job.display_class or "-", 40), shortened(json_text(shown(job).display_args), args_width)
+
+
+def error_cell(job: JobRecord) -> str:
+    """The class and message of the error that a job failed with, as a cell; empty if it has not failed."""
+    failed = shown(job)
+    return "" if failed.error_class is None else shortened(f"{failed.error_class}: {failed.error_message}", 60)
 
 
 def job_facts(job: JobRecord) -> dict[str, Any]:
-    """What the job is and how it failed, for `--json`; *job* is what `shown` returns."""
+    """What the job is and how it failed, for `--json`."""
+    facts = shown(job)
     return {
-        "class": job.display_class,
-        "args": job.display_args,
-        "retry_count": job.retry_count,
-        "error_class": job.error_class,
-        "error_message": job.error_message,
-        "payload": job.item or None,
+        "class": facts.display_class,
+        "args": facts.display_args,
+        "retry_count": facts.retry_count,
+        "error_class": facts.error_class,
+        "error_message": facts.error_message,
+        "payload": facts.item or None,
     }
 
 

@@ -27,13 +27,13 @@ from sidekiq_py.cli.choosing import (
 from sidekiq_py.cli.connection import complete_queue, reads_redis
 from sidekiq_py.cli.output import (
     DefaultsToList,
-    echo_json,
+    echo_done,
     echo_json_array,
     echo_rest,
     echo_table,
+    job_cells,
     progress,
     relative,
-    shortened,
     shown,
     span,
 )
@@ -41,7 +41,6 @@ from sidekiq_py.clock import now_seconds
 from sidekiq_py.config import QueueConfig
 from sidekiq_py.logs import counted
 from sidekiq_py.wire.control_characters import escaped
-from sidekiq_py.wire.json_writer import json_text
 
 _ARGS_WIDTH = 60
 WHAT_TO_DO = "To find out what to do about queues that cannot be read: sidekiq-py doctor"
@@ -139,15 +138,7 @@ def show(name: str, limit: int, as_json: bool, **options: Any) -> None:
         click.echo("No jobs found." if not wanted.is_empty else f"{name} is empty.")
     else:
         now = now_seconds()
-        rows = [
-            (
-                job.jid or "-",
-                relative(job.enqueued_at, now),
-                shortened(job.display_class or "-", 40),
-                shortened(json_text(shown(job).display_args), _ARGS_WIDTH),
-            )
-            for job in jobs
-        ]
+        rows = [(job.jid or "-", relative(job.enqueued_at, now), *job_cells(job, _ARGS_WIDTH)) for job in jobs]
         echo_table(("JID", "ENQUEUED", "CLASS", "ARGS"), rows, elastic=("CLASS", "ARGS"))
         echo_rest(len(jobs), limit, queue.size, is_filtered=not wanted.is_empty)
     if queue.paused:
@@ -198,10 +189,8 @@ def delete(name: str, yes: bool, dry_run: bool, as_json: bool) -> None:
         return
     ask(lambda: f"Delete the queue {name}, which has {counted(queue.size, 'job')}", what="delete", unless=yes)
     deleted = queue.delete()
-    if as_json:
-        echo_json({"queue": name, "deleted": deleted})
-    else:
-        click.echo(f"{name} deleted, with {counted(deleted, 'job')}.")
+    text = f"{name} deleted, with {counted(deleted, 'job')}."
+    echo_done({"queue": name, "deleted": deleted}, text, as_json=as_json)
 
 
 @queues.command("pause")
@@ -307,10 +296,8 @@ def add(names: tuple[str, ...], as_json: bool) -> None:
         if not Queue(name).size:
             raise unknown("job in the queue", name, known_queues(), "Check the name; case matters.")
     added = [name for name in names if Queue(name).enter()]
-    if as_json:
-        echo_json({"added": added})
-    else:
-        click.echo(f"Added: {', '.join(added)}." if added else "Already in the list.")
+    text = f"Added: {', '.join(added)}." if added else "Already in the list."
+    echo_done({"added": added}, text, as_json=as_json)
 
 
 def _act(

@@ -7,10 +7,9 @@ import click
 from sidekiq_py.api import Process, ProcessSet, Work, WorkSet
 from sidekiq_py.cli.choosing import filter_options, take_filter, warn_of_queue
 from sidekiq_py.cli.connection import complete_process, reads_redis
-from sidekiq_py.cli.output import echo_json_array, echo_table, shortened, shown, span
+from sidekiq_py.cli.output import echo_json_array, echo_table, job_cells, shown, span
 from sidekiq_py.cli.processes import chosen
 from sidekiq_py.logs import counted
-from sidekiq_py.wire.json_writer import json_text
 
 _ARGS_WIDTH = 60
 
@@ -50,8 +49,7 @@ def jobs(process_name: str | None, as_json: bool, **options: Any) -> None:
         (
             "-" if work.elapsed_seconds is None else span(work.elapsed_seconds),
             work.queue,
-            shortened(work.job.display_class or "-", 40),
-            shortened(json_text(shown(work.job).display_args), _ARGS_WIDTH),
+            *job_cells(work.job, _ARGS_WIDTH),
             work.job.jid or "-",
             work.process_id,
             language(processes.get(work.process_id)),

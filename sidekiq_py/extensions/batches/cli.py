@@ -8,7 +8,7 @@ import click
 
 from sidekiq_py.cli.choosing import ask, at_most, limit_option, yes_option
 from sidekiq_py.cli.connection import pushes_jobs, reads_redis
-from sidekiq_py.cli.output import DefaultsToList, echo_json, echo_json_array, echo_table, relative, shortened
+from sidekiq_py.cli.output import DefaultsToList, echo_done, echo_json, echo_json_array, echo_table, relative, shortened
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.extensions.batches import state
 from sidekiq_py.extensions.batches.api import Batches
@@ -96,7 +96,7 @@ def close(bid: str, as_json: bool) -> None:
     """
     count = Batches().find(bid).close()
     outcome = f"is closed; until now {counted(count, 'block')} could add jobs" if count else "was already closed"
-    _print(bid, as_json, "closed", count, f"{bid} {outcome}.")
+    echo_done({"bid": bid, "closed": count}, f"{bid} {outcome}.", as_json=as_json)
 
 
 @batches.command()
@@ -107,7 +107,7 @@ def retry(bid: str, as_json: bool) -> None:
     """Return the failed and dead jobs of a batch to their queues."""
     count = Batches().find(bid).retry_failed()
     text = counted(count, "job went back to its queue", "jobs went back to their queues")
-    _print(bid, as_json, "retried", count, f"{text}.")
+    echo_done({"bid": bid, "retried": count}, f"{text}.", as_json=as_json)
 
 
 @batches.command()
@@ -125,7 +125,7 @@ def invalidate(bid: str, yes: bool, as_json: bool) -> None:
     ask(lambda: f"Let the remaining jobs of batch {bid} end without running", what="invalidate", unless=yes)
     count = batch.invalidate()
     text = f"{counted(count, 'batch', 'batches')} invalidated." if count else f"{bid} was already invalidated."
-    _print(bid, as_json, "invalidated", count, text)
+    echo_done({"bid": bid, "invalidated": count}, text, as_json=as_json)
 
 
 @batches.command()
@@ -138,14 +138,7 @@ def delete(bid: str, yes: bool, as_json: bool) -> None:
     batch = Batches().find(bid)
     ask(lambda: f"Delete batch {bid}, whose callbacks will never be enqueued", what="delete", unless=yes)
     batch.delete()
-    _print(bid, as_json, "deleted", 1, f"{bid} deleted.")
-
-
-def _print(bid: str, as_json: bool, verb: str, count: int, text: str) -> None:
-    if as_json:
-        echo_json({"bid": bid, verb: count})
-    else:
-        click.echo(text)
+    echo_done({"bid": bid, "deleted": 1}, f"{bid} deleted.", as_json=as_json)
 
 
 def _facts(status: BatchStatus, now: float) -> list[tuple[str, object]]:

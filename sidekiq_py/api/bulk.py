@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TypeVar
 
+from sidekiq_py.api.arguments import is_number
 from sidekiq_py.api.job_record import JobRecord
 from sidekiq_py.clock import monotonic
 from sidekiq_py.redis_access.job_path.promote import Moved
 
 T = TypeVar("T")
+J = TypeVar("J", bound=JobRecord)
 
 _KEPT_ERRORS = 100
 _SLICE_JOBS = 100
@@ -50,6 +52,8 @@ class Tally:
     """Counts the results of a bulk action."""
 
     def __init__(self, progress: Progress | None) -> None:
+        if progress is not None and not callable(progress):
+            raise TypeError(f"progress is {progress!r}; give a function that takes the number of jobs done so far")
         self._progress = progress
         self.moved = self.gone = self.refused = 0
         self._errors: list[tuple[JobRecord, Exception]] = []
@@ -94,9 +98,9 @@ def slices(
         stop: Called before each slice and during the pauses; True ends the iteration.
 
     Raises:
-        ValueError: *per_second* is not above 0.
+        ValueError: *per_second* is not a number above 0.
     """
-    if per_second is not None and not per_second > 0:
+    if per_second is not None and not (is_number(per_second) and per_second > 0):
         raise ValueError(f"per_second is {per_second!r}; give how many jobs a second, more than 0, or None")
     size = _SLICE_JOBS if per_second is None else max(1, min(_SLICE_JOBS, int(per_second / _SLICES_PER_SECOND)))
     left = iter(entries)
@@ -110,3 +114,19 @@ def slices(
             return
         yield part
         done += len(part)
+
+
+def each_of(kind: type[J], jobs: Iterable[J]) -> Iterator[J]:
+    """
+    Yield the jobs of a bulk action.
+
+    Raises:
+        TypeError: One of them is not a *kind*, such as a job's id, or *jobs* is a single job.
+    """
+    hint = f"pass a list of {kind.__name__} objects, as find() yields them"
+    if not isinstance(jobs, Iterable):
+        raise TypeError(f"{jobs!r} is not a list of jobs; {hint}")
+    for job in jobs:
+        if not isinstance(job, kind):
+            raise TypeError(f"{job!r} is not a {kind.__name__}; {hint}")
+        yield job

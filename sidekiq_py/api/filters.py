@@ -33,7 +33,9 @@ class JobFilter:
         after: This time or later: an aware datetime, or epoch seconds. A job's time is when it is due (in the dead set,
             when it died; in a queue, when it was enqueued; for a running job, when it started).
         before: Earlier than this time.
+
     Raises:
+        TypeError: A text is not a string.
         ValueError: A time has no time zone, or is not a time.
     """
 
@@ -46,6 +48,10 @@ class JobFilter:
     before: float | datetime | None = None
 
     def __post_init__(self) -> None:
+        for name in ("job_class", "queue", "argument", "text", "error"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, str):
+                raise TypeError(f"{name} is {value!r}; a JobFilter compares text, so give a string")
         for name in ("after", "before"):
             value = getattr(self, name)
             if isinstance(value, datetime):

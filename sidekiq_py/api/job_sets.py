@@ -19,7 +19,8 @@ from operator import attrgetter
 from typing import Any, ClassVar
 
 from sidekiq_py import program
-from sidekiq_py.api.bulk import BulkResult, Progress, Stop, Tally, slices
+from sidekiq_py.api.arguments import is_number, must_be_count
+from sidekiq_py.api.bulk import BulkResult, Progress, Stop, Tally, each_of, slices
 from sidekiq_py.api.ends import ends_of_extensions
 from sidekiq_py.api.filters import JobFilter, must_be_filter, search
 from sidekiq_py.api.job_record import JobRecord
@@ -38,7 +39,7 @@ from sidekiq_py.wire import keys
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.failure import decrement_for_manual_retry
 from sidekiq_py.wire.json_dialect import loads
-from sidekiq_py.wire.payload import dump, is_finite, parse_job, score_text, shown
+from sidekiq_py.wire.payload import dump, parse_job, score_text, shown
 
 _FIRST_PAGE_JOBS = 200
 _SCAN_COUNT = 1000
@@ -294,8 +295,14 @@ class JobSet(SizedOfRedis):
             latest_first: From the highest score down.
             look_at: End the page after looking at this many entries, so that a search in a large set can show its
                 progress.
+
+        Raises:
+            ValueError: *limit* or *look_at* is below 1.
         """
-        wanted = wanted or JobFilter()
+        must_be_count(limit, "limit")
+        must_be_count(look_at, "look_at")
+        wanted = JobFilter() if wanted is None else wanted
+        must_be_filter(wanted)
         found: list[SortedEntry] = []
         number = 0
         for number, entry in enumerate(self._between(wanted, latest_first, after), 1):
@@ -352,7 +359,13 @@ class JobSet(SizedOfRedis):
         Args:
             at: An aware datetime, or epoch seconds.
             payload: The complete payload.
+
+        Raises:
+            ValueError: *at* is not a time.
+            TypeError: *payload* is not a dict.
         """
+        if not isinstance(payload, dict):
+            raise TypeError(f"the payload is {payload!r}; give it as a dict with 'class', 'args' and all other keys")
         job_sets.add(self._pool, self.name, score_text(_epoch(at)), dump(payload, dialect=self._dialect()))
 
     def delete(self, score: float, jid: str) -> bool:
@@ -425,7 +438,7 @@ class JobSet(SizedOfRedis):
     ) -> BulkResult:
         """`retry` for many entries of this set, a hundred per round trip; other arguments as for `retry_all`."""
         plan = partial(self._to_queue, is_retry=True)
-        return self._move_many(slices(entries, per_second, stop), plan, Tally(progress))
+        return self._move_many(slices(each_of(SortedEntry, entries), per_second, stop), plan, Tally(progress))
 
     def add_many_to_queue(
         self,
@@ -437,7 +450,7 @@ class JobSet(SizedOfRedis):
     ) -> BulkResult:
         """`add_to_queue` for many entries of this set, a hundred per round trip; other arguments as for `retry_all`."""
         plan = partial(self._to_queue, is_retry=False)
-        return self._move_many(slices(entries, per_second, stop), plan, Tally(progress))
+        return self._move_many(slices(each_of(SortedEntry, entries), per_second, stop), plan, Tally(progress))
 
     def kill_many(
         self,
@@ -456,7 +469,7 @@ class JobSet(SizedOfRedis):
         def plan(entry: SortedEntry) -> Move:
             return Move(entry.value, "dead", effects=ends_of_extensions(entry, "dead", self._dialect()))
 
-        return self._move_many(slices(entries, per_second, stop), plan, Tally(progress), after)
+        return self._move_many(slices(each_of(SortedEntry, entries), per_second, stop), plan, Tally(progress), after)
 
     def delete_many(
         self,
@@ -468,7 +481,7 @@ class JobSet(SizedOfRedis):
     ) -> BulkResult:
         """`delete` for many entries of this set, a hundred per round trip; other arguments as for `retry_all`."""
         tally = Tally(progress)
-        for part in slices(entries, per_second, stop):
+        for part in slices(each_of(SortedEntry, entries), per_second, stop):
             removed = self._delete_slice(part)
             tally.moved += removed
             tally.gone += len(part) - removed
@@ -626,7 +639,7 @@ def _epoch(at: float | datetime) -> float:
         if at.tzinfo is None:
             raise ValueError(f"{at!r} has no time zone; pass an aware time: datetime.now(UTC) + timedelta(hours=1)")
         return at.timestamp()
-    if not is_finite(at):
+    if not is_number(at):
         raise ValueError(f"{shown(at)} is not a time; pass epoch seconds or an aware datetime")
     return float(at)
 
@@ -636,4 +649,6 @@ def _digest(member: bytes) -> str:
 
 
 def _bound(score: float) -> str:
+    if not is_number(score) and score not in (math.inf, -math.inf):
+        raise ValueError(f"the score is {shown(score)}; give epoch seconds as a number, such as an entry's score")
     return score_text(score) if math.isfinite(score) else ("+inf" if score > 0 else "-inf")

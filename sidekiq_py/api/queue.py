@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, Self
 
-from sidekiq_py.api.bulk import BulkResult, Progress, Stop, Tally, slices
+from sidekiq_py.api.arguments import must_be_count
+from sidekiq_py.api.bulk import BulkResult, Progress, Stop, Tally, each_of, slices
 from sidekiq_py.api.ends import ends_of_extensions, is_handled
 from sidekiq_py.api.filters import JobFilter, must_be_filter, search
 from sidekiq_py.api.job_record import JobRecord, latency, seconds_of
@@ -98,9 +99,14 @@ class Queue(SizedOfRedis):
         name: The queue's name, without the prefix `queue:`.
         pool: The Redis to use: a `Pool`, a redis-py client, or a URL. By default the program's own.
         client: A client to use instead of *pool*.
+
+    Raises:
+        TypeError: *name* is not a string.
     """
 
     def __init__(self, name: str = "default", *, pool: Any = None, client: Client | None = None) -> None:
+        if not isinstance(name, str):
+            raise TypeError(f"the queue is {name!r}; give its name as a string")
         super().__init__(pool=pool, client=client)
         self.name = name
 
@@ -224,7 +230,14 @@ class Queue(SizedOfRedis):
             look_at: End the page after looking at this many jobs, so that a search in a large queue can show its
                 progress.
             oldest_first: Start with the next job to run, and count positions from it.
+
+        Raises:
+            ValueError: *limit* or *look_at* is below 1.
         """
+        must_be_count(limit, "limit")
+        must_be_count(look_at, "look_at")
+        if wanted is not None:
+            must_be_filter(wanted)
         found: list[QueuedJob] = []
         number = 0
         size = PageSize(_PAGE_JOBS)
@@ -314,7 +327,7 @@ class Queue(SizedOfRedis):
             per_second: The most jobs per second; None for no limit.
             stop: Called between round trips; if it returns True, the remaining jobs stay.
         """
-        return self._take(None, slices(jobs, per_second, stop), Tally(progress))
+        return self._take(None, slices(each_of(QueuedJob, jobs), per_second, stop), Tally(progress))
 
     def move_to(
         self,
@@ -348,7 +361,7 @@ class Queue(SizedOfRedis):
         if jobs is None:
             # As many as there are now, so that it ends even when two people move jobs back and forth at once.
             return self._move_all(target, slices(repeat(None, self.size), per_second, stop), Tally(progress))
-        return self._take(target, slices(jobs, per_second, stop), Tally(progress))
+        return self._take(target, slices(each_of(QueuedJob, jobs), per_second, stop), Tally(progress))
 
     def _move_all(self, target: str, parts: Iterable[list[None]], tally: Tally) -> BulkResult:
         for part in parts:

@@ -16,11 +16,13 @@ def client_for(pool: Any, client: Client | None) -> Client:
         client: A client to use instead of *pool*.
 
     Raises:
-        ConfigError: Both are given.
+        ConfigError: Both are given, or *client* is not a `Client`.
     """
     if pool is not None and client is not None:
         raise ConfigError("pool and client both say where Redis is; give one of them")
     if client is not None:
+        if not isinstance(client, Client):
+            raise ConfigError(f"client is {client!r}; give a sidekiq_py.Client, or a URL as pool=")
         return client
     return current() if pool is None else of_pool(pool)
 

@@ -1,0 +1,121 @@
+"""What the data API says about arguments that it cannot use, before it changes anything."""
+
+from datetime import datetime
+
+import pytest
+
+from sidekiq_py.api import JobFilter, Queue, RetrySet
+from sidekiq_py.errors import ConfigError
+
+NAIVE = datetime(2030, 1, 1)
+
+
+@pytest.fixture
+def retries(pool, redis_client, payload):
+    """Three retries."""
+    redis_client.zadd("retry", {payload(str(number)): number for number in range(1, 4)})
+    return RetrySet()
+
+
+@pytest.mark.parametrize("name", [None, 5, b"default", ["default"]])
+def test_a_queue_needs_its_name(name):
+    """Also when it is made, not only when it is first read."""
+    with pytest.raises(TypeError, match="give its name as a string"):
+        Queue(name)
+
+
+@pytest.mark.parametrize("at", ["2030-01-01", None, b"1", True, float("inf"), 10**400])
+def test_a_retry_is_not_rescheduled_to_what_is_no_time(retries, at):
+    """True would be the first second of 1970, and run it now."""
+    entry = retries.find_job("1")
+
+    with pytest.raises(ValueError, match="is not a time; pass epoch seconds or an aware datetime"):
+        entry.reschedule(at)
+
+    assert retries.find_job("1").score == 1
+
+
+def test_a_time_needs_a_zone(retries):
+    """Machines differ in theirs."""
+    with pytest.raises(ValueError, match="has no time zone; pass an aware time"):
+        retries.find_job("1").reschedule(NAIVE)
+
+
+@pytest.mark.parametrize("score", ["1", None, NAIVE, True, (0, "9")])
+def test_entries_are_fetched_by_their_score(retries, score):
+    """A datetime is not exact enough to find one again."""
+    with pytest.raises(ValueError, match="such as an entry's score"):
+        retries.fetch(score)
+
+
+@pytest.mark.parametrize("pace", ["5/s", "5", 0, -1, True, float("inf")])
+def test_a_pace_is_a_number_of_jobs(retries, pace):
+    """The message says of what."""
+    with pytest.raises(ValueError, match="give how many jobs a second, more than 0, or None"):
+        retries.delete_many(retries, per_second=pace)
+
+    assert retries.size == 3
+
+
+def test_a_number_in_the_place_of_the_progress_is_noticed_before_jobs_move(retries):
+    """It was meant as the pace."""
+    with pytest.raises(TypeError, match="progress is 5; give a function"):
+        retries.retry_all(5)
+
+    assert retries.size == 3
+
+
+@pytest.mark.parametrize("number", [0, -1, "5", None, 1.5, True])
+@pytest.mark.parametrize("name", ["limit", "look_at"])
+@pytest.mark.parametrize("place", [Queue, RetrySet])
+def test_a_page_has_at_least_one_job(pool, place, name, number):
+    """Otherwise a search would read the whole queue, or never end."""
+    with pytest.raises(ValueError, match=f"{name} is .*; give a whole number, 1 or more"):
+        place().page(**{"limit": 10, name: number})
+
+
+@pytest.mark.parametrize("place", [Queue, RetrySet])
+def test_a_page_selects_by_a_filter(pool, place):
+    """A jid is not one."""
+    with pytest.raises(TypeError, match="'abc' is not a JobFilter"):
+        place().page(10, wanted="abc")
+
+
+@pytest.mark.parametrize("action", ["retry_many", "kill_many", "delete_many", "add_many_to_queue"])
+def test_bulk_actions_take_the_entries_themselves(retries, action):
+    """Neither their ids nor a single one, which would be read like a dict."""
+    with pytest.raises(TypeError, match="'1' is not a SortedEntry; pass a list of SortedEntry objects"):
+        getattr(retries, action)(["1"])
+    with pytest.raises(TypeError, match=r"jid=1 .*is not a list of jobs; pass a list of SortedEntry objects"):
+        getattr(retries, action)(retries.find_job("1"))
+
+    assert retries.size == 3
+
+
+@pytest.mark.parametrize("action", [Queue.delete_many, lambda queue, jobs: queue.move_to("low", jobs)])
+def test_bulk_actions_of_a_queue_take_its_jobs(retries, action):
+    """Not those of a set."""
+    with pytest.raises(TypeError, match="is not a QueuedJob; pass a list of QueuedJob objects"):
+        action(Queue(), retries)
+
+
+@pytest.mark.parametrize("name", ["job_class", "queue", "argument", "text", "error"])
+@pytest.mark.parametrize("value", [5, b"x", ValueError])
+def test_a_filter_compares_text(name, value):
+    """With the class itself in place of its name it would match nothing."""
+    with pytest.raises(TypeError, match=f"{name} is .*give a string"):
+        JobFilter(**{name: value})
+
+
+def test_an_entry_is_written_from_a_dict(retries):
+    """None would be written as `null`, which no worker can read."""
+    with pytest.raises(TypeError, match="give it as a dict"):
+        retries.schedule(5, None)
+
+    assert retries.size == 3
+
+
+def test_a_url_is_not_a_client():
+    """It belongs in another place."""
+    with pytest.raises(ConfigError, match=r"give a sidekiq_py\.Client, or a URL as pool="):
+        Queue(client="redis://localhost")

@@ -5,7 +5,7 @@ The methods of a declared job: `perform_async` and its relatives.
 The code behind methods that few programs call (`aperform_…`, `perform_inline`) is imported on first use.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from datetime import datetime, timedelta
 from time import time
@@ -146,8 +146,10 @@ class Handle(Generic[P]):
             spread_interval: Schedules the jobs at random times within this many seconds from now.
 
         Returns:
-            The jid of each job, or None for a job that a client middleware stopped.
+            The jid of each job, or None for a job that a client middleware stopped, or that `set(sync=True)` ran here.
         """
+        if self._is_sync:
+            return [self._push(fitted, None) for fitted in self._one_by_one(args)]
         return self._client().push_slices(self._bulk_order(args, at, batch_size, spread_interval))
 
     @signed
@@ -187,6 +189,8 @@ class Handle(Generic[P]):
         spread_interval: Interval | None = None,
     ) -> Jids:
         """`perform_bulk`, awaited."""
+        if self._is_sync:
+            return [await self._apush(fitted, None) for fitted in self._one_by_one(args)]
         return await self._async_client().push_slices(self._bulk_order(args, at, batch_size, spread_interval))
 
     @signed
@@ -209,6 +213,10 @@ class Handle(Generic[P]):
             return None
         wait = self._interval if interval is None else interval
         return await self._async_client().push_call(self.definition, args, wait, self._options)
+
+    def _one_by_one(self, args: Iterable[Sequence[Any]]) -> Iterator[list[Any]]:
+        for one in args:
+            yield from self._parameters.fit_many([one])
 
     def _client(self) -> Client:
         return sync_client.for_job(self.definition) if self._pool is None else sync_client.of_pool(self._pool)

@@ -1,5 +1,6 @@
 """Declaring jobs as functions, and what their handles do."""
 
+import asyncio
 import functools
 import importlib
 import inspect
@@ -17,7 +18,7 @@ from typing import Any
 import pytest
 
 import sidekiq_py as sidekiq
-from sidekiq_py.errors import ArgumentTypeError, JobDeclarationError
+from sidekiq_py.errors import ArgumentTypeError, JobDeclarationError, PayloadError
 from sidekiq_py.jobs.decorators import registry
 from tests.client.conftest import Pushed
 
@@ -433,6 +434,22 @@ def test_set_sync_runs_the_job_here(configured: str, pushed: Pushed) -> None:
     job.set(sync=True).perform_async(5)
 
     assert (ran, pushed.queue()) == ([5], [])
+
+
+def test_set_sync_runs_the_jobs_of_a_bulk_push_here_too(configured: str, pushed: Pushed) -> None:
+    """In a test, or in a console, a push of many must not behave otherwise than a push of one."""
+    ran: list[int] = []
+
+    @sidekiq.job(name="A")
+    def job(n: int) -> None:
+        ran.append(n)
+
+    jids = job.set(sync=True).perform_bulk([[1], [2]])
+    jids += asyncio.run(job.set(sync=True).aperform_bulk([[3]]))
+
+    assert (ran, jids, pushed.queue()) == ([1, 2, 3], [None, None, None], [])
+    with pytest.raises(PayloadError, match="give a list of lists"):
+        job.set(sync=True).perform_bulk([4])
 
 
 def test_a_push_shows_the_parameters_of_the_job_s_function(configured: str) -> None:

@@ -195,7 +195,11 @@ def _check_which(command: str, names: tuple[str, ...], everything: bool) -> None
     "--catch-up", callback=span_seconds, metavar="SPAN", help="Make up for ticks missed within this span: 1h, 2d."
 )
 @click.option(
-    "--jitter", type=float, default=0.0, metavar="SECONDS", help="Delay each push by up to this long, at random."
+    "--jitter",
+    callback=span_seconds,
+    default="0",
+    metavar="SPAN",
+    help="Delay each push by up to this long, at random: 30s, 5m.",
 )
 @click.option("--description", default="", help="Text to show in listings.")
 @yes_option

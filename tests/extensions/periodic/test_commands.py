@@ -229,6 +229,16 @@ def test_a_job_is_added_shown_and_removed(run: Callable[..., Any], redis_client:
     assert not redis_client.keys("*nightly*")
 
 
+@pytest.mark.parametrize(("span", "seconds"), [("30", 30.0), ("1.5", 1.5), ("5s", 5.0), ("1m30s", 90.0)])
+def test_spans_of_an_added_job_are_written_alike(run: Callable[..., Any], span: str, seconds: float) -> None:
+    """As with every other command."""
+    run("add", "nightly", "0 3 * * *", "Cleaner", "--jitter", span, "--catch-up", span)
+
+    shown = run("show", "nightly", "--json")
+
+    assert (shown["jitter_seconds"], shown["catch_up_seconds"]) == (seconds, seconds)
+
+
 def test_what_another_program_has_put_into_the_list_is_removed(
     run: Callable[..., Any], redis_client: redis.Redis
 ) -> None:

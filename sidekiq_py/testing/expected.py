@@ -46,6 +46,10 @@ class Expected:
     at: Any = ANY
     tolerance_seconds: float = 1.0
 
+    def __post_init__(self) -> None:
+        if self.at is not ANY and self.at is not None and self.at is not True:
+            _epoch_seconds(self.at)
+
     def fits(self, enqueued: EnqueuedJob) -> bool:
         """True if *enqueued* matches."""
         return self._is_named(enqueued) and not self._differences(enqueued)
@@ -110,8 +114,8 @@ def _equal(wanted: Any, args: list[Any]) -> bool:
 def _epoch_seconds(at: Any) -> float:
     if isinstance(at, timedelta):
         return time.time() + at.total_seconds()
-    if isinstance(at, datetime):
+    if isinstance(at, datetime) and at.tzinfo is not None:
         return at.timestamp()
-    if isinstance(at, (int, float)):
+    if isinstance(at, (int, float)) and at is not False:
         return time.time() + at if at < LEAST_MOMENT else float(at)
     raise TypeError(f"at is {at!r}; give an aware datetime, epoch seconds, a timedelta, None or True")

@@ -101,3 +101,10 @@ def test_what_is_no_job_or_no_moment_is_a_type_error(jobs):
             enqueued.assert_enqueued(print)
         with pytest.raises(TypeError, match="aware datetime"):
             enqueued.assert_enqueued(jobs.plain, at="soon")
+
+
+@pytest.mark.parametrize("at", ["soon", datetime(2030, 1, 1), False])
+def test_a_time_that_no_job_can_have_is_refused_even_if_none_is_enqueued(at):
+    """`refute_enqueued` would pass with any text, and a naive datetime would be taken for this machine's time."""
+    with testing.fake() as enqueued, pytest.raises(TypeError, match="give an aware datetime, epoch seconds"):
+        enqueued.refute_enqueued(at=at)

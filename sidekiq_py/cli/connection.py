@@ -4,13 +4,12 @@ import functools
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from sidekiq_py import program
-from sidekiq_py.cli.program_files import import_all
+from sidekiq_py.cli.program_files import import_all, working_directory
 from sidekiq_py.errors import SidekiqError
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.processes import process_set
@@ -61,7 +60,7 @@ def pushes_jobs(command: F) -> F:
         if sidekiq_version is not None:
             program.configure(sidekiq_version=sidekiq_version)
         if require:
-            import_all(require, Path.cwd())
+            import_all(require, working_directory())
         return command(*arguments, **options)
 
     return prepared  # type: ignore[return-value]

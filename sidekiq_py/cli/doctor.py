@@ -6,7 +6,6 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from itertools import groupby
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -15,7 +14,7 @@ from sidekiq_py import program
 from sidekiq_py.cli.advice import with_advice
 from sidekiq_py.cli.connection import reads_redis
 from sidekiq_py.cli.output import cut, echo_json, plain
-from sidekiq_py.cli.program_files import import_all
+from sidekiq_py.cli.program_files import import_all, working_directory
 from sidekiq_py.doctor import Finding, Level, Report, examine
 from sidekiq_py.errors import ConfigError, SidekiqError
 from sidekiq_py.registry import registry
@@ -58,7 +57,7 @@ def _looks_as_a_program(command: F) -> F:
     @functools.wraps(command)
     def guarded(*arguments: Any, require: tuple[str, ...], sidekiq_version: str | None, **options: Any) -> Any:
         try:
-            import_all(require, Path.cwd())
+            import_all(require, working_directory())
             if sidekiq_version is not None:
                 program.configure(sidekiq_version=sidekiq_version)
             return command(*arguments, **options)

@@ -23,6 +23,19 @@ _OUR_FOLDER = str(Path(__file__).parent)
 _OUR_PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
 
 
+def working_directory() -> Path:
+    """
+    The directory that the command was started in.
+
+    Raises:
+        ConfigError: It was deleted, as an old release is after a deploy.
+    """
+    try:
+        return Path.cwd()
+    except FileNotFoundError as error:
+        raise ConfigError("the working directory was deleted; go to that of your program, and start again") from error
+
+
 def import_all(names: tuple[str, ...], directory: Path) -> None:
     """
     Import the modules that `-r` names, in order.

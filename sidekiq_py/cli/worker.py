@@ -13,6 +13,7 @@ import click
 
 from sidekiq_py.cli.connection import complete_queue
 from sidekiq_py.cli.log_setup import remove_line_handlers, start_logging
+from sidekiq_py.cli.program_files import working_directory
 from sidekiq_py.cli.settings import FETCHERS, Options, make_config, read_all
 from sidekiq_py.cli.version import show_version
 from sidekiq_py.config import Config
@@ -129,18 +130,18 @@ def worker(**given: Any) -> NoReturn:
             raise click.UsageError(advice)
     if is_watched:
         sys.exit(_watch(flags))
-    sys.exit(run(read_all(flags, variables=os.environ, directory=Path.cwd())))
+    sys.exit(run(read_all(flags, variables=os.environ, directory=working_directory())))
 
 
 def _watch(flags: dict[str, Any]) -> int:
     from sidekiq_py.cli import watch
 
     # Report invalid settings before starting anything.
-    make_config(read_all(flags, variables=os.environ, directory=Path.cwd()))
+    make_config(read_all(flags, variables=os.environ, directory=working_directory()))
     named = [Path(name) for name in (*flags.get("require", ()), flags.get("config_file")) if name]
     # Run the same interpreter with the same program and flags.
     command = [sys.executable, *(word for word in sys.orig_argv[1:] if word != "--watch")]
-    return watch.run(command, [Path.cwd(), *(path.resolve() for path in named if path.exists())])
+    return watch.run(command, [working_directory(), *(path.resolve() for path in named if path.exists())])
 
 
 def run(options: Options) -> int:

@@ -5,6 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+
+from sidekiq_py.cli import main
 
 _JOB = "import sidekiq_py\n@sidekiq_py.job()\ndef work(): ...\n"
 _PROGRAM = """
@@ -215,3 +218,19 @@ def test_a_program_beside_this_library_whose_name_begins_like_it_has_its_line_sh
 
     assert "'61' is not a valid minute" in refusal
     assert f'File "{tmp_path}/sidekiq_py_shop/jobs.py", line 3' in trace
+
+
+@pytest.mark.parametrize("command", [["worker", "-r", "app"], ["push", "X", "-r", "app"], ["doctor", "-r", "app"]])
+def test_a_working_directory_that_was_deleted_is_named(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As that of an old release is, once a deploy has removed it."""
+    gone = tmp_path / "release"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+
+    result = CliRunner().invoke(main, command)
+
+    assert result.exit_code == 2
+    assert "the working directory was deleted; go to that of your program, and start again" in result.output

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,6 +15,9 @@ from sidekiq_py.clock import largest_units
 from sidekiq_py.redaction import current
 from sidekiq_py.wire.control_characters import UNSEEN
 from sidekiq_py.wire.json_writer import json_text
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem  # only loaded when a shell asks for completions
 
 # No column is cut to fewer characters than this to fit the terminal.
 _NARROWEST = 8
@@ -35,14 +38,19 @@ class DefaultsToList(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Put the command, or `list`, before its options."""
-        if not args and ctx.resilient_parsing:
-            # A shell asks for the commands of this group, to complete them.
-            return super().parse_args(ctx, args)
+        if ctx.resilient_parsing and self._from_command_on(ctx, [*args, "list"]) == ["list"]:
+            # A shell asks for what may follow, which is a command and not the value of an option.
+            return super().parse_args(ctx, [])
         if not args or (args[0].startswith("-") and args[0] not in self.get_help_option_names(ctx)):
             rest = self._from_command_on(ctx, args)
             options = args[: len(args) - len(rest)]
             args = [*(rest[:1] or ["list"]), *options, *rest[1:]]
         return super().parse_args(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
+        """Complete the commands, and the options of `list`, which need none."""
+        found = [*super().shell_complete(ctx, incomplete), *self.commands["list"].shell_complete(ctx, incomplete)]
+        return list({item.value: item for item in found}.values())
 
     def _from_command_on(self, ctx: click.Context, args: list[str]) -> list[str]:
         """What follows the options of `list` and their values, at the beginning of *args*."""

@@ -111,7 +111,6 @@ def chosen(names: Sequence[str], found: Sequence[Process]) -> list[Process]:
 def _takes_processes(command: Callable[..., Any]) -> Callable[..., Any]:
     for decorate in (
         reads_redis,
-        yes_option,
         click.option("--all", "everything", is_flag=True, help="All processes, of both languages."),
         click.argument("identities", metavar="[IDENTITY]...", nargs=-1, shell_complete=complete_process),
     ):
@@ -121,6 +120,7 @@ def _takes_processes(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @processes.command()
 @_takes_processes
+@yes_option
 def quiet(identities: tuple[str, ...], everything: bool, yes: bool, as_json: bool) -> None:
     """
     Stop processes from fetching jobs.
@@ -137,6 +137,7 @@ def quiet(identities: tuple[str, ...], everything: bool, yes: bool, as_json: boo
 
 @processes.command()
 @_takes_processes
+@yes_option
 def stop(identities: tuple[str, ...], everything: bool, yes: bool, as_json: bool) -> None:
     """
     Stop processes.
@@ -156,7 +157,9 @@ def stop(identities: tuple[str, ...], everything: bool, yes: bool, as_json: bool
 
 @processes.command()
 @_takes_processes
-def dump(identities: tuple[str, ...], everything: bool, yes: bool, as_json: bool) -> None:
+# For scripts that give it to every command of the group; this one asks nothing.
+@click.option("-y", "--yes", is_flag=True, hidden=True, expose_value=False)
+def dump(identities: tuple[str, ...], everything: bool, as_json: bool) -> None:
     """
     Make processes log what each of their threads is doing.
 

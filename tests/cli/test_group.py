@@ -101,6 +101,17 @@ def test_the_commands_of_a_group_are_completed(group):
     assert [item.value for item in offered] == ["list"]
 
 
+@pytest.mark.parametrize("group", ["queues", "processes", "retries", "scheduled", "dead", "cron", "batches"])
+def test_what_may_follow_the_options_of_a_group_is_completed(group):
+    """Its commands, and more options of its list, but nothing after an option that needs a value."""
+    complete = ShellComplete(main, {}, "sidekiq-py", "_SIDEKIQ_PY_COMPLETE").get_completions
+
+    assert [item.value for item in complete([group, "--json"], "l")] == ["list"]
+    assert [item.value for item in complete([group], "--j")] == ["--json"]
+    assert [item.value for item in complete([group, "--json"], "--he")] == ["--help"]
+    assert complete([group, "-u"], "l") == []
+
+
 def _raise(error):
     def fail(*_arguments):
         raise error

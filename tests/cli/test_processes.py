@@ -85,6 +85,8 @@ def test_a_host_stands_for_its_processes(run, fleet):
 def test_all_processes_of_both_languages_are_told(run, fleet):
     """With --all."""
     assert run("processes", "dump", "--all").exit_code == 0
+    assert run("processes", "dump", "--all", "-y").exit_code == 0
+    assert "--yes" not in run("processes", "dump", "--help").output
     assert sorted(signals(fleet)) == ["app:2:bb", "app:3:cc", "rails:1:aa"]
 
 

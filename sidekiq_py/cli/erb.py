@@ -3,9 +3,9 @@ Renders the part of ERB that a `sidekiq.yml` uses: values from the environment.
 
     <%= ENV["X"] %>   <%= ENV["X"] || 5 %>   <%= ENV.fetch("X", 5) %>   <%= ENV.fetch("X") { 5 } %>
 
-Each form may be followed by `.to_i` or `.to_s`, also inside parentheses as in `(ENV["X"] || 5).to_i`. Anything else is
-rejected, because no Ruby is run here. Comments `<%# … %>`, the trims `<%-` and `-%>`, and `<%%` for a literal `<%` work
-as in Ruby. Source: Sidekiq 8.1.7, cli.rb, `parse_config` (trim mode `-`).
+Each form may be followed by `.to_i` or `.to_s`, also inside parentheses as in `(ENV["X"] || 5).to_i`, or be within
+`Integer(…)`. Anything else is rejected, because no Ruby is run here. Comments `<%# … %>`, the trims `<%-` and `-%>`,
+and `<%%` for a literal `<%` work as in Ruby. Source: Sidekiq 8.1.7, cli.rb, `parse_config` (trim mode `-`).
 """
 
 import re
@@ -18,8 +18,9 @@ from sidekiq_py.wire.json_writer import to_s
 Value = str | int | float | bool | None
 
 SUPPORTED = (
-    'ENV["X"], ENV["X"] || d, ENV.fetch("X", d) and ENV.fetch("X") { d }, each with .to_i or .to_s; comments <%# %>. '
-    "No other Ruby is run: read the value from an environment variable, or give the Python worker a file of its own"
+    'ENV["X"], ENV["X"] || d, ENV.fetch("X", d) and ENV.fetch("X") { d }, each with .to_i, .to_s or Integer(); '
+    "comments <%# %>. No other Ruby is run: read the value from an environment variable, or give the Python worker a "
+    "file of its own"
 )
 
 _TAG = re.compile(
@@ -40,6 +41,8 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _LEADING_INTEGER = re.compile(r"\s*([+-]?\d+(?:_\d+)*)")
+# Ruby's `Integer` would read a number that begins with 0 as an octal one.
+_WHOLE_INTEGER = re.compile(r"\s*[+-]?(?:0|[1-9]\d*(?:_\d+)*)\s*", re.ASCII)
 
 
 def render(text: str, environment: Mapping[str, str], *, source: str) -> str:
@@ -166,6 +169,11 @@ class _Expression:
             return constants[token.text]
         if token.text == "ENV":
             return self._environment_value()
+        if token.text == "Integer":
+            self._expect("(")
+            value = self._alternatives()
+            self._expect(")")
+            return self._integer(value)
         raise _UnsupportedError(repr(token.text))
 
     def _environment_value(self) -> Value:
@@ -189,6 +197,13 @@ class _Expression:
         if found is None and not has_default and self._counts:
             raise ConfigError(f'{self._place}: {name} is not set; set it, or add a default: ENV.fetch("{name}", d)')
         return found if found is not None else default
+
+    def _integer(self, value: Value) -> Value:
+        if isinstance(value, str) and _WHOLE_INTEGER.fullmatch(value):
+            return int(value)
+        if self._counts and type(value) not in (int, float):
+            raise ConfigError(f"{self._place}: Integer({value!r}) is not a whole number; set the variable to one")
+        return _to_i(value) if self._counts else 0
 
     def _skipped_if(self, is_skipped: bool, read: Callable[[], Value]) -> Value:
         counted, self._counts = self._counts, self._counts and not is_skipped

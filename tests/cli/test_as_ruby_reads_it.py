@@ -87,6 +87,8 @@ def test_flags_go_over_the_file_as_in_ruby(ruby: RubyCommandLine, flags: list[st
         '<%= ENV["UNSET"] || ENV.fetch("SET") || "x" %>',
         '<%= ENV.fetch("SET") { ENV.fetch("UNSET") } %>',
         "<%= false || nil %><%= true %>",
+        '<%= Integer(ENV.fetch("SET", 5)) %> <%= Integer(ENV["UNSET"] || " -1_0 ") %> <%= Integer(ENV["SET"]).to_s %>',
+        '<%= ENV["SET"] || Integer(ENV["UNSET"]) %> <%= Integer(2.9) %>',
         '<%= \'it\\\'s\' %> <%= "a \\"b\\"" %>',
     ],
 )
@@ -105,6 +107,9 @@ def test_erb_comes_out_as_rubys_own(ruby: RubyCommandLine, text: str) -> None:
         "production: 5",
         "- a\n- b",
         "a: <%= ENV.fetch('UNSET') %>",
+        "a: <%= Integer(ENV['UNSET']) %>",
+        "a: <%= Integer('5 threads') %>",
+        "a: <%= Integer('') %>",
     ],
 )
 def test_what_ruby_refuses_is_refused(ruby: RubyCommandLine, text: str, tmp_path: Path) -> None:

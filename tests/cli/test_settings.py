@@ -231,7 +231,7 @@ def test_rails_max_threads_must_be_a_number(tmp_path: Path) -> None:
         ("<%= Rails.env %>", 1, "or give the Python worker a file of its own"),
         ("<%= ENV['A'].presence || 5 %>", 1, ".presence"),
         ("\n\n<% if ENV['A'] %>", 3, "is a Ruby statement"),
-        ("<%= Integer(ENV['A']) %>", 1, "'Integer'"),
+        ("<%= Float(ENV['A']) %>", 1, "'Float'"),
         ('<%= ENV["A_#{1}"] %>', 1, "a string with #{}"),
         ("<%= ENV['A'] + 1 %>", 1, "at '+ 1'"),
         ("<%= ENV[A] %>", 1, "'A' where a string was expected"),

@@ -250,6 +250,9 @@ def through(chain: ClientChain, job: Any, payload: Payload) -> Payload | None:
     queue = payload.get("queue")
     if type(queue) is not str or not queue:
         raise PayloadError(f"a client middleware left the queue {queue!r}; it must be a name")
+    for name in ("class", "jid"):
+        if payload.get(name) is None:
+            raise PayloadError(f"a client middleware removed the job's {name}; it must keep it in the payload")
     return payload
 
 

@@ -278,6 +278,18 @@ def test_an_async_middleware_in_the_client_chain_is_refused(pushed: Pushed) -> N
     assert pushed.queue() == []
 
 
+@pytest.mark.parametrize("name", ["jid", "class"])
+def test_middleware_cannot_remove_what_every_job_needs(pushed: Pushed, name: str) -> None:
+    """Ruby would push a job that nobody can find, or no worker can run."""
+    sidekiq.client_middleware.add(lambda job, payload, queue, call_next: payload.pop(name) and call_next())
+
+    with pytest.raises(PayloadError, match=f"a client middleware removed the job's {name}"):
+        sidekiq.ruby_job("A").perform_async()
+    with pytest.raises(PayloadError, match=f"a client middleware removed the job's {name}"):
+        sidekiq.ruby_job("A").perform_bulk([[]])
+    assert pushed.queue() == []
+
+
 def test_middleware_may_take_back_a_schedule(pushed: Pushed) -> None:
     """Without `at` the job goes to its queue."""
     sidekiq.client_middleware.add(lambda job, payload, queue, call_next: payload.pop("at", None) is None or call_next())

@@ -166,7 +166,13 @@ def look_at_poller(pool: Pool) -> tuple[bytes | None, int]:
 
 def hold_poller(pool: Pool, identity: str, ttl_ms: int) -> bool:
     """Take or renew the lease of the quick poller. Returns False if another process holds it."""
-    return bool(pool.run(lambda link: HOLD_POLLER.run(link, [keys.POLLER_LEASE], [identity, ttl_ms])))
+    try:
+        return bool(pool.run(lambda link: HOLD_POLLER.run(link, [keys.POLLER_LEASE], [identity, ttl_ms])))
+    except RedisReplyError as error:
+        if error.code != "WRONGTYPE":
+            raise
+        text = f"WRONGTYPE {keys.POLLER_LEASE} is not a string: something else wrote to this key. Rename or delete it"
+        raise RedisReplyError(text, is_advised=True) from error
 
 
 def leave_poller(pool: Pool, identity: str) -> None:

@@ -159,6 +159,14 @@ def test_a_full_redis_leaves_the_lease_to_be_taken_and_renewed(new_redis_server:
     client.close()
 
 
+def test_a_lease_of_a_foreign_type_is_named(pool: Pool, redis_client: redis.Redis) -> None:
+    """Redis itself would not say which of a hundred keys it means, and no process could move due jobs."""
+    redis_client.rpush("sidekiq_py:poller", "x")
+
+    with pytest.raises(RedisReplyError, match=r"sidekiq_py:poller is not a string.* Rename or delete it"):
+        promote.hold_poller(pool, "one", 5000)
+
+
 def test_large_payloads_go_in_several_calls(pool: Pool, redis_client: redis.Redis) -> None:
     """No script has more than some megabytes to chew on, and all members arrive in order."""
     members = [b"%d" % n + b"x" * 1_500_000 for n in range(5)]

@@ -257,7 +257,8 @@ def history(name: str, as_json: bool) -> None:
     Show the last ticks of a job, and how each ended.
 
     Only ticks that Python has fired or skipped are listed. OUTCOME is `pushed` until a Python worker has run the job.
-    For runs in Ruby it stays `pushed`.
+    For runs in Ruby it stays `pushed`. TOOK is the time of the last attempt; for an iterable job that was interrupted,
+    the time since it was resumed.
     """
     job = _found(name)
     if as_json:

@@ -109,7 +109,8 @@ class Run:
         tick: Seconds since the epoch; 0 for a run by hand.
         pushed_at: When it was pushed or skipped.
         outcome: `pushed` until the run ends here; then `success`, `retry`, `dead` …; or why nothing was pushed.
-        seconds: How long it ran; None if it has not ended in a Python worker.
+        seconds: How long its last attempt ran, since it was resumed if it is iterable; None if it has not ended in a
+            Python worker.
     """
 
     jid: str | None

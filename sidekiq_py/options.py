@@ -9,11 +9,12 @@ Sidekiq writes any option to the payload, for middleware to read, and so do we: 
 import re
 import sys
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypedDict
 
-from sidekiq_py.errors import JobDeclarationError, UnknownOptionWarning
+from sidekiq_py.errors import ArgumentError, JobDeclarationError, UnknownOptionWarning
+from sidekiq_py.wire.json_dialect import check_args
 
 # The similarity of "quueue" to "queue" is 0.91, of "retires" to "retry" 0.67, and of "tenant" to "tags" 0.4.
 _NEAR = 0.8
@@ -159,6 +160,61 @@ def complaint_about_queue(name: object, beginning: str) -> str | None:
         f"{beginning}, with the character {unseen[0]!r}; queue names must not have whitespace or control characters; "
         "use a name such as 'low-priority'"
     )
+
+
+def refuse_unseen(queue: object, beginning: str) -> None:
+    """
+    Refuse a queue name that could not be given as a flag.
+
+    Args:
+        beginning: The start of the message.
+
+    Raises:
+        JobDeclarationError: The name has whitespace or control characters.
+    """
+    complaint = complaint_about_queue(queue, beginning)
+    if complaint is not None:
+        raise JobDeclarationError(complaint)
+
+
+def checked_value(name: str, value: Any, owner: str) -> Any:
+    """
+    The value of an option as it is written to the payload.
+
+    Args:
+        owner: Who has the option, for messages.
+
+    Raises:
+        JobDeclarationError: It is invalid.
+    """
+    if name in QUEUE_OPTIONS and (not isinstance(value, str) or not value):
+        _refuse(owner, name, value, "the queue's name")
+    if name in QUEUE_OPTIONS:
+        refuse_unseen(value, f"{owner} has {name}={value!r}")
+    if name == "retry" and (not isinstance(value, (bool, int, type(None))) or (value or 0) < 0):
+        _refuse(owner, name, value, "True, False, or how many retries")
+    if name == "backtrace" and (not isinstance(value, (bool, int)) or value < 0):
+        _refuse(owner, name, value, "True, False, or how many lines")
+    if name == "dead" and not isinstance(value, bool):
+        _refuse(owner, name, value, "True or False")
+    if name == "tags":
+        if isinstance(value, str) or not isinstance(value, Iterable) or not all(isinstance(tag, str) for tag in value):
+            _refuse(owner, name, value, "a list of strings")
+        value = list(value)
+    if name == "retry_for":
+        value = value.total_seconds() if isinstance(value, timedelta) else value
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1_000_000_000:
+            _refuse(owner, name, value, "seconds, such as 48 * 3600, or a timedelta")
+        value = int(value)
+    try:
+        check_args([value], name)
+    except ArgumentError as error:
+        raise JobDeclarationError(f"{owner} has an option that JSON cannot carry: {error}") from None
+    return value
+
+
+def _refuse(owner: str, name: str, value: Any, wanted: str) -> None:
+    raise JobDeclarationError(f"{owner} has {name}={value!r}; give {wanted}")
 
 
 def closest(name: str, known: Collection[str], *, least: float = _NEAR) -> str | None:

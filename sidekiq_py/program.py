@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from sidekiq_py import redaction as redaction_policy
 from sidekiq_py import telemetry
-from sidekiq_py.errors import ConfigError
+from sidekiq_py.errors import ConfigError, JobDeclarationError
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.loaded_extensions import LoadedExtensions
 from sidekiq_py.middleware.chain import Chain, ClientMiddleware, ServerMiddleware
-from sidekiq_py.options import OF_JOBS, QUEUE_OPTIONS, complaint_about_queue, warn_of_unknown, with_custom
+from sidekiq_py.options import OF_JOBS, QUEUE_OPTIONS, checked_value, warn_of_unknown, with_custom
 from sidekiq_py.redaction import Redaction
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.redis_access.job_path.push import Outgoing
@@ -247,10 +247,12 @@ def _default_job_options(given: Mapping[str, Any]) -> dict[str, Any]:
         raise ConfigError(f"default_job_options is {given!r}; give a mapping, such as {{'retry': 5}}")
     warn_of_unknown(given, OF_JOBS, "default_job_options", only_near=True)
     options = with_custom(given)
-    for name in QUEUE_OPTIONS:
-        complaint = complaint_about_queue(options.get(name), f"default_job_options has {name}={options.get(name)!r}")
-        if complaint is not None:
-            raise ConfigError(complaint)
+    try:
+        for name, value in options.items():
+            if value is not None or name in QUEUE_OPTIONS:
+                options[name] = checked_value(name, value, "default_job_options")
+    except JobDeclarationError as error:
+        raise ConfigError(str(error)) from error
     return options
 
 

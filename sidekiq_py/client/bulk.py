@@ -8,7 +8,6 @@ next slice is made while Redis executes the last one. Source: Sidekiq 8.1.7, cli
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
 from itertools import islice
 from time import time
 from typing import Any, NamedTuple
@@ -137,13 +136,12 @@ def checked(order: BulkOrder) -> BulkOrder:
         PayloadError: The order is invalid.
     """
     args, at, size = order.args, order.at, order.batch_size
-    if isinstance(args, (str, bytes, Mapping)) or not isinstance(args, Iterable):
-        raise PayloadError(f"bulk args are {args!r}; give a list of lists: [[1], [2]] for two jobs")
+    must_be_lists(args)
     if size is not None and (type(size) is not int or size < 1):
         raise PayloadError(f"batch_size is {size!r}; give how many jobs a round trip carries, 1 or more")
     if at is not None and order.spread_seconds is not None:
         raise PayloadError("at and spread_interval both say when; give one of them")
-    if at is not None and not isinstance(at, (int, float, datetime)):
+    if isinstance(at, Iterable) and not isinstance(at, (str, bytes)):
         args, at = list(args), [moment(value) for value in at]
         if len(at) != len(args):
             raise PayloadError(f"at has {len(at)} moments for {len(args)} jobs; give one for each, or one for all")
@@ -154,6 +152,17 @@ def checked(order: BulkOrder) -> BulkOrder:
         if len(args) > 1:
             raise PayloadError("jid is given for more than one job; leave it out, or push them one by one")
     return order._replace(args=args, at=at)
+
+
+def must_be_lists(args: object) -> None:
+    """
+    Check what a bulk push was given as the arguments of its jobs.
+
+    Raises:
+        PayloadError: It cannot be a list of lists.
+    """
+    if isinstance(args, (str, bytes, Mapping)) or not isinstance(args, Iterable):
+        raise PayloadError(f"bulk args are {args!r}; give a list of lists: [[1], [2]] for two jobs")
 
 
 def slices(order: BulkOrder, *, dialect: Dialect, chain: ClientChain) -> Iterator[Slice]:

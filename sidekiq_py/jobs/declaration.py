@@ -1,17 +1,16 @@
 """Validates declarations: a job's name, its options and its time limits."""
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from math import isfinite
 from typing import Any, TypeVar
 
 from sidekiq_py import program
-from sidekiq_py.errors import ArgumentError, JobDeclarationError
+from sidekiq_py.errors import JobDeclarationError
 from sidekiq_py.hooks import returns_coroutine
-from sidekiq_py.options import QUEUE_OPTIONS, complaint_about_queue, with_custom
-from sidekiq_py.wire.json_dialect import check_args
+from sidekiq_py.options import checked_value, with_custom
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -79,7 +78,7 @@ def checked_options(options: Mapping[str, Any], owner: str) -> dict[str, Any]:
             raise JobDeclarationError(f"{owner} has the option {name!r}; option names are strings, such as 'queue'")
         if name in _NOT_OPTIONS:
             raise JobDeclarationError(f"{owner} has the option {name!r}, which belongs to one push and not to a job")
-        checked[name] = _checked(name, value, owner)
+        checked[name] = checked_value(name, value, owner)
     if checked.get("status"):
         # Otherwise a program that only pushes looks for no extension, and none would write the status of a push.
         program.extensions.load_installed()
@@ -114,52 +113,6 @@ def is_async(function: Callable[..., Any], owner: str) -> bool:
     if isgeneratorfunction(function) or isasyncgenfunction(function):
         raise JobDeclarationError(f"{owner} has a yield, so calling it would run none of it; take the yield out")
     return iscoroutinefunction(function)
-
-
-def _checked(name: str, value: Any, owner: str) -> Any:
-    if name in QUEUE_OPTIONS and (not isinstance(value, str) or not value):
-        _refuse(owner, name, value, "the queue's name")
-    if name in QUEUE_OPTIONS:
-        refuse_unseen(value, f"{owner} has {name}={value!r}")
-    if name == "retry" and (not isinstance(value, (bool, int, type(None))) or (value or 0) < 0):
-        _refuse(owner, name, value, "True, False, or how many retries")
-    if name == "backtrace" and (not isinstance(value, (bool, int)) or value < 0):
-        _refuse(owner, name, value, "True, False, or how many lines")
-    if name == "dead" and not isinstance(value, bool):
-        _refuse(owner, name, value, "True or False")
-    if name == "tags":
-        if isinstance(value, str) or not isinstance(value, Iterable) or not all(isinstance(tag, str) for tag in value):
-            _refuse(owner, name, value, "a list of strings")
-        value = list(value)
-    if name == "retry_for":
-        value = value.total_seconds() if isinstance(value, timedelta) else value
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1_000_000_000:
-            _refuse(owner, name, value, "seconds, such as 48 * 3600, or a timedelta")
-        value = int(value)
-    try:
-        check_args([value], name)
-    except ArgumentError as error:
-        raise JobDeclarationError(f"{owner} has an option that JSON cannot carry: {error}") from None
-    return value
-
-
-def refuse_unseen(queue: object, beginning: str) -> None:
-    """
-    Refuse a queue name that could not be given as a flag.
-
-    Args:
-        beginning: The start of the message.
-
-    Raises:
-        JobDeclarationError: The name has whitespace or control characters.
-    """
-    complaint = complaint_about_queue(queue, beginning)
-    if complaint is not None:
-        raise JobDeclarationError(complaint)
-
-
-def _refuse(owner: str, name: str, value: Any, wanted: str) -> None:
-    raise JobDeclarationError(f"{owner} has {name}={value!r}; give {wanted}")
 
 
 def origin(module: str, qualname: str) -> str:

@@ -15,10 +15,18 @@ from sidekiq_py.client import sync_client
 from sidekiq_py.client.outgoing import moment, span_seconds
 from sidekiq_py.client.sync_client import Client, Jids
 from sidekiq_py.errors import JobDeclarationError
-from sidekiq_py.jobs.declaration import checked_block, checked_options, refuse_unseen
+from sidekiq_py.jobs.declaration import checked_block, checked_options
 from sidekiq_py.jobs.parameters import Parameters
 from sidekiq_py.jobs.signatures import signed
-from sidekiq_py.options import OF_SET, QUEUE_OPTIONS, SetOptions, warn_of_unknown, with_custom
+from sidekiq_py.options import (
+    OF_SET,
+    QUEUE_OPTIONS,
+    SetOptions,
+    checked_value,
+    refuse_unseen,
+    warn_of_unknown,
+    with_custom,
+)
 from sidekiq_py.registry import Exhausted, JobDefinition, RetryIn
 from sidekiq_py.wire.payload import LEAST_MOMENT, absolute_at
 
@@ -81,6 +89,10 @@ class Handle(Generic[P]):
 
     def _merged(self, options: Mapping[str, Any] | None, more: Mapping[str, Any]) -> dict[str, Any]:
         """All options set so far; a later one overrides an earlier one with the same name."""
+        if options is not None and not isinstance(options, Mapping):
+            raise JobDeclarationError(
+                f"{self.definition.name}.set got {options!r}; give options by name, as in set(queue='low'), or a dict"
+            )
         if not (OF_SET.issuperset(more) and OF_SET.issuperset(options or ())):
             owner = f"{self.definition.name}.set"
             warn_of_unknown(more, OF_SET, owner)
@@ -89,6 +101,9 @@ class Handle(Generic[P]):
         for name in QUEUE_OPTIONS:
             if name in merged:
                 refuse_unseen(merged[name], f"{self.definition.name}.set has {name}={merged[name]!r}")
+        if "retry" in merged:
+            # A worker would read anything but a number as the usual 25 retries.
+            checked_value("retry", merged["retry"], f"{self.definition.name}.set")
         return merged
 
     @signed
@@ -215,6 +230,9 @@ class Handle(Generic[P]):
         return await self._async_client().push_call(self.definition, args, wait, self._options)
 
     def _one_by_one(self, args: Iterable[Sequence[Any]]) -> Iterator[list[Any]]:
+        from sidekiq_py.client.bulk import must_be_lists
+
+        must_be_lists(args)
         for one in args:
             yield from self._parameters.fit_many([one])
 

@@ -130,6 +130,8 @@ def test_a_spread_interval_scatters_the_jobs(pushed: Pushed) -> None:
         ({"args": [1, 2]}, "a list for each"),
         ({"args": {"a": 1}}, "list of lists"),
         ({"args": [[1], [2]], "at": [1.0]}, "1 moments for 2 jobs"),
+        ({"args": [[1]], "at": timedelta(hours=1)}, "give epoch seconds or an aware datetime"),
+        ({"args": [[49]], "at": b"1"}, "give epoch seconds or an aware datetime"),
         ({"args": [[1]], "at": 4e9, "spread_interval": 10}, "give one of them"),
         ({"args": [[1]], "spread_interval": 0}, "above 0"),
         ({"args": [[1]], "batch_size": 0}, "1 or more"),

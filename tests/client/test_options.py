@@ -111,6 +111,44 @@ def test_such_a_name_is_refused_among_the_default_options(option: str, redis_url
     assert program.settings().default_job_options == {option: "low"}
 
 
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        *[("queue", None), ("queue", 5), ("queue", ""), ("retry", "yes"), ("retry", "5"), ("retry", -1)],
+        *[("tags", "nightly"), ("dead", "no"), ("backtrace", "yes"), ("retry_for", "1h"), ("tenant", object())],
+    ],
+)
+def test_default_options_are_checked_as_those_of_a_job(option: str, value: Any, redis_url: str) -> None:
+    """Otherwise every push would fail, or a worker would ignore the option."""
+    sidekiq.configure(redis_url=redis_url)
+
+    with pytest.raises(ConfigError, match=f"default_job_options has .*{option}"):
+        sidekiq.configure(default_job_options={option: value})
+
+
+def test_a_default_option_of_none_is_none(redis_url: str, pushed: Pushed) -> None:
+    """Sidekiq takes it as not given."""
+    sidekiq.configure(redis_url=redis_url, sidekiq_version="8", default_job_options={"retry_for": None, "dead": None})
+
+    sidekiq.ruby_job("A").perform_async()
+
+    assert len(pushed.queue()) == 1
+
+
+@pytest.mark.parametrize("retry", ["yes", "5", -1, 1.5])
+def test_set_takes_a_number_of_retries(retry: Any) -> None:
+    """A worker reads any text as the usual 25."""
+    with pytest.raises(JobDeclarationError, match=r"A\.set has retry=.*; give True, False, or how many retries"):
+        sidekiq.ruby_job("A").set(retry=retry)
+
+
+@pytest.mark.parametrize("options", ["low", 5, ["queue"]])
+def test_set_takes_options_by_name(options: Any) -> None:
+    """A text in their place is most likely a queue."""
+    with pytest.raises(JobDeclarationError, match=r"give options by name, as in set\(queue='low'\), or a dict"):
+        sidekiq.ruby_job("A").set(options)
+
+
 @pytest.mark.usefixtures("configured")
 def test_a_client_pushes_to_a_queue_with_any_name(pushed: Pushed) -> None:
     """As Ruby's does: the queue may be one that Ruby works on."""

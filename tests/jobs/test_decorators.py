@@ -450,6 +450,8 @@ def test_set_sync_runs_the_jobs_of_a_bulk_push_here_too(configured: str, pushed:
     assert (ran, jids, pushed.queue()) == ([1, 2, 3], [None, None, None], [])
     with pytest.raises(PayloadError, match="give a list of lists"):
         job.set(sync=True).perform_bulk([4])
+    with pytest.raises(PayloadError, match="give a list of lists"):
+        job.set(sync=True).perform_bulk(None)  # type: ignore[arg-type]
 
 
 def test_a_push_shows_the_parameters_of_the_job_s_function(configured: str) -> None:

@@ -223,6 +223,10 @@ class Config:
         names = [capsule.name for capsule in self.capsules]
         if len(set(names)) != len(names):
             raise ConfigError(f"two capsules share a name: {', '.join(names)}")
+        if self.fetcher not in ("reliable", "basic"):
+            raise ConfigError(f"fetcher is {self.fetcher!r}; it must be 'reliable' or 'basic'")
+        if not isinstance(self.labels, (tuple, list)):
+            raise ConfigError(f"labels is {self.labels!r}; give a tuple, such as ('web',)")
         if self.shutdown_timeout_seconds <= 0:
             raise ConfigError(f"timeout is {self.shutdown_timeout_seconds}; it must be more than 0 seconds")
         if self.lease_seconds < 1:

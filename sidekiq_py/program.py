@@ -142,6 +142,8 @@ def configure(
     """
     global _settings
     redis = _redis(redis_url, redis)
+    if not isinstance(extensions, Iterable):
+        raise ConfigError(f"extensions is {extensions!r}; give a list of extensions")
     if redaction is not None and not isinstance(redaction, Redaction):
         raise ConfigError(f"redaction is {redaction!r}; give a Redaction, from sidekiq_py.redaction")
     changes: dict[str, Any] = {
@@ -222,7 +224,7 @@ def _redis(url: str | None, given: RedisSettings | None) -> RedisSettings | None
         raise ConfigError("redis_url and redis both say where Redis is; give one of them")
     if given is not None and not isinstance(given, RedisSettings):
         # Its text may have a password.
-        raise ConfigError(f"redis is a {type(given).__name__}; give a RedisSettings, or pass a URL as redis_url=")
+        raise ConfigError(f"redis is of type {type(given).__name__}; give RedisSettings, or pass a URL as redis_url=")
     if url is None:
         return given
     namespace = namespace_from_environment() if _settings is None else _settings.redis.namespace

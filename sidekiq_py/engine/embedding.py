@@ -12,7 +12,7 @@ embedded.rb.
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Self
@@ -132,6 +132,8 @@ def embed(*, concurrency: int = 2, queues: Sequence[Any] | str = ("default",), *
         )
     given = program.settings()
     named = [queues] if isinstance(queues, str) else queues
+    if not isinstance(named, Iterable):
+        raise ConfigError(f"queues is {queues!r}; give a list of names")
     capsule = CapsuleConfig("default", concurrency, tuple(QueueConfig.parse(queue) for queue in named))
     usual: dict[str, Any] = {
         "redis": given.redis,

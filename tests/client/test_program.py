@@ -80,6 +80,8 @@ def test_jobs_may_be_declared_before_the_program_is_configured(redis_url: str, p
         ({"redis_url": "localhost:6379"}, "redis://"),
         ({"redis_url": 6379}, "redis_url is of the type int; give a URL as a string"),
         ({"redis": "redis://localhost:6379/0"}, "pass a URL as redis_url="),
+        ({"redis": 5}, "redis is of type int; give RedisSettings"),
+        ({"extensions": 5}, "extensions is 5; give a list of extensions"),
         ({"default_job_options": ["retry"]}, "give a mapping"),
         ({"redaction": {"jobs": {}}}, "give a Redaction"),
         ({"sidekiq_version": "latest"}, "'8'"),

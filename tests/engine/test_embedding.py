@@ -194,6 +194,12 @@ def test_settings_are_those_of_a_worker() -> None:
         sidekiq.embed(concurency=2)
     with pytest.raises(ConfigError, match="concurrency '2'; give a whole number"):
         sidekiq.embed(concurrency="2")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="queues is None; give a list of names"):
+        sidekiq.embed(queues=None)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="fetcher is 'redis'; it must be 'reliable' or 'basic'"):
+        sidekiq.embed(fetcher="redis")
+    with pytest.raises(ConfigError, match=r"labels is 'web'; give a tuple, such as \('web',\)"):
+        sidekiq.embed(labels="web")
 
 
 @pytest.mark.parametrize("setting", [{"processes": 2}, {"probe_port": 7433}, {"max_memory_mb": 400}])

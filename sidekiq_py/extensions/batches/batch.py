@@ -76,6 +76,8 @@ class Batch:
         seconds = expires_in.total_seconds() if isinstance(expires_in, timedelta) else expires_in
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 1 <= seconds <= _LONGEST_SECONDS:
             raise BatchError(f"expires_in is {expires_in!r}; give 1 to {_LONGEST_SECONDS} seconds, or a timedelta")
+        if callback_queue is not None and not isinstance(callback_queue, str):
+            raise BatchError(f"callback_queue is {callback_queue!r}; give the queue's name")
         complaint = complaint_about_queue(callback_queue, f"callback_queue is {callback_queue!r}")
         if complaint is not None:
             raise BatchError(complaint)
@@ -138,7 +140,7 @@ class Batch:
         _refuse_unknown_event(event)
         if not self._is_new:
             raise BatchError(f"batch {self.bid} is already open; call `on` before its first block of jobs")
-        if not isinstance(callback, str) and definition_of(callback) is None:
+        if callback == "" or (not isinstance(callback, str) and definition_of(callback) is None):
             raise BatchError(f"{callback!r} is not a declared job; give a @job, a ruby_job, or a class by its name")
         check_args([options])
         callbacks.check_parameters(callback)
@@ -238,10 +240,10 @@ class Batch:
             The number of members that were found and removed.
 
         Raises:
-            BatchError: *jids* is a single id.
+            BatchError: *jids* is a single id, or not a list at all.
         """
-        if isinstance(jids, str):
-            raise BatchError(f"jids is {jids!r}; give a list of ids, such as [{jids!r}]")
+        if isinstance(jids, str) or not isinstance(jids, Iterable):
+            raise BatchError(f"jids is {jids!r}; give a list of ids, such as [{str(jids)!r}]")
         numbers = retrying.numbers_of(self._client.pool, self.bid, set(jids))
         return sum(int(self._call("remove", *part)) for part in slices_of(numbers, _SLICE))
 

@@ -180,8 +180,10 @@ class Rows:
         """
         if state is not None and state not in ROW_STATES:
             raise BatchError(f"{state!r} is not a state of a job; use one of {', '.join(ROW_STATES)}")
-        if not 1 <= limit <= MOST_ROWS:
-            raise BatchError(f"limit is {limit}; a page has 1 to {MOST_ROWS} rows")
+        if not isinstance(limit, int) or not 1 <= limit <= MOST_ROWS:
+            raise BatchError(f"limit is {limit!r}; a page has 1 to {MOST_ROWS} rows")
+        if after is not None and not isinstance(after, int):
+            raise BatchError(f"after is {after!r}; give the number of the last row seen, such as Page.next")
         policy = current() if redaction is None else redaction
         if pretending() is not None:
             return Page((), None, self.counts() if with_counts else None)

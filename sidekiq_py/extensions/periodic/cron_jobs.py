@@ -351,7 +351,14 @@ class CronJobs:
         return self._client.pool
 
     def next_ticks(self, cron: CronText, count: int, *, after: float | None = None) -> list[datetime]:
-        """The next ticks of a cron text, after a time in epoch seconds or after now."""
+        """
+        The next ticks of a cron text, after a time in epoch seconds or after now.
+
+        Raises:
+            TypeError: *cron* was not parsed.
+        """
+        if not isinstance(cron, CronText):
+            raise TypeError(f"cron is {cron!r}; give it parsed, by sidekiq_py.extensions.periodic.cron_text.parse")
         return next_times(cron, store.redis_now(self.pool) if after is None else after, count)
 
     def others(self) -> list[Mapping[str, Any]]:

@@ -206,7 +206,14 @@ def make(
     called = name or klass
     owner = f"the periodic job {called!r}"
     text = _zoned(cron, tz)
-    _check_values(owner, overlap=overlap, args=args, namespace=namespace, description=description, status=status)
+    _check_values(
+        owner,
+        overlap=overlap,
+        args=args,
+        namespace=namespace,
+        texts={"name": called, "description": description},
+        status=status,
+    )
     if queue is not None:
         _check_queue(queue, owner)
         options = {**options, "queue": queue}
@@ -240,16 +247,17 @@ def make(
     return declaration
 
 
-def _check_values(owner: str, *, overlap: Any, args: Any, namespace: Any, description: Any, status: Any) -> None:
+def _check_values(owner: str, *, overlap: Any, args: Any, namespace: Any, texts: dict[str, Any], status: Any) -> None:
     if overlap not in OVERLAPS:
         raise JobDeclarationError(f"{owner} has overlap={overlap!r}; give one of {', '.join(OVERLAPS)}")
     if not isinstance(args, (list, tuple)):
         raise JobDeclarationError(f"{owner} has args={args!r}; give a list")
     if not isinstance(namespace, str) or not namespace or ":" in namespace or namespace == "*":
         raise JobDeclarationError(f"{owner} has namespace={namespace!r}; give a text without a colon")
-    # A number without quotes in a schedule file is a text for the gem, too.
-    if not isinstance(description, (str, int, float)):
-        raise JobDeclarationError(f"{owner} has description={description!r}; give a text")
+    for name, value in texts.items():
+        # A number without quotes in a schedule file is a text for the gem, too.
+        if not isinstance(value, (str, int, float)):
+            raise JobDeclarationError(f"{owner} has {name}={value!r}; give a text")
     if status not in ("enabled", "disabled"):
         raise JobDeclarationError(f"{owner} has status={status!r}; give enabled or disabled")
 

@@ -558,6 +558,8 @@ def test_a_single_id_or_a_misspelled_event_is_refused(app: Program) -> None:
 
     with pytest.raises(BatchError, match="give a list of ids"):
         batch.remove("0123456789abcdef01234567")
+    with pytest.raises(BatchError, match="jids is None; give a list of ids"):
+        batch.remove(None)  # type: ignore[arg-type]
     with pytest.raises(BatchError, match="'sucess' is not an event of a batch; use one of complete, success, death"):
         batch.wait(1, until="sucess")  # type: ignore[arg-type]
 
@@ -788,6 +790,8 @@ def test_wrong_calls_are_refused(app: Program) -> None:
         batch.on("done", app.callback)  # type: ignore[call-overload]
     with pytest.raises(BatchError, match="not a declared job"):
         batch.on("success", print)  # type: ignore[call-overload]
+    with pytest.raises(BatchError, match="'' is not a declared job"):
+        batch.on("success", "")
     with pytest.raises(SidekiqError):
         batch.on("success", app.callback, {1, 2})
     for seconds in (0, float("inf"), float("nan"), 1e300):
@@ -795,6 +799,8 @@ def test_wrong_calls_are_refused(app: Program) -> None:
             sidekiq.Batch(expires_in=seconds)
     with pytest.raises(BatchError, match="callback_queue is 'low ', with the character"):
         sidekiq.Batch(callback_queue="low ")
+    with pytest.raises(BatchError, match="callback_queue is 5; give the queue's name"):
+        sidekiq.Batch(callback_queue=5)  # type: ignore[arg-type]
     with batch.jobs(), pytest.raises(BatchError, match="already open"):
         batch.on("success", app.callback)
     open_one = sidekiq.Batch()

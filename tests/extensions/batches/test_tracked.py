@@ -398,6 +398,10 @@ def test_a_bad_question_is_an_error(app: Program) -> None:
         batch.rows.page("gone")  # type: ignore[arg-type]
     with pytest.raises(sidekiq.SidekiqError, match="limit is 0"):
         batch.rows.page(limit=0)
+    with pytest.raises(sidekiq.SidekiqError, match="limit is '5'; a page has 1 to"):
+        batch.rows.page(limit="5")  # type: ignore[arg-type]
+    with pytest.raises(sidekiq.SidekiqError, match="after is '5'; give the number of the last row seen"):
+        batch.rows.page(after="5")  # type: ignore[arg-type]
 
 
 def test_progress_keeps_what_it_does_not_mention(app: Program, redis_client: redis.Redis) -> None:

@@ -229,6 +229,12 @@ def test_a_job_is_added_shown_and_removed(run: Callable[..., Any], redis_client:
     assert not redis_client.keys("*nightly*")
 
 
+def test_ticks_are_those_of_a_parsed_text(run: Callable[..., Any]) -> None:
+    """A text alone has no time zone yet."""
+    with pytest.raises(TypeError, match=r"cron is '\* \* \* \* \*'; give it parsed, by .*cron_text\.parse"):
+        CronJobs().next_ticks("* * * * *", 1)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(("span", "seconds"), [("30", 30.0), ("1.5", 1.5), ("5s", 5.0), ("1m30s", 90.0)])
 def test_spans_of_an_added_job_are_written_alike(run: Callable[..., Any], span: str, seconds: float) -> None:
     """As with every other command."""

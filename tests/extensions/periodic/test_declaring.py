@@ -82,12 +82,13 @@ def test_policies_are_kept(start: Start) -> None:
         ({"cron": "0 9 * * *", "namespace": "a:b"}, "without a colon"),
         ({"cron": "0 9 * * *", "queue": "low "}, "queue='low ', with the character"),
         ({"cron": "0 9 * * *", "queue": ""}, "queue=''; give the queue's name"),
+        ({"cron": "0 9 * * *", "name": b"report"}, "name=b'report'; give a text"),
     ],
 )
 def test_what_is_unusable_says_so(given: dict[str, object], part: str) -> None:
     """At the declaration, with what to do instead."""
     with pytest.raises(SidekiqError) as caught:
-        sidekiq.periodic(given.pop("cron"), sidekiq.ruby_job("R"), name="n", **given)  # type: ignore[call-overload]
+        sidekiq.periodic(given.pop("cron"), sidekiq.ruby_job("R"), **{"name": "n", **given})  # type: ignore[call-overload]
     assert part in str(caught.value)
 
 

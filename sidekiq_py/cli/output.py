@@ -47,6 +47,19 @@ class DefaultsToList(click.Group):
             args = [*(rest[:1] or ["list"]), *options, *rest[1:]]
         return super().parse_args(ctx, args)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command, or say which ones there are."""
+        if self.get_command(ctx, args[0]) is None and not args[0].startswith("-") and not ctx.resilient_parsing:
+            names = ", ".join(self.list_commands(ctx))
+            raise click.UsageError(f"No such command {args[0]!r}; choose from {names}{self.hint_about(args[0])}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def hint_about(self, name: str) -> str:
+        """What else to say about a name that is not a command's."""
+        return ""
+
     def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
         """Complete the commands, and the options of `list`, which need none."""
         found = [*super().shell_complete(ctx, incomplete), *self.commands["list"].shell_complete(ctx, incomplete)]

@@ -52,17 +52,9 @@ _Action = Callable[..., BulkResult]
 class _Queues(DefaultsToList):
     """A group that, given a queue's name instead of a command, says how to show that queue."""
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command, or explain which ones there are."""
-        if self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
-            names = ", ".join(self.list_commands(ctx))
-            raise click.UsageError(
-                f"No such command {args[0]!r}; choose from {names}. To show a queue: sidekiq-py queues show {args[0]}",
-                ctx,
-            )
-        return super().resolve_command(ctx, args)
+    def hint_about(self, name: str) -> str:
+        """How to show the queue."""
+        return f". To show a queue: sidekiq-py queues show {name}"
 
 
 @click.group(cls=_Queues)

@@ -355,4 +355,4 @@ def test_a_bare_group_lists_and_takes_the_options_of_list(run, name):
     """As with `queues` and `processes`; a misspelled command is still reported."""
     assert run(name, "--json").output == run(name, "list", "--json").output == "[]\n"
     assert "Commands:" in run(name, "--help").output
-    assert "No such command 'lst'" in run(name, "lst").output
+    assert "No such command 'lst'; choose from " in run(name, "lst").output

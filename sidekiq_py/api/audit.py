@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from sidekiq_py.api.arguments import must_be_count
 from sidekiq_py.api.source import OfRedis
 from sidekiq_py.redis_access.reads import audit
 
@@ -57,8 +58,9 @@ class AuditLog(OfRedis):
             before: The `id` of an entry; only older entries are returned.
 
         Raises:
-            ValueError: *before* is not an entry's id.
+            ValueError: *before* is not an entry's id, or *limit* is below 1.
         """
+        must_be_count(limit, "limit")
         if before is not None and not _ENTRY_ID.fullmatch(before):
             raise ValueError(f"{before!r} is not an entry's id; take it from an AuditEntry")
         return [_entry(entry_id, fields) for entry_id, fields in audit.page(self._pool, limit, before)]

@@ -192,7 +192,10 @@ class Deploy(OfRedis):
 
         Raises:
             ConfigError: There is no label and no commit to take one from.
+            ValueError: *at* is not an aware datetime.
         """
+        if at is not None and (not isinstance(at, datetime) or at.tzinfo is None):
+            raise ValueError(f"at is {at!r}; give an aware datetime, like datetime.now(UTC)")
         moment = (at or _utc(now_seconds())).astimezone(UTC).replace(second=0, microsecond=0)
         stamp = f"{moment:%Y-%m-%dT%H:%M:%SZ}"
         return metrics_query.mark(self._pool, label or _commit_label(), stamp, moment.timestamp())
@@ -206,6 +209,9 @@ class Deploy(OfRedis):
 
 def _buckets(now: float, minutes: int | None, hours: int | None) -> tuple[list[int], int]:
     """The starts of the buckets to read, latest first, and their width in seconds. The limits are Ruby's."""
+    for name, value in (("minutes", minutes), ("hours", hours)):
+        if value is not None and not isinstance(value, int):
+            raise ValueError(f"{name} is {value!r}; give a whole number")
     if hours is not None:
         count, width = min(hours, MAX_HOURS) * 6, 600
     else:

@@ -160,14 +160,16 @@ class History:
         client: A client to use instead of *pool*.
 
     Raises:
-        ValueError: *days* is below 1 or above 1825.
+        ValueError: *days* is not a whole number from 1 to 1825, or *start_date* has a time.
     """
 
     def __init__(
         self, days: int, start_date: date | None = None, *, pool: Any = None, client: Client | None = None
     ) -> None:
-        if not 1 <= days <= MAX_DAYS:
-            raise ValueError(f"days is {days}; Redis keeps 1 to {MAX_DAYS}")
+        if not isinstance(days, int) or not 1 <= days <= MAX_DAYS:
+            raise ValueError(f"days is {days!r}; Redis keeps 1 to {MAX_DAYS}")
+        if start_date is not None and (not isinstance(start_date, date) or isinstance(start_date, datetime)):
+            raise ValueError(f"start_date is {start_date!r}; give a date, such as date(2030, 1, 31)")
         self._pool = pool_for(pool, client)
         latest = start_date or datetime.fromtimestamp(now_seconds(), UTC).date()
         self._days = [(latest - timedelta(days=back)).isoformat() for back in range(days)]

@@ -4,7 +4,7 @@ from datetime import datetime
 
 import pytest
 
-from sidekiq_py.api import JobFilter, Queue, RetrySet
+from sidekiq_py.api import AuditLog, CronJobs, Deploy, History, JobFilter, JobStatus, Metrics, Queue, RetrySet
 from sidekiq_py.errors import ConfigError
 
 NAIVE = datetime(2030, 1, 1)
@@ -119,3 +119,55 @@ def test_a_url_is_not_a_client():
     """It belongs in another place."""
     with pytest.raises(ConfigError, match=r"give a sidekiq_py\.Client, or a URL as pool="):
         Queue(client="redis://localhost")
+
+
+@pytest.mark.parametrize("days", [0, 1826, "7", None, 1.5])
+def test_a_history_has_a_number_of_days(days):
+    """As many as Redis keeps."""
+    with pytest.raises(ValueError, match=r"days is .*; Redis keeps 1 to 1825"):
+        History(days)
+
+
+@pytest.mark.parametrize("start_date", ["2030-01-31", NAIVE, 5])
+def test_a_history_ends_on_a_date(start_date):
+    """With a time, no day of Redis's would match, and all would be 0."""
+    with pytest.raises(ValueError, match=r"start_date is .*; give a date, such as date\(2030, 1, 31\)"):
+        History(7, start_date)
+
+
+@pytest.mark.parametrize("at", [NAIVE, 5, "now"])
+def test_a_deploy_is_marked_at_an_aware_time(pool, at):
+    """A naive one would be taken for this machine's time."""
+    with pytest.raises(ValueError, match=r"at is .*; give an aware datetime"):
+        Deploy().mark("v1", at=at)
+
+
+def test_metrics_are_of_a_number_of_minutes(pool):
+    """Or of hours."""
+    with pytest.raises(ValueError, match="minutes is '5'; give a whole number"):
+        Metrics().top_jobs(minutes="5")
+    with pytest.raises(ValueError, match=r"hours is 1\.5; give a whole number"):
+        Metrics().totals(hours=1.5)
+
+
+def test_a_page_of_the_audit_log_has_at_least_one_entry(pool):
+    """Redis would take a negative number for no limit."""
+    with pytest.raises(ValueError, match="limit is -1; give a whole number"):
+        AuditLog().page(-1)
+
+
+def test_a_status_is_found_by_a_jid(pool):
+    """None is no mistake, because a push may have been stopped."""
+    with pytest.raises(TypeError, match="the jid is 5; give the job's id as a string"):
+        JobStatus.find(5)
+
+    assert JobStatus.find(None) is None
+
+
+@pytest.mark.parametrize("count", [None, -1, "5"])
+def test_ticks_are_counted(pool, count):
+    """With None, a job that fires every minute would fire for ever."""
+    CronJobs().add("* * * * *", "Report", name="report")
+
+    with pytest.raises(ValueError, match=r"count is .*; give how many ticks"):
+        CronJobs().find("report").next_ticks(count)

@@ -88,7 +88,14 @@ def upcoming(cron: CronText, now: float) -> Iterator[int]:
 
 
 def next_times(cron: CronText, now: float, count: int) -> list[datetime]:
-    """The first *count* ticks after *now*, in the zone of the cron text."""
+    """
+    The first *count* ticks after *now*, in the zone of the cron text.
+
+    Raises:
+        ValueError: *count* is not a whole number. With None there would be no end.
+    """
+    if not isinstance(count, int) or count < 0:
+        raise ValueError(f"count is {count!r}; give how many ticks")
     return [_local(cron, at) for at in islice(upcoming(cron, now), count)]
 
 

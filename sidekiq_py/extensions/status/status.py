@@ -43,9 +43,14 @@ class JobStatus:
             jid: The return value of a push. For None (a client middleware stopped the push) there is no status.
             pool: The Redis to use: a `Pool`, a redis-py client, or a URL. By default the program's own.
             client: A client to use instead of *pool*.
+
+        Raises:
+            TypeError: *jid* is neither a string nor None.
         """
         if jid is None:
             return None
+        if not isinstance(jid, str):
+            raise TypeError(f"the jid is {jid!r}; give the job's id as a string")
         links = pool_for(pool, client)
         fields = texts(links.command("HGETALL", keys.of(jid)))
         return cls(jid, fields, links) if fields else None

@@ -28,6 +28,7 @@ from sidekiq_py.wire.json_dialect import dumps, loads
 from sidekiq_py.wire.payload import score_text
 
 FLUSH_SECONDS = 5.0
+_PAIRS = "it must yield pairs of an item and a cursor, as self.array_enumerator(items, cursor) does"
 
 T = TypeVar("T")
 
@@ -179,6 +180,8 @@ class IterableJob(Job):
         if enumerator is None:
             _log.info("build_enumerator returned None, the job is skipped")
             return
+        if not isinstance(enumerator, Iterable):
+            raise TypeError(f"build_enumerator of {type(self).__name__} returned {enumerator!r:.100}; {_PAIRS}")
         if self._executions == 1:
             self.on_start()
         else:
@@ -197,7 +200,12 @@ class IterableJob(Job):
         runtime_before = self._runtime_seconds
         if self._is_cancelled:
             return self._leave_for_good()
-        for item, cursor in enumerator:
+        for pair in enumerator:
+            try:
+                item, cursor = pair
+            except (TypeError, ValueError):
+                message = f"build_enumerator of {type(self).__name__} yields {pair!r:.100}; {_PAIRS}"
+                raise TypeError(message) from None
             # The position is saved before the item is processed, so the next run resumes with this item.
             self._cursor, self.current_object = cursor, item
             now = self._now()

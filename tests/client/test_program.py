@@ -10,6 +10,7 @@ import pytest
 import sidekiq_py as sidekiq
 from sidekiq_py import program
 from sidekiq_py.errors import ConfigError, SidekiqError
+from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.wire.dialect import Dialect, FloatText
 from tests.client.conftest import Pushed
 from tests.support.worker_process import REPOSITORY
@@ -99,6 +100,14 @@ def test_an_unusable_setting_is_refused_and_nothing_changes(settings: dict[str, 
         sidekiq.configure(**settings)  # type: ignore[arg-type]
 
     assert program.settings() == before
+
+
+@pytest.mark.parametrize("name", ["socket_timeout_seconds", "connect_timeout_seconds", "pool_size"])
+@pytest.mark.parametrize("value", ["5", None, -1, True])
+def test_numbers_about_redis_are_numbers(name: str, value: Any) -> None:
+    """A text from the environment would only fail at the first command."""
+    with pytest.raises(ConfigError, match=f"{name} is {value!r}; it must be a"):
+        RedisSettings(**{name: value})
 
 
 @pytest.mark.parametrize(

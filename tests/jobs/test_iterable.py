@@ -3,6 +3,7 @@
 import csv
 import functools
 import io
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -302,6 +303,25 @@ def test_a_context_manager_goes_around_each_item() -> None:
     Around.perform_inline()
 
     assert trace == ["in", 7, "out"]
+
+
+@pytest.mark.parametrize(
+    ("enumerator", "said"),
+    [(5, "returned 5"), ([1, 2], "yields 1"), (range(3), "yields 0"), ([(1, 2, 3)], "yields (1, 2, 3)")],
+)
+def test_an_enumerator_yields_pairs(enumerator: Any, said: str) -> None:
+    """The items alone are the usual slip."""
+
+    class Items(sidekiq.IterableJob, name="Items"):
+        def build_enumerator(self, *, cursor: Any) -> Any:
+            return enumerator
+
+        def each_iteration(self, item: Any) -> None: ...
+
+    with pytest.raises(
+        TypeError, match=rf"build_enumerator of Items {re.escape(said)}; it must yield pairs of an item"
+    ):
+        Items.perform_inline()
 
 
 def test_without_an_enumerator_the_job_does_nothing() -> None:

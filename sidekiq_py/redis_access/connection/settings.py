@@ -40,6 +40,12 @@ class RedisSettings:
                 f"namespace is {self.namespace!a}, which has a character that UTF-8 cannot encode; use a plain name, "
                 "such as 'myapp'"
             )
+        for name in ("socket_timeout_seconds", "connect_timeout_seconds"):
+            seconds = getattr(self, name)
+            if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds > 0:
+                raise ConfigError(f"{name} is {seconds!r}; it must be a number greater than 0")
+        if isinstance(self.pool_size, bool) or not isinstance(self.pool_size, int) or self.pool_size < 0:
+            raise ConfigError(f"pool_size is {self.pool_size!r}; it must be a whole number")
         if not isinstance(self.url, str):
             raise ConfigError(
                 # Its text may have a password.

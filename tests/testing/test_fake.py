@@ -19,6 +19,7 @@ from sidekiq_py.errors import (
     WrongModeError,
 )
 from sidekiq_py.middleware.chain import Chain
+from sidekiq_py.registry import registry
 from sidekiq_py.testing import fake, inline
 
 
@@ -32,6 +33,30 @@ def test_a_job_waits_as_the_bytes_that_redis_would_get(jobs):
     assert (job.jid, job.job_class, job.queue, job.args, job.at) == (jid, "Plain", "low", ["bob", 5], None)
     assert "enqueued_at" in job.payload
     assert repr(job) == "<EnqueuedJob Plain('bob', 5) on queue 'low'>"
+
+
+@pytest.mark.parametrize("ends_by", ["its last item", "an error"])
+def test_an_iterable_job_runs_without_redis_from_its_first_item_on(ends_by):
+    """It has no saved position, because a test runs each job once."""
+    seen = []
+
+    class Walk(sidekiq.IterableJob, name="Walk"):
+        def build_enumerator(self, count, *, cursor):
+            return self.array_enumerator(range(count), cursor)
+
+        def each_iteration(self, item, count):
+            seen.append(item)
+            if ends_by == "an error" and item == 2:
+                raise LookupError("boom")
+
+    with fake() as enqueued, suppress(LookupError):
+        Walk.perform_async(3)
+        enqueued.drain()
+    with inline(), suppress(LookupError):
+        Walk.perform_async(3)
+
+    registry.remove("Walk")
+    assert seen == [0, 1, 2] * 2
 
 
 def test_a_scheduled_job_knows_when_it_is_due(jobs):

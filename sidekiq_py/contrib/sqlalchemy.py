@@ -7,26 +7,33 @@ SQLAlchemy: makes pushes wait for the commit of the current session.
     with Session(engine) as session, using(session):
         ...
 
-For an `AsyncSession`, pass its `sync_session`.
+An `AsyncSession` will do as well.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import event
 from sqlalchemy.orm import Session, SessionTransaction, scoped_session
 
 from sidekiq_py import transactions
 
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncSession
+
+_AnySession = TypeVar("_AnySession", bound="Session | AsyncSession")
+
 _WAITING = "sidekiq_py.waiting_pushes"
 _COMMITTED = "sidekiq_py.committed"
 
-_using: ContextVar[Session | None] = ContextVar("sidekiq_sqlalchemy_session", default=None)
+_using: ContextVar["Session | AsyncSession | None"] = ContextVar("sidekiq_sqlalchemy_session", default=None)
 
 
-def transactional_push(current: "scoped_session[Any] | Callable[[], Session | None] | None" = None) -> None:
+def transactional_push(
+    current: "scoped_session[Any] | Callable[[], Session | AsyncSession | None] | None" = None,
+) -> None:
     """
     From now on, push jobs only after the commit.
 
@@ -48,7 +55,7 @@ def transactional_push(current: "scoped_session[Any] | Callable[[], Session | No
 
 
 @contextmanager
-def using(session: Session) -> Iterator[Session]:
+def using(session: _AnySession) -> Iterator[_AnySession]:
     """Within the block, *session* is the current session of this thread or task."""
     token = _using.set(session)
     try:
@@ -57,12 +64,14 @@ def using(session: Session) -> Iterator[Session]:
         _using.reset(token)
 
 
-def _session_of(current: "scoped_session[Any] | Callable[[], Session | None] | None") -> Session | None:
-    if current is None:
-        return _using.get()
+def _session_of(
+    current: "scoped_session[Any] | Callable[[], Session | AsyncSession | None] | None",
+) -> Session | None:
     if isinstance(current, scoped_session) and not current.registry.has():
         return None  # calling it would create a session
-    return current()
+    session = _using.get() if current is None else current()
+    # The transactions of an AsyncSession are others than those that the events of its own session name.
+    return session if session is None or isinstance(session, Session) else session.sync_session
 
 
 def _listen() -> None:

@@ -311,6 +311,34 @@ def test_a_registry_of_sessions_knows_the_current_one(pushed: Pushed) -> None:
     engine.dispose()
 
 
+def test_an_async_session_s_pushes_stand_or_fall_with_its_savepoints(pushed: Pushed) -> None:
+    """As those of the session within it."""
+    sqlalchemy = pytest.importorskip("sqlalchemy")
+    from sqlalchemy.ext.asyncio import AsyncSession
+
+    from sidekiq_py.contrib import sqlalchemy as adapter
+
+    async def committed_after_a_rolled_back_savepoint() -> None:
+        session = AsyncSession()
+        # There is no asynchronous driver here; nothing below waits for one.
+        session.sync_session.bind = engine
+        async with session, session.begin():
+            with adapter.using(session):
+                await session.run_sync(work)
+                await sidekiq.ruby_job("A").aperform_async("kept")
+                savepoint = await session.begin_nested()
+                await sidekiq.ruby_job("A").aperform_async("dropped")
+                await savepoint.rollback()
+            assert pushed.queue() == []
+
+    engine = sqlalchemy.create_engine("sqlite://")
+    adapter.transactional_push()
+    asyncio.run(committed_after_a_rolled_back_savepoint())
+
+    engine.dispose()
+    assert [json.loads(raw)["args"] for raw in pushed.queue()] == [["kept"]]
+
+
 def test_a_push_that_fails_after_the_commit_does_not_take_the_others_with_it(session: Any, pushed: Pushed) -> None:
     """The first error is raised in the end; the rows are committed all the same."""
     work(session)

@@ -8,15 +8,21 @@ from typing import Any
 import click
 
 from sidekiq_py.api import Process, ProcessSet, Stats
+from sidekiq_py.api.processes import is_silent
 from sidekiq_py.cli.choosing import ask, unknown, yes_option
 from sidekiq_py.cli.connection import complete_process, reads_redis
 from sidekiq_py.cli.exit_codes import COULD_NOT
-from sidekiq_py.cli.output import DefaultsToList, echo_json, echo_json_array, echo_table, relative
+from sidekiq_py.cli.output import DefaultsToList, echo_json, echo_json_array, echo_table, relative, span
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.errors import RedisError, SidekiqError
 from sidekiq_py.logs import counted
 from sidekiq_py.redis_access.reads.in_flight_counts import totals
 from sidekiq_py.wire.control_characters import escaped
+
+_SILENT = (
+    "{identity} has sent no heartbeat for {age}. If it hangs or is gone, it will not react; look at it on its host, "
+    "and end it there."
+)
 
 
 @click.group(cls=DefaultsToList)
@@ -35,7 +41,7 @@ def list_processes(as_json: bool) -> None:
     Show worker processes, Ruby's and Python's.
 
     BUSY shows how many jobs were running at the last heartbeat, and how many can run at once. IN FLIGHT counts jobs
-    that a Python process has fetched and not finished.
+    that a Python process has fetched and not finished. A silent process has sent no heartbeat for 25 seconds.
     """
     taken = totals(Stats().in_flight, attrgetter("identity"))
     found = list(ProcessSet(clean=False))
@@ -53,7 +59,7 @@ def list_processes(as_json: bool) -> None:
             f"{process.rss_kb // 1024} MB",
             ",".join(process.queues),
             " ".join(part for part in (process.version, "python" if process.is_python else None) if part) or "ruby",
-            "quiet" if process.is_stopping else "",
+            state(process, now),
         )
         for process in found
     ]
@@ -67,6 +73,12 @@ def list_processes(as_json: bool) -> None:
             f"{counted(sum(taken.values()), 'job is', 'jobs are')} in flight at processes without a heartbeat; "
             "`sidekiq-py recover` returns jobs to their queues."
         )
+
+
+def state(process: Process, now: float) -> str:
+    if is_silent(process, now):
+        return "silent"
+    return "quiet" if process.is_stopping else ""
 
 
 def process_as_json(process: Process, in_flight: int) -> dict[str, Any]:
@@ -201,9 +213,15 @@ def _send(wanted: Sequence[Process], signal: Callable[[Process], None], message:
         errors = [{"identity": process.identity, "error": reason} for process, reason in refused]
         echo_json({"sent": [process.identity for process in sent], "refused": errors})
     else:
+        now = now_seconds()
         for process in sent:
             host = process.hostname or "its host"
             click.echo(escaped(message.format(identity=process.identity, hostname=host, pid=process.pid)))
+            if is_silent(process, now):
+                click.echo(
+                    escaped(_SILENT.format(identity=process.identity, age=span(now - process.beat_at.timestamp()))),
+                    err=True,
+                )
         for _, reason in refused:
             click.echo(escaped(reason), err=True)
         if not wanted:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from sidekiq_py.api import Overview, Process, QueueSummary, Work
 from sidekiq_py.api.processes import is_silent
 from sidekiq_py.cli.output import cut, fit, plain, shortened, shown, span, table_line
+from sidekiq_py.cli.processes import state as process_state
 from sidekiq_py.cli.running import language
 from sidekiq_py.wire.json_writer import json_text
 
@@ -247,7 +248,7 @@ def _columns(overview: Overview, section: str) -> tuple[Sequence[Any], list[_Col
                 is_right=True,
             ),
             _Column("RSS", lambda one: f"{one.rss_kb // 1024} MB", 3, is_right=True),
-            _Column("STATE", lambda one: _state(one, overview.at), 6),
+            _Column("STATE", lambda one: process_state(one, overview.at), 6),
             _Column("QUEUES", lambda one: ",".join(one.queues), 5, is_elastic=True),
         ]
     if section == "queues":
@@ -284,12 +285,6 @@ def _least(texts: Mapping[_Column, Sequence[str]]) -> int:
     return sum(widths) + 2 * (len(widths) - 1)
 
 
-def _state(process: Process, now: float) -> str:
-    if is_silent(process, now):
-        return "silent"
-    return "quiet" if process.is_stopping else ""
-
-
 def _queue_state(queue: QueueSummary) -> str:
     return ", ".join([*(["paused"] if queue.paused else []), *(["cannot be read"] if queue.error else [])])
 
@@ -300,5 +295,5 @@ def _age(work: Work, now: float) -> str:
 
 def _style(row: Any, overview: Overview) -> Style:
     if isinstance(row, Process):
-        return "warning" if _state(row, overview.at) else ""
+        return "warning" if process_state(row, overview.at) else ""
     return "warning" if isinstance(row, QueueSummary) and _queue_state(row) else ""

@@ -208,7 +208,7 @@ def test_processes_shows_each_and_what_is_left_of_dead_ones(run, redis_client):
     }
     redis_client.sadd("processes", "h:1:a")
     redis_client.hset(
-        "h:1:a", mapping={"info": json.dumps(info), "busy": 2, "beat": 1.0, "quiet": "true", "rss": 20480}
+        "h:1:a", mapping={"info": json.dumps(info), "busy": 2, "beat": time.time(), "quiet": "true", "rss": 20480}
     )
     redis_client.hset("sidekiq_py:owners", "h:2:dead:0", "{}")
     redis_client.hset("sidekiq_py:inflight:h:2:dead:0", "1.0:low", "{}")
@@ -230,7 +230,7 @@ def test_processes_shows_the_release_that_each_is_or_writes_for(run, redis_clien
     """The same release as --json shows."""
     info = {"hostname": "h", "pid": 1, "concurrency": 5, "queues": ["low"], "labels": labels, "version": "7.3.2"}
     redis_client.sadd("processes", "h:1:a")
-    redis_client.hset("h:1:a", mapping={"info": json.dumps(info), "busy": 2, "beat": 1.0, "quiet": "false"})
+    redis_client.hset("h:1:a", mapping={"info": json.dumps(info), "busy": 2, "beat": time.time(), "quiet": "false"})
 
     assert run("processes").output.splitlines()[1].endswith(f"  {shown}")
     assert json.loads(run("processes", "--json").output)[0]["version"] == "7.3.2"

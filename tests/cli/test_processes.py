@@ -70,6 +70,19 @@ def test_a_terminal_does_not_obey_what_a_name_says(run, redis_client, arguments,
     assert "\x1b" not in output
 
 
+def test_a_silent_process_is_shown_as_such_and_may_not_react(run, fleet):
+    """As in top. It reads its signals with its heartbeat, so the promise of ten seconds does not hold."""
+    fleet.hset("app:2:bb", mapping={"beat": time.time(), "quiet": "true"})
+    fleet.hset("rails:1:aa", mapping={"beat": time.time() - 40, "quiet": "true"})
+
+    states = {line.split()[0]: line.split()[-1] for line in run("processes").output.splitlines()}
+    told = run("processes", "dump", "app:2:bb", "rails:1:aa").output.splitlines()
+
+    assert (states["app:2:bb"], states["rails:1:aa"]) == ("quiet", "silent")
+    assert [line.partition(":")[0] for line in told] == ["app", "rails", "rails"]
+    assert told[2].startswith("rails:1:aa has sent no heartbeat for 40s. If it hangs or is gone, it will not react")
+
+
 def test_a_host_stands_for_its_processes(run, fleet):
     """So does host:pid for one process. An embedded process cannot be stopped from outside, and the command says so."""
     result = run("processes", "stop", "app", "--yes", "--json")

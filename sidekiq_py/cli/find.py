@@ -46,42 +46,48 @@ def find(jid: str, as_json: bool) -> None:
 
     Reads all queues if the job is nowhere else. Exits with 1 if the job is not found.
     """
-    found = list(_outside_queues(jid))
+    unread: list[str] = []
+    found = list(_outside_queues(jid, unread))
     if not found:
         queues = Queue.all()
         with looking_through(sum(map(_size, queues)), hidden=as_json) as report:
-            found = list(_in_queues(jid, queues, report))
+            found = list(_in_queues(jid, queues, report, unread))
     if as_json:
         echo_json_array(map(_as_json, found))
     elif found:
         _echo(found)
     else:
+        advice = (
+            "It may be in what could not be read."
+            if unread
+            else "It has ended or was deleted. If not, a worker has fetched it in the last ten seconds, or its worker "
+            "has died and it is not back in its queue yet."
+        )
         click.echo(
             f"No job with the id {plain(jid)} is running, in a queue, or among retries, scheduled and dead jobs. "
-            "It has ended or was deleted. If not, a worker has fetched it in the last ten seconds, or its worker has "
-            "died and it is not back in its queue yet.",
+            f"{advice}",
             err=True,
         )
     if not found:
         raise click.exceptions.Exit(1)
 
 
-def _outside_queues(jid: str) -> Iterator[_Found]:
+def _outside_queues(jid: str, unread: list[str]) -> Iterator[_Found]:
     work = WorkSet().find_work(jid)
     if work is not None:
         yield _Found(work.job, "running", work.process_id, "started", work.run_at)
     sets = (("retries", RetrySet(), "due"), ("scheduled", ScheduledSet(), "due"), ("dead", DeadSet(), "died"))
     for place, job_set, happened in sets:
-        with _reading(f"set {job_set.name}"):
+        with _reading(f"set {job_set.name}", unread):
             entry = job_set.find_job(jid)
             if entry is not None:
                 yield _Found(entry, place, "", happened, entry.at)
 
 
-def _in_queues(jid: str, queues: list[Queue], report: Callable[[int], None]) -> Iterator[_Found]:
+def _in_queues(jid: str, queues: list[Queue], report: Callable[[int], None], unread: list[str]) -> Iterator[_Found]:
     number = 0
     for queue in queues:
-        with _reading(f"queue {plain(queue.name)}"):
+        with _reading(f"queue {plain(queue.name)}", unread):
             for job in reversed(queue):
                 number += 1
                 if number % _REPORT_EVERY == 0:
@@ -92,13 +98,14 @@ def _in_queues(jid: str, queues: list[Queue], report: Callable[[int], None]) -> 
 
 
 @contextmanager
-def _reading(what: str) -> Iterator[None]:
-    """Passes over a key of the wrong type, or one that this user may not read, and says so."""
+def _reading(what: str, unread: list[str]) -> Iterator[None]:
+    """Passes over a key of the wrong type, or one that this user may not read; says so, and adds it to *unread*."""
     try:
         yield
     except RedisReplyError as error:
         if error.is_about_server:
             raise
+        unread.append(what)
         click.echo(f"The {what} could not be read: {error}", err=True)
 
 

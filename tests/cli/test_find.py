@@ -41,6 +41,17 @@ def test_a_job_in_a_queue_is_found(run, redis_client):
     assert "The queue broken could not be read: WRONGTYPE" in result.stderr
 
 
+def test_a_job_is_not_said_to_have_ended_if_a_queue_could_not_be_read(run, redis_client):
+    """It may wait there."""
+    redis_client.sadd("queues", "broken")
+    redis_client.set("queue:broken", "x")
+
+    result = run("find", "b")
+
+    assert (result.exit_code, "It may be in what could not be read." in result.stderr) == (1, True)
+    assert "It has ended" not in result.stderr
+
+
 def test_a_running_job_is_found_at_its_process(run, redis_client):
     """A job that runs for the second time may still be in another place as well."""
     process(redis_client, "web:1:abc", "default")

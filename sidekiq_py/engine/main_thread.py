@@ -139,7 +139,7 @@ def _handle_signal(launcher: Launcher, name: str) -> None:
         launcher.quiet()
     elif name == "TTIN":
         loop = launcher.parts.loop
-        dump = thread_dump(launcher.state, () if loop is None else loop.task_lines())
+        dump = thread_dump(launcher.state, () if loop is None else loop.tasks())
         _log.warning("%s", dump, extra=SEVERAL_LINES)
     elif name == "USR2":
         reopen_log_files()

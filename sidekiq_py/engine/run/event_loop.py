@@ -16,6 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from traceback import StackSummary
 from typing import Any, TypeVar
 
 from sidekiq_py import tid
@@ -25,6 +26,7 @@ from sidekiq_py.engine.fetch.fetcher import Fetcher
 from sidekiq_py.engine.ownership.owner import UnitOfWork
 from sidekiq_py.engine.run.attempt import AttemptEnd, Payload, Surroundings, is_success, settle_or_leave
 from sidekiq_py.engine.run.forked import fork_count, leave_if_forked
+from sidekiq_py.engine.run.thread_dump import awaited_stack
 from sidekiq_py.errors import Shutdown, TerminatedError
 from sidekiq_py.middleware.running import arun
 from sidekiq_py.registry import JobDefinition
@@ -165,9 +167,9 @@ class EventLoop:
             self._thread.join(timeout=1)
         self._settling.shutdown(wait=False)
 
-    def task_lines(self) -> list[str]:
-        """One line for each running job, for a thread dump."""
-        return [f"{run.definition.name} {run.task!r}" for run in list(self._runs.values())]
+    def tasks(self) -> list[tuple[str, StackSummary]]:
+        """One line for each running job, and where it waits, for a thread dump."""
+        return [(f"{run.definition.name} {run.task!r}", awaited_stack(run.task)) for run in list(self._runs.values())]
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)

@@ -18,6 +18,7 @@ from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
 from sidekiq_py.engine.assembly import WorkerParts
 from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.engine.run import event_loop
+from sidekiq_py.engine.run.thread_dump import thread_dump
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.middleware.chain import Chain, ServerMiddleware
 from sidekiq_py.redis_access.connection.settings import RedisSettings
@@ -377,6 +378,20 @@ def test_an_async_job_ends_once_while_the_system_allows_no_more_threads(
 
     eventually(lambda: len(program.reported) == 8 and not jobs_in_flight(redis_client))
     assert (program.reported, redis_client.zcard("retry"), len(program.ran)) == (["ValueError"] * 8, 8, 9)
+
+
+def test_a_dump_shows_where_a_job_on_the_loop_waits(start: Start, redis_client: redis.Redis) -> None:
+    """It is how an operator finds out why a job hangs, and it has no thread whose stack would show it."""
+    launcher = start()
+    push(redis_client, "await_release")
+
+    def innermost_calls() -> list[str]:
+        assert launcher.parts.loop is not None
+        dump = thread_dump(launcher.state, launcher.parts.loop.tasks())
+        _, _, task = dump.partition("\nTask: await_release <Task")
+        return [line.partition(" in ")[2] for line in task.splitlines()[1:3]]
+
+    eventually(lambda: innermost_calls() == ["sleep: return await future", "await_release: await asyncio.sleep(0.01)"])
 
 
 def test_the_heartbeat_counts_coroutines_among_the_jobs_that_may_run_at_once(

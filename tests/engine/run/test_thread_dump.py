@@ -1,11 +1,16 @@
 """A picture of a process that a person can read."""
 
+import asyncio
 import threading
+from collections.abc import AsyncIterator, Coroutine
+from concurrent.futures import Future
+from traceback import StackSummary
+from typing import Any
 
 from sidekiq_py import tid
 from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.ownership.owner import UnitOfWork
-from sidekiq_py.engine.run.thread_dump import thread_dump
+from sidekiq_py.engine.run.thread_dump import awaited_stack, thread_dump
 from sidekiq_py.engine.run.work_state import WorkState
 
 
@@ -42,10 +47,47 @@ def test_jobs_on_the_event_loop_are_listed() -> None:
     unit = UnitOfWork(b'{"class":"Mail","wrapped":"NewsJob","jid":"8"}', "mail", None, b"", False, 0.0)
     state.running["slot1"] = (unit, monotonic())
 
-    dump = thread_dump(state, ["NewsJob <Task pending>"])
+    dump = thread_dump(state, [("NewsJob <Task pending>", StackSummary())])
 
     assert "On the event loop: TID-slot1 NewsJob jid=8 queue=mail for 0.0 s" in dump
     assert dump.endswith("Task: NewsJob <Task pending>")
+
+
+def test_a_job_on_the_event_loop_shows_where_it_waits() -> None:
+    """Down to the innermost call that awaits, as a thread does. The task by itself names only the outermost one."""
+
+    async def an_answer() -> None:
+        await asyncio.Event().wait()
+
+    async def answers() -> AsyncIterator[int]:
+        await an_answer()
+        yield 1
+
+    async def a_job() -> None:
+        async for _ in answers():
+            pass
+
+    async def dump_of(coroutine: Coroutine[Any, Any, None]) -> list[str]:
+        task = asyncio.create_task(coroutine)
+        await asyncio.sleep(0)
+        dump = thread_dump(WorkState(), [("Mail", awaited_stack(task))])
+        task.cancel()
+        return dump.partition("Task: Mail\n")[2].splitlines()
+
+    waits, serves = asyncio.run(dump_of(an_answer())), asyncio.run(dump_of(a_job()))
+
+    assert [line.partition(" in ")[2] for line in waits] == [
+        "wait: await fut",
+        "an_answer: await asyncio.Event().wait()",
+    ]
+    assert serves[-1].endswith("in a_job: async for _ in answers()")
+
+
+def test_a_future_of_the_program_s_own_task_factory_has_no_stack() -> None:
+    """The dump must not fail."""
+    future: Any = Future()
+
+    assert list(awaited_stack(future)) == []
 
 
 def test_a_job_has_one_line_whatever_its_payload_has() -> None:
@@ -54,7 +96,7 @@ def test_a_job_has_one_line_whatever_its_payload_has() -> None:
     raw = b'{"class":"Mail\\nThread TID-1 idle","jid":"\\u001b[31m","args":[]}'
     state.running["slot1"] = (UnitOfWork(raw, "mail", None, b"", False, 0.0), monotonic())
 
-    dump = thread_dump(state, ["Mail\nThread TID-2 <Task>"])
+    dump = thread_dump(state, [("Mail\nThread TID-2 <Task>", StackSummary())])
 
     assert r"On the event loop: TID-slot1 Mail\nThread TID-1 idle jid=\x1b[31m queue=mail" in dump
     assert dump.endswith(r"Task: Mail\nThread TID-2 <Task>")

@@ -104,6 +104,24 @@ def test_jobs_that_have_waited_for_long(look: Look, redis_client: redis.Redis) -
     assert "have waited up to 3 days; 1 process serves that queue (5 jobs at a time)" in found.seen
 
 
+def test_jobs_that_have_waited_for_long_in_a_paused_queue(
+    look: Look, redis_url: str, redis_client: redis.Redis
+) -> None:
+    """Somebody may have forgotten the pause, and --strict has to find it."""
+    ruby_process(redis_client)
+    push(redis_client, enqueued_at=time.time() - 7_200)
+    redis_client.sadd("paused", "default")
+
+    found = look().the("latency")
+
+    assert (found.level, found.seen) == (
+        "warning",
+        "Jobs of `default` have waited up to 2 h, and that queue is paused.",
+    )
+    run_advice(found.advice, redis_url)
+    assert not redis_client.exists("paused")
+
+
 def test_jobs_that_are_overdue(look: Look, redis_url: str, redis_client: redis.Redis) -> None:
     """Nobody moves them."""
     redis_client.zadd("schedule", {json.dumps(payload()): time.time() - 600})

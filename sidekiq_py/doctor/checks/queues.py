@@ -95,9 +95,17 @@ def late(facts: Facts) -> Iterator[Finding]:
     for job in facts.sample.jobs:
         if job.score is None and job.queue is not None:
             oldest[job.queue] = max(oldest.get(job.queue, 0.0), latency(job.item, now))
-    worked = {queue.name for queue in facts.queues if facts.fleet.on(queue.name) and not queue.is_paused}
+    worked = {queue.name for queue in facts.queues if facts.fleet.on(queue.name)}
+    paused = {queue.name for queue in facts.queues if queue.is_paused}
     slow = sorted((name, age) for name, age in oldest.items() if name in worked and age >= LATENCY_SECONDS)
     for name, age in slow:
+        if name in paused:
+            yield warning(
+                f"Jobs of `{name}` have waited up to {span(age)}, and that queue is paused.",
+                f"If the pause was forgotten: {facts.command('queues', 'unpause', name)}",
+                [name],
+            )
+            continue
         at_once = sum(worker.info.concurrency or 0 for worker in facts.fleet.on(name))
         workers = counted(len(facts.fleet.on(name)), "process serves", "processes serve")
         of_them = f" ({counted(at_once, 'job')} at a time)" if at_once else ""

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from pprint import pformat
 from typing import Any, Literal
 
@@ -56,29 +57,14 @@ def _list_option(kind: Kind) -> Callable[..., Any]:
 
 
 def _remote_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    group = "Remote Control Options"
-    for option in (
-        click.option("-j", "--json", "as_json", cls=CeleryOption, is_flag=True, help_group=group, help="Print JSON."),
-        click.option(
-            "-d",
-            "--destination",
-            cls=CeleryOption,
-            type=COMMA_SEPARATED_LIST,
-            help_group=group,
-            help="Comma-separated node names; by default all.",
-        ),
-        click.option(
-            "-t",
-            "--timeout",
-            cls=CeleryOption,
-            type=float,
-            default=1.0,
-            show_default=True,
-            help_group=group,
-            help="Seconds to wait for replies.",
-        ),
+    option = partial(click.option, cls=CeleryOption, help_group="Remote Control Options")
+    names = "Comma-separated node names; by default all."
+    for add in (
+        option("-j", "--json", "as_json", is_flag=True, help="Print JSON."),
+        option("-d", "--destination", type=COMMA_SEPARATED_LIST, help=names),
+        option("-t", "--timeout", type=float, default=1.0, show_default=True, help="Seconds to wait for replies."),
     ):
-        command = option(command)
+        command = add(command)
     return command
 
 
@@ -88,11 +74,8 @@ def _remote_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @handle_preload_options
 def status(ctx: click.Context, timeout: float, destination: Any, as_json: bool) -> None:
     """List the workers that are online."""
-    callback = None if as_json else _reply_printer(ctx, shows_reply=False)
-    asked = ctx.obj.app.control.inspect(timeout=timeout, destination=destination, callback=callback)
-    replies = _answered("status", asked.ping)
-    if as_json:
-        _print_json(ctx, replies)
+    inspecting = partial(ctx.obj.app.control.inspect, timeout=timeout, destination=destination)
+    replies = _printed(ctx, "status", lambda printer: inspecting(callback=printer).ping(), as_json, shows_replies=False)
     _count(ctx, replies)
 
 
@@ -106,13 +89,10 @@ def inspect(ctx: click.Context, command: str, timeout: float, destination: Any, 
     """Print the replies of workers to the inspect command COMMAND."""
     _check(ctx, "inspect", command)
     arguments = _arguments(command, ctx.args)
-    callback = None if as_json else _reply_printer(ctx, shows_reply=True)
-    asked = ctx.obj.app.control.inspect(timeout=timeout, destination=destination, callback=callback)
-    replies = _answered(f"inspect {command}", lambda: asked._request(command, **arguments))
-    if as_json:
-        _print_json(ctx, replies)
-        return
-    if not ctx.obj.quiet:
+    inspecting = partial(ctx.obj.app.control.inspect, timeout=timeout, destination=destination)
+    what = f"inspect {command}"
+    replies = _printed(ctx, what, lambda printer: inspecting(callback=printer)._request(command, **arguments), as_json)
+    if not as_json and not ctx.obj.quiet:
         _count(ctx, replies)
 
 
@@ -126,16 +106,13 @@ def control(ctx: click.Context, command: str, timeout: float, destination: Any, 
     """Send workers the control command COMMAND."""
     _check(ctx, "control", command)
     arguments = _arguments(command, ctx.args)
-    callback = None if as_json else _reply_printer(ctx, shows_reply=True)
 
-    def send() -> Any:
+    def send(printer: Any) -> Any:
         return ctx.obj.app.control.broadcast(
-            command, timeout=timeout, destination=destination, callback=callback, reply=True, arguments=arguments
+            command, timeout=timeout, destination=destination, callback=printer, reply=True, arguments=arguments
         )
 
-    replies = _answered(f"control {command}", send)
-    if as_json:
-        _print_json(ctx, replies)
+    _printed(ctx, f"control {command}", send, as_json)
 
 
 def _check(ctx: click.Context, kind: Kind, command: str) -> None:
@@ -179,22 +156,31 @@ def _typed(about: Any, command: str, typed: list[Any], given: list[str]) -> Iter
             raise click.UsageError(f"Command {command!r} takes arguments: {about.signature}; {error}") from error
 
 
-def _answered(what: str, ask: Callable[[], Any]) -> Any:
+def _printed(
+    ctx: click.Context, what: str, ask: Callable[[Any], Any], as_json: bool, *, shows_replies: bool = True
+) -> Any:
     """
-    Return the replies.
+    Print replies as they arrive, or all of them as JSON, and return them.
+
+    Args:
+        ask: Called with a function that prints a reply, or with None.
 
     Raises:
         CeleryCommandException: No worker replied, or Redis cannot be reached.
     """
     try:
         with reaching_redis():
-            replies = ask()
+            replies = ask(None if as_json else _reply_printer(ctx, shows_reply=shows_replies))
     except click.ClickException:
         raise
     except Exception as error:
         raise CeleryCommandException(f"Unable to run `{what}`. Reason: {error}", exit_code=EX_UNAVAILABLE) from error
     if not replies:
         raise CeleryCommandException("No nodes replied within time constraint", exit_code=EX_UNAVAILABLE)
+    if as_json:
+        from kombu.utils.json import dumps
+
+        ctx.obj.echo(dumps(replies))
     return replies
 
 
@@ -224,12 +210,6 @@ def _pretty(reply: Any) -> str:
     if isinstance(reply, list):
         return "\n".join(f"* {item}" for item in reply) or "- empty -"
     return reply if isinstance(reply, str) else pformat(reply)
-
-
-def _print_json(ctx: click.Context, replies: Any) -> None:
-    from kombu.utils.json import dumps
-
-    ctx.obj.echo(dumps(replies))
 
 
 def _count(ctx: click.Context, replies: Any) -> None:

@@ -13,6 +13,22 @@ because client middleware has stopped it.
 """
 
 
+class Left(NamedTuple):
+    """
+    The message stays where it is.
+
+    Args:
+        reason: The reason in words, the same for all messages of a kind.
+    """
+
+    reason: str
+
+
+def too_large(most_bytes: int) -> Left:
+    """The fate of a message that is larger than that."""
+    return Left(f"more than {most_bytes} bytes (--max-bytes)")
+
+
 class Found(NamedTuple):
     """
     A message at the source.
@@ -22,19 +38,14 @@ class Found(NamedTuple):
         text: The message's bytes.
         take: The condition for `moves.Entry` that takes it.
         due: When a scheduled job is due, in seconds since the epoch.
+        left: Why its bytes were not read.
     """
 
     queue: str
     text: bytes
     take: Command = ()
     due: float | None = None
-
-
-class TooLarge(NamedTuple):
-    """A message that is not read because it is too large; *length* is its size in bytes."""
-
-    queue: str
-    length: int
+    left: Left | None = None
 
 
 class Moved(NamedTuple):
@@ -55,17 +66,6 @@ class Moved(NamedTuple):
     queue: str
     envelope: Envelope | None = None
     note: str = ""
-
-
-class Left(NamedTuple):
-    """
-    The message stays where it is.
-
-    Args:
-        reason: The reason in words, the same for all messages of a kind.
-    """
-
-    reason: str
 
 
 Fate = Moved | Left

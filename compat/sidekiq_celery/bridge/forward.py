@@ -70,28 +70,22 @@ class Forward:
         self._client = pushing_client(app)
         self._unreadable_left = int(app.conf.task_keep_failed)
 
-    def judge(self, found: Found) -> Fate:
-        """Decide what happens to a message in kombu's format."""
-        queue = self._renames.get(found.queue, found.queue)
-        try:
-            envelope = Envelope.from_text(found.text)
-        except InvalidTaskError as error:
-            return self._unreadable(found.text, queue, "", error)
-        return self.judge_envelope(envelope, found)
-
-    def judge_envelope(self, envelope: Envelope, found: Found) -> Fate:
+    def judge(self, found: Found, envelope: Envelope | None = None) -> Fate:
         """
         Decide what happens to a message.
 
         Args:
             found: Where the message is, and the text to keep if it cannot be understood.
+            envelope: What the text says, if it is known; by default it is read, as a message in kombu's format.
         """
         queue = self._renames.get(found.queue, found.queue)
-        name = envelope.headers.get("task") or ""
+        headers: Mapping[str, Any] = {}
         try:
+            envelope = envelope or Envelope.from_text(found.text)
+            headers = envelope.headers
             return self._judge(envelope, queue)
         except (InvalidTaskError, PayloadError, ArgumentTypeError, ArgumentValueError, *_BENT) as error:
-            return self._unreadable(found.text, queue, str(envelope.headers.get("id") or ""), error, str(name))
+            return self._unreadable(found.text, queue, headers, error)
 
     def _judge(self, envelope: Envelope, queue: str) -> Fate:
         body = read_json(envelope.body, envelope.content_encoding, "body") if envelope.is_open else None
@@ -148,7 +142,7 @@ class Forward:
         command = ("ZADD", keys.SCHEDULE, outgoing.score, outgoing.payload)
         return Moved("scheduled", task_id, command, outgoing.queue, note=note)
 
-    def _unreadable(self, text: bytes, queue: str, task_id: str, error: Exception, name: str = "") -> Fate:
+    def _unreadable(self, text: bytes, queue: str, headers: Mapping[str, Any], error: Exception) -> Fate:
         """A job for the dead set with the reason and the message. The number is limited, so that others stay in it."""
         if self._unreadable_left <= 0:
             return Left(UNREADABLE)
@@ -159,8 +153,8 @@ class Forward:
             "retry": False,
             "queue": queue,
             "class": UNREADABLE_TASK,
-            "args": [name] if name else [],
-            "jid": task_id or uuid(),
+            "args": [str(headers["task"])] if headers.get("task") else [],
+            "jid": str(headers.get("id") or uuid()),
             "created_at": dialect.stamp(now),
             KEY: {"message": b64encode(text).decode()},
         }

@@ -12,11 +12,10 @@ from typing import Any, NamedTuple
 
 from sidekiq_celery.bridge import moves
 from sidekiq_celery.bridge.envelope import Envelope, body_bytes
-from sidekiq_celery.bridge.fates import Found, Left, Moved
+from sidekiq_celery.bridge.fates import Found, Left, Moved, too_large
 from sidekiq_celery.bridge.forward import Forward
 from sidekiq_celery.bridge.ledger import Ledger
 from sidekiq_celery.bridge.message_lists import WINDOW_BYTES, Side
-from sidekiq_celery.bridge.redis_source import too_large
 from sidekiq_celery.bridge.transfer import (
     AFTERGLOW_SECONDS,
     MARK_SECONDS,
@@ -138,15 +137,8 @@ class KombuRoute:
         items: list[tuple[_Delivery, Moved]] = []
         for delivery in batch:
             found = delivery.found
-            if len(found.text) > self._most_bytes:
-                ledger.leave(found.queue, too_large(self._most_bytes))
-                stays.append(delivery)
-                continue
-            fate = (
-                self._judge.judge(found)
-                if delivery.envelope is None
-                else self._judge.judge_envelope(delivery.envelope, found)
-            )
+            most = self._most_bytes
+            fate = too_large(most) if len(found.text) > most else self._judge.judge(found, delivery.envelope)
             if isinstance(fate, Left):
                 ledger.leave(found.queue, fate.reason)
                 stays.append(delivery)

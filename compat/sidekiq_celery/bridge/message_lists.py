@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from sidekiq_celery.bridge import moves
-from sidekiq_celery.bridge.fates import Found, TooLarge
+from sidekiq_celery.bridge.fates import Found, too_large
 from sidekiq_celery.bridge.layout import CeleryLayout
 from sidekiq_py import payloads
 from sidekiq_py.errors import PayloadError
@@ -19,8 +19,6 @@ from sidekiq_py.extension import Pool
 
 WINDOW_MESSAGES = 500
 WINDOW_BYTES = 8 * 1024 * 1024
-
-Window = Sequence[Found | TooLarge]
 
 
 class Side(NamedTuple):
@@ -43,7 +41,7 @@ class Side(NamedTuple):
 class MessageStore(Protocol):
     """One key, or pair of keys, with messages."""
 
-    def read(self, behind: int) -> Window:
+    def read(self, behind: int) -> Sequence[Found]:
         """The next window, after skipping *behind* messages that stay; empty at the end."""
 
     def begin(self) -> None:
@@ -68,7 +66,7 @@ class MessageList:
     def begin(self) -> None:
         """Do nothing: no state is kept between scans."""
 
-    def read(self, behind: int) -> Window:
+    def read(self, behind: int) -> Sequence[Found]:
         """The next window, oldest message first."""
         texts = moves.read_tail(
             self._pool,
@@ -79,7 +77,7 @@ class MessageList:
             most_bytes_each=self._most_bytes,
         )
         return [
-            TooLarge(self._queue, text)
+            Found(self._queue, b"", left=too_large(self._most_bytes))
             if isinstance(text, int)
             else Found(self._queue, text, ("LREM", self._key, text))
             for text in texts
@@ -97,7 +95,7 @@ class _Sifted:
         """Begin a new scan; messages of other queues are checked again."""
         self._passed_over = 0
 
-    def read(self, behind: int) -> Window:
+    def read(self, behind: int) -> Sequence[Found]:
         """The next window, in the order in which messages were taken or jobs are due."""
         while entries := self._entries(behind + self._passed_over):
             found = [entry for entry in entries if entry is not None]

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-from sidekiq_celery.bridge.fates import Found, Judge, Left, Moved, TooLarge
+from sidekiq_celery.bridge.fates import Found, Judge, Left, Moved
 from sidekiq_celery.bridge.ledger import Ledger
 from sidekiq_celery.bridge.message_lists import WINDOW_MESSAGES, MessageStore
 from sidekiq_celery.bridge.transfer import Claim, Claims, Item, TooLateError, Transfer
@@ -15,11 +15,6 @@ _RECLAIM_SECONDS = 10.0
 # If nothing in a window stays and nothing could be taken, another process has taken it. After this many in a row, the
 # rest waits for the next scan.
 _MOST_LOST_WINDOWS = 20
-
-
-def too_large(most_bytes: int) -> str:
-    """The reason for leaving a message that is larger than that."""
-    return f"more than {most_bytes} bytes (--max-bytes)"
 
 
 class Finisher(Protocol):
@@ -62,7 +57,6 @@ class RedisRoute:
         transfer: Transfer,
         finisher: Finisher | None = None,
         *,
-        most_bytes: int,
         is_once: bool = False,
         is_dry: bool = False,
     ) -> None:
@@ -70,7 +64,6 @@ class RedisRoute:
         self._judge = judge
         self._transfer = transfer
         self._finisher = finisher
-        self._most_bytes = most_bytes
         self._is_once = is_once
         self._is_dry = is_dry
         self._reclaimed_at: float | None = None
@@ -103,16 +96,12 @@ class RedisRoute:
             behind += stays
             lost = 0 if stays or ledger.count_moved > before else lost + 1
 
-    def _handle(self, window: Sequence[Found | TooLarge], ledger: Ledger) -> int:
+    def _handle(self, window: Sequence[Found], ledger: Ledger) -> int:
         """Move what can be moved. Returns how many messages stay."""
         items: list[Item] = []
         stays = 0
         for found in window:
-            if isinstance(found, TooLarge):
-                ledger.leave(found.queue, too_large(self._most_bytes))
-                stays += 1
-                continue
-            fate = self._judge(found)
+            fate = found.left or self._judge(found)
             if isinstance(fate, Left):
                 ledger.leave(found.queue, fate.reason)
                 stays += 1

@@ -222,9 +222,7 @@ class Bridge:
         self, stores: Sequence[MessageStore], judge: Judge, transfer: Transfer, finisher: Finisher | None = None
     ) -> Route:
         plan = self._plan
-        return RedisRoute(
-            stores, judge, transfer, finisher, most_bytes=plan.most_bytes, is_once=plan.is_once, is_dry=plan.is_dry
-        )
+        return RedisRoute(stores, judge, transfer, finisher, is_once=plan.is_once, is_dry=plan.is_dry)
 
     def _backward(self) -> Judge:
         return Backward(self._app, self._plan.renames, self._layout).judge

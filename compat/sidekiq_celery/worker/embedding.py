@@ -5,14 +5,12 @@ import warnings
 from dataclasses import replace
 from typing import Any
 
-from sidekiq_celery._send.clients import client_of
-from sidekiq_celery.events.task_events import TaskEvents
 from sidekiq_celery.exceptions import CeleryWarning
 from sidekiq_celery.worker import remote_control_host
-from sidekiq_celery.worker.processes import be_process_of_tasks
-from sidekiq_celery.worker.registering import register_tasks
+from sidekiq_celery.worker.processes import be_process_of_tasks, make_launcher
+from sidekiq_celery.worker.registering import register_tasks_of
 from sidekiq_py.extension import JobDefinition
-from sidekiq_py.worker import Config, Hooks, Launcher, Registry, WorkerParts
+from sidekiq_py.worker import Config, Hooks, Launcher, Registry
 
 
 class Embedding:
@@ -33,15 +31,8 @@ class Embedding:
         worker, hooks = self._worker, self.hooks
         if worker.pool_name == "solo":
             be_process_of_tasks(worker, hooks)
-        worker.events = TaskEvents(worker.app, worker.hostname, is_on=bool(worker.task_events))
-        hooks.on("exit")(worker.events.close)
         self._registry.fall_back(self._of_a_later_task)
-        self._register(hooks)
-        launcher = Launcher(
-            WorkerParts(
-                replace(config, embedded=True), registry=self._registry, hooks=hooks, client=client_of(worker.app)
-            )
-        )
+        launcher = make_launcher(worker, replace(config, embedded=True), registry=self._registry, hooks=hooks)
         start_remote_control = remote_control_host.beside(worker, launcher, hooks)
         worker.state.running_jobs = lambda: [job.unit.raw for job in launcher.state.snapshot()]
         launcher.start()
@@ -50,19 +41,7 @@ class Embedding:
 
     def register_later_tasks(self) -> None:
         """Add tasks that were declared since the start. A payload that names such a task also triggers this."""
-        self._register(Hooks())
-
-    def _register(self, hooks: Hooks) -> None:
-        worker = self._worker
-        register_tasks(
-            worker.app,
-            self._registry,
-            hooks=hooks,
-            hostname=worker.hostname,
-            events=worker.events,
-            claims_all=True,
-            consumer=worker.consumer,
-        )
+        register_tasks_of(self._worker, self._registry, Hooks())
 
     def _of_a_later_task(self, class_name: str) -> JobDefinition | None:
         if class_name not in self._worker.app.tasks:

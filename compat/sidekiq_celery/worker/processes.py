@@ -23,14 +23,16 @@ from sidekiq_celery.platforms import isatty
 from sidekiq_celery.worker import remote_control_host
 from sidekiq_celery.worker.child_numbers import ChildNumbers, be_number
 from sidekiq_celery.worker.queue_commands import serve_present_queues
-from sidekiq_celery.worker.registering import register_tasks
+from sidekiq_celery.worker.registering import register_tasks_of
 from sidekiq_celery.worker.scaling import ThreadScaler, scaling_policy
 from sidekiq_py.errors import SidekiqError
 from sidekiq_py.probes.worker import answer_probes
 from sidekiq_py.worker import (
     Config,
+    Hooks,
     Launcher,
     Parent,
+    Registry,
     Role,
     Supervisor,
     WorkerParts,
@@ -42,25 +44,24 @@ from sidekiq_py.worker import (
     settle_memory,
 )
 from sidekiq_py.worker import hooks as program_hooks
+from sidekiq_py.worker import registry as program_registry
 
 logger = logging.getLogger("celery.worker")
 
 
-def make_launcher(worker: Any, config: Config, on_epoch: Callable[[str], None] = lambda owner: None) -> Launcher:
+def make_launcher(
+    worker: Any,
+    config: Config,
+    on_epoch: Callable[[str], None] = lambda owner: None,
+    registry: Registry = program_registry,
+    hooks: Hooks = program_hooks,
+) -> Launcher:
     """Make the launcher that runs the tasks of *worker* in this process."""
     worker.events = TaskEvents(worker.app, worker.hostname, is_on=bool(worker.task_events))
-    program_hooks.on("exit")(worker.events.close)
-    register_tasks(
-        worker.app,
-        hostname=worker.hostname,
-        has_hard_limits=config.is_single_slot_child,
-        events=worker.events,
-        claims_all=True,
-        consumer=worker.consumer,
-    )
-    launcher = Launcher(WorkerParts(config, client=client_of(worker.app), on_epoch=on_epoch))
-    _watch_quit(worker, launcher, float(worker.app.conf.worker_soft_shutdown_timeout or 0.0))
-    return launcher
+    hooks.on("exit")(worker.events.close)
+    register_tasks_of(worker, registry, hooks, has_hard_limits=config.is_single_slot_child)
+    client = client_of(worker.app)
+    return Launcher(WorkerParts(config, registry=registry, hooks=hooks, client=client, on_epoch=on_epoch))
 
 
 def run_here(worker: Any, config: Config) -> int:
@@ -74,6 +75,7 @@ def run_here(worker: Any, config: Config) -> int:
     program_hooks.on("exit")(worker.on_stopped)
     probes = None if worker.probe_port is None else answer_probes(worker.probe_port)
     launcher = make_launcher(worker, config)
+    _watch_quit(worker, launcher)
     if probes is not None:
         probes.launcher = launcher
     start_remote_control = remote_control_host.beside(worker, launcher)
@@ -116,6 +118,7 @@ def run_prefork(worker: Any, config: Config) -> int:
 
         def make(on_epoch: Callable[[str], None]) -> Launcher:
             launcher = make_launcher(worker, config, on_epoch)
+            _watch_quit(worker, launcher)
             serve_present_queues(worker.app, launcher)
             program_hooks.on("exit")(lambda: remote_control_host.send_counts(launcher, parent))
             if worker.max_tasks_per_child:
@@ -218,10 +221,12 @@ def _first_stop(report: Callable[[str], None]) -> Callable[[str], None]:
     return on_signal
 
 
-def _watch_quit(worker: Any, launcher: Launcher, soft_seconds: float) -> None:
+def _watch_quit(worker: Any, launcher: Launcher) -> None:
     """
-    Let `worker.stop` stop *launcher*, and QUIT coldly, after *soft_seconds* in which running tasks may still finish.
+    Let `worker.stop` stop *launcher*, and QUIT coldly, after `worker_soft_shutdown_timeout`, in which running tasks may
+    still finish.
     """
+    soft_seconds = float(worker.app.conf.worker_soft_shutdown_timeout or 0.0)
     is_stopping = threading.Event()
 
     def hurry() -> None:

@@ -87,6 +87,22 @@ def register_tasks(
     _log_what_has_no_effect(list(app.tasks.values()), has_hard_limits)
 
 
+def register_tasks_of(
+    worker: Any, registry: Registry = program_registry, hooks: Hooks = program_hooks, *, has_hard_limits: bool = False
+) -> None:
+    """Let a Celery-style worker run the tasks of its app."""
+    register_tasks(
+        worker.app,
+        registry,
+        hooks=hooks,
+        hostname=worker.hostname,
+        has_hard_limits=has_hard_limits,
+        events=worker.events,
+        claims_all=True,
+        consumer=worker.consumer,
+    )
+
+
 def _log_what_has_no_effect(tasks: Sequence[Any], has_hard_limits: bool) -> None:
     unlimited = [
         task.name

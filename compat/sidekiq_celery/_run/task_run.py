@@ -101,8 +101,7 @@ class TaskRun:
         Raises:
             Exception: The task's error, if the task has failed.
         """
-        self.open()
-        try:
+        with self:
             try:
                 self.prepare()
                 retval = self.plan.fun(*self.args, **self.kwargs)
@@ -112,18 +111,11 @@ class TaskRun:
                     raise
             else:
                 self.succeeded(retval)
-            self.after()
-        except BaseException:
-            self.after_failure()
-            raise
-        finally:
-            self.close()
         return self.outcome()
 
     async def acall(self) -> Any:
         """Run the task on this event loop; otherwise like `call`."""
-        self.open()
-        try:
+        with self:
             try:
                 self.prepare()
                 retval = await self.awaited()
@@ -133,12 +125,6 @@ class TaskRun:
                     raise
             else:
                 self.succeeded(retval)
-            self.after()
-        except BaseException:
-            self.after_failure()
-            raise
-        finally:
-            self.close()
         return self.outcome()
 
     async def awaited(self) -> Any:
@@ -155,12 +141,20 @@ class TaskRun:
 
     # ---- the steps
 
-    def open(self) -> None:
+    def __enter__(self) -> None:
         """Start the run: `current_task` and `Task.request` now refer to it."""
         self.is_open = True
         self.started_at = time.monotonic()
         _task_stack.push(self.plan.task)
         self.plan.task.request_stack.push(self.request)
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        """Call what comes after the task's end, unless something else than the task has failed, and end the run."""
+        try:
+            if error is None or self.state == states.FAILURE:
+                self.after()
+        finally:
+            self.close()
 
     def prepare(self) -> None:
         """Do what comes before the call: signal, `STARTED` state, `before_start`."""
@@ -234,11 +228,6 @@ class TaskRun:
             hook = self.plan.after_return
             arguments = (self.state, self.retval, self.task_id, self.args, self.kwargs, None)
             self._call_late(lambda: hook(*arguments), "after_return")
-
-    def after_failure(self) -> None:
-        """Call `after_return` after a failure that is raised."""
-        if self.state == states.FAILURE:
-            self.after()
 
     def close(self) -> None:
         """End the run."""

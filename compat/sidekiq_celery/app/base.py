@@ -147,7 +147,8 @@ class Celery(_state.AppType):
         self.main = main
         self.amqp_cls = amqp or self.amqp_cls
         self.events_cls = events or self.events_cls
-        self.loader_cls = loader or self._get_default_loader()
+        default_loader = os.environ.get("CELERY_LOADER") or self.loader_cls or "sidekiq_celery.loaders.app:AppLoader"
+        self.loader_cls = loader or default_loader
         self.log_cls = log or self.log_cls
         self.control_cls = control or self.control_cls
         self._custom_task_cls_used = bool(task_cls) or app_has_custom(self, "task_cls")
@@ -173,10 +174,11 @@ class Celery(_state.AppType):
         self._duplicate_task_names_warned: set[str] = set()
         self._tasks: Any = tasks if isinstance(tasks, TaskRegistry) else self.registry_cls(tasks or {})
 
+        settings = {"broker_url": broker, "result_backend": backend, "include": include, **kwargs}
+        given = {key: value for key, value in settings.items() if value is not None}
         self._preconf: dict[str, Any] = changes or {}
-        self._preconf_set_by_auto: set[str] = set()
-        for key, value in {"broker_url": broker, "result_backend": backend, "include": include, **kwargs}.items():
-            self._autoset(key, value)
+        self._preconf.update(given)
+        self._preconf_set_by_auto = set(given)
         self._conf: Settings | None = Settings(
             PendingConfiguration(self._preconf, lambda: configuring.load_pending(self)),
             prefix=self.namespace,
@@ -195,14 +197,6 @@ class Celery(_state.AppType):
         self.on_after_fork = Signal(name="app.on_after_fork")
         self.on_init()
         _state._register_app(self)
-
-    def _get_default_loader(self) -> Any:
-        return os.environ.get("CELERY_LOADER") or self.loader_cls or "sidekiq_celery.loaders.app:AppLoader"
-
-    def _autoset(self, key: str, value: Any) -> None:
-        if value is not None:
-            self._preconf[key] = value
-            self._preconf_set_by_auto.add(key)
 
     def on_init(self) -> None:
         """A hook for subclasses, called when the app has been created."""
@@ -349,21 +343,15 @@ class Celery(_state.AppType):
         return signals.import_modules.connect(discover, weak=False, sender=self)
 
     def _autodiscover_tasks(self, packages: Any, related_name: str | None, **kwargs: Any) -> Any:
-        if packages:
-            return self._autodiscover_tasks_from_names(packages, related_name)
-        return self._autodiscover_tasks_from_fixups(related_name)
+        wanted = packages or self._packages_of_fixups()
+        return self._autodiscover_tasks_from_names(wanted, related_name=related_name)
 
     def _autodiscover_tasks_from_names(self, packages: Any, related_name: str | None) -> Any:
         return self.loader.autodiscover_tasks(packages() if callable(packages) else packages, related_name)
 
-    def _autodiscover_tasks_from_fixups(self, related_name: str | None) -> Any:
-        packages = [
-            package
-            for fixup in self._fixups
-            if hasattr(fixup, "autodiscover_tasks")
-            for package in fixup.autodiscover_tasks()
-        ]
-        return self._autodiscover_tasks_from_names(packages, related_name=related_name)
+    def _packages_of_fixups(self) -> list[str]:
+        discovering = [fixup for fixup in self._fixups if hasattr(fixup, "autodiscover_tasks")]
+        return [package for fixup in discovering for package in fixup.autodiscover_tasks()]
 
     @cached_property
     def loader(self) -> Any:

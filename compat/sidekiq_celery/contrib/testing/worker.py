@@ -145,6 +145,7 @@ def start_worker(
     perform_ping_check: bool = True,
     ping_task_timeout: float = 10.0,
     shutdown_timeout: float = 10.0,
+    WorkController: Any = TestWorkController,
     **kwargs: Any,
 ) -> Iterator[Any]:
     """
@@ -155,6 +156,7 @@ def start_worker(
         perform_ping_check: Let it run `celery.ping` first; an app without that task gets it.
         ping_task_timeout: Seconds to wait for that.
         shutdown_timeout: Seconds for tasks that are still running after the block.
+        WorkController: The worker's class.
 
     Raises:
         RuntimeError: A task did not end in time.
@@ -162,59 +164,35 @@ def start_worker(
     test_worker_starting.send(sender=app)
     worker = None
     try:
-        with _start_worker_thread(
-            app,
+        setup_app_for_worker(app, loglevel, logfile)
+        if perform_ping_check and _PING not in app.tasks:
+            app.task(name=_PING)(lambda: "pong")
+        made = WorkController(
+            app=app,
             concurrency=concurrency,
+            hostname=kwargs.pop("hostname", anon_nodename()),
             pool=pool,
             loglevel=loglevel,
             logfile=logfile,
-            perform_ping_check=perform_ping_check,
-            shutdown_timeout=shutdown_timeout,
+            ready_callback=None,
             **kwargs,
-        ) as worker:
+        )
+        thread = threading.Thread(target=_run, args=(made,), name="celery-test-worker", daemon=True)
+        thread.start()
+        made.ensure_started()
+        worker = made
+        _set_task_join_will_block(False)
+        try:
             if perform_ping_check:
                 with allow_join_result():
                     answer = app.tasks[_PING].delay().get(timeout=ping_task_timeout)
                 assert answer == "pong", f"{_PING} gave {answer!r}"
             yield worker
+        finally:
+            worker.stop(timeout_seconds=shutdown_timeout)
+            thread.join(shutdown_timeout)
     finally:
         test_worker_stopped.send(sender=app, worker=worker)
-
-
-@contextmanager
-def _start_worker_thread(
-    app: Any,
-    concurrency: int = 1,
-    pool: Any = "solo",
-    loglevel: Any = WORKER_LOGLEVEL,
-    logfile: str | None = None,
-    WorkController: Any = TestWorkController,
-    perform_ping_check: bool = True,
-    shutdown_timeout: float = 10.0,
-    **kwargs: Any,
-) -> Iterator[Any]:
-    setup_app_for_worker(app, loglevel, logfile)
-    if perform_ping_check and _PING not in app.tasks:
-        app.task(name=_PING)(lambda: "pong")
-    worker = WorkController(
-        app=app,
-        concurrency=concurrency,
-        hostname=kwargs.pop("hostname", anon_nodename()),
-        pool=pool,
-        loglevel=loglevel,
-        logfile=logfile,
-        ready_callback=None,
-        **kwargs,
-    )
-    thread = threading.Thread(target=_run, args=(worker,), name="celery-test-worker", daemon=True)
-    thread.start()
-    worker.ensure_started()
-    _set_task_join_will_block(False)
-    try:
-        yield worker
-    finally:
-        worker.stop(timeout_seconds=shutdown_timeout)
-        thread.join(shutdown_timeout)
 
 
 def _run(worker: Any) -> None:

@@ -130,14 +130,6 @@ else:
     current_task = Proxy(get_current_task)
 
 
-def _register_app(app: App) -> None:
-    _apps.add(app)
-
-
-def _deregister_app(app: App) -> None:
-    _apps.discard(app)
-
-
 def _get_active_apps() -> "weakref.WeakSet[App]":
     return _apps
 

@@ -217,11 +217,9 @@ class Logging:
             return logging.StreamHandler(target)
         return WatchedFileHandler(target, encoding="utf-8")
 
-    def _has_handler(self, logger: logging.Logger) -> bool:
-        return any(not isinstance(handler, logging.NullHandler) for handler in logger.handlers)
-
     def _is_configured(self, logger: logging.Logger) -> bool:
-        return self._has_handler(logger) and not getattr(logger, "_rudimentary_setup", False)
+        has_handler = any(not isinstance(handler, logging.NullHandler) for handler in logger.handlers)
+        return has_handler and not getattr(logger, "_rudimentary_setup", False)
 
     def get_default_logger(self, name: str = "celery", **kwargs: Any) -> logging.Logger:
         """The package's logger."""

@@ -5,7 +5,7 @@ import importlib
 import inspect
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from sidekiq_celery.contract import App
@@ -106,7 +106,8 @@ class _Models:
         given, named = (args or ()), (kwargs or {})
         if not isinstance(given, list | tuple) or not isinstance(named, Mapping):
             return args, kwargs
-        if not self._has_models([*given, *named.values()]) or not self._fits(given, named, bound):
+        has_models = any(isinstance(value, self._base) for value in (*given, *named.values()))
+        if not has_models or not self._fits(given, named, bound):
             return args, kwargs
         names = iter(self._positional[1:] if bound else self._positional)
         dumped = [self._dumped(next(names, None), value) for value in given]
@@ -119,9 +120,6 @@ class _Models:
         if any(dumped_named[key] is not value for key, value in named.items()):
             kwargs = dumped_named
         return args, kwargs
-
-    def _has_models(self, values: Iterable[Any]) -> bool:
-        return any(isinstance(value, self._base) for value in values)
 
     def _fits(self, args: Any, kwargs: Any, bound: bool) -> bool:
         try:

@@ -10,6 +10,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from queue import Empty
 from typing import Any
 
@@ -241,7 +242,7 @@ class Channel(kombu_redis.Channel):
         assert unit.owner is not None
         tag = f"{unit.owner.name}/{unit.field.decode()}"
         try:
-            message = message_of(parse_job(unit.raw), queue, self._read_field)
+            message = message_of(parse_job(unit.raw), queue, partial(self.session.pool.command, "HGET"))
             message["properties"]["delivery_tag"] = tag
             if unit.is_marked:
                 message["properties"]["delivery_info"][REDELIVERED] = True
@@ -259,10 +260,6 @@ class Channel(kombu_redis.Channel):
             message["headers"]["expires"] = _LONG_AGO
         self._units[tag] = unit
         return message
-
-    def _read_field(self, key: str, field: str) -> bytes | None:
-        found: bytes | None = self.session.pool.command("HGET", key, field)
-        return found
 
     # ---- settling
 

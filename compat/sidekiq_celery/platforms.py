@@ -84,10 +84,8 @@ class Signals:
 
     def __setitem__(self, name: str, handler: Any) -> None:
         # Handlers can only be set in the main thread.
-        try:
+        with suppress(AttributeError, ValueError, KeyError):
             signal.signal(self.signum(name), handler)
-        except (AttributeError, ValueError, KeyError):
-            pass
 
     def update(self, handlers: Any = (), **named: Any) -> None:
         """Set handlers by name."""

@@ -13,6 +13,7 @@ result, because the data that a monitor shows may have been written by anyone.
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -201,16 +202,12 @@ def _decoded(backend: RedisBackend, text: bytes | None) -> Any:
         if apart is not None:
             return apart
         if b"__type__" not in text:
-            try:
+            with suppress(ValueError, RecursionError):
                 # This skips kombu's check of each object, and the check of each nesting level that jobs need.
                 return json.loads(text)
-            except (ValueError, RecursionError):
-                pass
-            try:
+            with suppress(JsonParseError):
                 # An integer of any length.
                 return loads(text)
-            except JsonParseError:
-                pass
     try:
         meta = backend.decode(text)
     except (ContentDisallowed, DecodeError, ValueError, TypeError, RecursionError) as error:

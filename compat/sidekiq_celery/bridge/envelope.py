@@ -2,6 +2,7 @@
 
 import json
 from base64 import b64decode, b64encode
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from sidekiq_celery.exceptions import InvalidTaskError
@@ -93,10 +94,8 @@ def read_json(text: bytes, encoding: str, what: str) -> Any:
     Raises:
         InvalidTaskError: The text is not valid JSON.
     """
-    try:
+    with suppress(JsonParseError, RecursionError):
         return loads(text)
-    except (JsonParseError, RecursionError):
-        pass
     try:
         return json.loads(text.decode(encoding))
     except (ValueError, LookupError, RecursionError) as error:

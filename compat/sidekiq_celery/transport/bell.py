@@ -3,6 +3,7 @@
 import os
 import select
 import threading
+from contextlib import suppress
 
 
 class Bell:
@@ -26,23 +27,15 @@ class Bell:
 
     def ring(self) -> None:
         """Make the descriptor readable. Once the pipe is full, further rings are lost, but it stays readable."""
-        with self._lock:
-            if self._is_closed:
-                return
-            try:
+        with self._lock, suppress(BlockingIOError):
+            if not self._is_closed:
                 os.write(self._write_fd, b".")
-            except BlockingIOError:
-                pass
 
     def take_back(self, times: int) -> None:
         """Take back up to *times* rings."""
-        with self._lock:
-            if self._is_closed:
-                return
-            try:
+        with self._lock, suppress(BlockingIOError):
+            if not self._is_closed:
                 os.read(self.fd, times)
-            except BlockingIOError:
-                pass
 
     def wait(self, seconds: float | None) -> None:
         """Wait until the bell is rung, but at most *seconds*."""

@@ -1,5 +1,6 @@
 """kombu's poller over all channels of a connection, which also watches for jobs that are ready for a channel."""
 
+from contextlib import suppress
 from typing import Any
 
 from kombu.transport.redis import MultiChannelPoller
@@ -56,7 +57,5 @@ class Cycle(MultiChannelPoller):
             return
         # Under an event loop, use the loop's function, which also removes its reader.
         unregister = getattr(self, "_unregister_from_poll", self.poller.unregister)
-        try:
+        with suppress(KeyError, ValueError, OSError):
             unregister(fd)
-        except (KeyError, ValueError, OSError):
-            pass

@@ -5,7 +5,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, ClassVar
 
 from sidekiq_celery.utils.serialization import unrepresentable
@@ -206,11 +206,9 @@ class LoggingProxy:
 
 
 def _print_error(record: logging.LogRecord) -> None:
-    try:
+    # Perhaps nothing reads the error output any more.
+    with suppress(OSError):
         traceback.print_exc(None, sys.__stderr__)
-    except OSError:
-        # Nothing reads the error output any more.
-        pass
 
 
 def get_multiprocessing_logger() -> logging.Logger:

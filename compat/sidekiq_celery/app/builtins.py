@@ -1,5 +1,6 @@
 """The tasks that every app has, and the kinds of signatures that they run."""
 
+from functools import partial
 from typing import Any
 
 from sidekiq_celery._state import connect_on_app_finalize
@@ -26,74 +27,47 @@ def add_backend_cleanup_task(app: App) -> Any:
 
 
 @connect_on_app_finalize
-def add_accumulate_task(app: App) -> Any:
-    """Return the arguments. A task that replaces itself with a group uses this to collect the results."""
+def add_workflow_tasks(app: App) -> None:
+    """Add the tasks that signatures and workflows run."""
+    # It loads the Redis client.
+    from sidekiq_celery._workflow import workflow_tasks
 
-    @app.task(bind=True, name="celery.accumulate", shared=False, lazy=False)
+    add = partial(app.task, shared=False, lazy=False)
+
+    # A task that replaces itself with a group uses this to collect the results.
+    @add(bind=True, name="celery.accumulate")
     def accumulate(self: Any, *args: Any, **kwargs: Any) -> Any:
         index = kwargs.get("index")
         return args if index is None else args[index]
 
-    return accumulate
-
-
-@connect_on_app_finalize
-def add_canvas_names(app: App) -> None:
-    """Register the names of canvas signatures: `chain(…)` as a dict names a task, but no one sends it."""
-
+    # `chain(…)` as a dict names a task, but no one sends it.
     def refuse(*args: Any, **kwargs: Any) -> None:
         raise NotImplementedError("a canvas is not a real task; call the signature")
 
     for name in ("celery.chain", "celery.group", "celery.chord"):
-        app.task(name=name, shared=False, lazy=False)(refuse)
-
-
-@connect_on_app_finalize
-def add_workflow_tasks(app: App) -> None:
-    """Add the tasks that move workflows on. The import is here because it loads the Redis client."""
-    from sidekiq_celery._workflow import workflow_tasks
+        add(name=name)(refuse)
 
     workflow_tasks.add_start_task(app)
     workflow_tasks.add_fail_task(app)
     workflow_tasks.add_ended_task(app)
 
+    def called(task: Any) -> Any:
+        from sidekiq_celery.canvas import signature
 
-@connect_on_app_finalize
-def add_map_task(app: App) -> Any:
-    """Call a task with each of several arguments."""
+        return signature(task, app=app).type
 
-    @app.task(name="celery.map", shared=False, lazy=False)
+    @add(name="celery.map")
     def xmap(task: Any, it: Any) -> list[Any]:
-        from sidekiq_celery.canvas import signature
+        call = called(task)
+        return [call(item) for item in it]
 
-        called = signature(task, app=app).type
-        return [called(item) for item in it]
-
-    return xmap
-
-
-@connect_on_app_finalize
-def add_starmap_task(app: App) -> Any:
-    """Call a task with each of several lists of arguments."""
-
-    @app.task(name="celery.starmap", shared=False, lazy=False)
+    @add(name="celery.starmap")
     def xstarmap(task: Any, it: Any) -> list[Any]:
-        from sidekiq_celery.canvas import signature
+        call = called(task)
+        return [call(*item) for item in it]
 
-        called = signature(task, app=app).type
-        return [called(*item) for item in it]
-
-    return xstarmap
-
-
-@connect_on_app_finalize
-def add_chunk_task(app: App) -> Any:
-    """Call a task with each list of arguments in one chunk."""
-
-    @app.task(name="celery.chunks", shared=False, lazy=False)
+    @add(name="celery.chunks")
     def chunks(task: Any, it: Any, n: int) -> Any:
         from sidekiq_celery.canvas import chunks as _chunks
 
         return _chunks.apply_chunks(task, it, n)
-
-    return chunks

@@ -9,6 +9,7 @@ itself. `app.builtins` adds them to each app.
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from sidekiq_celery import states
@@ -31,43 +32,34 @@ from sidekiq_py.extension import Effect
 logger = logging.getLogger("celery.app.trace")
 
 
-def add_start_task(app: App) -> None:
-    """Add the task that calls a chord's body with the results."""
+def add_tasks(app: App) -> None:
+    """Add the tasks that move workflows on."""
+    add = partial(app.task, bind=True, shared=False, lazy=False, ignore_result=True, max_retries=0)
 
-    # Each part of a chord prepares a call of it, as any may be the last: it is not announced, as most are never pushed.
-    @app.task(
-        bind=True, name=START_TASK, shared=False, lazy=False, ignore_result=True, max_retries=0, _is_announced=False
-    )
+    # Calls a chord's body with the results. Each part of a chord prepares a call of it, as any may be the last: it is
+    # not announced, as most are never pushed.
+    @add(name=START_TASK, _is_announced=False)
     def chord_start(self: Any, results: Any, body: Any) -> None:
         request = self.request
         sig = maybe_signature(body, app=app)
         options = {"parent_id": request.parent_id, "root_id": request.root_id}
         try:
-            handed_on(
-                lambda value: _with_the_end(self, lambda: sig.apply_async((value,), **options)),
-                results,
-            )
+            handed_on(lambda value: _with_the_end(self, lambda: sig.apply_async((value,), **options)), results)
         except Exception as error:
             # This task must not fail itself: the effects that a failed task has collected are not written.
             logger.exception("The body of chord %s cannot be called", sig.id)
             _fail(self, sig, ChordError(f"Callback error: {error!r}"), error)
 
-
-def add_fail_task(app: App) -> None:
-    """Add the task that fails a chord's body: its results, its errbacks, and the chord that it is itself a part of."""
-
-    @app.task(bind=True, name=FAIL_TASK, shared=False, lazy=False, ignore_result=True, max_retries=0)
+    # Fails a chord's body: its results, its errbacks, and the chord that it is itself a part of.
+    @add(name=FAIL_TASK)
     def chord_fail(self: Any, body: Any, reason: str, failure: Any) -> None:
         cause = failures.as_exception(failure, "json")
         error = ChordError(reason)
         error.__cause__ = cause
         _fail(self, maybe_signature(body, app=app), error, cause)
 
-
-def add_ended_task(app: App) -> None:
-    """Add the task that continues after a step run by Ruby: callbacks, the next step, its part of a chord."""
-
-    @app.task(bind=True, name=ENDED_TASK, shared=False, lazy=False, ignore_result=True, max_retries=0)
+    # Continues after a step run by Ruby: callbacks, the next step, its part of a chord.
+    @add(name=ENDED_TASK)
     def step_ended(self: Any, name: str, task_id: str, task_headers: Any, state: str, result: Any) -> None:
         # The report's queue is where the next tasks belong: they are for Python workers.
         queue = self.request.delivery_info["routing_key"]

@@ -47,9 +47,7 @@ def add_workflow_tasks(app: App) -> None:
     for name in ("celery.chain", "celery.group", "celery.chord"):
         add(name=name)(refuse)
 
-    workflow_tasks.add_start_task(app)
-    workflow_tasks.add_fail_task(app)
-    workflow_tasks.add_ended_task(app)
+    workflow_tasks.add_tasks(app)
 
     def called(task: Any) -> Any:
         from sidekiq_celery.canvas import signature

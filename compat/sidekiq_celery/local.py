@@ -7,7 +7,7 @@ object, including with `isinstance`.
 """
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -141,17 +141,8 @@ class Proxy:
         except RuntimeError:
             return []
 
-    def __str__(self) -> str:
-        return str(self._get_current_object())
-
-    def __hash__(self) -> int:
-        return hash(self._get_current_object())
-
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._get_current_object()(*args, **kwargs)
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._get_current_object())
 
     def __enter__(self) -> Any:
         return self._get_current_object().__enter__()
@@ -184,6 +175,9 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
             *("neg", "pos", "abs", "invert", "index"),
         )
     },
+    "__str__": str,
+    "__hash__": hash,
+    "__iter__": iter,
     "__len__": len,
     "__divmod__": divmod,
     "__complex__": complex,

@@ -109,10 +109,6 @@ class _chord(Signature[R_co]):
         """The number of tasks that the body waits for."""
         return sum(count_parts(task) for task in getattr(self.tasks, "tasks", self.tasks))
 
-    @classmethod
-    def _descend(cls, sig_obj: Any) -> int:
-        return count_parts(sig_obj)
-
     # ---- composing
 
     def clone(self, *args: Any, **kwargs: Any) -> Self:

@@ -92,11 +92,8 @@ class RedisBackend(Awaiting, BaseKeyValueStoreBackend):
     @cached_property
     def retry_policy(self) -> Mapping[str, Any]:  # type: ignore[override]
         """How often a write is retried when Redis cannot be reached."""
-        return {**super().retry_policy, **self._transport_options.get("retry_policy", {})}
-
-    @property
-    def _transport_options(self) -> Mapping[str, Any]:
-        return self.app.conf.result_backend_transport_options or {}
+        options = self.app.conf.result_backend_transport_options or {}
+        return {**super().retry_policy, **options.get("retry_policy", {})}
 
     @property
     def max_connections(self) -> int | None:

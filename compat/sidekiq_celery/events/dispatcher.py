@@ -184,10 +184,13 @@ class EventDispatcher:
             errors: Send events that could not be sent before.
             groups: Send the events of `buffer_group`.
         """
-        if errors:
-            self._flush_unsent()
-        if groups:
-            self._flush_groups()
+        with self.mutex:
+            if self._closed:
+                return
+            if errors:
+                self._flush_unsent()
+            if groups:
+                self._flush_groups()
 
     def extend_buffer(self, other: "EventDispatcher") -> None:
         """Take over the events that *other* could not send."""
@@ -234,24 +237,18 @@ class EventDispatcher:
             self._outbound_buffer.append((event, routing_key))
 
     def _flush_unsent(self) -> None:
-        with self.mutex:
-            if self._closed:
-                return
-            unsent = list(self._outbound_buffer)
-            self._outbound_buffer.clear()
-            for event, routing_key in unsent:
-                self._publish(event, self.producer, routing_key)
+        unsent = list(self._outbound_buffer)
+        self._outbound_buffer.clear()
+        for event, routing_key in unsent:
+            self._publish(event, self.producer, routing_key)
 
     def _flush_groups(self) -> None:
-        with self.mutex:
-            if self._closed:
-                return
-            for group, kept in self._group_buffer.items():
-                if kept:
-                    # Other threads may append meanwhile, and if this raises, the events have to stay.
-                    together = list(kept)
-                    self._publish(together, self.producer, f"{group}.multi")
-                    del kept[: len(together)]
+        for group, kept in self._group_buffer.items():
+            if kept:
+                # Other threads may append meanwhile, and if this raises, the events have to stay.
+                together = list(kept)
+                self._publish(together, self.producer, f"{group}.multi")
+                del kept[: len(together)]
 
 
 def _routing_key(type: str) -> str:

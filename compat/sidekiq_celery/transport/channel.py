@@ -269,31 +269,32 @@ class Channel(kombu_redis.Channel):
 
     def settle(self, delivery_tag: str) -> None:
         """Acknowledge a delivery."""
-        unit = self._units.pop(delivery_tag, None)
-        if unit is not None and not self.is_inherited:
+        for unit in self._taken(delivery_tag):
             self.session.acknowledge(unit)
 
     def refuse(self, delivery_tag: str, message: Any) -> None:
         """Refuse a delivery for good: a task is kept in `dead`; any other message is dropped, as in AMQP."""
-        unit = self._units.pop(delivery_tag, None)
-        if unit is None or self.is_inherited:
-            return
-        if message is None or "task" not in (message.headers or {}):
-            self.session.acknowledge(unit)
-        else:
-            self.session.dead_letter(unit, "its consumer has rejected it", "celery.exceptions.Reject")
+        for unit in self._taken(delivery_tag):
+            if message is None or "task" not in (message.headers or {}):
+                self.session.acknowledge(unit)
+            else:
+                self.session.dead_letter(unit, "its consumer has rejected it", "celery.exceptions.Reject")
 
     def put_last(self, delivery_tag: str) -> None:
         """Requeue a delivery at the end of its queue."""
-        unit = self._units.pop(delivery_tag, None)
-        if unit is not None and not self.is_inherited:
+        for unit in self._taken(delivery_tag):
             self.session.put_last(unit, redelivered)
 
     def give_back(self, delivery_tags: Sequence[str]) -> None:
         """Requeue deliveries at the front of their queues, the first one first."""
-        units = [unit for tag in delivery_tags if (unit := self._units.pop(tag, None)) is not None]
-        if units and not self.is_inherited:
+        units = self._taken(*delivery_tags)
+        if units:
             self.session.give_back(units)
+
+    def _taken(self, *delivery_tags: str) -> list[UnitOfWork]:
+        """Forget these deliveries. Returns the jobs of those that this process may settle."""
+        units = [unit for tag in delivery_tags if (unit := self._units.pop(tag, None)) is not None]
+        return [] if self.is_inherited else units
 
     def _restore(self, message: Any, leftmost: bool = False) -> None:
         if message.delivery_tag in self._units:

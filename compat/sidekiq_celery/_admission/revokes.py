@@ -21,10 +21,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sidekiq_celery._admission import waiting
-from sidekiq_celery._send.clients import client_of, fail
+from sidekiq_celery._send.clients import as_operational, client_of
 from sidekiq_celery.contract import App
 from sidekiq_celery.utils.functional import maybe_list
-from sidekiq_py.errors import RedisError
 from sidekiq_py.extension import Command, revoked
 from sidekiq_py.payloads import keys
 
@@ -61,11 +60,9 @@ def revoke(app: App, task_ids: str | Iterable[str], *, waits: bool = True) -> No
     if not wanted:
         return
     pool = client_of(app).pool
-    try:
+    with as_operational():
         done = revoked.revoke(pool, wanted, now=time.time(), kept_seconds=KEPT_SECONDS)
         _call_up(app, wanted)
-    except RedisError as error:
-        fail(error)
     if done.forgotten:
         _log.warning(
             "%d earlier revokes were dropped, because at most %d are kept: tasks of theirs that still wait will run",
@@ -101,10 +98,8 @@ def revoke_stamped(app: App, headers: Mapping[str, Any], *, waits: bool = True) 
         ("INCRBY", keys.NOTICES, 1),
         ("EXEC",),
     ]
-    try:
+    with as_operational():
         client_of(app).pool.batch(commands)
-    except RedisError as error:
-        fail(error)
     if waits:
         time.sleep(_IN_FLIGHT_SECONDS)
 
@@ -121,10 +116,8 @@ def is_revoked(app: App, task_id: str) -> bool:
     Raises:
         kombu.exceptions.OperationalError: Redis cannot be reached.
     """
-    try:
+    with as_operational():
         return revoked.is_revoked(client_of(app).pool, task_id, time.time())
-    except RedisError as error:
-        fail(error)
 
 
 def allow(app: App, task_id: str) -> None:
@@ -134,10 +127,8 @@ def allow(app: App, task_id: str) -> None:
     Raises:
         kombu.exceptions.OperationalError: Redis cannot be reached.
     """
-    try:
+    with as_operational():
         client_of(app).pool.command("ZREM", keys.REVOKED, task_id)
-    except RedisError as error:
-        fail(error)
 
 
 def not_revoked(app: App, task_ids: Iterable[str]) -> list[str]:

@@ -1,5 +1,7 @@
 """The client of each app, and the errors that its failures become."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn
 from weakref import WeakKeyDictionary
 
@@ -58,6 +60,20 @@ def fail(error: RedisError) -> NoReturn:
         kombu.exceptions.OperationalError: Always.
     """
     raise operational(error) from error
+
+
+@contextmanager
+def as_operational() -> Iterator[None]:
+    """
+    Report Redis errors of the block in the way that Celery programs expect.
+
+    Raises:
+        kombu.exceptions.OperationalError: Redis cannot be reached, or refused.
+    """
+    try:
+        yield
+    except RedisError as error:
+        fail(error)
 
 
 def operational(error: RedisError) -> Exception:

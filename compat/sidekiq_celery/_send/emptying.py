@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterable, Sequence
 
 from sidekiq_celery._send import locks
-from sidekiq_celery._send.clients import client_of, fail
+from sidekiq_celery._send.clients import as_operational, client_of
 from sidekiq_celery._send.unique import lock_key, mark_of
 from sidekiq_celery._wire.payload import task_headers_of
 from sidekiq_celery._wire.priorities import levels, steps
@@ -26,10 +26,8 @@ def purge(app: App, names: Iterable[str]) -> int:
         kombu.exceptions.OperationalError: Redis cannot be reached, or refused.
     """
     queues = (queue for name in names for queue in levels(name, steps(app)))
-    try:
+    with as_operational():
         return sum(empty(client_of(app).pool, queue) for queue in queues)
-    except RedisError as error:
-        fail(error)
 
 
 def empty(pool: Pool, queue: str) -> int:

@@ -66,6 +66,18 @@ class _Doc:
         return instance._get_current_object().__doc__ if given is None else given
 
 
+def _unless_unbound(operation: Callable[[Any], Any], otherwise: Callable[["Proxy"], Any]) -> Any:
+    """A method that applies *operation* to the real object, or *otherwise* to the proxy if there is no real object."""
+
+    def operate(self: "Proxy") -> Any:
+        try:
+            return operation(self._get_current_object())
+        except RuntimeError:
+            return otherwise(self)
+
+    return operate
+
+
 class Proxy:
     """
     Forwards everything to the object that *local* returns.
@@ -123,23 +135,9 @@ class Proxy:
         except RuntimeError:
             raise AttributeError("__dict__") from None
 
-    def __repr__(self) -> str:
-        try:
-            return repr(self._get_current_object())
-        except RuntimeError:
-            return f"<{type(self).__name__} unbound>"
-
-    def __bool__(self) -> bool:
-        try:
-            return bool(self._get_current_object())
-        except RuntimeError:
-            return False
-
-    def __dir__(self) -> list[str]:
-        try:
-            return dir(self._get_current_object())
-        except RuntimeError:
-            return []
+    __repr__ = _unless_unbound(repr, lambda proxy: f"<{type(proxy).__name__} unbound>")
+    __bool__ = _unless_unbound(bool, lambda proxy: False)
+    __dir__ = _unless_unbound(dir, lambda proxy: [])
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._get_current_object()(*args, **kwargs)

@@ -360,11 +360,8 @@ def _app_of(task: Any) -> Any:
     """The app that a signature or its parts are bound to. Returns None if only the current app is left."""
     if task._app is not None:
         return task._app
-    try:
-        app = task.app
-    except AttributeError:
-        # Its first part is still a plain dict.
-        return None
+    # A part that is still a plain dict has no app.
+    app = getattr(task, "app", None)
     return None if app is get_current_app() else app
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from sidekiq_celery._workflow import kinds
 from sidekiq_celery._workflow.signature import Signature
 from sidekiq_celery.utils.functional import chunks as _chunks
-from sidekiq_celery.utils.functional import regen
+from sidekiq_celery.utils.functional import dictfilter, regen
 from sidekiq_celery.utils.text import truncate
 
 if TYPE_CHECKING:
@@ -32,8 +32,7 @@ class _basemap(Signature[list[Any]]):
         self, args: Any = None, kwargs: Any = None, **opts: Any
     ) -> "AsyncResult[list[Any]]":
         """Send the task, by the route of the task that it calls."""
-        given = {key: value for key, value in opts.items() if value is not None}
-        options = {**self._merge(options=given)[2]}
+        options = {**self._merge(options=dictfilter(opts))[2]}
         task, it = self._unpack_args(self.kwargs)
         route_name = options.pop("route_name", None) or _name_of(task)
         result: AsyncResult[list[Any]] = self.type.apply_async(

@@ -6,6 +6,7 @@ It is a dict so that every serializer can handle it: `task`, `args`, `kwargs`, `
 """
 
 from collections.abc import Callable, Iterator, MutableSequence
+from contextlib import suppress
 from copy import deepcopy
 from functools import cached_property, partial
 from types import GenericAlias
@@ -16,7 +17,7 @@ from sidekiq_celery._type_variables import R_co, T, Unknown
 from sidekiq_celery._workflow import kinds
 from sidekiq_celery._workflow.stamping import with_stamps
 from sidekiq_celery.utils import abstract
-from sidekiq_celery.utils.functional import maybe_list, seq_concat_seq
+from sidekiq_celery.utils.functional import dictfilter, maybe_list, seq_concat_seq
 from sidekiq_celery.utils.ids import plain_id, uuid
 from sidekiq_celery.utils.objects import getitem_property
 
@@ -117,7 +118,7 @@ class Signature(dict[str, Any], Generic[R_co]):
     def apply(self, args: Any = None, kwargs: Any = None, **options: Any) -> "EagerResult[R_co]": ...
     def apply(self, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
         """Run the task immediately in this process, as a worker would."""
-        args, kwargs, options = self._merge(args, kwargs, _given(options))
+        args, kwargs, options = self._merge(args, kwargs, dictfilter(options))
         return self.type.apply(args, kwargs, **options)
 
     @overload
@@ -135,7 +136,7 @@ class Signature(dict[str, Any], Generic[R_co]):
         except IndexError:
             # Created from an empty list of tasks.
             return None
-        args, kwargs, options = self._merge(args, kwargs, _given(options))
+        args, kwargs, options = self._merge(args, kwargs, dictfilter(options))
         return send(args, kwargs, **options)
 
     # `steps` compares with this to see whether a program or package has replaced `apply_async`.
@@ -239,12 +240,7 @@ class Signature(dict[str, Any], Generic[R_co]):
     def replace(self, args: Any = None, kwargs: Any = None, options: Any = None) -> Self:
         """A copy with its arguments or options replaced."""
         copy = self.clone()
-        if args is not None:
-            copy.args = args
-        if kwargs is not None:
-            copy.kwargs = kwargs
-        if options is not None:
-            copy.options = options
+        copy.update(dictfilter(args=args, kwargs=kwargs, options=options))
         return copy
 
     # ---- changing
@@ -436,10 +432,6 @@ class Signature(dict[str, Any], Generic[R_co]):
     immutable = getitem_property("immutable", "Whether arguments of a caller are left aside.")
 
 
-def _given(options: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in options.items() if value is not None}
-
-
 def signature(varies: Any, *args: Any, **kwargs: Any) -> Any:
     """
     Create a signature.
@@ -479,11 +471,9 @@ def app_of(sig: Any) -> Any:
     """The app of a chain or a group, or else that of its first part, or else the current one."""
     app = sig._app
     if app is None:
-        try:
+        # There may be no part, or one that is still a plain dict.
+        with suppress(LookupError, AttributeError):
             app = sig.tasks[0].app
-        except (LookupError, AttributeError):
-            # No part, or one that is still a plain dict.
-            app = None
     return app or get_current_app()
 
 

@@ -15,6 +15,7 @@ from sidekiq_celery.bin.base import (
     handle_preload_options,
     reaching_redis,
 )
+from sidekiq_celery.utils.functional import dictfilter
 from sidekiq_celery.utils.text import pluralize
 
 
@@ -33,9 +34,8 @@ from sidekiq_celery.utils.text import pluralize
 @handle_preload_options
 def call(ctx: click.Context, name: str, **options: Any) -> None:
     """Send a task by name, and print its id."""
-    given = {key: value for key, value in options.items() if value is not None}
     with reaching_redis():
-        sent = ctx.obj.app.send_task(name, **given)
+        sent = ctx.obj.app.send_task(name, **dictfilter(options))
     ctx.obj.echo(sent.id)
 
 

@@ -33,3 +33,20 @@ __all__ = (
 chord = _chord
 subtask = signature
 maybe_subtask = maybe_signature
+
+for _public in (
+    GroupStampingVisitor,
+    Signature,
+    StampingVisitor,
+    _chain,
+    _chord,
+    chain,
+    chunks,
+    group,
+    maybe_signature,
+    signature,
+    xmap,
+    xstarmap,
+):
+    # Pickles and error messages should use the name that programs import it by.
+    _public.__module__ = __name__

@@ -30,3 +30,7 @@ __all__ = (
     "result_from_tuple",
     "task_join_will_block",
 )
+
+for _public in (AsyncResult, EagerResult, GroupResult, ResultBase, ResultSet):
+    # Pickles and error messages should use the name that programs import it by.
+    _public.__module__ = __name__

@@ -100,6 +100,12 @@ def test_every_kind_comes_back_from_json_and_pickle(app: Celery, tasks: SimpleNa
         assert json.loads(json.dumps(back)) == json.loads(json.dumps(canvas))
 
 
+def test_pickles_name_the_module_that_programs_import(tasks: SimpleNamespace) -> None:
+    """Private modules may move between releases, and a pickle may be read by a later one."""
+    for named in (tasks.add.s(1), Signature, chain, group, chord):
+        assert b"sidekiq_celery.canvas" in pickle.dumps(named)
+
+
 def test_a_kind_of_ones_own_is_known_by_its_name(tasks: SimpleNamespace) -> None:
     """A class that is registered is made where a dict names it."""
 

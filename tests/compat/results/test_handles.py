@@ -17,6 +17,7 @@ from sidekiq_celery.result import (
     AsyncResult,
     EagerResult,
     GroupResult,
+    ResultBase,
     ResultSet,
     allow_join_result,
     denied_join_result,
@@ -156,6 +157,12 @@ def test_handles_can_be_pickled(make_app: Callable[..., Celery]) -> None:
     assert (group, group.get(timeout=0)) == (results[1], [1])
     for pool in (one.backend._pool, one.parent.backend._pool, group[0].backend._pool):
         pool.close()
+
+
+@pytest.mark.parametrize("kind", [AsyncResult, EagerResult, GroupResult, ResultBase, ResultSet])
+def test_pickles_name_the_module_that_programs_import(kind: type) -> None:
+    """Private modules may move between releases, and a pickle may be read by a later one."""
+    assert b"sidekiq_celery.result" in pickle.dumps(kind)
 
 
 def test_the_tree_of_what_was_called_can_be_walked(app: Celery, family: AsyncResult[Any]) -> None:

@@ -38,7 +38,7 @@ def item_of_call(
     """
     headers, properties, (args, kwargs, _), _ = message
     of_ruby = properties.pop(RUBY_OPTION, None)
-    if of_ruby is not None:
+    if of_ruby is not None or getattr(task, "_is_sent_as_json", False):
         serializer, compression = "json", None
     try:
         plain, task_headers = encoded_arguments(args, kwargs, serializer, compression)

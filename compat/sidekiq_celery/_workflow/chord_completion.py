@@ -24,7 +24,7 @@ from sidekiq_celery._workflow.steps import call_step, is_called_directly
 from sidekiq_celery.contract import App
 from sidekiq_celery.utils.ids import uuid
 from sidekiq_py.errors import JsonParseError
-from sidekiq_py.extension import Command, Effect, Join
+from sidekiq_py.extension import Command, Effect, Join, Outgoing
 
 START_TASK = "celery.chord_start"
 
@@ -77,17 +77,29 @@ def _part(app: App, chord: dict[str, Any], retval: Any) -> bytes:
 
 def _body_commands(app: App, request: Context, body: Any) -> list[Command]:
     """The commands that enqueue the body itself, or a task that calls it."""
-    sig = maybe_signature(body, app=app)
-    results = [_PLACEHOLDER]
     children = list(request.children)
-    with pipeline_buffer.buffering() as jobs:
-        if _is_pushed_as_it_is(app, sig):
-            call_step(app, sig, results, request)
-        else:
-            _call_start_task(app, request, results, body, route_of(app, sig, request))
+    jobs = _body_jobs(app, request, body)
     # The body is a child of the last part to end, which may be another one than this.
     request.children[:] = children
     return pipeline_buffer.commands(app, jobs, request)
+
+
+def _body_jobs(app: App, request: Context, body: Any) -> pipeline_buffer.PipelineBuffer:
+    sig = maybe_signature(body, app=app)
+    results = [_PLACEHOLDER]
+    if _is_pushed_as_it_is(app, sig):
+        with pipeline_buffer.buffering() as jobs:
+            call_step(app, sig, results, request)
+        # A route may choose another serializer, or a compression.
+        if sig.immutable or _have_a_place_for_results(jobs):
+            return jobs
+    with pipeline_buffer.buffering() as jobs:
+        _call_start_task(app, request, results, body, route_of(app, sig, request))
+    return jobs
+
+
+def _have_a_place_for_results(jobs: pipeline_buffer.PipelineBuffer) -> bool:
+    return any(isinstance(job, Outgoing) and _PLACEHOLDER.encode() in job.payload for job in jobs)
 
 
 def _call_start_task(app: App, request: Context, results: Any, body: Any, route: Mapping[str, Any]) -> None:
@@ -115,18 +127,18 @@ def _is_pushed_as_it_is(app: App, sig: Any) -> bool:
     """
     if kinds.is_group(sig) or kinds.is_chord(sig) or kinds.is_chain(sig):
         return False
-    options = sig.options
-    is_json = (options.get("serializer") or _serializer_of(app, sig)) == "json"
+    is_json = _option_of(app, sig, "serializer") == "json"
     listening = signals.has_publish_receivers()
     has_listeners = bool(listening or app.conf.task_send_sent_event)
-    is_compressed = bool(options.get("compression") or app.conf.task_compression)
+    is_compressed = bool(_option_of(app, sig, "compression"))
     is_direct = is_called_directly(app, app._tasks.get(sig.task))
     return is_json and not is_compressed and not has_listeners and is_direct and not pushing_client(app).middleware
 
 
-def _serializer_of(app: App, sig: Any) -> Any:
+def _option_of(app: App, sig: Any, name: str) -> Any:
+    """The option with which *sig* is sent, unless a route has another one."""
     task = app._tasks.get(sig.task)
-    return getattr(task, "serializer", None) or app.conf.task_serializer
+    return sig.options.get(name) or getattr(task, name, None) or app.conf[f"task_{name}"]
 
 
 def _swept(key: str) -> list[Command]:

@@ -37,8 +37,9 @@ def add_tasks(app: App) -> None:
     add = partial(app.task, bind=True, shared=False, lazy=False, ignore_result=True, max_retries=0)
 
     # Calls a chord's body with the results. Each part of a chord prepares a call of it, as any may be the last: it is
-    # not announced, as most are never pushed.
-    @add(name=START_TASK, _is_announced=False)
+    # not announced, as most are never pushed. Redis writes the results into its arguments, so they are JSON, whatever
+    # `task_serializer` is.
+    @add(name=START_TASK, _is_announced=False, _is_sent_as_json=True)
     def chord_start(self: Any, results: Any, body: Any) -> None:
         request = self.request
         sig = maybe_signature(body, app=app)
@@ -50,8 +51,9 @@ def add_tasks(app: App) -> None:
             logger.exception("The body of chord %s cannot be called", sig.id)
             _fail(self, sig, ChordError(f"Callback error: {error!r}"), error)
 
-    # Fails a chord's body: its results, its errbacks, and the chord that it is itself a part of.
-    @add(name=FAIL_TASK)
+    # Fails a chord's body: its results, its errbacks, and the chord that it is itself a part of. Its arguments have
+    # been made for JSON; yaml, for one, cannot write a signature.
+    @add(name=FAIL_TASK, _is_sent_as_json=True)
     def chord_fail(self: Any, body: Any, reason: str, failure: Any) -> None:
         cause = failures.as_exception(failure, "json")
         error = ChordError(reason)

@@ -209,6 +209,56 @@ def test_errbacks_of_a_step_after_a_chord_that_ends_in_a_group_are_called_once(
     assert told == [("same", ChordError)]
 
 
+SENT_OTHERWISE = {
+    "in yaml": {"task_serializer": "yaml"},
+    "in pickle": {"task_serializer": "pickle"},
+    "compressed": {"task_compression": "gzip"},
+    "compressed by a route": {"task_routes": {"*": {"compression": "gzip"}}},
+}
+
+
+@pytest.fixture(params=SENT_OTHERWISE)
+def sent_otherwise(
+    request: pytest.FixtureRequest, app: Celery, tasks: SimpleNamespace, worker: TaskWorker
+) -> SimpleNamespace:
+    """The tasks, sent in another form than plain JSON, and a worker that runs them."""
+    app.conf.update(SENT_OTHERWISE[request.param], accept_content=["json", "pickle", "yaml"])
+    worker.start()
+    return tasks
+
+
+def all_kinds_of_chords(t: SimpleNamespace) -> Any:
+    """Chords within a chord, whose bodies are a task, a chain and a chord."""
+    bodies = t.total.s(), t.total.s() | t.add.s(10), chord([t.total.s(), t.same.s()], t.same.s())
+    return chord([header_of_two(t, body) for body in bodies], t.same.s())
+
+
+def test_a_body_has_the_results_whatever_the_form_in_which_tasks_are_sent(sent_otherwise: SimpleNamespace) -> None:
+    """Redis writes the results into a job's text, which it can do in plain JSON alone."""
+    assert outcome(all_kinds_of_chords(sent_otherwise)) == [3, 13, [3, [1, 2]]]
+
+
+@pytest.mark.parametrize("options", [{"compression": "gzip"}, {"serializer": "yaml"}], ids=str)
+def test_a_body_has_the_results_whatever_its_task_s_own_form(
+    app: Celery, tasks: SimpleNamespace, worker: TaskWorker, options: dict[str, Any]
+) -> None:
+    """As the class of a task may choose it."""
+    app.conf.accept_content = ["json", "yaml"]
+    own = app.task(name="own", **options)(lambda values: values)
+    worker.start()
+
+    assert outcome(header_of_two(tasks, own.s())) == [1, 2]
+
+
+def test_a_body_fails_with_its_part_whatever_the_form_in_which_tasks_are_sent(sent_otherwise: SimpleNamespace) -> None:
+    """Also a group, which yaml cannot write."""
+    body = group(sent_otherwise.same.s(), sent_otherwise.total.s())
+
+    result = chord([sent_otherwise.same.s(1), sent_otherwise.boom.s()], body).apply_async()
+
+    assert list(map(type, result.get(propagate=False, timeout=WAIT_SECONDS))) == [ValueError, ValueError]
+
+
 def test_a_workflow_leaves_nothing_behind(running: SimpleNamespace, redis_client: redis.Redis) -> None:
     """What was kept of it goes with its steps; that a chord is done is known for a while."""
     outcome(running.add.s(1, 1) | group(running.add.s(1), running.add.s(2)) | running.total.s() | running.add.s(1))

@@ -149,7 +149,8 @@ class _Threaded(Thread):
 
     def run(self) -> None:
         self.app.set_current()
-        self.service.start()
+        # Celery's worker starts beat in a process with any pool, and so sends `beat_embedded_init`.
+        self.service.start(embedded_process=True)
 
     def stop(self) -> None:
         """Stop beat; returns when its thread has ended."""

@@ -170,6 +170,25 @@ def test_beat_runs_beside_a_worker(redis_url: str, redis_client: redis.Redis, in
     app.close()
 
 
+def test_beat_within_a_worker_of_threads_sends_the_signal_of_an_embedded_beat(app: Celery) -> None:
+    """As with each of Celery's pools: programs connect to their database there."""
+    seen: list[Any] = []
+    beat = app.Worker(pool="threads", beat=True).beat
+
+    def on_init(sender: Any, **_: Any) -> None:
+        seen.append(sender)
+
+    signals.beat_embedded_init.connect(on_init)
+    try:
+        beat.start()
+        eventually(lambda: seen)
+    finally:
+        beat.stop()
+        signals.beat_embedded_init.disconnect(on_init)
+
+    assert seen == [beat.service]
+
+
 def test_starting_beat_sends_its_signal(app: Celery) -> None:
     """`beat_init`, with the service."""
     seen: list[Any] = []

@@ -444,8 +444,7 @@ def fence_parts(owner: str, *, certain: bool, now: float) -> tuple[list[str], li
 
 def fields(link: Link, owner: str) -> list[bytes]:
     """The fields of all jobs in an owner's in-flight hash."""
-    found: list[bytes] = link.command("HKEYS", keys.in_flight(owner))
-    return found
+    return [field for field in link.command("HKEYS", keys.in_flight(owner)) if is_field(field)]
 
 
 def held(
@@ -457,7 +456,8 @@ def held(
     """
     asked = [("HKEYS", keys.in_flight(owner)), *(("LRANGE", keys.inbox(owner, name), 0, -1) for name in queue_names)]
     found, *replies = link.batch([*asked, *questions])
-    return raise_first([found])[0], replies[: len(queue_names)], replies[len(queue_names) :]
+    own = [field for field in raise_first([found])[0] if is_field(field)]
+    return own, replies[: len(queue_names)], replies[len(queue_names) :]
 
 
 def listed(link: Link, owner: str, queue_names: Sequence[str]) -> list[list[bytes]]:

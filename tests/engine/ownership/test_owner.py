@@ -103,6 +103,23 @@ def test_an_inbox_that_cannot_be_read_holds_up_no_other_orphan(
     assert held(redis_client, owner.name) == {}
 
 
+@pytest.mark.parametrize("foreign", [b"x:default", b"1:default", b"1.0:\xff"])
+def test_a_field_that_is_not_ours_holds_up_no_other_job(
+    link: Link, ownership: Ownership, redis_client: redis.Redis, foreign: bytes
+) -> None:
+    """Recovery passes over what another program wrote to the hash. So do the owner's beats and its stop."""
+    push(redis_client, "a", "b")
+    owner = enter(link, ownership)
+    known(owner, b"1.0:default")
+    redis_client.hset(f"sidekiq_py:inflight:{owner.name}", foreign, "foreign")
+
+    assert ownership.give_back_orphans(link) == 1
+    assert redis_client.lrange("queue:default", 0, -1) == [b"b"]
+    ownership.leave(link, 100.0)
+    assert redis_client.lrange("queue:default", 0, -1) == [b"b", b"a"]
+    assert held(redis_client, owner.name) == {foreign: b"foreign"}
+
+
 @pytest.mark.parametrize("notice", ["at a beat", "at a fetch"])
 def test_an_owner_whose_registry_redis_has_lost_keeps_its_jobs(
     link: Link, ownership: Ownership, redis_client: redis.Redis, notice: str

@@ -4,6 +4,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.launcher import Launcher
@@ -92,8 +93,10 @@ def _serve_beside(launcher: Launcher, on_stop: Callable[[str], None]) -> int:
     try:
         return _serve(launcher, on_stop)
     except BaseException:  # noqa: BLE001 — it ends the process in any case
-        # No thread would handle signals any more. Exiting lets the supervisor of this process see a crash.
-        _log.exception("Internal error while waiting for signals")
+        # No thread would handle signals any more. Exiting lets the supervisor of this process see a crash. Logging may
+        # fail, too, and may be what failed.
+        with suppress(BaseException):
+            _log.exception("Internal error while waiting for signals")
         os._exit(1)
 
 

@@ -16,7 +16,7 @@ from tests.support.waiting import eventually
 from tests.support.worker_process import WorkerProcess
 
 PROGRAM = """
-import asyncio, os, pathlib, signal, threading, time
+import asyncio, logging, os, pathlib, signal, threading, time
 import sidekiq_py as sidekiq
 from sidekiq_py.errors import Shutdown, SoftTimeLimitError
 
@@ -97,6 +97,14 @@ def quick():
     quick_ones.append(1)
     if len(quick_ones) == 500:
         (here / "many").touch()
+
+@sidekiq.job(name="BreakLog")
+def break_log():
+    class Broken(logging.Handler):
+        def emit(self, record):
+            raise RuntimeError("on purpose")
+    logging.getLogger().addHandler(Broken())
+    (here / "broken").touch()
 
 @sidekiq.job(name="Where")
 def where():
@@ -322,6 +330,18 @@ def test_term_is_heard_while_a_job_runs_an_event_loop(
     assert worker.process.wait(20) == 0
     assert "was killed by" not in worker.process.log
     assert redis_client.llen("queue:default") == 1
+
+
+def test_a_child_ends_at_term_although_its_log_is_broken(start: Callable[[int], Worker]) -> None:
+    """The thread that reads signals fails at its first line, and could not log that either: the child heard nothing."""
+    worker = start(1)
+    worker.push("BreakLog")
+    eventually(lambda: worker.has("broken"), within_seconds=30)
+
+    worker.process.send_signal(signal.SIGTERM)
+
+    assert worker.process.wait(20) == 0
+    assert "killed by SIGKILL" not in worker.process.log
 
 
 def test_a_child_with_several_jobs_at_a_time_runs_them_in_threads(start: Callable[[int], Worker]) -> None:

@@ -7,14 +7,13 @@ reverse order of registration. All but `beat` and `heartbeat` fire once. Source:
 component.rb.
 """
 
-import logging
 import threading
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Literal, TypeVar, get_args
 
 from sidekiq_py.errors import ConfigError, ExtensionError, RedisError
-from sidekiq_py.logs import error_fields
+from sidekiq_py.logs import error_fields, log
 from sidekiq_py.redaction import current
 
 Event = Literal["startup", "heartbeat", "beat", "quiet", "shutdown", "exit"]
@@ -28,8 +27,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 OnEvent = TypeVar("OnEvent", bound=EventHandler)
 # Their types are not checked: a program may well say that it only expects an Exception.
 OfTwo = TypeVar("OfTwo", bound=Callable[[Any, Any], Any])
-
-_log = logging.getLogger("sidekiq")
 
 
 def returns_coroutine(function: Callable[..., Any]) -> bool:
@@ -137,7 +134,7 @@ class Hooks:
         is_shown = is_a_jobs and (error.__traceback__ or error.__cause__) and not _is_of_an_outage(error)
         shown = (type(redacted), redacted, _traceback_in_the_program(error)) if is_shown else None
         fields = error_fields(error, context.get("job"))
-        _log.warning(
+        log.warning(
             "%s: %s: %s",
             context.get("context", "error"),
             type(error).__name__,
@@ -153,7 +150,7 @@ class Hooks:
             try:
                 handler(error, context)
             except BaseException:  # noqa: BLE001 — a handler that exits must not end a worker thread
-                _log.exception("!!! ERROR HANDLER THREW AN ERROR !!!")
+                log.exception("!!! ERROR HANDLER THREW AN ERROR !!!")
 
     def announce_death(self, payload: dict[str, Any], error: BaseException) -> None:
         """Call every death handler for *error*. If one raises, that is reported and the next one is called."""

@@ -6,7 +6,6 @@ entry point in the group `sidekiq_py.extensions`. Entry points are looked up by 
 access to a public name that an extension may provide. A program that only pushes pays nothing for them.
 """
 
-import logging
 import signal
 import sys
 import threading
@@ -16,6 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sidekiq_py.errors import ConfigError, ExtensionError, Shutdown
+from sidekiq_py.logs import log
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -31,8 +31,6 @@ T = TypeVar("T")
 
 GROUP = "sidekiq_py.extensions"
 _OURS = ("sidekiq_py", "sidekiq_celery")
-
-_log = logging.getLogger("sidekiq")
 
 _NO_KEYS: frozenset[str] = frozenset()
 
@@ -127,7 +125,7 @@ class LoadedExtensions:
                         if self.find(extension.name) is None:
                             self.use(extension)
                 except Exception as error:  # noqa: BLE001 — another package's mistake must not stop a worker
-                    _log.error("the extension %s (%s) cannot be used: %s", point.name, point.value, error)
+                    log.error("the extension %s (%s) cannot be used: %s", point.name, point.value, error)
             self._has_loaded = True
         finally:
             self._loading.discard(thread)

@@ -30,6 +30,9 @@ from sidekiq_py.wire.control_characters import escaped, escaped_lines
 from sidekiq_py.wire.failure import error_class_name, error_text
 from sidekiq_py.wire.json_writer import display_text, write_for_display
 
+log = logging.getLogger("sidekiq")
+"""Takes this library's lines."""
+
 # The payload of the job that the current thread or task is running.
 running_payload: ContextVar[Mapping[str, Any] | None] = ContextVar("sidekiq_running_payload", default=None)
 

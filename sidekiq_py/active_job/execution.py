@@ -4,7 +4,6 @@ One run of an Active Job: count it, read its arguments, call the function, and a
 Source: Rails 6.1 to 8.1, activejob/execution.rb and exceptions.rb.
 """
 
-import logging
 import random
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -20,13 +19,12 @@ from sidekiq_py.active_job.rescue import Decision, RetryRule, Rule, decide
 from sidekiq_py.active_job.values import Keywords
 from sidekiq_py.client import async_client, sync_client
 from sidekiq_py.errors import DeserializationError
+from sidekiq_py.logs import log
 from sidekiq_py.registry import Payload
 from sidekiq_py.wire.dialect import Dialect
 
 # The options that a Ruby class declared with `sidekiq_options` are in the payload; the next attempt gets the same.
 _SIDEKIQ_OPTIONS = ("retry", "backtrace", "dead", "retry_queue", "retry_for", "tags", "log_level", "profile")
-
-_log = logging.getLogger("sidekiq")
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +145,6 @@ def _close(decision: Decision, job: JobObject) -> None:
     """Log how a job ended that its rules handled, and call the rule's `exhausted` if its attempts are used up."""
     done = "retrying" if decision.is_retry else "discarded"
     cause = decision.cause
-    _log.info("%s %s (job_id %s): %s: %s", done, job["job_class"], job.get("job_id"), type(cause).__name__, cause)
+    log.info("%s %s (job_id %s): %s: %s", done, job["job_class"], job.get("job_id"), type(cause).__name__, cause)
     if isinstance(decision.rule, RetryRule) and decision.rule.exhausted is not None and not decision.is_retry:
         decision.rule.exhausted(job, cause)

@@ -7,7 +7,6 @@ never missing from both places, and if two people press the same button, it is m
 """
 
 import hashlib
-import logging
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -30,6 +29,7 @@ from sidekiq_py.client.sync_client import Client
 from sidekiq_py.clock import now_seconds, utc
 from sidekiq_py.config import Config
 from sidekiq_py.errors import ArgumentError, ArgumentTypeError, PayloadError, RedisError, SidekiqError
+from sidekiq_py.logs import log
 from sidekiq_py.redis_access.connection.scan import literal, scored_members
 from sidekiq_py.redis_access.job_path import promote
 from sidekiq_py.redis_access.job_path.failed_jobs import DeadLimits
@@ -49,8 +49,6 @@ _SCORE = re.compile(r"[+-]?inf|-?\d{1,40}(?:\.\d{1,40})?(?:e[+-]?\d{1,3})?", re.
 
 Place = tuple[bytes, bytes]
 """The end of a page of a sorted set: the last member that was looked at, and its score as Redis writes it."""
-
-_log = logging.getLogger("sidekiq")
 
 
 class SortedEntry(JobRecord):
@@ -557,7 +555,7 @@ class JobSet(SizedOfRedis):
             decrement_for_manual_retry(payload)
         pushed = self._client.repush(payload)
         if pushed is None:
-            _log.info("client middleware stopped a job that was pushed from %s: %r", self.name, entry)
+            log.info("client middleware stopped a job that was pushed from %s: %r", self.name, entry)
             return Move(entry.value, "nowhere", effects=ends_of_extensions(entry, "stopped", self._dialect()))
         return promote.move_to(entry.value, pushed.queue, pushed.payload, pushed.score)
 

@@ -5,7 +5,6 @@ The order matters. The program is imported before logging is set up, so that we 
 logging. It is also imported before the settings are final, because its code may say where Redis is.
 """
 
-import logging
 import os
 import platform
 import sys
@@ -22,12 +21,10 @@ from sidekiq_py.config import Config, QueueConfig
 from sidekiq_py.engine.assembly import WorkerParts
 from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.jobs.job_class import unfinished
-from sidekiq_py.logs import counted
+from sidekiq_py.logs import counted, log
 from sidekiq_py.options import closest
 from sidekiq_py.redis_access.connection.settings import place
 from sidekiq_py.registry import JobDefinition, registry
-
-_log = logging.getLogger("sidekiq")
 
 _MOST_SHOWN = 5
 
@@ -80,14 +77,14 @@ def make_launcher(
     """
     config = load_program(options)
     start_logging(options, config.sidekiq_version)
-    _log.info("Running in Python %s, %s environment", platform.python_version(), config.environment)
-    _log.info("%s declared; queues: %s", counted(len(registry.classes()), "job"), ", ".join(config.queue_names))
+    log.info("Running in Python %s, %s environment", platform.python_version(), config.environment)
+    log.info("%s declared; queues: %s", counted(len(registry.classes()), "job"), ", ".join(config.queue_names))
     for line in _unfinished_jobs():
-        _log.warning("%s", line)
+        log.warning("%s", line)
     if is_first():
         for notice in (unknown_keys(options), unserved_jobs(config, registry)):
             if notice is not None:
-                _log.warning("%s", notice)
+                log.warning("%s", notice)
     if sys.stdout.isatty() and config.processes is None:
         click.echo(banner(config))
     return Launcher(WorkerParts(config, on_epoch=on_epoch))

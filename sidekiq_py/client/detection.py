@@ -7,21 +7,18 @@ Our own processes have a label and are skipped. For a push, this costs the compa
 For a release that is newer than this library, the newest known rules are used, and a warning names the release.
 """
 
-import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from math import inf
 
 from sidekiq_py.errors import RedisError
+from sidekiq_py.logs import log
 from sidekiq_py.wire.dialect import NEWEST, Dialect, FloatText, Version, version_text
-
-_log = logging.getLogger("sidekiq")
 
 LOOK_AGAIN_SECONDS = 60.0
 # The pause after a look that failed or found no Ruby process, which may just be starting. It gets four times as long
 # after each further look that finds none, because a look reads all processes, and without Ruby every client looks.
 _LOOK_SOON_SECONDS = 5.0
-
 
 _is_paused = False
 
@@ -130,7 +127,7 @@ def name_unknown_releases(dialect: Dialect, whence: str) -> None:
         if release in _named:
             continue
         _named.add(release)
-        _log.warning(
+        log.warning(
             "Sidekiq %s (%s) is not known to this sidekiq_py, whose newest is %s. Jobs are written by the rules of %s. "
             "Look for a newer sidekiq_py before you rely on it",
             version_text(release),

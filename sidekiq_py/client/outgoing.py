@@ -5,7 +5,6 @@ An item is completed (`wire.payload`), goes through the client middleware, has i
 `Outgoing`. Nothing here accesses Redis.
 """
 
-import logging
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from datetime import datetime, timedelta
@@ -16,6 +15,7 @@ from sidekiq_py import program
 from sidekiq_py.client.jids import new_jid
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.errors import ArgumentTypeError, ConfigError, PayloadError
+from sidekiq_py.logs import log
 from sidekiq_py.middleware.chain import Chain, ClientMiddleware
 from sidekiq_py.redis_access.job_path.push import Outgoing, PushBatch
 from sidekiq_py.registry import JobDefinition, Payload, definition_of
@@ -28,7 +28,6 @@ from sidekiq_py.wire.payload import absolute_at, call_item
 
 ClientChain = Chain[ClientMiddleware]
 
-_log = logging.getLogger("sidekiq")
 # Each push that a middleware stops would repeat the warning.
 _has_warned = False
 
@@ -260,7 +259,7 @@ def _warn_of_missing_return(payload: Payload) -> None:
     global _has_warned
     if not _has_warned:
         _has_warned = True
-        _log.warning(
+        log.warning(
             "A client middleware called call_next() and then returned None, so %s was not enqueued. Return what "
             "call_next() returned, or False to stop a push on purpose. This is logged once",
             payload.get("class"),
@@ -300,5 +299,5 @@ def apply_strictness(payload: Payload) -> None:
         check_args(payload["args"])
     except ArgumentTypeError as error:
         if mode == "warn":
-            _log.warning("job arguments to %s are not native JSON types: %s", payload["class"], error)
+            log.warning("job arguments to %s are not native JSON types: %s", payload["class"], error)
         payload["args"] = loosen(payload["args"])

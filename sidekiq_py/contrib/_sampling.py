@@ -7,7 +7,6 @@ by itself, with the SDK's own rule, and creates the context of a dropped run onl
 """
 
 import copy
-import logging
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -21,9 +20,9 @@ from opentelemetry.context import Context
 from opentelemetry.propagators.textmap import Getter
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 
-Payload = Mapping[str, Any]
+from sidekiq_py.logs import log
 
-_log = logging.getLogger("sidekiq")
+Payload = Mapping[str, Any]
 
 NO_CONTEXT = Context()
 _ENDINGS = 2**64
@@ -119,7 +118,7 @@ class DroppedRun(Context):
         try:
             extracted = extract(self.payload)
         except Exception:  # noqa: BLE001 — the program's own propagator may raise; the job's code only wanted to look
-            _log.exception("the tracing context of a job could not be read; the job continues without it")
+            log.exception("the tracing context of a job could not be read; the job continues without it")
             extracted = NO_CONTEXT
         pushed = trace.get_current_span(extracted).get_span_context()
         span_id = getrandbits(64) or 1

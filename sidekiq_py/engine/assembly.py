@@ -1,6 +1,5 @@
 """Builds the parts of a worker process and connects them, without starting anything."""
 
-import logging
 import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -46,6 +45,7 @@ from sidekiq_py.engine.upkeep.poller import Poller
 from sidekiq_py.engine.upkeep.queue_trends import NOTE_SIZES
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.hooks import Hooks
+from sidekiq_py.logs import log
 from sidekiq_py.middleware.chain import Chain, ServerMiddleware
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.registry import Registry
@@ -55,8 +55,6 @@ from sidekiq_py.wire.process_info import CapsuleFacts, ProcessFacts
 
 if TYPE_CHECKING:
     from sidekiq_py.engine.run.event_loop import EventLoop
-
-_log = logging.getLogger("sidekiq")
 
 
 class WorkerParts:
@@ -251,7 +249,7 @@ class WorkerParts:
     def _take_remote_signal(self, name: str) -> None:
         # The Web UI must not stop the program that embeds this worker.
         if self.config.embedded:
-            _log.info("ignoring %s, which was sent to an embedded worker", name)
+            log.info("ignoring %s, which was sent to an embedded worker", name)
         else:
             self.signals.put(name)
 

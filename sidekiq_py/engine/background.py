@@ -1,12 +1,11 @@
 """Background threads of a worker that survive any error."""
 
-import logging
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 
-_log = logging.getLogger("sidekiq")
+from sidekiq_py.logs import log
 
 _PAUSE_SECONDS = 1.0
 
@@ -28,7 +27,7 @@ def background_thread(name: str, loop: Callable[[], None]) -> threading.Thread:
             except BaseException:  # noqa: BLE001 — no other thread would take over this work
                 # Logging may fail, too: without memory, or with a log handler that exits.
                 with suppress(BaseException):
-                    _log.critical("the thread %s failed unexpectedly; it starts again", name, exc_info=True)
+                    log.critical("the thread %s failed unexpectedly; it starts again", name, exc_info=True)
             time.sleep(_PAUSE_SECONDS)
 
     return threading.Thread(target=run, name=name, daemon=True)

@@ -4,13 +4,13 @@ Checks Redis before a worker starts: does it support what is needed, and will it
 Source: Sidekiq 8.1.7, cli.rb, `run`.
 """
 
-import logging
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 
 from sidekiq_py.client.detection import dialect_of
 from sidekiq_py.errors import ConfigError, RedisError, RedisReplyError, UnsupportedRedisError
+from sidekiq_py.logs import log
 from sidekiq_py.redis_access.connection import server_info
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.server_info import OLDEST_REDIS, ServerInfo
@@ -38,8 +38,6 @@ ACL_KEYS = (
 
 # A worker may serve thousands of queues; their names mostly fall under one rule.
 _MOST_QUEUES = 20
-
-_log = logging.getLogger("sidekiq")
 
 
 def check_redis(pool: Pool, *, queues: Sequence[str] = ("default",), keeps_in_flight: bool = True) -> ServerInfo:
@@ -71,18 +69,18 @@ def check_redis(pool: Pool, *, queues: Sequence[str] = ("default",), keeps_in_fl
     _refuse_forbidden(pool, url, queues[:_MOST_QUEUES], keeps_in_flight=keeps_in_flight)
     policy = server.maxmemory_policy
     if policy is not None and policy != "noeviction":
-        _log.warning(
+        log.warning(
             "this Redis throws data away when its memory is full (maxmemory-policy %s): jobs or batches can vanish. "
             "Set maxmemory-policy to noeviction, and keep caches on another server",
             policy,
         )
     if server.is_replica:
-        _log.warning(
+        log.warning(
             "%s is a replica. As long as it refuses writes, this worker runs no jobs: give the URL of the primary, or "
             "wait until the failover is over",
             url,
         )
-    _log.info("Working on %s at %s", server, url)
+    log.info("Working on %s at %s", server, url)
     if pool.settings.namespace:
         warn_of_ruby_outside(pool)
     return server
@@ -104,7 +102,7 @@ def warn_of_ruby_outside(pool: Pool) -> None:
         # An ACL may confine this user to the namespace.
         return
     if outside is not None and not outside.knows_namespaces:
-        _log.warning(
+        log.warning(
             "No Ruby process uses the namespace %s, but one of Sidekiq %s works on the same Redis without a namespace. "
             "Sidekiq 7 and later have no namespaces: if it should share jobs with this worker, remove the namespace",
             pool.settings.namespace,

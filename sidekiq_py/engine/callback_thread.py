@@ -5,16 +5,13 @@ The lease keeper protects this process's jobs, and the housekeeper recovers thos
 for an error handler that talks to a slow service, or for a death handler that sends an email.
 """
 
-import logging
 import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
 from sidekiq_py.engine.background import background_thread, started
-from sidekiq_py.logs import counted
-
-_log = logging.getLogger("sidekiq")
+from sidekiq_py.logs import counted, log
 
 
 class CallbackThread:
@@ -47,7 +44,7 @@ class CallbackThread:
         if self._thread is not None:
             self._thread.join(within_seconds)
             if self._calls:
-                _log.warning("%s not called, because earlier ones took too long", counted(len(self._calls), "handler"))
+                log.warning("%s not called, because earlier ones took too long", counted(len(self._calls), "handler"))
 
     def _run(self) -> None:
         while True:
@@ -60,4 +57,4 @@ class CallbackThread:
             try:
                 handler()
             except BaseException:  # noqa: BLE001 — the next handlers must still be called
-                _log.exception("a handler failed")
+                log.exception("a handler failed")

@@ -7,16 +7,14 @@ heartbeat at its next beat, and each finds Redis back at a different time. So th
 outage, with two durations.
 """
 
-import logging
 import math
 import threading
 from collections.abc import Callable
 
 from sidekiq_py.clock import monotonic as clock_monotonic
 from sidekiq_py.errors import RedisError, RedisReplyError
+from sidekiq_py.logs import log
 from sidekiq_py.telemetry import REDIS_OUTAGE, Report
-
-_log = logging.getLogger("sidekiq")
 
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 5.0
@@ -121,6 +119,6 @@ class Downtime:
             if not was_reported:
                 return
             seconds = self._monotonic() - self._began
-            _log.info("Redis is online, %.1f sec downtime", seconds)
+            log.info("Redis is online, %.1f sec downtime", seconds)
         if REDIS_OUTAGE.handlers:
             REDIS_OUTAGE.emit({"is_over": True, "seconds": seconds, "error": None})

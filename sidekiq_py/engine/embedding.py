@@ -10,7 +10,6 @@ It handles no signals and cannot be stopped from a Web UI: the surrounding progr
 embedded.rb.
 """
 
-import logging
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
@@ -22,11 +21,9 @@ from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
 from sidekiq_py.engine.assembly import WorkerParts
 from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.errors import ConfigError
-from sidekiq_py.logs import counted
+from sidekiq_py.logs import counted, log
 from sidekiq_py.options import closest
 from sidekiq_py.registry import registry
-
-_log = logging.getLogger("sidekiq")
 
 
 class EmbeddedWorker:
@@ -95,7 +92,7 @@ class EmbeddedWorker:
                 return
             stubborn = launcher.stop(timeout_seconds=timeout_seconds)
             if stubborn:
-                _log.warning(
+                log.warning(
                     "Shutdown did not stop %s; whatever still runs in this program will run again elsewhere",
                     counted(len(stubborn), "job"),
                 )

@@ -11,7 +11,6 @@ Ruby puts busy jobs back first and then stops them, so it may run a job twice at
 when it has ended, or when this process ends.
 """
 
-import logging
 import threading
 from collections.abc import Callable
 
@@ -20,9 +19,8 @@ from sidekiq_py.engine.boot_checks import check_redis
 from sidekiq_py.engine.ownership.owner import UnitOfWork
 from sidekiq_py.engine.run.processor import BetweenJobs
 from sidekiq_py.engine.upkeep.shutdown_watchdog import ShutdownWatchdog
+from sidekiq_py.logs import log
 from sidekiq_py.redis_access.reads import versions
-
-_log = logging.getLogger("sidekiq")
 
 # How long a stop waits for the program's handlers that have not been called yet.
 _HANDLERS_SECONDS = 3.0
@@ -122,7 +120,7 @@ class Launcher:
         # Only now, because it interrupts iterable jobs, and they would start here again.
         if not parts.life.begin_quiet():
             return
-        _log.info("Fetching no more jobs")
+        log.info("Fetching no more jobs")
         parts.poller.terminate()
         for manager in parts.managers:
             manager.quiet()
@@ -169,7 +167,7 @@ class Launcher:
         left = parts.state.snapshot()
         for job in left:
             if job.unit.is_acknowledged_early:
-                _log.warning("a job that runs at most once was cut off, and will not run again: %s", job.unit)
+                log.warning("a job that runs at most once was cut off, and will not run again: %s", job.unit)
         parts.hooks.fire("exit")
         parts.callbacks.stop(_HANDLERS_SECONDS)
         parts.job_logger.detach()

@@ -1,6 +1,5 @@
 """Runs a worker in the main thread of a process: starts it, handles signals, and stops it."""
 
-import logging
 import os
 import threading
 from collections.abc import Callable
@@ -13,9 +12,7 @@ from sidekiq_py.engine.report.systemd import ServiceNotifier
 from sidekiq_py.engine.run.thread_dump import thread_dump
 from sidekiq_py.engine.upkeep import open_files
 from sidekiq_py.engine.upkeep.process_end import call_exit_handlers_while_jobs_run
-from sidekiq_py.logs import SEVERAL_LINES
-
-_log = logging.getLogger("sidekiq")
+from sidekiq_py.logs import SEVERAL_LINES, log
 
 # Two signals within this time ask for one stop.
 _ONE_STOP_SECONDS = 1.0
@@ -70,7 +67,7 @@ def _start(launcher: Launcher, *, runs_jobs_here: bool = False) -> None:
             if is_prepared.wait(_LOOK_SECONDS):
                 return
         if not is_prepared.wait(launcher.config.shutdown_timeout_seconds):
-            _log.critical(
+            log.critical(
                 "This worker was asked to stop before it had started; exiting now\n%s",
                 thread_dump(launcher.state),
                 extra=SEVERAL_LINES,
@@ -96,7 +93,7 @@ def _serve_beside(launcher: Launcher, on_stop: Callable[[str], None]) -> int:
         # No thread would handle signals any more. Exiting lets the supervisor of this process see a crash. Logging may
         # fail, too, and may be what failed.
         with suppress(BaseException):
-            _log.exception("Internal error while waiting for signals")
+            log.exception("Internal error while waiting for signals")
         os._exit(1)
 
 
@@ -113,7 +110,7 @@ def _serve(launcher: Launcher, on_stop: Callable[[str], None]) -> int:
         # A job whose end cannot be written keeps a stop waiting, and Celery's workers wait without a limit.
         seconds = min(seconds, open_files.PATIENCE_SECONDS)
     stubborn = _stop_while_handling_signals(launcher, seconds)
-    _log.info("Bye!")
+    log.info("Bye!")
     service.close()
     code = 1 if name is None else 0
     if stubborn:
@@ -128,7 +125,7 @@ def _stop_signal(launcher: Launcher) -> str | None:
         if name is not None:
             _handle_signal(launcher, name)
         elif files.are_used_up():
-            _log.critical(
+            log.critical(
                 "This process could open no files for %g seconds (Too many open files). It stops with exit code 1 and "
                 "has to be started again. A job leaks files or connections, or the limit is too low (ulimit -n)",
                 open_files.PATIENCE_SECONDS,
@@ -143,11 +140,11 @@ def _handle_signal(launcher: Launcher, name: str) -> None:
     elif name == "TTIN":
         loop = launcher.parts.loop
         dump = thread_dump(launcher.state, () if loop is None else loop.tasks())
-        _log.warning("%s", dump, extra=SEVERAL_LINES)
+        log.warning("%s", dump, extra=SEVERAL_LINES)
     elif name == "USR2":
         reopen_log_files()
     else:
-        _log.info("No signal handler registered for %s, ignoring", name)
+        log.info("No signal handler registered for %s, ignoring", name)
 
 
 def _stop_while_handling_signals(launcher: Launcher, seconds: float) -> list[str]:
@@ -159,7 +156,7 @@ def _stop_while_handling_signals(launcher: Launcher, seconds: float) -> list[str
         stubborn.extend(launcher.stop(timeout_seconds=seconds, on_jobs_left=call_exit_handlers_while_jobs_run))
 
     stopping = threading.Thread(target=stop, name="sidekiq.stop")
-    _log.info("Shutting down")
+    log.info("Shutting down")
     try:
         stopping.start()
     except RuntimeError:

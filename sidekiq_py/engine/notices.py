@@ -6,13 +6,11 @@ left its queue is missed. A notice is only a hint: the id may occur in an argume
 have expired since. Ask Redis before acting on it.
 """
 
-import logging
 import threading
 from collections.abc import Callable, Sequence
 
 from sidekiq_py.errors import RedisError
-
-_log = logging.getLogger("sidekiq")
+from sidekiq_py.logs import log
 
 # More than a buffer holds.
 _MOST_HINTS = 20_000
@@ -69,9 +67,9 @@ class Notices:
                 self._on_change()
             except RedisError as error:
                 if number != self._refused:
-                    _log.warning("the notices could not be read; trying again with the next fetch: %s", error)
+                    log.warning("the notices could not be read; trying again with the next fetch: %s", error)
                 self._refused = number
                 return
             except Exception:  # noqa: BLE001 - the jobs that came along must not be dropped
-                _log.exception("the notices could not be applied; the previous ones stay in force")
+                log.exception("the notices could not be applied; the previous ones stay in force")
             self._number = number

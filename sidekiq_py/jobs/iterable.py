@@ -12,7 +12,6 @@ versa. If a process is killed, an item may be processed twice, but none is skipp
 job/iterable.rb.
 """
 
-import logging
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from inspect import iscoroutinefunction
@@ -24,6 +23,7 @@ from sidekiq_py import program
 from sidekiq_py.client import sync_client
 from sidekiq_py.errors import Interrupted, JobDeclarationError, Shutdown, SidekiqError
 from sidekiq_py.jobs.job_class import Job
+from sidekiq_py.logs import log
 from sidekiq_py.redis_access.job_path import iteration
 from sidekiq_py.wire.json_dialect import dumps, loads
 from sidekiq_py.wire.payload import score_text
@@ -33,7 +33,6 @@ _PAIRS = "it must yield pairs of an item and a cursor, as self.array_enumerator(
 
 T = TypeVar("T")
 
-_log = logging.getLogger("sidekiq")
 # What a subclass may define, and what is called without `await`.
 _METHODS = (
     "build_enumerator",
@@ -179,7 +178,7 @@ class IterableJob(Job):
         self._executions += 1
         enumerator = self.build_enumerator(*args, cursor=self._cursor)
         if enumerator is None:
-            _log.info("build_enumerator returned None, the job is skipped")
+            log.info("build_enumerator returned None, the job is skipped")
             return
         if not isinstance(enumerator, Iterable):
             raise TypeError(f"build_enumerator of {type(self).__name__} returned {enumerator!r:.100}; {_PAIRS}")
@@ -233,7 +232,7 @@ class IterableJob(Job):
     def _leave_for_good(self) -> bool:
         self._is_cancelled = True
         self.on_cancel()
-        _log.info("job cancelled")
+        log.info("job cancelled")
         return True
 
     def _is_too_long(self, seconds: float) -> bool:
@@ -271,7 +270,7 @@ class IterableJob(Job):
         try:
             return self._save()
         except SidekiqError as error:
-            _log.warning("could not save the job's position; if it is stopped now, it resumes further back: %s", error)
+            log.warning("could not save the job's position; if it is stopped now, it resumes further back: %s", error)
             return False
 
     def _clear_or_log(self) -> None:
@@ -281,7 +280,7 @@ class IterableJob(Job):
         try:
             iteration.clear(sync_client.current().pool, self._own_jid())
         except SidekiqError as error:
-            _log.warning("could not delete the job's saved position, which expires within 30 days: %s", error)
+            log.warning("could not delete the job's saved position, which expires within 30 days: %s", error)
 
     def _now(self) -> float:
         """Seconds on a monotonic clock."""

@@ -1,6 +1,5 @@
 """A small HTTP server for probes: three read-only pages, no state, no secrets."""
 
-import logging
 import socket
 import threading
 import time
@@ -11,9 +10,8 @@ from socketserver import ThreadingMixIn
 from typing import Any, NamedTuple, Protocol
 
 from sidekiq_py.errors import ConfigError
+from sidekiq_py.logs import log
 from sidekiq_py.metrics.text import CONTENT_TYPE
-
-_log = logging.getLogger("sidekiq")
 
 # A client that connects and sends nothing is dropped after this time. This many requests may be open at once.
 _PATIENCE_SECONDS = 5.0
@@ -165,7 +163,7 @@ class _Server(ThreadingMixIn, HTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Log at debug level only: a client that disconnects is not an error."""
-        _log.debug("a probe was not answered", exc_info=True)
+        log.debug("a probe was not answered", exc_info=True)
 
 
 class _Request(BaseHTTPRequestHandler):
@@ -189,7 +187,7 @@ class _Request(BaseHTTPRequestHandler):
         try:
             answer = page()
         except Exception as error:  # noqa: BLE001 — a probe that fails gets an answer, and is not good
-            _log.warning("the probe %s failed: %s: %s", path, type(error).__name__, error)
+            log.warning("the probe %s failed: %s: %s", path, type(error).__name__, error)
             answer = Answer(False, f"the probe failed: {type(error).__name__}\n")
         is_metrics = path == "/metrics" and answer.is_good
         self._send(200 if answer.is_good else 503, answer.text, CONTENT_TYPE if is_metrics else "text/plain")

@@ -129,7 +129,7 @@ def test_handlers_are_called_after_one_whose_failure_could_not_be_logged(monkeyp
     def refuse(*args: Any) -> None:
         raise SystemExit
 
-    monkeypatch.setattr(module._log, "exception", refuse)
+    monkeypatch.setattr(module.log, "exception", refuse)
     callbacks = CallbackThread()
     callbacks.call(lambda: 1 / 0)
     callbacks.call(lambda: called.append(1))

@@ -6,14 +6,12 @@ once for each job. If Redis refuses a write, because a key has another type or t
 is set aside, because others may succeed. A write may be sent twice.
 """
 
-import logging
 import threading
 from collections import deque
 from collections.abc import Callable
 
 from sidekiq_py.errors import RedisError, RedisReplyError
-
-_log = logging.getLogger("sidekiq")
+from sidekiq_py.logs import log
 
 _MOST_REFUSED = 10_000
 # Per round: after this many refusals, the next write would be refused too.
@@ -47,7 +45,7 @@ class Ends:
         try:
             self._write_or_set_aside(end)
         except RedisError as error:
-            _log.warning("the end of a job could not be written; trying again until it works: %s", error)
+            log.warning("the end of a job could not be written; trying again until it works: %s", error)
             self._queued.append(end)
 
     def retry(self) -> None:
@@ -83,5 +81,5 @@ class Ends:
         try:
             end()
         except RedisReplyError as error:
-            _log.warning("Redis refused the end of a job; the job stays in flight, and the write is retried: %s", error)
+            log.warning("Redis refused the end of a job; the job stays in flight, and the write is retried: %s", error)
             self._refused.append(end)

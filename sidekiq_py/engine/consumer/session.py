@@ -13,7 +13,6 @@ Here, connections of several threads each name their own queues with each call. 
 `acknowledge` returns: if it were queued, it would wait for a fetch that a consumer with a full prefetch does not make.
 """
 
-import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -35,6 +34,7 @@ from sidekiq_py.engine.ownership.owner import Owner, Ownership, UnitOfWork, by_o
 from sidekiq_py.engine.ownership.recovery import Recovery
 from sidekiq_py.engine.upkeep.poller import Poller
 from sidekiq_py.errors import ArgumentError, PayloadError, RedisError, RedisReplyError
+from sidekiq_py.logs import log
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.redis_access.extension import revoked
@@ -45,8 +45,6 @@ from sidekiq_py.wire import keys
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.failure import error_class_name
 from sidekiq_py.wire.payload import dump, parse_job
-
-_log = logging.getLogger("sidekiq")
 
 Change = Callable[[dict[str, Any]], dict[str, Any]]
 Fetched = tuple[list[UnitOfWork], list[str]]
@@ -174,7 +172,7 @@ class ConsumerSession:
                 self._ends.retry()
                 self.pool.run(lambda link: ownership.leave(link, now_seconds()))
             except RedisError as error:
-                _log.warning("Redis is unreachable; delivered jobs that are not settled go back later: %s", error)
+                log.warning("Redis is unreachable; delivered jobs that are not settled go back later: %s", error)
                 if not self._is_ending:
                     self._keep(ownership)
                 return False
@@ -284,7 +282,7 @@ class ConsumerSession:
                 self.pool.run(partial(give_back, owner=owner, units=theirs))
             except RedisError as error:
                 # The housekeeper requeues jobs that are in flight and unknown here.
-                _log.warning("jobs could not be requeued yet: %s", error)
+                log.warning("jobs could not be requeued yet: %s", error)
             forget(theirs)
 
     def put_last(self, unit: UnitOfWork, change: Change) -> None:
@@ -337,4 +335,4 @@ def _units(owner: Owner, reply: Sequence[Any]) -> list[UnitOfWork]:
 
 
 def _report(error: BaseException, context: dict[str, Any]) -> None:
-    _log.error("%s: %s: %s", context.get("context", "transport"), error_class_name(error), error)
+    log.error("%s: %s: %s", context.get("context", "transport"), error_class_name(error), error)

@@ -6,7 +6,6 @@ It is meant for Redis servers that must not hold any key of ours. Failures, retr
 reliable fetcher, but without the check that the job is still ours.
 """
 
-import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +21,7 @@ from sidekiq_py.engine.fetch.served_queues import ServedQueues
 from sidekiq_py.engine.ownership.owner import UnitOfWork
 from sidekiq_py.engine.pulse import Pulse
 from sidekiq_py.errors import RedisError, RedisReplyError, ReplyLostError
-from sidekiq_py.logs import counted
+from sidekiq_py.logs import counted, log
 from sidekiq_py.outcome import Question
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
@@ -30,8 +29,6 @@ from sidekiq_py.redis_access.job_path import job_counts, settle_script
 from sidekiq_py.redis_access.job_path.settle_script import Effect
 from sidekiq_py.telemetry import Report
 from sidekiq_py.wire import keys
-
-_log = logging.getLogger("sidekiq")
 
 _BLOCK_SECONDS = 2
 _RETRY_SECONDS = 1.0
@@ -149,10 +146,10 @@ class BasicFetcher:
                 if self._closed.is_set():
                     raise
                 if error.is_lasting and self._deferred.add(partial(self._write, vital, counters), error):
-                    _log.error("the result of a job stays in this process until this error is fixed: %s", error)
+                    log.error("the result of a job stays in this process until this error is fixed: %s", error)
                     return True
                 if pause == _FIRST_PAUSE_SECONDS:
-                    _log.warning("could not settle a job, trying again until it works: %s", error)
+                    log.warning("could not settle a job, trying again until it works: %s", error)
                 self._closed.wait(pause)
                 pause = min(2 * pause, _RETRY_SECONDS)
 
@@ -172,7 +169,7 @@ class BasicFetcher:
             if self._closed.is_set():
                 self._lose(error)
                 return
-            _log.warning("jobs could not be put back, trying again until it works: %s", error)
+            log.warning("jobs could not be put back, trying again until it works: %s", error)
             self._deferred.add(self._return_all, error)
 
     def _return_all(self) -> None:
@@ -188,14 +185,14 @@ class BasicFetcher:
                 try:
                     self._pool.command("RPUSH", keys.queue(unit.queue), unit.raw, idempotent=False)
                 except ReplyLostError as error:
-                    _log.error("a job was put back, but Redis did not confirm it; it may be lost: %s: %s", unit, error)
+                    log.error("a job was put back, but Redis did not confirm it; it may be lost: %s: %s", unit, error)
                 self._returning.pop()
 
     def _lose(self, error: RedisError) -> None:
         with self._return_lock:
             if self._returning:
                 lost = counted(len(self._returning), "job")
-                _log.error("lost %s, because the basic fetcher keeps no copy in Redis: %s", lost, error)
+                log.error("lost %s, because the basic fetcher keeps no copy in Redis: %s", lost, error)
                 self._returning.clear()
 
     def note_async(self, queue: str) -> None:

@@ -6,15 +6,13 @@ waited for it would be lost to all other jobs. So the thread goes on, and the en
 Until then the job stays in flight under its owner, so no other process runs it.
 """
 
-import logging
 import threading
 from collections.abc import Callable
 
 from sidekiq_py.clock import Wakeable
 from sidekiq_py.engine.background import background_thread, started
 from sidekiq_py.errors import RedisError
-
-_log = logging.getLogger("sidekiq")
+from sidekiq_py.logs import log
 
 _PAUSE_SECONDS = 1.0
 
@@ -85,6 +83,6 @@ class Deferred:
         try:
             end()
         except Exception as error:  # noqa: BLE001 — any error leads to another try
-            _log.debug("a job's result is still refused: %s", error)
+            log.debug("a job's result is still refused: %s", error)
             return error
         return None

@@ -5,7 +5,6 @@ Ended jobs are settled first, so that the jobs they push can be fetched in the s
 ended, its end pushes exactly one job, and no other job is available, not even a fetch is needed (`direct_handoff`).
 """
 
-import logging
 from collections.abc import Collection, Sequence
 from itertools import islice
 from typing import Any
@@ -17,14 +16,13 @@ from sidekiq_py.engine.fetch.fetcher import claimed
 from sidekiq_py.engine.fetch.settle import Acknowledgements, Ends, Settler
 from sidekiq_py.engine.ownership.owner import Owner, Ownership, UnitOfWork, forget, give_back
 from sidekiq_py.errors import RedisReplyError
+from sidekiq_py.logs import log
 from sidekiq_py.outcome import Question
 from sidekiq_py.redis_access.connection.link import Command, Link
 from sidekiq_py.redis_access.connection.scripts import is_unknown
 from sidekiq_py.redis_access.job_path import in_flight
 from sidekiq_py.registry import OnNotices
 from sidekiq_py.wire import keys
-
-_log = logging.getLogger("sidekiq")
 
 # The most ends that go into one transaction with a fetch. More would block Redis for others longer than it saves.
 _MOST_ENDS_IN_A_TURN = 4
@@ -370,7 +368,7 @@ class Exchange:
 
     def _note_foreign(self, names: set[str]) -> None:
         for name in names - self._foreign:
-            _log.error(
+            log.error(
                 "queue:%s is not a list: something else wrote to this key. The queue is skipped; "
                 "rename or delete the key",
                 name,
@@ -393,4 +391,4 @@ def _pass_answer(question: Question, answer: Any) -> None:
     try:
         question.tell(answer)
     except Exception:  # noqa: BLE001 — the same round trip may have fetched jobs
-        _log.exception("the answer to an ended job's question could not be processed")
+        log.exception("the answer to an ended job's question could not be processed")

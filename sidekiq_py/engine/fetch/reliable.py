@@ -14,7 +14,6 @@ The fetcher that loses no job, and keeps a job from waiting for Redis round trip
 Fetching ends once `quiet` was called and the buffer is empty: `take` then returns None.
 """
 
-import logging
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -33,14 +32,13 @@ from sidekiq_py.engine.fetch.side_channel import SideChannel
 from sidekiq_py.engine.fetch.waiters import Waiters
 from sidekiq_py.engine.ownership.owner import Ownership, UnitOfWork, forget
 from sidekiq_py.errors import RedisError
+from sidekiq_py.logs import log
 from sidekiq_py.outcome import Question
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.job_path import in_flight, job_counts
 from sidekiq_py.redis_access.job_path.settle_script import Effect, Tally
 from sidekiq_py.registry import OnNotices
 from sidekiq_py.telemetry import Report
-
-_log = logging.getLogger("sidekiq")
 
 # Both grow with the time of a round trip (`BatchSize.stretch`), the second one only while jobs are fetched ahead.
 # A job that ran this long is acknowledged by itself: the round trip costs little, and a kill would repeat real work.
@@ -158,7 +156,7 @@ class ReliableFetcher:
         try:
             self._settler.flush()
         except RedisError as error:
-            _log.warning("some finished jobs could not be acknowledged and will run again: %s", error)
+            log.warning("some finished jobs could not be acknowledged and will run again: %s", error)
         self._exchange.close()
         self._side.close()
         self._settler.close()

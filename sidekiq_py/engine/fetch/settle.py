@@ -8,7 +8,6 @@ again after a lost reply, because a job that is no longer in flight is not settl
 for a lasting reason, the end is deferred (`deferred.py`) and the thread goes on.
 """
 
-import logging
 import math
 import os
 import threading
@@ -23,6 +22,7 @@ from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.engine.fetch.deferred import Deferred
 from sidekiq_py.engine.ownership.owner import Owner, UnitOfWork, forget
 from sidekiq_py.errors import RedisConnectionError, RedisError, RedisReplyError, ReplyLostError
+from sidekiq_py.logs import log
 from sidekiq_py.redis_access.connection.link import Command, Link
 from sidekiq_py.redis_access.connection.replies import raise_first
 from sidekiq_py.redis_access.connection.scripts import is_unknown
@@ -32,7 +32,6 @@ from sidekiq_py.redis_access.job_path.failed_jobs import add_to_dead
 from sidekiq_py.redis_access.job_path.settle_script import Effect
 from sidekiq_py.wire import keys
 
-_log = logging.getLogger("sidekiq")
 _PAUSE_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0)
 _TRIES_BEFORE_DEFERRING = 3
 _MAY_BE_LOST = "a job that runs at most once may be lost: the connection broke just before it started: %s"
@@ -198,7 +197,7 @@ class Settler:
                 if self._is_given_up:
                     raise
                 if tries == 0:
-                    _log.warning("could not settle a job, trying again until it works: %s", error)
+                    log.warning("could not settle a job, trying again until it works: %s", error)
                 reply_was_lost |= isinstance(error, ReplyLostError)
                 self._pause_after(error, tries)
                 tries += 1
@@ -242,13 +241,13 @@ class Settler:
                 if self.settle_once(unit, vital, counters) or (tries > 0 and self._is_entered(owner)):
                     return True
                 if tries > 0:
-                    _log.warning(_MAY_BE_LOST, unit)
+                    log.warning(_MAY_BE_LOST, unit)
                 return False
             except RedisError as error:
                 if tries == 0 and not isinstance(error, ReplyLostError):
                     raise
                 if self._is_given_up:
-                    _log.warning(_MAY_BE_LOST, unit)
+                    log.warning(_MAY_BE_LOST, unit)
                     raise
                 self._pause_after(error, tries)
                 tries += 1
@@ -303,11 +302,11 @@ class Settler:
             self._logged.add(what)
             until = "this error is fixed" if is_here_to_stay else "Redis accepts writes again"
             if unit.is_acknowledged_early and not unit.kept_by:
-                _log.error(
+                log.error(
                     "the result of a job that runs at most once stays in this process until %s: %s", until, refusal
                 )
             else:
-                _log.error("finished jobs stay in flight until %s: %s", until, refusal)
+                log.error("finished jobs stay in flight until %s: %s", until, refusal)
         return self._deferred.add(end, refusal)
 
     def _acknowledge(self, owner: Owner, units: list[UnitOfWork]) -> None:
@@ -328,7 +327,7 @@ class Settler:
         try:
             self._link.pack([end_call(unit)])
         except Exception as error:  # noqa: BLE001 — what a job wants written may be anything
-            _log.error("the result of a job cannot be sent to Redis; the job goes to the dead set: %s; %s", error, unit)
+            log.error("the result of a job cannot be sent to Redis; the job goes to the dead set: %s; %s", error, unit)
             now = now_seconds()
             unit.end = ([add_to_dead(unit.raw, now)], job_counts.count_commands(now, failed=True))
 
@@ -365,7 +364,7 @@ class Settler:
             if was_ours is None:
                 continue
             if not was_ours:
-                _log.info("a job was already settled, or is no longer ours: %s", unit)
+                log.info("a job was already settled, or is no longer ours: %s", unit)
             self._logged.clear()
             forget([unit])
 

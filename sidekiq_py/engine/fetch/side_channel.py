@@ -3,7 +3,6 @@ Gives jobs back and asks Redis questions outside of the exchange. It uses a conn
 fetch nor an acknowledgement waits for it.
 """
 
-import logging
 import threading
 from collections.abc import Sequence
 
@@ -12,11 +11,10 @@ from sidekiq_py.engine.fetch.flusher import RETRY_SECONDS
 from sidekiq_py.engine.fetch.redis_errors import RedisErrors
 from sidekiq_py.engine.ownership.owner import Owner, Ownership, UnitOfWork, by_owner, forget, give_back
 from sidekiq_py.errors import RedisError
+from sidekiq_py.logs import log
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.extension import revoked
 from sidekiq_py.registry import OnNotices
-
-_log = logging.getLogger("sidekiq")
 
 
 class SideChannel:
@@ -56,7 +54,7 @@ class SideChannel:
         """Put back jobs that will not finish here. The first of them will run first. Does not raise."""
         for unit in units:
             if unit.owner is None:
-                _log.warning("a job that runs at most once was cut off, and will not run again: %s", unit)
+                log.warning("a job that runs at most once was cut off, and will not run again: %s", unit)
         for owner, theirs in by_owner(units).items():
             try:
                 with self._lock:

@@ -15,7 +15,6 @@ The one thing it cannot avoid is Python's interpreter lock. While a job holds th
 expression that never ends), the lease is not renewed. All this thread can do is to log it afterwards.
 """
 
-import logging
 import math
 import time
 from typing import Any
@@ -27,10 +26,9 @@ from sidekiq_py.engine.downtime import Outage
 from sidekiq_py.engine.ownership.owner import Ownership
 from sidekiq_py.engine.pulse import Pulse
 from sidekiq_py.errors import RedisError, ReplyLostError
+from sidekiq_py.logs import log
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.telemetry import Report
-
-_log = logging.getLogger("sidekiq")
 
 _RETRY_SECONDS = 0.5
 # How late the housekeeper may be, as a share of its beat.
@@ -141,4 +139,4 @@ class LeaseKeeper:
             "The lease was renewed %.1f seconds late. After %g s without a renewal, other workers may run this "
             "worker's jobs. %s"
         )
-        self._callbacks.call(lambda: _log.warning(text, seconds, self._lease_seconds, reason))
+        self._callbacks.call(lambda: log.warning(text, seconds, self._lease_seconds, reason))

@@ -7,7 +7,6 @@ that the old epoch still does can affect a later run of the same job.
 """
 
 import itertools
-import logging
 import math
 import threading
 from collections import Counter
@@ -17,14 +16,12 @@ from typing import Any
 
 from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.ownership.host import ProcessPlace, registration
-from sidekiq_py.logs import counted
+from sidekiq_py.logs import counted, log
 from sidekiq_py.outcome import Question
 from sidekiq_py.redis_access.connection.link import Command, Link
 from sidekiq_py.redis_access.connection.replies import raise_first
 from sidekiq_py.redis_access.job_path import in_flight
 from sidekiq_py.redis_access.job_path.settle_script import Effect, Tally
-
-_log = logging.getLogger("sidekiq")
 
 
 class Owner:
@@ -115,7 +112,7 @@ class Ownership:
         queues: Sequence[str],
         lease_seconds: float,
         on_epoch: Callable[[str], None] = lambda name: None,
-        warn: Callable[[str], object] = _log.warning,
+        warn: Callable[[str], object] = log.warning,
     ) -> None:
         self.identity = identity
         self._queues = list(queues)
@@ -243,7 +240,7 @@ class Ownership:
         else:
             answers = link.batch(questions)
         if moved:
-            _log.info("put back %s that a failed call to Redis had left in flight", counted(moved, "job"))
+            log.info("put back %s that a failed call to Redis had left in flight", counted(moved, "job"))
         return moved, answers
 
     def _compared_former(self, link: Link, owner: Owner) -> int:

@@ -12,14 +12,13 @@ their process, too.
 """
 
 import itertools
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sidekiq_py.engine.ownership.owner import Ownership
 from sidekiq_py.errors import LateDeathError, PoisonPillError, RedisError, RedisReplyError
 from sidekiq_py.hooks import Hooks
-from sidekiq_py.logs import log_context
+from sidekiq_py.logs import log, log_context
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.job_path import pending_deaths
@@ -27,8 +26,6 @@ from sidekiq_py.redis_access.job_path.failed_jobs import Command
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.failure import error_class_name, error_text
-
-_log = logging.getLogger("sidekiq")
 
 # The most records taken over per beat: the handlers may be so slow that they are why the other process was killed.
 _MOST_AT_A_TIME = 100
@@ -101,7 +98,7 @@ class PendingDeaths:
                 raise
             if not self._is_refused:
                 self._is_refused = True
-                _log.error(
+                log.error(
                     "death handlers that other processes left uncalled cannot be called: %s; check that the key %s is "
                     "a hash and that this Redis user may read and write it",
                     error,
@@ -122,13 +119,13 @@ class PendingDeaths:
             death = pending_deaths.death_of(text)
             if death is None:
                 self._unreadable.add(field)
-                _log.error("the field %r of %s is not the death of a job; it is ignored", field, keys.DEATHS)
+                log.error("the field %r of %s is not the death of a job; it is ignored", field, keys.DEATHS)
                 continue
             error = _error_of(death)
             new = self._new_field()
             if self._hooks.has_death_handler_for(error) and pending_deaths.take_over(link, field, new, text):
                 with log_context(death.payload):
-                    _log.info("%s ended before it called the death handlers", pending_deaths.owner_in(field))
+                    log.info("%s ended before it called the death handlers", pending_deaths.owner_in(field))
                 yield PendingDeath(self._pool, self._hooks, new), death.payload, error
 
     def _new_field(self) -> bytes:
@@ -160,7 +157,7 @@ class PendingDeath:
         try:
             pending_deaths.remove(self._pool, self._field)
         except RedisError as failure:
-            _log.warning(
+            log.warning(
                 "death handlers were called, but Redis could not record it; they may be called again: %s", failure
             )
 

@@ -19,7 +19,6 @@ and those that left jobs behind get one slice each in turn. A pass can be cut sh
 owner at which it stopped.
 """
 
-import logging
 import math
 import os
 from bisect import bisect_right
@@ -35,7 +34,7 @@ from sidekiq_py.engine.ownership.pending_deaths import PendingDeath, PendingDeat
 from sidekiq_py.errors import ArgumentError, PoisonPillError, RedisError, RedisReplyError
 from sidekiq_py.extension import JobEnd
 from sidekiq_py.loaded_extensions import LoadedExtensions
-from sidekiq_py.logs import counted, log_context
+from sidekiq_py.logs import counted, log, log_context
 from sidekiq_py.redis_access.connection.link import Command, Link
 from sidekiq_py.redis_access.connection.slices import slices_of
 from sidekiq_py.redis_access.job_path import in_flight, recover
@@ -44,8 +43,6 @@ from sidekiq_py.telemetry import Report
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.failure import error_class_name
 from sidekiq_py.wire.payload import dump, parse_job_or_empty
-
-_log = logging.getLogger("sidekiq")
 
 MOST_DEATHS = 3
 # The longest time for which CPU use keeps a process without a lease alive. No call holds Python's interpreter lock for
@@ -248,7 +245,7 @@ class Recovery:
         if certain:
             recover.forget_processes(self._link, {_identity(name) for name in names})
         for name in recover.fence_all(self._link, names, certain=certain, now=now_seconds()):
-            _log.warning("%s is dead; its jobs go back to their queues", name)
+            log.warning("%s is dead; its jobs go back to their queues", name)
         for name in names:
             self._missing.pop(name, None)
 
@@ -301,7 +298,7 @@ class Recovery:
                 moved += found
                 self._under_way[name] = round_
             elif round_.moved:
-                _log.info("recovered %s of %s", counted(round_.moved, "job"), name)
+                log.info("recovered %s of %s", counted(round_.moved, "job"), name)
             if monotonic() >= until:
                 break
         return moved
@@ -318,7 +315,7 @@ class Recovery:
                 raise
             if name not in self._left:
                 self._left.add(name)
-                _log.error("the jobs that %s had in flight cannot be recovered: %s; see sidekiq-py doctor", name, error)
+                log.error("the jobs that %s had in flight cannot be recovered: %s; see sidekiq-py doctor", name, error)
             return None
 
     def _bring_back(self, name: str, entries: Sequence[recover.Entry]) -> int:
@@ -364,7 +361,7 @@ class Recovery:
             return False
         if was_there:
             with log_context(payload):
-                _log.error("%s: %s", error, entry.raw[:200].decode(errors="replace"))
+                log.error("%s: %s", error, entry.raw[:200].decode(errors="replace"))
             self._on_dead_lettered(entry.raw, error, death)
         return was_there
 
@@ -374,7 +371,7 @@ class Recovery:
             return
         self._stuck.add((name, entry.field))
         with log_context(parse_job_or_empty(entry.raw)):
-            _log.error(
+            log.error(
                 "a job that has killed its process too often cannot be moved to the dead set and stays in flight under "
                 "%s: %s. Fix this error (`sidekiq-py doctor` shows keys of a wrong type), and the job is moved "
                 "automatically. The job: %s",

@@ -1,16 +1,13 @@
 """Passes on what the lease keeper and the housekeeper report, in a thread that they need not wait for."""
 
-import logging
 from typing import Any
 
 from sidekiq_py.engine.callback_thread import CallbackThread
 from sidekiq_py.engine.ownership.pending_deaths import PendingDeath
 from sidekiq_py.hooks import Hooks
-from sidekiq_py.logs import log_context
+from sidekiq_py.logs import log, log_context
 from sidekiq_py.telemetry import RECOVER
 from sidekiq_py.wire.payload import parse_job_or_empty
-
-_log = logging.getLogger("sidekiq")
 
 
 class OwnershipReports:
@@ -32,7 +29,7 @@ class OwnershipReports:
 
     def warn(self, text: str) -> None:
         """Log a warning."""
-        self._callbacks.call(lambda: _log.warning("%s", text))
+        self._callbacks.call(lambda: log.warning("%s", text))
 
     def recovered(self, owner: str, count: int, dead: int) -> None:
         """Emit the telemetry event for a dead owner's recovered jobs."""

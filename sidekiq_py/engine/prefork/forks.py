@@ -1,6 +1,5 @@
 """Forks the processes of `--processes N`, with two pipes each, reads their messages, and reaps them."""
 
-import logging
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -9,8 +8,7 @@ from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.prefork.child_process import ChildProcess
 from sidekiq_py.engine.prefork.pipes import LinePipe, Message, Outbox, Parent, readable
 from sidekiq_py.engine.upkeep.process_end import end_process
-
-_log = logging.getLogger("sidekiq")
+from sidekiq_py.logs import log
 
 # The exit code of a process that other code has waited for, so that the real one is lost.
 _UNKNOWN_CODE = 255
@@ -80,7 +78,7 @@ class Forks:
         except SystemExit as error:
             code = error.code if isinstance(error.code, int) else 1
         except BaseException:  # noqa: BLE001 — no error may let a child continue as a second parent
-            _log.exception("a child process could not start")
+            log.exception("a child process could not start")
         finally:
             end_process(code)
 

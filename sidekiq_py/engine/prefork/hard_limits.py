@@ -16,7 +16,6 @@ finds nothing to settle. If no helper settles the job in time, the child is kill
 that of a dead owner.
 """
 
-import logging
 import os
 import signal
 from collections.abc import Iterator
@@ -25,8 +24,7 @@ from dataclasses import dataclass, field
 from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.prefork.child_process import ChildProcess, Limit, Reason, State, signal_name
 from sidekiq_py.engine.prefork.fleet import Fleet
-
-_log = logging.getLogger("sidekiq")
+from sidekiq_py.logs import log
 
 _SETTLE_SECONDS = 10.0
 _SETTLE_AGAIN_SECONDS = 1.0
@@ -219,10 +217,10 @@ class HardLimits:
         if self._settling is not None and self._settling.child is child:
             self._settling = None
         if limit.signal_number == signal.SIGKILL:
-            _log.warning("%s: child %d is killed", limit.reason, child.pid)
+            log.warning("%s: child %d is killed", limit.reason, child.pid)
             child.kill(Reason.PAST_LIMIT)
         else:
-            _log.warning("%s: child %d is sent %s", limit.reason, child.pid, signal_name(limit.signal_number))
+            log.warning("%s: child %d is sent %s", limit.reason, child.pid, signal_name(limit.signal_number))
             child.pass_signal(limit)
 
 

@@ -1,12 +1,9 @@
 """Replaces child processes that use too much memory."""
 
-import logging
-
 from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.prefork.child_process import Reason, rss_kb_of
 from sidekiq_py.engine.prefork.fleet import Fleet
-
-_log = logging.getLogger("sidekiq")
+from sidekiq_py.logs import log
 
 _LOOK_SECONDS = 5.0
 
@@ -37,5 +34,5 @@ class MemoryLimit:
             size = rss_kb_of(child.pid)
             # A child that still imports the program is left alone: its replacement would do the same.
             if child.is_ready and size > self._limit_kb:
-                _log.warning("child %d uses %d MB, more than the limit; it is replaced", child.pid, size // 1024)
+                log.warning("child %d uses %d MB, more than the limit; it is replaced", child.pid, size // 1024)
                 self._fleet.stop(child, Reason.REPLACED)

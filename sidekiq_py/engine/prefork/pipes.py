@@ -33,7 +33,6 @@ Between a sidecar (`sidecar.py`) and the others; each text is one line:
 A reader ignores messages that it does not understand: a job may write to any file that its process has open.
 """
 
-import logging
 import os
 import select
 import threading
@@ -41,7 +40,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
-_log = logging.getLogger("sidekiq")
+from sidekiq_py.logs import log
 
 _CHUNK = 65536
 # poll() takes at most 24 days at a time.
@@ -170,7 +169,7 @@ class Parent:
                         on_message(message)
                     except Exception:  # noqa: BLE001 — a sidecar's request may run code of the program
                         # This thread must go on: it also notices the parent's end.
-                        _log.exception("a message of the parent process could not be handled: %.200r", message)
+                        log.exception("a message of the parent process could not be handled: %.200r", message)
 
         threading.Thread(target=run, name="sidekiq.parent", daemon=True).start()
 

@@ -1,11 +1,8 @@
 """Restarts the children one by one: a new child starts first, and once it is ready, an old one is stopped."""
 
-import logging
-
 from sidekiq_py.engine.prefork.child_process import ChildProcess, End, Reason, State
 from sidekiq_py.engine.prefork.fleet import Fleet
-
-_log = logging.getLogger("sidekiq")
+from sidekiq_py.logs import log
 
 
 class RollingRestart:
@@ -30,7 +27,7 @@ class RollingRestart:
     def begin(self) -> None:
         """Begin to replace all current children."""
         self._old = self._fleet.staying
-        _log.info("Restarting %d children one by one", len(self._old))
+        log.info("Restarting %d children one by one", len(self._old))
 
     def cancel(self) -> None:
         """Keep the children that have not been replaced."""
@@ -55,5 +52,5 @@ class RollingRestart:
             return
         self.newcomer = None
         if end in (End.FAILED_START, End.CRASHED):
-            _log.error("the restarted program does not start; the running children are kept")
+            log.error("the restarted program does not start; the running children are kept")
             self._old.clear()

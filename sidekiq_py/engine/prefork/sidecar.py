@@ -7,7 +7,6 @@ children, and ends it when all children have ended. Texts are relayed unchanged;
 Nothing here blocks: messages that a child does not take are buffered up to a limit, and beyond that they are dropped.
 """
 
-import logging
 import os
 import signal
 import time
@@ -20,8 +19,7 @@ from sidekiq_py.engine.prefork.child_starts import ChildStarts
 from sidekiq_py.engine.prefork.fleet import Fleet
 from sidekiq_py.engine.prefork.forks import Forks
 from sidekiq_py.engine.prefork.pipes import Message, Parent
-
-_log = logging.getLogger("sidekiq")
+from sidekiq_py.logs import log
 
 # The limit of what is buffered for one child or the sidecar; beyond it, messages are dropped.
 _MOST_WAITING_BYTES = 4_000_000
@@ -81,7 +79,7 @@ class Sidecar:
         except OSError as error:
             pause = self._starts.note_death(was_ready=False, age_seconds=0.0, now=monotonic())
             name = self._role.name
-            _log.error("the %s process could not be started (%s); trying again in %.1f s", name, error, pause)
+            log.error("the %s process could not be started (%s); trying again in %.1f s", name, error, pause)
 
     def note_end(self, code: int, *, is_stopping: bool) -> None:
         """The sidecar has ended. Another one is started soon, unless the worker is stopping."""
@@ -92,7 +90,7 @@ class Sidecar:
         self._starts.note_death(was_ready=True, age_seconds=now - process.born_at, now=now)
         if not is_stopping:
             # systemd, by default, sends TERM to all processes of a worker.
-            _log.warning("the %s process %d ended (%d) and is replaced", self._role.name, process.pid, code)
+            log.warning("the %s process %d ended (%d) and is replaced", self._role.name, process.pid, code)
 
     def stop(self) -> None:
         """Ask the sidecar to exit, and kill it if it does not. Blocks until it has ended."""
@@ -156,7 +154,7 @@ class Sidecar:
         try:
             return self._role.handle(text)
         except Exception:  # noqa: BLE001 — no request may stop the parent
-            _log.exception("a request of the sidecar process failed in the parent")
+            log.exception("a request of the sidecar process failed in the parent")
             return ""
 
     def _to_sidecar(self, word: str, *details: str) -> None:

@@ -22,7 +22,6 @@ child does, the parent goes on.
 - Sidecars, up to two, are kept running beside the children until the worker is asked to stop (`sidecar.py`).
 """
 
-import logging
 import os
 import signal
 import time
@@ -48,8 +47,7 @@ from sidekiq_py.engine.prefork.rolling_restart import RollingRestart
 from sidekiq_py.engine.prefork.scaling import ScalingPolicy
 from sidekiq_py.engine.prefork.sidecar import Role, Sidecar
 from sidekiq_py.engine.signals import USR1_DUMPS, SignalInbox
-
-_log = logging.getLogger("sidekiq")
+from sidekiq_py.logs import log
 
 # How long after the shutdown timeout a child is killed.
 _STOP_MORE_SECONDS = 10
@@ -187,7 +185,7 @@ class Supervisor:
             try:
                 self._fleet.start()
             except OSError as error:
-                _log.error("a child could not be forked: %s", error)
+                log.error("a child could not be forked: %s", error)
                 self._note_failed_start(0.0, 1)
 
     def _reap(self) -> None:
@@ -227,7 +225,7 @@ class Supervisor:
         if end is not End.LEFT:
             how = f"was killed by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
             then = " before it was ready" if end is End.FAILED_START else "; its jobs go back to their queues"
-            _log.warning("child %d %s%s", child.pid, how, then)
+            log.warning("child %d %s%s", child.pid, how, then)
         if end in (End.LEFT, End.CUT_SHORT):
             self._starts.note_stop()
             return
@@ -240,7 +238,7 @@ class Supervisor:
     def _note_failed_start(self, age_seconds: float, code: int) -> None:
         pause = self._starts.note_death(was_ready=False, age_seconds=age_seconds, now=monotonic())
         if self._starts.has_given_up:
-            _log.error("no child has started in %d tries; their errors are logged above", self._starts.tries)
+            log.error("no child has started in %d tries; their errors are logged above", self._starts.tries)
             self._exit_code = max(code, 1)
             self._stop()
         else:
@@ -248,7 +246,7 @@ class Supervisor:
 
     def _note_pause(self, pause_seconds: float | None) -> None:
         if pause_seconds is not None:
-            _log.warning("a child died soon after its start; waiting %.1f s before another one starts", pause_seconds)
+            log.warning("a child died soon after its start; waiting %.1f s before another one starts", pause_seconds)
 
     # ---- messages and signals
 
@@ -282,7 +280,7 @@ class Supervisor:
             else:
                 self._handle_child_message(process, message)
         except Exception as error:  # noqa: BLE001 — no message may stop the parent
-            _log.warning("ignoring a message from process %d, %.200r: %s", process.pid, message, error)
+            log.warning("ignoring a message from process %d, %.200r: %s", process.pid, message, error)
 
     def _handle_child_message(self, child: ChildProcess, message: Message) -> None:
         match message.word, message.details:
@@ -322,7 +320,7 @@ class Supervisor:
     def _note_leaving(self, child: ChildProcess) -> None:
         if self._fleet.note_leaving(child) and not self._is_stopping:
             self.size.note_stopped()
-            _log.info("child %d was stopped and is not replaced; children left: %d", child.pid, self.size.wanted)
+            log.info("child %d was stopped and is not replaced; children left: %d", child.pid, self.size.wanted)
 
     def _handle_signal(self, name: str) -> None:
         if name in ("TERM", "INT"):
@@ -380,7 +378,7 @@ class Supervisor:
         if self._is_stopping:
             return
         for child in self.size.step(self._may_go(), monotonic(), may_scale=self._may_scale):
-            _log.info("child %d is stopped, because only %d should run", child.pid, self.size.wanted)
+            log.info("child %d is stopped, because only %d should run", child.pid, self.size.wanted)
             # No other child replaces it, because `wanted` is smaller.
             self._fleet.stop(child, Reason.REPLACED)
 
@@ -395,5 +393,5 @@ def _going_on() -> Iterator[None]:
     try:
         yield
     except Exception:  # noqa: BLE001 — as above
-        _log.exception("Internal error in the parent process, which goes on")
+        log.exception("Internal error in the parent process, which goes on")
         time.sleep(_AFTER_ERROR_SECONDS)

@@ -1,13 +1,10 @@
 """Adds the running job to every line that is logged while it runs, and applies the job's own log level."""
 
-import logging
 from collections.abc import Mapping
 from typing import Any
 
 from sidekiq_py.engine.report.job_log_level import LevelGate, find_gate, new_gate
-from sidekiq_py.logs import level_number, running_payload
-
-_log = logging.getLogger("sidekiq")
+from sidekiq_py.logs import level_number, log, running_payload
 
 
 class JobContext:
@@ -36,7 +33,7 @@ class JobContext:
     def _use_level(self, name: object) -> None:
         level = level_number(name)
         if level is None:
-            _log.warning("Invalid log level: %r", name)
+            log.warning("Invalid log level: %r", name)
             return
         self.gate = find_gate() or new_gate()
         self.gate.enter(level)

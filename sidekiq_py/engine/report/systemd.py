@@ -5,13 +5,12 @@ Messages are sent as datagrams to the socket that `NOTIFY_SOCKET` names; without
 sd_notify(3); Sidekiq 6.0.6 and later, systemd.rb.
 """
 
-import logging
 import os
 import socket
 import threading
 from collections.abc import Mapping
 
-_log = logging.getLogger("sidekiq")
+from sidekiq_py.logs import log
 
 # Ruby refuses to ping more often than twice a second.
 _SHORTEST_WATCHDOG_SECONDS = 1.0
@@ -45,7 +44,7 @@ class ServiceNotifier:
         if self._watchdog_seconds is not None and self._pinging is None:
             # Half the watchdog's timeout, as sd_watchdog_enabled(3) recommends.
             pause = self._watchdog_seconds / 2
-            _log.info("Pinging systemd watchdog every %.1f sec", pause)
+            log.info("Pinging systemd watchdog every %.1f sec", pause)
             self._pinging = threading.Thread(target=self._ping, args=(pause,), name="sidekiq.watchdog", daemon=True)
             self._pinging.start()
 
@@ -68,7 +67,7 @@ class ServiceNotifier:
                 line.connect(address)
                 line.sendall(state.encode())
         except OSError as error:
-            _log.warning("%s could not be sent to systemd: %s", state, error)
+            log.warning("%s could not be sent to systemd: %s", state, error)
             return False
         return True
 
@@ -92,6 +91,6 @@ def watchdog_seconds(variables: Mapping[str, str], pid: int) -> float | None:
     if seconds <= 0 or variables.get("WATCHDOG_PID", str(pid)) != str(pid):
         return None
     if seconds < _SHORTEST_WATCHDOG_SECONDS:
-        _log.error("systemd Watchdog too fast: %s s; set WatchdogSec to 1 s or more", seconds)
+        log.error("systemd Watchdog too fast: %s s; set WatchdogSec to 1 s or more", seconds)
         return None
     return seconds

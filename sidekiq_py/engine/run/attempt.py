@@ -5,7 +5,6 @@ Threads and the event loop each run jobs in their own way. Both settle them here
 shutdown.
 """
 
-import logging
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -34,6 +33,7 @@ from sidekiq_py.errors import (
 from sidekiq_py.extension import Extension, JobEnd
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.loaded_extensions import LoadedExtensions
+from sidekiq_py.logs import log
 from sidekiq_py.middleware.chain import Chain, ServerMiddleware
 from sidekiq_py.outcome import Attempt, EndKind, Outcome, Question
 from sidekiq_py.redis_access.job_path import job_counts, settle_script
@@ -44,8 +44,6 @@ from sidekiq_py.telemetry import JOB_EXCEPTION, JOB_START, JOB_STOP, SETTLE
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.payload import parse_job_or_empty, score_text
-
-_log = logging.getLogger("sidekiq")
 
 _SHOWN_BYTES = 200
 
@@ -193,7 +191,7 @@ class Surroundings:
             try:
                 outcome.afterwards()
             except RedisError as failure:
-                _log.warning("a job has ended, but its follow-up work failed: %s", failure)
+                log.warning("a job has ended, but its follow-up work failed: %s", failure)
         return True
 
     def enter(self, payload: Payload, queue: str) -> None:
@@ -275,7 +273,7 @@ class AttemptEnd:
         around = self._around
         end = JobEnd("invalidated", payload, unit.raw, unit.queue, now_seconds(), around.dialect())
         self._fetcher.finish(unit, around.extensions.end_effects(end), (), 0.0)
-        _log.info("a job was not run: %s: %s", reason, unit)
+        log.info("a job was not run: %s: %s", reason, unit)
 
     def failed(
         self,
@@ -463,7 +461,7 @@ class AttemptEnd:
             self._requeue(unit, ended.error, outcome.vital)
             _emit_settled("requeue", ended.payload, unit.raw, unit.queue)
         elif not self._around.carry_out(ended, outcome, partial(self._fetcher.settle, unit), is_reported=is_reported):
-            _log.info("a job ended after another process had taken it over; nothing was written: %s", unit)
+            log.info("a job ended after another process had taken it over; nothing was written: %s", unit)
 
     def _requeue(self, unit: UnitOfWork, error: BaseException | None, other: tuple[settle_script.Effect, ...]) -> None:
         """
@@ -529,4 +527,4 @@ def settle_or_leave(settle: Callable[[], object], unit: UnitOfWork) -> None:
 def log_left_behind(unit: UnitOfWork, error: RedisError) -> None:
     """Log that a job could not be settled, and what happens to it."""
     fate = "it will be recovered" if unit.owner is not None else "it was no longer in flight, so its outcome is lost"
-    _log.error("a job could not be settled before the process ended; %s: %s", fate, error)
+    log.error("a job could not be settled before the process ended; %s: %s", fate, error)

@@ -8,7 +8,6 @@ flusher sends. Work that would block the loop, such as settling a failure, runs 
 import asyncio
 import contextvars
 import itertools
-import logging
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -32,8 +31,6 @@ from sidekiq_py.middleware.running import arun
 from sidekiq_py.registry import JobDefinition
 
 T = TypeVar("T")
-
-_log = logging.getLogger("sidekiq")
 
 # Settling in a hundred threads at once takes twice the CPU time that it takes in four.
 _SETTLING_THREADS = 4

@@ -13,7 +13,6 @@ The queue stays unserved until the process is restarted or told to serve it agai
 whether all such jobs are gone from it.
 """
 
-import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence, Set
 
@@ -24,11 +23,9 @@ from sidekiq_py.engine.fetch.waiters import BLOCK_SECONDS
 from sidekiq_py.engine.ownership.owner import UnitOfWork
 from sidekiq_py.errors import ExtensionKeyError
 from sidekiq_py.hooks import Hooks
-from sidekiq_py.logs import log_context
+from sidekiq_py.logs import log, log_context
 from sidekiq_py.registry import Payload
 from sidekiq_py.wire.extensions import EXTENSION_KEYS, extension_keys_of
-
-_log = logging.getLogger("sidekiq")
 
 _CAREFUL_FIRST: tuple[ExtensionPolicy, ...] = ("refuse", "bury")
 
@@ -130,7 +127,7 @@ class ForeignFeatures:
         fetcher.requeue([unit])
         if is_first:
             with log_context(payload):
-                _log.error("%s. The job went back to its queue. %s", error, self._state(unit.queue))
+                log.error("%s. The job went back to its queue. %s", error, self._state(unit.queue))
                 self._hooks.call_error_handlers(
                     error, {"context": "A queue is no longer served", "job": payload, "jobstr": unit.raw}
                 )

@@ -1,9 +1,8 @@
 """Jobs that extensions do not let start: how long each waits before the next try, and when that is logged."""
 
-import logging
 from typing import Any
 
-_log = logging.getLogger("sidekiq")
+from sidekiq_py.logs import log
 
 _FIRST_PAUSE_SECONDS = 15.0
 _LONGEST_PAUSE_SECONDS = 3600.0
@@ -37,7 +36,7 @@ class HeldUp:
             self._times.pop(next(iter(self._times)))
         self._times[jid] = times
         if times % _LOG_EVERY == 0:
-            _log.warning("%s (jid %s) was postponed %d times here: %s", payload.get("class"), jid, times, reason)
+            log.warning("%s (jid %s) was postponed %d times here: %s", payload.get("class"), jid, times, reason)
 
     def forget(self, payload: Payload) -> None:
         """Drop the count of a job that starts."""

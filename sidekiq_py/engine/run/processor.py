@@ -5,7 +5,6 @@ One thread that takes a job, runs it and settles it, until there is nothing more
 settle.* An `async def` job is handed to the event loop, and the thread takes the next one.
 """
 
-import logging
 import math
 import sys
 import threading
@@ -40,6 +39,7 @@ from sidekiq_py.errors import (
     TerminatedError,
 )
 from sidekiq_py.extension import Drop, Extension, FetchedJob, Postpone
+from sidekiq_py.logs import log
 from sidekiq_py.middleware.chain import Chain, ServerMiddleware
 from sidekiq_py.middleware.running import run
 from sidekiq_py.registry import Admit, JobDefinition
@@ -50,7 +50,6 @@ from sidekiq_py.wire.payload import parse_job
 if TYPE_CHECKING:
     from sidekiq_py.engine.run.event_loop import EventLoop
 
-_log = logging.getLogger("sidekiq")
 
 _PAUSE_SECONDS = 1.0
 _MOST_IN_A_ROW = 1000
@@ -239,7 +238,7 @@ class Processor:
         try:
             self._around.hooks.report(error, context)
         except BaseException:  # noqa: BLE001 — a handler that calls sys.exit() must not end the thread
-            _log.exception("an error handler failed")
+            log.exception("an error handler failed")
 
     def _process(self, unit: UnitOfWork) -> None:
         started = monotonic()

@@ -1,6 +1,5 @@
 """The jobs that run in this process, and the time that a shutdown gives them."""
 
-import logging
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -9,12 +8,11 @@ from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.ownership.owner import UnitOfWork
 from sidekiq_py.engine.run.manager import Manager
 from sidekiq_py.engine.run.work_state import WorkState
-from sidekiq_py.logs import counted
+from sidekiq_py.logs import counted, log
 
 if TYPE_CHECKING:
     from sidekiq_py.engine.run.event_loop import EventLoop
 
-_log = logging.getLogger("sidekiq")
 
 # How long a job may take to react to Shutdown. Source: Sidekiq 6.4 and later, manager.rb.
 _GRACE_SECONDS = 3.0
@@ -67,7 +65,7 @@ class RunningJobs:
             self._wait_until(lambda: not self._is_waiting_for_redis, lambda: min(self._deadline, give_up_at))
             return
         if self._state.busy:
-            _log.info("The time for jobs to finish is up: raising Shutdown in %s", counted(self._state.busy, "job"))
+            log.info("The time for jobs to finish is up: raising Shutdown in %s", counted(self._state.busy, "job"))
         for manager in self._managers:
             manager.interrupt()
         if self._loop is not None:
@@ -75,7 +73,7 @@ class RunningJobs:
         end = monotonic() + _GRACE_SECONDS
         if not self._wait_until(lambda: not self._is_busy, lambda: end) and self._state.busy:
             count = counted(self._state.busy, "job")
-            _log.warning("%s did not stop on Shutdown; unfinished work goes back to its queue", count)
+            log.warning("%s did not stop on Shutdown; unfinished work goes back to its queue", count)
 
     def may_be_left(self) -> bool:
         """True if no job runs, or if the deadline and the grace period have passed."""

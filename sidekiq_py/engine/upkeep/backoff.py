@@ -1,9 +1,8 @@
 """Jobs that could not be moved: each failure is reported once and retried at growing intervals."""
 
-import logging
 from collections import Counter
 
-from sidekiq_py.logs import counted
+from sidekiq_py.logs import counted, log
 from sidekiq_py.telemetry import Report
 
 FIRST_PAUSE_SECONDS = 1.0
@@ -11,8 +10,6 @@ LONGEST_PAUSE_SECONDS = 60.0
 MOST_REMEMBERED = 10_000
 # Longer than a poller takes to go through 100,000 members that cannot be moved.
 _STALE_AFTER_SECONDS = 600.0
-
-_log = logging.getLogger("sidekiq")
 
 
 class Backoffs:
@@ -60,7 +57,7 @@ class Backoffs:
             if self._in_this_pass[kind] == 1:
                 self._report(error, {"context": context, "jobstr": member})
             if len(self._waiting) == MOST_REMEMBERED - 1:
-                _log.error("%s jobs cannot be moved; errors of further ones are not reported", MOST_REMEMBERED)
+                log.error("%s jobs cannot be moved; errors of further ones are not reported", MOST_REMEMBERED)
         pause = FIRST_PAUSE_SECONDS if found is None else min(found[1] * 2, LONGEST_PAUSE_SECONDS)
         self._waiting[hash(member)] = (at + pause, pause)
 
@@ -68,7 +65,7 @@ class Backoffs:
         """Log how many jobs were not reported individually."""
         for (context, error_class), jobs in self._in_this_pass.items():
             if jobs > 1:
-                _log.warning("%s: the same for %s: %s", context, counted(jobs - 1, "more job"), error_class)
+                log.warning("%s: the same for %s: %s", context, counted(jobs - 1, "more job"), error_class)
         self._in_this_pass.clear()
 
     def forget(self, member: bytes) -> None:

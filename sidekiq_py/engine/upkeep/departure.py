@@ -9,9 +9,8 @@ from sidekiq_py.clock import now_seconds
 from sidekiq_py.engine.ownership.owner import Ownership, UnitOfWork
 from sidekiq_py.engine.run.manager import Manager
 from sidekiq_py.errors import RedisError
+from sidekiq_py.logs import log
 from sidekiq_py.redis_access.connection.pool import Pool
-
-_log = logging.getLogger("sidekiq")
 
 
 class Departure:
@@ -47,7 +46,7 @@ class Departure:
             elif left:
                 self._managers[0].fetcher.requeue(left)
         except RedisError as error:
-            _log.warning("This process could not return its jobs; another worker will recover them: %s", error)
+            log.warning("This process could not return its jobs; another worker will recover them: %s", error)
         self._pool.close()
 
     def let_go_and_exit(self, code: int) -> None:

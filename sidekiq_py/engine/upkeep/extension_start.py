@@ -1,17 +1,14 @@
 """Starts a worker's extensions, and exchanges with other processes which payload keys their extensions own."""
 
-import logging
-
 from sidekiq_py.clock import monotonic
 from sidekiq_py.config import Config
 from sidekiq_py.engine.run.foreign_features import ForeignFeatures
 from sidekiq_py.errors import ExtensionError, RedisReplyError
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.loaded_extensions import LoadedExtensions
+from sidekiq_py.logs import log
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.processes import extension_keys
-
-_log = logging.getLogger("sidekiq")
 
 _EXCHANGE_EVERY_SECONDS = 60.0
 
@@ -59,6 +56,6 @@ class ExtensionStart:
             announced = extension_keys.exchange(self._pool, own)
         except RedisReplyError as error:
             # The user has few rights, or Redis is full. It is tried again later.
-            _log.debug("could not exchange the payload keys of extensions: %s", error)
+            log.debug("could not exchange the payload keys of extensions: %s", error)
             return
         self._foreign.learn(announced, own.keys())

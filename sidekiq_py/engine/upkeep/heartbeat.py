@@ -10,7 +10,6 @@ The lease on the process's jobs is not renewed here, so the program's hooks cann
 Source: Sidekiq 6.4.1 and 8.1.7, launcher.rb.
 """
 
-import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +22,7 @@ from sidekiq_py.engine.pulse import Pulse
 from sidekiq_py.engine.run.work_state import RunningJob
 from sidekiq_py.errors import RedisError
 from sidekiq_py.hooks import Hooks
+from sidekiq_py.logs import log
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.processes import beats
 from sidekiq_py.wire.dialect import Dialect, version_text
@@ -31,8 +31,6 @@ from sidekiq_py.wire.work import dump_work
 
 RTT_READINGS = 5
 RTT_WARNING_US = 50_000
-
-_log = logging.getLogger("sidekiq")
 
 
 class Heartbeat:
@@ -132,7 +130,7 @@ class Heartbeat:
         try:
             beats.clear(self._pool, self._process.identity, dialect=self._dialect())
         except RedisError:
-            _log.debug("the process stays in the list of processes until its last beat expires")
+            log.debug("the process stays in the list of processes until its last beat expires")
 
     def beat(self) -> None:
         """
@@ -205,7 +203,7 @@ class Heartbeat:
     def _note_rtt(self, rtt_us: int) -> None:
         self._rtts_us.append(rtt_us)
         if len(self._rtts_us) == RTT_READINGS and min(self._rtts_us) > RTT_WARNING_US:
-            _log.warning(
+            log.warning(
                 "Your Redis network connection is performing extremely poorly. Last round trips took %s µs, ideally "
                 "they should take less than 1000. Have Redis and the workers in the same data centre; values near "
                 "100,000 mean that this process has too little CPU: lower its concurrency",

@@ -21,7 +21,6 @@ however many stay: each has a backoff of its own, each pass continues where the 
 due since are checked first.
 """
 
-import logging
 import math
 import threading
 from collections.abc import Callable
@@ -38,6 +37,7 @@ from sidekiq_py.engine.upkeep.backoff import Backoffs
 from sidekiq_py.errors import ArgumentError, PayloadError, RedisError, RedisReplyError
 from sidekiq_py.extension import JobEnd
 from sidekiq_py.loaded_extensions import LoadedExtensions
+from sidekiq_py.logs import log
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.job_path import promote
 from sidekiq_py.redis_access.job_path.due_watch import DueWatch
@@ -72,8 +72,6 @@ LOOK_AHEAD = 2
 REST_SECONDS = 2.0
 # At rest, each check renews the lease. If Redis reports changes at all, it reports that renewal before the next check.
 QUIET_SECONDS = LEASE_RENEWAL_SECONDS
-
-_log = logging.getLogger("sidekiq")
 
 
 @dataclass(slots=True)
@@ -374,7 +372,7 @@ class Poller:
         try:
             promote.leave_poller(self._pool, self._identity)
         except RedisError:
-            _log.debug("the poller's lease was not released; it expires by itself within %s s", LEASE_SECONDS)
+            log.debug("the poller's lease was not released; it expires by itself within %s s", LEASE_SECONDS)
 
     # One slice
 
@@ -465,10 +463,10 @@ class Poller:
             return
         if result.move.target in ("queue", "schedule"):
             self.moved += 1
-            _log.debug("enqueued %s: %r", set_key, member)
+            log.debug("enqueued %s: %r", set_key, member)
         elif result.move.target == "nowhere":
             self.stopped += 1
-            _log.info("client middleware stopped a job that was due in %s: %r", set_key, member)
+            log.info("client middleware stopped a job that was due in %s: %r", set_key, member)
         else:
             self.unusable += 1
             context = {"context": f"A member of {set_key} is not a usable job; it goes to dead", "jobstr": member}

@@ -14,12 +14,12 @@ import time
 from contextlib import suppress
 from typing import Any, NoReturn
 
+from sidekiq_py.logs import log
+
 # The time for all `atexit` handlers together.
 _HANDLERS_SECONDS = 3.0
 # The part of it that the process pools get.
 _POOLS_SECONDS = 1.0
-
-_log = logging.getLogger("sidekiq")
 
 
 def end_process(code: int) -> NoReturn:
@@ -44,7 +44,7 @@ def call_exit_handlers_while_jobs_run() -> None:
     try:
         calling.start()
     except RuntimeError as error:
-        _log.error("the program's exit handlers cannot be called: %s", error)
+        log.error("the program's exit handlers cannot be called: %s", error)
         return
     calling.join(_HANDLERS_SECONDS)
 

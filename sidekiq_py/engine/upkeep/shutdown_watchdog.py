@@ -7,7 +7,6 @@ When Redis has been silent for long enough and there is nothing left to wait for
 once, as if Redis were down. Another worker then recovers the jobs of this process.
 """
 
-import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,13 +14,12 @@ from typing import Self
 
 from sidekiq_py.clock import Wakeable, monotonic
 from sidekiq_py.errors import RedisConnectionError, RedisReplyError, ReplyLostError
+from sidekiq_py.logs import log
 from sidekiq_py.redis_access.connection.pool import Pool
 
 _MOST_PATIENCE_SECONDS = 5.0
 _PAUSE_SECONDS = 0.25
 _LOOK_SECONDS = 0.05
-
-_log = logging.getLogger("sidekiq")
 
 
 class ShutdownWatchdog:
@@ -62,7 +60,7 @@ class ShutdownWatchdog:
         while not self._end.wait(pause):
             pause = self._look()
             if monotonic() - self._answered_at > self._patience_seconds and self._may_give_up():
-                _log.warning(
+                log.warning(
                     "Redis has not replied for %g seconds; stopping without it. Another worker will recover the jobs "
                     "of this process",
                     self._patience_seconds,

@@ -10,7 +10,6 @@ move meanwhile.
 The audit runs in one process of the fleet; two at once do no harm.
 """
 
-import logging
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -23,7 +22,7 @@ from sidekiq_py.extensions.batches import ruby_runs, state, steps
 from sidekiq_py.extensions.batches.errors import BatchGoneError
 from sidekiq_py.extensions.batches.rows import is_number
 from sidekiq_py.extensions.batches.state import BatchStatus
-from sidekiq_py.logs import counted
+from sidekiq_py.logs import counted, log
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.replies import epoch_seconds, name_in, pairs
 from sidekiq_py.redis_access.connection.scan import scored_members
@@ -34,8 +33,6 @@ if TYPE_CHECKING:
     from sidekiq_py.api.job_record import JobRecord
 
 T = TypeVar("T")
-
-_log = logging.getLogger("sidekiq")
 
 QUIET_SECONDS = 600.0
 _PAGE = 100
@@ -139,7 +136,7 @@ class Audit:
                 raise
             if (bid, str(error)) not in self._refused:
                 self._refused.add((bid, str(error)))
-                _log.error("batch %s cannot be checked: %s; another program has written to its keys", bid, error)
+                log.error("batch %s cannot be checked: %s; another program has written to its keys", bid, error)
 
     def _is_due(self, status: BatchStatus, now: float) -> bool:
         """True if no program outside may add, and it has not changed for long. Members stop adding when they end."""
@@ -187,7 +184,7 @@ class Audit:
             lost += count
             changed_at = pool.command("HGET", steps.key(bid), "changed_at") or b""
         if lost:
-            _log.error(
+            log.error(
                 "batch %s has lost %s: not found anywhere in Redis (number %s%s); see `sidekiq-py batches show %s`",
                 bid,
                 counted(lost, "job"),
@@ -249,7 +246,7 @@ def _count_children(pool: Pool, bid: str) -> None:
     """Stop waiting for children that have expired."""
     gone = int(steps.call(pool, "count_children", bid, idempotent=False))
     if gone:
-        _log.error(
+        log.error(
             "batch %s no longer waits for %d of its children, which expired before they ended; give such batches a "
             "longer expires_in",
             bid,

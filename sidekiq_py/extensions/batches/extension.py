@@ -1,6 +1,5 @@
 """The hooks of batches at each stage of a job."""
 
-import logging
 import math
 import threading
 import time
@@ -27,6 +26,7 @@ from sidekiq_py.extension import (
 from sidekiq_py.extensions.batches import adding, errors, steps
 from sidekiq_py.extensions.batches.member import KEY, TRACKED_KEY, Membership, is_membership, membership_of
 from sidekiq_py.extensions.batches.pretending import pretending
+from sidekiq_py.logs import log
 from sidekiq_py.middleware.running import running_here
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.replies import name_in
@@ -47,8 +47,6 @@ _STATES: Mapping[EndKind, str] = {
     "deleted": "deleted",
     "stopped": "deleted",
 }
-
-_log = logging.getLogger("sidekiq")
 
 _VERB, _SUCCEED = steps.VERB.name, ("succeed_all",)
 # Error messages are cut to this length.
@@ -166,7 +164,7 @@ class BatchExtension(Extension):
         except RedisError as error:
             if not self._has_warned:
                 self._has_warned = True
-                _log.warning("rows of tracked batches cannot be written when jobs begin: %s", error)
+                log.warning("rows of tracked batches cannot be written when jobs begin: %s", error)
 
     def end_of_success(self, payload: Payload) -> Tally | None:
         """The member's part of the step that counts successes."""

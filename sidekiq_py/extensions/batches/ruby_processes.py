@@ -1,16 +1,12 @@
 """Finds Ruby processes without the support file: the batch members that they run are not counted."""
 
-import logging
-
 from sidekiq_py.api.processes import ProcessSet
 from sidekiq_py.errors import RedisError
-from sidekiq_py.logs import counted
+from sidekiq_py.logs import counted, log
 from sidekiq_py.redis_access.connection.pool import Pool
 
 # With hundreds, each program that opens a batch would log hundreds of lines.
 _MOST_NAMED = 5
-
-_log = logging.getLogger("sidekiq")
 
 LABEL = "sidekiq_py"
 """The label of processes that have loaded the support file."""
@@ -38,7 +34,7 @@ def warn_once(pool: Pool) -> None:
         # A user who only enqueues may lack the right to look.
         return
     for identity, queues in found[:_MOST_NAMED]:
-        _log.warning(
+        log.warning(
             "the Ruby process %s does not know batches: batch jobs that it fetches from %s are not counted. Load the "
             "file that `sidekiq-py ruby-support` prints there, or push the jobs to other queues",
             identity,
@@ -46,7 +42,7 @@ def warn_once(pool: Pool) -> None:
         )
     more = len(found) - _MOST_NAMED
     if more > 0:
-        _log.warning(
+        log.warning(
             "the same goes for %s; `sidekiq-py doctor --json` names all of them",
             counted(more, "more Ruby process", "more Ruby processes"),
         )

@@ -5,18 +5,15 @@ trace of them in Redis.
 If the process dies, they are pushed again.
 """
 
-import logging
 import time
 from collections.abc import Iterator
 
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.extensions.batches import steps
 from sidekiq_py.extensions.batches.steps import RUBY_PROCESSES, ruby_runs_key
-from sidekiq_py.logs import counted
+from sidekiq_py.logs import counted, log
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.replies import name_in
-
-_log = logging.getLogger("sidekiq")
 
 # Ruby's processes send a heartbeat every ten seconds.
 _TWO_BEATS_SECONDS = 20.0
@@ -60,7 +57,7 @@ class RubyRuns:
             if now - since >= self._away_seconds:
                 count = self._recover(pool, identity)
                 if count:
-                    _log.warning(
+                    log.warning(
                         "the Ruby process %s is gone; pushed again: %s of batches", identity, counted(count, "job")
                     )
                 del self._away_since[identity]
@@ -83,7 +80,7 @@ class RubyRuns:
         if identity not in self._refused:
             self._refused.add(identity)
             key = ruby_runs_key(identity)
-            _log.error("not all that %s was running can be pushed again: %s; see %s", identity, reason, key)
+            log.error("not all that %s was running can be pushed again: %s; see %s", identity, reason, key)
 
 
 def _identities(pool: Pool) -> list[str]:

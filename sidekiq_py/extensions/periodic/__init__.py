@@ -8,7 +8,6 @@ to declare jobs; `store` reads and changes the timetable; `firing` pushes what i
 periodic jobs.
 """
 
-import logging
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -28,14 +27,13 @@ from sidekiq_py.extensions.periodic.keys import (
     named_file,
     usual_places,
 )
+from sidekiq_py.logs import log
 from sidekiq_py.redis_access.connection.pool import Pool
 
 __all__ = ["PeriodicJobs"]
 
 _EMPTY_SECONDS = 5.0
 _KEEP_SECONDS = 30.0
-
-_log = logging.getLogger("sidekiq")
 
 _Round = Callable[[Pool], float | None]
 
@@ -95,7 +93,7 @@ class PeriodicJobs(Extension):
                 raise
             # A user with individually listed rights may lack those that a later release needs.
             self._is_allowed = False
-            _log.warning("periodic jobs are neither written nor fired here: %s; docs/redis.md lists the rights", error)
+            log.warning("periodic jobs are neither written nor fired here: %s; docs/redis.md lists the rights", error)
 
     def maintain(self) -> Sequence[Maintenance]:
         """Fire what is due, and write again what was declared and is gone."""
@@ -109,7 +107,7 @@ class PeriodicJobs(Extension):
     def _write_again(self, pool: Pool) -> None:
         """Write what the program declares if Redis has lost its data: the counter of changes is never deleted."""
         if self._declaring and self._is_allowed and not pool.command("EXISTS", CHANGES):
-            _log.warning("Redis has lost the periodic jobs; those that this program declares are written again")
+            log.warning("Redis has lost the periodic jobs; those that this program declares are written again")
             self.start(pool, self._declaring)
 
     def _maintenance(self, name: str, every_seconds: float, make: Callable[[], _Round]) -> Maintenance:

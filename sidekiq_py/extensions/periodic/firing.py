@@ -12,7 +12,6 @@ again.
 """
 
 import hashlib
-import logging
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import islice, takewhile
@@ -27,6 +26,7 @@ from sidekiq_py.extensions.periodic.keys import DEFAULT_NAMESPACE, PAYLOAD_KEY
 from sidekiq_py.extensions.periodic.layout import enqueue_time, tick_text
 from sidekiq_py.extensions.periodic.store import StoredJob
 from sidekiq_py.extensions.periodic.ticks import is_repeated, upcoming
+from sidekiq_py.logs import log
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.job_path.push import PushSlice, push_batch_of
 from sidekiq_py.redis_access.job_path.settle_script import Effect
@@ -41,8 +41,6 @@ MOST_CAUGHT_UP = 100
 PLANT_AHEAD_SECONDS = 600.0
 _LEAST_PLANTED = 2
 _MOST_PLANTED = 40
-
-_log = logging.getLogger("sidekiq")
 
 
 class Firing:
@@ -212,7 +210,7 @@ class Firing:
         """Log each problem once, although the job is looked at again and again."""
         if (job.key, problem) not in self._complained:
             self._complained.add((job.key, problem))
-            _log.warning("periodic job %s is skipped: %s", job.name, problem)
+            log.warning("periodic job %s is skipped: %s", job.name, problem)
 
 
 def push(pool: Pool, client: Client, job: StoredJob, tick: int, now: float) -> str | None:

@@ -5,7 +5,6 @@ that will never report an end.
 A program only removes what it has declared itself: `by` in Python's own hash names the program and the module or file.
 """
 
-import logging
 import os
 import sys
 from collections.abc import Iterable
@@ -18,7 +17,7 @@ from sidekiq_py.extensions.periodic import schedule_file, store, verbs
 from sidekiq_py.extensions.periodic.declared import Declaration, declarations, with_program
 from sidekiq_py.extensions.periodic.keys import DECLARED, DEFAULT_NAMESPACE, OWN_PREFIX, named_file, usual_places
 from sidekiq_py.extensions.periodic.layout import LAYOUTS, Layout, OwnState
-from sidekiq_py.logs import counted
+from sidekiq_py.logs import counted, log
 from sidekiq_py.options import closest
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.job_path.settle_script import Effect
@@ -29,8 +28,6 @@ _LOST_AFTER_SECONDS = 60.0
 _MOST_NAMED = 5
 # A longer queue is not read: the run is assumed to wait in it.
 _MOST_READ = 10_000
-
-_log = logging.getLogger("sidekiq")
 
 
 def load(pool: Pool, config: Config, *, cron_version: str | None, directory: Path | None = None) -> int:
@@ -82,15 +79,15 @@ def _of_file(path: Path, place: str, *, is_named: bool) -> list[Declaration] | N
         return True
 
     def skip(error: ConfigError) -> None:
-        _log.warning("a periodic job is not read, and does not run: %s", error)
+        log.warning("a periodic job is not read, and does not run: %s", error)
 
     try:
         found = schedule_file.read(path, environment=os.environ, by=place, is_wanted=is_ours, on_invalid=skip)
     except ConfigError as error:
-        _log.warning("periodic jobs are not read: %s; pass the file with --schedule if it is meant for Python", error)
+        log.warning("periodic jobs are not read: %s; pass the file with --schedule if it is meant for Python", error)
         return None
     if left:
-        _log.info(
+        log.info(
             "%s left to Ruby, because this program declares no such class: %s",
             counted(len(left), f"periodic job of {place} is", f"periodic jobs of {place} are"),
             _with_slips(left),
@@ -130,7 +127,7 @@ def _with_rivals(pool: Pool, layout: Layout, declared: list[Declaration], ours: 
         rival = stored.rival
         if stored.by and stored.by not in ours:
             rival = f"{store.redis_now(pool):.0f} {stored.by}"
-            _log.warning(
+            log.warning(
                 "periodic job %s was declared by %s, and now follows the declaration by %s. If both still declare it, "
                 "the one that starts last decides. Give one of the two another name",
                 one.entry.name,
@@ -148,7 +145,7 @@ def _write(pool: Pool, name: str, *effects: Effect) -> bool:
     except RedisReplyError as refusal:
         if refusal.code != "WRONGTYPE":
             raise
-        _log.warning("periodic job %s stays as it is: %s; delete that key", name, refusal)
+        log.warning("periodic job %s stays as it is: %s; delete that key", name, refusal)
         return False
     return True
 
@@ -163,7 +160,7 @@ def _remove_obsolete(pool: Pool, layout: Layout, declared: Iterable[Declaration]
         set_key = of_release_1 if is_older else LAYOUTS["2"].set_key(key.split(":")[1])
         if _write(pool, name, (verbs.REMOVE.name, OWN_PREFIX + key, set_key, key)):
             # In containers, the directory of every program is /app, and so is its tag.
-            _log.info(
+            log.info(
                 "periodic job %s was removed: %s no longer declares it. If another program does, give each a tag of "
                 "its own (-g)",
                 name,
@@ -181,7 +178,7 @@ def _warn_of_unknown_classes(declared: Iterable[Declaration]) -> None:
         entry = declaration.entry
         # Options are also unknown for a class that was given by its name.
         if not entry.retry and entry.klass not in registry.elsewhere:
-            _log.warning(
+            log.warning(
                 "periodic job %s pushes %s, a class that this program does not declare. Check the name; if Ruby runs "
                 "it, declare it: sidekiq.ruby_job(%r)",
                 entry.name,
@@ -205,7 +202,7 @@ def restore(pool: Pool, namespaces: Iterable[str] = (DEFAULT_NAMESPACE,)) -> Non
         if effect is None:
             pool.command("SREM", DECLARED, key)
         elif _write(pool, _name(key), effect):
-            _log.warning(
+            log.warning(
                 "periodic job %s was deleted by another program, and restored as %s declares it; disable it instead",
                 _name(key),
                 own.by,

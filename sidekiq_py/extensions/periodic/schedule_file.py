@@ -11,7 +11,6 @@
 The file may contain ERB, as in the gem. Source: sidekiq-cron 1.8.0 and 2.3.1, schedule_loader.rb, `load_from_hash`.
 """
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from typing import Any
 from sidekiq_py.errors import ConfigError, SidekiqError
 from sidekiq_py.extensions.periodic.declared import Declaration, make
 from sidekiq_py.extensions.periodic.layout import arguments_of
+from sidekiq_py.logs import log
 from sidekiq_py.options import closest
 
 # Keys whose values are passed on as they are: the gem's, and Python's.
@@ -29,8 +29,6 @@ _PASSED_ON = (
 _KNOWN = frozenset((*_PASSED_ON, "name", "class", "klass", "args"))
 # Keys that need Rails.
 _RUBY_ONLY = ("active_job", "symbolize_args", "queue_name_prefix", "queue_name_delimiter")
-
-_log = logging.getLogger("sidekiq")
 
 
 def find(given: str | None, usual: Iterable[str], directory: Path) -> Path | None:
@@ -121,7 +119,7 @@ def _job(path: Path, name: str, fields: Mapping[str, Any], by: str) -> Declarati
             raise ConfigError(f"{place}: {key} needs Rails; leave this job to the gem's own file")
         if key not in _KNOWN and key not in _RUBY_ONLY:
             near = closest(str(key), _KNOWN)
-            _log.warning(
+            log.warning(
                 "%s has the key %s, which means nothing%s", place, key, f"; did you mean {near}?" if near else ""
             )
     missing = [key for key in ("cron", "class") if not (fields.get(key) or (key == "class" and fields.get("klass")))]

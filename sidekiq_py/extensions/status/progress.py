@@ -6,7 +6,6 @@ process, or by the script that settles the job. Each write also reads whether th
 """
 
 import asyncio
-import logging
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
@@ -17,14 +16,13 @@ from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.errors import RedisError, RedisReplyError, Stopped
 from sidekiq_py.extension import Command
 from sidekiq_py.extensions.status import keys
+from sidekiq_py.logs import log
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.replies import raise_first
 from sidekiq_py.redis_access.connection.scripts import is_unknown
 from sidekiq_py.redis_access.job_path import settle_script
 
 Payload = dict[str, Any]
-
-_log = logging.getLogger("sidekiq")
 
 AUDIENCES = "progress"
 # The fields that audiences receive.
@@ -199,7 +197,7 @@ class Runs:
         """Log once that a status could not be written."""
         if not self._has_warned:
             self._has_warned = True
-            _log.warning("the status of jobs cannot be written: %s", error)
+            log.warning("the status of jobs cannot be written: %s", error)
 
     def _flush(self, run: Run) -> None:
         fields, run.pending = run.pending, {}

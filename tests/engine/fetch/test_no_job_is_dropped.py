@@ -320,7 +320,7 @@ def test_a_thread_that_fails_beyond_measure_begins_anew(
     log = logging.getLogger("sidekiq")
     leaving = Leaving()
     log.addHandler(leaving)
-    monkeypatch.setattr(processor._log, "exception", lambda *args: (_ for _ in ()).throw(SystemExit))
+    monkeypatch.setattr(processor.log, "exception", lambda *args: (_ for _ in ()).throw(SystemExit))
     worker.start()
 
     push_jobs(redis_client, [job_text(1, "run")])

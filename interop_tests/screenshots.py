@@ -89,6 +89,7 @@ _SHORTEN = """
 for (const one of document.querySelectorAll("pre")) one.textContent = one.textContent.replaceAll(arguments[0], "");
 """
 WIDTH, LEAST_HEIGHT = 1280, 500
+PHONE_WIDTH = 390
 GEMS = Path(os.environ.get("SIDEKIQ_PY_GEMS", REPOSITORY / "build" / "gems"))
 
 # Used instead of host names, so that the screenshots show whose process it is.
@@ -147,6 +148,9 @@ def _photograph_dashboard(redis_url: str, client: redis.Redis, browser: Browser,
             browser.driver.execute_script(_SHORTEN, f"{REPOSITORY}/")
             taken.append(folder / f"dashboard_{name}.png")
             browser.photograph(taken[-1])
+        browser.visit(dashboard.url("/retries"))
+        taken.append(folder / "dashboard_phone.png")
+        browser.photograph(taken[-1], width=PHONE_WIDTH)
         addresses = _fill_the_other_pages(dashboard, json.loads(raw)["jid"])
         for name, page in OTHER_PAGES.items():
             browser.visit(dashboard.url(page.format(task=task, **addresses)))

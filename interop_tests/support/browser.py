@@ -176,12 +176,19 @@ class Browser:
         eventually(self._has_come, within_seconds=PAGE_TIMEOUT_SECONDS)
         return self.text
 
-    def photograph(self, path: Path) -> None:
-        """Write the whole page as PNG, in this window's width, without its background image, which is only noise."""
+    def photograph(self, path: Path, *, width: int | None = None) -> None:
+        """
+        Write the whole page as PNG, without its background image, which is only noise.
+
+        Args:
+            width: In CSS pixels; by default the width of this window.
+        """
         self.driver.execute_script("document.body.style.backgroundImage = 'none'")
+        width = width or self._size[0]
+        self.driver.set_window_size(width, self._size[1])
         frame = "window.outerHeight - window.innerHeight"
         height = int(self.driver.execute_script(f"return document.documentElement.scrollHeight + {frame}"))
-        self.driver.set_window_size(self._size[0], height)
+        self.driver.set_window_size(width, height)
         path.write_bytes(self.driver.get_screenshot_as_png())
         self.driver.set_window_size(*self._size)
 

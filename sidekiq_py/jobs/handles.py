@@ -101,8 +101,8 @@ class Handle(Generic[P]):
         for name in QUEUE_OPTIONS:
             if name in merged:
                 refuse_unseen(merged[name], f"{self.definition.name}.set has {name}={merged[name]!r}")
-        if "retry" in merged:
-            # A worker would read anything but a number as the usual 25 retries.
+        if not isinstance(merged.get("retry"), int | None):
+            # A worker would read it as the usual 25 retries. Numbers are left to the worker, as in Ruby.
             checked_value("retry", merged["retry"], f"{self.definition.name}.set")
         return merged
 

@@ -243,9 +243,10 @@ class EventDispatcher:
             self._publish(event, self.producer, routing_key)
 
     def _flush_groups(self) -> None:
-        for group, kept in self._group_buffer.items():
+        # Other threads may add groups and events meanwhile.
+        for group, kept in list(self._group_buffer.items()):
             if kept:
-                # Other threads may append meanwhile, and if this raises, the events have to stay.
+                # If this raises, the events have to stay.
                 together = list(kept)
                 self._publish(together, self.producer, f"{group}.multi")
                 del kept[: len(together)]

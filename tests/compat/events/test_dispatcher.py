@@ -49,6 +49,29 @@ def test_groups_are_left_out_or_sent_together(app: Celery, monitor: EventMonitor
     assert [len(message["body"]) for _, message in monitor.messages] == [2]
 
 
+def test_a_group_whose_first_event_comes_during_a_flush_is_sent_by_the_next_one(
+    app: Celery, monitor: EventMonitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other threads send events while one publishes."""
+    with app.connection_for_write() as connection:
+        dispatcher = app.events.Dispatcher(connection, buffer_group=["task", "worker"])
+        publish = dispatcher.producer.publish
+
+        def publish_meanwhile(*args: Any, **kwargs: Any) -> None:
+            monkeypatch.undo()
+            dispatcher.send("worker-mood")
+            publish(*args, **kwargs)
+
+        monkeypatch.setattr(dispatcher.producer, "publish", publish_meanwhile)
+        dispatcher.send("task-own", uuid="1")
+        dispatcher.flush()
+        dispatcher.flush()
+        dispatcher.close()
+
+    monitor.wait_for("task-own", "1")
+    monitor.wait_for("worker-mood")
+
+
 def test_a_dispatcher_that_is_off_sends_nothing(app: Celery, monitor: EventMonitor) -> None:
     """Until it is switched on; those who want to know are told."""
     calls: list[str] = []

@@ -77,6 +77,13 @@ class _OfHandle:
         return getattr(_handle_of(owner), self._name)
 
 
+class _ClassHandle(DeclaredJob[P]):
+    """The handle of a job class."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _handle_of, (self.definition.job,)
+
+
 # Descriptors with the parameters of `perform`, or of the handle's method, so that type checkers find wrong arguments.
 
 
@@ -217,5 +224,5 @@ def _declare(
         definition.retry_in_block = parents[0].definition.retry_in_block
         definition.exhausted_block = parents[0].definition.exhausted_block
     cls.__sidekiq_job__ = definition  # type: ignore[attr-defined]
-    cls.__sidekiq_handle__ = DeclaredJob(definition, Parameters(own_name, *entry))  # type: ignore[attr-defined]
+    cls.__sidekiq_handle__ = _ClassHandle(definition, Parameters(own_name, *entry))  # type: ignore[attr-defined]
     registry.add(definition)

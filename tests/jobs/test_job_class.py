@@ -1,5 +1,6 @@
 """The class form of a job."""
 
+import pickle
 import pydoc
 from typing import Any
 
@@ -177,3 +178,11 @@ def test_every_call_of_a_handle_is_there(configured: str, pushed: Pushed) -> Non
     HardWorker.perform_at(4e9, "a", 1)
 
     assert (len(pushed.queue("critical")), len(pushed.queue("low")), len(pushed.schedule())) == (2, 1, 2)
+
+
+@pytest.mark.parametrize("name", ["perform_bulk", "set", "perform_async"])
+def test_methods_that_enqueue_can_be_pickled(name: str) -> None:
+    """A pool of processes is given them: `processes.map(HardWorker.perform_bulk, parts)`."""
+    method = getattr(HardWorker, name)
+
+    assert pickle.loads(pickle.dumps(method)) == method

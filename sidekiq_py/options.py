@@ -198,9 +198,10 @@ def checked_value(name: str, value: Any, owner: str) -> Any:
     if name == "dead" and not isinstance(value, bool):
         _refuse(owner, name, value, "True or False")
     if name == "tags":
-        if isinstance(value, str) or not isinstance(value, Iterable) or not all(isinstance(tag, str) for tag in value):
+        if isinstance(value, Iterable) and not isinstance(value, str):
+            value = list(value)
+        if not isinstance(value, list) or not all(isinstance(tag, str) for tag in value):
             _refuse(owner, name, value, "a list of strings")
-        value = list(value)
     if name == "retry_for":
         value = value.total_seconds() if isinstance(value, timedelta) else value
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1_000_000_000:

@@ -103,6 +103,15 @@ def test_options_stand_in_the_order_of_declaration() -> None:
     ]
 
 
+def test_tags_may_come_from_a_generator() -> None:
+    """It can be read only once."""
+
+    @sidekiq.job(name="A", tags=(tag for tag in ["x"]))  # type: ignore[call-overload]
+    def job() -> None: ...
+
+    assert job.definition.options == {"tags": ["x"]}
+
+
 def test_time_limits_are_no_part_of_the_payload() -> None:
     """They are for the process that runs the job."""
 

@@ -5,6 +5,7 @@ import functools
 import io
 import re
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,6 +18,7 @@ from sidekiq_py.errors import Interrupted, JobDeclarationError, Shutdown
 from sidekiq_py.jobs import iterable
 from sidekiq_py.jobs.decorators import registry
 from sidekiq_py.middleware.running import run
+from sidekiq_py.testing import fake
 
 pytestmark = pytest.mark.usefixtures("configured")
 
@@ -123,6 +125,14 @@ def test_it_goes_on_with_the_next_item(redis_client: redis.Redis) -> None:
 
     assert trace == ["from 2", "resume", 2, 3, "stop", "complete"]
     assert state(redis_client) == {}
+
+
+def test_a_testing_mode_of_another_thread_does_not_hide_the_position(redis_client: redis.Redis) -> None:
+    """A worker that is embedded in a test run, for example."""
+    with fake(), ThreadPoolExecutor(1) as elsewhere, pytest.raises(Interrupted):
+        elsewhere.submit(walk, 5, stopping_after=2).result()
+
+    assert state(redis_client)[b"c"] == b"2"
 
 
 def test_it_goes_on_where_ruby_left_off(redis_client: redis.Redis) -> None:

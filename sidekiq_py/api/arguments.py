@@ -1,13 +1,16 @@
 """Checks of what the data API's methods are given."""
 
+from decimal import Decimal
+from numbers import Real
 from typing import Any
 
 from sidekiq_py.wire.payload import is_finite, shown
 
 
 def is_number(value: Any) -> bool:
-    """True for a finite number."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and is_finite(value)
+    """True for a finite number, also for a Decimal or one of NumPy's."""
+    is_real = not isinstance(value, bool) and isinstance(value, (Real, Decimal))
+    return is_real and is_finite(value)
 
 
 def must_be_count(value: Any, name: str) -> None:

@@ -102,11 +102,12 @@ def slices(
     """
     if per_second is not None and not (is_number(per_second) and per_second > 0):
         raise ValueError(f"per_second is {per_second!r}; give how many jobs a second, more than 0, or None")
-    size = _SLICE_JOBS if per_second is None else max(1, min(_SLICE_JOBS, int(per_second / _SLICES_PER_SECOND)))
+    pace = None if per_second is None else float(per_second)
+    size = _SLICE_JOBS if pace is None else max(1, min(_SLICE_JOBS, int(pace / _SLICES_PER_SECOND)))
     left = iter(entries)
     began, done = monotonic(), 0
     while part := list(islice(left, size)):
-        pause = began + done / per_second - monotonic() if per_second is not None and done else 0.0
+        pause = began + done / pace - monotonic() if pace is not None and done else 0.0
         while pause > 0 and not (stop is not None and stop()):
             sleep(min(pause, _LOOK_SECONDS))
             pause -= _LOOK_SECONDS

@@ -649,4 +649,4 @@ def _digest(member: bytes) -> str:
 def _bound(score: float) -> str:
     if not is_number(score) and score not in (math.inf, -math.inf):
         raise ValueError(f"the score is {shown(score)}; give epoch seconds as a number, such as an entry's score")
-    return score_text(score) if math.isfinite(score) else ("+inf" if score > 0 else "-inf")
+    return score_text(float(score)) if math.isfinite(score) else ("+inf" if score > 0 else "-inf")

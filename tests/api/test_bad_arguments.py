@@ -1,6 +1,8 @@
 """What the data API says about arguments that it cannot use, before it changes anything."""
 
 from datetime import datetime
+from decimal import Decimal
+from fractions import Fraction
 
 import pytest
 
@@ -33,6 +35,17 @@ def test_a_retry_is_not_rescheduled_to_what_is_no_time(retries, at):
         entry.reschedule(at)
 
     assert retries.find_job("1").score == 1
+
+
+@pytest.mark.parametrize("kind", [int, float, Decimal, Fraction])
+def test_numbers_of_each_kind_will_do(retries, kind):
+    """A database gives epoch seconds as a Decimal, for example."""
+    entry = retries.find_job("1")
+
+    entry.reschedule(kind(4_000_000_000))
+
+    (moved,) = retries.fetch(kind(4_000_000_000))
+    assert (moved.jid, retries.delete_many([moved], per_second=kind(5)).moved) == ("1", 1)
 
 
 def test_a_time_needs_a_zone(retries):

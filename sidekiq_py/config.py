@@ -225,7 +225,7 @@ class Config:
             raise ConfigError(f"two capsules share a name: {', '.join(names)}")
         if self.fetcher not in ("reliable", "basic"):
             raise ConfigError(f"fetcher is {self.fetcher!r}; it must be 'reliable' or 'basic'")
-        if not isinstance(self.labels, (tuple, list)):
+        if not isinstance(self.labels, (tuple, list, set, frozenset)):
             raise ConfigError(f"labels is {self.labels!r}; give a tuple, such as ('web',)")
         if self.shutdown_timeout_seconds <= 0:
             raise ConfigError(f"timeout is {self.shutdown_timeout_seconds}; it must be more than 0 seconds")

@@ -187,6 +187,7 @@ def test_without_jobs_it_does_not_start() -> None:
 def test_settings_are_those_of_a_worker() -> None:
     """Anything that a `Config` knows; a slip is named."""
     assert sidekiq.embed(shutdown_timeout_seconds=8, fetcher="basic").config.shutdown_timeout_seconds == 8
+    assert sidekiq.embed(labels={"web"}).config.labels == {"web"}
 
     with pytest.raises(ConfigError, match="no setting 'colour'; it takes concurrency, queues and the fields of Config"):
         sidekiq.embed(colour="red")

@@ -108,6 +108,8 @@ def test_numbers_about_redis_are_numbers(name: str, value: Any) -> None:
     """A text from the environment would only fail at the first command."""
     with pytest.raises(ConfigError, match=f"{name} is {value!r}; it must be a"):
         RedisSettings(**{name: value})
+    with pytest.raises(ConfigError, match="pool_size is -1; it must be a whole number, 0 or more"):
+        RedisSettings(pool_size=-1)
 
 
 @pytest.mark.parametrize(

@@ -243,7 +243,7 @@ class Batch:
             BatchError: *jids* is a single id, or not a list at all.
         """
         if isinstance(jids, str) or not isinstance(jids, Iterable):
-            raise BatchError(f"jids is {jids!r}; give a list of ids, such as [{str(jids)!r}]")
+            raise BatchError(f"jids is {jids!r}; give a list of ids, such as [jid]")
         numbers = retrying.numbers_of(self._client.pool, self.bid, set(jids))
         return sum(int(self._call("remove", *part)) for part in slices_of(numbers, _SLICE))
 

@@ -45,7 +45,7 @@ class RedisSettings:
             if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds > 0:
                 raise ConfigError(f"{name} is {seconds!r}; it must be a number greater than 0")
         if isinstance(self.pool_size, bool) or not isinstance(self.pool_size, int) or self.pool_size < 0:
-            raise ConfigError(f"pool_size is {self.pool_size!r}; it must be a whole number")
+            raise ConfigError(f"pool_size is {self.pool_size!r}; it must be a whole number, 0 or more")
         if not isinstance(self.url, str):
             raise ConfigError(
                 # Its text may have a password.

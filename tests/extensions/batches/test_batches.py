@@ -558,7 +558,7 @@ def test_a_single_id_or_a_misspelled_event_is_refused(app: Program) -> None:
 
     with pytest.raises(BatchError, match="give a list of ids"):
         batch.remove("0123456789abcdef01234567")
-    with pytest.raises(BatchError, match="jids is None; give a list of ids"):
+    with pytest.raises(BatchError, match=r"jids is None; give a list of ids, such as \[jid\]"):
         batch.remove(None)  # type: ignore[arg-type]
     with pytest.raises(BatchError, match="'sucess' is not an event of a batch; use one of complete, success, death"):
         batch.wait(1, until="sucess")  # type: ignore[arg-type]

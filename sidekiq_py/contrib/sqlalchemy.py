@@ -38,8 +38,8 @@ def transactional_push(
     From now on, push jobs only after the commit.
 
     Args:
-        current: A `scoped_session`, or a function that returns the current session or None; by default the session of
-            the innermost `using` block.
+        current: A `scoped_session` or `async_scoped_session`, or a function that returns the current session or None;
+            by default the session of the innermost `using` block.
     """
     _listen()
 
@@ -67,7 +67,8 @@ def using(session: _AnySession) -> Iterator[_AnySession]:
 def _session_of(
     current: "scoped_session[Any] | Callable[[], Session | AsyncSession | None] | None",
 ) -> Session | None:
-    if isinstance(current, scoped_session) and not current.registry.has():
+    registry = getattr(current, "registry", None)
+    if registry is not None and not registry.has():
         return None  # calling it would create a session
     session = _using.get() if current is None else current()
     # The transactions of an AsyncSession are others than those that the events of its own session name.

@@ -311,6 +311,20 @@ def test_a_registry_of_sessions_knows_the_current_one(pushed: Pushed) -> None:
     engine.dispose()
 
 
+def test_an_async_registry_of_sessions_is_asked_before_it_makes_one(pushed: Pushed) -> None:
+    """One that is made for a push alone would never be removed."""
+    pytest.importorskip("sqlalchemy")
+    from sqlalchemy.ext.asyncio import async_scoped_session, async_sessionmaker
+
+    from sidekiq_py.contrib import sqlalchemy as adapter
+
+    sessions = async_scoped_session(async_sessionmaker(), scopefunc=lambda: 1)
+    adapter.transactional_push(sessions)
+    sidekiq.ruby_job("A").perform_async()
+
+    assert (len(pushed.queue()), sessions.registry.has()) == (1, False)
+
+
 def test_an_async_session_s_pushes_stand_or_fall_with_its_savepoints(pushed: Pushed) -> None:
     """As those of the session within it."""
     sqlalchemy = pytest.importorskip("sqlalchemy")

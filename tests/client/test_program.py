@@ -106,10 +106,9 @@ def test_an_unusable_setting_is_refused_and_nothing_changes(settings: dict[str, 
 @pytest.mark.parametrize("value", ["5", None, -1, True])
 def test_numbers_about_redis_are_numbers(name: str, value: Any) -> None:
     """A text from the environment would only fail at the first command."""
-    with pytest.raises(ConfigError, match=f"{name} is {value!r}; it must be a"):
+    wanted = "whole number, 0 or more" if name == "pool_size" else "number greater than 0"
+    with pytest.raises(ConfigError, match=f"{name} is {value!r}; it must be a {wanted}"):
         RedisSettings(**{name: value})
-    with pytest.raises(ConfigError, match="pool_size is -1; it must be a whole number, 0 or more"):
-        RedisSettings(pool_size=-1)
 
 
 @pytest.mark.parametrize(

@@ -191,6 +191,14 @@ def intercept(taker: Interceptor | None) -> None:
     _take_stock()
 
 
+def captures_pushes() -> bool:
+    """
+    True if a testing mode takes the pushes of this thread or task. Those of others, such as the threads of a worker
+    that is embedded in a test run, may go to Redis all the same.
+    """
+    return interceptor is not None and interceptor(())
+
+
 def push_after_commit(hook: AfterCommit | None) -> None:
     """Pass every single push to *hook*, which may delay it until a transaction commits; None stops that."""
     global after_commit

@@ -313,9 +313,7 @@ def cancel(jid: str) -> int:
 
 def _has_position() -> bool:
     """False in the testing modes: a test may have no Redis, and runs a job only once."""
-    take = program.interceptor
-    # In a thread without a mode, a worker that is embedded in the test run may be running the job.
-    return take is None or not take(())
+    return not program.captures_pushes()
 
 
 def _batches(rows: Iterable[T], size: int) -> Iterator[list[T]]:

@@ -127,7 +127,7 @@ class Runs:
         # A job that a stop returned to its queue may run here again.
         if run is None or run.payload is not job.payload:
             # In a test that captures pushes nothing reads the status, and there may be no Redis to ask.
-            is_test = program.interceptor is not None
+            is_test = program.captures_pushes()
             has_status = not is_test and self._has_status(job.jid)
             audiences = () if is_test else _audiences(job.payload)
             self._runs[job.jid] = run = Run(job.payload, has_status=has_status, audiences=audiences)

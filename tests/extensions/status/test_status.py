@@ -203,6 +203,23 @@ def test_ruby_asks_by_a_hash_and_its_longer_life_is_kept(redis_client: redis.Red
     assert redis_client.ttl(f"sidekiq:status:{jid}") > 80_000  # type: ignore[operator]
 
 
+def test_a_testing_mode_of_another_thread_does_not_hide_progress(
+    redis_client: redis.Redis, work: Callable[[], None]
+) -> None:
+    """The threads of an embedded worker have no mode, and their jobs are real ones."""
+
+    @sidekiq.job(name="Import")
+    def run() -> None:
+        sidekiq.current_job().progress(at=5, total=10)  # type: ignore[union-attr]
+
+    jid = "a" * 24
+    redis_client.hset(f"sidekiq:status:{jid}", mapping={"jid": jid, "status": "queued", "worker": "Import"})
+    sidekiq.Client().push({"class": "Import", "args": [], "jid": jid})
+    with fake():
+        work()
+        eventually(lambda: status_of(redis_client, jid).get("pct_complete") == "50")
+
+
 @pytest.mark.parametrize("asks_by", ["declaration", "hash"])
 def test_a_stopped_job_ends_without_a_retry(asks_by: str, redis_client: redis.Redis, work: Callable[[], None]) -> None:
     """`Stopped` is raised at the next progress; the job is neither retried nor dead, and counts as no failure."""

@@ -36,6 +36,7 @@ from bench.fleet_loads import (
     of_jobs,
     of_tasks,
     of_trickle,
+    warm_up,
 )
 from bench.fleet_monitor import recorded, sent_shares
 from bench.fleet_sides import SIDES, Server, Shape, fleet, has_ruby, pinned_server, ruby_release
@@ -179,8 +180,7 @@ def _size(cell: Cell) -> int:
 def _of_one_fleet(plan: Plan, cells: list[Cell], side: str, server: Server) -> Iterator[Finding]:
     of_load: dict[str, Callable[[Work, Server, int], Counters]] = {"backlog": of_backlog, "trickle": of_trickle}
     works = [plan.work(cell, side, server) for cell in cells]
-    # A process loads code and scripts with its first jobs.
-    of_backlog(works[0], server, 50 * cells[0].processes)
+    warm_up(works[0], server, cells[0].processes)
     rest = at_rest(server, plan.rest_seconds)
     for cell, work in zip(cells, works, strict=True):
         for load in plan.loads:

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.fleet import THREE_QUEUES, Cell
-from bench.fleet_loads import TRICKLE_PER_SECOND, of_jobs, of_trickle
+from bench.fleet_loads import of_jobs, of_trickle, warm_up
 from bench.fleet_sides import Shape, fleet, has_ruby, pinned_server
 
 _REST_SECONDS = 10
@@ -32,8 +32,7 @@ def instructions_per_job(side: str, cell: Cell, queues: Sequence[tuple[str, int]
         runner = ["valgrind", "-q", "--tool=callgrind", f"--callgrind-out-file={folder}/counts"]
         with pinned_server(*runner) as server, fleet(side, Shape(cell.processes, 5, tuple(queues)), server):
             pid = server.client.info("server")["process_id"]
-            # Processes have opened their connections, and have noticed what this server can do.
-            of_trickle(work, server, TRICKLE_PER_SECOND)
+            warm_up(work, server, cell.processes)
             _counted(pid, folder)
             time.sleep(_REST_SECONDS)
             per_second = _counted(pid, folder) / _REST_SECONDS

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 from bench.fleet_counters import Counters, interval, ratio
-from bench.fleet_loads import Work, of_backlog
+from bench.fleet_loads import Work, warm_up
 from bench.fleet_sides import Server, Shape, fleet, pinned_server
 
 
@@ -37,8 +37,7 @@ def row(
         at_once = stack.enter_context(ThreadPoolExecutor(len(sides)))
         for side, server in zip(sides, servers, strict=True):
             stack.enter_context(fleet(side, shape, server))
-            # A process loads code and scripts with its first jobs.
-            of_backlog(work, server, 50 * shape.processes)
+            warm_up(work, server, shape.processes)
         for _ in range(rounds):
             for side, counters in zip(
                 sides, at_once.map(lambda server: load(work, server, count), servers), strict=True

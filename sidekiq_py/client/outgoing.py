@@ -296,7 +296,7 @@ def apply_strictness(payload: Payload) -> None:
     if mode == "raise":
         return
     try:
-        check_args(payload["args"])
+        check_args(payload.get("args") or [])
     except ArgumentTypeError as error:
         if mode == "warn":
             log.warning("job arguments to %s are not native JSON types: %s", payload["class"], error)

@@ -95,6 +95,7 @@ def _round_trip(definition: JobDefinition, args: list[Any], set_options: Mapping
     if payload is None:
         return None
     outgoing.apply_strictness(payload)
-    check_args(payload["args"])
+    # A client middleware may have removed them; a worker would then run the job without arguments, as Ruby does.
+    check_args(payload.get("args") or [])
     whole: Payload = loads(payloads.dump(payload, dialect=dialect))
     return whole

@@ -38,6 +38,19 @@ def test_an_argument_that_no_worker_would_get_is_refused() -> None:
         job.perform_inline((1, 2))
 
 
+@pytest.mark.parametrize("mode", ["raise", "off"])
+def test_without_the_arguments_that_a_middleware_removed_the_job_runs_as_in_a_worker(mode: Any) -> None:
+    """Also if arguments are not checked."""
+    ran: list[Any] = []
+    sidekiq.configure(strict_args=mode)
+    sidekiq.client_middleware.add(lambda job, payload, queue, call_next: payload.pop("args") and call_next())
+    job = sidekiq.job(name="A")(lambda value="none": ran.append(value))
+
+    job.perform_inline(1)
+
+    assert ran == ["none"]
+
+
 def test_the_current_job_is_known() -> None:
     """With the options of `set`."""
     seen: list[Any] = []

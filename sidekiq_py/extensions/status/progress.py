@@ -21,6 +21,7 @@ from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.replies import raise_first
 from sidekiq_py.redis_access.connection.scripts import is_unknown
 from sidekiq_py.redis_access.job_path import settle_script
+from sidekiq_py.wire.payload import shown
 
 Payload = dict[str, Any]
 
@@ -261,7 +262,7 @@ def progress(runs: Runs, job: Any) -> Callable[..., None]:
             fields: Texts and numbers of your own.
 
         Raises:
-            ValueError: A field is reserved for the status itself.
+            ValueError: *at* or *total* is not a number, or a field is reserved for the status itself.
             Stopped: The job was asked to stop. Do not catch it: the job then ends without a retry.
         """
         try:
@@ -298,7 +299,12 @@ def _fields(
         run.total = total
     said: dict[str, Any] = {}
     if at is not None:
-        percent = int(at / run.total * 100) if run.total else 0
+        try:
+            percent = int(at / run.total * 100) if run.total else 0
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ValueError(
+                f"progress() cannot compute {shown(at)} of {shown(run.total)}; give at= and total= as numbers"
+            ) from error
         said = {"at": at, "total": run.total, "pct_complete": percent, "message": message or ""}
     elif total is not None:
         said["total"] = total

@@ -8,6 +8,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -411,6 +413,19 @@ def test_fields_of_the_status_itself_cannot_be_set(redis_client: redis.Redis) ->
         sidekiq.current_job().progress(status="done")  # type: ignore[union-attr]
 
     with pytest.raises(ValueError, match="cannot set 'status'"):
+        run.perform_inline()
+
+
+@pytest.mark.parametrize("said", [{"at": "5"}, {"at": 1, "total": "100"}, {"at": float("nan")}])
+def test_progress_is_reported_in_numbers(said: dict[str, Any]) -> None:
+    """A number as a text, from a file for example, is named; a Fraction or a Decimal will do."""
+
+    @sidekiq.job(name="Import", status=True)
+    def run() -> None:
+        sidekiq.current_job().progress(at=Fraction(1, 2), total=Decimal(1))  # type: ignore[union-attr]
+        sidekiq.current_job().progress(**said)  # type: ignore[union-attr]
+
+    with pytest.raises(ValueError, match=r"cannot compute .* of .*; give at= and total= as numbers"):
         run.perform_inline()
 
 

@@ -206,7 +206,11 @@ class EnqueuedJobs:
         raise EmptyQueueError(f"no {wanted} is waiting; enqueue one before perform_one")
 
 
-def _count_up(count: int, limit: int) -> int:
-    if count >= limit:
+def _count_up(count: int, limit: float) -> int:
+    try:
+        is_reached = count >= limit
+    except TypeError:
+        raise TypeError(f"limit is {limit!r}; give the most jobs to run, as a number") from None
+    if is_reached:
         raise WrongModeError(f"drain ran {limit} jobs and more are waiting: a job enqueues itself; use perform_one")
     return count + 1

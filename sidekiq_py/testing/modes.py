@@ -10,6 +10,7 @@ from typing import Any
 from sidekiq_py import program
 from sidekiq_py.client import detection
 from sidekiq_py.errors import WrongModeError
+from sidekiq_py.middleware.chain import Chain
 from sidekiq_py.middleware.running import ServerChain
 from sidekiq_py.redis_access.connection.pool import refuse_links
 from sidekiq_py.redis_access.job_path.push import Outgoing
@@ -51,7 +52,7 @@ def fake(*, everywhere: bool = False, server_middleware: ServerChain | None = No
     Raises:
         WrongModeError: A mode is already active.
     """
-    enqueued = EnqueuedJobs(program.server_middleware if server_middleware is None else server_middleware)
+    enqueued = EnqueuedJobs(_chain(server_middleware))
     with _switched_on(_Mode("fake", enqueued.take, enqueued), everywhere):
         yield enqueued
 
@@ -67,7 +68,7 @@ def inline(*, everywhere: bool = False, server_middleware: ServerChain | None = 
     Raises:
         WrongModeError: A mode is already active.
     """
-    chain = program.server_middleware if server_middleware is None else server_middleware
+    chain = _chain(server_middleware)
 
     def take(ready: Sequence[Outgoing]) -> None:
         for job in ready:
@@ -171,6 +172,12 @@ def refute_enqueued(
     """`EnqueuedJobs.refute_enqueued` of the active fake mode."""
     __tracebackhide__ = True
     _enqueued().refute_enqueued(job, args=args, queue=queue, at=at, tolerance_seconds=tolerance_seconds)
+
+
+def _chain(given: ServerChain | None) -> ServerChain:
+    if given and not isinstance(given, Chain):
+        raise TypeError(f"server_middleware is {given!r}; give a Chain, empty for no middleware")
+    return program.server_middleware if given is None else given
 
 
 def _enqueued() -> EnqueuedJobs:

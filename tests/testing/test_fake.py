@@ -3,6 +3,7 @@
 import asyncio
 import contextvars
 import json
+import math
 import threading
 from contextlib import suppress
 
@@ -157,6 +158,26 @@ def test_drain_ends_where_a_job_enqueues_itself_for_ever(jobs):
 
         with pytest.raises(WrongModeError, match="enqueues itself"):
             enqueued.drain(limit=5)
+
+
+def test_a_limit_that_is_no_number_is_named(jobs):
+    """None is not "no limit"; math.inf is."""
+    with fake() as enqueued:
+        jobs.plain.perform_async()
+
+        with pytest.raises(TypeError, match="limit is None; give the most jobs to run"):
+            enqueued.drain(limit=None)
+        assert enqueued.drain(limit=math.inf) == 1
+
+
+@pytest.mark.parametrize("mode", [fake, inline])
+def test_server_middleware_is_given_as_a_chain(jobs, mode):
+    """Not as a list."""
+    with (
+        pytest.raises(TypeError, match=r"server_middleware is \[<.*>\]; give a Chain"),
+        mode(server_middleware=[print]),
+    ):
+        jobs.plain.perform_async()
 
 
 def test_perform_one_runs_the_oldest_and_returns_it(jobs):

@@ -9,6 +9,7 @@ from typing import Any
 from sidekiq_py.api.job_record import JobRecord, seconds_of
 from sidekiq_py.api.page_size import PageSize
 from sidekiq_py.errors import RedisReplyError
+from sidekiq_py.logs import counted
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.reads import survey
 from sidekiq_py.wire import keys
@@ -96,7 +97,7 @@ class Sample:
     def extent(self) -> str:
         """How many of the waiting jobs were looked at, as part of a sentence."""
         if len(self.jobs) >= self.total:
-            return f"all {self.total:,} waiting jobs"
+            return f"{'all ' if self.total > 1 else ''}{counted(self.total, 'waiting job')}"
         return f"{len(self.jobs):,} of {self.total:,} waiting jobs"
 
 

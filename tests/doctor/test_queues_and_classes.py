@@ -170,6 +170,16 @@ def test_jobs_that_nobody_can_read(look: Look, redis_client: redis.Redis) -> Non
     assert "3 in `queue:default`" in found.seen
 
 
+def test_the_only_waiting_job_is_counted_in_the_singular(look: Look, redis_client: redis.Redis) -> None:
+    """It is not "all 1 waiting jobs"."""
+    redis_client.sadd("queues", "default")
+    redis_client.lpush("queue:default", "garbage")
+
+    found = look().the("unreadable-jobs")
+
+    assert "Of 1 waiting job 1 is not a JSON object with a class: 1 in `queue:default`." in found.seen
+
+
 def test_a_class_on_a_queue_of_python_processes_that_none_declares(look: Look, redis_client: redis.Redis) -> None:
     """Nobody can run it."""
     identity = python_process(redis_client, classes=("Sum",))

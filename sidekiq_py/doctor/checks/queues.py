@@ -181,9 +181,10 @@ def unreadable(facts: Facts) -> Iterator[Finding]:
         yield ok("Every job that was looked at is a JSON object with a class.")
         return
     named = ", ".join(f"{number:,} in `{place}`" for place, number in sorted(places.items()))
+    count = places.total()
     yield warning(
-        f"Of {facts.sample.extent} some are not a JSON object with a class: {named}. When Python fetches them, they "
-        "go to `dead` as they are; Ruby loses those that are JSON of another shape.",
+        f"Of {facts.sample.extent} {count:,} {verb(count, 'is', 'are')} not a JSON object with a class: {named}. When "
+        "Python fetches them, they go to `dead` as they are; Ruby loses those that are JSON of another shape.",
         f"Find out what pushes them. To see those in `dead`: {facts.command('dead', 'list')}",
         sorted(places),
     )

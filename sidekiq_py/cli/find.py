@@ -46,6 +46,8 @@ def find(jid: str, as_json: bool) -> None:
 
     Reads all queues if the job is nowhere else. Exits with 1 if the job is not found.
     """
+    if not jid:
+        raise click.UsageError("the JID is empty; give a job's id")
     unread: list[str] = []
     found = list(_outside_queues(jid, unread))
     if not found:

@@ -73,6 +73,14 @@ def test_what_is_hidden_stays_hidden(run, redis_client):
     assert "hunter2" not in run("find", "a").output + run("find", "a", "--json").output
 
 
+def test_an_empty_id_is_refused(run, redis_client):
+    """As from a variable that is not set. It was found in nothing, after all queues were read."""
+    result = run("find", "")
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "the JID is empty; give a job's id" in result.stderr
+
+
 def test_a_job_that_is_nowhere_is_an_error(run, redis_client):
     """With what may have become of it. What a dead worker had in flight is searched for by nobody but recovery."""
     redis_client.lpush("queue:default", job("abc"), "junk")

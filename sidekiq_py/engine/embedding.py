@@ -98,6 +98,14 @@ class EmbeddedWorker:
                 )
 
 
+def _directory_name() -> str:
+    """The name of the working directory; empty if it was deleted, as an old release is after a deploy."""
+    try:
+        return Path.cwd().name
+    except FileNotFoundError:
+        return ""
+
+
 # Fields of `Config` that the command line puts into effect.
 _OF_THE_COMMAND = ("processes", "max_memory_mb", "probe_port")
 
@@ -138,7 +146,7 @@ def embed(*, concurrency: int = 2, queues: Sequence[Any] | str = ("default",), *
         "float_text": given.float_text,
         "extension_keys": given.extension_keys,
         "capsules": (capsule,),
-        "tag": Path.cwd().name,
+        "tag": _directory_name(),
         "embedded": True,
     }
     try:

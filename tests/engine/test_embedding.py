@@ -51,6 +51,22 @@ def test_it_works_beside_the_program_until_it_is_stopped(redis_client: redis.Red
     assert redis_client.llen("queue:mine") == 1
 
 
+def test_it_works_in_a_directory_that_was_deleted(
+    redis_client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an old release is after a deploy; the worker then only has no tag."""
+    gone = tmp_path / "release"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    sidekiq.job(name="A")(lambda: None)
+
+    with sidekiq.embed() as worker:
+        eventually(lambda: redis_client.exists(worker.identity or ""))
+
+        assert worker.config.tag == ""
+
+
 def test_one_after_the_other_leaves_no_descriptors_open(redis_client: redis.Redis) -> None:
     """A program may start and stop workers for as long as it lives."""
 
